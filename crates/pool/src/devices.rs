@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 pub(crate) use apart::{left_at, went_apart};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
-pub(crate) use device::Tenure;
+pub(crate) use device::{Counted, Tenure};
 pub use disk::{DeviceFile, Disk};
 pub use sources::{Fault as SourceFault, SitsOut};
 use sources::{Period, Source};
@@ -190,15 +190,22 @@ impl Devices {
         }
     }
 
-    /// To count an error.
-    pub fn errors_mut(&mut self, row: usize) -> &mut DeviceErrors {
-        self.rows[row].errors_mut()
+    /// A bad block of the device was written again.
+    pub fn note_healed(&mut self, row: usize) {
+        self.rows[row].count(Counted::Healed);
+    }
+
+    /// A bad block of the device could not be written again.
+    pub fn note_heal_error(&mut self, row: usize, offset: u64, e: IoError) {
+        let d = &mut self.rows[row];
+        d.count(Counted::WriteError);
+        tracing::error!(device = %d.path(), offset, "a bad block could not be rewritten: {e}");
     }
 
     /// A read from the device failed.
     pub fn note_read_error(&mut self, row: usize, offset: u64, e: IoError, now: Instant) {
         let d = &mut self.rows[row];
-        d.errors_mut().read += 1;
+        d.count(Counted::ReadError);
         let n = d.errors().read;
         if worth_telling(n) {
             tracing::warn!(device = %d.path(), offset, "read error {n} on this device: {e}");
@@ -215,7 +222,7 @@ impl Devices {
     /// A block of the device is not what was written.
     pub fn note_bad_block(&mut self, row: usize, offset: u64) {
         let d = &mut self.rows[row];
-        d.errors_mut().checksum += 1;
+        d.count(Counted::BadBlock);
         let n = d.errors().checksum;
         if worth_telling(n) {
             tracing::warn!(device = %d.path(), offset, "checksum error {n} on this device");
@@ -270,9 +277,9 @@ impl Devices {
             if d.is_joining() {
                 // It does not join: see `moves/join.rs`.
                 d.miss(e);
-                d.errors_mut().write += 1;
+                d.count(Counted::WriteError);
             } else if d.live().is_some() {
-                d.errors_mut().write += 1;
+                d.count(Counted::WriteError);
                 tracing::error!(device = %d.path(), "{what} failed: {e}");
                 failed.push((row, e, format!("{what} to {}", d.path())));
             }
@@ -289,7 +296,7 @@ impl Devices {
             Some((o.row, e))
         };
         let (row, e) = outcomes.iter().find_map(full)?;
-        self.rows[row].errors_mut().write += 1;
+        self.rows[row].count(Counted::WriteError);
         Some((self.rows[row].path().to_owned(), e))
     }
 

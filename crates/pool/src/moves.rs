@@ -115,7 +115,7 @@ impl Pool {
                 ));
             }
             d.grow(chunks);
-            st.txns.open_mut().need_superblock();
+            st.need_superblock();
             chunks * geometry.group_bytes()
         };
         self.commit().await?;
@@ -248,7 +248,7 @@ impl Pool {
     async fn note_moves(&self) -> Result<()> {
         {
             let mut st = self.state_mut();
-            st.txns.open_mut().need_superblock();
+            st.need_superblock();
             st.moves.begin();
         }
         self.commit().await

@@ -42,7 +42,7 @@ impl Pool {
         }
         let pool = Pool::over(rt, settings, loaded.state);
         pool.catch_up(loaded.lacking).await?;
-        pool.state_mut().txns.open_mut().need_superblock();
+        pool.state_mut().need_superblock();
         pool.end_stale_stagings();
         // The first commit marks a new incarnation: all that a crash left behind is older than what
         // follows.

@@ -1,6 +1,7 @@
 //! The handle of an open pool: its state, and what flows share besides.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use base::{BLOCK, GroupId, Result, Slice};
@@ -37,6 +38,64 @@ struct Inner {
     /// Clients wait for what the write-back pass does, or will soon.
     pass_hurries: Cell<bool>,
     closed: Cell<bool>,
+}
+
+/// The state, to be changed between two awaits. When it is dropped, the tasks that commit are told
+/// what there is to commit: so no flow can forget to.
+pub(crate) struct Changing<'p> {
+    st: RefMut<'p, State>,
+    pool: &'p Inner,
+    /// What the open transaction had.
+    before: Uncommitted,
+}
+
+/// What the open transaction has.
+#[derive(Clone, Copy)]
+struct Uncommitted {
+    any: bool,
+    nodes: u64,
+}
+
+impl Uncommitted {
+    fn of(st: &State) -> Uncommitted {
+        let open = st.txns.open();
+        Uncommitted { any: !open.is_clean(), nodes: open.dirty_nodes() }
+    }
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.st
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.st
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let (before, now) = (self.before, Uncommitted::of(&self.st));
+        if now.any && !before.any {
+            self.pool.requests.tell_dirtied();
+        }
+        if now.nodes > before.nodes {
+            self.pool.ask_if_much(now.nodes);
+        }
+    }
+}
+
+impl Inner {
+    /// Asks for a commit if so many dirty nodes are much.
+    fn ask_if_much(&self, dirty_nodes: u64) {
+        if dirty_nodes >= self.settings.borrow().dirty_nodes {
+            self.requests.ask();
+        }
+    }
 }
 
 /// An open pool; clones are the same pool.
@@ -95,6 +154,7 @@ impl Pool {
     pub(crate) fn replace_settings(&self, new: Settings) {
         self.0.settings.replace(new);
         self.0.set.notify();
+        self.0.ask_if_much(Uncommitted::of(&self.state()).nodes);
     }
 
     /// Rung when the settings have changed.
@@ -106,8 +166,15 @@ impl Pool {
         self.0.state.borrow()
     }
 
-    pub(crate) fn state_mut(&self) -> RefMut<'_, State> {
-        self.0.state.borrow_mut()
+    /// The state, to be changed; see [`Changing`].
+    pub(crate) fn state_mut(&self) -> Changing<'_> {
+        let st = self.0.state.borrow_mut();
+        let before = Uncommitted::of(&st);
+        Changing { st, pool: &self.0, before }
+    }
+
+    pub(crate) fn metrics(&self) -> Ref<'_, CommitMetrics> {
+        self.0.metrics.borrow()
     }
 
     pub(crate) fn metrics_mut(&self) -> RefMut<'_, CommitMetrics> {

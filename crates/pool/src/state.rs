@@ -162,6 +162,11 @@ impl State {
             || self.space.has_limbo()
     }
 
+    /// The next commit has to write the superblocks, whatever else it has.
+    pub fn need_superblock(&mut self) {
+        self.txns.open_mut().need_superblock();
+    }
+
     /// Takes these devices out of use, if every group goes on without all of them; false, and
     /// nothing is changed, if the pool needs one of them.
     pub fn fail_devices(&mut self, rows: &[usize]) -> bool {
@@ -176,7 +181,7 @@ impl State {
         }
         let (sequence, has) = (self.txns.sequence() + 1, self.txns.everyone_has());
         self.devices.drop_from_use(failing, sequence, has);
-        self.txns.open_mut().need_superblock();
+        self.need_superblock();
         true
     }
 

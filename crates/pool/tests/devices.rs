@@ -108,6 +108,27 @@ fn rot_in_one_copy_is_healed_and_counted() {
     });
 }
 
+/// Nothing else is written, so nothing else asks for a commit.
+#[test]
+fn a_device_that_is_dropped_by_a_read_is_recorded_soon() {
+    let bench = mirror(1, 2);
+    let (id, world, files) = (bench.volume, bench.world.clone(), bench.files.clone());
+    bench.run(|rt, _| async move {
+        let (pool, _) = try_open(&rt, files.clone()).await.expect("open");
+        pool.commit().await.expect("commit");
+        assert!(world.inject(files[0].file, Fault::Dead));
+        let committed = pool.committed();
+        while pool.status().pool.devices[0].state == "online" {
+            expect(&pool, id, 1).await;
+            rt.sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(pool.committed(), committed, "a read commits nothing");
+        rt.sleep(pool.current_settings().commit_interval * 2).await;
+        assert!(pool.committed() > committed, "it is not recorded");
+        pool.close().await.expect("close");
+    });
+}
+
 #[test]
 fn rot_in_both_copies_is_an_error_and_never_wrong_data() {
     let bench = mirror(2, 2);

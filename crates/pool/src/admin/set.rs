@@ -14,7 +14,6 @@ impl Pool {
         self.state().devices.set_targets(new.targets);
         self.state_mut().devices.set_sit_out(new.sit_out);
         self.replace_settings(new);
-        self.after_change();
         Ok(())
     }
 }

@@ -324,17 +324,15 @@ impl Pool {
             buffer_bytes: self.rt().bufs().outstanding(),
         };
         let io = ClassStatus::by_class(&st.devices.stats());
-        let m = self.metrics_mut();
+        let m = self.metrics();
+        let (written, skipped) = m.group_updates();
         let commit = CommitStatus {
-            count: m.count,
-            failed: m.failed,
-            nodes: m.nodes,
-            critical_section_us: Quantiles::of(&m.critical_section, 1e3),
-            duration_ms: Quantiles::of(&m.duration, 1e6),
-            block_group_updates: GroupUpdates {
-                written: m.group_updates_written,
-                skipped: m.group_updates_skipped,
-            },
+            count: m.count(),
+            failed: m.failed(),
+            nodes: m.nodes(),
+            critical_section_us: Quantiles::of(m.critical_section(), 1e3),
+            duration_ms: Quantiles::of(m.duration(), 1e6),
+            block_group_updates: GroupUpdates { written, skipped },
         };
         drop(m);
         let read_ahead = st.space.fetched().counts();

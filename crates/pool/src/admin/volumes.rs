@@ -286,7 +286,6 @@ impl Pool {
     /// volume.
     async fn forget_volume(&self, id: VolumeId) -> Result<()> {
         let staged = self.state_mut().forget_volume(id)?;
-        self.after_change();
         if staged { Ok(()) } else { self.commit().await }
     }
 }

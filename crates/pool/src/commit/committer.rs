@@ -156,19 +156,4 @@ impl Pool {
             either(self.rt().sleep_until(due), was_set).await;
         }
     }
-
-    /// To be called after a change: wakes the clock, and asks for a commit when much is dirty.
-    pub(crate) fn after_change(&self) {
-        let (any, much) = {
-            let st = self.state();
-            let open = st.txns.open();
-            (!open.is_clean(), open.dirty_nodes() >= self.settings().dirty_nodes)
-        };
-        if any {
-            self.requests().tell_dirtied();
-        }
-        if much {
-            self.requests().ask();
-        }
-    }
 }

@@ -87,7 +87,7 @@ impl Pool {
             FrozenTxn::new(txn, st.space.take_changed())
         };
         let took = self.rt().precise_now().since(from);
-        self.metrics_mut().critical_section.record(took);
+        self.metrics_mut().note_frozen(took);
         frozen
     }
 }

@@ -123,9 +123,7 @@ impl Pool {
             }
         }
         frozen.table_pages.extend(st.tables.take_forced());
-        let mut m = self.metrics_mut();
-        m.group_updates_written += written;
-        m.group_updates_skipped += skipped;
+        self.metrics_mut().note_group_updates(written, skipped);
     }
 
     /// Sends the planned pages, each into the slot that is not the committed one, to every device.

@@ -46,17 +46,13 @@ impl Committer {
             Ok(durable) => {
                 pool.complete(durable, frozen);
                 let took = pool.rt().now().since(started);
-                {
-                    let mut m = pool.metrics_mut();
-                    m.count += 1;
-                    m.duration.record(took);
-                }
+                pool.metrics_mut().note_committed(took);
                 pool.requests().tell_ended();
                 pool.tidy_up().await;
                 Ok(())
             }
             Err(e) => {
-                pool.metrics_mut().failed += 1;
+                pool.metrics_mut().note_failed();
                 self.keep_failed(frozen);
                 pool.state_mut().give_up_creations();
                 // The clock tries it again.

@@ -11,6 +11,17 @@ use super::sources::Source;
 /// Bytes between two reads that a head passes about as fast as it moves.
 const NEAR: u64 = 1 << 20;
 
+/// What is counted by device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counted {
+    ReadError,
+    WriteError,
+    /// A block that is not what was written.
+    BadBlock,
+    /// A bad block that was written again.
+    Healed,
+}
+
 /// Errors seen on a device since the pool was opened.
 #[derive(Clone, Copy, Default, Debug, serde::Serialize)]
 pub struct DeviceErrors {
@@ -259,9 +270,15 @@ impl PoolDevice {
         self.errors
     }
 
-    /// To count an error.
-    pub(crate) fn errors_mut(&mut self) -> &mut DeviceErrors {
-        &mut self.errors
+    /// Counts what happened on it.
+    pub(crate) fn count(&mut self, what: Counted) {
+        let errors = &mut self.errors;
+        *match what {
+            Counted::ReadError => &mut errors.read,
+            Counted::WriteError => &mut errors.write,
+            Counted::BadBlock => &mut errors.checksum,
+            Counted::Healed => &mut errors.healed,
+        } += 1;
     }
 
     /// The queue, if the device is there.

@@ -55,7 +55,6 @@ impl Pool {
             taken.entered();
         }
         drop(room);
-        self.after_change();
         outcome
     }
 
@@ -67,7 +66,6 @@ impl Pool {
             let change = Change::Unmap { volume, range: (at, end) };
             at = self.resident(Class::Foreground, |st| st.edit_direct(&change)).await?;
             drop(room);
-            self.after_change();
             self.rt().yield_now().await;
         }
         Ok(())
@@ -100,7 +98,6 @@ impl Pool {
                 Some(upto) => at = upto,
                 None => pass_ended.await,
             }
-            self.after_change();
             self.rt().yield_now().await;
         }
         Ok(())

@@ -239,7 +239,7 @@ impl Pool {
         if let Some(old) = leaving {
             st.leave(old, Some(row as u8));
         }
-        st.txns.open_mut().need_superblock();
+        st.need_superblock();
         Ok(())
     }
 }

@@ -77,7 +77,7 @@ impl Pool {
                 st.space.caught_up(id, &chunks);
             }
         }
-        st.txns.open_mut().need_superblock();
+        st.need_superblock();
         Ok(())
     }
 

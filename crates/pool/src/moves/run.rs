@@ -162,7 +162,7 @@ impl Pool {
             {
                 let mut st = self.state_mut();
                 st.moves.set_balancing(false);
-                st.txns.open_mut().need_superblock();
+                st.need_superblock();
             }
             self.commit().await?;
             tracing::info!("all devices are filled to the same share");
@@ -302,7 +302,7 @@ impl Pool {
             }
             let chunks = want.keeps.iter().chain(targets).copied().collect();
             let reads = st.space.set_chunks(want.group, chunks);
-            st.txns.open_mut().need_superblock();
+            st.need_superblock();
             break reads;
         };
         while let Err(e) = self.commit().await {
@@ -350,7 +350,7 @@ impl Pool {
             st.standing.permit()?;
             let name = st.devices.row(row).map(|d| st.devices.name_of(row, d)).unwrap_or_default();
             let disk = st.devices.clear_row(row);
-            st.txns.open_mut().need_superblock();
+            st.need_superblock();
             (name, disk)
         };
         self.commit().await?;

@@ -103,8 +103,7 @@ impl Window {
         self.reached = self.pool.now();
         if self.pool.now().since(self.noted) > NOTED {
             self.noted = self.pool.now();
-            self.pool.state_mut().txns.open_mut().need_superblock();
-            self.pool.requests().tell_dirtied();
+            self.pool.state_mut().need_superblock();
         }
         Ok(())
     }
@@ -192,9 +191,7 @@ impl Pool {
             let part = u64::from(self.uuid()[0]) * every / 512;
             let mut st = self.state_mut();
             st.scrub.begin_counting((u64::from(now) - part.min(u64::from(now) - 1)) as u32);
-            st.txns.open_mut().need_superblock();
-            drop(st);
-            self.requests().tell_dirtied();
+            st.need_superblock();
         } else if !paused && u64::from(now) >= u64::from(since) + every && is_time(now, at) {
             match self.start_scrub(ScrubOptions::default()).await {
                 Ok(()) => tracing::info!("a scrub begins, as scrub.every says"),
@@ -227,7 +224,7 @@ impl Pool {
         self.scrub_superblocks().await?;
         let now = self.unix_time(self.now());
         self.state_mut().scrub.complete(now);
-        self.state_mut().txns.open_mut().need_superblock();
+        self.state_mut().need_superblock();
         let status = self.scrub_status().await;
         tracing::info!(
             bytes = status.verified_bytes,
@@ -352,9 +349,7 @@ impl Pool {
             };
             let mut st = self.state_mut();
             if st.scrub.retain(&e, &keep) {
-                st.txns.open_mut().need_superblock();
-                drop(st);
-                self.requests().tell_dirtied();
+                st.need_superblock();
             }
         }
     }

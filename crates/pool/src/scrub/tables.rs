@@ -36,7 +36,7 @@ impl Pool {
                 // Its content is in memory: the next commit writes it.
                 let mut st = self.state_mut();
                 st.tables.force(page);
-                st.txns.open_mut().need_superblock();
+                st.need_superblock();
             }
         }
         Ok(())
@@ -71,7 +71,7 @@ impl Pool {
                 device = %self.state().devices.path(row),
                 "scrub: both copies of the newest superblock are bad here; a commit writes the next"
             );
-            self.state_mut().txns.open_mut().need_superblock();
+            self.state_mut().need_superblock();
             self.commit().await?;
         }
         Ok(())

@@ -194,8 +194,8 @@ impl Pool {
                 let at = offset + u64::from(slot) * base::BLOCK_U64;
                 let (outcome, block) =
                     device.read(Class::Commit, at, self.rt().bufs().take(BLOCK)).await;
-                if outcome.is_err() {
-                    self.state_mut().devices.errors_mut(d).read += 1;
+                if let Err(e) = outcome {
+                    self.state_mut().devices.note_read_error(d, at, e, self.now());
                     continue;
                 }
                 let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else {
@@ -209,7 +209,7 @@ impl Pool {
             if found.is_some() {
                 break;
             }
-            self.state_mut().devices.errors_mut(d).checksum += 1;
+            self.state_mut().devices.note_bad_block(d, offset);
             bad.push(d);
         }
         let Some((slot, words, block)) = found else {
@@ -223,7 +223,7 @@ impl Pool {
             let (Some(device), Ok(permit)) = (self.disk(d), self.permit()) else { continue };
             let data = base::SliceList::from_iter([block.clone()]);
             if device.write(permit, Class::Commit, at, data).await.is_ok() {
-                self.state_mut().devices.errors_mut(d).healed += 1;
+                self.state_mut().devices.note_healed(d);
             }
         }
         Ok((slot, words))

@@ -134,10 +134,9 @@ impl Pool {
         let outcome = self.write_one(permit, (d, &device), offset, &data, class).await;
         let mut st = self.state_mut();
         match outcome {
-            Ok(()) => st.devices.errors_mut(d).healed += 1,
+            Ok(()) => st.devices.note_healed(d),
             Err(e) => {
-                tracing::error!(offset, "a bad block could not be rewritten: {e}");
-                st.devices.errors_mut(d).write += 1;
+                st.devices.note_heal_error(d, offset, e);
                 // Space may come back.
                 if !e.is_no_space() {
                     st.fail_devices(&[d]);

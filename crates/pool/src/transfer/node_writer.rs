@@ -126,7 +126,7 @@ impl<'w> NodeWriter<'w> {
             return;
         }
         if self.kind == Kind::Direct {
-            self.pool.metrics_mut().nodes += u64::from(filled);
+            self.pool.metrics_mut().note_nodes(u64::from(filled));
         }
         push_run(self.blocks, Run { addr: at.addr, len: filled }, group_blocks);
         buf.truncate(filled as usize * BLOCK);

@@ -27,7 +27,7 @@ impl Pool {
     pub fn clean_keys_dropped(&self) {
         let mut st = self.state_mut();
         st.attached.trust_clean_keys();
-        st.txns.open_mut().need_superblock();
+        st.need_superblock();
     }
 
     /// From now on commits wait for this journal: see [`Journal`](crate::Journal).
@@ -50,7 +50,7 @@ impl Pool {
         let ended = {
             let mut st = self.state_mut();
             let other = st.attached.set_uuid(uuid);
-            st.txns.open_mut().need_superblock();
+            st.need_superblock();
             st.end_stagings(|_, _| other)
         };
         self.reap_each(ended);

@@ -58,7 +58,7 @@ impl Pool {
 
     /// Commits the direct transaction, whatever is in it.
     pub(crate) async fn commit_direct(&self) -> Result<()> {
-        self.state_mut().txns.open_mut().need_superblock();
+        self.state_mut().need_superblock();
         self.commit().await
     }
 }

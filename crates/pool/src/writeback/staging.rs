@@ -37,9 +37,7 @@ impl Pool {
     /// anew with the epoch that is open then. [`NoSpace`](ErrorKind::NoSpace): the volume table has
     /// no place for it.
     pub async fn staging(&self, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
-        let made = find_or_make(&mut self.state_mut(), volume, epoch);
-        self.after_change();
-        made
+        find_or_make(&mut self.state_mut(), volume, epoch)
     }
 
     /// All staging volumes.
