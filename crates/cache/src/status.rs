@@ -9,6 +9,9 @@ use crate::job;
 use crate::store::hit_ratio::Sums;
 use crate::store::scrubbed::CacheScrub;
 
+/// So many bad blocks are named.
+const NAMED: usize = 256;
+
 /// The state of a cache; sizes in bytes, times in the unit of their name.
 #[derive(Clone, Serialize, Debug)]
 pub struct CacheStatus {
@@ -50,8 +53,10 @@ pub struct CacheStatus {
     pub refetched: u64,
     /// Reads that met a dirty block that is bad.
     pub lost: u64,
-    /// Which those are, the first of them: volume id and block.
+    /// Dirty blocks that are bad, the first of them: volume id and block.
     pub bad_blocks: Vec<(u32, u64)>,
+    /// How many there are.
+    pub bad_blocks_known: u64,
     /// Which blocks are kept.
     pub replacement: ReplacementStatus,
     /// Buckets by state.
@@ -383,7 +388,8 @@ impl Cache {
             evicted: st.stats().evicted,
             refetched: st.stats().refetched,
             lost: st.stats().lost,
-            bad_blocks: st.dirt.bad().iter().map(|(v, l)| (v.0, l.0)).collect(),
+            bad_blocks: st.bad_blocks().first(NAMED).map(|(v, l)| (v.0, l.0)).collect(),
+            bad_blocks_known: st.bad_blocks().blocks(),
             replacement: self.replacement(),
             buckets: BucketStatus {
                 free: census.free,

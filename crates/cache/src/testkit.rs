@@ -25,7 +25,7 @@ pub(crate) const BLOCKS: u64 = 4096;
 /// A world with a pool and its cache, which are not open.
 pub(crate) struct Lab {
     pub world: World,
-    disk: FileId,
+    pub disk: FileId,
     pub device: FileId,
 }
 

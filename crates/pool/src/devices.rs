@@ -8,7 +8,7 @@ pub(crate) mod slots;
 mod sources;
 pub(crate) mod standing;
 
-use base::{Duration, Generation, Instant, IoError};
+use base::{Duration, Generation, Instant, IoError, worth_telling};
 use format::page::Chunk;
 use format::superblock::{DeviceRecord, MAX_DEVICES};
 use queue::{DeviceStats, Targets};
@@ -404,12 +404,6 @@ impl Devices {
     pub fn close(&self) {
         self.rows.iter().filter_map(PoolDevice::disk).for_each(Disk::close);
     }
-}
-
-/// The first few of many like events, then ever fewer, so that a bad device does not fill the log.
-/// All of them are counted.
-fn worth_telling(n: u64) -> bool {
-    n <= 8 || n.is_power_of_two()
 }
 
 /// The most groups, up to `most`, of which each takes a chunk of `each` different devices that have

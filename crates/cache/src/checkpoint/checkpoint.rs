@@ -133,6 +133,7 @@ impl Cache {
             epochs,
             staged,
             counted_from,
+            pool_seen: self.pool().committed(),
         };
         FrozenIndex { tree, named, freed: changes.take_freed(), last, committed }
     }

@@ -26,6 +26,8 @@ pub(crate) struct Named {
     pub epochs: (Epoch, Epoch),
     pub staged: (u64, u64),
     pub counted_from: Epoch,
+    /// The newest commit of the pool that was durable.
+    pub pool_seen: Generation,
 }
 
 struct TablePage {
@@ -112,6 +114,7 @@ impl DurableState {
         sb.replay_sequence = named.place.sequence.0;
         (sb.epoch, sb.cut) = named.epochs;
         (sb.staged, sb.counted_from) = (named.staged, named.counted_from);
+        sb.pool_seen = named.pool_seen;
     }
 
     /// The next superblock, and its offset on the device.

@@ -73,6 +73,7 @@ fn first() -> CacheSuperblock {
         cut: Epoch(0),
         staged: (0, 0),
         counted_from: Epoch(1),
+        pool_seen: Generation(0),
         table_digest: (0..LAYOUT.pages())
             .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, Generation(1)))),
         state: CacheState::Attached,
@@ -189,6 +190,7 @@ fn checkpoint(
         epochs: (Epoch(1), Epoch(0)),
         staged: (0, 0),
         counted_from: Epoch(1),
+        pool_seen: Generation(0),
     };
     durable.name(&named, &pages);
     for copy in 0..2 {

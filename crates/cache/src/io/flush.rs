@@ -61,7 +61,9 @@ impl Cache {
     }
 
     async fn group_commit(&self, class: Class) -> Result<()> {
-        let ready = self.state_mut().journal.take_ready(self.rt().bufs());
+        // Before the records are taken: what they rely on was durable by then.
+        let pool_seen = self.pool().committed();
+        let ready = self.state_mut().journal.take_ready(pool_seen, self.rt().bufs());
         let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
             // All records were taken by group commits before, and each of these made them durable
             // or ended the cache. Otherwise the caller would loop for ever.

@@ -4,7 +4,7 @@
 
 use base::{
     BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError,
-    VolumeId,
+    VolumeId, worth_telling,
 };
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
@@ -184,7 +184,7 @@ impl Cache {
     ) -> Result<SliceList> {
         self.state_mut().buckets.condemn(addr);
         if dirty {
-            self.state_mut().note_bad(volume, lba.plus(bad));
+            let known = self.state_mut().note_bad(volume, lba.plus(bad));
             let text = format!(
                 "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in \
                  the pool: what was written there is lost",
@@ -192,7 +192,9 @@ impl Cache {
                 self.path(),
                 self.state().buckets.of(addr)
             );
-            tracing::error!("{text}");
+            if known.is_some_and(worth_telling) {
+                tracing::error!("{text}");
+            }
             return Err(StorageError::new(ErrorKind::Io, text));
         }
         tracing::warn!(cache = %self.path(), "blocks of volume {volume} from {} on are bad in the \

@@ -84,6 +84,7 @@ pub async fn create(
         cut: Epoch(0),
         staged: (0, 0),
         counted_from: Epoch(pool.published().0 + 1),
+        pool_seen: pool.committed(),
         table_digest: (0..layout.pages())
             .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, FIRST))),
         state: CacheState::Attached,

@@ -113,7 +113,7 @@ impl Cache {
             settings.resident_nodes,
             (settings.policy, rt.random()),
         );
-        let replayed = replayer.run(&sb, pool.cache_journal()).await?;
+        let replayed = replayer.run(&sb, pool.cache_journal(), pool.committed()).await?;
         let (index, mut buckets) = replayer.into_parts();
         buckets.settle(replayed.epoch);
         let empty = sb.root.is_none() && replayed.records == 0;
@@ -217,7 +217,9 @@ impl Cache {
             let _ = self.close().await;
             return self.pool().set_cache_uuid(None).await;
         }
-        self.publish_all().await?;
+        let stays =
+            |e: StorageError| StorageError::new(e.kind, format!("{e}. The cache stays attached"));
+        self.write_all_back().await.map_err(stays)?;
         let (open, cut) = self.state().buckets.unpublished_blocks();
         if open + cut > 0 {
             let text = format!(

@@ -217,11 +217,20 @@ impl Replayer {
     }
 
     /// Applies the entries of the journal behind the checkpoint of `sb`. `known`: one that the pool
-    /// knows to be durable.
-    pub async fn run(&mut self, sb: &CacheSuperblock, known: EntrySeq) -> Result<Replayed> {
+    /// knows to be durable; `committed`: the pool's newest commit.
+    pub async fn run(
+        &mut self,
+        sb: &CacheSuperblock,
+        known: EntrySeq,
+        committed: Generation,
+    ) -> Result<Replayed> {
         let (from, epoch) = (replay_from(sb), epoch_at(sb, self.index.published()));
         let Found { entries, durable, healed, end, .. } =
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
+        let seen = entries.iter().map(|entry| entry.pool_seen).fold(sb.pool_seen, Generation::max);
+        if seen > committed {
+            return Err(self.older_pool(seen, committed));
+        }
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
         self.staged.note_all(records, self.index.published()).await?;
@@ -359,6 +368,19 @@ impl Replayer {
             })
         };
         Ok((e.lba.0..e.end()).map(known).collect())
+    }
+
+    /// What was written back to the pool is not in the cache any more, and not in this older state
+    /// of the pool either.
+    fn older_pool(&self, seen: Generation, committed: Generation) -> StorageError {
+        let text = format!(
+            "{}: the pool is older than the cache: its newest commit here is {committed}, and the \
+             cache has seen {seen}. Devices of the pool that were in use with this cache are not \
+             here: start with all of them. If they are lost, --forget-cache goes on from the \
+             pool's older image, without the cache",
+            self.path
+        );
+        StorageError::new(ErrorKind::Stale, text)
     }
 
     /// What a record of this entry says cannot be, by what the checkpoint and the records before it

@@ -177,3 +177,41 @@ fn a_part_is_not_completed_before_the_block_below_it_is_durable() {
         pool.close().await.expect("close");
     });
 }
+
+/// The half of a mirror that was left behind, say: what was written back since is in neither.
+#[test]
+fn a_pool_that_is_older_than_the_cache_is_refused() {
+    let write_back = |cache: Cache| async move {
+        let a = cache.pool().find_volume("a").expect("there").id;
+        fill(&cache, a, 100, 50, 1).await;
+        cache.publish_all().await.expect("published");
+        fill(&cache, a, 300, 1, 2).await;
+        cache.flush().await.expect("flush");
+    };
+    for closed in [false, true] {
+        let lab = Lab::new();
+        let old = lab.world.snapshot_disk(lab.disk);
+        // Its journal says so, or its superblock.
+        if closed {
+            lab.with(write_back)
+        } else {
+            lab.power_cut(write_back)
+        };
+        let new = lab.world.snapshot_disk(lab.disk);
+        lab.world.restore_disk(lab.disk, &old);
+        let (files, file) = (lab.files(), lab.file());
+        let e = lab.boot(move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
+            Cache::open(&rt, &file, &pool, settings()).await.err().expect("refused")
+        });
+        assert_eq!(e.kind, ErrorKind::Stale, "{e}");
+        let report = lab.check();
+        assert!(!report.is_clean() && report.errors == 1, "{report:?}");
+        lab.world.restore_disk(lab.disk, &new);
+        lab.with(|cache| async move {
+            let a = cache.pool().find_volume("a").expect("there").id;
+            let data = cache.read(a, Lba(120), 1).await.expect("read");
+            assert_eq!(data[0][..], [21; BLOCK]);
+        });
+    }
+}

@@ -1,10 +1,7 @@
-//! Which volumes the pool lacks something of, and which dirty blocks are bad.
+//! Which volumes the pool lacks something of.
 
-use base::{Epoch, Lba, VolumeId};
+use base::{Epoch, VolumeId};
 use rustc_hash::FxHashMap;
-
-/// So many bad blocks are named.
-const NAMED: usize = 256;
 
 /// See the [module](self).
 pub(crate) struct Dirt {
@@ -12,13 +9,11 @@ pub(crate) struct Dirt {
     until: FxHashMap<VolumeId, Epoch>,
     /// And of all volumes', as the cache was opened.
     at_open: Epoch,
-    /// Dirty blocks that are bad, the first so many.
-    bad: Vec<(VolumeId, Lba)>,
 }
 
 impl Dirt {
     pub fn new(at_open: Epoch) -> Dirt {
-        Dirt { until: FxHashMap::default(), at_open, bad: Vec::new() }
+        Dirt { until: FxHashMap::default(), at_open }
     }
 
     /// A volume was written to in this epoch, which is the newest.
@@ -38,18 +33,6 @@ impl Dirt {
             None => self.until.values().copied().fold(self.at_open, Epoch::max),
         }
     }
-
-    /// No copy is left of a dirty block.
-    pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
-        if self.bad.len() < NAMED && !self.bad.contains(&(volume, lba)) {
-            self.bad.push((volume, lba));
-        }
-    }
-
-    /// Dirty blocks of which no copy is left, the first so many.
-    pub fn bad(&self) -> &[(VolumeId, Lba)] {
-        &self.bad
-    }
 }
 
 #[cfg(test)]
@@ -65,14 +48,5 @@ mod tests {
         assert_eq!(dirt.last(None), Epoch(5));
         dirt.forget(a);
         assert_eq!(dirt.last(None), Epoch(3));
-    }
-
-    #[test]
-    fn a_bad_block_is_named_once_and_not_all_are() {
-        let mut dirt = Dirt::new(Epoch(0));
-        (0..2 * NAMED as u64).for_each(|i| dirt.note_bad(VolumeId(1), Lba(i / 2)));
-        assert_eq!(dirt.bad().len(), NAMED);
-        dirt.note_bad(VolumeId(1), Lba(1 << 20));
-        assert_eq!(dirt.bad().len(), NAMED);
     }
 }

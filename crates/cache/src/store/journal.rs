@@ -19,7 +19,7 @@
 
 use std::collections::VecDeque;
 
-use base::{BufPool, EntrySeq, RecordSeq, Slice};
+use base::{BufPool, EntrySeq, Generation, RecordSeq, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 
 use crate::device::flush_barrier::Durable;
@@ -225,8 +225,8 @@ impl Journal {
     }
 
     /// All that was pushed and not taken out yet, as entries with their places. They always find
-    /// room: it was held for their records.
-    pub fn take_ready(&mut self, bufs: &BufPool) -> Vec<Ready> {
+    /// room: it was held for their records. `pool_seen`: the pool's newest durable commit.
+    pub fn take_ready(&mut self, pool_seen: Generation, bufs: &BufPool) -> Vec<Ready> {
         self.close();
         let mut ready = Vec::with_capacity(self.full.len());
         let mut sequence = self.next_entry();
@@ -242,6 +242,7 @@ impl Journal {
                 incarnation: self.identity.incarnation,
                 sequence: sequence.0,
                 durable: self.durable_entry.0,
+                pool_seen,
             };
             let mut bytes = bufs.zeroed(blocks as usize * base::BLOCK);
             entry.seal(&header, &mut bytes);

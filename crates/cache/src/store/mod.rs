@@ -1,6 +1,7 @@
 //! The state of a cache in memory: the index, the journal, and what goes with them.
 
 pub(crate) mod audit;
+pub(crate) mod bad_blocks;
 pub(crate) mod dirt;
 pub(crate) mod hit_ratio;
 pub(crate) mod index;

@@ -8,6 +8,7 @@ use pool::{Reservation, Step};
 use crate::buckets::Buckets;
 use crate::device::flush_barrier::Health;
 use crate::policy::doorkeeper::Doorkeeper;
+use crate::store::bad_blocks::BadBlocks;
 use crate::store::dirt::Dirt;
 use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
@@ -58,6 +59,8 @@ pub(crate) struct State {
     pub commits: Commits,
     /// Which volumes the pool lacks something of.
     pub dirt: Dirt,
+    /// Dirty blocks of which no copy is left.
+    bad: BadBlocks,
     /// Whether anything can be made durable.
     pub health: Health,
     stats: HitStats,
@@ -87,6 +90,7 @@ impl State {
             doorkeeper: Doorkeeper::new(1 << 16),
             commits: Commits::default(),
             dirt: Dirt::new(dirty_at_open),
+            bad: BadBlocks::default(),
             health,
             stats: HitStats::default(),
             ratios: HitRatios::new(),
@@ -121,6 +125,7 @@ impl State {
     /// A volume was deleted: nothing is said of it any more.
     pub fn forget_volume(&mut self, volume: VolumeId) {
         self.dirt.forget(volume);
+        self.bad.replaced(volume, (Lba(0), Lba(u64::MAX)));
         self.ratios.forget(volume);
     }
 
@@ -198,6 +203,7 @@ impl State {
         let outcome = self.index.replace(&mut self.buckets, volume, (lba, end), new);
         self.buckets.set_clock(pushed);
         outcome?;
+        self.bad.replaced(volume, (lba, end));
         let (dirty, held) = (self.buckets.dirty_blocks().0, self.reserved.blocks());
         match reserved {
             Some(reserved) if dirty > held => self.reserved.merge(reserved.split(dirty - held)),
@@ -261,9 +267,15 @@ impl State {
         self.commits.hold_for_drops(self.journal.pushed());
     }
 
-    /// Remembers a dirty block of which no copy is left.
-    pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) {
+    /// Remembers a dirty block of which no copy is left. Returns how many are known now, if it was
+    /// not.
+    pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) -> Option<u64> {
         self.stats.lost += 1;
-        self.dirt.note_bad(volume, lba);
+        self.bad.note(volume, lba)
+    }
+
+    /// Dirty blocks of which no copy is left.
+    pub fn bad_blocks(&self) -> &BadBlocks {
+        &self.bad
     }
 }

@@ -10,7 +10,7 @@
 //! these writes would keep their room in the journal's ring and the locks on their blocks, and
 //! others would wait for them.
 
-use base::Result;
+use base::{ErrorKind, Result, StorageError};
 
 use super::write_back::Urgent;
 use crate::Cache;
@@ -33,6 +33,22 @@ impl Cache {
             outcome = self.next_pass().await;
         }
         outcome
+    }
+
+    /// The same for a user, who is told if blocks are lost: of these nothing came to the pool.
+    pub async fn write_all_back(&self) -> Result<()> {
+        self.publish_all().await?;
+        match self.state().bad_blocks().blocks() {
+            0 => Ok(()),
+            lost => Err(StorageError::new(
+                ErrorKind::Io,
+                format!(
+                    "{lost} blocks are LOST: they were damaged in the cache before they came to the \
+                 pool; forebay cache status names them. Everything else that was written before \
+                 is in the pool"
+                ),
+            )),
+        }
     }
 
     /// Waits for a pass that begins from now on, and returns how it ended. The first task in line

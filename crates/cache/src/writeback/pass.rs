@@ -26,7 +26,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use base::{BLOCK_U64, Epoch, ErrorKind, Instant, Lba, Result, SliceList, StorageError, VolumeId};
+use base::{
+    BLOCK_U64, Epoch, ErrorKind, Instant, Lba, Result, SliceList, StorageError, VolumeId,
+    worth_telling,
+};
 use pool::Pass;
 use queue::Class;
 use rt::sync::{Semaphore, either};
@@ -408,39 +411,43 @@ impl Cache {
                 },
                 Err(_) => "is bad in the cache and".to_owned(),
             };
-            tracing::error!(cache = %self.path(), "block {} of volume {} {why} cannot be written \
-                back", one.lba, one.volume);
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
             let mut reserved = self.pool().take_over(1);
-            self.resident(Class::Commit, |st| {
-                let range = (bad.lba, bad.lba.plus(1));
-                let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
-                let now = now.first().map(|e| e.slice(range.0.0, range.1.0));
-                let same =
-                    now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
-                match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
-                    Some(true) => {}
-                    // Entered again by an earlier try.
-                    Some(false) => return Ok(()),
-                    None => {
-                        // Overwritten since: the pool's image will lack what the cut has there,
-                        // until the next one.
-                        if mine {
-                            st.buckets.condemn(addr);
+            let known = self
+                .resident(Class::Commit, |st| {
+                    let range = (bad.lba, bad.lba.plus(1));
+                    let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
+                    let now = now.first().map(|e| e.slice(range.0.0, range.1.0));
+                    let same =
+                        now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
+                    match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
+                        Some(true) => {}
+                        // Entered again by an earlier try.
+                        Some(false) => return Ok(None),
+                        None => {
+                            // Overwritten since: the pool's image will lack what the cut has there,
+                            // until the next one.
+                            if mine {
+                                st.buckets.condemn(addr);
+                            }
+                            st.count(|s| s.lost += 1);
+                            return Ok(None);
                         }
-                        st.count(|s| s.lost += 1);
-                        return Ok(());
                     }
-                }
-                if mine {
+                    let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
+                    st.change_dirty((&mut room, &mut reserved), bad.volume, range, &[again])?;
+                    if !mine {
+                        return Ok(Some(1));
+                    }
                     st.buckets.condemn(addr);
-                    st.note_bad(bad.volume, bad.lba);
-                }
-                let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
-                st.change_dirty((&mut room, &mut reserved), bad.volume, range, &[again])
-            })
-            .await?;
+                    Ok(st.note_bad(bad.volume, bad.lba))
+                })
+                .await?;
+            if known.is_some_and(worth_telling) {
+                tracing::error!(cache = %self.path(), "block {} of volume {} {why} cannot be \
+                    written back; forebay cache status names all such blocks", one.lba, one.volume);
+            }
         }
         Ok(())
     }

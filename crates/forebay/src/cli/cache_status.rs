@@ -238,12 +238,24 @@ fn bad(c: &Value, volumes: &Value) -> Option<String> {
             volumes.as_array().into_iter().flatten().find(|v| !v["id"].is_null() && v["id"] == *id);
         found.map_or_else(|| format!("volume {id}"), |v| word(&v["name"]).to_owned())
     };
-    let named: Vec<String> =
-        list.iter().take(LISTED).map(|b| format!("block {} of {}", b[1], name(&b[0]))).collect();
-    let more = if list.len() > LISTED {
-        format!(" and {} more", list.len() - LISTED)
-    } else {
-        String::new()
+    let mut ranges: Vec<(&Value, u64, u64)> = Vec::new();
+    for block in list {
+        let at = block[1].as_u64().unwrap_or(0);
+        match ranges.last_mut() {
+            Some((id, _, end)) if **id == block[0] && *end == at => *end += 1,
+            _ => ranges.push((&block[0], at, at + 1)),
+        }
+    }
+    let text = |&(id, from, end): &(&Value, u64, u64)| match end - from {
+        1 => format!("block {from} of {}", name(id)),
+        _ => format!("blocks {from} to {} of {}", end - 1, name(id)),
+    };
+    let named: Vec<String> = ranges.iter().take(LISTED).map(text).collect();
+    let of_named: u64 = ranges.iter().take(LISTED).map(|(_, from, end)| end - from).sum();
+    let all = c["bad_blocks_known"].as_u64().unwrap_or(list.len() as u64);
+    let more = match all.saturating_sub(of_named) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
     Some(format!(
         "{}{more}: damaged before they came to the pool; reading them is an error until they are \

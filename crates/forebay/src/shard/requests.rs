@@ -135,7 +135,7 @@ impl Shard {
                 return self.tuning.set(&self.volumes, &key, &value, save).await;
             }
             Request::CacheFlush {} => match self.volumes.cache() {
-                Some(cache) => cache.publish_all().await?,
+                Some(cache) => cache.write_all_back().await?,
                 None => return Err(RequestError::new("not-found", "the pool has no cache")),
             },
         }

@@ -4,7 +4,7 @@
 //!    0  magic "FBJR"          4  incarnation u32
 //!    8  sequence u64         16  durable u64
 //!   24  cache uuid           40  record bytes u32
-//!   44  records u32          48  reserved u64
+//!   44  records u32          48  the pool's newest commit that is known u64 (0: not recorded)
 //!   56  crc32c of the whole entry, with zeros in this field
 //!   60  reserved u32
 //!   64  records
@@ -23,7 +23,7 @@
 //! incarnation and the sequence number tell an entry apart from one that an earlier pass over the
 //! ring left behind.
 
-use base::{BLOCK, BucketGen, BucketId, Epoch, Lba, VolumeId, crc32c};
+use base::{BLOCK, BucketGen, BucketId, Epoch, Generation, Lba, VolumeId, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -56,7 +56,7 @@ struct Raw {
     uuid: [u8; 16],
     bytes: U32,
     records: U32,
-    reserved_a: U64,
+    pool_seen: U64,
     crc: U32,
     reserved_b: U32,
 }
@@ -75,6 +75,9 @@ pub struct EntryHeader {
     /// The last entry that was known to be durable, with the data of its records, when this one was
     /// written.
     pub durable: u64,
+    /// The newest commit of the pool that was durable then. What the cache does from then on may
+    /// rely on it. Entries from before this field existed have 0.
+    pub pool_seen: Generation,
 }
 
 /// A record: one change of the index or of a bucket.
@@ -204,7 +207,7 @@ impl EntryBuilder {
             uuid: header.uuid,
             bytes: (self.bytes.len() as u32).into(),
             records: self.records.into(),
-            reserved_a: 0.into(),
+            pool_seen: header.pool_seen.0.into(),
             crc: 0.into(),
             reserved_b: 0.into(),
         };
@@ -223,6 +226,8 @@ pub struct Entry {
     pub sequence: u64,
     /// See [`EntryHeader::durable`].
     pub durable: u64,
+    /// See [`EntryHeader::pool_seen`].
+    pub pool_seen: Generation,
     blocks: u32,
     bytes: Vec<u8>,
 }
@@ -284,6 +289,7 @@ pub fn decode_entry(
     let entry = Entry {
         sequence,
         durable: raw.durable.get(),
+        pool_seen: Generation(raw.pool_seen.get()),
         blocks: blocks as u32,
         bytes: whole[HEAD..HEAD + len].to_vec(),
     };

@@ -3,7 +3,13 @@ use crate::cache::index::{encode_data, encode_staged, encode_zeros};
 use base::CacheAddr;
 use proptest::prelude::*;
 
-const HEADER: EntryHeader = EntryHeader { uuid: [7; 16], incarnation: 3, sequence: 9, durable: 8 };
+const HEADER: EntryHeader = EntryHeader {
+    uuid: [7; 16],
+    incarnation: 3,
+    sequence: 9,
+    durable: 8,
+    pool_seen: Generation(5),
+};
 
 fn values() -> Vec<Vec<u8>> {
     let mut a = Vec::new();

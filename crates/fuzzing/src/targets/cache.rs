@@ -22,7 +22,8 @@ use format::seal::seal;
 use super::block;
 
 const UUID: [u8; 16] = [7; 16];
-const HEADER: EntryHeader = EntryHeader { uuid: UUID, incarnation: 3, sequence: 9, durable: 8 };
+const HEADER: EntryHeader =
+    EntryHeader { uuid: UUID, incarnation: 3, sequence: 9, durable: 8, pool_seen: Generation(5) };
 /// The header of an entry of the journal: its length, its checksum, its counts.
 const HEAD: usize = 64;
 const CRC: std::ops::Range<usize> = 56..60;
@@ -61,6 +62,7 @@ pub fn superblocks() -> Vec<Vec<u8>> {
         table_digest: 11,
         staged: (0, 0),
         counted_from: Epoch(0),
+        pool_seen: Generation(2),
         state: CacheState::Attached,
         shard: 0,
     };

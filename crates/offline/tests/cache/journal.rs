@@ -85,7 +85,13 @@ fn put_entry(lab: &Lab, records: &[Record<'_>]) {
     let (sequence, durable) = (sb.replay_sequence, sb.replay_sequence);
     let mut block = vec![0; BLOCK];
     entry.seal(
-        &EntryHeader { uuid: sb.uuid, incarnation: sb.incarnation, sequence, durable },
+        &EntryHeader {
+            uuid: sb.uuid,
+            incarnation: sb.incarnation,
+            sequence,
+            durable,
+            pool_seen: sb.pool_seen,
+        },
         &mut block,
     );
     lab.layout()

@@ -67,7 +67,7 @@ pub const FAMILIES: &[Family] = &[
     gauge(
         "forebay_cache_bad_blocks",
         Once,
-        "/cache/bad_blocks",
+        "/cache/bad_blocks_known",
         "known blocks that are bad and not in the pool",
     ),
     gauge("forebay_cache_buckets", BUCKETS, "/cache/buckets", "buckets by state"),
