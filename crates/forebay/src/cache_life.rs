@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cache::{Cache, CacheFile};
+use format::cache::superblock::CacheState;
 use pool::{CacheMode, DeviceFile, Pool};
 use posix::Handles;
 use rt::{FileId, Rt};
@@ -32,8 +33,20 @@ const PROGRESS: Duration = Duration::from_secs(1);
 const LISTED: usize = 10;
 
 /// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can
-/// be told. Looks only.
+/// be told. Looks only. A cache that is attached to a pool says that there was one: a new one in
+/// its place would look like it, and be empty.
 pub fn preflight_made(config: &CacheConfig) -> Result<()> {
+    if let Some(path) = config.path.as_deref().filter(|path| path.exists())
+        && let Held::Cache(sb) = look(path)?
+        && sb.state == CacheState::Attached
+    {
+        return Err(CommandError::Failed(format!(
+            "no pool is made: {} is the cache of the pool {}, whose devices are not here. Bring \
+             them back. If that pool is lost, remove the cache, or name another with --cache PATH",
+            path.display(),
+            Uuid::from_bytes(sb.pool_uuid)
+        )));
+    }
     match (&config.path, config.size_bytes) {
         (Some(path), Some(size)) if size > 0 && !config.optional => check_place(path, Some(size)),
         _ => Ok(()),

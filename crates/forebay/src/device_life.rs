@@ -71,6 +71,15 @@ impl PoolDevices {
         DeviceChoice { path: path.into(), emulate }
     }
 
+    /// Closes those that are no devices of the pool any more, so that others can have them.
+    pub fn close_unused(&self, pool: &Pool, files: &[DeviceFile]) {
+        for left in files.iter().filter(|f| !pool.uses_file(f.file)) {
+            if let Err(e) = self.handles.close_file(left.file) {
+                tracing::warn!(path = left.path, "closing a device that is left alone: {e}");
+            }
+        }
+    }
+
     /// Adds a device to the pool, as on a command line: `PATH[,emulate=hdd|ssd]`. `force`: what it
     /// holds may be overwritten. A spare of the pool is used at once as `role` says.
     pub async fn add(&self, pool: &Pool, device: &str, role: Role<'_>, force: bool) -> Answer {

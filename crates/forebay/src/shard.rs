@@ -203,7 +203,11 @@ impl Starting {
         settings: pool::Settings,
     ) -> Result<(Pool, Vec<String>)> {
         match source {
-            Source::Devices(files) => Ok(Pool::open(&self.rt, files, settings).await?),
+            Source::Devices(files) => {
+                let (pool, warnings) = Pool::open(&self.rt, files.clone(), settings).await?;
+                self.devices.close_unused(&pool, &files);
+                Ok((pool, warnings))
+            }
             Source::New(new) => {
                 let mut unmade = Unmade(Some(&new.home));
                 let pool = make_pool(&self.rt, &new, settings).await?;

@@ -5,7 +5,7 @@ use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use pool::{DeviceFile, Pool, Settings};
 use rt::Rt;
 use sim::DiskModel;
-use testkit::{MIB, Mirror, change, disk, fill, holds_each, only_byte, open};
+use testkit::{MIB, Mirror, change, disk, fill, holds_each, only_byte, open, try_open};
 
 const BLOCKS: u64 = 1024;
 /// Longer than a device is given to come back by itself.
@@ -65,7 +65,7 @@ fn a_spare_takes_the_place_of_a_device_that_stays_away() {
     let spare = with_spare(&mut bench, "disk2", 32);
     let id = bench.volume;
     let there = vec![bench.files[0].clone(), spare.clone()];
-    let pair = there.clone();
+    let (pair, old) = (there.clone(), bench.files[1].clone());
     bench.run(|rt, _| async move {
         let pool = open(&rt, pair).await;
         fill(&pool, id, BLOCKS, 7).await;
@@ -84,13 +84,55 @@ fn a_spare_takes_the_place_of_a_device_that_stays_away() {
         reads(&pool, id, 7).await;
         pool.close().await.expect("close");
     });
-    bench.files = there;
+    bench.files = there.clone();
     assert!(bench.check().is_clean(), "{:?}", bench.check());
+    // The old one is back, and on the list of devices still: it is left alone.
+    for others in [there.clone(), vec![spare.clone()]] {
+        let (old, all) = (old.clone(), [vec![old.clone()], others].concat());
+        bench.run(|rt, _| async move {
+            let (pool, warnings) = try_open(&rt, all).await.expect("open");
+            assert!(warnings.iter().any(|w| w.contains("disk1: left alone")), "{warnings:?}");
+            assert!(!pool.uses_file(old.file));
+            reads(&pool, id, 7).await;
+            pool.close().await.expect("close");
+        });
+    }
     bench.run(|rt, _| async move {
         let pool = open(&rt, vec![spare]).await;
         reads(&pool, id, 7).await;
         pool.close().await.expect("close");
     });
+}
+
+/// The old device was written alone meanwhile: neither side is left out without a word.
+#[test]
+fn a_device_that_went_on_without_the_spare_is_not_left_alone() {
+    let mut bench = mirror(6, 2, 2);
+    let spare = with_spare(&mut bench, "disk2", 32);
+    let (id, files) = (bench.volume, bench.files.clone());
+    let (pair, old) = (vec![files[0].clone(), spare.clone()], files[1].clone());
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, pair).await;
+        rt.sleep(LATE).await;
+        moved(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+    for _ in 0..20 {
+        let alone = vec![old.clone()];
+        bench.run(|rt, _| async move {
+            let pool = open(&rt, alone).await;
+            fill(&pool, id, BLOCKS, 8).await;
+            pool.close().await.expect("close");
+        });
+    }
+    for others in [vec![files[0].clone(), spare.clone()], vec![spare.clone()]] {
+        let all = [vec![old.clone()], others].concat();
+        bench.run(|rt, _| async move {
+            let e = try_open(&rt, all).await.map(drop).expect_err("two sides");
+            let kinds = [ErrorKind::Foreign, ErrorKind::SplitBrain];
+            assert!(kinds.contains(&e.kind), "{e}");
+        });
+    }
 }
 
 #[test]

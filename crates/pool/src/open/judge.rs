@@ -8,6 +8,8 @@
 //! | no other device is in use by both its own superblock and the newest | refused: split brain |
 //! | the newest superblock calls it failed | left out: stale; brought up to date afterwards |
 //! | its newest superblock is older than what the newest calls known to all | the same |
+//! | not in the newest superblock's table, a device is in use by both | left alone, with a warning |
+//! | not in that table otherwise | refused: foreign |
 //! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
 //!
 //! The newest superblock has the highest generation, and of those the highest sequence number. A
@@ -220,12 +222,18 @@ pub fn judge(
         }
         let uuid = f.sb.devices[usize::from(f.sb.device)].uuid;
         if best.devices.get(usize::from(f.sb.device)).is_none_or(|d| d.uuid != uuid) {
-            let text = format!(
-                "{path}: the pool {:?} has no such device: it was removed from it, or was not \
-                     added; take it off the list of devices",
+            let why = format!(
+                "the pool {:?} has no such device: it was removed, another has taken its place, or \
+                 it was not added; take it off the list of devices",
                 best.name
             );
-            return Err(StorageError::new(ErrorKind::Foreign, text));
+            if went_apart(&f.sb, best) {
+                return Err(StorageError::new(ErrorKind::Foreign, format!("{path}: {why}")));
+            }
+            // A spare took its place at night, say: that is no reason not to serve.
+            warnings.push(format!("{path}: left alone: {why}"));
+            f.queue.close();
+            continue;
         }
         if let Some(other) = rows.get(&f.sb.device) {
             let text = format!(
