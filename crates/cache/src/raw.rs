@@ -16,4 +16,4 @@ pub use crate::store::index::node_addr;
 pub use crate::store::journal::{Identity, Place};
 pub use crate::store::key::{Body, Crcs, IndexKey};
 pub use crate::store::load::read_node;
-pub use crate::store::ring_read::{Copied, Found, read_copy, read_journal};
+pub use crate::store::ring_read::{Copied, FoundEntries, read_copy, read_journal};

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 /// Dirty blocks of one bucket, of one epoch.
 #[derive(Clone, Copy)]
-struct Share {
+struct EpochDirt {
     epoch: Epoch,
     dirty: u16,
     /// Of these, overwritten since the epoch was sealed.
@@ -26,7 +26,7 @@ struct Share {
 /// Dirty blocks of one bucket, in the order of their epochs; those of published epochs say nothing
 /// any more, and go when the bucket becomes dirty again.
 #[derive(Clone, Default)]
-pub(super) struct Dirt(SmallVec<[Share; 2]>);
+pub(super) struct Dirt(SmallVec<[EpochDirt; 2]>);
 
 impl Dirt {
     /// Blocks of epochs above `published`.
@@ -50,7 +50,7 @@ impl Dirt {
             return s.dirty == len;
         }
         self.0.retain(|s| s.epoch > published && s.dirty > 0);
-        self.0.push(Share { epoch, dirty: len, retained: 0 });
+        self.0.push(EpochDirt { epoch, dirty: len, retained: 0 });
         true
     }
 

@@ -20,7 +20,7 @@ use queue::{Class, Device};
 use rt::sync::Semaphore;
 
 #[derive(Default)]
-struct Standing {
+struct HealthState {
     path: String,
     failed: RefCell<Option<StorageError>>,
     closed: Cell<bool>,
@@ -29,12 +29,12 @@ struct Standing {
 
 /// Whether a cache may still be written to, and whether it counts; clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Health(Rc<Standing>);
+pub(crate) struct Health(Rc<HealthState>);
 
 impl Health {
     /// Of the cache on `path`, which is well.
     pub fn new(path: &str) -> Health {
-        Health(Rc::new(Standing { path: path.to_owned(), ..Standing::default() }))
+        Health(Rc::new(HealthState { path: path.to_owned(), ..HealthState::default() }))
     }
 
     /// True if nothing can be made durable any more.

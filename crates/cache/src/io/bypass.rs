@@ -55,7 +55,7 @@ use crate::io::window::{InWindow, UnderWay};
 use crate::policy::seal::STAGED_PER_BLOCK;
 use crate::settings::StreamWrites;
 use crate::store::key::{Body, IndexKey};
-use crate::store::ring_room::{Room, nodes_for};
+use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
 
 /// Blocks of one write to a staging volume.
@@ -86,7 +86,7 @@ struct Intent {
     epoch: Epoch,
     new: SmallVec<[IndexKey; 4]>,
     /// For the records of its key.
-    room: Room,
+    room: JournalRoom,
     at: Rc<Cell<At>>,
     _under_way: UnderWay,
     _in_window: InWindow,
@@ -237,7 +237,7 @@ impl Cache {
 
     /// Enters records into the journal that the pool may not be ahead of; false if they can never
     /// be durable.
-    pub(crate) fn log_intent(&self, room: &mut Room, new: &[IndexKey]) -> bool {
+    pub(crate) fn log_intent(&self, room: &mut JournalRoom, new: &[IndexKey]) -> bool {
         let mut st = self.state_mut();
         if st.health.has_failed() {
             return false;
@@ -290,7 +290,7 @@ impl State {
     /// Makes `[lba, end)` staged; `commit` of the pool has the data.
     fn enter_staged(
         &mut self,
-        (room, new): (&mut Room, &[IndexKey]),
+        (room, new): (&mut JournalRoom, &[IndexKey]),
         (volume, lba, end): (VolumeId, Lba, Lba),
         epoch: Epoch,
         commit: Generation,

@@ -37,7 +37,7 @@ use crate::job;
 use crate::space::take::Pinned;
 use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::ring_room::{Room, Share, nodes_for};
+use crate::store::ring_room::{JournalRoom, Share, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::extents;
 
@@ -65,7 +65,7 @@ impl Patch {
 }
 
 /// A key that a part was found by.
-type Found = (CacheAddr, Crcs, Cover);
+type FoundPart = (CacheAddr, Crcs, Cover);
 
 impl Cache {
     /// Writes parts of a block, one over the other, none other of which may be written meanwhile.
@@ -135,7 +135,7 @@ impl Cache {
     pub(crate) async fn read_part(
         &self,
         (volume, lba): (VolumeId, Lba),
-        (part, pin): (Found, Option<Pinned>),
+        (part, pin): (FoundPart, Option<Pinned>),
         sequential: bool,
     ) -> Result<SliceList> {
         let (cache, below) = (self.clone(), part.2.below);
@@ -186,7 +186,7 @@ impl Cache {
     }
 
     /// Has a block that was read entered as a whole, if there is time and room for it.
-    fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: Found, whole: Slice) {
+    fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: FoundPart, whole: Slice) {
         // A part that a writer under way has merged before, and enters later, would replace the
         // whole block. It is of no use where the pool loses what it lies over, and the whole one is
         // needed.
@@ -207,9 +207,9 @@ impl Cache {
 
     async fn enter_whole(
         &self,
-        mut room: Room,
+        mut room: JournalRoom,
         (volume, lba): (VolumeId, Lba),
-        part: &Found,
+        part: &FoundPart,
         whole: Slice,
     ) -> Result<()> {
         let mut taken = self.take_some(Stream::Promoted, 1);
@@ -267,7 +267,12 @@ impl Cache {
 
 impl State {
     /// The extent of a block, if it is the part that was found before.
-    fn same_part(&mut self, volume: VolumeId, lba: Lba, part: &Found) -> Step<Option<IndexKey>> {
+    fn same_part(
+        &mut self,
+        volume: VolumeId,
+        lba: Lba,
+        part: &FoundPart,
+    ) -> Step<Option<IndexKey>> {
         let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
         let same = |e: &IndexKey| match &e.body {
             Body::Data { addr, crcs, cover, .. } => {

@@ -17,7 +17,7 @@ use crate::settings::Promote;
 use crate::space::take::TakenBlocks;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
-use crate::store::ring_room::{Room, nodes_for};
+use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::{Taken, extents};
 
 /// Something that is to be kept. Its blocks are watched for writes until it is dropped.
@@ -160,7 +160,11 @@ impl Cache {
     }
 
     /// Takes blocks for what was read, as far as there is room: no client waits for it.
-    fn plan_promotion(&self, key: &Key, data: SliceList) -> Option<(TakenBlocks, Room, Slice)> {
+    fn plan_promotion(
+        &self,
+        key: &Key,
+        data: SliceList,
+    ) -> Option<(TakenBlocks, JournalRoom, Slice)> {
         self.state().promotions.good(key)?;
         if self.is_low_on_buckets() {
             return None;
@@ -181,7 +185,7 @@ impl Cache {
     async fn settle_promotion(
         &self,
         key: &Key,
-        mut room: Room,
+        mut room: JournalRoom,
         taken: &[Taken],
         crcs: &[Crc],
     ) -> Result<()> {

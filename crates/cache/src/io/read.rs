@@ -16,7 +16,7 @@ use crate::Cache;
 use crate::space::take::Pinned;
 use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::ring_room::{Room, Share};
+use crate::store::ring_room::{JournalRoom, Share};
 use crate::store::state::State;
 
 /// Blocks that one step looks up.
@@ -211,7 +211,7 @@ impl Cache {
     /// is none any more.
     async fn drop_bad(
         &self,
-        mut room: Room,
+        mut room: JournalRoom,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         addr: CacheAddr,

@@ -15,7 +15,7 @@ use crate::io::bypass::STEP_BLOCKS;
 use crate::job;
 use crate::space::take::TakenBlocks;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::ring_room::{Room, nodes_for};
+use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::extents;
 
 /// In how many places a write is tried before the device counts as failed.
@@ -28,7 +28,7 @@ pub(crate) struct Write {
     key: (VolumeId, Lba),
     data: Slice,
     cover: Cover,
-    room: Room,
+    room: JournalRoom,
     reserved: Reservation,
     taken: TakenBlocks,
 }

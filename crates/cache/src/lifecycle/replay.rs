@@ -41,7 +41,7 @@ use crate::store::index::Index;
 use crate::store::journal::{Identity, Place};
 use crate::store::key::{Body, IndexKey};
 use crate::store::load::read_node;
-use crate::store::ring_read::{Found, read_journal};
+use crate::store::ring_read::{FoundEntries, read_journal};
 
 /// The sizes that a superblock says. Errors: the device is too small for them, or things are not
 /// where they follow from the sizes.
@@ -225,7 +225,7 @@ impl Replayer {
         committed: Generation,
     ) -> Result<Replayed> {
         let (from, epoch) = (replay_from(sb), epoch_at(sb, self.index.published()));
-        let Found { entries, durable, healed, end, .. } =
+        let FoundEntries { entries, durable, healed, end, .. } =
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
         let seen = entries.iter().map(|entry| entry.pool_seen).fold(sb.pool_seen, Generation::max);
         if seen > committed {

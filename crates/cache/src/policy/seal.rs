@@ -10,7 +10,7 @@ pub(crate) const MAX_SEALED: usize = 32;
 pub(crate) const STAGED_PER_BLOCK: u64 = 16;
 /// The cut that a pass carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
+pub(crate) enum WhichCut {
     /// The oldest that there is.
     Oldest,
     /// A new one, taken now, with all that is dirty.
@@ -30,7 +30,7 @@ pub(crate) fn seal_at(data_blocks: u64, bucket_blocks: u32, set: u64) -> u64 {
 
 /// What is known when it is asked whether the open epoch should be sealed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct SealInput {
     /// Dirty blocks in the open epoch.
     pub open: u64,
     /// Cuts that there are.
@@ -44,7 +44,7 @@ pub(crate) struct Standing {
 /// True if the open epoch, in which `least` blocks should be dirty, should be sealed while a pass
 /// runs. While more nodes than a thirty-second of the cache are held, another cut may come only
 /// when eight times as many blocks are dirty as nodes are held for the last one.
-pub(crate) fn should_seal(s: Standing, least: u64) -> bool {
+pub(crate) fn should_seal(s: SealInput, least: u64) -> bool {
     let (all, newest) = s.held;
     let cheap = all * 32 <= s.data_blocks || s.open >= 8 * newest;
     s.cuts < MAX_SEALED && s.open >= least && cheap
@@ -53,7 +53,13 @@ pub(crate) fn should_seal(s: Standing, least: u64) -> bool {
 /// The cut that a pass carries. `sealed`: how many cuts there are; `dirty`: dirty blocks of a cache
 /// of `data_blocks`; `pressure`: the percentage of these above which room is short; `all`: a task
 /// waits until everything is published.
-pub(crate) fn next(sealed: usize, dirty: u64, data_blocks: u64, pressure: u8, all: bool) -> Next {
+pub(crate) fn next(
+    sealed: usize,
+    dirty: u64,
+    data_blocks: u64,
+    pressure: u8,
+    all: bool,
+) -> WhichCut {
     let pressed = dirty * 100 > data_blocks * u64::from(pressure);
-    if sealed > 0 && pressed && !all { Next::Oldest } else { Next::Newest }
+    if sealed > 0 && pressed && !all { WhichCut::Oldest } else { WhichCut::Newest }
 }

@@ -11,14 +11,14 @@ use crate::settings::Settings;
 
 /// When a wait for room began, and how many passes had ended by then.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitStart {
     pub since: Instant,
     pub passes: u64,
 }
 
 /// The writers that wait, and the room that those let in still hold.
 pub(crate) struct Admission {
-    line: RefCell<Line<OneShotSender<Held>>>,
+    line: RefCell<Line<OneShotSender<AdmittedRoom>>>,
     held: Cell<u64>,
     arrived: Event,
 }
@@ -77,14 +77,14 @@ impl Admission {
         now: Instant,
         blocks: u64,
         load: &Load,
-    ) -> Option<Held> {
+    ) -> Option<AdmittedRoom> {
         let passes = self.line.borrow_mut().pass_at_once(now, blocks, load);
         passes.then(|| self.hold(blocks))
     }
 
     /// Adds a request of `blocks` blocks to the line of its volume. It gets its room when it is let
     /// in, and `None` if it is refused.
-    pub fn line_up(&self, volume: VolumeId, blocks: u64) -> OneShot<Held> {
+    pub fn line_up(&self, volume: VolumeId, blocks: u64) -> OneShot<AdmittedRoom> {
         let (tx, rx) = oneshot();
         self.line.borrow_mut().push(volume, blocks, tx);
         self.arrived.notify();
@@ -93,12 +93,12 @@ impl Admission {
 
     /// Decides what happens next with the line. A request that passes is removed from it, and is to
     /// be [let in](Admission::let_in).
-    pub fn next(&self, now: Instant, load: &Load) -> Next<OneShotSender<Held>> {
+    pub fn next(&self, now: Instant, load: &Load) -> Next<OneShotSender<AdmittedRoom>> {
         self.line.borrow_mut().next(now, load)
     }
 
     /// Lets a request of `blocks` blocks in that has waited: sends it its room.
-    pub fn let_in(self: &Rc<Admission>, to: OneShotSender<Held>, blocks: u64) {
+    pub fn let_in(self: &Rc<Admission>, to: OneShotSender<AdmittedRoom>, blocks: u64) {
         to.send(self.hold(blocks));
     }
 
@@ -112,23 +112,23 @@ impl Admission {
         drop(self.take_line());
     }
 
-    fn take_line(&self) -> Vec<(OneShotSender<Held>, u64)> {
+    fn take_line(&self) -> Vec<(OneShotSender<AdmittedRoom>, u64)> {
         self.line.borrow_mut().drain().collect()
     }
 
-    fn hold(self: &Rc<Admission>, blocks: u64) -> Held {
+    fn hold(self: &Rc<Admission>, blocks: u64) -> AdmittedRoom {
         self.held.set(self.held.get() + blocks);
-        Held { of: self.clone(), blocks }
+        AdmittedRoom { of: self.clone(), blocks }
     }
 }
 
 /// Room for a request that was let in; given back when it is dropped.
-pub(crate) struct Held {
+pub(crate) struct AdmittedRoom {
     of: Rc<Admission>,
     blocks: u64,
 }
 
-impl Drop for Held {
+impl Drop for AdmittedRoom {
     fn drop(&mut self) {
         self.of.held.set(self.of.held.get() - self.blocks);
         if self.of.has_line() {

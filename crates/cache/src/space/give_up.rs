@@ -4,12 +4,12 @@ use base::{ErrorKind, Result, StorageError};
 
 use crate::Cache;
 use crate::policy::delay::{PASSES, PATIENCE};
-use crate::space::admission::Waiting;
+use crate::space::admission::WaitStart;
 
 impl Cache {
     /// Ends the use of the cache device, and fails, if a task has waited for buckets for too long
     /// and there is nothing that a pass or an eviction could free.
-    pub(crate) async fn check_worn(&self, waiting: Waiting) -> Result<()> {
+    pub(crate) async fn check_worn(&self, waiting: WaitStart) -> Result<()> {
         if self.rt().now().since(waiting.since) <= PATIENCE {
             return Ok(());
         }
@@ -45,13 +45,13 @@ impl Cache {
     }
 
     /// A wait for room that begins now.
-    pub(crate) fn begin_waiting(&self) -> Waiting {
-        Waiting { since: self.rt().now(), passes: self.passes() }
+    pub(crate) fn begin_waiting(&self) -> WaitStart {
+        WaitStart { since: self.rt().now(), passes: self.passes() }
     }
 
     /// Fails if a longer wait is of no use: write-back has failed for too long, or several passes
     /// have freed nothing.
-    pub(crate) fn check_hopeful(&self, waiting: Waiting) -> Result<()> {
+    pub(crate) fn check_hopeful(&self, waiting: WaitStart) -> Result<()> {
         self.check_carried()?;
         if self.passes() > waiting.passes + PASSES { Err(self.hopeless()) } else { Ok(()) }
     }

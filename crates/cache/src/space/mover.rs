@@ -15,7 +15,7 @@ use crate::Cache;
 use crate::buckets::Buckets;
 use crate::buckets::census::Stream;
 use crate::store::key::{Body, IndexKey};
-use crate::store::ring_room::Room;
+use crate::store::ring_room::JournalRoom;
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents};
 
@@ -36,7 +36,7 @@ impl Cache {
     pub(crate) async fn move_extent(
         &self,
         e: &IndexKey,
-        room: &mut Room,
+        room: &mut JournalRoom,
         hits: fn(&Buckets, CacheAddr) -> u8,
     ) -> Result<Moved> {
         let Body::Data { addr, crcs, .. } = &e.body else { return Ok(Moved::Stays) };
@@ -67,7 +67,7 @@ pub(crate) fn is_movable(st: &State, e: &IndexKey) -> bool {
 /// Enters an extent where it was moved to, if it is still the same.
 fn settle_move(
     st: &mut State,
-    room: &mut Room,
+    room: &mut JournalRoom,
     e: &IndexKey,
     taken: &[Taken],
     hits: fn(&Buckets, CacheAddr) -> u8,

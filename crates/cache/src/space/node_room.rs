@@ -7,9 +7,9 @@
 //! make room need none of them: passes, evictions, and nodes that are given back.
 //!
 //! Before it begins, a client's request reserves the nodes that it may change
-//! ([`crate::store::ring_room::Room`]): a leaf, one more that this is split into or merged with,
-//! and one for every few of the extents that it may replace. Most requests share the nodes above
-//! these leaves. The margin is for those nodes, for garbage collection, and for the few changes
+//! ([`crate::store::ring_room::JournalRoom`]): a leaf, one more that this is split into or merged
+//! with, and one for every few of the extents that it may replace. Most requests share the nodes
+//! above these leaves. The margin is for those nodes, for garbage collection, and for the few changes
 //! that must not wait for passes. So a checkpoint finds the room that it needs. If more nodes were
 //! changed than that, it waits for evictions and passes, which change nothing in the index.
 

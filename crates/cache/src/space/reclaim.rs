@@ -12,8 +12,8 @@ use crate::Cache;
 use crate::buckets::Victim;
 use crate::job;
 use crate::policy::delay::PATIENCE;
-use crate::space::admission::Waiting;
-use crate::store::ring_room::{Room, Share};
+use crate::space::admission::WaitStart;
+use crate::store::ring_room::{JournalRoom, Share};
 
 /// Buckets evicted, or looked at, in one go.
 const SLICE: usize = 64;
@@ -118,7 +118,7 @@ impl Cache {
     }
 
     /// Evicts until enough buckets are free, or soon will be. Returns how many it has evicted.
-    fn evict_some(&self, room: &mut Room) -> usize {
+    fn evict_some(&self, room: &mut JournalRoom) -> usize {
         // Somewhat more than the least, so that buckets are not short again with the next one.
         let enough = self.free_target() + self.free_target() / 4 + 1;
         let forced = self.must_evict_now();
@@ -157,7 +157,7 @@ impl Cache {
     /// Room for a client's request, which may push records of `blocks` blocks of the ring and
     /// change `nodes` nodes. Requests get room in the order of arrival. It is to be taken before
     /// anything else that a request waits for, and kept until its records are pushed.
-    pub(crate) async fn room_for_request(&self, blocks: u32, nodes: u64) -> Result<Room> {
+    pub(crate) async fn room_for_request(&self, blocks: u32, nodes: u64) -> Result<JournalRoom> {
         self.check_failed()?;
         match self.try_room(blocks, nodes) {
             Some(room) => Ok(room),
@@ -166,7 +166,7 @@ impl Cache {
     }
 
     /// Like [`Cache::room_for_request`], but returns `None` instead of waiting.
-    pub(crate) fn try_room(&self, blocks: u32, nodes: u64) -> Option<Room> {
+    pub(crate) fn try_room(&self, blocks: u32, nodes: u64) -> Option<JournalRoom> {
         if !self.turns().is_door_free() || self.is_crowded() || !self.has_nodes_for(nodes) {
             return None;
         }
@@ -185,7 +185,7 @@ impl Cache {
         }
     }
 
-    async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<Room> {
+    async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<JournalRoom> {
         let waiting = self.begin_waiting();
         let (reason, job) = self.why_at_the_door(nodes);
         let _first = self.rt().waits_for_job(reason, job, self.turns().door()).await;
@@ -212,7 +212,7 @@ impl Cache {
     /// Room for the records of a task that holds the lock of passes. If only a pass can make room,
     /// for nodes and so for checkpoints, a wait for it would never end: after `PATIENCE` this fails
     /// with [`ErrorKind::NoSpace`].
-    pub(crate) async fn room_between_passes(&self) -> Result<Room> {
+    pub(crate) async fn room_between_passes(&self) -> Result<JournalRoom> {
         self.check_failed()?;
         let blocks = blocks_for(1, 0);
         if self.is_crowded() && !self.wants_node_room() {
@@ -249,12 +249,12 @@ impl Cache {
 
     /// Room in the journal's ring for a record of upkeep. A task that holds it may wait for devices
     /// only.
-    pub(crate) async fn upkeep_room(&self) -> Result<Room> {
+    pub(crate) async fn upkeep_room(&self) -> Result<JournalRoom> {
         self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
     }
 
     /// Room in the journal's ring.
-    pub(crate) async fn ring_room(&self, share: Share, blocks: u32) -> Result<Room> {
+    pub(crate) async fn ring_room(&self, share: Share, blocks: u32) -> Result<JournalRoom> {
         loop {
             self.check_failed()?;
             let ring = self.state().journal.room().clone();
@@ -291,7 +291,7 @@ impl Cache {
     /// Waits until the cache is not crowded and there is room for `nodes`. All tasks that wait
     /// share one checkpoint. They need only its beginning: from then on changed nodes are counted
     /// anew.
-    async fn uncrowd(&self, nodes: Nodes, waiting: Waiting) -> Result<()> {
+    async fn uncrowd(&self, nodes: Nodes, waiting: WaitStart) -> Result<()> {
         while self.is_crowded() || self.lacks(nodes) {
             self.check_failed()?;
             self.check_open()?;

@@ -13,8 +13,8 @@ use crate::buckets::census::Stream;
 use crate::job;
 use crate::policy::delay::{Load, Next, PATIENCE};
 use crate::settings::LagPolicy;
-use crate::space::admission::Held;
-use crate::store::ring_room::{Room, nodes_for};
+use crate::space::admission::AdmittedRoom;
+use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::most_extents;
 
 /// Parts of the share of the room at which writers begin to be slowed. From the first on write-back
@@ -23,7 +23,11 @@ const HURRIES: (f64, f64) = (0.6, 0.9);
 
 impl Cache {
     /// Waits until a write of `blocks` blocks may go on. Returns the room for its records.
-    pub(crate) async fn admit(&self, volume: VolumeId, blocks: u64) -> Result<(Held, Room)> {
+    pub(crate) async fn admit(
+        &self,
+        volume: VolumeId,
+        blocks: u64,
+    ) -> Result<(AdmittedRoom, JournalRoom)> {
         self.check_failed()?;
         let now = self.rt().now();
         self.clients().note_request(now);
@@ -39,7 +43,7 @@ impl Cache {
         Ok((held, room))
     }
 
-    async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<Held> {
+    async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<AdmittedRoom> {
         let let_in = self.admission().line_up(volume, blocks);
         self.pressed();
         self.share_device();

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use rt::sync::{Permit, Semaphore};
 
-use super::admission::Waiting;
+use super::admission::WaitStart;
 
 /// See the [module](self).
 pub(crate) struct Turns {
@@ -14,7 +14,7 @@ pub(crate) struct Turns {
     /// Held by the write that is taking blocks.
     taking: Semaphore,
     /// Since when no write has found a block.
-    dry_since: Cell<Option<Waiting>>,
+    dry_since: Cell<Option<WaitStart>>,
 }
 
 impl Turns {
@@ -51,7 +51,7 @@ impl Turns {
 
     /// A write finds no block. Returns since when none has: all writes that find none share one
     /// wait, which `begin` begins if it has not begun.
-    pub fn found_none(&self, begin: impl FnOnce() -> Waiting) -> Waiting {
+    pub fn found_none(&self, begin: impl FnOnce() -> WaitStart) -> WaitStart {
         let waiting = self.dry_since.get().unwrap_or_else(begin);
         self.dry_since.set(Some(waiting));
         waiting

@@ -24,7 +24,7 @@ use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record
 
 use crate::device::flush_barrier::Durable;
 use crate::device::layout::Ring;
-use crate::store::ring_room::{RingRoom, Room};
+use crate::store::ring_room::{JournalRoom, RingRoom};
 
 /// An entry's place: the first to be replayed, say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +85,7 @@ pub(crate) struct Journal {
     durable: RecordSeq,
     /// Where the next entry goes, and what is taken.
     head: u32,
-    taken: VecDeque<Taken>,
+    taken: VecDeque<RingEntry>,
     used: u32,
     durable_entry: EntrySeq,
     pub stats: JournalStats,
@@ -93,7 +93,7 @@ pub(crate) struct Journal {
 
 /// An entry's part of the ring: its last record, its blocks, and those that were passed over before
 /// it.
-struct Taken {
+struct RingEntry {
     sequence: EntrySeq,
     last: RecordSeq,
     blocks: u32,
@@ -156,7 +156,7 @@ impl Journal {
     }
 
     /// Adds a record, in room that was held for it. Returns its number.
-    pub fn push(&mut self, room: &mut Room, record: &Record<'_>) -> RecordSeq {
+    pub fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) -> RecordSeq {
         let before = self.pending();
         self.stats.records += 1;
         if !self.current.push(record) {
@@ -249,7 +249,7 @@ impl Journal {
             self.full_blocks -= blocks;
             self.head = position + blocks;
             self.used += skipped + blocks;
-            self.taken.push_back(Taken { sequence, last, blocks, skipped });
+            self.taken.push_back(RingEntry { sequence, last, blocks, skipped });
             self.placed = last;
             self.stats.entries += 1;
             let offsets = self.ring.places(position);

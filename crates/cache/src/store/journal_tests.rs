@@ -20,7 +20,7 @@ fn journal(blocks: u32, entry_blocks: u32) -> Journal {
     )
 }
 
-fn push(journal: &mut Journal, room: &mut Room, blocks: usize) {
+fn push(journal: &mut Journal, room: &mut JournalRoom, blocks: usize) {
     let mut value = Vec::new();
     encode_staged(&mut value, Epoch(1), &vec![7; blocks]);
     journal.push(room, &Record::Insert { volume: VolumeId(1), lba: Lba(0), value: &value });
@@ -33,7 +33,7 @@ fn what_was_pushed_always_finds_its_place() {
         let mut journal = journal(256, [4, 8, MAX_ENTRY_BLOCKS][rng.below(3) as usize]);
         let bufs = BufPool::new(0);
         // What requests hold, and how many blocks their extents have.
-        let mut requests: Vec<(Room, usize)> = Vec::new();
+        let mut requests: Vec<(JournalRoom, usize)> = Vec::new();
         // Entries in the ring, from the oldest on: sequence, first block, blocks.
         let mut ring: Vec<(u64, u32, u32)> = Vec::new();
         let mut frozen = None;

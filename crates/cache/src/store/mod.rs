@@ -2,7 +2,6 @@
 
 pub(crate) mod audit;
 pub(crate) mod bad_blocks;
-pub(crate) mod dirt;
 pub(crate) mod hit_ratio;
 pub(crate) mod index;
 pub(crate) mod journal;
@@ -16,3 +15,4 @@ pub(crate) mod ring_room;
 pub(crate) mod scrubbed;
 pub(crate) mod state;
 pub(crate) mod taken;
+pub(crate) mod unpublished;

@@ -16,7 +16,8 @@ const MAX_WAITING: usize = 16 << 20;
 /// Where a promotion begins, and its number.
 pub(crate) type Key = (VolumeId, Lba, u64);
 
-struct Promotion {
+/// A range that is read for a promotion.
+struct Watched {
     end: Lba,
     spoiled: bool,
     /// The pool's image had everything up to this epoch when it began.
@@ -35,7 +36,7 @@ struct Waiting {
 /// What is to be kept.
 #[derive(Default)]
 pub(crate) struct Promotions {
-    all: BTreeMap<Key, Promotion>,
+    all: BTreeMap<Key, Watched>,
     next: u64,
     /// Being written into buckets.
     running: usize,
@@ -59,7 +60,7 @@ impl Promotions {
         }
         self.next += 1;
         let key = (volume, from, self.next);
-        self.all.insert(key, Promotion { end, spoiled: false, published, stream });
+        self.all.insert(key, Watched { end, spoiled: false, published, stream });
         Some(key)
     }
 

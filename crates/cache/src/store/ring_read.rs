@@ -16,7 +16,7 @@ use crate::device::layout::Ring;
 use crate::store::journal::{Identity, Place};
 
 /// The entries that count, in order.
-pub struct Found {
+pub struct FoundEntries {
     /// The entries.
     pub entries: Vec<Entry>,
     /// The block of the ring at which each begins.
@@ -109,10 +109,15 @@ pub async fn read_journal(
     ring: Ring,
     (of, place): (Identity, Place),
     known: EntrySeq,
-) -> Result<Found> {
+) -> Result<FoundEntries> {
     let known = known.max(read_watermark(device, &of).await);
-    let mut found =
-        Found { entries: Vec::new(), positions: Vec::new(), durable: known, healed: 0, end: place };
+    let mut found = FoundEntries {
+        entries: Vec::new(),
+        positions: Vec::new(),
+        durable: known,
+        healed: 0,
+        end: place,
+    };
     let end = &mut found.end;
     loop {
         if ring.blocks - end.position < MAX_ENTRY_BLOCKS {

@@ -1,7 +1,7 @@
 //! Room in the journal's ring: held, not checked.
 //!
-//! A task takes a [`Room`] before it pushes records. The room has as many blocks as the records
-//! need at worst, which is in an entry of their own. It is the permit to push
+//! A task takes a [`JournalRoom`] before it pushes records. The room has as many blocks as the
+//! records need at worst, which is in an entry of their own. It is the permit to push
 //! ([`crate::store::journal::Journal::push`] spends it); what is left of it is given back when it
 //! is dropped. Blocks are *held* from then on until a checkpoint has made their records needless.
 //! So all that was pushed always finds its place in the ring, and to write the journal never
@@ -60,10 +60,10 @@ pub(crate) const fn nodes_for(extents: u64) -> u64 {
 
 struct Waiter {
     blocks: u32,
-    to: OneShotSender<Result<Room>>,
+    to: OneShotSender<Result<JournalRoom>>,
 }
 
-struct Ledger {
+struct RingState {
     blocks: u32,
     kept_back: u32,
     /// Blocks of records that no checkpoint has made needless, and of reservations.
@@ -80,12 +80,12 @@ struct Ledger {
 
 /// The room of one ring.
 #[derive(Clone)]
-pub(crate) struct RingRoom(Rc<Ledger>);
+pub(crate) struct RingRoom(Rc<RingState>);
 
 /// Blocks of the ring, and nodes, that are held for somebody.
 #[must_use = "room that is dropped is given back"]
-pub(crate) struct Room {
-    of: Rc<Ledger>,
+pub(crate) struct JournalRoom {
+    of: Rc<RingState>,
     blocks: u32,
     nodes: u64,
 }
@@ -96,7 +96,7 @@ impl RingRoom {
     pub fn new(ring_blocks: u32, wanted: Event, nodes_freed: Event) -> RingRoom {
         // A lap passes over less than an entry at its end, and the ring is never quite full.
         let blocks = ring_blocks - MAX_ENTRY_BLOCKS;
-        RingRoom(Rc::new(Ledger {
+        RingRoom(Rc::new(RingState {
             blocks,
             kept_back: (blocks / 16).clamp(KEPT_BACK.0, KEPT_BACK.1),
             held: Cell::new(0),
@@ -108,7 +108,7 @@ impl RingRoom {
     }
 
     /// Room of so many blocks, if it is there and no one stands in line for it.
-    pub fn try_take(&self, share: Share, blocks: u32) -> Option<Room> {
+    pub fn try_take(&self, share: Share, blocks: u32) -> Option<JournalRoom> {
         let first = {
             let lines = self.0.lines.borrow();
             lines[Share::Upkeep as usize].is_empty() && lines[share as usize].is_empty()
@@ -118,7 +118,7 @@ impl RingRoom {
 
     /// Stands in line. `None` comes of [`RingRoom::wake_all`], an error of
     /// [`RingRoom::refuse_clients`].
-    pub fn line_up(&self, share: Share, blocks: u32) -> OneShot<Result<Room>> {
+    pub fn line_up(&self, share: Share, blocks: u32) -> OneShot<Result<JournalRoom>> {
         assert!(blocks <= self.0.blocks - self.0.kept_back, "more room than there ever is");
         let (to, room) = oneshot();
         self.0.lines.borrow_mut()[share as usize].push_back(Waiter { blocks, to });
@@ -167,7 +167,7 @@ impl RingRoom {
     }
 }
 
-impl Ledger {
+impl RingState {
     fn fits(&self, share: Share, blocks: u32) -> bool {
         let most = match share {
             Share::Upkeep => self.blocks,
@@ -176,18 +176,18 @@ impl Ledger {
         self.held.get() + blocks <= most
     }
 
-    fn hold(self: &Rc<Ledger>, blocks: u32) -> Room {
+    fn hold(self: &Rc<RingState>, blocks: u32) -> JournalRoom {
         self.held.set(self.held.get() + blocks);
-        Room { of: self.clone(), blocks, nodes: 0 }
+        JournalRoom { of: self.clone(), blocks, nodes: 0 }
     }
 
-    fn release(self: &Rc<Ledger>, blocks: u32) {
+    fn release(self: &Rc<RingState>, blocks: u32) {
         self.held.set(self.held.get() - blocks);
         self.grant();
     }
 
     /// Gives room to those in line, as far as there is some.
-    fn grant(self: &Rc<Ledger>) {
+    fn grant(self: &Rc<RingState>) {
         for share in [Share::Upkeep, Share::Clients] {
             loop {
                 let next = {
@@ -209,7 +209,7 @@ impl Ledger {
     }
 }
 
-impl Room {
+impl JournalRoom {
     /// Records took so many blocks of it.
     pub fn spend(&mut self, blocks: u32) {
         assert!(
@@ -221,14 +221,14 @@ impl Room {
     }
 
     /// Holds so many nodes too.
-    pub fn with_nodes(mut self, nodes: u64) -> Room {
+    pub fn with_nodes(mut self, nodes: u64) -> JournalRoom {
         self.nodes += nodes;
         self.of.nodes.set(self.of.nodes.get() + nodes);
         self
     }
 }
 
-impl Drop for Room {
+impl Drop for JournalRoom {
     fn drop(&mut self) {
         self.of.nodes.set(self.of.nodes.get() - self.nodes);
         if self.nodes > 0 {

@@ -8,11 +8,11 @@ fn ring(blocks: u32) -> RingRoom {
     RingRoom::new(blocks, Event::new(), Event::new())
 }
 
-fn poll(line: &mut OneShot<Result<Room>>) -> Poll<Option<Result<Room>>> {
+fn poll(line: &mut OneShot<Result<JournalRoom>>) -> Poll<Option<Result<JournalRoom>>> {
     std::pin::Pin::new(line).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn granted(line: &mut OneShot<Result<Room>>) -> Option<Room> {
+fn granted(line: &mut OneShot<Result<JournalRoom>>) -> Option<JournalRoom> {
     match poll(line) {
         Poll::Ready(room) => Some(room.expect("not closed").expect("not refused")),
         Poll::Pending => None,

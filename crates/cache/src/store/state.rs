@@ -9,7 +9,6 @@ use crate::buckets::Buckets;
 use crate::device::flush_barrier::Health;
 use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::bad_blocks::BadBlocks;
-use crate::store::dirt::Dirt;
 use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
 use crate::store::journal::Journal;
@@ -17,7 +16,8 @@ use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
 use crate::store::pool_commits::Commits;
 use crate::store::promotions::Promotions;
-use crate::store::ring_room::Room;
+use crate::store::ring_room::JournalRoom;
+use crate::store::unpublished::Unpublished;
 
 /// What clients' requests met.
 #[derive(Clone, Copy, Default, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct State {
     /// What commits of the pool wait for, and what waits for them.
     pub commits: Commits,
     /// Which volumes the pool lacks something of.
-    pub dirt: Dirt,
+    pub unpublished: Unpublished,
     /// Dirty blocks of which no copy is left.
     bad: BadBlocks,
     /// Whether anything can be made durable.
@@ -89,7 +89,7 @@ impl State {
             promotions: Promotions::default(),
             doorkeeper: Doorkeeper::new(1 << 16),
             commits: Commits::default(),
-            dirt: Dirt::new(dirty_at_open),
+            unpublished: Unpublished::new(dirty_at_open),
             bad: BadBlocks::default(),
             health,
             stats: HitStats::default(),
@@ -124,7 +124,7 @@ impl State {
 
     /// A volume was deleted: nothing is said of it any more.
     pub fn forget_volume(&mut self, volume: VolumeId) {
-        self.dirt.forget(volume);
+        self.unpublished.forget(volume);
         self.bad.replaced(volume, (Lba(0), Lba(u64::MAX)));
         self.ratios.forget(volume);
     }
@@ -158,7 +158,7 @@ impl State {
     /// journal. The open epoch has no more dirty blocks then than before.
     pub fn change(
         &mut self,
-        room: &mut Room,
+        room: &mut JournalRoom,
         volume: VolumeId,
         range: (Lba, Lba),
         new: &[IndexKey],
@@ -170,7 +170,7 @@ impl State {
     /// `reserved`.
     pub fn change_dirty(
         &mut self,
-        (room, reserved): (&mut Room, &mut Reservation),
+        (room, reserved): (&mut JournalRoom, &mut Reservation),
         volume: VolumeId,
         range: (Lba, Lba),
         new: &[IndexKey],
@@ -190,7 +190,7 @@ impl State {
 
     fn enter(
         &mut self,
-        room: Option<&mut Room>,
+        room: Option<&mut JournalRoom>,
         reserved: Option<&mut Reservation>,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
@@ -215,7 +215,7 @@ impl State {
             );
             self.promotions.spoil(volume, lba, end);
             if new.iter().any(|e| e.written.is_some()) {
-                self.dirt.note(volume, self.buckets.epoch());
+                self.unpublished.note(volume, self.buckets.epoch());
             }
             new.iter().for_each(|e| self.push_insert(room, e));
             if new.is_empty() {
@@ -226,12 +226,12 @@ impl State {
     }
 
     /// Adds a record to the journal.
-    pub fn push(&mut self, room: &mut Room, record: &Record<'_>) {
+    pub fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) {
         self.buckets.set_clock(self.journal.push(room, record));
     }
 
     /// Adds the record of an extent to the journal.
-    pub fn push_insert(&mut self, room: &mut Room, e: &IndexKey) {
+    pub fn push_insert(&mut self, room: &mut JournalRoom, e: &IndexKey) {
         let mut value = std::mem::take(&mut self.value);
         e.encode(&mut value);
         self.push(room, &Record::Insert { volume: e.volume, lba: e.lba, value: &value });
@@ -244,7 +244,7 @@ impl State {
     }
 
     /// Tells the journal of evicted buckets.
-    pub fn journal_raised(&mut self, room: &mut Room) {
+    pub fn journal_raised(&mut self, room: &mut JournalRoom) {
         for (bucket, generation) in self.buckets.take_raised() {
             self.push(room, &Record::Raise { bucket, generation });
         }

@@ -6,7 +6,7 @@ use base::{Epoch, Instant};
 use btree::Tree;
 use pool::Reservation;
 
-use crate::policy::seal::{MAX_SEALED, Next};
+use crate::policy::seal::{MAX_SEALED, WhichCut};
 
 /// A cut that is not published yet.
 #[derive(Clone)]
@@ -105,10 +105,10 @@ impl Cuts {
     }
 
     /// Chooses the cut that is carried from now on; `None`: there is no cut.
-    pub fn carry(&mut self, next: Next) -> Option<Cut> {
+    pub fn carry(&mut self, next: WhichCut) -> Option<Cut> {
         let cut = match next {
-            Next::Oldest => self.sealed.front(),
-            Next::Newest => self.sealed.back(),
+            WhichCut::Oldest => self.sealed.front(),
+            WhichCut::Newest => self.sealed.back(),
         };
         self.carried = cut.map(|cut| cut.epoch);
         cut.cloned()

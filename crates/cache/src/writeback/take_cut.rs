@@ -33,8 +33,8 @@ use rt::sync::Permit;
 use super::cuts::Cut;
 use super::write_back::Passing;
 use crate::Cache;
-use crate::policy::seal::{Next, STAGED_PER_BLOCK, Standing, next, seal_at, should_seal};
-use crate::store::ring_room::Room;
+use crate::policy::seal::{STAGED_PER_BLOCK, SealInput, WhichCut, next, seal_at, should_seal};
+use crate::store::ring_room::JournalRoom;
 
 impl Cache {
     /// Takes cuts while a pass runs.
@@ -68,7 +68,7 @@ impl Cache {
             let st = self.state();
             let open =
                 st.buckets.dirty_blocks().0 + st.buckets.staged_blocks().0 / STAGED_PER_BLOCK;
-            Standing {
+            SealInput {
                 open,
                 cuts: cuts.count(),
                 held: st.limbo.held(),
@@ -79,7 +79,7 @@ impl Cache {
     }
 
     /// Seals the open epoch. No write past the cache may be under way.
-    pub(crate) fn take_cut(&self, room: &mut Room) {
+    pub(crate) fn take_cut(&self, room: &mut JournalRoom) {
         // Nothing is woken before both have it.
         let mut st = self.state_mut();
         let reserved = st.take_reservation();
@@ -110,7 +110,7 @@ impl Cache {
             )
         };
         let may_take = self.writeback().passes().cuts().may_take();
-        if next == Next::Newest && may_take {
+        if next == WhichCut::Newest && may_take {
             let mut room = self.upkeep_room().await?;
             let _hold = self.bypass().hold().await;
             self.take_cut(&mut room);

@@ -21,32 +21,32 @@ fn the_open_epoch_is_sealed_when_a_share_of_the_cache_is_dirty_in_it() {
 
 #[test]
 fn cuts_are_few_where_each_holds_much_of_the_index() {
-    let standing = Standing { open: 100, cuts: 3, held: (0, 0), data_blocks: 3200 };
+    let standing = SealInput { open: 100, cuts: 3, held: (0, 0), data_blocks: 3200 };
     assert!(should_seal(standing, 100) && !should_seal(standing, 101));
-    assert!(should_seal(Standing { cuts: MAX_SEALED - 1, ..standing }, 100));
-    assert!(!should_seal(Standing { cuts: MAX_SEALED, ..standing }, 100));
+    assert!(should_seal(SealInput { cuts: MAX_SEALED - 1, ..standing }, 100));
+    assert!(!should_seal(SealInput { cuts: MAX_SEALED, ..standing }, 100));
     // A thirty-second of the cache is old nodes, or more.
     for (held, expected) in
         [((100, 100), true), ((101, 100), false), ((101, 13), false), ((900, 12), true)]
     {
-        assert_eq!(should_seal(Standing { held, ..standing }, 100), expected, "{held:?}");
+        assert_eq!(should_seal(SealInput { held, ..standing }, 100), expected, "{held:?}");
     }
 }
 
 #[test]
 fn the_oldest_cut_is_carried_under_pressure_and_the_newest_otherwise() {
     for (sealed, dirty, all, expected) in [
-        (0, 0, false, Next::Newest),
-        (0, 900, false, Next::Newest),
-        (3, 330, false, Next::Newest),
-        (3, 331, false, Next::Oldest),
-        (1, 1000, false, Next::Oldest),
-        (3, 1000, true, Next::Newest),
+        (0, 0, false, WhichCut::Newest),
+        (0, 900, false, WhichCut::Newest),
+        (3, 330, false, WhichCut::Newest),
+        (3, 331, false, WhichCut::Oldest),
+        (1, 1000, false, WhichCut::Oldest),
+        (3, 1000, true, WhichCut::Newest),
     ] {
         assert_eq!(next(sealed, dirty, 1000, 33, all), expected, "{sealed} cuts, {dirty} blocks");
     }
-    assert_eq!(next(1, 1, 1000, 0, false), Next::Oldest);
-    assert_eq!(next(1, 1000, 1000, 100, false), Next::Newest);
+    assert_eq!(next(1, 1, 1000, 0, false), WhichCut::Oldest);
+    assert_eq!(next(1, 1000, 1000, 100, false), WhichCut::Newest);
 }
 
 /// Cuts of what is written between them, 100 blocks from `i * 50` on.
@@ -93,7 +93,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                 for (i, bytes) in
                     [[10, 60, 0, 0, 0], [10, 20, 70, 0, 0], [10, 20, 30, 80, 0]].iter().enumerate()
                 {
-                    cache.writeback().passes_mut().cuts_mut().carry(Next::Oldest).unwrap();
+                    cache.writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest).unwrap();
                     cache.run_pass().await.unwrap();
                     assert_eq!(cache.pool().published().0, before.0 + 1 + i as u32);
                     let found = first_bytes(cache.pool(), &seen).await;
@@ -141,7 +141,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             cache.flush().await.unwrap();
             cache.checkpoint_now().await.unwrap();
             for _ in 0..published {
-                cache.writeback().passes_mut().cuts_mut().carry(Next::Oldest).unwrap();
+                cache.writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest).unwrap();
                 cache.run_pass().await.unwrap();
             }
             // Of the first cut, and behind all.

@@ -74,11 +74,11 @@ impl Walk {
 }
 
 /// The runs of a batch, which are carried after each other, and the walk that goes on behind it.
-pub(super) type Found = JoinHandle<Result<(Vec<Carried>, Walk)>>;
+pub(super) type Batch = JoinHandle<Result<(Vec<Carried>, Walk)>>;
 
 impl Cache {
     /// Finds the next batch, and reads ahead what it needs.
-    pub(super) fn find_batch(&self, pass: &Pass, mut walk: Walk) -> Found {
+    pub(super) fn find_batch(&self, pass: &Pass, mut walk: Walk) -> Batch {
         let (cache, pass) = (self.clone(), pass.clone());
         self.rt().spawn(async move {
             let mut runs = cache.next_runs(&mut walk).await?;

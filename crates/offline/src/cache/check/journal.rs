@@ -5,7 +5,9 @@
 //! ring knows of one that replay did not find, that one was there, and clients were told so.
 
 use base::{BLOCK, BLOCK_U64, EntrySeq};
-use cache::raw::{Copied, Found, Identity, Layout, Ring, read_copy, read_journal, replay_from};
+use cache::raw::{
+    Copied, FoundEntries, Identity, Layout, Ring, read_copy, read_journal, replay_from,
+};
 use format::cache::journal::{MAX_ENTRY_BLOCKS, decode_entry, sequence_of};
 use format::cache::superblock::CacheSuperblock;
 use queue::Class;
@@ -70,7 +72,7 @@ impl Checker<'_> {
     }
 
     /// Reports copies of durable entries that are bad. Of others a crash may have cut one short.
-    async fn bad_copies(&mut self, found: &Found, ring: Ring, of: &Identity) {
+    async fn bad_copies(&mut self, found: &FoundEntries, ring: Ring, of: &Identity) {
         let src = self.src.clone();
         for (entry, &position) in found.entries.iter().zip(&found.positions) {
             if entry.sequence > found.durable.0 {

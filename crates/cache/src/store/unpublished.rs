@@ -4,16 +4,16 @@ use base::{Epoch, VolumeId};
 use rustc_hash::FxHashMap;
 
 /// See the [module](self).
-pub(crate) struct Dirt {
+pub(crate) struct Unpublished {
     /// The epoch of each volume's last write that the pool did not get at once.
     until: FxHashMap<VolumeId, Epoch>,
     /// And of all volumes', as the cache was opened.
     at_open: Epoch,
 }
 
-impl Dirt {
-    pub fn new(at_open: Epoch) -> Dirt {
-        Dirt { until: FxHashMap::default(), at_open }
+impl Unpublished {
+    pub fn new(at_open: Epoch) -> Unpublished {
+        Unpublished { until: FxHashMap::default(), at_open }
     }
 
     /// A volume was written to in this epoch, which is the newest.
@@ -42,11 +42,11 @@ mod tests {
     #[test]
     fn a_volume_that_was_not_written_may_be_dirty_since_the_open() {
         let (a, b) = (VolumeId(1), VolumeId(2));
-        let mut dirt = Dirt::new(Epoch(3));
-        dirt.note(a, Epoch(5));
-        assert_eq!((dirt.last(Some(a)), dirt.last(Some(b))), (Epoch(5), Epoch(3)));
-        assert_eq!(dirt.last(None), Epoch(5));
-        dirt.forget(a);
-        assert_eq!(dirt.last(None), Epoch(3));
+        let mut unpublished = Unpublished::new(Epoch(3));
+        unpublished.note(a, Epoch(5));
+        assert_eq!((unpublished.last(Some(a)), unpublished.last(Some(b))), (Epoch(5), Epoch(3)));
+        assert_eq!(unpublished.last(None), Epoch(5));
+        unpublished.forget(a);
+        assert_eq!(unpublished.last(None), Epoch(3));
     }
 }
