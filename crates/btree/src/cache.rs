@@ -231,7 +231,7 @@ impl NodeCache {
 
     /// Keeps a node, clean or just written out, under its pointer.
     pub(crate) fn keep(&mut self, ptr: NodePtr, tree: u64, node: Rc<Node>) {
-        if self.held.has(&ptr) {
+        if self.held.keep_if_same(&ptr) {
             return;
         }
         let slot = Slot { node: Some(node), tree, credit: Cell::new(0) };

@@ -83,9 +83,9 @@ impl Held {
         self.nodes.remove(&ptr.addr).map(|entry| entry.node)
     }
 
-    /// True if the node of this pointer is held. Another one of the same address is dropped: its
-    /// block was given to this one.
-    pub fn has(&mut self, ptr: &NodePtr) -> bool {
+    /// Keeps the node that is held at this address if it is the one of this pointer, else drops it:
+    /// its block was given to another node. True if it was kept.
+    pub fn keep_if_same(&mut self, ptr: &NodePtr) -> bool {
         let same = self.nodes.get(&ptr.addr).map(|entry| entry.ptr == *ptr);
         if same == Some(false) {
             self.nodes.remove(&ptr.addr);

@@ -140,7 +140,7 @@ impl Cache {
 
     async fn checkpoint(&self) -> Result<()> {
         let mut frozen = self.freeze();
-        self.checkpoints().has_frozen();
+        self.checkpoints().note_frozen();
         // Before anything is written that the checkpoint before this superblock may need.
         if self.checkpoints().durable().lacks_twin() {
             self.write_next_superblock().await?;

@@ -45,8 +45,8 @@ impl Checkpoints {
         self.called_for.get()
     }
 
-    /// The running checkpoint has frozen what it writes.
-    pub(super) fn has_frozen(&self) {
+    /// Notes that the running checkpoint has frozen what it writes.
+    pub(super) fn note_frozen(&self) {
         self.called_for.set(false);
         self.running.tell();
     }
