@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::{CacheAddr, EntrySeq, Epoch, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
-use pool::{Journal, JournalDurable, Link, Pool, Step};
+use pool::{CacheJournal, JournalDurable, Link, Pool, Step};
 use queue::Class;
 use rt::sync::either;
 use rt::{Reason, Rt};
@@ -65,7 +65,7 @@ impl Drop for Inner {
     }
 }
 
-impl Journal for Inner {
+impl CacheJournal for Inner {
     fn make_durable(self: Rc<Self>) -> JournalDurable {
         Box::pin(async move { Cache(self).records_durable().await })
     }
@@ -121,7 +121,7 @@ impl Cache {
     /// Has the pool's commits ask this cache what they have to wait for
     /// ([`Cache::records_durable`]).
     pub(crate) fn link_to_pool(&self) {
-        let journal: Weak<dyn Journal> = Rc::downgrade(&self.0) as _;
+        let journal: Weak<dyn CacheJournal> = Rc::downgrade(&self.0) as _;
         self.pool().link_journal(Link::Live(journal));
     }
 

@@ -8,7 +8,7 @@ use ::testkit::{check_cache, check_pool};
 use base::{BLOCK, Lba, Result, SECTOR, Slice, VolumeId};
 use format::cache::superblock::CacheSuperblock;
 use offline::cache::check::Report;
-use pool::{CacheMark, DeviceFile, Journal, JournalDurable, Link, Pool};
+use pool::{CacheJournal, CacheMark, DeviceFile, JournalDurable, Link, Pool};
 use rt::{FileId, Order, Rt};
 use sim::{DiskModel, Fault, World};
 
@@ -59,14 +59,14 @@ pub(crate) async fn write_part(
 }
 
 impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {
-    pub fn link(pool: &Pool, answer: F) -> Rc<dyn Journal> {
-        let asked: Rc<dyn Journal> = Rc::new(Asked(answer));
+    pub fn link(pool: &Pool, answer: F) -> Rc<dyn CacheJournal> {
+        let asked: Rc<dyn CacheJournal> = Rc::new(Asked(answer));
         pool.link_journal(Link::Live(Rc::downgrade(&asked)));
         asked
     }
 }
 
-impl<F: Fn() -> Result<Option<CacheMark>>> Journal for Asked<F> {
+impl<F: Fn() -> Result<Option<CacheMark>>> CacheJournal for Asked<F> {
     fn make_durable(self: Rc<Self>) -> JournalDurable {
         let answer = (self.0)();
         Box::pin(async move { answer })

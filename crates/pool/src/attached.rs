@@ -2,8 +2,8 @@
 //!
 //! 1. **Commits wait for the cache's journal.** Before a commit is durable, the journal has to have
 //!    all that the cache said of it: keys that were dropped for direct writes, and the intent of
-//!    staged writes. A [`Journal`] makes that durable. [`Link`] says whether a cache is attached: a
-//!    live one, one that is closed and has left its last word, or none.
+//!    staged writes. A [`CacheJournal`] makes that durable. [`Link`] says whether a cache is
+//!    attached: a live one, one that is closed and has left its last word, or none.
 //! 2. **Each superblock has a [`CacheMark`]**: an entry of the journal that must be found at the
 //!    next open, and whether the clean keys of the cache count.
 //! 3. **A cut is published by a commit**: the superblock says up to which epoch the pool has
@@ -19,7 +19,7 @@ mod mark;
 
 use base::Epoch;
 
-pub use journal::{Journal, JournalDurable, Link};
+pub use journal::{CacheJournal, JournalDurable, Link};
 pub use mark::CacheMark;
 
 /// The cut of a cache that the pool's image is.

@@ -28,7 +28,7 @@ pub struct ScrubOptions {
 /// What a block is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum BlockKind {
     /// A block of a volume.
     Data,
     /// A node of a tree.
@@ -65,7 +65,7 @@ pub struct FoundOn {
     /// The device's path.
     pub device: String,
     /// What the blocks are.
-    pub kind: Kind,
+    pub kind: BlockKind,
     /// How many.
     #[serde(flatten)]
     pub found: Found,
@@ -114,7 +114,7 @@ pub struct ScrubStatus {
 /// The scrub of a pool.
 pub(crate) struct Scrub {
     record: ScrubRecord,
-    found: BTreeMap<(usize, Kind), Found>,
+    found: BTreeMap<(usize, BlockKind), Found>,
     rate: Option<u64>,
     speed: Speed,
     leaves: u64,
@@ -265,7 +265,7 @@ impl Scrub {
     }
 
     /// A bad block was found on a device, and healed or not.
-    pub fn found(&mut self, row: usize, kind: Kind, healed: bool) {
+    pub fn found(&mut self, row: usize, kind: BlockKind, healed: bool) {
         let found = self.found.entry((row, kind)).or_default();
         found.bad += 1;
         self.record.bad += 1;
@@ -340,7 +340,7 @@ impl Scrub {
             offset: e.lba.0 * BLOCK_U64,
             length: u64::from(e.blocks) * BLOCK_U64,
         };
-        let found = |(&(row, kind), &found): (&(usize, Kind), &Found)| FoundOn {
+        let found = |(&(row, kind), &found): (&(usize, BlockKind), &Found)| FoundOn {
             device: name(row),
             kind,
             found,

@@ -26,7 +26,7 @@ use crate::txn::{Generations, Kind, Txn};
 pub(crate) use edit::{Change, Edited};
 pub(crate) use missing::Missing;
 pub(crate) use tree::LiveTree;
-pub(crate) use volume::{FrozenVolume, Held, Volume};
+pub(crate) use volume::{BlockCounts, FrozenVolume, Volume};
 
 pub(crate) use readers::Ahead;
 use readers::Readers;
@@ -44,7 +44,7 @@ pub(crate) struct Forest {
     /// The volume table as committed, by place.
     places: Vec<Option<VolumeRecord>>,
     next_volume: u32,
-    held: Held,
+    held: BlockCounts,
     /// The checksum tree of each group.
     sums: Vec<LiveTree>,
     /// Those that read volumes in order.
@@ -91,7 +91,7 @@ impl Forest {
         Ok(Forest {
             geometry,
             store: Store::new(cached_nodes),
-            held: Held::by(volumes.values()),
+            held: BlockCounts::by(volumes.values()),
             volumes,
             stagings,
             places,
@@ -139,10 +139,10 @@ impl Forest {
     }
 
     /// Blocks that volumes have.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> BlockCounts {
         debug_assert_eq!(
             self.held,
-            Held::by(self.volumes.values()),
+            BlockCounts::by(self.volumes.values()),
             "what volumes have was not counted"
         );
         self.held

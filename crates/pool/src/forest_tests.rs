@@ -311,7 +311,7 @@ impl Bench {
         let sum: usize = self.live.values().map(BTreeMap::len).sum();
         prop_assert_eq!(
             self.forest.held(),
-            Held { all: sum as u64, staged: self.live[&STAGING].len() as u64 }
+            BlockCounts { all: sum as u64, staged: self.live[&STAGING].len() as u64 }
         );
         Ok(())
     }
@@ -349,13 +349,13 @@ proptest! {
         steps in prop::collection::vec((0u8..12, any::<Index>(), 1u32..40, any::<bool>()), 1..60),
     ) {
         let mut bench = Bench::new();
-        let ledger = crate::space::tests::ledger();
+        let set_aside = crate::space::tests::set_aside();
         for (what, at, len, flag) in steps {
             let lba = at.index(BLOCKS as usize) as u64;
             let end = lba + u64::from(len);
             let direct = if flag { A } else { STAGING };
             if what >= 5 && bench.txns.pass().is_none() {
-                bench.txns.begin_pass(&mut ledger.reserve(10_000)).expect("none is open");
+                bench.txns.begin_pass(&mut set_aside.reserve(10_000)).expect("none is open");
             }
             match what {
                 0..=2 => bench.map(Kind::Direct, direct, lba, len)?,
@@ -375,7 +375,7 @@ proptest! {
             bench.compare()?;
         }
         drop(bench.txns.take_pass());
-        prop_assert_eq!(ledger.blocks(), 0);
+        prop_assert_eq!(set_aside.blocks(), 0);
     }
 }
 

@@ -58,10 +58,10 @@ mod writeback;
 
 pub use admin::status;
 pub use admin::volumes::VolumeInfo;
-pub use attached::{CacheMark, Journal, JournalDurable, Link};
+pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
 pub use devices::{DeviceErrors, DeviceFile, SitsOut, SourceFault};
 pub use error::Step;
-pub use findings::{Found, FoundOn, Kind as ScrubKind, LostBlocks, MovesStatus};
+pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesStatus};
 pub use findings::{ScrubOptions, ScrubStatus};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;

@@ -24,7 +24,7 @@ use crate::state::{Identity, State};
 use crate::txn::{Progress, Tables};
 
 pub use create::{check_create, create};
-pub use judge::{Found, doubt, judge, newest};
+pub use judge::{Candidate, doubt, judge, newest};
 pub(crate) use tables::PageCopy;
 
 impl Pool {
@@ -80,7 +80,7 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let geometry = Geometry::of(&best);
     // A crash may have come between the superblocks of two devices. Should another come before the
     // next commit has written both, neither is stale.
-    let in_use = |f: &&Found| {
+    let in_use = |f: &&Candidate| {
         let record = best.devices.get(usize::from(f.sb.device));
         f.sb.generation >= best.previous
             && record.is_some_and(|record| record.state == DeviceState::Online)

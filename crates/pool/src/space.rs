@@ -27,7 +27,7 @@ use rt::sync::Event;
 use crate::devices::Devices;
 
 pub(crate) use alloc::Alloc;
-pub(crate) use bitmaps::{PageChange, Place, Planned};
+pub(crate) use bitmaps::{BitmapPage, PageChange, Planned};
 pub use fetched::Counts as FetchedCounts;
 pub(crate) use fetched::{Fetched, Load, Part};
 pub use geometry::Geometry;
@@ -39,7 +39,7 @@ pub(crate) use room::{Demand, NodeRoom, Purpose};
 pub(crate) use run::{Run, push_run};
 
 use limbo::Limbo;
-use reservation::Ledger;
+use reservation::SetAside;
 
 struct Group {
     /// Kind and chunks as of now; the rest as of the last commit.
@@ -82,9 +82,9 @@ pub(crate) struct Space {
     /// Groups that were taken into use or given up since the last freeze.
     changed: BTreeSet<GroupId>,
     limbo: Limbo,
-    reserved: Ledger,
+    reserved: SetAside,
     /// Nodes that the changes of trees under way may add.
-    reserved_nodes: Ledger,
+    reserved_nodes: SetAside,
     /// Rung when one of these changes was made, or given up.
     changes_ended: Event,
     /// Rung when direct writes were entered into the trees, or given up.
@@ -134,8 +134,8 @@ impl Space {
             maybe_empty: BTreeSet::new(),
             changed: BTreeSet::new(),
             limbo: Limbo::default(),
-            reserved: Ledger::default(),
-            reserved_nodes: Ledger::default(),
+            reserved: SetAside::default(),
+            reserved_nodes: SetAside::default(),
             changes_ended: Event::new(),
             writes_ended: Event::new(),
             opened: Event::new(),

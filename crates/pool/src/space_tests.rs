@@ -11,8 +11,8 @@ const GROUP: u32 = 256;
 const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: 12, volume_pages: 1 };
 
 /// Room without limit, to test what spends it.
-pub(crate) fn ledger() -> Ledger {
-    Ledger::default()
+pub(crate) fn set_aside() -> SetAside {
+    SetAside::default()
 }
 
 /// The model: every block that may not be allocated, and why.

@@ -10,7 +10,7 @@ use rt::{Order, Rt};
 use sim::World;
 
 use super::*;
-use crate::space::tests::ledger;
+use crate::space::tests::set_aside;
 
 /// No two runs of the lists are joined.
 const GROUP: u32 = 1 << 30;
@@ -130,7 +130,7 @@ impl Bench {
     }
 
     fn begin_pass(&mut self) {
-        let mut room = ledger().reserve(9);
+        let mut room = set_aside().reserve(9);
         assert_eq!(self.txns.begin_pass(&mut room).is_ok(), self.pass.is_none());
         self.pass.get_or_insert_default();
     }

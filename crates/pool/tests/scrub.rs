@@ -57,7 +57,7 @@ async fn ended(rt: &Rt, pool: &Pool) -> ScrubStatus {
     }
 }
 
-fn found(status: &ScrubStatus, device: &str, kind: pool::ScrubKind) -> (u64, u64) {
+fn found(status: &ScrubStatus, device: &str, kind: pool::BlockKind) -> (u64, u64) {
     let one = status.found.iter().find(|f| f.device == device && f.kind == kind);
     one.map_or((0, 0), |f| (f.found.bad, f.found.healed))
 }
@@ -92,7 +92,7 @@ fn rot_of_any_kind_in_one_copy_is_found_healed_and_counted() {
         let status = scrub(&rt, &pool).await;
         assert_eq!((status.state, status.lost), ("done", 0), "{status:?}");
         assert!(status.bad >= BLOCKS && status.healed == status.bad, "{status:?}");
-        for kind in [pool::ScrubKind::Data, pool::ScrubKind::Node] {
+        for kind in [pool::BlockKind::Data, pool::BlockKind::Node] {
             let (bad, healed) = found(&status, "disk1", kind);
             assert!(bad > 0 && bad == healed, "{kind:?}: {status:?}");
             assert_eq!(found(&status, "disk0", kind), (0, 0));
@@ -125,7 +125,7 @@ fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
         }
         let status = scrub(&rt, &pool).await;
         assert_eq!(status.state, "done");
-        let (bad, healed) = found(&status, "disk1", pool::ScrubKind::Page);
+        let (bad, healed) = found(&status, "disk1", pool::BlockKind::Page);
         assert!(bad > 0 && bad == healed, "{status:?}");
         // Superblocks, while it runs: its start has written new ones.
         let slow = ScrubOptions { rate: Some(4 * MIB), ..ScrubOptions::default() };
@@ -136,7 +136,7 @@ fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
             assert!(world.inject(file, fault));
         }
         let status = ended(&rt, &pool).await;
-        assert_eq!(found(&status, "disk1", pool::ScrubKind::Superblock), (1, 1), "{status:?}");
+        assert_eq!(found(&status, "disk1", pool::BlockKind::Superblock), (1, 1), "{status:?}");
         let again = scrub(&rt, &pool).await;
         assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
         pool.close().await.expect("close");

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{Duration, Instant};
 
-use crate::request::{Request, Room, Run};
+use crate::request::{Merged, Request, RunLimits};
 use crate::stats::Class;
 use crate::write_gate::MayWrite;
 
@@ -91,11 +91,11 @@ impl<W> Sweep<W> {
     }
 
     /// Takes a request with those that continue it, and says the place of the last of them.
-    fn take(&mut self, place: Place, room: &Room) -> Option<(Run<W>, Place)> {
-        let mut run = Run::of(self.remove(place)?);
+    fn take(&mut self, place: Place, limits: &RunLimits) -> Option<(Merged<W>, Place)> {
+        let mut run = Merged::of(self.remove(place)?);
         let mut last = place;
         while let Some((next, request)) = self.after(last)
-            && run.takes(request, room)
+            && run.takes(request, limits)
             && let Some(request) = self.remove(next)
         {
             run.push(request);
@@ -225,10 +225,10 @@ impl<W> Elevator<W> {
     }
 
     /// Takes what goes next; the pieces of one that has begun go always.
-    pub fn take(&mut self, now: Instant, room: &Room, may: MayWrite) -> Option<Run<W>> {
+    pub fn take(&mut self, now: Instant, limits: &RunLimits, may: MayWrite) -> Option<Merged<W>> {
         let run = match self.again.pop_front() {
-            Some(request) => Run::of(request),
-            None => self.sweep_on(now, room, may)?,
+            Some(request) => Merged::of(request),
+            None => self.sweep_on(now, limits, may)?,
         };
         if run.first().write {
             self.in_flight.push((run.first().offset, run.end()));
@@ -253,13 +253,13 @@ impl<W> Elevator<W> {
         if writes { &mut self.writes } else { &mut self.reads }
     }
 
-    fn sweep_on(&mut self, now: Instant, room: &Room, may: MayWrite) -> Option<Run<W>> {
+    fn sweep_on(&mut self, now: Instant, limits: &RunLimits, may: MayWrite) -> Option<Merged<W>> {
         let (writes, place) = match self.owed.take() {
             Some(owed) => owed,
             None => self.next_of_batch(now, may)?,
         };
         let sweep = self.sweep(writes);
-        let (run, last) = sweep.take(place, room)?;
+        let (run, last) = sweep.take(place, limits)?;
         // The next piece came right after this one.
         let mut next = (run.end(), last.1 + 1);
         if self.first.is_some_and(|first| !self.writes.by_place.contains_key(&first)) {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use base::Instant;
 
 use crate::elevator::Elevator;
-use crate::request::{Request, Room, Run};
+use crate::request::{Merged, Request, RunLimits};
 use crate::write_gate::MayWrite;
 
 /// What waits for a device.
@@ -64,14 +64,14 @@ impl<W> Line<W> {
     }
 
     /// Takes what goes next, with what continues it.
-    pub fn take(&mut self, now: Instant, room: &Room, may: MayWrite) -> Option<Run<W>> {
+    pub fn take(&mut self, now: Instant, limits: &RunLimits, may: MayWrite) -> Option<Merged<W>> {
         let line = match self {
             Line::Arrival(line) => line,
-            Line::Place(line) => return line.take(now, room, may),
+            Line::Place(line) => return line.take(now, limits, may),
         };
-        let mut run = Run::of(line.pop_front()?);
+        let mut run = Merged::of(line.pop_front()?);
         while let Some(next) = line.front()
-            && run.takes(next, room)
+            && run.takes(next, limits)
             && let Some(next) = line.pop_front()
         {
             run.push(next);

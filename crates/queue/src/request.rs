@@ -44,7 +44,7 @@ impl<W> Request<W> {
 
 /// How large a run may get.
 #[derive(Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct RunLimits {
     pub bytes: usize,
     pub segments: usize,
     /// Reads with up to so many bytes between them are one run, and these bytes are read too.
@@ -52,18 +52,18 @@ pub(crate) struct Room {
 }
 
 /// Requests that go to the device as one, in order of place.
-pub struct Run<W> {
+pub struct Merged<W> {
     parts: SmallVec<[Request<W>; 1]>,
     bytes: usize,
     segments: usize,
 }
 
-impl<W> Run<W> {
-    pub(crate) fn of(first: Request<W>) -> Run<W> {
+impl<W> Merged<W> {
+    pub(crate) fn of(first: Request<W>) -> Merged<W> {
         let (bytes, segments) = (first.len, first.segments);
         let mut parts = SmallVec::new();
         parts.push(first);
-        Run { parts, bytes, segments }
+        Merged { parts, bytes, segments }
     }
 
     /// The first of them.
@@ -101,10 +101,10 @@ impl<W> Run<W> {
     }
 
     /// The bytes between its end and `next`, if that can be a part of it.
-    fn gap_to(&self, next: &Request<W>, room: &Room) -> Option<usize> {
+    fn gap_to(&self, next: &Request<W>, limits: &RunLimits) -> Option<usize> {
         let last = self.last();
         let gap = next.offset.checked_sub(last.end())?;
-        let near = gap == 0 || gap <= room.gap && !next.write;
+        let near = gap == 0 || gap <= limits.gap && !next.write;
         let like = last.class == next.class
             && last.write == next.write
             && last.durable == next.durable
@@ -114,10 +114,10 @@ impl<W> Run<W> {
     }
 
     /// True if `next` can be a part of it.
-    pub(crate) fn takes(&self, next: &Request<W>, room: &Room) -> bool {
-        let Some(gap) = self.gap_to(next, room) else { return false };
-        self.bytes + gap + next.len <= room.bytes
-            && self.segments + usize::from(gap > 0) + next.segments <= room.segments
+    pub(crate) fn takes(&self, next: &Request<W>, limits: &RunLimits) -> bool {
+        let Some(gap) = self.gap_to(next, limits) else { return false };
+        self.bytes + gap + next.len <= limits.bytes
+            && self.segments + usize::from(gap > 0) + next.segments <= limits.segments
     }
 
     /// Adds a request that it takes.

@@ -18,7 +18,7 @@ use rt::DeviceKind;
 use crate::feedback::{Feedback, Pace};
 use crate::limits::{Limits, Targets};
 use crate::line::Line;
-use crate::request::{Request, Room, Run};
+use crate::request::{Merged, Request, RunLimits};
 use crate::share::{LEAST, Share};
 use crate::stats::{Class, DeviceStats};
 use crate::tags::Tags;
@@ -53,7 +53,7 @@ struct Flight {
 
 /// The scheduler of one device. The work of a request is not looked at.
 pub struct Scheduler<W> {
-    room: Room,
+    limits: RunLimits,
     /// Bytes in flight from which on no further request starts.
     max_bytes: usize,
     targets: Targets,
@@ -85,7 +85,7 @@ impl<W> Scheduler<W> {
         let most_bytes = if memory { MEMORY_REQUEST_BYTES } else { usize::MAX };
         let share = Share::new(depth, kind);
         Scheduler {
-            room: Room {
+            limits: RunLimits {
                 bytes: limits.max_request_bytes.min(most_bytes),
                 segments: limits.max_segments,
                 gap: if rotating { READ_GAP } else { 0 },
@@ -169,7 +169,7 @@ impl<W> Scheduler<W> {
     }
 
     /// What goes to the device now, if there is room for it.
-    pub fn next(&mut self, now: Instant) -> Option<(Ticket, Run<W>)> {
+    pub fn next(&mut self, now: Instant) -> Option<(Ticket, Merged<W>)> {
         let (begun, late) = (self.urgent.owes(), self.is_read_late(now));
         if self.bytes_in_flight >= self.max_bytes || !self.tags.may_take(begun) {
             return None;
@@ -181,10 +181,10 @@ impl<W> Scheduler<W> {
         };
         let run = match turn {
             Some(bytes) => {
-                let room = Room { bytes: self.room.bytes.min(bytes), ..self.room };
-                self.background.take(now, &room, MayWrite::ALL)
+                let limits = RunLimits { bytes: self.limits.bytes.min(bytes), ..self.limits };
+                self.background.take(now, &limits, MayWrite::ALL)
             }
-            None => self.urgent.take(now, &self.room, self.gate.may_write(late)),
+            None => self.urgent.take(now, &self.limits, self.gate.may_write(late)),
         }?;
         let ticket = self.begin(now, &run);
         Some((ticket, run))
@@ -215,7 +215,7 @@ impl<W> Scheduler<W> {
         self.gate.minds_late_reads() && reads.any(|f| now.since(f.began) >= self.targets.read / 2)
     }
 
-    fn begin(&mut self, now: Instant, run: &Run<W>) -> Ticket {
+    fn begin(&mut self, now: Instant, run: &Merged<W>) -> Ticket {
         let (first, parts) = (run.first(), run.parts());
         let (class, place) = (first.class, (first.offset, run.end()));
         let (mut since, mut waited_ns, mut bytes) = (now, 0, 0);

@@ -5,7 +5,7 @@ use base::{BufList, IoError, SliceList};
 use rt::{Completion, FileId, Op, Payload, Rt, Told, What};
 use smallvec::SmallVec;
 
-use crate::request::{Request, Run};
+use crate::request::{Merged, Request};
 use crate::work::{ReadDone, Work, WriteDone};
 
 /// Short transfers in a row that do not finish a single block, before it is an error.
@@ -147,7 +147,7 @@ impl Ended {
 impl Medium {
     /// Starts a run, of which requests say that they wait for `what`; `then` is called with what
     /// became of it.
-    pub fn start(&self, run: Run<Work>, what: What, then: impl FnOnce(Ended) + 'static) {
+    pub fn start(&self, run: Merged<Work>, what: What, then: impl FnOnce(Ended) + 'static) {
         let (offset, durable, len) = (run.first().offset, run.first().durable, run.bytes());
         let parts = SmallVec::new();
         let mut transfer =

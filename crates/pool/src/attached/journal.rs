@@ -10,7 +10,7 @@ use base::Result;
 pub type JournalDurable = Pin<Box<dyn Future<Output = Result<Option<CacheMark>>>>>;
 
 /// A cache that has a journal.
-pub trait Journal {
+pub trait CacheJournal {
     /// Makes everything durable that a commit of the pool must not get ahead of. An error is the
     /// commit's: nothing of it is durable then.
     fn make_durable(self: Rc<Self>) -> JournalDurable;
@@ -23,7 +23,7 @@ pub enum Link {
     #[default]
     None,
     /// A cache that is open. The cache holds the pool, so the pool does not hold the cache.
-    Live(Weak<dyn Journal>),
+    Live(Weak<dyn CacheJournal>),
     /// A cache that is closed: its journal stays as it is, and this is its last word.
     Closed(Result<Option<CacheMark>>),
 }

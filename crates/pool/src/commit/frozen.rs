@@ -8,7 +8,7 @@ use btree::Tree;
 use crate::devices::standing::Permit;
 use crate::forest::FrozenVolume;
 use crate::pool::Pool;
-use crate::space::{Place, Run};
+use crate::space::{BitmapPage, Run};
 use crate::txn::Txn;
 
 /// Trees or pages that are dealt with before other tasks get a turn.
@@ -33,11 +33,11 @@ pub(super) struct FrozenTxn {
     /// The blocks that it frees, gathered.
     pub frees: Vec<Vec<Run>>,
     /// Bitmap pages as they were before, as far as they were touched.
-    pub before: BTreeMap<Place, Vec<u64>>,
+    pub before: BTreeMap<BitmapPage, Vec<u64>>,
     pub touched_groups: BTreeSet<GroupId>,
     /// Pages that this commit writes: bitmap pages and table pages, each into the slot that is not
     /// the committed one.
-    pub bitmap_pages: Vec<Place>,
+    pub bitmap_pages: Vec<BitmapPage>,
     pub table_pages: BTreeSet<u32>,
 }
 

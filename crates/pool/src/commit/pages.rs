@@ -10,7 +10,7 @@ use queue::Class;
 
 use super::frozen::{FrozenTxn, SLICE};
 use crate::pool::Pool;
-use crate::space::{PageChange, Place};
+use crate::space::{BitmapPage, PageChange};
 use crate::state::State;
 use crate::transfer::Writes;
 
@@ -18,7 +18,7 @@ impl State {
     /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
     pub fn encode_bitmap_page(
         &self,
-        place: Place,
+        place: BitmapPage,
         generation: Generation,
         bufs: &BufPool,
     ) -> Option<(u64, Buf)> {

@@ -74,31 +74,31 @@ impl Change<'_> {
 }
 
 /// Blocks of a volume, and what they will be mapped to.
-type Piece = ((Lba, Lba), Option<PoolAddr>);
+type EditPiece = ((Lba, Lba), Option<PoolAddr>);
 
 /// What an edit will do to the mapping of its volume.
-struct Plan {
+struct EditPlan {
     /// Blocks that it touches.
     range: (Lba, Lba),
     /// Parts of them, in order, and what they are mapped to.
-    pieces: SmallVec<[Piece; 1]>,
+    pieces: SmallVec<[EditPiece; 1]>,
     upto: Lba,
     /// Blocks of these parts that are mapped now.
     unmaps: u64,
 }
 
-impl Plan {
+impl EditPlan {
     /// Blocks that it maps.
     fn maps(&self) -> u64 {
         self.pieces.iter().filter(|p| p.1.is_some()).map(|&((from, to), _)| to.0 - from.0).sum()
     }
 
     /// Counts the blocks of `old`, which is all that overlaps its range, that it unmaps.
-    fn count(mut self, old: &[MappedExtent]) -> Plan {
+    fn count(mut self, old: &[MappedExtent]) -> EditPlan {
         let common = |(from, to): (Lba, Lba), e: &MappedExtent| {
             e.end().min(to.0).saturating_sub(e.lba.0.max(from.0))
         };
-        let of = |&(part, _): &Piece| old.iter().map(move |e| common(part, e)).sum::<u64>();
+        let of = |&(part, _): &EditPiece| old.iter().map(move |e| common(part, e)).sum::<u64>();
         self.unmaps = self.pieces.iter().map(of).sum();
         self
     }
@@ -268,7 +268,7 @@ impl Forest {
     }
 
     /// What is to be done; `None`: nothing. Malformed records are found here.
-    fn plan(&self, kind: Kind, change: &Change<'_>) -> Step<Option<Plan>> {
+    fn plan(&self, kind: Kind, change: &Change<'_>) -> Step<Option<EditPlan>> {
         let (lba, end) = change.range();
         let tree_of = |id: VolumeId| {
             self.volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)
@@ -285,14 +285,14 @@ impl Forest {
                     ((from, at), Some(run.addr))
                 };
                 let pieces = runs.iter().map(piece).collect();
-                Plan { range: (lba, end), pieces, upto: end, unmaps: 0 }
+                EditPlan { range: (lba, end), pieces, upto: end, unmaps: 0 }
             }
             Change::Unmap { volume, .. } => {
                 let old = look(volume, (lba, end), STEP_EXTENTS)?;
                 let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
                 let range = (first.lba.max(lba), Lba(last.end().min(end.0)));
                 let upto = if old.len() >= STEP_EXTENTS { range.1 } else { end };
-                let plan = Plan { range, pieces: smallvec![(range, None)], upto, unmaps: 0 };
+                let plan = EditPlan { range, pieces: smallvec![(range, None)], upto, unmaps: 0 };
                 return Ok(Some(plan.count(&old)));
             }
             Change::Adopt { staging, .. } => {
@@ -309,7 +309,7 @@ impl Forest {
                     (part, Some(e.addr.plus(part.0.0 - e.lba.0)))
                 });
                 let range = (first, upto);
-                Plan {
+                EditPlan {
                     range,
                     pieces: pieces.collect(),
                     upto: if full || limit < end { upto } else { end },

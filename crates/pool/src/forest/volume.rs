@@ -95,17 +95,17 @@ pub(crate) struct FrozenVolume {
 /// Blocks that volumes have, by what their records say: kept up to date with every change, as each
 /// write asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Held {
+pub(crate) struct BlockCounts {
     /// Of all volumes, deleted ones too.
     pub all: u64,
     /// Of staging volumes that are not deleted.
     pub staged: u64,
 }
 
-impl Held {
+impl BlockCounts {
     /// What they have together.
-    pub fn by<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> Held {
-        let mut held = Held::default();
+    pub fn by<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> BlockCounts {
+        let mut held = BlockCounts::default();
         volumes.into_iter().for_each(|v| held.add(v));
         held
     }
@@ -120,7 +120,7 @@ impl Held {
 
     /// A volume is gone.
     pub fn remove(&mut self, v: &Volume) {
-        let one = Held::by([v]);
+        let one = BlockCounts::by([v]);
         self.all -= one.all;
         self.staged -= one.staged;
     }

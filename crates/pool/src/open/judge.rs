@@ -65,7 +65,7 @@ use crate::settings::Settings;
 use crate::space::Geometry;
 
 /// A device whose superblocks were read.
-pub struct Found {
+pub struct Candidate {
     /// The device.
     pub file: DeviceFile,
     /// Its queue.
@@ -101,8 +101,8 @@ pub(super) async fn read_all(
     files: Vec<DeviceFile>,
     settings: &Settings,
     warnings: &mut Vec<String>,
-) -> Result<Vec<Found>> {
-    let mut found: Vec<Found> = Vec::new();
+) -> Result<Vec<Candidate>> {
+    let mut found: Vec<Candidate> = Vec::new();
     let several = files.len() > 1;
     for file in files {
         let queue = file.disk(rt, settings.device);
@@ -112,7 +112,7 @@ pub(super) async fn read_all(
             .await
             .and_then(|s| Ok((newest_of(&s, &file.path)?, s)));
         match read {
-            Ok((sb, slots)) => found.push(Found { file, queue, sb, slots, unsure }),
+            Ok((sb, slots)) => found.push(Candidate { file, queue, sb, slots, unsure }),
             // A device whose superblocks are all unreadable is as good as missing, if others are
             // there.
             Err(e) if e.kind == ErrorKind::Damaged && several => {
@@ -127,9 +127,12 @@ pub(super) async fn read_all(
 
 /// Leaves out the devices that could not flush: what they hold may be gone in a moment. Not if by
 /// what they say the others are stale.
-pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> Result<Vec<Found>> {
+pub(super) fn without_unsure(
+    found: Vec<Candidate>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Candidate>> {
     let Some(best) = newest(&found) else { return Ok(found) };
-    let up_to_date = |f: &Found| {
+    let up_to_date = |f: &Candidate| {
         let record = best.devices.get(usize::from(f.sb.device));
         f.sb.generation >= best.previous && record.is_some_and(|d| d.state == DeviceState::Online)
     };
@@ -156,7 +159,7 @@ pub(super) fn without_unsure(found: Vec<Found>, warnings: &mut Vec<String>) -> R
 
 /// The superblock that judges all. Of the same commit one may have one device more in use than the
 /// others: that was about to join, or to come back.
-pub fn newest(found: &[Found]) -> Option<Superblock> {
+pub fn newest(found: &[Candidate]) -> Option<Superblock> {
     let devices =
         |sb: &Superblock| sb.devices.iter().filter(|d| d.state == DeviceState::Online).count();
     let all = found.iter().map(|f| &f.sb);
@@ -166,8 +169,8 @@ pub fn newest(found: &[Found]) -> Option<Superblock> {
 /// Whether the state after `best` was never complete. If no device in use shows that, it may be
 /// that none can read its superblock any more: then what it has freed may be in use, and `best` is
 /// nothing to go on from. What looks torn by a loss of power is taken for that, and told.
-pub fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
-    let in_use = |f: &&Found| {
+pub fn doubt(found: &[Candidate], best: &Superblock) -> Result<Option<String>> {
+    let in_use = |f: &&Candidate| {
         best.devices.get(usize::from(f.sb.device)).is_some_and(|d| d.state == DeviceState::Online)
     };
     let after: Vec<_> =
@@ -206,10 +209,10 @@ pub fn doubt(found: &[Found], best: &Superblock) -> Result<Option<String>> {
 pub fn judge(
     best: &Superblock,
     geometry: &Geometry,
-    found: Vec<Found>,
+    found: Vec<Candidate>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<PoolDevice>> {
-    let mut rows: BTreeMap<u16, Found> = BTreeMap::new();
+    let mut rows: BTreeMap<u16, Candidate> = BTreeMap::new();
     for f in found {
         let path = f.file.path.clone();
         if f.sb.pool_uuid != best.pool_uuid {

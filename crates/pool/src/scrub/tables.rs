@@ -9,7 +9,7 @@ use queue::Class;
 
 use super::run::{Went, Window};
 use super::verify::{Copy, Mended};
-use crate::findings::Kind;
+use crate::findings::BlockKind;
 use crate::pool::Pool;
 use crate::state::State;
 
@@ -64,7 +64,8 @@ impl Pool {
         let outcome = {
             let Some(_alone) = self.without_commits().await else { return Ok(()) };
             let sequence = self.state().txns.sequence();
-            self.mend((&copies(sequence), Class::Commit), Kind::Superblock, is_good(sequence)).await
+            self.mend((&copies(sequence), Class::Commit), BlockKind::Superblock, is_good(sequence))
+                .await
         };
         if outcome == Mended::Lost {
             tracing::error!(
@@ -114,7 +115,7 @@ impl Pool {
             let Some(page) = which(&st) else { return Mended::Good };
             (page, copies(&st, &page.0, st.devices.live_rows()))
         };
-        let outcome = self.mend((&all, Class::Commit), Kind::Page, is_good(page)).await;
+        let outcome = self.mend((&all, Class::Commit), BlockKind::Page, is_good(page)).await;
         if outcome == Mended::Lost {
             self.state_mut().scrub.lost(None);
             tracing::error!(page = page.0.page, "scrub: no copy of a page of the tables is good");

@@ -5,7 +5,7 @@ use std::ops::Range;
 use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
 use queue::{Class, ScrubReads};
 
-use crate::findings::Kind;
+use crate::findings::BlockKind;
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::transfer::walk::{Expected, Owner, ReadRun};
@@ -64,7 +64,8 @@ impl Pool {
     }
 
     async fn mend_block(&self, e: &Expected, pin: &Pin) {
-        let kind = if matches!(e.owner, Owner::Data(..)) { Kind::Data } else { Kind::Node };
+        let kind =
+            if matches!(e.owner, Owner::Data(..)) { BlockKind::Data } else { BlockKind::Node };
         let copies = self.state().copies_for(e.addr, pin);
         let crc: Crc = e.crc;
         let is_good = |block: &[u8]| crc32c(block) == crc;
@@ -91,7 +92,7 @@ impl Pool {
     pub(super) async fn mend(
         &self,
         (copies, class): (&[Copy], Class),
-        kind: Kind,
+        kind: BlockKind,
         is_good: impl Fn(&[u8]) -> bool,
     ) -> Mended {
         let (mut good, mut bad): (Option<Slice>, Vec<Copy>) = (None, Vec::new());

@@ -257,7 +257,7 @@ fn what_volumes_have_is_counted_as_it_changes() {
     let (world, files) = bench();
     let counted = |pool: &Pool, all: u64, staged: u64| {
         let st = pool.state();
-        assert_eq!(st.forest.held(), crate::forest::Held { all, staged });
+        assert_eq!(st.forest.held(), crate::forest::BlockCounts { all, staged });
     };
     run(&world, &files, move |rt, files| async move {
         let pool = open(&rt, files.clone()).await;

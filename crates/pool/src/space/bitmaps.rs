@@ -14,11 +14,11 @@ use super::{Run, Space};
 const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
 
 /// A bitmap page of a group.
-pub(crate) type Place = (GroupId, u32);
+pub(crate) type BitmapPage = (GroupId, u32);
 
 /// Pages as a commit will make them.
 #[derive(Default)]
-pub(crate) struct Planned(BTreeMap<Place, Bitmap>);
+pub(crate) struct Planned(BTreeMap<BitmapPage, Bitmap>);
 
 impl Planned {
     /// How many pages it has.
@@ -26,7 +26,7 @@ impl Planned {
         self.0.len()
     }
 
-    pub fn pop(&mut self) -> Option<(Place, Bitmap)> {
+    pub fn pop(&mut self) -> Option<(BitmapPage, Bitmap)> {
         self.0.pop_first()
     }
 }
@@ -169,7 +169,7 @@ impl Space {
     }
 
     /// Makes a page what was planned; returns what it was.
-    pub fn install(&mut self, (id, page): Place, bits: &Bitmap) -> Vec<u64> {
+    pub fn install(&mut self, (id, page): BitmapPage, bits: &Bitmap) -> Vec<u64> {
         let before = page_words(self.maps(id), page).to_vec();
         if let Some(maps) = &mut self.group_mut(id).maps {
             maps.durable.set_words(page as usize * WORDS_PER_PAGE, bits.words());
@@ -181,7 +181,7 @@ impl Space {
     /// its record, if the page is not what it was `before`.
     pub fn note_page(
         &mut self,
-        (id, page): Place,
+        (id, page): BitmapPage,
         before: &[u64],
         generation: Generation,
     ) -> PageChange {
@@ -206,7 +206,7 @@ impl Space {
     /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
     pub fn encode_bitmap_page(
         &self,
-        (id, page): Place,
+        (id, page): BitmapPage,
         pool_uuid: [u8; 16],
         generation: Generation,
         bufs: &BufPool,
@@ -226,7 +226,7 @@ impl Space {
 
     /// To be called when a commit that has written a page is durable: that slot is the committed
     /// one now.
-    pub fn flip_slot(&mut self, (id, page): Place) {
+    pub fn flip_slot(&mut self, (id, page): BitmapPage) {
         if let Some(maps) = &mut self.group_mut(id).maps {
             let slot = &mut maps.slots[page as usize];
             *slot = 1 - *slot;

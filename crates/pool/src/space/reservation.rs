@@ -1,18 +1,18 @@
 //! Reservations: room for data that was set aside before it is needed.
 //!
-//! A [`Ledger`] knows how many blocks are set aside altogether. Each of them belongs to one
+//! A [`SetAside`] knows how many blocks are set aside altogether. Each of them belongs to one
 //! [`Reservation`], which is a value: it can be split, merged with another one and spent. What is
-//! left of it when it is dropped returns to the ledger. So the ledger cannot drift from what its
-//! holders have.
+//! left of it when it is dropped returns. So the number cannot drift from what the reservations
+//! have.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 /// How many blocks are set aside; clones share the number.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Ledger(Rc<Cell<u64>>);
+pub(crate) struct SetAside(Rc<Cell<u64>>);
 
-impl Ledger {
+impl SetAside {
     /// All blocks that are set aside.
     pub fn blocks(&self) -> u64 {
         self.0.get()
@@ -21,7 +21,7 @@ impl Ledger {
     /// Sets `blocks` blocks aside. The caller has made sure that there is room for them.
     pub fn reserve(&self, blocks: u64) -> Reservation {
         self.0.set(self.0.get() + blocks);
-        Reservation { ledger: self.clone(), blocks }
+        Reservation { of: self.clone(), blocks }
     }
 
     fn take(&self, blocks: u64) {
@@ -35,7 +35,7 @@ impl Ledger {
 #[must_use = "the room is given back when this is dropped"]
 #[derive(Debug)]
 pub struct Reservation {
-    ledger: Ledger,
+    of: SetAside,
     blocks: u64,
 }
 
@@ -48,7 +48,7 @@ impl Reservation {
     /// Takes `blocks` blocks out of it. It must hold as many.
     pub fn split(&mut self, blocks: u64) -> Reservation {
         self.reduce(blocks);
-        Reservation { ledger: self.ledger.clone(), blocks }
+        Reservation { of: self.of.clone(), blocks }
     }
 
     /// Takes everything out of it.
@@ -58,19 +58,19 @@ impl Reservation {
 
     /// Adds what another one of the same pool holds.
     pub fn merge(&mut self, mut other: Reservation) {
-        assert!(Rc::ptr_eq(&self.ledger.0, &other.ledger.0), "reservations of two pools");
+        assert!(Rc::ptr_eq(&self.of.0, &other.of.0), "reservations of two pools");
         self.blocks += std::mem::take(&mut other.blocks);
     }
 
     /// Spends the room of `blocks` blocks: they were allocated, and are set aside no more.
     pub(crate) fn spend(&mut self, blocks: u64) {
         self.reduce(blocks);
-        self.ledger.take(blocks);
+        self.of.take(blocks);
     }
 
     /// Blocks that were allocated from it are free again, and set aside as before.
     pub(crate) fn restore(&mut self, blocks: u64) {
-        self.merge(self.ledger.reserve(blocks));
+        self.merge(self.of.reserve(blocks));
     }
 
     /// Keeps the room set aside for as long as the pool is open: it is needed again after the next
@@ -88,7 +88,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.ledger.take(self.blocks);
+        self.of.take(self.blocks);
     }
 }
 
@@ -99,25 +99,25 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The model is a list of numbers. The ledger is their sum, and what was kept.
+        /// The model is a list of numbers. `SetAside` is their sum, and what was kept.
         #[test]
-        fn the_ledger_is_the_sum_of_what_is_held(
+        fn the_number_is_the_sum_of_what_is_held(
             steps in prop::collection::vec((0u8..7, 0usize..4, 0u64..50), 1..200),
         ) {
-            let ledger = Ledger::default();
+            let set_aside = SetAside::default();
             let (mut held, mut model): (Vec<Reservation>, Vec<u64>) = (Vec::new(), Vec::new());
             let mut kept = 0u64;
             for (what, at, blocks) in steps {
                 let at = at % held.len().max(1);
                 match what {
                     0 => {
-                        held.push(ledger.reserve(blocks));
+                        held.push(set_aside.reserve(blocks));
                         model.push(blocks);
                     }
                     _ if held.is_empty() => {}
                     1 => {
                         let blocks = blocks.min(model[at]);
-                        held.push(ledger.clone().reserve(0));
+                        held.push(set_aside.clone().reserve(0));
                         model.push(blocks);
                         let part = held[at].split(blocks);
                         model[at] -= blocks;
@@ -151,7 +151,7 @@ mod tests {
                         model.swap_remove(at);
                     }
                 }
-                prop_assert_eq!(ledger.blocks(), model.iter().sum::<u64>() + kept);
+                prop_assert_eq!(set_aside.blocks(), model.iter().sum::<u64>() + kept);
                 prop_assert!(held.iter().map(Reservation::blocks).eq(model.iter().copied()));
             }
         }
@@ -160,6 +160,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "4 blocks of a reservation of 3")]
     fn more_than_it_holds_is_never_taken() {
-        let _ = Ledger::default().reserve(3).split(4);
+        let _ = SetAside::default().reserve(3).split(4);
     }
 }

@@ -30,7 +30,7 @@ impl Pool {
         st.need_superblock();
     }
 
-    /// From now on commits wait for this journal: see [`Journal`](crate::Journal).
+    /// From now on commits wait for this journal: see [`CacheJournal`](crate::CacheJournal).
     pub fn link_journal(&self, link: Link) {
         self.state_mut().attached.set_link(link);
     }

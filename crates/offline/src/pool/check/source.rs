@@ -9,7 +9,9 @@ use base::{BLOCK, Buf, ErrorKind, IoError, PoolAddr, Result, StorageError};
 use format::page::Chunk;
 use format::superblock::{DeviceState, SLOT_COPIES, SLOTS, Superblock};
 use pool::DeviceFile;
-use pool::raw::{Copy as SlotCopy, Disk, Found, Geometry, PoolDevice, Slots, doubt, judge, newest};
+use pool::raw::{
+    Candidate, Copy as SlotCopy, Disk, Geometry, PoolDevice, Slots, doubt, judge, newest,
+};
 use pool::repair::Spot;
 use queue::{Class, Limits};
 use rt::Rt;
@@ -56,7 +58,7 @@ impl Source {
                 Some(sb) => {
                     judge_slots(&file.path, &slots, &sb, (&mut *log, &mut *plan));
                     slots_of.push((file.path.clone(), report(&slots)));
-                    found.push(Found { file, queue, sb, slots, unsure: None });
+                    found.push(Candidate { file, queue, sb, slots, unsure: None });
                 }
                 None => {
                     queue.close();
@@ -252,7 +254,7 @@ impl Source {
     }
 }
 
-fn close_all(found: &[Found]) {
+fn close_all(found: &[Candidate]) {
     found.iter().for_each(|f| f.queue.close());
 }
 
