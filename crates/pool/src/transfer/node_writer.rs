@@ -7,7 +7,7 @@ use format::node::RootPtr;
 use format::page::GroupKind;
 use queue::Class;
 
-use super::writes::Writes;
+use super::commit_writes::Writes;
 use crate::pool::Pool;
 use crate::space::{Alloc, Run, push_run};
 use crate::txn::Kind;

@@ -48,13 +48,13 @@ impl Pool {
                 vec![true; crcs.len()]
             }
         };
-        Box::pin(self.repair(addr, crcs, class, pin, buf, bad, &copies)).await
+        Box::pin(self.heal_read(addr, crcs, class, pin, buf, bad, &copies)).await
     }
 
     /// The slow path of a read: finds a good version of every block marked `bad` and rewrites the
     /// copies that are not.
     #[allow(clippy::too_many_arguments, reason = "the state of one read, handed over once")]
-    async fn repair(
+    async fn heal_read(
         &self,
         addr: PoolAddr,
         crcs: &[Crc],
