@@ -60,7 +60,7 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
             "moves",
             "admin",
             "open",
-            "repair",
+            "offline_repair",
             "raw",
             "lib",
         ],

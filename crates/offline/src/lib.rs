@@ -11,7 +11,7 @@
 //! | [`items`] | what both dumps show: slots of superblocks, nodes of trees |
 //!
 //! **Checks and dumps write nothing.** Repairs are apart from them, and write through
-//! `pool::repair` what a check has found to be sure.
+//! `pool::offline_repair` what a check has found to be sure.
 //!
 //! **Readers are shared, state is not.** The tools decode with `format`, walk trees with
 //! [`btree::Walk`], and read devices as an open does, through `pool::raw` and `cache::raw`: which

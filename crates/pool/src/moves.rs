@@ -13,8 +13,8 @@
 //! and no read uses the chunk any more. After a crash before the commit the group still has the old
 //! chunk, and the copy is free space.
 //!
-//! **A device that was away comes back** ([`back`]) and keeps its content; its chunks of groups
-//! that have changed since are *behind*, and get what they lack ([`refresh`]).
+//! **A device that was away comes back** ([`come_back`]) and keeps its content; its chunks of
+//! groups that have changed since are *behind*, and get what they lack ([`bring_up_to_date`]).
 //!
 //! **A spare** ([`spares`]) is a device that has joined, and gets no chunks until it takes the
 //! place of another one.
@@ -22,11 +22,11 @@
 //! **A device joins** ([`join`]) with all pages of the tables. While they are copied, commits write
 //! their pages to it too.
 
-mod back;
+mod bring_up_to_date;
+mod come_back;
 mod copy;
 mod in_order;
 mod join;
-mod refresh;
 mod run;
 mod spares;
 

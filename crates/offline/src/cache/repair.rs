@@ -17,7 +17,7 @@ use cache::CacheFile;
 use cache::raw::{Copied, read_copy};
 use format::cache::superblock::CacheSuperblock;
 use pool::DeviceFile;
-use pool::repair::Repair;
+use pool::offline_repair::Repair;
 use queue::{Class, Device, Limits};
 use rt::Rt;
 

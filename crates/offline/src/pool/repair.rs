@@ -1,8 +1,8 @@
 //! Repair of a pool: what the check finds bad in one copy and good in another is written again, and
 //! blocks to which nothing refers are freed.
 //!
-//! The check decides, [`pool::repair`] writes, and the check looks once more: what it says in the
-//! end is what the devices hold. Nothing is guessed:
+//! The check decides, [`pool::offline_repair`] writes, and the check looks once more: what it says
+//! in the end is what the devices hold. Nothing is guessed:
 //!
 //! - What has no good copy is named and left as it is. So is what may hang on it: where a part of
 //!   the trees cannot be read, it is not known what has leaked, and nothing is freed.
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use base::{ErrorKind, Result, StorageError};
 use pool::DeviceFile;
-use pool::repair::{Repair, Rewritten, Spot};
+use pool::offline_repair::{Repair, Rewritten, Spot};
 use rt::Rt;
 
 use super::check::plan::{MOST, Plan};

@@ -6,7 +6,7 @@ use base::{BLOCK, Crc, GroupId, VolumeId, crc32c};
 use format::page::{GroupKind, VolumeRecord};
 use format::records::{Checksums, MappedExtent};
 use format::tree::{checksum_tree_id, mapping_tree_id};
-use pool::repair::Content;
+use pool::offline_repair::Content;
 
 use super::Checker;
 use super::space::owner_hash;

@@ -4,7 +4,7 @@
 //! written. It is bounded, so a repair may need several checks where very much is bad.
 
 use base::PoolAddr;
-use pool::repair::{BadCopy, Content, Spot};
+use pool::offline_repair::{BadCopy, Content, Spot};
 
 use crate::report::Subject;
 

@@ -9,10 +9,10 @@ use base::{BLOCK, Buf, ErrorKind, IoError, PoolAddr, Result, StorageError};
 use format::page::Chunk;
 use format::superblock::{DeviceState, SLOT_COPIES, SLOTS, Superblock};
 use pool::DeviceFile;
+use pool::offline_repair::Spot;
 use pool::raw::{
     Candidate, Copy as SlotCopy, Disk, Geometry, PoolDevice, Slots, doubt, judge, newest,
 };
-use pool::repair::Spot;
 use queue::{Class, Limits};
 use rt::Rt;
 

@@ -7,7 +7,7 @@ use format::page::{
     BITS_PER_PAGE, GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE,
     VolumeRecord, decode_bitmap, decode_groups, decode_volumes, open_page, page_digest,
 };
-use pool::repair::{Content, Spot};
+use pool::offline_repair::{Content, Spot};
 
 use super::plan::Plan;
 use super::report::Counts;

@@ -9,7 +9,7 @@ use base::{BLOCK, PoolAddr};
 use btree::{Nodes, Wanted};
 use format::node::{NodePage, NodePtr, NodeRef, RootPtr};
 use format::page::GroupKind;
-use pool::repair::Content;
+use pool::offline_repair::Content;
 
 use super::Checker;
 use super::source::Copy;

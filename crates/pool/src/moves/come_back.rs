@@ -10,7 +10,8 @@
 //! 5. Its chunks of groups that have changed since are marked as *behind*, durably.
 //! 6. It gets its invitation, as a new device does. Now it is in use, with all chunks that are not
 //!    behind.
-//! 7. The chunks that are behind get what they lack ([`refresh`](super::refresh)).
+//! 7. The chunks that are behind get what they lack
+//!    ([`bring_up_to_date`](super::bring_up_to_date)).
 //!
 //! When a device goes away, the generation up to which it has everything is recorded
 //! ([`everyone_has`](crate::txn::Progress::everyone_has)).
