@@ -1,9 +1,8 @@
-//! Group commit: all tasks that wait for a FLUSH share one entry of the journal and one flush of
-//! the device. If blocks were written past the cache, the FLUSH also waits for a commit of the
-//! pool, at the same time.
+//! FLUSH: it waits for a group commit of the journal ([`super::group_commit`]). If blocks were
+//! written past the cache, it also waits for a commit of the pool, at the same time.
 
-use base::{ErrorKind, IoError, RecordSeq, Result, SliceList, StorageError, VolumeId};
-use queue::{Class, Device};
+use base::{RecordSeq, Result, VolumeId};
+use queue::Class;
 use rt::Reason;
 
 use crate::Cache;
@@ -60,49 +59,6 @@ impl Cache {
         }
     }
 
-    async fn group_commit(&self, class: Class) -> Result<()> {
-        // Before the records are taken: what they rely on was durable by then.
-        let pool_seen = self.pool().committed();
-        let ready = self.state_mut().journal.take_ready(pool_seen, self.rt().bufs());
-        let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
-            // All records were taken by group commits before, and each of these made them durable
-            // or ended the cache. Otherwise the caller would loop for ever.
-            let st = self.state();
-            assert!(
-                st.journal.durable() >= st.journal.pushed(),
-                "records were taken and never became durable"
-            );
-            return Ok(());
-        };
-        let mut writes = Vec::with_capacity(ready.len());
-        for entry in ready {
-            for offset in entry.offsets {
-                let (device, data) =
-                    (self.device().queue().clone(), SliceList::from_iter([entry.bytes.clone()]));
-                writes.push(
-                    self.rt().spawn(async move { write_entry(&device, class, offset, data).await }),
-                );
-            }
-        }
-        let mut outcome = Ok(());
-        for write in writes {
-            outcome = outcome.and(write.await.unwrap_or(Err(IoError::CANCELED)));
-        }
-        if let Err(e) = outcome {
-            let text =
-                format!("cache device {}: writing the journal: {e}; restart forebay", self.path());
-            let e = StorageError::new(ErrorKind::Io, text);
-            self.fail(&e);
-            return Err(e);
-        }
-        let durable = self.flush_device(class, "flush of the journal").await?;
-        let mut st = self.state_mut();
-        st.journal.note_durable(durable, last.0, last.1);
-        let durable = st.journal.durable();
-        st.buckets.journal_durable(durable);
-        Ok(())
-    }
-
     /// Half of the ring is taken.
     pub(crate) fn journal_is_crowded(&self) -> bool {
         let (used, all) = self.state().journal.usage();
@@ -134,19 +90,5 @@ impl Cache {
             self.give_back_nodes().await;
             self.watch_age();
         }
-    }
-}
-
-/// Writes a copy of an entry; once more if that fails, as a cache whose journal cannot be written
-/// is of no use any more.
-async fn write_entry(
-    device: &Device,
-    class: Class,
-    offset: u64,
-    data: SliceList,
-) -> std::result::Result<(), IoError> {
-    match device.write(class, offset, data.clone()).await {
-        Err(e) if !e.is_gone() => device.write(class, offset, data).await,
-        outcome => outcome,
     }
 }

@@ -3,7 +3,9 @@
 pub(crate) mod block_part;
 pub(crate) mod bypass;
 pub(crate) mod clients;
+mod direct;
 mod flush;
+mod group_commit;
 pub(crate) mod group_commits;
 pub(crate) mod parts;
 mod promote;
@@ -13,4 +15,3 @@ mod transfer;
 mod watermark;
 pub(crate) mod window;
 mod write;
-mod write_through;

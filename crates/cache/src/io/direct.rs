@@ -1,4 +1,4 @@
-//! Writes that go past the cache, straight to the pool: of volumes that write through or around it.
+//! Direct writes, straight to the pool: of volumes that write through or around the cache.
 //!
 //! **Coherence.** What the cache has of the range is dropped first, and a read that begins before
 //! the pool has the new blocks is not kept. The drop is in the journal, and no commit of the pool
@@ -16,7 +16,7 @@ use crate::Cache;
 use crate::store::promotions::MAX_BLOCKS;
 use crate::store::ring_room::nodes_for;
 
-/// A range is being changed in the pool, past the cache. Reads of it are not kept until this is
+/// A direct write is changing a range in the pool. Reads of the range are not kept until this is
 /// dropped.
 #[must_use = "the change has ended when it is dropped"]
 struct Direct<'c> {
@@ -180,8 +180,8 @@ impl Cache {
             return Ok(None);
         }
         if self.has_failed() {
-            // Also if that was durable: what was changed since went past the cache, and it was not
-            // told.
+            // Also if that was durable: direct writes have changed the pool since, and the cache
+            // was not told.
             return self.last_word();
         }
         outcome?;
