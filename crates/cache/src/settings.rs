@@ -103,7 +103,7 @@ pub struct Settings {
     pub dirty_target_percent: u8,
     /// Share of the cache's room, in percent, that may be gone before a write waits for as long as
     /// one ever does while there is room; writers are slowed from four fifths of it on
-    /// ([`crate::policy::delay`]).
+    /// ([`crate::policy::writer_delay`]).
     pub dirty_limit_percent: u8,
     /// Dirty blocks with which a cut is taken while another is carried; 0: about as many as a
     /// eighth of the cache has.

@@ -16,7 +16,7 @@ mod plant;
 #[path = "writeback_tests.rs"]
 mod tests;
 
-use cache::delay::Curve;
+use cache::writer_delay::Curve;
 
 use crate::report::{Picture, Report, Scale, Table, ms, short};
 use crate::svg::{self, Panel};

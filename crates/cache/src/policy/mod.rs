@@ -1,9 +1,9 @@
 //! Decisions: plain functions on plain data. Time is passed in; nothing here waits or does I/O.
 
 pub mod controller;
-pub mod delay;
 pub(crate) mod doorkeeper;
 pub mod gc_pace;
 pub mod replacement;
 pub(crate) mod seal;
 pub(crate) mod streams;
+pub mod writer_delay;

@@ -1,6 +1,6 @@
 //! When the open epoch is sealed, and which cut a pass carries.
 
-use crate::policy::delay::LUMP;
+use crate::policy::writer_delay::LUMP;
 
 /// More cuts than this are never kept: each has nodes of the index that no other has.
 pub(crate) const MAX_SEALED: usize = 32;

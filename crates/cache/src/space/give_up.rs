@@ -3,8 +3,8 @@
 use base::{ErrorKind, Result, StorageError};
 
 use crate::Cache;
-use crate::policy::delay::{PASSES, PATIENCE};
-use crate::space::admission::WaitStart;
+use crate::policy::writer_delay::{PASSES, PATIENCE};
+use crate::space::writers_line::WaitStart;
 
 impl Cache {
     /// Ends the use of the cache device, and fails, if a task has waited for buckets for too long

@@ -1,6 +1,6 @@
 //! Room: free buckets, room for requests and for nodes of the index, survivors, garbage collection.
 
-pub(crate) mod admission;
+mod admit;
 pub(crate) mod collected;
 mod gc;
 mod give_up;
@@ -9,5 +9,5 @@ mod node_room;
 mod reclaim;
 mod survivors;
 pub(crate) mod take;
-mod throttle;
 pub(crate) mod turns;
+pub(crate) mod writers_line;

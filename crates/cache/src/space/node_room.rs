@@ -9,16 +9,17 @@
 //! Before it begins, a client's request reserves the nodes that it may change
 //! ([`crate::store::ring_room::JournalRoom`]): a leaf, one more that this is split into or merged
 //! with, and one for every few of the extents that it may replace. Most requests share the nodes
-//! above these leaves. The margin is for those nodes, for garbage collection, and for the few changes
-//! that must not wait for passes. So a checkpoint finds the room that it needs. If more nodes were
-//! changed than that, it waits for evictions and passes, which change nothing in the index.
+//! above these leaves. The margin is for those nodes, for garbage collection, and for the few
+//! changes that must not wait for passes. So a checkpoint finds the room that it needs. If more
+//! nodes were changed than that, it waits for evictions and passes, which change nothing in the
+//! index.
 
 use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
 
 use crate::Cache;
 use crate::buckets::census::Stream;
-use crate::policy::delay::PATIENCE;
+use crate::policy::writer_delay::PATIENCE;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.

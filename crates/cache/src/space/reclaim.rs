@@ -11,8 +11,8 @@ use rt::sync::{either, within};
 use crate::Cache;
 use crate::buckets::Victim;
 use crate::job;
-use crate::policy::delay::PATIENCE;
-use crate::space::admission::WaitStart;
+use crate::policy::writer_delay::PATIENCE;
+use crate::space::writers_line::WaitStart;
 use crate::store::ring_room::{JournalRoom, Share};
 
 /// Buckets evicted, or looked at, in one go.

@@ -4,7 +4,7 @@ use sim::Fault;
 
 use super::*;
 use crate::buckets::census::Stream;
-use crate::policy::delay::PASSES;
+use crate::policy::writer_delay::PASSES;
 use crate::testkit::{Lab, fill, settings};
 
 #[test]

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use rt::sync::{Permit, Semaphore};
 
-use super::admission::WaitStart;
+use super::writers_line::WaitStart;
 
 /// See the [module](self).
 pub(crate) struct Turns {

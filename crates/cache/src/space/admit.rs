@@ -1,4 +1,4 @@
-//! Admission of writers: [`crate::policy::delay`] decides, this file makes them wait.
+//! Admission of writers: [`crate::policy::writer_delay`] decides, this file makes them wait.
 //!
 //! A writer that is admitted holds its room until it has taken its blocks. So writers that arrive
 //! together are not admitted to more room than there is.
@@ -11,9 +11,9 @@ use rt::sync::either;
 use crate::Cache;
 use crate::buckets::census::Stream;
 use crate::job;
-use crate::policy::delay::{Load, Next, PATIENCE};
+use crate::policy::writer_delay::{Load, Next, PATIENCE};
 use crate::settings::LagPolicy;
-use crate::space::admission::AdmittedRoom;
+use crate::space::writers_line::AdmittedRoom;
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::most_extents;
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::{Instant, VolumeId};
 use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 
-use crate::policy::delay::{Curve, Line, Load, Next};
+use crate::policy::writer_delay::{Curve, Line, Load, Next};
 use crate::settings::Settings;
 
 /// When a wait for room began, and how many passes had ended by then.

@@ -284,5 +284,5 @@ fn has_room(blocks: u64, load: &Load) -> bool {
 }
 
 #[cfg(test)]
-#[path = "delay_tests.rs"]
+#[path = "writer_delay_tests.rs"]
 mod tests;
