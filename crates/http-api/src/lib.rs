@@ -16,10 +16,10 @@
 )]
 
 mod access;
-mod api;
 mod engine;
 mod events;
 mod failure;
+mod handlers;
 mod history;
 mod input;
 mod jobs;

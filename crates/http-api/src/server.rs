@@ -20,8 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service;
 
 use crate::access::{Rules, Via};
-use crate::api::{Api, refuse_or};
 use crate::engine::Engine;
+use crate::handlers::{Api, refuse_or};
 use crate::stall::Unstalled;
 
 /// Connections of each listener.

@@ -6,8 +6,8 @@ use base::{Instant, VolumeId};
 use smallvec::SmallVec;
 
 use crate::holder::Holder;
+use crate::ledger::Ledger;
 use crate::reason::{Kind, Layer, Reason};
-use crate::store::Ledger;
 use crate::story::{Cause, Part};
 use crate::summary::{Band, Slow, Summary, band_of};
 

@@ -16,14 +16,14 @@
 
 pub mod explain;
 mod holder;
+mod ledger;
 pub mod reason;
-mod store;
 mod story;
 mod summary;
 
 pub use holder::Holder;
+pub use ledger::Ledger;
 pub use reason::{Kind, Layer, Reason};
-pub use store::Ledger;
 pub use story::{Away, Cause, Moment, Part, PlaceId, Story, Token, What};
 pub use summary::{Slow, Summary};
 

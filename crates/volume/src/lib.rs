@@ -9,13 +9,13 @@
 //! volumes, and shares of what they use together, are kept there ([`admission`]).
 
 mod admission;
-mod blocks;
 mod counts;
 mod edge_locks;
 mod quiesce;
 pub mod range_locks;
 mod requests;
 mod route;
+mod routes;
 mod volumes;
 
 pub use admission::{Ticket, Waits};

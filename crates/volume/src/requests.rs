@@ -14,10 +14,10 @@ use pool::{Pool, VolumeInfo};
 use rt::Reason;
 
 use crate::admission::{Admission, Ticket};
-use crate::blocks::Blocks;
 use crate::counts::{Op, RequestStats, VolumeStats};
 use crate::edge_locks::{EdgeGroup, Locks};
 use crate::route::Route;
+use crate::routes::Blocks;
 
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;

@@ -1,5 +1,5 @@
 //! The route of one request: to the pool alone, or by the cache in front of it, as the volume's
-//! mode says. [`Blocks`](crate::blocks::Blocks) chooses it.
+//! mode says. [`Blocks`](crate::routes::Blocks) chooses it.
 //!
 //! Its volume cannot be frozen for as long as a [`Route`] lives. Its methods are the requests,
 //! in blocks; each decides in one place who carries the request out.

@@ -9,10 +9,10 @@ use pool::{CacheMode, Pool, VolumeInfo, VolumeLimit};
 use rustc_hash::FxHashMap;
 
 use crate::admission::{Admission, Waits};
-use crate::blocks::Blocks;
 use crate::counts::{RequestStats, VolumeStats};
 use crate::edge_locks::Locks;
 use crate::requests::Volume;
+use crate::routes::Blocks;
 
 /// All volumes of one pool; clones are the same set. Handles of one volume share its locks.
 #[derive(Clone)]
