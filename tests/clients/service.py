@@ -87,10 +87,10 @@ def test_watchdog_of_another(t):
     server.environment = {"NOTIFY_SOCKET": str(t.dir / "nobody.sock"), "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
     server.start()
     deadline = time.monotonic() + PATIENCE_S
-    while "service manager cannot be told" not in server.log_text():
+    while "cannot notify systemd" not in server.log_text():
         assert time.monotonic() < deadline, server.log_text()
         time.sleep(0.1)
-    assert server.log_text().count("service manager") == 1
+    assert server.log_text().count("notify systemd") == 1
     server.stop()
 
 

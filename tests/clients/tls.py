@@ -298,7 +298,7 @@ def test_what_is_renewed_and_revoked(t):
 
     good = (site / "server-cert.pem").read_bytes()
     (site / "server-cert.pem").write_text("nonsense\n")
-    until("stays as it was")
+    until("keeping the old ones")
     handle_of(port, "vol0", certificates=own).shutdown()
     (site / "server-cert.pem").write_bytes(good)
     new = authority.dir

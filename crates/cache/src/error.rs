@@ -5,7 +5,7 @@ use btree::Fault;
 
 /// A record of the index cannot be decoded.
 pub(crate) fn malformed() -> StorageError {
-    let what = "the cache's index has a record that makes no sense; run forebay check";
+    let what = "the cache index has a malformed record; run forebay check";
     StorageError::new(ErrorKind::Damaged, what)
 }
 

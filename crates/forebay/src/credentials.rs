@@ -87,7 +87,7 @@ impl Watched {
             // A certificate and its key are not replaced in the same moment: it is tried again.
             Err(e) if self.refused.as_ref() != Some(&now) => {
                 self.refused = Some(now);
-                tracing::error!("what TLS goes by has changed, and stays as it was: {e}");
+                tracing::error!("cannot load the new TLS files, keeping the old ones: {e}");
             }
             Err(_) => {}
         }

@@ -100,7 +100,7 @@ fn tell(messages: Receiver<Message>) {
         };
         if let (Err(e), false) = (told, failed) {
             failed = true;
-            tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {e}");
+            tracing::warn!("cannot notify systemd (NOTIFY_SOCKET): {e}");
         }
     }
 }

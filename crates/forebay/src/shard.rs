@@ -355,6 +355,6 @@ fn raise_open_files(max_connections: usize) {
              raise the hard limit (ulimit -Hn), or lower max_connections"
         ),
         Ok(_) => {}
-        Err(e) => tracing::warn!("how many files can be open is not known: {e}"),
+        Err(e) => tracing::warn!("cannot read the open-file limit: {e}"),
     }
 }

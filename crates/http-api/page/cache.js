@@ -74,7 +74,7 @@ export function controllerWords(cache) {
     words.push(`The controller asks for ${byteRate(w.rate)} (${parts}).`);
   }
   if (w.lag_seconds > w.max_lag_seconds) {
-    words.push("The pool's image is older than max_lag: the pool takes less than is written.");
+    words.push("Write-back lags: the pool image is older than max_lag.");
   }
   if (w.writers_waiting > 0) {
     words.push(`${plural(w.writers_waiting, "write")} wait for room in the cache.`);

@@ -134,9 +134,8 @@ impl Barrier {
     fn durable_if(&self, outcome: std::result::Result<(), IoError>, what: &str) -> Result<Durable> {
         if let Err(e) = outcome {
             let text = format!(
-                "cache device {}: {what}: {e}; what was written since the flush before may be \
-                 lost, what was flushed until then is \
-                 not: restart forebay, which goes on from there",
+                "cache device {}: {what}: {e}; unflushed writes may be lost; flushed data is safe; \
+                 restart forebay",
                 self.health.0.path
             );
             self.health.fail(&StorageError::new(ErrorKind::Io, text));

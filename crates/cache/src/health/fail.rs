@@ -55,8 +55,8 @@ impl Cache {
         if self.has_failed() && !self.is_aside() && self.all_written_back() {
             // The next commit says that there is no cache; whatever it still holds never counts
             // again.
-            tracing::error!(cache = %self.path(), "it held nothing that the pool lacks: the pool \
-                goes on alone, and slower; attach another");
+            tracing::error!(cache = %self.path(), "the failed cache held no dirty data: it was \
+                detached; the pool serves alone");
             self.health().set_aside();
             self.pool().drop_cache();
         }

@@ -75,7 +75,7 @@ impl Cache {
         if let Some((since, e)) = passes.failing()
             && self.rt().now().since(*since) > PATIENCE
         {
-            let text = format!("the cache is full of what the pool does not take: {e}");
+            let text = format!("the cache is full and the pool rejects write-back: {e}");
             return Err(StorageError::new(e.kind, text));
         }
         Ok(())

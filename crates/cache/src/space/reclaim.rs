@@ -89,7 +89,8 @@ impl Cache {
                     if self.check_failed().is_err() {
                         return;
                     }
-                    tracing::warn!(cache = %self.path(), "what was evicted has to wait: {e}");
+                    tracing::warn!(cache = %self.path(), "evicted buckets cannot be reused yet: \
+                        the journal write failed: {e}");
                     self.rt().sleep(AGAIN).await;
                     continue;
                 }

@@ -24,8 +24,7 @@ impl Cache {
         match news {
             None => return,
             Some(AgeNews::InTime) => {
-                tracing::info!(cache = %self.path(), "the pool's image is no older than max_lag \
-                    again");
+                tracing::info!(cache = %self.path(), "the pool image is within max_lag again");
                 return;
             }
             Some(AgeNews::TooOld) => {}
@@ -38,8 +37,8 @@ impl Cache {
         };
         tracing::warn!(
             cache = %self.path(),
-            "the pool's image is {} s older than the volumes, max_lag is {} s: the pool takes \
-             less than is written, and a loss of the cache would cost that much; {what}",
+            "write-back lags: the pool image is {} s old (max_lag {} s); losing the cache would \
+             lose these writes; {what}",
             age.as_secs(), most.as_secs()
         );
     }

@@ -34,7 +34,7 @@ impl Shard {
             }
             Request::VolumeReadOnly { name, read_only } => {
                 self.volumes.set_read_only(&name, read_only).await?;
-                tracing::info!(volume = name, read_only, "whether a volume is read-only changed");
+                tracing::info!(volume = name, read_only, "read-only flag changed");
             }
             Request::VolumeDelete { name } => {
                 self.volumes.delete(&name).await?;
@@ -114,7 +114,7 @@ impl Shard {
             Request::MovesStatus {} => return Ok(self.devices.moves(self.volumes.pool())),
             Request::MovesCancel {} => {
                 self.volumes.pool().cancel_moves().await?;
-                tracing::info!("no device leaves the pool, and nothing is balanced");
+                tracing::info!("removals and rebalance cancelled");
                 return Ok(self.devices.moves(self.volumes.pool()));
             }
             Request::MovesPause { paused } => {

@@ -149,7 +149,7 @@ async fn read<X: Export>(export: &X, r: &Request) -> Result<SliceList, Errno> {
             offset = r.offset,
             len = r.len,
             got,
-            "an export answered a read with another length"
+            "export returned a read of the wrong length"
         );
         return Err(Errno::Io);
     }
@@ -174,7 +174,11 @@ async fn block_status<X: Export>(bufs: &BufPool, export: &X, r: &Request) -> Res
         left -= len;
     }
     if n == 0 {
-        tracing::error!(offset = r.offset, len = r.len, "an export knows of no extent");
+        tracing::error!(
+            offset = r.offset,
+            len = r.len,
+            "export returned no extents for BLOCK_STATUS"
+        );
         return Err(Errno::Io);
     }
     out.truncate(n);

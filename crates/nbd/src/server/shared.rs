@@ -147,7 +147,7 @@ impl<E: Exports> Shared<E> {
             if !c.is_closed() && c.stalled(self.limits.stall_timeout) {
                 tracing::warn!(
                     connection = c.number(),
-                    "closed: it stood still while others waited for its buffers"
+                    "closed: stalled while other connections waited for buffers"
                 );
                 self.stalled.set(self.stalled.get() + 1);
                 c.close();

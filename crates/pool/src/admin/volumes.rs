@@ -224,7 +224,7 @@ impl Pool {
                 // Deleted meanwhile: another task frees all of it.
                 let Err(e) = pool.trim_behind_end(id).await else { continue };
                 if e.kind != ErrorKind::NotFound && !pool.is_closed() {
-                    tracing::warn!(volume = id.0, "freeing what a shrink cut off stopped: {e}");
+                    tracing::warn!(volume = id.0, "freeing blocks after a shrink stopped: {e}");
                 }
             }
         });

@@ -76,7 +76,7 @@ impl Disk {
         match read.unreadable.first() {
             Some((_, e)) => (Err(*e), read.buf),
             None => {
-                tracing::warn!(offset, "a read failed ({e}), and is well when it is tried again");
+                tracing::warn!(offset, "read failed ({e}); the retry succeeded");
                 (Ok(()), read.buf)
             }
         }

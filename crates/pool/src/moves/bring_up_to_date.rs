@@ -43,7 +43,7 @@ impl Pool {
                     Err(e) => {
                         self.permit()?;
                         tracing::error!(group = id.0, "a block group cannot be refreshed now: {e}");
-                        later = Some("a good copy, see the log");
+                        later = Some("a readable copy (see log)");
                     }
                 }
             }

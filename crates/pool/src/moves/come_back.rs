@@ -187,7 +187,7 @@ impl Pool {
                 match pool.come_back(row, path, disk, false).await {
                     Ok(()) => return,
                     Err(_) if pool.is_closed() => return,
-                    Err(e) => tracing::error!("a device stays out of use for now: {e}"),
+                    Err(e) => tracing::error!("cannot bring the device back yet: {e}"),
                 }
             }
         });

@@ -204,7 +204,7 @@ impl Pool {
             self.state_mut().devices.give_chunks(targets);
             self.permit()?;
             tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
-            return Ok(Moved::Later("a good copy, see the log"));
+            return Ok(Moved::Later("a readable copy (see log)"));
         }
         let Some(reads) = self.switch(&want, &targets, &whole).await? else {
             self.state_mut().devices.give_chunks(targets);
@@ -354,7 +354,7 @@ impl Pool {
             (name, disk)
         };
         self.commit().await?;
-        tracing::info!(device = %name, "device removed from the pool: it has nothing any more");
+        tracing::info!(device = %name, "device removed: it holds no chunks");
         if let Some(disk) = disk {
             if let Err(e) = self.wipe(&disk).await {
                 tracing::warn!(

@@ -168,7 +168,7 @@ impl Pool {
                 match pool.scrub(turn).await {
                     Ok(()) | Err(Stop::Ended) => {}
                     Err(Stop::Failed(e)) => {
-                        tracing::error!("scrub: {e}; it goes on");
+                        tracing::error!("scrub error: {e}; retrying in 5 s");
                         pool.rt().sleep(AGAIN).await;
                     }
                 }

@@ -142,7 +142,7 @@ impl Pool {
         if let Err(e) = self.load_maps(id).await {
             tracing::error!(
                 group = id.0,
-                "nothing is taken from a block group any more, its bitmap cannot be read: {e}"
+                "cannot read the bitmap: no more blocks are allocated from this block group: {e}"
             );
         }
     }
