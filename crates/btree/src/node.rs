@@ -23,7 +23,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Of a root.
+    /// The bounds of a root.
     pub const ALL: Bounds = Bounds { low: Key::EMPTY, high: None };
 
     /// Those of child `i` of an inner node with these bounds.

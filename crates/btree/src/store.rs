@@ -48,7 +48,7 @@ pub struct Store {
     loading: FxHashMap<Fault, Shared<Loaded>>,
 }
 
-/// How a load has ended: an error of whom it was loaded for.
+/// The result of a load; the error type is the loader's.
 type Loaded = Result<(), Rc<dyn Any>>;
 
 impl Store {

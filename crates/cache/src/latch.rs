@@ -20,14 +20,14 @@ impl Latch {
         (!self.taken.replace(true)).then(|| Latched(self))
     }
 
-    /// Waits until it is free again, or the flow that has it tells of something. Counts from this
-    /// call on, not from the first poll.
+    /// Waits until it is free again, or its holder reports progress. Counts from this call on, not
+    /// from the first poll.
     pub fn moved(&self) -> impl Future<Output = ()> + use<> {
         self.moved.wait()
     }
 
-    /// Wakes the tasks that wait for it: the flow that has it tells of something, or there is no
-    /// use in a wait any more.
+    /// Wakes the tasks that wait until it is free or its holder reports progress. Also called when
+    /// such a wait has become useless.
     pub fn tell(&self) {
         self.moved.notify();
     }

@@ -114,11 +114,12 @@ pub struct Settings {
     /// Bytes a second that a pass writes back at least, at most, and while no client asks for
     /// anything.
     pub writeback: crate::policy::controller::Settings,
-    /// Garbage collection gives others a turn after so much time,
+    /// Garbage collection gives others a turn when it has run for this long and has looked at
+    /// `gc_min_nodes` leaves.
     pub gc_slice: Duration,
-    /// and not before it has looked at so many leaves of the index,
+    /// The leaves of the index that garbage collection looks at before each pause, at least.
     pub gc_min_nodes: u64,
-    /// and rests for so long then, or shorter where need be ([`crate::gc_pace`]).
+    /// Garbage collection pauses for this long, or for less where need be ([`crate::gc_pace`]).
     pub gc_pause: Duration,
     /// Which reads are kept after a miss.
     pub promote: Promote,
@@ -128,10 +129,11 @@ pub struct Settings {
     pub sequential_cutoff: u64,
     /// Whether streams of writes of a write-back volume do. May change.
     pub stream_writes: StreamWrites,
-    /// Where the cache device takes longer for a client's read than this, large requests go past
-    /// it; zero: that does not matter.
+    /// Large requests go past the cache while a client's read takes its device longer than this;
+    /// zero: the time of reads does not matter.
     pub congested_read: Duration,
-    /// And for a client's write.
+    /// Large requests go past the cache while a client's write takes its device longer than this;
+    /// zero: the time of writes does not matter.
     pub congested_write: Duration,
     /// Limits of the device's queue. Never change.
     pub device: queue::Limits,

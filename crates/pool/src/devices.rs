@@ -23,8 +23,8 @@ pub use disk::{DeviceFile, Disk};
 pub use sources::{Fault as SourceFault, SitsOut};
 use sources::{Period, Source};
 
-/// So many more requests may wait for a device that is near than for one that is not: those of a
-/// stream become a few large ones.
+/// Extra queue length accepted to stay on a near disk: the requests of a stream become a few large
+/// ones.
 const MORE_LOAD: usize = 1024;
 
 /// How a request to a device ended.

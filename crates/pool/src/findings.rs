@@ -44,7 +44,7 @@ pub enum BlockKind {
 pub struct Found {
     /// Blocks that were not what they should be, or could not be read.
     pub bad: u64,
-    /// Of these, those that were written again and are good now.
+    /// How many of these were written again and are good now.
     pub healed: u64,
 }
 

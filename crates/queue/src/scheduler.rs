@@ -24,9 +24,10 @@ use crate::stats::{Class, DeviceStats};
 use crate::tags::Tags;
 use crate::write_gate::{MayWrite, WriteGate};
 
-/// Of a file in memory, requests are merged up to so many bytes, and so many bytes are copied
-/// before what was copied is used: more would push it out of the processor's cache again.
+/// Requests to a file in memory are merged up to this size.
 const MEMORY_REQUEST_BYTES: usize = 128 << 10;
+/// So many bytes of a file in memory are copied before what was copied is used. More would push it
+/// out of the processor's cache again.
 const MEMORY_BYTES: usize = 256 << 10;
 /// Requests in flight on a rotating device: as many as such disks choose from.
 const ROTATING_DEPTH: usize = 32;

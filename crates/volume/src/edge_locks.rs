@@ -1,11 +1,11 @@
 //! Blocks that are written in part: their locks, what waits to be written together, and what is
 //! known of a block from one write to the next.
 //!
-//! Of a stream of requests that begin and end inside of blocks, each shares a block with the next
-//! one; of a database's log, many share one. All of them are there at once. If each waited until
-//! the one before has ended, the last would wait for all of them. So those that come while an
-//! earlier write of the block is under way are a *group*: they are merged, and written as one. No
-//! request waits for more than one write of the block before its own.
+//! Consecutive unaligned requests share an edge block; many writes of a database's log share one.
+//! All of them are there at once. If each waited until the one before has ended, the last would
+//! wait for all of them. So those that come while an earlier write of the block is under way are a
+//! *group*: they are merged, and written as one. No request waits for more than one write of the
+//! block before its own.
 //!
 //! What a group has made of the block is handed to the next, which need not read it. It is kept
 //! only while somebody is in line for the block, and forgotten when the block is changed in any

@@ -352,7 +352,7 @@ impl Volume {
             // Up to the next boundary, so that all pieces but the first and last are whole.
             let end = (at / ZERO_BYTES + 1).saturating_mul(ZERO_BYTES).min(to);
             let blocks = blocks_of(at, end - at);
-            // Those that are everybody's: what waits for its turn, however much, takes no memory.
+            // Shared zeros: queued requests use no memory.
             let zeros = self.pool.zero_block((blocks.end - blocks.start) as usize * BLOCK);
             if at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0 {
                 let _lock = self.granted(self.locks.lock(blocks.clone())).await;

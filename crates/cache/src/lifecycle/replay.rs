@@ -78,8 +78,8 @@ pub fn record_now(mut f: BucketRecord, sb: &CacheSuperblock, published: Epoch) -
     f
 }
 
-/// Numbers of a checkpoint that are about dirty blocks, of the open epoch and of the sealed ones:
-/// what of them counts.
+/// Selects which of a checkpoint's dirty counters are still valid: of the open epoch, and of sealed
+/// ones. One that is not is 0.
 pub fn dirty_now<T: Default>(
     (open, cut): (T, T),
     sb: &CacheSuperblock,

@@ -43,8 +43,7 @@ pub enum Committed {
 /// What arrived.
 pub(crate) struct StagedVerifier {
     pool: Committed,
-    /// Of blocks whose checksum some record does not have: the last record that has it, 0 if none
-    /// has.
+    /// For each block with conflicting checksums: the last record that matches; 0 if none.
     differing: FxHashMap<StagedBlock, u64>,
 }
 

@@ -41,7 +41,7 @@ use base::{Result, StorageError};
 use format::cache::journal::MAX_ENTRY_BLOCKS;
 use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 
-/// What part of the ring somebody may have.
+/// What part of the ring a task may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Share {
     /// What frees buckets or publishes them, and waits for no buckets while it has room: all of it.
@@ -72,7 +72,7 @@ struct RingState {
     nodes: Cell<u64>,
     /// Upkeep's line, and clients'.
     lines: RefCell<[VecDeque<Waiter>; 2]>,
-    /// Somebody waits for room, and some was given back: a checkpoint may be needed.
+    /// A task waits for room, and some was given back: a checkpoint may be needed.
     wanted: Event,
     /// Room for nodes was given back.
     nodes_freed: Event,
@@ -82,7 +82,7 @@ struct RingState {
 #[derive(Clone)]
 pub(crate) struct RingRoom(Rc<RingState>);
 
-/// Blocks of the ring, and nodes, that are held for somebody.
+/// Blocks of the ring, and nodes, that are held for a task.
 #[must_use = "room that is dropped is given back"]
 pub(crate) struct JournalRoom {
     of: Rc<RingState>,
@@ -138,12 +138,12 @@ impl RingRoom {
         line.into_iter().for_each(|waiter| waiter.to.send(Err(why.clone())));
     }
 
-    /// Somebody waits for room.
+    /// True if a task waits for room.
     pub fn has_line(&self) -> bool {
         self.0.lines.borrow().iter().any(|line| !line.is_empty())
     }
 
-    /// Records have `records` blocks, and somebody waits: a checkpoint would help. Not where nearly
+    /// Records have `records` blocks, and a task waits: a checkpoint would help. Not where nearly
     /// all is held by requests that have pushed nothing yet.
     pub fn wants_checkpoint(&self, records: u32) -> bool {
         let lines = self.0.lines.borrow();

@@ -166,8 +166,7 @@ impl State {
         self.enter(Some(room), None, volume, range, new)
     }
 
-    /// The same where blocks become dirty. Each of them takes its room in the pool out of
-    /// `reserved`.
+    /// Like `change`, for dirty blocks. Each of them takes its room in the pool out of `reserved`.
     pub fn change_dirty(
         &mut self,
         (room, reserved): (&mut JournalRoom, &mut Reservation),
@@ -178,7 +177,7 @@ impl State {
         self.enter(Some(room), Some(reserved), volume, range, new)
     }
 
-    /// The same without telling the journal: what the pool has is entered, or goes.
+    /// Like `change`, without a journal record: what the pool has is entered, or goes.
     pub fn change_clean(
         &mut self,
         volume: VolumeId,

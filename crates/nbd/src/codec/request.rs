@@ -79,7 +79,7 @@ impl Command {
 /// A request's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Of [`flag`].
+    /// Flags, see [`flag`].
     pub flags: u16,
     /// What is asked for.
     pub command: Command,

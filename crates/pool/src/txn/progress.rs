@@ -6,19 +6,19 @@ use rt::sync::Event;
 use super::{Kind, Txn, not_open};
 use crate::space::Reservation;
 
-/// The numbers that an edit goes by.
+/// The generations that an edit depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Generations {
-    /// Of the open direct transaction.
+    /// The open direct transaction has this generation.
     pub open: Generation,
-    /// Of the one that is being committed.
+    /// The transaction that is being committed has this one.
     pub committing: Option<Generation>,
-    /// Of the durable one.
+    /// The last durable transaction has this one.
     pub committed: Generation,
 }
 
 impl Generations {
-    /// Of the trees that join a write-back pass now.
+    /// The generation that trees get which join a write-back pass now.
     pub fn of_pass(&self) -> Generation {
         Generation(self.open.0 - 1)
     }
@@ -40,7 +40,7 @@ pub(crate) struct Progress {
     /// The newest generation that the superblocks of all devices in use say. A crash may have left
     /// some without the committed one.
     known: Generation,
-    /// Of the newest superblock.
+    /// The number of the newest superblock.
     sequence: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::report::Subject;
 struct Met {
     nodes: u16,
     blocks: u16,
-    /// Blocks of these that the open epoch's counter is about, and that of the sealed ones.
+    /// Of these, the blocks counted by the open epoch, and by sealed ones.
     open: u16,
     cut: u16,
 }
@@ -51,9 +51,9 @@ impl Tally {
         self.claim(addr, 1) > 0
     }
 
-    /// The blocks of a key that is inside a bucket and not stale; how many of them something else
-    /// has too. `split`: the last epoch whose blocks the open epoch's counter is not about;
-    /// `above`: the last that none is about.
+    /// Counts the blocks of a key that is inside a bucket and not stale. Returns how many of them
+    /// something else has too. `split`: newest epoch that the open epoch's counter does not cover;
+    /// `above`: newest epoch that no counter covers.
     pub fn extent(&mut self, e: &IndexKey, (split, above): (Epoch, Epoch)) -> u64 {
         if let Body::Staged { crcs } = &e.body {
             match e.written {
