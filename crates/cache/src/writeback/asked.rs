@@ -43,9 +43,9 @@ impl Cache {
             lost => Err(StorageError::new(
                 ErrorKind::Io,
                 format!(
-                    "{lost} blocks are LOST: they were damaged in the cache before they came to the \
-                 pool; forebay cache status names them. Everything else that was written before \
-                 is in the pool"
+                    "{lost} blocks are LOST: they were damaged in the cache before they came to \
+                     the pool; forebay cache status names them. Everything else that was written \
+                     before is in the pool"
                 ),
             )),
         }
