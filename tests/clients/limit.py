@@ -195,7 +195,8 @@ def test_delete_tells_those_that_wait(t):
     buffer = nbd.Buffer(4 * KIB)
     cookie = handle.aio_pread(buffer, 0)
     handle.poll(50)
-    server.volume("delete", "other")
+    t.refused(t.bin, "volume", "delete", "other", "--socket", server.control, saying=("1 connection has", "--force"))
+    server.volume("delete", "other", "--force")
     expect_error(ESHUTDOWN, lambda: wait(handle, cookie))
 
 

@@ -112,10 +112,23 @@ pub const ROUTES: &[Route] = &[
         "PATCH",
         "/v1/volumes/{name}",
         ask("volume-resize"),
-        &[NAME, must("size_bytes", WHOLE, "its new size")],
+        &[
+            NAME,
+            must("size_bytes", WHOLE, "its new size"),
+            may("force", Kind::Flag, "also smaller while clients have it open"),
+        ],
         "give a volume another size",
     ),
-    route("DELETE", "/v1/volumes/{name}", ask("volume-delete"), &[NAME], "delete a volume"),
+    route(
+        "DELETE",
+        "/v1/volumes/{name}",
+        ask("volume-delete"),
+        &[
+            NAME,
+            field("force", Place::Query, Kind::Flag, Need::May, "also while clients have it open"),
+        ],
+        "delete a volume",
+    ),
     route(
         "PUT",
         "/v1/volumes/{name}/limit",

@@ -50,6 +50,9 @@ enum Action {
         /// Its new size
         #[arg(long, value_parser = positive_size)]
         size: u64,
+        /// Make it smaller even if clients have it open
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         client: ClientOptions,
     },
@@ -68,6 +71,9 @@ enum Action {
     Delete {
         /// The volume
         name: String,
+        /// Delete it even if clients have it open
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         client: ClientOptions,
     },
@@ -97,13 +103,15 @@ impl VolumeCommand {
             Action::Create { name, size, sector, client } => {
                 (client, Request::VolumeCreate { name, size_bytes: size, sector_bytes: sector })
             }
-            Action::Resize { name, size, client } => {
-                (client, Request::VolumeResize { name, size_bytes: size })
+            Action::Resize { name, size, force, client } => {
+                (client, Request::VolumeResize { name, size_bytes: size, force })
             }
             Action::ReadOnly { name, state, client } => {
                 (client, Request::VolumeReadOnly { name, read_only: state })
             }
-            Action::Delete { name, client } => (client, Request::VolumeDelete { name }),
+            Action::Delete { name, force, client } => {
+                (client, Request::VolumeDelete { name, force })
+            }
         };
         client.ask(&request).map(|_| ())
     }

@@ -56,6 +56,9 @@ pub enum Request {
         name: String,
         /// Its new size.
         size_bytes: u64,
+        /// Also smaller while clients have it open.
+        #[serde(default)]
+        force: bool,
     },
     /// How much clients may ask of a volume: what is absent stays as it is.
     VolumeLimit {
@@ -79,6 +82,9 @@ pub enum Request {
     VolumeDelete {
         /// Its name.
         name: String,
+        /// Also while clients have it open.
+        #[serde(default)]
+        force: bool,
     },
     /// A new cache in front of the pool.
     CacheAttach {
@@ -312,8 +318,8 @@ mod tests {
             Request::Status {},
             Request::VolumeList {},
             Request::VolumeCreate { name: name(), size_bytes: u64::MAX, sector_bytes: 512 },
-            Request::VolumeResize { name: name(), size_bytes: 0 },
-            Request::VolumeDelete { name: name() },
+            Request::VolumeResize { name: name(), size_bytes: 0, force: true },
+            Request::VolumeDelete { name: name(), force: false },
             Request::VolumeReadOnly { name: name(), read_only: true },
             Request::Clients {},
             Request::VolumeLimit {

@@ -33,6 +33,9 @@ impl Request {
             Request::VolumeResize { .. } | Request::VolumeLimit { .. } if kind == "invalid" => {
                 "forebay volume list shows what there is"
             }
+            Request::VolumeResize { .. } | Request::VolumeDelete { .. } if kind == "refused" => {
+                "forebay clients shows who has it open"
+            }
             Request::VolumeList {}
             | Request::VolumeCreate { .. }
             | Request::VolumeResize { .. }
@@ -89,8 +92,8 @@ mod tests {
             Request::Clients {},
             Request::Config {},
             Request::VolumeCreate { name: name(), size_bytes: 1, sector_bytes: 512 },
-            Request::VolumeResize { name: name(), size_bytes: 1 },
-            Request::VolumeDelete { name: name() },
+            Request::VolumeResize { name: name(), size_bytes: 1, force: false },
+            Request::VolumeDelete { name: name(), force: false },
             Request::CacheFlush {},
             Request::Gc {},
             Request::ScrubStart { device: None, rate: None },

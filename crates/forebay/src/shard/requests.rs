@@ -1,7 +1,8 @@
 //! What the server does where a command asks for it.
 
-use base::Instant;
+use base::{Duration, Instant};
 use ledger::explain::Question;
+use nbd::ConnectionStatus;
 use serde_json::{Value, json};
 
 use super::Shard;
@@ -9,6 +10,9 @@ use crate::control::{Answer, Request, RequestError};
 use crate::device_life::Role;
 use crate::explain;
 use crate::limits;
+
+/// A client that has left is known to have within this time.
+const JUST_LEFT: Duration = Duration::from_secs(1);
 
 impl Shard {
     /// Carries out a request of a command.
@@ -24,7 +28,13 @@ impl Shard {
                 self.volumes.create(&name, size_bytes, sector_bytes).await?;
                 tracing::info!(name, size_bytes, "volume created");
             }
-            Request::VolumeResize { name, size_bytes } => {
+            Request::VolumeResize { name, size_bytes, force } => {
+                let volumes = self.volumes.list();
+                let is_smaller =
+                    volumes.iter().any(|v| v.name == name && v.size_bytes > size_bytes);
+                if is_smaller && !force {
+                    self.check_unused(&name).await?;
+                }
                 self.volumes.resize(&name, size_bytes).await?;
                 tracing::info!(name, size_bytes, "volume resized");
             }
@@ -36,7 +46,10 @@ impl Shard {
                 self.volumes.set_read_only(&name, read_only).await?;
                 tracing::info!(volume = name, read_only, "read-only flag changed");
             }
-            Request::VolumeDelete { name } => {
+            Request::VolumeDelete { name, force } => {
+                if !force {
+                    self.check_unused(&name).await?;
+                }
                 self.volumes.delete(&name).await?;
                 tracing::info!(name, "volume deleted");
             }
@@ -140,6 +153,27 @@ impl Shard {
             },
         }
         Ok(Value::Null)
+    }
+
+    /// Refuses what would take data away from clients that are at work with it.
+    async fn check_unused(&self, name: &str) -> Result<(), RequestError> {
+        let is_it = |c: &ConnectionStatus| c.export.as_deref() == Some(name);
+        let open = || self.nbd.connections().iter().filter(|c| is_it(c)).count();
+        // The server may yet have to hear of a client that has just left.
+        let until = self.rt.now().after(JUST_LEFT);
+        while open() > 0 && self.rt.now() < until {
+            self.rt.sleep(JUST_LEFT / 20).await;
+        }
+        let open = open();
+        if open == 0 {
+            return Ok(());
+        }
+        let connections = if open == 1 { "connection has" } else { "connections have" };
+        let text = format!(
+            "{open} {connections} the volume {name:?} open, and would lose what is in it; unmount \
+             it there first, or say --force (force in the API)"
+        );
+        Err(RequestError::new("refused", text))
     }
 
     async fn scrub_status(&self) -> Answer {
