@@ -8,7 +8,7 @@ import time
 
 import nbd
 
-from harness.case import limit, pool_only
+from harness.case import cache_only, limit, pool_only
 from harness.data import BLOCK, GIB, KIB, MIB, data_ranges, find_blocks, flip, noise
 from harness.server import expect_error
 
@@ -279,20 +279,51 @@ def test_three_devices(t):
     server.volume("create", "vol0", "--size", "2G")
     written = fill(server)
     server.stop()
+    # What the cache has seen of the pool, an older copy of the pool alone would lack.
+    files = [*devices, *(path for path in [devices[0].with_suffix(".cache")] if path.exists())]
     for lost in devices:
-        copies = [t.dir / f"copy-{device.name}" for device in devices]
-        for device, copy in zip(devices, copies):
-            t.run("cp", "--sparse=always", device, copy)
+        copies = [t.dir / f"copy-{file.name}" for file in files]
+        for file, copy in zip(files, copies):
+            t.run("cp", "--sparse=always", file, copy)
         lost.unlink()
         server.start()
         verify(server, written)
         assert pool_state(server)[0] == "degraded"
         server.stop()
-        for device, copy in zip(devices, copies):
-            os.replace(copy, device)
+        for file, copy in zip(files, copies):
+            os.replace(copy, file)
     server.start()
     verify(server, written)
     assert pool_state(server)[0] != "degraded"
+
+
+@cache_only
+@limit(60)
+def test_a_half_that_was_left_behind(t):
+    """The pool went on without a device, and the cache has seen that: the device alone is refused, and nothing is changed by it."""
+    devices = t.devices(GIB, GIB)
+    t.forebay("create", *[word for device in devices for word in ("--device", device)])
+    server = t.serve(devices)
+    server.volume("create", "vol0", "--size", "256M")
+    fill(server)
+    server.settle()
+    server.stop()
+    devices[1].rename(t.dir / "away")
+    server.start()
+    written = fill(server, seed="later")
+    server.settle()
+    server.stop()
+    (t.dir / "away").rename(devices[1])
+    devices[0].rename(t.dir / "away")
+    cache = devices[0].with_suffix(".cache")
+    words = ("--device", devices[1], "--cache", cache)
+    for _ in range(2):
+        t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("older than the cache", "start with all", "--forget-cache"))
+    check = t.run(t.bin, "check", *words, ok=(3,))
+    assert "older than the cache" in check.stdout + check.stderr, check
+    (t.dir / "away").rename(devices[0])
+    server.start()
+    verify(server, written)
 
 
 @limit(60)

@@ -191,11 +191,11 @@ def test_delete_tells_those_that_wait(t):
     server.volume("create", "other", "--size", "64M")
     server.volume("limit", "other", "--iops", "1")
     handle = server.connect("other")
+    t.refused(t.bin, "volume", "delete", "other", "--socket", server.control, saying=("1 connection has", "--force"))
     handle.pread(4 * KIB, 0)
     buffer = nbd.Buffer(4 * KIB)
     cookie = handle.aio_pread(buffer, 0)
     handle.poll(50)
-    t.refused(t.bin, "volume", "delete", "other", "--socket", server.control, saying=("1 connection has", "--force"))
     server.volume("delete", "other", "--force")
     expect_error(ESHUTDOWN, lambda: wait(handle, cookie))
 

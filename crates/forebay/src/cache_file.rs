@@ -11,8 +11,10 @@ use std::path::Path;
 
 use base::BLOCK;
 use cache::CacheFile;
-use cache::raw::Slot;
+use cache::raw::{Layout, Slot};
 use format::FormatError;
+use format::cache::journal::{MAX_ENTRY_BLOCKS, blocks_of, decode_entry};
+use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::superblock::{self, Superblock};
 use posix::{Handles, OpenFile, Opened, sys};
@@ -199,17 +201,44 @@ fn newest(file: &File) -> std::result::Result<Option<CacheSuperblock>, FormatErr
     Ok(newest)
 }
 
-/// The cache of the pool on these devices, as its newest superblock says; `None` also if none can
-/// be read, or if they are not all of one pool.
-pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<[u8; 16]> {
+/// The cache of the pool on these devices, as its newest superblock says, and what the pool has of
+/// it; `None` also if none can be read, or if they are not all of one pool.
+pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<([u8; 16], PoolSeen)> {
     let read = |path: &Path| {
         let file = File::open(path).ok()?;
         let read = |slot| Superblock::decode(&block_at(&file, Superblock::offset_of(slot))?).ok();
         (0..superblock::SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
     };
     let found: Vec<Superblock> = devices.filter_map(read).collect();
-    let newest = found.iter().max_by_key(|sb| sb.sequence)?;
-    found.iter().all(|sb| sb.pool_uuid == newest.pool_uuid).then_some(newest.cache_uuid)?
+    let newest = found.iter().max_by_key(|sb| (sb.generation, sb.sequence))?;
+    let uuid =
+        found.iter().all(|sb| sb.pool_uuid == newest.pool_uuid).then_some(newest.cache_uuid)??;
+    Some((uuid, PoolSeen { entry: newest.cache_journal, published: newest.published }))
+}
+
+/// What a cache with this superblock has seen of its pool, as far as that can be read.
+pub fn pool_seen(path: &Path, sb: &CacheSuperblock) -> PoolSeen {
+    let mut seen = sb.pool_seen;
+    let Ok(file) = File::open(path) else { return seen };
+    let (buckets, journal_blocks) = (sb.bucket_count, sb.journal_blocks);
+    let ring = Layout { bucket_blocks: sb.bucket_blocks, buckets, journal_blocks }.ring();
+    let (mut position, mut sequence) = (sb.replay_position, sb.replay_sequence);
+    let entry_at = |offset: u64, sequence: u64| {
+        let first = block_at(&file, offset)?;
+        let mut bytes = vec![0; blocks_of(&first, &sb.uuid, sb.incarnation, sequence)? * BLOCK];
+        file.read_exact_at(&mut bytes, offset).ok()?;
+        decode_entry(&bytes, &sb.uuid, sb.incarnation, sequence).ok()
+    };
+    loop {
+        if ring.blocks.saturating_sub(position) < MAX_ENTRY_BLOCKS {
+            position = 0;
+        }
+        let found = ring.places(position).into_iter().find_map(|at| entry_at(at, sequence));
+        let Some(entry) = found else { return seen };
+        seen = seen.max(entry.pool_seen);
+        position += entry.blocks();
+        sequence += 1;
+    }
 }
 
 fn block_at(file: &File, offset: u64) -> Option<Vec<u8>> {
@@ -249,7 +278,7 @@ mod tests {
         });
         made.unwrap().unwrap();
         files.iter().for_each(|f| world.handles.close_file(*f).unwrap());
-        assert_eq!(cache_of_pool([at.as_path()].into_iter()), Some([9; 16]));
+        assert_eq!(cache_of_pool([at.as_path()].into_iter()).map(|found| found.0), Some([9; 16]));
         ids[0]
     }
 

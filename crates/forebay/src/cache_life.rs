@@ -18,7 +18,9 @@ use rt::{FileId, Rt};
 use uuid::Uuid;
 use volume::Volumes;
 
-use crate::cache_file::{Held, Place, cache_of_pool, check_place, look, open_existing, open_place};
+use crate::cache_file::{
+    Held, Place, cache_of_pool, check_place, look, open_existing, open_place, pool_seen,
+};
 use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
@@ -75,9 +77,8 @@ impl Caches {
     /// Whether the pool on these devices may be opened as things are. Looks only: a start that is
     /// refused changes nothing.
     pub fn preflight(&self, devices: &[DeviceFile]) -> Result<()> {
-        let Some(uuid) = cache_of_pool(devices.iter().map(|f| Path::new(&f.path))) else {
-            return Ok(());
-        };
+        let found = cache_of_pool(devices.iter().map(|f| Path::new(&f.path)));
+        let Some((uuid, says)) = found else { return Ok(()) };
         let path = self.config.path.as_deref();
         let held = match path {
             Some(path) if path.exists() => look(path)?,
@@ -91,7 +92,15 @@ impl Caches {
                 path.display()
             ))),
             (_, true) => Ok(()),
-            (Some(_), false) if is_there => Ok(()),
+            (Some(path), false) if is_there => match &held {
+                // An open would say so too, but the pool's part of it would have changed the pool:
+                // a half that was left behind would be one that went on alone.
+                Held::Cache(sb) if says.is_older(pool_seen(path, sb)) => {
+                    let text = says.refusal(pool_seen(path, sb));
+                    Err(CommandError::Failed(format!("{}: {text}", path.display())))
+                }
+                _ => Ok(()),
+            },
             (Some(path), false) if path.exists() => {
                 Err(missing(uuid, format!("is not what {} holds", path.display())))
             }

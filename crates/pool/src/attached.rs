@@ -17,7 +17,7 @@
 mod journal;
 mod mark;
 
-use base::Epoch;
+use base::{EntrySeq, Epoch};
 
 pub use journal::{CacheJournal, JournalDurable, Link};
 pub use mark::CacheMark;
@@ -35,6 +35,8 @@ pub(crate) struct Attached {
     uuid: Option<[u8; 16]>,
     /// What the cache's journal has, as far as commits know.
     mark: Option<CacheMark>,
+    /// The entry that durable superblocks name; 0: none.
+    named: EntrySeq,
     /// The last published cut, and the one that the running commit publishes.
     published: Published,
     publishing: Option<Published>,
@@ -44,7 +46,8 @@ pub(crate) struct Attached {
 impl Attached {
     /// As the superblock says; the cache itself has yet to come.
     pub fn new(mark: Option<CacheMark>, published: Published) -> Attached {
-        Attached { uuid: mark.map(|m| m.uuid), mark, published, publishing: None, link: Link::None }
+        let (uuid, named) = (mark.map(|m| m.uuid), mark.map_or(EntrySeq(0), |m| m.entry));
+        Attached { uuid, mark, named, published, publishing: None, link: Link::None }
     }
 
     /// The cache that is attached: it may hold what the pool does not.
@@ -57,12 +60,18 @@ impl Attached {
         self.mark.filter(|m| Some(m.uuid) == self.uuid)
     }
 
+    /// The entry of its journal that durable superblocks name; 0: none.
+    pub fn named(&self) -> EntrySeq {
+        self.named
+    }
+
     /// Attaches a cache, or none; true if that is another one than before.
     pub fn set_uuid(&mut self, uuid: Option<[u8; 16]>) -> bool {
         let other = self.uuid != uuid;
         self.uuid = uuid;
         if other {
             self.mark = None;
+            self.named = EntrySeq(0);
         }
         other
     }
@@ -112,6 +121,7 @@ impl Attached {
     pub fn end_publishing(&mut self) {
         self.published = self.next_published();
         self.publishing = None;
+        self.named = self.mark().map_or(EntrySeq(0), |m| m.entry);
     }
 }
 

@@ -24,6 +24,7 @@ use base::{
     BLOCK, Buf, ErrorKind, Generation, PoolAddr, RecordSeq, Result, SliceList, StorageError,
 };
 use btree::{Freed, NodePtr, Tree, WriteOut};
+use format::cache::pool_seen::PoolSeen;
 use format::node::RootPtr;
 use queue::Class;
 
@@ -122,6 +123,8 @@ impl Cache {
         let (place, last) = st.journal.next_place();
         st.buckets.freeze();
         let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
+        let pool_seen =
+            PoolSeen { entry: self.pool().named_entry(), published: st.index.published() };
         let staged = st.buckets.staged_named();
         let counted_from = base::Epoch(st.buckets.counted_above().0 + 1);
         let (tree, mut changes) = st.index.freeze();
@@ -133,7 +136,7 @@ impl Cache {
             epochs,
             staged,
             counted_from,
-            pool_seen: self.pool().committed(),
+            pool_seen,
         };
         FrozenIndex { tree, named, freed: changes.take_freed(), last, committed }
     }

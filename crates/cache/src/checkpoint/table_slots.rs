@@ -6,6 +6,7 @@
 
 use base::{BLOCK, Buf, BufPool, Epoch, Generation};
 use format::cache::bucket::BucketRecord;
+use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::CacheSuperblock;
 use format::node::RootPtr;
 use format::page::page_digest;
@@ -26,8 +27,7 @@ pub(crate) struct Named {
     pub epochs: (Epoch, Epoch),
     pub staged: (u64, u64),
     pub counted_from: Epoch,
-    /// The newest commit of the pool that was durable.
-    pub pool_seen: Generation,
+    pub pool_seen: PoolSeen,
 }
 
 struct TablePage {

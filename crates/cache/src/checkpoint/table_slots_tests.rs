@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{BucketGen, EntrySeq, Prng};
 use format::cache::bucket::BucketKind;
+use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::{CacheState, SLOTS};
 
 use super::*;
@@ -73,7 +74,7 @@ fn first() -> CacheSuperblock {
         cut: Epoch(0),
         staged: (0, 0),
         counted_from: Epoch(1),
-        pool_seen: Generation(0),
+        pool_seen: PoolSeen::default(),
         table_digest: (0..LAYOUT.pages())
             .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, Generation(1)))),
         state: CacheState::Attached,
@@ -190,7 +191,7 @@ fn checkpoint(
         epochs: (Epoch(1), Epoch(0)),
         staged: (0, 0),
         counted_from: Epoch(1),
-        pool_seen: Generation(0),
+        pool_seen: PoolSeen::default(),
     };
     durable.name(&named, &pages);
     for copy in 0..2 {

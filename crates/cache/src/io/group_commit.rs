@@ -2,6 +2,7 @@
 //! the device.
 
 use base::{ErrorKind, IoError, Result, SliceList, StorageError};
+use format::cache::pool_seen::PoolSeen;
 use queue::{Class, Device};
 
 use crate::Cache;
@@ -10,8 +11,12 @@ impl Cache {
     /// Writes the records that were pushed before, and makes them durable.
     pub(super) async fn group_commit(&self, class: Class) -> Result<()> {
         // Before the records are taken: what they rely on was durable by then.
-        let pool_seen = self.pool().committed();
-        let ready = self.state_mut().journal.take_ready(pool_seen, self.rt().bufs());
+        let entry = self.pool().named_entry();
+        let ready = {
+            let mut st = self.state_mut();
+            let pool_seen = PoolSeen { entry, published: st.index.published() };
+            st.journal.take_ready(pool_seen, self.rt().bufs())
+        };
         let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
             // All records were taken by group commits before, and each of these made them durable
             // or ended the cache. Otherwise the caller would loop for ever.

@@ -113,7 +113,7 @@ impl Cache {
             settings.resident_nodes,
             (settings.policy, rt.random()),
         );
-        let replayed = replayer.run(&sb, pool.cache_journal(), pool.committed()).await?;
+        let replayed = replayer.run(&sb, pool.cache_journal()).await?;
         let (index, mut buckets) = replayer.into_parts();
         buckets.settle(replayed.epoch);
         let empty = sb.root.is_none() && replayed.records == 0;

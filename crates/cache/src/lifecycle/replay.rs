@@ -25,6 +25,7 @@ use base::{
 use btree::{Fault, Loader, NodeError, Store, Tree};
 use format::cache::bucket::BucketRecord;
 use format::cache::journal::{Entry, Record};
+use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::CacheSuperblock;
 use format::tree::INDEX_TREE;
 use pool::Step;
@@ -217,19 +218,17 @@ impl Replayer {
     }
 
     /// Applies the entries of the journal behind the checkpoint of `sb`. `known`: one that the pool
-    /// knows to be durable; `committed`: the pool's newest commit.
-    pub async fn run(
-        &mut self,
-        sb: &CacheSuperblock,
-        known: EntrySeq,
-        committed: Generation,
-    ) -> Result<Replayed> {
+    /// knows to be durable.
+    pub async fn run(&mut self, sb: &CacheSuperblock, known: EntrySeq) -> Result<Replayed> {
         let (from, epoch) = (replay_from(sb), epoch_at(sb, self.index.published()));
         let FoundEntries { entries, durable, healed, end, .. } =
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
-        let seen = entries.iter().map(|entry| entry.pool_seen).fold(sb.pool_seen, Generation::max);
-        if seen > committed {
-            return Err(self.older_pool(seen, committed));
+        let seen = entries.iter().map(|entry| entry.pool_seen).fold(sb.pool_seen, PoolSeen::max);
+        let says = PoolSeen { entry: known, published: self.index.published() };
+        if says.is_older(seen) {
+            // What was written back is not in the cache any more, and not in this pool either.
+            let text = format!("{}: {}", self.path, says.refusal(seen));
+            return Err(StorageError::new(ErrorKind::Stale, text));
         }
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
@@ -368,19 +367,6 @@ impl Replayer {
             })
         };
         Ok((e.lba.0..e.end()).map(known).collect())
-    }
-
-    /// What was written back to the pool is not in the cache any more, and not in this older state
-    /// of the pool either.
-    fn older_pool(&self, seen: Generation, committed: Generation) -> StorageError {
-        let text = format!(
-            "{}: the pool is older than the cache: its newest commit here is {committed}, and the \
-             cache has seen {seen}. Devices of the pool that were in use with this cache are not \
-             here: start with all of them. If they are lost, --forget-cache goes on from the \
-             pool's older image, without the cache",
-            self.path
-        );
-        StorageError::new(ErrorKind::Stale, text)
     }
 
     /// What a record of this entry says cannot be, by what the checkpoint and the records before it

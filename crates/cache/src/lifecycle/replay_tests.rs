@@ -199,12 +199,18 @@ fn a_pool_that_is_older_than_the_cache_is_refused() {
         };
         let new = lab.world.snapshot_disk(lab.disk);
         lab.world.restore_disk(lab.disk, &old);
-        let (files, file) = (lab.files(), lab.file());
-        let e = lab.boot(move |rt| async move {
-            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
-            Cache::open(&rt, &file, &pool, settings()).await.err().expect("refused")
-        });
-        assert_eq!(e.kind, ErrorKind::Stale, "{e}");
+        // Each of these opens is a commit of the pool.
+        for _ in 0..5 {
+            let (files, file) = (lab.files(), lab.file());
+            let e = lab.boot(move |rt| async move {
+                let settings = pool::Settings::default();
+                let (pool, _) = Pool::open(&rt, files, settings).await.expect("open");
+                let refused = Cache::open(&rt, &file, &pool, crate::testkit::settings()).await;
+                pool.close().await.expect("close");
+                refused.err().expect("refused")
+            });
+            assert_eq!(e.kind, ErrorKind::Stale, "{e}");
+        }
         let report = lab.check();
         assert!(!report.is_clean() && report.errors == 1, "{report:?}");
         lab.world.restore_disk(lab.disk, &new);

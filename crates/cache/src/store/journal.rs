@@ -19,8 +19,9 @@
 
 use std::collections::VecDeque;
 
-use base::{BufPool, EntrySeq, Generation, RecordSeq, Slice};
+use base::{BufPool, EntrySeq, RecordSeq, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
+use format::cache::pool_seen::PoolSeen;
 
 use crate::device::flush_barrier::Durable;
 use crate::device::layout::Ring;
@@ -225,8 +226,8 @@ impl Journal {
     }
 
     /// All that was pushed and not taken out yet, as entries with their places. They always find
-    /// room: it was held for their records. `pool_seen`: the pool's newest durable commit.
-    pub fn take_ready(&mut self, pool_seen: Generation, bufs: &BufPool) -> Vec<Ready> {
+    /// room: it was held for their records. `pool_seen`: by now.
+    pub fn take_ready(&mut self, pool_seen: PoolSeen, bufs: &BufPool) -> Vec<Ready> {
         self.close();
         let mut ready = Vec::with_capacity(self.full.len());
         let mut sequence = self.next_entry();

@@ -56,7 +56,7 @@ fn what_was_pushed_always_finds_its_place() {
                 }
                 9 => {
                     let mut last = None;
-                    for entry in journal.take_ready(base::Generation(1), &bufs) {
+                    for entry in journal.take_ready(PoolSeen::default(), &bufs) {
                         let (from, blocks) = (
                             (entry.offsets[0] / BLOCK_U64) as u32,
                             (entry.bytes.len() / base::BLOCK) as u32,
@@ -98,7 +98,7 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
     let mut room = journal.room().try_take(Share::Clients, 100).unwrap();
     let bufs = BufPool::new(0);
     push(&mut journal, &mut room, 1);
-    journal.take_ready(base::Generation(1), &bufs);
+    journal.take_ready(PoolSeen::default(), &bufs);
     // Full entries, and one that is being filled.
     let mut pushed = RecordSeq(1);
     while journal.waiting() < 1 {
@@ -113,6 +113,6 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
         (EntrySeq(1), RecordSeq(1)),
         "{pushed:?}"
     );
-    journal.take_ready(base::Generation(1), &bufs);
+    journal.take_ready(PoolSeen::default(), &bufs);
     assert_eq!(journal.next_place().1, pushed);
 }

@@ -3,6 +3,7 @@
 use base::{Duration, Instant};
 use ledger::explain::Question;
 use nbd::ConnectionStatus;
+use pool::VolumeInfo;
 use serde_json::{Value, json};
 
 use super::Shard;
@@ -29,12 +30,8 @@ impl Shard {
                 tracing::info!(name, size_bytes, "volume created");
             }
             Request::VolumeResize { name, size_bytes, force } => {
-                let volumes = self.volumes.list();
-                let is_smaller =
-                    volumes.iter().any(|v| v.name == name && v.size_bytes > size_bytes);
-                if is_smaller && !force {
-                    self.check_unused(&name).await?;
-                }
+                let cuts = |v: &VolumeInfo| v.size_bytes > size_bytes;
+                self.check_unused(&name, force, cuts).await?;
                 self.volumes.resize(&name, size_bytes).await?;
                 tracing::info!(name, size_bytes, "volume resized");
             }
@@ -47,9 +44,7 @@ impl Shard {
                 tracing::info!(volume = name, read_only, "read-only flag changed");
             }
             Request::VolumeDelete { name, force } => {
-                if !force {
-                    self.check_unused(&name).await?;
-                }
+                self.check_unused(&name, force, |_| true).await?;
                 self.volumes.delete(&name).await?;
                 tracing::info!(name, "volume deleted");
             }
@@ -156,7 +151,17 @@ impl Shard {
     }
 
     /// Refuses what would take data away from clients that are at work with it.
-    async fn check_unused(&self, name: &str) -> Result<(), RequestError> {
+    async fn check_unused(
+        &self,
+        name: &str,
+        force: bool,
+        takes: impl Fn(&VolumeInfo) -> bool,
+    ) -> Result<(), RequestError> {
+        // A volume that is read-only is refused for that.
+        let volume = self.volumes.list().into_iter().find(|v| v.name == name);
+        if force || !volume.is_some_and(|v| !v.read_only && takes(&v)) {
+            return Ok(());
+        }
         let is_it = |c: &ConnectionStatus| c.export.as_deref() == Some(name);
         let open = || self.nbd.connections().iter().filter(|c| is_it(c)).count();
         // The server may yet have to hear of a client that has just left.

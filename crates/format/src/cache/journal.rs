@@ -4,9 +4,9 @@
 //!    0  magic "FBJR"          4  incarnation u32
 //!    8  sequence u64         16  durable u64
 //!   24  cache uuid           40  record bytes u32
-//!   44  records u32          48  the pool's newest commit that is known u64 (0: not recorded)
+//!   44  records u32          48  the entry that the pool names u64 (0: not recorded)
 //!   56  crc32c of the whole entry, with zeros in this field
-//!   60  reserved u32
+//!   60  the last epoch that is published u32 (0: not recorded)
 //!   64  records
 //! ```
 //!
@@ -23,11 +23,12 @@
 //! incarnation and the sequence number tell an entry apart from one that an earlier pass over the
 //! ring left behind.
 
-use base::{BLOCK, BucketGen, BucketId, Epoch, Generation, Lba, VolumeId, crc32c};
+use base::{BLOCK, BucketGen, BucketId, EntrySeq, Epoch, Lba, VolumeId, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::index::{DATA_HEAD, IndexValue, MAX_EXTENT_BLOCKS, index_key};
+use super::pool_seen::PoolSeen;
 use crate::FormatError;
 
 /// The largest number of blocks in an entry.
@@ -56,9 +57,9 @@ struct Raw {
     uuid: [u8; 16],
     bytes: U32,
     records: U32,
-    pool_seen: U64,
+    pool_entry: U64,
     crc: U32,
-    reserved_b: U32,
+    published: U32,
 }
 
 const _: () = assert!(size_of::<Raw>() == 64 && std::mem::offset_of!(Raw, crc) == CRC_AT);
@@ -75,9 +76,8 @@ pub struct EntryHeader {
     /// The last entry that was known to be durable, with the data of its records, when this one was
     /// written.
     pub durable: u64,
-    /// The newest commit of the pool that was durable then. What the cache does from then on may
-    /// rely on it. Entries from before this field existed have 0.
-    pub pool_seen: Generation,
+    /// What the cache had seen of its pool then.
+    pub pool_seen: PoolSeen,
 }
 
 /// A record: one change of the index or of a bucket.
@@ -207,9 +207,9 @@ impl EntryBuilder {
             uuid: header.uuid,
             bytes: (self.bytes.len() as u32).into(),
             records: self.records.into(),
-            pool_seen: header.pool_seen.0.into(),
+            pool_entry: header.pool_seen.entry.0.into(),
             crc: 0.into(),
-            reserved_b: 0.into(),
+            published: header.pool_seen.published.0.into(),
         };
         out[..HEAD].copy_from_slice(raw.as_bytes());
         out[HEAD..HEAD + self.bytes.len()].copy_from_slice(&self.bytes);
@@ -227,7 +227,7 @@ pub struct Entry {
     /// See [`EntryHeader::durable`].
     pub durable: u64,
     /// See [`EntryHeader::pool_seen`].
-    pub pool_seen: Generation,
+    pub pool_seen: PoolSeen,
     blocks: u32,
     bytes: Vec<u8>,
 }
@@ -289,7 +289,10 @@ pub fn decode_entry(
     let entry = Entry {
         sequence,
         durable: raw.durable.get(),
-        pool_seen: Generation(raw.pool_seen.get()),
+        pool_seen: PoolSeen {
+            entry: EntrySeq(raw.pool_entry.get()),
+            published: Epoch(raw.published.get()),
+        },
         blocks: blocks as u32,
         bytes: whole[HEAD..HEAD + len].to_vec(),
     };

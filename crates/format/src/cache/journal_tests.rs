@@ -8,7 +8,7 @@ const HEADER: EntryHeader = EntryHeader {
     incarnation: 3,
     sequence: 9,
     durable: 8,
-    pool_seen: Generation(5),
+    pool_seen: PoolSeen { entry: base::EntrySeq(5), published: base::Epoch(5) },
 };
 
 fn values() -> Vec<Vec<u8>> {

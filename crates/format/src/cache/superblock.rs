@@ -13,17 +13,19 @@
 //!  168  digest of the bucket table (0: not recorded)
 //!  176  staged blocks of the open epoch, of the sealed epochs
 //!  192  the oldest epoch that is counted as dirty (0: not recorded)
-//!  196  the pool's newest commit that is known u64 (0: not recorded)
+//!  196  the journal's entry that the pool names u64 (0: not recorded)
+//!  204  the last epoch that is published u32 (0: not recorded)
 //! 4092  crc32c of all bytes before it
 //! ```
 //!
 //! A superblock may be torn, lost or old. The crc32c detects a torn one, and the highest sequence
 //! number marks the newest.
 
-use base::{BLOCK, Epoch, Generation, PoolAddr};
+use base::{BLOCK, EntrySeq, Epoch, Generation, PoolAddr};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::pool_seen::PoolSeen;
 use crate::FormatError;
 use crate::node::{NodePtr, RootPtr};
 use crate::seal::{check_seal, seal};
@@ -82,8 +84,9 @@ struct Raw {
     staged_open: U64,
     staged_cut: U64,
     counted_from: U32,
-    pool_seen: U64,
-    reserved: [u8; 3888],
+    pool_entry: U64,
+    published: U32,
+    reserved: [u8; 3884],
     crc: U32,
 }
 
@@ -98,7 +101,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, table_digest) == 168);
     assert!(std::mem::offset_of!(Raw, staged_open) == 176);
     assert!(std::mem::offset_of!(Raw, counted_from) == 192);
-    assert!(std::mem::offset_of!(Raw, pool_seen) == 196);
+    assert!(std::mem::offset_of!(Raw, pool_entry) == 196);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
@@ -153,9 +156,8 @@ pub struct CacheSuperblock {
     /// The oldest epoch whose blocks are counted as dirty, here and in the bucket table.
     /// Superblocks from before this field existed have 0.
     pub counted_from: Epoch,
-    /// The newest commit of the pool that was durable at the checkpoint. What the cache does from
-    /// then on may rely on it. Superblocks from before this field existed have 0.
-    pub pool_seen: Generation,
+    /// What the cache had seen of its pool at the checkpoint.
+    pub pool_seen: PoolSeen,
     /// Whether the cache is attached.
     pub state: CacheState,
     /// The shard that the cache belongs to; always 0 in this version.
@@ -204,8 +206,9 @@ impl CacheSuperblock {
             staged_open: self.staged.0.into(),
             staged_cut: self.staged.1.into(),
             counted_from: self.counted_from.0.into(),
-            pool_seen: self.pool_seen.0.into(),
-            reserved: [0; 3888],
+            pool_entry: self.pool_seen.entry.0.into(),
+            published: self.pool_seen.published.0.into(),
+            reserved: [0; 3884],
             crc: 0.into(),
         };
         out.copy_from_slice(raw.as_bytes());
@@ -305,7 +308,10 @@ impl CacheSuperblock {
             table_digest: raw.table_digest.get(),
             staged: (raw.staged_open.get(), raw.staged_cut.get()),
             counted_from: Epoch(raw.counted_from.get()),
-            pool_seen: Generation(raw.pool_seen.get()),
+            pool_seen: PoolSeen {
+                entry: EntrySeq(raw.pool_entry.get()),
+                published: Epoch(raw.published.get()),
+            },
             state,
             shard: raw.shard.get(),
         })
@@ -340,7 +346,7 @@ mod tests {
             table_digest: 77,
             staged: (6, 5),
             counted_from: Epoch(3),
-            pool_seen: Generation(21),
+            pool_seen: PoolSeen { entry: base::EntrySeq(21), published: base::Epoch(21) },
             state: CacheState::Attached,
             shard: 0,
         }

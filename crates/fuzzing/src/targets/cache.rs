@@ -13,6 +13,7 @@ use format::cache::index::{
 use format::cache::journal::{
     EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record, blocks_of, decode_entry, sequence_of,
 };
+use format::cache::pool_seen::PoolSeen;
 use format::cache::summary::{SummaryOf, decode_summary, encode_summary};
 use format::cache::superblock::{CacheState, CacheSuperblock};
 use format::cache::watermark::Watermark;
@@ -22,8 +23,13 @@ use format::seal::seal;
 use super::block;
 
 const UUID: [u8; 16] = [7; 16];
-const HEADER: EntryHeader =
-    EntryHeader { uuid: UUID, incarnation: 3, sequence: 9, durable: 8, pool_seen: Generation(5) };
+const HEADER: EntryHeader = EntryHeader {
+    uuid: UUID,
+    incarnation: 3,
+    sequence: 9,
+    durable: 8,
+    pool_seen: PoolSeen { entry: base::EntrySeq(5), published: base::Epoch(5) },
+};
 /// The header of an entry of the journal: its length, its checksum, its counts.
 const HEAD: usize = 64;
 const CRC: std::ops::Range<usize> = 56..60;
@@ -62,7 +68,7 @@ pub fn superblocks() -> Vec<Vec<u8>> {
         table_digest: 11,
         staged: (0, 0),
         counted_from: Epoch(0),
-        pool_seen: Generation(2),
+        pool_seen: PoolSeen { entry: base::EntrySeq(2), published: base::Epoch(2) },
         state: CacheState::Attached,
         shard: 0,
     };

@@ -28,7 +28,7 @@ mod walk;
 
 use std::rc::Rc;
 
-use base::{Epoch, Generation, Result};
+use base::{Epoch, Result};
 use format::page::{GroupKind, VolumeRecord, VolumeState};
 use pool::DeviceFile;
 use rt::Rt;
@@ -185,7 +185,6 @@ pub(crate) async fn check_for(
         pool_uuid: best.pool_uuid,
         cache_uuid: best.cache_uuid,
         cache_journal: best.cache_journal,
-        committed: Generation(best.generation),
         clean_void: best.clean_void,
         published: best.published,
         volumes: checker.all_volumes.then(|| live.map(|v| (v.id, v.name, v.size_bytes)).collect()),

@@ -17,6 +17,11 @@ impl Pool {
         self.state().attached.mark().map_or(EntrySeq(0), |m| m.entry)
     }
 
+    /// The entry of its journal that durable superblocks of the pool name; 0: none.
+    pub fn named_entry(&self) -> EntrySeq {
+        self.state().attached.named()
+    }
+
     /// True if clean keys of it do not count: it had failed, and the pool went on.
     pub fn clean_void(&self) -> bool {
         self.state().attached.mark().is_some_and(|m| m.clean_void)

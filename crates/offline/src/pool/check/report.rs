@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
-use base::{Crc, EntrySeq, Epoch, Generation, VolumeId};
+use base::{Crc, EntrySeq, Epoch, VolumeId};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -85,8 +85,6 @@ pub struct Image {
     pub cache_uuid: Option<[u8; 16]>,
     /// An entry of its journal that was durable when the pool last committed.
     pub cache_journal: EntrySeq,
-    /// The newest commit.
-    pub committed: Generation,
     /// Its clean keys do not count.
     pub clean_void: bool,
     /// The epoch of the last cut that was published.
