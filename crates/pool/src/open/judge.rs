@@ -78,8 +78,8 @@ pub struct Candidate {
     pub unsure: Option<IoError>,
 }
 
-/// The newest superblock of a device.
-fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
+/// The newest superblock of a device, which may be one of several that were named.
+fn newest_of(slots: &Slots, path: &str, several: bool) -> Result<Superblock> {
     if let Some(sb) = slots.newest() {
         return Ok(sb.clone());
     }
@@ -89,7 +89,14 @@ fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
             format!("{path}: no superblock can be read ({t})"),
         ),
         None => {
-            let text = format!("{path}: not a device of a Forebay pool; see forebay create");
+            let next = match several {
+                true => {
+                    "leave it out; to put it in the place of one that is missing, serve without \
+                     it, then forebay device replace ID PATH"
+                }
+                false => "see forebay create",
+            };
+            let text = format!("{path}: not a device of a Forebay pool; {next}");
             StorageError::new(ErrorKind::Foreign, text)
         }
     })
@@ -110,7 +117,7 @@ pub(super) async fn read_all(
         let unsure = queue.flush(permit, Class::Commit).await.err();
         let read = Slots::read(rt, &queue, &file.path)
             .await
-            .and_then(|s| Ok((newest_of(&s, &file.path)?, s)));
+            .and_then(|s| Ok((newest_of(&s, &file.path, several)?, s)));
         match read {
             Ok((sb, slots)) => found.push(Candidate { file, queue, sb, slots, unsure }),
             // A device whose superblocks are all unreadable is as good as missing, if others are
