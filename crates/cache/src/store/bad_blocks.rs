@@ -18,11 +18,11 @@ pub(crate) struct BadBlocks {
 impl BadBlocks {
     /// A block is bad. Returns how many are now, if it was not known.
     pub fn note(&mut self, volume: VolumeId, lba: Lba) -> Option<u64> {
-        let before = self.ranges.range(..=(volume, lba)).next_back();
-        let before = before.map(|(&(v, from), &end)| (v, from, end)).filter(|b| b.0 == volume);
-        if before.is_some_and(|(_, _, end)| end > lba) {
+        if self.has(volume, lba) {
             return None;
         }
+        let before = self.ranges.range(..=(volume, lba)).next_back();
+        let before = before.map(|(&(v, from), &end)| (v, from, end)).filter(|b| b.0 == volume);
         let mut end = lba.plus(1);
         let next = self.ranges.get(&(volume, end)).copied();
         let grows = before.filter(|&(_, _, end)| end == lba);
@@ -53,6 +53,12 @@ impl BadBlocks {
                 self.ranges.insert((volume, from), lba);
             }
         }
+    }
+
+    /// True if a block is known to be bad.
+    pub fn has(&self, volume: VolumeId, lba: Lba) -> bool {
+        let before = self.ranges.range(..=(volume, lba)).next_back();
+        before.is_some_and(|(&(v, _), &end)| v == volume && end > lba)
     }
 
     /// How many are known.
@@ -92,6 +98,7 @@ mod tests {
                 assert_eq!(known, new.then_some(model.len() as u64));
             }
             assert_eq!(bad.blocks(), model.len() as u64);
+            assert_eq!(bad.has(volume, Lba(lba)), model.contains(&(volume, Lba(lba))));
             assert!(bad.first(usize::MAX).eq(model.iter().copied()));
             let touching =
                 bad.ranges.iter().any(|(&(v, _), &end)| bad.ranges.contains_key(&(v, end)));

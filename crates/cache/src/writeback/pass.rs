@@ -435,13 +435,15 @@ impl Cache {
                             return Ok(None);
                         }
                     }
+                    // It is entered again, and as bad as before.
+                    let was_known = st.bad_blocks().has(bad.volume, bad.lba);
                     let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
                     st.change_dirty((&mut room, &mut reserved), bad.volume, range, &[again])?;
                     if !mine {
                         return Ok(Some(1));
                     }
                     st.buckets.condemn(addr);
-                    Ok(st.note_bad(bad.volume, bad.lba))
+                    Ok(st.note_bad(bad.volume, bad.lba).filter(|_| !was_known))
                 })
                 .await?;
             if known.is_some_and(worth_telling) {
