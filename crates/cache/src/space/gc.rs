@@ -11,8 +11,8 @@
 //! commit of the pool waits for the journal.
 //!
 //! A pass that has changed the index asks for one checkpoint at its end, if nodes have more than
-//! their reserve. Without it, a cache without clients would keep the buckets of all nodes
-//! that the pass has emptied. It asks for one alone: what a cut holds, no other one gives back.
+//! their reserve. Without it, a cache without clients would keep the buckets of all nodes that the
+//! pass has emptied. It asks for one alone: what a cut holds, no other one gives back.
 //!
 //! **Ghosts.** A stale key that is young tells the adaptive policy that its blocks were in the
 //! cache not long ago, and where. So it stays until it is too old for that, or until a task asks
