@@ -1,6 +1,8 @@
 //! Writers that wait for buckets, in simulation.
 
-use sim::Fault;
+use base::VolumeId;
+use rt::FileId;
+use sim::{Fault, World};
 
 use super::*;
 use crate::buckets::census::Stream;
@@ -108,30 +110,9 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
 #[test]
 fn writers_that_wait_one_behind_the_other_are_refused_together() {
     let lab = Lab::new();
-    let (world, device) = (lab.world.clone(), lab.device);
+    let device = (lab.world.clone(), lab.device);
     lab.within_an_hour(settings(), move |cache, a| async move {
-        cache.publish_all().await.unwrap();
-        fill(&cache, a, 3_500, 1, 1).await;
-        let found = cache
-            .resident(queue::Class::Commit, |st| {
-                st.index.overlapping(&st.buckets, a, (base::Lba(3_500), base::Lba(3_501)), 1)
-            })
-            .await
-            .unwrap();
-        let crate::store::key::Body::Data { addr, .. } = found[0].body else { panic!() };
-        let offset = cache.offset_of(addr);
-        assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
-        {
-            let mut st = cache.state_mut();
-            let blocks = u64::from(cache.layout().bucket_blocks);
-            for bucket in 0..u64::from(st.buckets.count()) {
-                st.buckets.condemn(base::CacheAddr(bucket * blocks));
-            }
-            while st.buckets.free() > 0 || st.buckets.left_open(Stream::Writes) > 0 {
-                let Some((addr, ..)) = st.buckets.append(Stream::Writes, u32::MAX) else { break };
-                st.buckets.unpin(addr);
-            }
-        }
+        wear(&cache, a, device, 0).await;
         let rt = cache.rt().clone();
         let writers: Vec<_> = (0..8)
             .map(|_| {
@@ -154,6 +135,63 @@ fn writers_that_wait_one_behind_the_other_are_refused_together() {
         // no room for its nodes, and a close would wait for ever.
         cache.fail(&refused_by_test());
     });
+}
+
+/// There is room for two buckets and no more, but for single blocks a moment ago. The first large
+/// write learns it after several passes, gives back what it had, and those that come then need no
+/// wait. A smaller one fits.
+#[test]
+fn a_large_write_that_waited_in_vain_spares_others_the_wait() {
+    let lab = Lab::new();
+    let device = (lab.world.clone(), lab.device);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        wear(&cache, a, device, cache.node_reserve() + 6).await;
+        let write = async |blocks: u32| {
+            let before = cache.passes();
+            let taken = cache.take(Stream::Writes, blocks).await;
+            (cache.passes() - before, taken)
+        };
+        let (passes, taken) = write(200).await;
+        let refused = taken.err().expect("there is no such room");
+        assert!(passes > PASSES && refused.context.contains("bad_blocks"), "{passes}, {refused}");
+        for blocks in [190, 180, 170, 160] {
+            let before = cache.passes();
+            cache.rt().sleep(std::time::Duration::from_secs(1)).await;
+            // A pass has nothing to carry but the bad block, however short room is.
+            let in_vain = cache.passes() - before;
+            assert!((1..=8).contains(&in_vain), "{in_vain} passes in a second");
+            let (passes, small) = write(1).await;
+            assert!(passes <= 1 && small.is_ok(), "{passes} passes for a block");
+
+            let (passes, taken) = write(blocks).await;
+            assert!(passes <= 1 && taken.is_err(), "{passes} passes for {blocks} blocks");
+        }
+        cache.fail(&refused_by_test());
+    });
+}
+
+/// One dirty block is bad, and all buckets are worn but `spare`.
+async fn wear(cache: &Cache, a: VolumeId, (world, device): (World, FileId), spare: u32) {
+    cache.publish_all().await.unwrap();
+    fill(cache, a, 3_500, 1, 1).await;
+    let found = cache
+        .resident(queue::Class::Commit, |st| {
+            st.index.overlapping(&st.buckets, a, (base::Lba(3_500), base::Lba(3_501)), 1)
+        })
+        .await
+        .unwrap();
+    let crate::store::key::Body::Data { addr, .. } = found[0].body else { panic!() };
+    let offset = cache.offset_of(addr);
+    assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
+    let mut st = cache.state_mut();
+    let blocks = u64::from(cache.layout().bucket_blocks);
+    for bucket in u64::from(spare)..u64::from(st.buckets.count()) {
+        st.buckets.condemn(base::CacheAddr(bucket * blocks));
+    }
+    while st.buckets.free() > 0 || st.buckets.left_open(Stream::Writes) > 0 {
+        let Some((addr, ..)) = st.buckets.append(Stream::Writes, u32::MAX) else { break };
+        st.buckets.unpin(addr);
+    }
 }
 
 fn refused_by_test() -> base::StorageError {

@@ -77,13 +77,25 @@ impl Cache {
         self.end_drought(of_clients, taken.blocks());
         let mut missing = blocks - taken.blocks();
         let own = self.begin_waiting();
+        if of_clients && missing == 0 {
+            self.turns().found_all(blocks);
+        } else if of_clients && self.turns().is_in_vain(own.since, blocks) {
+            self.wakes().wanted();
+            return Err(self.hopeless());
+        }
         while missing > 0 {
             // The next write that finds no block has the same deadline.
             let waiting =
                 if of_clients { self.turns().found_none(|| self.begin_waiting()) } else { own };
             // Also before a write is refused: the next one may find room.
             self.wakes().wanted();
-            self.check_failed().and_then(|()| self.check_hopeful(waiting))?;
+            self.check_failed()?;
+            if let Err(e) = self.check_hopeful(waiting) {
+                if of_clients {
+                    self.turns().refused(waiting, self.rt().now(), taken.blocks());
+                }
+                return Err(e);
+            }
             if of_clients {
                 Box::pin(self.check_worn(waiting)).await?;
             }
@@ -93,6 +105,9 @@ impl Cache {
             let stream = if of_clients { Stream::Writes } else { stream };
             let got = self.take_more(stream, missing, &mut taken);
             self.end_drought(of_clients, got);
+            if of_clients && got > 0 {
+                self.turns().room_came();
+            }
             missing -= got;
         }
         Ok(taken)

@@ -3,9 +3,20 @@
 
 use std::cell::Cell;
 
+use base::Instant;
 use rt::sync::{Permit, Semaphore};
 
 use super::writers_line::WaitStart;
+use crate::policy::writer_delay::PATIENCE;
+
+/// What a write learned that has waited in vain.
+#[derive(Clone, Copy)]
+struct Verdict {
+    /// So many blocks can be had, and no more.
+    room: u32,
+    /// It holds for as long as it took to find out, and not less than `PATIENCE`.
+    until: Instant,
+}
 
 /// See the [module](self).
 pub(crate) struct Turns {
@@ -15,12 +26,18 @@ pub(crate) struct Turns {
     taking: Semaphore,
     /// Since when no write has found a block.
     dry_since: Cell<Option<WaitStart>>,
+    verdict: Cell<Option<Verdict>>,
 }
 
 impl Turns {
     /// No request waits.
     pub fn new() -> Turns {
-        Turns { door: Semaphore::new(1), taking: Semaphore::new(1), dry_since: Cell::new(None) }
+        Turns {
+            door: Semaphore::new(1),
+            taking: Semaphore::new(1),
+            dry_since: Cell::new(None),
+            verdict: Cell::new(None),
+        }
     }
 
     /// True if no request waits at the door.
@@ -60,5 +77,29 @@ impl Turns {
     /// A write has found blocks: the time without any has ended.
     pub fn found_some(&self) {
         self.dry_since.set(None);
+    }
+
+    /// A write has waited in vain from `waiting` until `now`, and gives `room` blocks back. A write
+    /// that needs more does not wait to find out the same: of many large writes in line each would
+    /// wait for as long as the first.
+    pub fn refused(&self, waiting: WaitStart, now: Instant, room: u32) {
+        let until = now.after(now.since(waiting.since).max(PATIENCE));
+        self.verdict.set(Some(Verdict { room, until }));
+    }
+
+    /// True if a write of so many blocks would wait in vain.
+    pub fn is_in_vain(&self, now: Instant, blocks: u32) -> bool {
+        self.verdict.get().is_some_and(|v| now <= v.until && blocks > v.room)
+    }
+
+    /// A write has found all its blocks at once.
+    pub fn found_all(&self, blocks: u32) {
+        let left = |v: Verdict| Some(Verdict { room: v.room.checked_sub(blocks)?, ..v });
+        self.verdict.set(self.verdict.get().and_then(left));
+    }
+
+    /// Blocks became free while a write waited.
+    pub fn room_came(&self) {
+        self.verdict.set(None);
     }
 }

@@ -51,6 +51,9 @@ const BLOCKS: u64 = 4096;
 const READS: u64 = 128;
 /// After an error a pass is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// After a pass that found nothing but bad blocks the next one begins after this time, however much
+/// room is needed.
+const AFTER_NOTHING: Duration = Duration::from_millis(125);
 /// A pass that paces itself looks at its rate this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// While the pool's image is no older than this part of `max_lag`, only the controller and the room
@@ -75,6 +78,8 @@ impl Cache {
                         }
                         self.note_failing(e);
                         self.rt().sleep(AGAIN).await;
+                    } else if self.writeback().passes().was_in_vain() {
+                        self.rt().sleep(AFTER_NOTHING).await;
                     }
                 }
                 Some(time) => either(self.rt().sleep(time), wait).await,
@@ -175,6 +180,7 @@ impl Cache {
     fn begin_pass(&self, cut: &Cut) -> Result<Pass> {
         let mut room = self.state_mut().empty_reservation();
         let mut passes = self.writeback().passes_mut();
+        passes.begins();
         let cuts = passes.cuts_mut();
         cuts.take_room(cut.epoch, &mut room);
         let pass = self.pool().begin_pass(&mut room);
@@ -411,6 +417,7 @@ impl Cache {
                 },
                 Err(_) => "is bad in the cache and".to_owned(),
             };
+            self.writeback().passes_mut().leaves_bad();
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
             let mut reserved = self.pool().take_over(1);

@@ -39,6 +39,10 @@ pub(crate) struct Passes {
     bytes: u64,
     /// Blocks of the cut that were carried.
     carried: u64,
+    /// Bytes that had been carried when the last pass began, and blocks that it left as they are
+    /// bad.
+    before: u64,
+    left_bad: u64,
     sleeps_at: Option<u64>,
     /// When the log last said that the image is too old; `None`: it is not too old.
     told_late: Option<Instant>,
@@ -60,6 +64,8 @@ impl Passes {
             failing: None,
             bytes: 0,
             carried: 0,
+            before: 0,
+            left_bad: 0,
             sleeps_at: None,
             told_late: None,
         }
@@ -166,6 +172,21 @@ impl Passes {
     /// Blocks of the cut that were carried: they become room when the cut is published.
     pub fn carried(&self) -> u64 {
         self.carried
+    }
+
+    /// A pass begins to carry.
+    pub fn begins(&mut self) {
+        (self.before, self.left_bad) = (self.bytes, 0);
+    }
+
+    /// The pass leaves a block that is bad.
+    pub fn leaves_bad(&mut self) {
+        self.left_bad += 1;
+    }
+
+    /// True if all the data that the last pass was to carry is bad: the next one finds the same.
+    pub fn was_in_vain(&self) -> bool {
+        self.left_bad > 0 && self.bytes - self.before <= self.left_bad * BLOCK_U64
     }
 
     /// A pass has ended, well or not: nothing is carried.
