@@ -35,6 +35,8 @@ struct Unverified {
     addr: CacheAddr,
     crcs: Crcs,
     dirty: bool,
+    /// It needs nothing of the pool's.
+    is_whole: bool,
     pin: Option<Pinned>,
 }
 
@@ -102,7 +104,13 @@ impl Cache {
         let read = self.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
         drop(e.pin);
         self.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
-        let Err(bad) = read else { return Ok(()) };
+        let Err(bad) = read else {
+            let range = (e.lba, e.lba.plus(blocks));
+            return match e.dirty && e.is_whole {
+                true => self.note_good(Class::Scrub, e.volume, range, e.addr).await,
+                false => Ok(()),
+            };
+        };
         // Written again meanwhile: the bucket is bad, and nothing is lost.
         let place = CacheAddr(e.addr.0 + bad);
         let lba = e.lba.plus(bad);
@@ -144,9 +152,10 @@ fn next_extents(st: &mut State, cursor: &mut Cursor, more: &mut bool) -> Step<Ve
             continue;
         }
         let dirty = st.index.unpublished(&e).is_some();
-        if let Body::Data { addr, crcs, .. } = e.body {
+        if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
-            extents.push(Unverified { volume: e.volume, lba: e.lba, addr, crcs, dirty, pin: None });
+            let (volume, lba, is_whole) = (e.volume, e.lba, cover.is_all());
+            extents.push(Unverified { volume, lba, addr, crcs, dirty, is_whole, pin: None });
         }
     }
     extents.sort_unstable_by_key(|e| e.addr.0);

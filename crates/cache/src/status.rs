@@ -53,7 +53,7 @@ pub struct CacheStatus {
     pub refetched: u64,
     /// Reads that met a dirty block that is bad.
     pub lost: u64,
-    /// Dirty blocks that are bad, the first of them: volume id and block.
+    /// Dirty blocks that cannot be written back, the first of them: volume id and block.
     pub bad_blocks: Vec<(u32, u64)>,
     /// How many there are.
     pub bad_blocks_known: u64,

@@ -258,7 +258,7 @@ impl Cache {
         if cover.is_all() {
             return Ok((data, crcs.to_vec()));
         }
-        let image = self.read_below(Class::Commit, (part.volume, part.lba), cover.below).await?;
+        let image = self.read_below(Class::WriteBack, (part.volume, part.lba), cover.below).await?;
         let whole = self.laid_over(&data, cover.sectors, image)?;
         let crcs = block_crcs(&whole).collect();
         Ok((whole, crcs))

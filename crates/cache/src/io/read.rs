@@ -171,6 +171,20 @@ impl Cache {
         self.state_mut().count_read(volume, read, now);
     }
 
+    /// The blocks `[lba, end)` of a volume, which are at `addr`, can be written back.
+    pub(crate) async fn note_good(
+        &self,
+        class: Class,
+        volume: VolumeId,
+        range: (Lba, Lba),
+        addr: CacheAddr,
+    ) -> Result<()> {
+        if !self.state().bad_blocks().touches(volume, range) {
+            return Ok(());
+        }
+        self.resident(class, |st| st.note_good(volume, range, addr)).await
+    }
+
     /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an
     /// error, and named.
     pub(crate) async fn read_again(

@@ -1,4 +1,6 @@
-//! Dirty blocks that are bad, until they are written again or discarded: no copy is left of them.
+//! Dirty blocks that cannot be written back: they are bad in the cache, and no copy is left;
+//! or they were written in part, and the pool cannot read the rest. They are known until they are
+//! written again or discarded, or are read well after all.
 
 use std::collections::BTreeMap;
 
@@ -57,8 +59,13 @@ impl BadBlocks {
 
     /// True if a block is known to be bad.
     pub fn has(&self, volume: VolumeId, lba: Lba) -> bool {
-        let before = self.ranges.range(..=(volume, lba)).next_back();
-        before.is_some_and(|(&(v, _), &end)| v == volume && end > lba)
+        self.touches(volume, (lba, lba.plus(1)))
+    }
+
+    /// True if a block of `[lba, end)` is known to be bad.
+    pub fn touches(&self, volume: VolumeId, (lba, end): (Lba, Lba)) -> bool {
+        let before = self.ranges.range(..(volume, end)).next_back();
+        before.is_some_and(|(&(v, _), &upto)| v == volume && upto > lba)
     }
 
     /// How many are known.
@@ -99,6 +106,9 @@ mod tests {
             }
             assert_eq!(bad.blocks(), model.len() as u64);
             assert_eq!(bad.has(volume, Lba(lba)), model.contains(&(volume, Lba(lba))));
+            let (from, end) = (Lba(lba), Lba(lba + 1 + r.below(8)));
+            let any = (from.0..end.0).any(|lba| model.contains(&(volume, Lba(lba))));
+            assert_eq!(bad.touches(volume, (from, end)), any);
             assert!(bad.first(usize::MAX).eq(model.iter().copied()));
             let touching =
                 bad.ranges.iter().any(|(&(v, _), &end)| bad.ranges.contains_key(&(v, end)));

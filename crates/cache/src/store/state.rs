@@ -1,6 +1,6 @@
 //! The cache's state in memory: plain data, changed between awaits only.
 
-use base::{Epoch, Instant, Lba, RecordSeq, VolumeId};
+use base::{CacheAddr, Epoch, Instant, Lba, RecordSeq, VolumeId};
 use btree::NodePtr;
 use format::cache::journal::Record;
 use pool::{Reservation, Step};
@@ -59,7 +59,7 @@ pub(crate) struct State {
     pub commits: Commits,
     /// Which volumes the pool lacks something of.
     pub unpublished: Unpublished,
-    /// Dirty blocks of which no copy is left.
+    /// Dirty blocks that cannot be written back.
     bad: BadBlocks,
     /// Whether anything can be made durable.
     pub health: Health,
@@ -270,10 +270,34 @@ impl State {
     /// not.
     pub fn note_bad(&mut self, volume: VolumeId, lba: Lba) -> Option<u64> {
         self.stats.lost += 1;
+        self.note_stuck(volume, lba)
+    }
+
+    /// Remembers a dirty block that cannot be written back now. Returns how many are known now, if
+    /// it was not.
+    pub fn note_stuck(&mut self, volume: VolumeId, lba: Lba) -> Option<u64> {
         self.bad.note(volume, lba)
     }
 
-    /// Dirty blocks of which no copy is left.
+    /// The blocks `[lba, end)` of a volume, which are at `addr`, can be written back: those that
+    /// the index has there still are bad no more.
+    pub fn note_good(
+        &mut self,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+        addr: CacheAddr,
+    ) -> Step<()> {
+        for e in self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)? {
+            let e = e.slice(lba.0, end.0);
+            let there = CacheAddr(addr.0 + (e.lba.0 - lba.0));
+            if matches!(e.body, Body::Data { addr, .. } if addr == there) {
+                self.bad.replaced(volume, (e.lba, Lba(e.end())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Dirty blocks that cannot be written back.
     pub fn bad_blocks(&self) -> &BadBlocks {
         &self.bad
     }

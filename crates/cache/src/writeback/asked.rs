@@ -40,12 +40,13 @@ impl Cache {
         self.publish_all().await?;
         match self.state().bad_blocks().blocks() {
             0 => Ok(()),
-            lost => Err(StorageError::new(
+            bad => Err(StorageError::new(
                 ErrorKind::Io,
                 format!(
-                    "{lost} blocks are LOST: they were damaged in the cache before they came to \
-                     the pool; forebay cache status names them. Everything else that was written \
-                     before is in the pool"
+                    "{bad} blocks are LOST: they were damaged in the cache before they came to the \
+                     pool, or were written in part, and the pool cannot read the rest; forebay \
+                     cache status names them. Everything else that was written before is in the \
+                     pool"
                 ),
             )),
         }

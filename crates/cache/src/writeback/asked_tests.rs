@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::VolumeId;
+use queue::Class;
 use sim::Fault;
 
 use super::*;
-use crate::testkit::{Asked, Lab, fill, settings};
+use crate::store::state::State;
+use crate::testkit::{Asked, Lab, fill, settings, write_part};
 
 const MANY: u64 = 300;
 
@@ -120,5 +122,72 @@ fn a_pass_that_ran_already_is_nobodys_answer() {
         let second = cache.rt().spawn(async move { c.publish_all().await });
         assert!(first.await.unwrap().is_err());
         second.await.unwrap().unwrap();
+    });
+}
+
+/// The bad blocks that status names, and whether all is in the pool.
+async fn write_back(cache: &Cache) -> (Vec<u64>, bool) {
+    let outcome = cache.write_all_back().await;
+    let bad: Vec<u64> = cache.status().bad_blocks.iter().map(|b| b.1).collect();
+    assert_eq!(bad.is_empty(), outcome.is_ok(), "{bad:?}, {outcome:?}");
+    (bad, outcome.is_ok())
+}
+
+#[test]
+fn a_block_that_is_read_well_later_is_bad_no_more() {
+    let lab = Lab::new();
+    let (world, device) = (lab.world.clone(), lab.device);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        let read_badly = async |lba: u64| {
+            let step = |st: &mut State| Ok(st.index.place_of(&st.buckets, a, base::Lba(lba)));
+            let (addr, _) = cache.resident(Class::Foreground, step).await.unwrap().unwrap();
+            let offset = cache.offset_of(addr);
+            assert!(world.inject(device, Fault::FailReads { offset, len: 512, times: 3 }));
+            cache.read(a, base::Lba(lba), 1).await.unwrap_err();
+            assert_eq!(cache.status().bad_blocks, [(a.0, lba)]);
+        };
+        fill(&cache, a, 3500, 8, 1).await;
+        read_badly(3503).await;
+        assert_eq!(write_back(&cache).await, (vec![], true));
+        // A scrub finds out too.
+        fill(&cache, a, 3500, 8, 2).await;
+        read_badly(3504).await;
+        cache.pool().start_scrub(pool::ScrubOptions::default()).await.unwrap();
+        while cache.scrub_found().completed == 0 {
+            cache.rt().sleep(Duration::from_secs(1)).await;
+        }
+        assert!(cache.status().bad_blocks.is_empty());
+        assert_eq!(cache.read(a, base::Lba(3504), 1).await.unwrap()[0][0], 6);
+    });
+}
+
+#[test]
+fn a_block_that_cannot_be_completed_is_named_until_it_is() {
+    let lab = Lab::new();
+    let (world, disk) = (lab.world.clone(), lab.files()[0].file);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        let (pool, place) = (cache.pool().clone(), Rc::new(Cell::new(None)));
+        let mut block = cache.rt().bufs().take(base::BLOCK);
+        block.fill(0xA5);
+        let found = place.clone();
+        world.watch_writes(disk, move |at, data| {
+            if data.iter().any(|slice| slice.iter().all(|&b| b == 0xA5)) {
+                found.set(Some(at));
+            }
+        });
+        pool.write(a, base::Lba(3600), &block.freeze()).await.unwrap();
+        pool.commit().await.unwrap();
+        let offset = place.get().expect("it was written");
+        let sector = cache.rt().bufs().zeroed(base::SECTOR).freeze();
+        write_part(&cache, (a, base::Lba(3600)), 512, &sector).await.unwrap();
+        assert!(world.inject(disk, Fault::ReadError { offset, len: 512 }));
+        for _ in 0..2 {
+            assert_eq!(write_back(&cache).await, (vec![3600], false));
+        }
+        // It heals when it is written again.
+        let mut block = cache.rt().bufs().take(base::BLOCK);
+        block.fill(0xA5);
+        pool.write(a, base::Lba(3600), &block.freeze()).await.unwrap();
+        assert_eq!(write_back(&cache).await, (vec![], true));
     });
 }

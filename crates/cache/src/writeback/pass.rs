@@ -363,6 +363,7 @@ impl Cache {
                 self.carry_bad(part, pass, cut.epoch).await?;
                 continue;
             };
+            self.note_carried(&part).await?;
             match good.last_mut() {
                 Some((list, sums, lba)) if lba.0 + sums.len() as u64 == part.lba.0 => {
                     list.push(data);
@@ -407,6 +408,7 @@ impl Cache {
                             &crcs,
                         )
                         .await?;
+                        self.note_carried(&one).await?;
                         continue;
                     }
                     // Gone with its volume.
@@ -446,11 +448,13 @@ impl Cache {
                     let was_known = st.bad_blocks().has(bad.volume, bad.lba);
                     let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
                     st.change_dirty((&mut room, &mut reserved), bad.volume, range, &[again])?;
-                    if !mine {
-                        return Ok(Some(1));
-                    }
-                    st.buckets.condemn(addr);
-                    Ok(st.note_bad(bad.volume, bad.lba).filter(|_| !was_known))
+                    let known = if mine {
+                        st.buckets.condemn(addr);
+                        st.note_bad(bad.volume, bad.lba)
+                    } else {
+                        st.note_stuck(bad.volume, bad.lba)
+                    };
+                    Ok(known.filter(|_| !was_known))
                 })
                 .await?;
             if known.is_some_and(worth_telling) {
@@ -459,6 +463,17 @@ impl Cache {
             }
         }
         Ok(())
+    }
+
+    /// Blocks that a pass has carried are bad no more, unless they were replaced since.
+    async fn note_carried(&self, e: &IndexKey) -> Result<()> {
+        match e.body {
+            Body::Data { addr, .. } => {
+                let range = (e.lba, Lba(e.end()));
+                self.note_good(Class::WriteBack, e.volume, range, addr).await
+            }
+            Body::Zeros { .. } | Body::Staged { .. } => Ok(()),
+        }
     }
 
     async fn finish(&self, pass: &Pass, cut: &Cut) -> Result<()> {

@@ -230,7 +230,7 @@ fn gc(g: &Value) -> String {
     )
 }
 
-/// Dirty blocks of which no copy is left.
+/// Dirty blocks that cannot be written back.
 fn bad(c: &Value, volumes: &Value) -> Option<String> {
     let list = c["bad_blocks"].as_array().filter(|list| !list.is_empty())?;
     let name = |id: &Value| {
@@ -258,8 +258,8 @@ fn bad(c: &Value, volumes: &Value) -> Option<String> {
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "{}{more}: damaged before they came to the pool; reading them is an error until they are \
-         written again",
+        "{}{more}: damaged before they came to the pool, or known in part, and the pool cannot \
+         read the rest; reading them is an error until they are written again",
         named.join(", ")
     ))
 }

@@ -68,7 +68,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_cache_bad_blocks",
         Once,
         "/cache/bad_blocks_known",
-        "known blocks that are bad and not in the pool",
+        "known blocks that cannot be written back",
     ),
     gauge("forebay_cache_buckets", BUCKETS, "/cache/buckets", "buckets by state"),
     gauge(
