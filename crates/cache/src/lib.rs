@@ -17,7 +17,7 @@
 //!    the cache.
 //! 3. Checkpoint and journal give the index as it was not before the last FLUSH that was answered.
 //! 4. The buckets' counters are exact at all times, as of the epoch that they name
-//!    ([`buckets::Buckets::counted_above`]).
+//!    ([`store::buckets::Buckets::counted_above`]).
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that
 //!    write back.
 //! 6. No commit of the pool is durable before the journal has the records of all staged blocks in
@@ -26,7 +26,6 @@
 //! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool
 //!    then says that they do not count ([`health::failed_dirty`]).
 
-mod buckets;
 mod cache;
 mod checkpoint;
 mod device;

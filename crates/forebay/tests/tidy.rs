@@ -22,7 +22,6 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
             "policy",
             "settings",
             "device",
-            "buckets",
             "store",
             "wakes",
             "health",

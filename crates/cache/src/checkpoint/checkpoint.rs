@@ -29,9 +29,9 @@ use format::node::RootPtr;
 use queue::Class;
 
 use crate::Cache;
-use crate::buckets::census::Stream;
 use crate::checkpoint::table_slots::{DurableState, Named, NewPage};
 use crate::device::flush_barrier::Durable;
+use crate::store::buckets::census::Stream;
 use crate::store::index::node_addr;
 
 /// Nodes serialised, or pages encoded, before others get a turn.

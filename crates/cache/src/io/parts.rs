@@ -29,12 +29,12 @@ use pool::Step;
 use queue::Class;
 
 use crate::Cache;
-use crate::buckets::census::Stream;
 use crate::io::block_part::BlockPart;
 use crate::io::read::Part;
 use crate::io::recent_parts::Stands;
 use crate::job;
 use crate::space::take::Pinned;
+use crate::store::buckets::census::Stream;
 use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{JournalRoom, Share, nodes_for};

@@ -11,10 +11,10 @@ use format::cache::journal::blocks_for;
 use queue::Class;
 
 use crate::Cache;
-use crate::buckets::census::Stream;
 use crate::job;
 use crate::settings::Promote;
 use crate::space::take::TakenBlocks;
+use crate::store::buckets::census::Stream;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::ring_room::{JournalRoom, nodes_for};

@@ -10,7 +10,8 @@ use crate::space::take::TakenBlocks;
 impl Cache {
     /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was
     /// written. An error that passes when the block is asked for again is none; one that stays is
-    /// the bucket's, which is not used again then (see [`crate::buckets::Buckets::condemn`]).
+    /// the bucket's, which is not used again then (see
+    /// [`crate::store::buckets::Buckets::condemn`]).
     pub(crate) async fn read_bucket(
         &self,
         addr: CacheAddr,

@@ -10,10 +10,10 @@ use queue::Class;
 use rt::Reason;
 
 use crate::Cache;
-use crate::buckets::census::Stream;
 use crate::io::bypass::STEP_BLOCKS;
 use crate::job;
 use crate::space::take::TakenBlocks;
+use crate::store::buckets::census::Stream;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::extents;

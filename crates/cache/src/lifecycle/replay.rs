@@ -32,12 +32,12 @@ use pool::Step;
 use queue::{Class, Device};
 use rt::{Reason, Rt};
 
-use crate::buckets::Buckets;
 use crate::device::file::CacheFile;
 use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::lifecycle::staged::{Committed, StagedVerifier};
 use crate::policy::replacement::Policy;
+use crate::store::buckets::Buckets;
 use crate::store::index::Index;
 use crate::store::journal::{Identity, Place};
 use crate::store::key::{Body, IndexKey};

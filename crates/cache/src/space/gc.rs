@@ -28,11 +28,11 @@ use queue::Class;
 use rt::Rt;
 
 use crate::Cache;
-use crate::buckets::Buckets;
 use crate::error::malformed;
 use crate::policy::gc_pace::{Beside, Pace};
 use crate::space::mover::{Moved, is_movable};
 use crate::space::take::Pinned;
+use crate::store::buckets::Buckets;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::Share;
 use crate::store::taken::most_extents;

@@ -12,8 +12,9 @@ fn a_part_that_is_published_before_it_is_moved_is_not_moved() {
         cache.publish_all().await.expect("publish");
         let bucket = u64::from(cache.layout().bucket_blocks);
         // The open bucket is filled, so that the next one begins with the part.
-        let left =
-            u64::from(cache.state().buckets.left_open(crate::buckets::census::Stream::Writes));
+        let left = u64::from(
+            cache.state().buckets.left_open(crate::store::buckets::census::Stream::Writes),
+        );
         if left > 0 {
             fill(&cache, a, 3_000, left, 1).await;
         }

@@ -12,8 +12,8 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::buckets::Buckets;
-use crate::buckets::census::Stream;
+use crate::store::buckets::Buckets;
+use crate::store::buckets::census::Stream;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::JournalRoom;
 use crate::store::state::State;

@@ -18,8 +18,8 @@ use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
 
 use crate::Cache;
-use crate::buckets::census::Stream;
 use crate::policy::writer_delay::PATIENCE;
+use crate::store::buckets::census::Stream;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.

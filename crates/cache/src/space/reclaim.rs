@@ -9,10 +9,10 @@ use rt::Reason;
 use rt::sync::{either, within};
 
 use crate::Cache;
-use crate::buckets::Victim;
 use crate::job;
 use crate::policy::writer_delay::PATIENCE;
 use crate::space::writers_line::WaitStart;
+use crate::store::buckets::Victim;
 use crate::store::ring_room::{JournalRoom, Share};
 
 /// Buckets evicted, or looked at, in one go.

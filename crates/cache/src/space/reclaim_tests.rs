@@ -5,8 +5,8 @@ use rt::FileId;
 use sim::{Fault, World};
 
 use super::*;
-use crate::buckets::census::Stream;
 use crate::policy::writer_delay::PASSES;
+use crate::store::buckets::census::Stream;
 use crate::testkit::{Lab, fill, settings};
 
 #[test]

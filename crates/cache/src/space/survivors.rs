@@ -12,10 +12,10 @@ use format::cache::summary::{SummaryKey, SummaryOf, decode_summary, encode_summa
 use queue::Class;
 
 use crate::Cache;
-use crate::buckets::Buckets;
-use crate::buckets::summaries::NextSummary;
 use crate::job;
 use crate::space::mover::Moved;
+use crate::store::buckets::Buckets;
+use crate::store::buckets::summaries::NextSummary;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::nodes_for;
 use crate::store::taken::most_extents;

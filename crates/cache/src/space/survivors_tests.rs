@@ -73,7 +73,7 @@ fn blocks_that_come_back_soon_enter_the_main_queue() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         churn(&cache, a).await;
         let before = cache.status().replacement.ghost_hits;
-        let main = || cache.state().buckets.left_open(crate::buckets::census::Stream::Main);
+        let main = || cache.state().buckets.left_open(crate::store::buckets::census::Stream::Main);
         let left = main();
         for i in 0..10 {
             // They were never hit.

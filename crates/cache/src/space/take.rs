@@ -7,8 +7,8 @@ use rt::Reason;
 use smallvec::SmallVec;
 
 use crate::Cache;
-use crate::buckets::census::Stream;
 use crate::job;
+use crate::store::buckets::census::Stream;
 use crate::store::taken::Taken;
 
 /// Blocks that were taken to be written. Their buckets are pinned until it is dropped.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{BucketId, Epoch};
 use format::cache::index::index_key;
 
-use crate::buckets::Buckets;
+use crate::store::buckets::Buckets;
 use crate::store::key::{Body, IndexKey};
 
 /// Blocks of each bucket that keys name, counted while the index changes: changes of keys that were

@@ -20,9 +20,9 @@ use format::cache::index::{Cover, IndexValue, decode_key, index_key};
 use pool::Step;
 use smallvec::SmallVec;
 
-use crate::buckets::Buckets;
 use crate::error::malformed;
 use crate::store::audit::Audit;
+use crate::store::buckets::Buckets;
 use crate::store::key::{Body, IndexKey};
 
 /// The tree, its resident nodes, and what the open generation has changed.

@@ -10,8 +10,8 @@ use format::tree::INDEX_TREE;
 use rustc_hash::FxHashMap;
 
 use super::*;
-use crate::buckets::census::Stream;
 use crate::policy::replacement::Policy;
+use crate::store::buckets::census::Stream;
 use crate::store::key::Crcs;
 use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::index::MAX_EXTENT_BLOCKS;

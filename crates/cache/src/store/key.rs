@@ -4,7 +4,7 @@ use base::{BucketGen, CacheAddr, Crc, Epoch, Lba, VolumeId};
 use format::cache::index::{Cover, IndexValue, MAX_EXTENT_BLOCKS, decode_key};
 use smallvec::SmallVec;
 
-use crate::buckets::Buckets;
+use crate::store::buckets::Buckets;
 
 /// Checksums of an extent's blocks.
 pub type Crcs = SmallVec<[Crc; 4]>;

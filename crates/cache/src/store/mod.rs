@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod bad_blocks;
+pub(crate) mod buckets;
 pub(crate) mod hit_ratio;
 pub(crate) mod index;
 pub(crate) mod journal;

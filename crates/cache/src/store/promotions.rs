@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{Epoch, Generation, Lba, SliceList, VolumeId};
 
-use crate::buckets::census::Stream;
+use crate::store::buckets::census::Stream;
 
 /// No promotion is of more blocks.
 pub(crate) const MAX_BLOCKS: u64 = 256;

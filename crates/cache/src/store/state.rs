@@ -5,10 +5,10 @@ use btree::NodePtr;
 use format::cache::journal::Record;
 use pool::{Reservation, Step};
 
-use crate::buckets::Buckets;
 use crate::device::flush_barrier::Health;
 use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::bad_blocks::BadBlocks;
+use crate::store::buckets::Buckets;
 use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
 use crate::store::journal::Journal;

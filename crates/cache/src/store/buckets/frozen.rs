@@ -65,9 +65,9 @@ mod tests {
     use base::{BucketId, CacheAddr, Epoch, RecordSeq};
 
     use super::*;
-    use crate::buckets::Buckets;
-    use crate::buckets::census::Stream;
     use crate::policy::replacement::Policy;
+    use crate::store::buckets::Buckets;
+    use crate::store::buckets::census::Stream;
 
     /// A source of numbers that is the same each time.
     struct Dice(u64);
