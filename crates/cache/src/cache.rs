@@ -59,7 +59,7 @@ impl Drop for Inner {
     /// What is dirty needs its room in the pool when the cache is opened again.
     fn drop(&mut self) {
         if !self.health.is_aside() {
-            self.state.get_mut().take_reservation().keep();
+            self.state.get_mut().keep_room();
             self.writeback.keep_room();
         }
     }
@@ -90,7 +90,7 @@ impl Cache {
         Cache(Rc::new(Inner {
             rt: rt.clone(),
             pool: pool.clone(),
-            health: state.health.clone(),
+            health: state.health().clone(),
             state: RefCell::new(state),
             wakes,
             device,
@@ -331,7 +331,7 @@ impl Loader for Nodes<'_> {
     }
 
     fn pin(st: &State) -> Pin {
-        st.limbo.pin()
+        st.limbo().pin()
     }
 
     const REASON: Reason = Reason::Index;

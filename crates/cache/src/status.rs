@@ -362,12 +362,12 @@ impl Cache {
         let staged = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
         let controller = passes.controller();
-        let (used, size) = st.journal.usage();
-        let journal = st.journal.stats;
+        let (used, size) = st.journal().usage();
+        let journal = st.journal().stats();
         let replay = self.replayed();
         CacheStatus {
             path: self.path().to_owned(),
-            state: match (st.health.has_failed(), self.is_aside()) {
+            state: match (st.health().has_failed(), self.is_aside()) {
                 (_, true) => "aside",
                 (true, false) => "failed",
                 (false, false) => "serving",

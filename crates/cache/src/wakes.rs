@@ -64,8 +64,8 @@ impl Marks {
             nodes_due: st.nodes_due(),
             unpublished: st.buckets.unpublished_blocks().0 + st.buckets.zeros().0,
             published: st.index.published(),
-            journal_used: st.journal.usage().0,
-            pushed: st.journal.pushed(),
+            journal_used: st.journal().usage().0,
+            pushed: st.journal().pushed(),
             summaries: st.buckets.summaries_waiting(),
         }
     }

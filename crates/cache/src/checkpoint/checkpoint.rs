@@ -20,18 +20,16 @@
 
 use std::time::Duration;
 
-use base::{
-    BLOCK, Buf, ErrorKind, Generation, PoolAddr, RecordSeq, Result, SliceList, StorageError,
-};
-use btree::{Freed, NodePtr, Tree, WriteOut};
-use format::cache::pool_seen::PoolSeen;
+use base::{BLOCK, Buf, ErrorKind, Generation, PoolAddr, Result, SliceList, StorageError};
+use btree::{NodePtr, WriteOut};
 use format::node::RootPtr;
 use queue::Class;
 
 use crate::Cache;
-use crate::checkpoint::table_slots::{DurableState, Named, NewPage};
+use crate::checkpoint::table_slots::{DurableState, NewPage};
 use crate::device::flush_barrier::Durable;
 use crate::store::buckets::census::Stream;
+use crate::store::frozen::{Frozen, Named};
 use crate::store::index::node_addr;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
@@ -44,16 +42,6 @@ const GIVEN_BACK: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// It is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
-
-struct FrozenIndex {
-    tree: Tree,
-    named: Named,
-    freed: Freed,
-    /// The last record before the place where replay begins.
-    last: RecordSeq,
-    /// The pool's commit of the staged blocks.
-    committed: Option<rt::JoinHandle<Result<()>>>,
-}
 
 impl Cache {
     /// Runs checkpoints when asked.
@@ -69,7 +57,7 @@ impl Cache {
                     return;
                 }
                 tracing::warn!(cache = %self.path(), "a checkpoint has no room yet: {e}");
-                self.state().journal.room().refuse_clients(&e);
+                self.state().journal().room().refuse_clients(&e);
                 self.rt().sleep(AGAIN).await;
             }
         }
@@ -107,42 +95,23 @@ impl Cache {
     /// room is short, all are brought there.
     async fn write_crowded_journal(&self) -> Result<()> {
         if self.journal_wants_checkpoint() {
-            let target = self.state().journal.pushed();
+            let target = self.state().journal().pushed();
             self.durable(target, Class::Commit).await?;
         }
         Ok(())
     }
 
-    fn freeze(&self) -> FrozenIndex {
+    /// Freezes what is to be written, and has the pool commit the staged blocks in it.
+    fn freeze(&self) -> (Frozen, Option<rt::JoinHandle<Result<()>>>) {
         let committed = self.staged_in(None).map(|_| {
             let cache = self.clone();
             self.rt().spawn(async move { cache.commit_staged().await })
         });
-        let mut st = self.state_mut();
-        let st = &mut *st;
-        let (place, last) = st.journal.next_place();
-        st.buckets.freeze();
-        let epochs = (st.buckets.epoch(), st.buckets.cut().unwrap_or_default());
-        let pool_seen =
-            PoolSeen { entry: self.pool().named_entry(), published: st.index.published() };
-        let staged = st.buckets.staged_named();
-        let counted_from = base::Epoch(st.buckets.counted_above().0 + 1);
-        let (tree, mut changes) = st.index.freeze();
-        st.begin_nodes(changes.dirty() as u64);
-        let named = Named {
-            generation: changes.generation(),
-            root: None,
-            place,
-            epochs,
-            staged,
-            counted_from,
-            pool_seen,
-        };
-        FrozenIndex { tree, named, freed: changes.take_freed(), last, committed }
+        (self.state_mut().freeze(self.pool().named_entry()), committed)
     }
 
     async fn checkpoint(&self) -> Result<()> {
-        let mut frozen = self.freeze();
+        let (mut frozen, committed) = self.freeze();
         self.checkpoints().note_frozen();
         // Before anything is written that the checkpoint before this superblock may need.
         if self.checkpoints().durable().lacks_twin() {
@@ -153,12 +122,13 @@ impl Cache {
         let pages = self.changed_pages(&freed).await;
         self.write_pages(frozen.named.generation, &pages).await?;
         self.flush_device(Class::Commit, "flush of a checkpoint").await?;
-        if let Some(committed) = frozen.committed.take() {
+        if let Some(committed) = committed {
             committed.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
         }
         let durable = self.write_superblock(&frozen.named, &pages).await?;
         let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
-        self.complete(durable, frozen, pages, freed);
+        self.checkpoints().durable_mut().complete(frozen.named.generation, pages);
+        self.state_mut().complete(durable, &frozen, freed);
         self.give_back_nodes().await;
         self.write_again(&written).await
     }
@@ -179,7 +149,7 @@ impl Cache {
         }
     }
 
-    async fn write_nodes(&self, frozen: &FrozenIndex) -> Result<Option<RootPtr>> {
+    async fn write_nodes(&self, frozen: &Frozen) -> Result<Option<RootPtr>> {
         let mut out = WriteOut::new(&frozen.tree, frozen.named.generation);
         loop {
             // A run of neighbouring blocks, as long as there are nodes.
@@ -198,18 +168,7 @@ impl Cache {
                 while filled < t.len {
                     let next = PoolAddr(t.addr.0 + u64::from(filled));
                     let from = filled as usize * BLOCK;
-                    let mut st = self.state_mut();
-                    let written = out.next(
-                        st.index.store_mut(),
-                        &mut || Some(next),
-                        &mut buf[from..from + BLOCK],
-                    );
-                    assert_eq!(
-                        written,
-                        Ok(Some(next)),
-                        "each changed node is written once, where it was offered"
-                    );
-                    st.buckets.add_node(node_addr(next));
+                    self.state_mut().write_node(&mut out, next, &mut buf[from..from + BLOCK]);
                     filled += 1;
                 }
                 writes.push(self.write_at(self.offset_of(t.addr), buf));
@@ -308,23 +267,6 @@ impl Cache {
         let (offset, block) = self.checkpoints().durable_mut().next_superblock(self.rt().bufs());
         let data = SliceList::from_iter([block.freeze()]);
         self.write_durable(Class::Commit, offset, data, "write of the superblock").await
-    }
-
-    fn complete(
-        &self,
-        proof: Durable,
-        frozen: FrozenIndex,
-        pages: Vec<NewPage>,
-        freed: Vec<NodePtr>,
-    ) {
-        let Named { generation, place, .. } = frozen.named;
-        self.checkpoints().durable_mut().complete(generation, pages);
-        let mut st = self.state_mut();
-        st.index.settle(&frozen.tree);
-        st.journal.forget_before(proof, place.sequence, frozen.last);
-        st.limbo.replaced(freed);
-        let durable = st.journal.durable();
-        st.buckets.journal_durable(durable);
     }
 
     /// Gives back the blocks of replaced nodes that no read can be using.

@@ -4,31 +4,16 @@
 //! A page goes to the slot that the checkpoint before does not need, and a superblock to the next
 //! pair in turn. So whatever a crash leaves of a checkpoint, the one before is whole.
 
-use base::{BLOCK, Buf, BufPool, Epoch, Generation};
+use base::{BLOCK, Buf, BufPool, Generation};
 use format::cache::bucket::BucketRecord;
-use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::CacheSuperblock;
-use format::node::RootPtr;
 use format::page::page_digest;
 
 use crate::device::table::{FoundPage, encode_page};
-use crate::store::journal::Place;
+use crate::store::frozen::Named;
 
 /// A page and what it is to say.
 pub(crate) type NewPage = (u32, Vec<BucketRecord>);
-
-/// What a checkpoint makes durable, but for the pages.
-pub(crate) struct Named {
-    pub generation: Generation,
-    pub root: Option<RootPtr>,
-    /// Where replay begins.
-    pub place: Place,
-    /// The open epoch, and the last that is sealed.
-    pub epochs: (Epoch, Epoch),
-    pub staged: (u64, u64),
-    pub counted_from: Epoch,
-    pub pool_seen: PoolSeen,
-}
 
 struct TablePage {
     /// The slot in which it stands; or both.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{BucketGen, EntrySeq, Prng};
+use base::{BucketGen, EntrySeq, Epoch, Prng};
 use format::cache::bucket::BucketKind;
 use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::{CacheState, SLOTS};
@@ -11,6 +11,7 @@ use super::*;
 use crate::device::layout::Layout;
 use crate::device::slots::{Slot, newer_may_be_lost, newest};
 use crate::device::table::{buckets_of, choose_slot};
+use crate::store::journal::Place;
 
 const LAYOUT: Layout = Layout { bucket_blocks: 16, buckets: 600, journal_blocks: 256 };
 const UUID: [u8; 16] = [7; 16];

@@ -42,7 +42,7 @@ impl Cache {
     /// are woken.
     pub(crate) fn fail(&self, e: &StorageError) {
         self.health().fail(e);
-        self.state().journal.room().wake_all();
+        self.state().journal().room().wake_all();
         self.set_aside_if_failed();
         self.wakes().all();
         self.admission().wake();

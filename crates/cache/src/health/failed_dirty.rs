@@ -39,9 +39,9 @@ impl Cache {
     pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
         let (lacks, untold) = {
             let st = self.state();
-            let durable = st.journal.durable();
-            let untold = st.health.has_failed() || st.commits.lacks_drops(durable);
-            (st.commits.lacks_intents(durable), untold)
+            let durable = st.journal().durable();
+            let untold = st.health().has_failed() || st.commits().lacks_drops(durable);
+            (st.commits().lacks_intents(durable), untold)
         };
         if lacks {
             let why = self.check_failed().err().map_or(String::new(), |e| format!(": {e}"));
@@ -68,7 +68,7 @@ impl Cache {
                     if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
                         dropped += e.len();
                     }
-                    st.change_clean(e.volume, range, &[])
+                    st.drop_unlogged(e.volume, range)
                 })
                 .await?;
             }
@@ -116,7 +116,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use base::{BLOCK, Crc, VolumeId};
+    use base::{BLOCK, Crc};
     use pool::Pool;
 
     use super::*;
@@ -149,16 +149,15 @@ mod tests {
             let (pool, _) = Pool::open(&rt, files.clone(), slow).await.unwrap();
             let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
             let (a, b) = (pool.find_volume("a").unwrap().id, pool.find_volume("b").unwrap().id);
-            let staged =
-                |volume: VolumeId| staged_extents(volume, Lba(0), &[7 as Crc; 4], cache.epoch());
+            let staged = staged_extents(a, Lba(0), &[7 as Crc; 4], cache.epoch());
             let mut room = cache.room_for_request(2, 1).await.unwrap();
-            assert!(!case.logged || cache.log_intent(&mut room, &staged(a)));
+            assert!(!case.logged || cache.state_mut().log_intent(&mut room, &staged));
             if case.durable {
                 cache.flush().await.unwrap();
             }
             cache.fail(&broken());
             assert!(
-                !cache.is_aside() && !cache.log_intent(&mut room, &staged(a)),
+                !cache.is_aside() && !cache.state_mut().log_intent(&mut room, &staged),
                 "what is logged now is never durable"
             );
             let mut block = rt.bufs().take(BLOCK);

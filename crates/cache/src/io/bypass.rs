@@ -43,7 +43,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, Generation, Lba, Result, Slice, VolumeId};
+use base::{BLOCK, BLOCK_U64, Crc, Epoch, Generation, Lba, Result, Slice, VolumeId};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 use format::cache::journal::blocks_for;
 use queue::Class;
@@ -56,7 +56,6 @@ use crate::policy::seal::STAGED_PER_BLOCK;
 use crate::settings::StreamWrites;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
-use crate::store::state::State;
 
 /// Blocks of one write to a staging volume.
 pub(crate) const STEP_BLOCKS: u64 = 256;
@@ -191,7 +190,7 @@ impl Cache {
                 return Ok(false);
             }
         };
-        if !self.log_intent(&mut room, &new) {
+        if !self.state_mut().log_intent(&mut room, &new) {
             return Ok(false);
         }
         let intent = Intent {
@@ -235,24 +234,11 @@ impl Cache {
         Ok(found.await?.iter().any(staged))
     }
 
-    /// Enters records into the journal that the pool may not be ahead of; false if they can never
-    /// be durable.
-    pub(crate) fn log_intent(&self, room: &mut JournalRoom, new: &[IndexKey]) -> bool {
-        let mut st = self.state_mut();
-        if st.health.has_failed() {
-            return false;
-        }
-        new.iter().for_each(|e| st.push_insert(room, e));
-        let pushed = st.journal.pushed();
-        st.commits.hold_for_intents(pushed);
-        true
-    }
-
     /// The pool's commit that has the staged blocks of a volume, or of all; `None` if it is
     /// durable.
     pub(crate) fn staged_in(&self, volume: Option<VolumeId>) -> Option<Generation> {
         let st = self.state();
-        st.commits.last_staged(volume).filter(|&g| g > self.pool().committed())
+        st.commits().last_staged(volume).filter(|&g| g > self.pool().committed())
     }
 
     /// Reads staged blocks.
@@ -283,47 +269,6 @@ impl Cache {
              run forebay check"
         );
         base::StorageError::new(base::ErrorKind::Damaged, text)
-    }
-}
-
-impl State {
-    /// Makes `[lba, end)` staged; `commit` of the pool has the data.
-    fn enter_staged(
-        &mut self,
-        (room, new): (&mut JournalRoom, &[IndexKey]),
-        (volume, lba, end): (VolumeId, Lba, Lba),
-        epoch: Epoch,
-        commit: Generation,
-    ) -> pool::Step<()> {
-        assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
-        let old = self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)?;
-        let current = old.iter().filter(|e| !e.is_stale(&self.buckets));
-        let replaced: Vec<CacheAddr> = current
-            .filter_map(|e| match &e.body {
-                Body::Data { addr, .. } => Some(*addr),
-                Body::Staged { .. } | Body::Zeros { .. } => None,
-            })
-            .collect();
-        replaced.iter().for_each(|&addr| self.buckets.pin(addr));
-        let outcome = self.change(room, volume, (lba, end), new);
-        if outcome.is_err() {
-            self.unpin_all(&replaced);
-            return outcome;
-        }
-        // A client that asks for it to be durable from now on needs the pool's commit too.
-        self.commits.stage(volume, commit, replaced);
-        outcome
-    }
-
-    fn unpin_all(&mut self, addrs: &[CacheAddr]) {
-        addrs.iter().for_each(|&addr| self.buckets.unpin(addr));
-    }
-
-    /// Lets go of what staged blocks have replaced, where the pool has committed these.
-    pub fn release_replaced(&mut self, committed: Generation) {
-        while let Some(addrs) = self.commits.pop_replaced(committed) {
-            self.unpin_all(&addrs);
-        }
     }
 }
 

@@ -155,9 +155,7 @@ impl Cache {
                         );
                         return Err(StorageError::new(ErrorKind::Invalid, text).into());
                     }
-                    st.change(&mut room, volume, (at, upto), &[])?;
-                    // Stale keys too: the record that made them stale may not be durable.
-                    st.hold_commits();
+                    st.drop_keys(&mut room, volume, (at, upto))?;
                     Ok(upto)
                 })
                 .await?;
@@ -170,7 +168,7 @@ impl Cache {
     /// direct writes, and the intents of staged blocks. Every commit of the pool waits for
     /// it. Returns what is durable then.
     pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
-        let target = self.state().commits.needs();
+        let target = self.state().commits().needs();
         if self.health().is_aside() {
             return Ok(None);
         }
@@ -190,20 +188,20 @@ impl Cache {
 
     /// What the pool's superblock says of this cache.
     pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
-        let entry = self.state().journal.durable_entry();
+        let entry = self.state().journal().durable_entry();
         CacheMark { uuid: self.device().uuid(), entry, clean_void }
     }
 
     /// True if the pool has all of a volume.
     pub fn is_written_back(&self, volume: VolumeId) -> bool {
         let st = self.state();
-        st.unpublished.last(Some(volume)) <= st.index.published()
+        st.unpublished().last(Some(volume)) <= st.index.published()
     }
 
     /// True if the pool has everything.
     pub(crate) fn all_written_back(&self) -> bool {
         let st = self.state();
-        st.unpublished.last(None) <= st.index.published()
+        st.unpublished().last(None) <= st.index.published()
     }
 
     /// True if the cache has failed while it held nothing that the pool lacks, or is being detached

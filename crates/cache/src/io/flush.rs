@@ -25,7 +25,7 @@ impl Cache {
             let pool = self.pool().clone();
             self.rt().spawn(async move { pool.commit().await })
         });
-        let target = self.state().journal.pushed();
+        let target = self.state().journal().pushed();
         let outcome = self.durable(target, Class::Foreground).await;
         match staged {
             Some(commit) => {
@@ -40,7 +40,7 @@ impl Cache {
     /// entry and one flush, and its room is held.
     pub(crate) async fn durable(&self, target: RecordSeq, class: Class) -> Result<()> {
         loop {
-            if self.state().journal.durable() >= target {
+            if self.state().journal().durable() >= target {
                 return Ok(());
             }
             self.check_failed()?;
@@ -61,15 +61,15 @@ impl Cache {
 
     /// Half of the ring is taken.
     pub(crate) fn journal_is_crowded(&self) -> bool {
-        let (used, all) = self.state().journal.usage();
+        let (used, all) = self.state().journal().usage();
         used * 2 >= all
     }
 
     /// The same, or somebody waits for room in the ring that a checkpoint would make.
     pub(crate) fn journal_wants_checkpoint(&self) -> bool {
         let st = self.state();
-        let waited_for =
-            st.journal.room().has_line() && st.journal.room().wants_checkpoint(st.journal.blocks());
+        let waited_for = st.journal().room().has_line()
+            && st.journal().room().wants_checkpoint(st.journal().blocks());
         drop(st);
         waited_for || self.journal_is_crowded()
     }
@@ -79,7 +79,7 @@ impl Cache {
     pub(crate) async fn journal_clock(&self) {
         while !self.health().is_closed() {
             self.sleep_by(|s| s.journal_interval).await;
-            let target = self.state().journal.pushed();
+            let target = self.state().journal().pushed();
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;
             }

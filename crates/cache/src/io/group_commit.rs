@@ -2,7 +2,6 @@
 //! the device.
 
 use base::{ErrorKind, IoError, Result, SliceList, StorageError};
-use format::cache::pool_seen::PoolSeen;
 use queue::{Class, Device};
 
 use crate::Cache;
@@ -12,17 +11,13 @@ impl Cache {
     pub(super) async fn group_commit(&self, class: Class) -> Result<()> {
         // Before the records are taken: what they rely on was durable by then.
         let entry = self.pool().named_entry();
-        let ready = {
-            let mut st = self.state_mut();
-            let pool_seen = PoolSeen { entry, published: st.index.published() };
-            st.journal.take_ready(pool_seen, self.rt().bufs())
-        };
+        let ready = self.state_mut().take_entries(entry, self.rt().bufs());
         let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
             // All records were taken by group commits before, and each of these made them durable
             // or ended the cache. Otherwise the caller would loop for ever.
             let st = self.state();
             assert!(
-                st.journal.durable() >= st.journal.pushed(),
+                st.journal().durable() >= st.journal().pushed(),
                 "records were taken and never became durable"
             );
             return Ok(());
@@ -49,10 +44,7 @@ impl Cache {
             return Err(e);
         }
         let durable = self.flush_device(class, "flush of the journal").await?;
-        let mut st = self.state_mut();
-        st.journal.note_durable(durable, last.0, last.1);
-        let durable = st.journal.durable();
-        st.buckets.journal_durable(durable);
+        self.state_mut().note_durable(durable, last.0, last.1);
         Ok(())
     }
 }

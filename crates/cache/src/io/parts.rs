@@ -244,8 +244,7 @@ impl Cache {
         self.resident(Class::Commit, |st| {
             let same = st.same_part(part.volume, part.lba, &found)?;
             if same.is_some_and(|e| st.index.unpublished(&e).is_none()) {
-                st.change(&mut room, part.volume, (part.lba, part.lba.plus(1)), &[])?;
-                st.hold_commits();
+                st.drop_keys(&mut room, part.volume, (part.lba, part.lba.plus(1)))?;
             }
             Ok(())
         })

@@ -92,7 +92,7 @@ impl Cache {
             return None;
         }
         let mut st = self.state_mut();
-        if !st.promotions.may_run() || st.health.has_failed() {
+        if !st.promotions.may_run() || st.health().has_failed() {
             return None;
         }
         let wanted = match self.settings().promote {
@@ -122,7 +122,7 @@ impl Cache {
         blocks: u64,
     ) -> Option<Promotion> {
         let mut st = self.state_mut();
-        if st.health.has_failed() {
+        if st.health().has_failed() {
             return None;
         }
         let (range, published) = ((from, from.plus(blocks)), st.index.published());
@@ -208,12 +208,10 @@ impl Cache {
             // A bucket counts the block of a published part: the journal has to know that it does
             // no more, as it does not learn of clean keys.
             if parts {
-                st.change(&mut room, volume, (from, end), &[])?;
+                st.drop_keys(&mut room, volume, (from, end))?;
             }
             let new = extents((volume, from), taken, crcs, Cover::ALL, None);
-            st.change_clean(volume, (from, end), &new)?;
-            st.count(|s| s.promoted += crcs.len() as u64);
-            Ok(())
+            st.promote(volume, (from, end), &new)
         })
         .await
     }

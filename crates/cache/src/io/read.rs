@@ -242,8 +242,7 @@ impl Cache {
                 let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
                 // Told to the journal, and durable before the next commit of the pool: what a
                 // direct write puts there must not be hidden by this block after a crash.
-                st.change(&mut room, volume, range, &[])?;
-                st.hold_commits();
+                st.drop_keys(&mut room, volume, range)?;
                 Ok(true)
             })
             .await?;

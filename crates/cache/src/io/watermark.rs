@@ -16,11 +16,12 @@ impl Cache {
     pub(crate) async fn write_watermark(&self) -> Result<()> {
         let (identity, durable) = {
             let st = self.state();
-            let durable = st.journal.durable_entry();
-            if st.journal.newest_entry() > durable || durable <= self.group_commits().watermark() {
+            let durable = st.journal().durable_entry();
+            if st.journal().newest_entry() > durable || durable <= self.group_commits().watermark()
+            {
                 return Ok(());
             }
-            (st.journal.identity(), durable)
+            (st.journal().identity(), durable)
         };
         self.check_failed()?;
         let mark = Watermark {

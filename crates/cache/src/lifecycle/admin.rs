@@ -21,7 +21,6 @@ impl Cache {
     /// Forgets all blocks of a volume that was deleted, in slices. To be called [between
     /// passes](Cache::between_passes).
     pub async fn forget(&self, volume: VolumeId) -> Result<()> {
-        self.state_mut().commits.forget(volume);
         self.forget_from(volume, Lba(0)).await?;
         self.state_mut().forget_volume(volume);
         Ok(())
@@ -45,7 +44,7 @@ impl Cache {
                     if old.is_empty() {
                         return Ok(upto);
                     }
-                    st.change(&mut room, volume, (at, upto), &[])?;
+                    st.drop_keys(&mut room, volume, (at, upto))?;
                     Ok(upto)
                 })
                 .await?;

@@ -114,11 +114,8 @@ impl Cache {
             (settings.policy, rt.random()),
         );
         let replayed = replayer.run(&sb, pool.cache_journal()).await?;
-        let (index, mut buckets) = replayer.into_parts();
-        buckets.settle(replayed.epoch);
         let empty = sb.root.is_none() && replayed.records == 0;
-        // There may be discards; and only a pass says that all is written back.
-        buckets.add_zeros(u64::from(!empty));
+        let (index, buckets) = replayer.into_restored().settle(replayed.epoch, empty);
         let incarnation = sb.incarnation + 1;
         // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation };
@@ -271,7 +268,7 @@ impl Cache {
     /// Ends the background work.
     fn stop(&self) {
         self.health().close();
-        self.state().journal.room().wake_all();
+        self.state().journal().room().wake_all();
         self.wakes().all();
         self.admission().wake();
     }

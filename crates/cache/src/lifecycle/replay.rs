@@ -42,6 +42,7 @@ use crate::store::index::Index;
 use crate::store::journal::{Identity, Place};
 use crate::store::key::{Body, IndexKey};
 use crate::store::load::read_node;
+use crate::store::restored::Restored;
 use crate::store::ring_read::{FoundEntries, read_journal};
 
 /// The sizes that a superblock says. Errors: the device is too small for them, or things are not
@@ -150,8 +151,7 @@ pub struct Replayer {
     device: Device,
     path: String,
     layout: Layout,
-    index: Index,
-    buckets: Buckets,
+    restored: Restored,
     staged: StagedVerifier,
 }
 
@@ -171,60 +171,59 @@ impl Replayer {
         let records: Vec<BucketRecord> =
             records.into_iter().map(|f| record_now(f, sb, published)).collect();
         let epochs = (counted_above(sb, published), epoch_at(sb, published));
-        let mut buckets = Buckets::restore(&records, layout.bucket_blocks, policy, epochs);
+        let buckets = Buckets::restore(&records, layout.bucket_blocks, policy, epochs);
         let staged = dirty_now(sb.staged, sb, published);
-        buckets.restore_staged(staged.0.saturating_add(staged.1));
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let tree = Tree::open(INDEX_TREE, sb.root);
+        let index = Index::open(tree, Store::new(nodes), generation, published);
         Replayer {
             rt: rt.clone(),
             device: device.clone(),
             path: path.to_owned(),
             layout,
-            index: Index::open(tree, Store::new(nodes), generation, published),
-            buckets,
+            restored: Restored::new(index, buckets, staged.0.saturating_add(staged.1)),
             staged: StagedVerifier::new(committed),
         }
     }
 
     /// The index, and its nodes in memory.
     pub fn index(&self) -> (&Tree, &Store) {
-        (self.index.tree(), self.index.store())
+        (self.restored.index().tree(), self.restored.index().store())
     }
 
     /// What is known of a bucket.
     pub fn record(&self, bucket: BucketId) -> BucketRecord {
-        self.buckets.record(bucket)
+        self.restored.buckets().record(bucket)
     }
 
     /// Blocks that keys name.
     pub fn live_blocks(&self) -> u64 {
-        self.buckets.live_blocks()
+        self.restored.buckets().live_blocks()
     }
 
     /// Staged blocks that keys name: of the open epoch, and of the sealed ones.
     pub fn staged_named(&self) -> (u64, u64) {
-        self.buckets.staged_named()
+        self.restored.buckets().staged_named()
     }
 
     /// What was written up to this epoch is not in the counters of dirty blocks.
     pub fn counted_above(&self) -> Epoch {
-        self.buckets.counted_above()
+        self.restored.buckets().counted_above()
     }
 
     /// The index and the buckets, with what was replayed.
-    pub(crate) fn into_parts(self) -> (Index, Buckets) {
-        (self.index, self.buckets)
+    pub(crate) fn into_restored(self) -> Restored {
+        self.restored
     }
 
     /// Applies the entries of the journal behind the checkpoint of `sb`. `known`: one that the pool
     /// knows to be durable.
     pub async fn run(&mut self, sb: &CacheSuperblock, known: EntrySeq) -> Result<Replayed> {
-        let (from, epoch) = (replay_from(sb), epoch_at(sb, self.index.published()));
+        let (from, epoch) = (replay_from(sb), epoch_at(sb, self.restored.index().published()));
         let FoundEntries { entries, durable, healed, end, .. } =
             read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
         let seen = entries.iter().map(|entry| entry.pool_seen).fold(sb.pool_seen, PoolSeen::max);
-        let says = PoolSeen { entry: known, published: self.index.published() };
+        let says = PoolSeen { entry: known, published: self.restored.index().published() };
         if says.is_older(seen) {
             // What was written back is not in the cache any more, and not in this pool either.
             let text = format!("{}: {}", self.path, says.refusal(seen));
@@ -232,14 +231,14 @@ impl Replayer {
         }
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
-        self.staged.note_all(records, self.index.published()).await?;
+        self.staged.note_all(records, self.restored.index().published()).await?;
         for entry in &entries {
             let verify = entry.sequence > durable.0;
             for record in entry.records() {
                 done.records += 1;
                 done.dropped +=
                     self.apply((done.records, &record), verify, &mut done.epoch).await?;
-                if let Some(what) = self.buckets.contradiction() {
+                if let Some(what) = self.restored.contradiction() {
                     return Err(self.contradicted((entry.sequence, &record), &what));
                 }
             }
@@ -258,7 +257,7 @@ impl Replayer {
     ) -> Result<u64> {
         match *record {
             Record::Raise { bucket, generation } => {
-                self.buckets.raise(bucket, generation);
+                self.restored.raise(bucket, generation);
                 Ok(0)
             }
             Record::Epoch { epoch } => {
@@ -271,7 +270,7 @@ impl Replayer {
             }
             Record::Insert { volume, lba, value } => {
                 let key = format::cache::index::index_key(volume, lba);
-                let Some(e) = IndexKey::decode(&self.buckets, &key, value) else {
+                let Some(e) = IndexKey::decode(self.restored.buckets(), &key, value) else {
                     return Err(StorageError::new(
                         ErrorKind::Damaged,
                         "the cache's journal names blocks that are not there",
@@ -281,16 +280,16 @@ impl Replayer {
                     *newest = written.max(*newest);
                 }
                 let range = (e.lba, Lba(e.end()));
-                if e.is_stale(&self.buckets) {
+                if e.is_stale(self.restored.buckets()) {
                     // Its bucket was evicted later: it was in the pool by then.
                     self.change(volume, range, &[]).await?;
                     return Ok(0);
                 }
-                if !self.staged.has_below(&e, self.index.published(), number).await? {
+                if !self.staged.has_below(&e, self.restored.index().published(), number).await? {
                     return Ok(1);
                 }
                 match &e.body {
-                    Body::Staged { .. } if self.index.unpublished(&e).is_none() => {
+                    Body::Staged { .. } if self.restored.index().unpublished(&e).is_none() => {
                         self.change(volume, range, &[]).await?;
                         Ok(0)
                     }
@@ -358,7 +357,7 @@ impl Replayer {
     async fn known(&mut self, e: &IndexKey) -> Result<Vec<bool>> {
         let range = (e.lba, Lba(e.end()));
         let found = self
-            .resident(|index, buckets| index.overlapping(buckets, e.volume, range, usize::MAX))
+            .resident(|r| r.index().overlapping(r.buckets(), e.volume, range, usize::MAX))
             .await?;
         let block = |lba: u64| e.slice(lba, lba + 1).body;
         let known = |lba: u64| {
@@ -393,15 +392,12 @@ impl Replayer {
         range: (Lba, Lba),
         new: &[IndexKey],
     ) -> Result<()> {
-        self.resident(|index, buckets| index.replace(buckets, volume, range, new)).await
+        self.resident(|r| r.replace(volume, range, new)).await
     }
 
     /// Runs a synchronous step over resident nodes until it needs no more.
-    async fn resident<T>(
-        &mut self,
-        mut step: impl FnMut(&mut Index, &mut Buckets) -> Step<T>,
-    ) -> Result<T> {
-        btree::resident(self, |r| step(&mut r.index, &mut r.buckets)).await
+    async fn resident<T>(&mut self, mut step: impl FnMut(&mut Restored) -> Step<T>) -> Result<T> {
+        btree::resident(self, |r| step(&mut r.restored)).await
     }
 }
 
@@ -415,7 +411,7 @@ impl Loader for Replayer {
     }
 
     fn store(r: &mut Replayer) -> &mut Store {
-        r.index.store_mut()
+        r.restored.nodes_mut()
     }
 
     fn pin(_: &Replayer) {}

@@ -272,7 +272,7 @@ fn a_shorter_interval_of_the_journal_counts_at_once() {
         cache.flush().await.expect("flush");
         fill(&cache, a, 0, 1, 1).await;
         cache.rt().sleep(10_000 * MS).await;
-        let lacks = || cache.state().journal.durable() < cache.state().journal.pushed();
+        let lacks = || cache.state().journal().durable() < cache.state().journal().pushed();
         assert!(lacks());
         set(&cache, |s| s.journal_interval = 5_000 * MS);
         cache.rt().sleep(LOOK).await;

@@ -206,9 +206,7 @@ impl Cache {
                 let dropped = self
                     .resident(Class::Commit, |st| {
                         let _timer = Timer::new(self.rt(), &mut busy);
-                        let dropped = st.index.drop_dead(&mut st.buckets, volume, lba)?;
-                        st.hold_commits();
-                        Ok(dropped)
+                        st.drop_dead(volume, lba)
                     })
                     .await?;
                 self.collections().count(|gc| gc.dropped_keys += u64::from(dropped));
@@ -227,7 +225,7 @@ impl Cache {
                         let _timer = Timer::new(self.rt(), &mut busy);
                         // Where room is short, only nodes are moved whose room comes back at once:
                         // nodes of the cut are held for it.
-                        let held = st.limbo.cut().filter(|_| short);
+                        let held = st.limbo().cut().filter(|_| short);
                         st.index.leave_sparse(&st.buckets, volume, lba, held)
                     })
                     .await?;
@@ -299,11 +297,9 @@ impl Cache {
                 }
             })?;
             let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
+            st.index.audit_leaf(&st.buckets, &all, passed);
             leaf.first = all.first().map(|e| (e.volume, e.lba));
             for e in all {
-                if let Some(audit) = st.index.audit_mut() {
-                    audit.count(&st.buckets, &e, 1);
-                }
                 let is_ghost = ghosts_stay
                     && e.is_stale(&st.buckets)
                     && matches!(&e.body, Body::Data { generation, .. }
@@ -316,9 +312,6 @@ impl Cache {
                 {
                     leaf.sparse.push(e);
                 }
-            }
-            if let Some(audit) = st.index.audit_mut() {
-                audit.pass(passed);
             }
             Ok(leaf)
         })

@@ -24,7 +24,7 @@ fn a_part_that_is_published_before_it_is_moved_is_not_moved() {
             fill(&cache, a, 3_300, bucket - 1, byte).await;
         }
         cache.flush().await.expect("flush");
-        let ring = cache.state().journal.room().clone();
+        let ring = cache.state().journal().room().clone();
         let held: Vec<_> = std::iter::from_fn(|| ring.try_take(Share::Clients, 1)).collect();
         let collector = cache.clone();
         let collection = cache.rt().spawn(async move { collector.collect().await });

@@ -36,7 +36,7 @@ impl Cache {
 
     /// Nodes that requests under way hold.
     fn nodes_held(&self) -> u64 {
-        self.state().journal.room().nodes()
+        self.state().journal().room().nodes()
     }
 
     /// True if a request that may change `nodes` nodes finds room for them beside all other
@@ -92,8 +92,7 @@ impl Cache {
     /// evicted all the same: after a crash its blocks fail their checksums and are read from the
     /// pool. Fails if that does not make enough room.
     pub(crate) fn make_room_for_nodes(&self) -> Result<()> {
-        let durable = self.state().journal.durable();
-        self.state_mut().buckets.journal_durable(durable);
+        self.state_mut().free_durable();
         // The checkpoint that follows records these evictions.
         while self.state().buckets.free() < self.node_reserve()
             && self.state_mut().buckets.evict_unlogged()

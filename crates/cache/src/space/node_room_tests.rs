@@ -78,7 +78,7 @@ fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(cache.state().journal.room().nodes(), 0);
+        assert_eq!(cache.state().journal().room().nodes(), 0);
     });
     let report = lab.check();
     assert!(report.is_clean(), "{report:?}");

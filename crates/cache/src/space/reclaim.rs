@@ -84,7 +84,7 @@ impl Cache {
             let evicted = self.evict_some(&mut room);
             drop(room);
             if self.state().buckets.pending() > 0 {
-                let target = self.state().journal.pushed();
+                let target = self.state().journal().pushed();
                 if let Err(e) = self.durable(target, Class::Commit).await {
                     if self.check_failed().is_err() {
                         return;
@@ -94,19 +94,17 @@ impl Cache {
                     self.rt().sleep(AGAIN).await;
                     continue;
                 }
-                let mut st = self.state_mut();
-                let durable = st.journal.durable();
-                st.buckets.journal_durable(durable);
+                self.state_mut().free_durable();
             } else if evicted == 0
                 && (self.state().buckets.leaving() > 0 || !self.is_low_on_buckets())
             {
                 // Moves end by themselves, and eviction ahead of need has time.
                 wait.await;
-            } else if evicted == 0 && self.state().commits.has_replaced() {
+            } else if evicted == 0 && self.state().commits().has_replaced() {
                 // The pool has to commit what has replaced it.
                 let outcome = self.pool().commit().await;
                 self.state_mut().release_replaced(self.pool().committed());
-                if outcome.is_err() || self.state().commits.has_replaced() {
+                if outcome.is_err() || self.state().commits().has_replaced() {
                     self.rt().sleep(AGAIN).await;
                 }
             } else if evicted == 0 {
@@ -132,24 +130,12 @@ impl Cache {
             {
                 break;
             }
-            let victim = if forced {
-                st.buckets.evict().map(Victim::Evicted)
-            } else {
-                st.buckets.evict_or_keep()
-            };
-            match victim {
-                Some(Victim::Evicted(id)) => {
-                    if let Some(audit) = st.index.audit_mut() {
-                        audit.evicted(id);
-                    }
-                    evicted += 1;
-                }
+            match st.evict(room, forced) {
+                Some(Victim::Evicted(..)) => evicted += 1,
                 Some(Victim::Leaving(id, generation)) => victims.push((id, generation)),
                 None => break,
             }
         }
-        st.count(|s| s.evicted += evicted as u64);
-        st.journal_raised(room);
         drop(st);
         victims.into_iter().for_each(|(id, generation)| self.keep_survivors(id, generation));
         evicted
@@ -171,7 +157,7 @@ impl Cache {
         if !self.turns().is_door_free() || self.is_crowded() || !self.has_nodes_for(nodes) {
             return None;
         }
-        let room = self.state().journal.room().try_take(Share::Clients, blocks)?;
+        let room = self.state().journal().room().try_take(Share::Clients, blocks)?;
         Some(room.with_nodes(nodes))
     }
 
@@ -179,7 +165,7 @@ impl Cache {
     fn why_at_the_door(&self, nodes: u64) -> (Reason, &'static str) {
         if !self.has_nodes_for(nodes) {
             (Reason::NodeRoom, job::WRITE_BACK)
-        } else if self.state().journal.waiting() > JOURNAL_WAITING {
+        } else if self.state().journal().waiting() > JOURNAL_WAITING {
             (Reason::JournalEntries, job::JOURNAL)
         } else {
             (Reason::Ring, job::CHECKPOINT)
@@ -219,7 +205,7 @@ impl Cache {
         if self.is_crowded() && !self.wants_node_room() {
             Box::pin(self.uncrowd(Nodes::Any, self.begin_waiting())).await?;
         }
-        let room = self.state().journal.room().clone();
+        let room = self.state().journal().room().clone();
         if let Some(room) = room.try_take(Share::Upkeep, blocks) {
             return Ok(room);
         }
@@ -258,7 +244,7 @@ impl Cache {
     pub(crate) async fn ring_room(&self, share: Share, blocks: u32) -> Result<JournalRoom> {
         loop {
             self.check_failed()?;
-            let ring = self.state().journal.room().clone();
+            let ring = self.state().journal().room().clone();
             if let Some(room) = ring.try_take(share, blocks) {
                 return Ok(room);
             }
@@ -277,7 +263,7 @@ impl Cache {
     fn is_crowded(&self) -> bool {
         let st = self.state();
         st.index.dirty_nodes() >= 2 * self.settings().dirty_nodes
-            || st.journal.waiting() > JOURNAL_WAITING
+            || st.journal().waiting() > JOURNAL_WAITING
     }
 
     /// True if a task that needs room for nodes has to wait.
@@ -302,8 +288,8 @@ impl Cache {
                 break;
             }
             let wait = self.checkpoints().moved();
-            if self.state().journal.waiting() > JOURNAL_WAITING {
-                let target = self.state().journal.pushed();
+            if self.state().journal().waiting() > JOURNAL_WAITING {
+                let target = self.state().journal().pushed();
                 let durable = self.durable(target, Class::Foreground);
                 self.rt().waits(Reason::JournalEntries, durable).await?;
                 continue;

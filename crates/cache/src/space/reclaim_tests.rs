@@ -89,11 +89,11 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
     let (world, disk) = (lab.world.clone(), lab.files()[0].file);
     lab.within_an_hour(settings(), move |cache, a| async move {
         fill(&cache, a, 3500, 1, 1).await;
-        let ring = cache.state().journal.room().clone();
+        let ring = cache.state().journal().room().clone();
         let all: Vec<_> = std::iter::from_fn(|| ring.try_take(Share::Clients, 1)).collect();
         world.inject(disk, Fault::Dead);
         let nodes = 1 << 20;
-        cache.state_mut().begin_nodes(nodes);
+        cache.state_mut().suppose_nodes(nodes);
         cache.wakes().checkpoint.notify();
         let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
         assert!(refused.context.contains("the pool rejects write-back"), "{refused}");

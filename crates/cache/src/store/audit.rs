@@ -30,7 +30,7 @@ impl Audit {
     }
 
     /// Counts an extent, wherever it is.
-    pub fn count(&mut self, buckets: &Buckets, e: &IndexKey, by: i32) {
+    pub(super) fn count(&mut self, buckets: &Buckets, e: &IndexKey, by: i32) {
         self.keys += i64::from(by);
         if let (Body::Staged { crcs }, Some(written)) = (&e.body, e.written) {
             *self.staged.entry(written).or_default() += i64::from(by) * crcs.len() as i64;
@@ -49,12 +49,12 @@ impl Audit {
     }
 
     /// All keys below this one were counted.
-    pub fn pass(&mut self, key: Vec<u8>) {
+    pub(super) fn pass(&mut self, key: Vec<u8>) {
         self.passed = key;
     }
 
     /// A bucket was evicted: none of its blocks counts.
-    pub fn evicted(&mut self, bucket: BucketId) {
+    pub(super) fn evicted(&mut self, bucket: BucketId) {
         self.counts[bucket.0 as usize] = 0;
     }
 
@@ -69,7 +69,7 @@ impl Audit {
     }
 
     /// A key has come or gone.
-    pub fn changed(&mut self, buckets: &Buckets, e: &IndexKey, by: i32) {
+    pub(super) fn changed(&mut self, buckets: &Buckets, e: &IndexKey, by: i32) {
         if index_key(e.volume, e.lba)[..] < self.passed[..] {
             self.count(buckets, e, by);
         }

@@ -68,7 +68,6 @@ pub struct Buckets {
     epochs: Epochs,
     live_blocks: u64,
     stale_blocks: u64,
-    raised: Vec<(BucketId, BucketGen)>,
     freezes: u32,
     /// How often the last pin of a bucket was given up.
     unpins: u64,
@@ -106,7 +105,6 @@ impl Buckets {
             epochs: Epochs::new(epoch, Epoch(epoch.0.saturating_sub(1))),
             live_blocks: 0,
             stale_blocks: 0,
-            raised: Vec::new(),
             freezes: 0,
             unpins: 0,
             frozen: None,
@@ -156,7 +154,7 @@ impl Buckets {
 
     /// After [`Buckets::restore`] and the journal's replay: finds out which buckets are free and
     /// which may be evicted. `epoch` is the open one now.
-    pub fn settle(&mut self, epoch: Epoch) {
+    pub(in crate::store) fn settle(&mut self, epoch: Epoch) {
         self.all.iter_mut().for_each(|b| b.dirt.renumber(epoch));
         self.epochs.renumber(epoch);
         self.source = Source::Memory;
@@ -175,7 +173,7 @@ impl Buckets {
     }
 
     /// The journal tells of changes until now with records up to this one.
-    pub fn set_clock(&mut self, told: RecordSeq) {
+    pub(in crate::store) fn set_clock(&mut self, told: RecordSeq) {
         self.clock = told;
     }
 
@@ -185,7 +183,7 @@ impl Buckets {
     }
 
     /// Records are frozen for a checkpoint: what becomes free from now on is not for its nodes.
-    pub fn freeze(&mut self) {
+    pub(in crate::store) fn freeze(&mut self) {
         assert!(self.frozen.is_none(), "one checkpoint at a time");
         self.freezes += 1;
         self.frozen = Some(FrozenBuckets::new(self.epochs.moment(), self.all.len()));
@@ -356,7 +354,7 @@ impl Buckets {
     }
 
     /// The index refers to `len` more blocks at `addr`; if they are dirty, of the open epoch.
-    pub fn add(&mut self, addr: CacheAddr, len: u32, dirty: bool) {
+    pub(in crate::store) fn add(&mut self, addr: CacheAddr, len: u32, dirty: bool) {
         let id = self.of(addr);
         if !self.check_blocks(id, len, 0) {
             return;
@@ -382,7 +380,7 @@ impl Buckets {
     /// The index refers no more to `len` blocks at `addr`, that a key with `generation` named;
     /// `written`: its epoch, if it was [counted](Buckets::counted). What was dirty is so no more,
     /// unless its epoch is sealed.
-    pub fn remove(
+    pub(in crate::store) fn remove(
         &mut self,
         addr: CacheAddr,
         generation: BucketGen,
@@ -413,7 +411,7 @@ impl Buckets {
     }
 
     /// A node of the index at `addr` was written; or is needed no more.
-    pub fn add_node(&mut self, addr: CacheAddr) {
+    pub(in crate::store) fn add_node(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         self.keep_frozen(id);
         self.all[id.0 as usize].live += 1;
@@ -421,7 +419,7 @@ impl Buckets {
     }
 
     /// A node of the index is needed no more.
-    pub fn remove_node(&mut self, addr: CacheAddr) {
+    pub(in crate::store) fn remove_node(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         self.keep_frozen(id);
         let b = &mut self.all[id.0 as usize];
@@ -487,7 +485,7 @@ impl Buckets {
 
     /// All records of the journal up to `record` are durable: what waited for them is free. Returns
     /// whether anything became so.
-    pub fn journal_durable(&mut self, record: RecordSeq) -> bool {
+    pub(in crate::store) fn journal_durable(&mut self, record: RecordSeq) -> bool {
         let before = self.free.len();
         while let Some(&(needs, id)) = self.pending.front() {
             if needs > record {
@@ -504,7 +502,7 @@ impl Buckets {
 
     /// Takes a cut: what is of the open epoch now belongs to it, what comes belongs to the next.
     /// O(1).
-    pub fn take_cut(&mut self) -> Epoch {
+    pub(in crate::store) fn take_cut(&mut self) -> Epoch {
         let epoch = self.epochs.seal();
         self.dirty.seal(epoch);
         self.staged.seal(epoch);
@@ -515,7 +513,7 @@ impl Buckets {
     /// The cut that sealed `epoch` is published: all of it and of those before is clean. It
     /// takes as long as there are sealed ones; [`Buckets::tidy`] then makes candidates of their
     /// buckets.
-    pub fn publish(&mut self, epoch: Epoch) {
+    pub(in crate::store) fn publish(&mut self, epoch: Epoch) {
         self.epochs.publish(epoch);
         self.stale_blocks += self.staged.publish(epoch).named;
         self.dead_zeros += self.zeros.publish(epoch).all;
@@ -540,18 +538,18 @@ impl Buckets {
     }
 
     /// As [`Buckets::restore`]: so many blocks of staged keys are not published.
-    pub fn restore_staged(&mut self, blocks: u64) {
+    pub(in crate::store) fn restore_staged(&mut self, blocks: u64) {
         self.staged = EpochCounts::restore(blocks);
     }
 
     /// Staged keys of the open epoch name `len` blocks more.
-    pub fn add_staged(&mut self, len: u64) {
+    pub(in crate::store) fn add_staged(&mut self, len: u64) {
         self.staged.add(len);
     }
 
     /// Staged keys name `len` blocks less; `written`: their epoch, if it was
     /// [counted](Buckets::counted).
-    pub fn remove_staged(&mut self, len: u64, written: Option<Epoch>) {
+    pub(in crate::store) fn remove_staged(&mut self, len: u64, written: Option<Epoch>) {
         match written.map(|w| self.class_of(w)) {
             Some(class) => self.staged.remove(len, class),
             None => self.forget_stale(len),
@@ -559,13 +557,13 @@ impl Buckets {
     }
 
     /// `n` discards were entered.
-    pub fn add_zeros(&mut self, n: u64) {
+    pub(in crate::store) fn add_zeros(&mut self, n: u64) {
         self.zeros.add(n);
     }
 
     /// A stale key was dropped that named `len` blocks. Keys that were stale when the cache was
     /// opened are not counted, so there may be fewer.
-    pub fn forget_stale(&mut self, len: u64) {
+    pub(in crate::store) fn forget_stale(&mut self, len: u64) {
         self.stale_blocks = self.stale_blocks.saturating_sub(len);
     }
 

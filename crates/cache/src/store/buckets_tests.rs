@@ -122,7 +122,7 @@ impl Model {
     /// The next victim goes, or its survivors are to move.
     fn leave(&mut self) {
         match self.buckets.evict_or_keep() {
-            Some(Victim::Evicted(id)) => self.evicted(id),
+            Some(Victim::Evicted(id, _)) => self.evicted(id),
             Some(Victim::Leaving(id, _)) => {
                 assert!(self.dirty(id.0) == 0 && !self.buckets.survivors(id).is_empty());
                 self.leaving.push(id);
@@ -139,7 +139,7 @@ impl Model {
     }
 
     fn evict(&mut self) {
-        if let Some(id) = self.buckets.evict() {
+        if let Some(Victim::Evicted(id, _)) = self.buckets.evict() {
             self.evicted(id);
         }
     }
@@ -148,7 +148,6 @@ impl Model {
         assert!(!self.leaving.contains(&id), "{id:?} is still needed");
         assert_eq!(self.dirty(id.0), 0, "{id:?} had something dirty");
         // Its record.
-        self.buckets.take_raised();
         self.clock.0 += 1;
         self.buckets.set_clock(self.clock);
         let from = u64::from(id.0 * BLOCKS);

@@ -14,7 +14,7 @@
 
 use std::ops::ControlFlow;
 
-use base::{BucketGen, CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
+use base::{BucketGen, BucketId, CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
 use btree::{Changes, Editor, NodePtr, Store, Tree};
 use format::cache::index::{Cover, IndexValue, decode_key, index_key};
 use pool::Step;
@@ -81,13 +81,13 @@ impl Index {
     }
 
     /// Freezes it for a checkpoint: the tree, and its changes since the last freeze.
-    pub fn freeze(&mut self) -> (Tree, Changes) {
+    pub(super) fn freeze(&mut self) -> (Tree, Changes) {
         let changes = self.changes.freeze();
         (self.tree.clone(), changes)
     }
 
     /// A frozen tree was written: its nodes are clean.
-    pub fn settle(&mut self, frozen: &Tree) {
+    pub(super) fn settle(&mut self, frozen: &Tree) {
         self.tree.settle(frozen);
     }
 
@@ -97,7 +97,7 @@ impl Index {
     }
 
     /// The pool has committed everything up to this epoch.
-    pub fn publish(&mut self, epoch: Epoch) {
+    pub(super) fn publish(&mut self, epoch: Epoch) {
         self.published = epoch;
     }
 
@@ -116,9 +116,19 @@ impl Index {
         self.audit.as_ref()
     }
 
-    /// The count that is under way, to be changed.
-    pub fn audit_mut(&mut self) -> Option<&mut Audit> {
-        self.audit.as_mut()
+    /// Counts the extents of a leaf; all keys below `passed` were counted then.
+    pub fn audit_leaf(&mut self, buckets: &Buckets, all: &[IndexKey], passed: Vec<u8>) {
+        if let Some(audit) = &mut self.audit {
+            all.iter().for_each(|e| audit.count(buckets, e, 1));
+            audit.pass(passed);
+        }
+    }
+
+    /// A bucket was evicted: none of its blocks counts.
+    pub(super) fn evicted(&mut self, bucket: BucketId) {
+        if let Some(audit) = &mut self.audit {
+            audit.evicted(bucket);
+        }
     }
 
     /// Ends the count; a complete one tells how many keys there are.
@@ -225,7 +235,7 @@ impl Index {
     }
 
     /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows.
-    pub fn replace(
+    pub(super) fn replace(
         &mut self,
         buckets: &mut Buckets,
         volume: VolumeId,
@@ -284,7 +294,12 @@ impl Index {
 
     /// Drops the key of a stale extent, or of staged blocks or a discard that the pool has; false
     /// if it is something else by now.
-    pub fn drop_dead(&mut self, buckets: &mut Buckets, volume: VolumeId, lba: Lba) -> Step<bool> {
+    pub(super) fn drop_dead(
+        &mut self,
+        buckets: &mut Buckets,
+        volume: VolumeId,
+        lba: Lba,
+    ) -> Step<bool> {
         let found = self.floor(buckets, volume, lba)?;
         let Some(e) = found.filter(|e| e.lba == lba && self.is_dead(buckets, e)) else {
             return Ok(false);

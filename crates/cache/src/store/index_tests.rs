@@ -197,7 +197,6 @@ impl World {
 
     fn evict(&mut self) {
         self.buckets.evict();
-        self.buckets.take_raised();
         // Its record.
         self.tick();
     }

@@ -89,7 +89,7 @@ pub(crate) struct Journal {
     taken: VecDeque<RingEntry>,
     used: u32,
     durable_entry: EntrySeq,
-    pub stats: JournalStats,
+    stats: JournalStats,
 }
 
 /// An entry's part of the ring: its last record, its blocks, and those that were passed over before
@@ -130,6 +130,11 @@ impl Journal {
         }
     }
 
+    /// What was done since the cache was opened.
+    pub fn stats(&self) -> JournalStats {
+        self.stats
+    }
+
     /// What its entries are told by.
     pub fn identity(&self) -> Identity {
         self.identity
@@ -157,7 +162,7 @@ impl Journal {
     }
 
     /// Adds a record, in room that was held for it. Returns its number.
-    pub fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) -> RecordSeq {
+    pub(super) fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) -> RecordSeq {
         let before = self.pending();
         self.stats.records += 1;
         if !self.current.push(record) {
@@ -227,7 +232,7 @@ impl Journal {
 
     /// All that was pushed and not taken out yet, as entries with their places. They always find
     /// room: it was held for their records. `pool_seen`: by now.
-    pub fn take_ready(&mut self, pool_seen: PoolSeen, bufs: &BufPool) -> Vec<Ready> {
+    pub(super) fn take_ready(&mut self, pool_seen: PoolSeen, bufs: &BufPool) -> Vec<Ready> {
         self.close();
         let mut ready = Vec::with_capacity(self.full.len());
         let mut sequence = self.next_entry();
@@ -261,7 +266,7 @@ impl Journal {
     }
 
     /// Everything up to this entry, and to this record, is durable.
-    pub fn note_durable(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
+    pub(super) fn note_durable(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
         self.durable_entry = self.durable_entry.max(entry);
         self.durable = self.durable.max(record);
         self.stats.commits += 1;
@@ -269,7 +274,7 @@ impl Journal {
 
     /// A checkpoint says what entries before this one, with records up to this one, said: the
     /// entries' places are free.
-    pub fn forget_before(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
+    pub(super) fn forget_before(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
         let (mut freed, mut said) = (0, self.durable);
         while self.taken.front().is_some_and(|t| t.sequence < entry)
             && let Some(t) = self.taken.pop_front()

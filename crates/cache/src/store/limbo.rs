@@ -36,7 +36,7 @@ impl Limbo {
     }
 
     /// A cut of `epoch` was taken while `open` was the open generation.
-    pub fn take_cut(&mut self, epoch: Epoch, open: Generation) {
+    pub(super) fn take_cut(&mut self, epoch: Epoch, open: Generation) {
         self.cuts.push_back((epoch, open));
     }
 
@@ -57,7 +57,7 @@ impl Limbo {
 
     /// The cut of `epoch` is published: what it and older ones knew, and no younger one, is known
     /// to none any more.
-    pub fn published(&mut self, epoch: Epoch) {
+    pub(super) fn published(&mut self, epoch: Epoch) {
         while let Some(&(_, generation)) = self.cuts.front().filter(|(of, _)| *of <= epoch) {
             self.published_before = generation;
             self.cuts.pop_front();
@@ -76,7 +76,7 @@ impl Limbo {
     }
 
     /// No checkpoint refers to these nodes any more.
-    pub fn replaced(&mut self, nodes: Vec<NodePtr>) {
+    pub(super) fn replaced(&mut self, nodes: Vec<NodePtr>) {
         let Some(&(newest, generation)) = self.cuts.back() else { return self.free(nodes) };
         let (known, free): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|node| node.generation <= generation);
@@ -93,7 +93,7 @@ impl Limbo {
     }
 
     /// The next node whose block may be given to others.
-    pub fn next_free(&mut self) -> Option<NodePtr> {
+    pub(super) fn next_free(&mut self) -> Option<NodePtr> {
         loop {
             let (pin, nodes) = self.waiting.front_mut()?;
             if Rc::strong_count(pin) > 1 {

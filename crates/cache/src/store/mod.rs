@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod bad_blocks;
 pub(crate) mod buckets;
+pub(crate) mod frozen;
 pub(crate) mod hit_ratio;
 pub(crate) mod index;
 pub(crate) mod journal;
@@ -11,6 +12,7 @@ pub(crate) mod limbo;
 pub(crate) mod load;
 pub(crate) mod pool_commits;
 pub(crate) mod promotions;
+pub(crate) mod restored;
 pub(crate) mod ring_read;
 pub(crate) mod ring_room;
 pub(crate) mod scrubbed;

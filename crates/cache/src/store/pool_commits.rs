@@ -25,12 +25,12 @@ pub(crate) struct Commits {
 impl Commits {
     /// Clean or dead keys were dropped: commits wait for all records up to this one. Where these
     /// can never be durable, the pool says that no clean block counts.
-    pub fn hold_for_drops(&mut self, pushed: RecordSeq) {
+    pub(super) fn hold_for_drops(&mut self, pushed: RecordSeq) {
         self.drops = pushed;
     }
 
     /// Intents were logged: commits wait for them. Nothing takes their place.
-    pub fn hold_for_intents(&mut self, pushed: RecordSeq) {
+    pub(super) fn hold_for_intents(&mut self, pushed: RecordSeq) {
         self.intents = pushed;
     }
 
@@ -50,7 +50,7 @@ impl Commits {
     }
 
     /// `commit` has staged blocks of a volume, which have replaced these pinned ones.
-    pub fn stage(&mut self, volume: VolumeId, commit: Generation, replaced: Vec<CacheAddr>) {
+    pub(super) fn stage(&mut self, volume: VolumeId, commit: Generation, replaced: Vec<CacheAddr>) {
         if !replaced.is_empty() {
             self.replaced.push_back((commit, replaced));
         }
@@ -66,7 +66,7 @@ impl Commits {
     }
 
     /// A volume was deleted.
-    pub fn forget(&mut self, volume: VolumeId) {
+    pub(super) fn forget(&mut self, volume: VolumeId) {
         self.staged.remove(&volume);
     }
 
@@ -76,7 +76,7 @@ impl Commits {
     }
 
     /// Some of the replaced blocks that no commit after `committed` is needed for.
-    pub fn pop_replaced(&mut self, committed: Generation) -> Option<Vec<CacheAddr>> {
+    pub(super) fn pop_replaced(&mut self, committed: Generation) -> Option<Vec<CacheAddr>> {
         let ready = self.replaced.front().is_some_and(|(needs, _)| *needs <= committed);
         if ready { self.replaced.pop_front().map(|(_, addrs)| addrs) } else { None }
     }

@@ -27,7 +27,7 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
         cache.flush().await.unwrap();
         fill(&cache, a, AT, BLOCKS, 101).await;
         let ring = cache.layout().ring();
-        let position = cache.state().journal.next_place().0.position;
+        let position = cache.state().journal().next_place().0.position;
         cache.flush().await.unwrap();
         if mark {
             cache.write_watermark().await.unwrap();

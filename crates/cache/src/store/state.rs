@@ -1,17 +1,25 @@
 //! The cache's state in memory: plain data, changed between awaits only.
+//!
+//! It is made of components, and has the steps that need several of them. The halves of such a step
+//! are visible in this folder alone, or the component is lent to be read alone. So whatever a flow
+//! can call is right by itself.
 
-use base::{CacheAddr, Epoch, Instant, Lba, RecordSeq, VolumeId};
-use btree::NodePtr;
+use base::{
+    BufPool, CacheAddr, EntrySeq, Epoch, Generation, Instant, Lba, PoolAddr, RecordSeq, VolumeId,
+};
+use btree::{NodePtr, Tree, WriteOut};
 use format::cache::journal::Record;
+use format::cache::pool_seen::PoolSeen;
 use pool::{Reservation, Step};
 
-use crate::device::flush_barrier::Health;
+use crate::device::flush_barrier::{Durable, Health};
 use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::bad_blocks::BadBlocks;
-use crate::store::buckets::Buckets;
+use crate::store::buckets::{Buckets, Victim};
+use crate::store::frozen::{Frozen, Named};
 use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
-use crate::store::journal::Journal;
+use crate::store::journal::{Journal, Ready};
 use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
 use crate::store::pool_commits::Commits;
@@ -48,21 +56,30 @@ pub struct HitStats {
     pub bad_survivors: u64,
 }
 
+/// A cut was taken: the epoch that it seals, and its dirty blocks with their room in the pool.
+#[must_use = "a pass has to carry it"]
+pub(crate) struct Sealed {
+    pub epoch: Epoch,
+    pub tree: Tree,
+    pub blocks: u64,
+    pub reserved: Reservation,
+}
+
 pub(crate) struct State {
     pub index: Index,
     pub buckets: Buckets,
-    pub journal: Journal,
-    pub limbo: Limbo,
     pub promotions: Promotions,
     pub doorkeeper: Doorkeeper,
+    journal: Journal,
+    limbo: Limbo,
     /// What commits of the pool wait for, and what waits for them.
-    pub commits: Commits,
+    commits: Commits,
     /// Which volumes the pool lacks something of.
-    pub unpublished: Unpublished,
+    unpublished: Unpublished,
     /// Dirty blocks that cannot be written back.
     bad: BadBlocks,
     /// Whether anything can be made durable.
-    pub health: Health,
+    health: Health,
     stats: HitStats,
     ratios: HitRatios,
     /// Nodes that the running checkpoint has yet to write.
@@ -100,6 +117,30 @@ impl State {
         }
     }
 
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Nodes of the index that wait for readers and cuts.
+    pub fn limbo(&self) -> &Limbo {
+        &self.limbo
+    }
+
+    /// What commits of the pool wait for, and what waits for them.
+    pub fn commits(&self) -> &Commits {
+        &self.commits
+    }
+
+    /// Which volumes the pool lacks something of.
+    pub fn unpublished(&self) -> &Unpublished {
+        &self.unpublished
+    }
+
+    /// Whether anything can be made durable.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
     /// What clients' requests met.
     pub fn stats(&self) -> &HitStats {
         &self.stats
@@ -124,6 +165,7 @@ impl State {
 
     /// A volume was deleted: nothing is said of it any more.
     pub fn forget_volume(&mut self, volume: VolumeId) {
+        self.commits.forget(volume);
         self.unpublished.forget(volume);
         self.bad.replaced(volume, (Lba(0), Lba(u64::MAX)));
         self.ratios.forget(volume);
@@ -134,8 +176,9 @@ impl State {
         self.nodes_left
     }
 
-    /// A checkpoint begins, which has so many nodes to write.
-    pub fn begin_nodes(&mut self, nodes: u64) {
+    /// A checkpoint that runs has so many nodes to write.
+    #[cfg(test)]
+    pub fn suppose_nodes(&mut self, nodes: u64) {
         self.nodes_left = nodes;
     }
 
@@ -149,13 +192,14 @@ impl State {
         self.reserved.split(0)
     }
 
-    /// The room in the pool for what is dirty in the open epoch, which ends.
-    pub fn take_reservation(&mut self) -> Reservation {
-        self.reserved.split_all()
+    /// The cache ends. The room of what is dirty in the open epoch stays reserved.
+    pub fn keep_room(&mut self) {
+        self.reserved.split_all().keep();
     }
 
     /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
-    /// journal. The open epoch has no more dirty blocks then than before.
+    /// journal. The open epoch has no more dirty blocks then than before. Where `new` is empty this
+    /// is [`State::drop_keys`].
     pub fn change(
         &mut self,
         room: &mut JournalRoom,
@@ -177,14 +221,40 @@ impl State {
         self.enter(Some(room), Some(reserved), volume, range, new)
     }
 
-    /// Like `change`, without a journal record: what the pool has is entered, or goes.
-    pub fn change_clean(
+    /// Enters what the pool has and is to be kept, without a journal record.
+    pub fn promote(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[IndexKey]) -> Step<()> {
+        self.enter(None, None, volume, range, new)?;
+        self.stats.promoted += new.iter().map(IndexKey::len).sum::<u64>();
+        Ok(())
+    }
+
+    /// Drops all keys of `[lba, end)`. Commits of the pool wait until the journal has it, and all
+    /// that it was told before: what made keys stale, too.
+    pub fn drop_keys(
         &mut self,
+        room: &mut JournalRoom,
         volume: VolumeId,
         range: (Lba, Lba),
-        new: &[IndexKey],
     ) -> Step<()> {
-        self.enter(None, None, volume, range, new)
+        self.enter(Some(room), None, volume, range, &[])
+    }
+
+    /// The same without a journal record: after a crash they are there again.
+    pub fn drop_unlogged(&mut self, volume: VolumeId, range: (Lba, Lba)) -> Step<()> {
+        self.enter(None, None, volume, range, &[])
+    }
+
+    /// Drops a dead key, unlogged; false if it is something else by now.
+    pub fn drop_dead(&mut self, volume: VolumeId, lba: Lba) -> Step<bool> {
+        let dropped = self.index.drop_dead(&mut self.buckets, volume, lba)?;
+        self.hold_commits();
+        Ok(dropped)
+    }
+
+    /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the
+    /// journal was told.
+    fn hold_commits(&mut self) {
+        self.commits.hold_for_drops(self.journal.pushed());
     }
 
     fn enter(
@@ -221,16 +291,69 @@ impl State {
                 self.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
             }
         }
+        if new.is_empty() {
+            self.hold_commits();
+        }
         Ok(())
     }
 
+    /// Enters records into the journal that the pool may not be ahead of; false if they can never
+    /// be durable.
+    pub fn log_intent(&mut self, room: &mut JournalRoom, new: &[IndexKey]) -> bool {
+        if self.health.has_failed() {
+            return false;
+        }
+        new.iter().for_each(|e| self.push_insert(room, e));
+        self.commits.hold_for_intents(self.journal.pushed());
+        true
+    }
+
+    /// Makes `[lba, end)` staged; `commit` of the pool has the data.
+    pub fn enter_staged(
+        &mut self,
+        (room, new): (&mut JournalRoom, &[IndexKey]),
+        (volume, lba, end): (VolumeId, Lba, Lba),
+        epoch: Epoch,
+        commit: Generation,
+    ) -> Step<()> {
+        assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
+        let old = self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)?;
+        let current = old.iter().filter(|e| !e.is_stale(&self.buckets));
+        let replaced: Vec<CacheAddr> = current
+            .filter_map(|e| match &e.body {
+                Body::Data { addr, .. } => Some(*addr),
+                Body::Staged { .. } | Body::Zeros { .. } => None,
+            })
+            .collect();
+        replaced.iter().for_each(|&addr| self.buckets.pin(addr));
+        let outcome = self.change(room, volume, (lba, end), new);
+        if outcome.is_err() {
+            self.unpin_all(&replaced);
+            return outcome;
+        }
+        // A client that asks for it to be durable from now on needs the pool's commit too.
+        self.commits.stage(volume, commit, replaced);
+        outcome
+    }
+
+    fn unpin_all(&mut self, addrs: &[CacheAddr]) {
+        addrs.iter().for_each(|&addr| self.buckets.unpin(addr));
+    }
+
+    /// Lets go of what staged blocks have replaced, where the pool has committed these.
+    pub fn release_replaced(&mut self, committed: Generation) {
+        while let Some(addrs) = self.commits.pop_replaced(committed) {
+            self.unpin_all(&addrs);
+        }
+    }
+
     /// Adds a record to the journal.
-    pub fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) {
+    fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) {
         self.buckets.set_clock(self.journal.push(room, record));
     }
 
     /// Adds the record of an extent to the journal.
-    pub fn push_insert(&mut self, room: &mut JournalRoom, e: &IndexKey) {
+    fn push_insert(&mut self, room: &mut JournalRoom, e: &IndexKey) {
         let mut value = std::mem::take(&mut self.value);
         e.encode(&mut value);
         self.push(room, &Record::Insert { volume: e.volume, lba: e.lba, value: &value });
@@ -242,11 +365,82 @@ impl State {
         self.nodes_left + self.index.dirty_nodes()
     }
 
-    /// Tells the journal of evicted buckets.
-    pub fn journal_raised(&mut self, room: &mut JournalRoom) {
-        for (bucket, generation) in self.buckets.take_raised() {
+    /// Chooses a bucket that goes, and evicts it if it has no survivors, or if that is `forced`.
+    pub fn evict(&mut self, room: &mut JournalRoom, forced: bool) -> Option<Victim> {
+        let victim = if forced { self.buckets.evict() } else { self.buckets.evict_or_keep() }?;
+        if let Victim::Evicted(bucket, generation) = victim {
+            self.index.evicted(bucket);
+            self.stats.evicted += 1;
             self.push(room, &Record::Raise { bucket, generation });
         }
+        Some(victim)
+    }
+
+    /// What the journal was told and was not taken out yet, as entries to be written. `entry`: the
+    /// one that the pool's superblocks name by now.
+    pub fn take_entries(&mut self, entry: EntrySeq, bufs: &BufPool) -> Vec<Ready> {
+        self.journal.take_ready(PoolSeen { entry, published: self.index.published() }, bufs)
+    }
+
+    /// The journal is durable up to this entry, and to this record.
+    pub fn note_durable(&mut self, proof: Durable, entry: EntrySeq, record: RecordSeq) {
+        self.journal.note_durable(proof, entry, record);
+        self.free_durable();
+    }
+
+    /// Buckets are free whose records are durable: they may have become empty only after that.
+    pub fn free_durable(&mut self) {
+        self.buckets.journal_durable(self.journal.durable());
+    }
+
+    /// Takes a cut: seals the open epoch, and opens the next.
+    pub fn take_cut(&mut self, room: &mut JournalRoom) -> Sealed {
+        let (reserved, blocks) = (self.reserved.split_all(), self.buckets.dirty_blocks().0);
+        let epoch = self.buckets.take_cut();
+        self.push(room, &Record::Epoch { epoch: self.buckets.epoch() });
+        self.limbo.take_cut(epoch, self.index.generation());
+        Sealed { epoch, tree: self.index.tree().clone(), blocks, reserved }
+    }
+
+    /// The cut of `epoch` is published: everything of it and of those before is clean.
+    pub fn publish(&mut self, epoch: Epoch) {
+        self.index.publish(epoch);
+        self.buckets.publish(epoch);
+        self.limbo.published(epoch);
+    }
+
+    /// Freezes all that a checkpoint writes. `entry`: as for [`State::take_entries`].
+    pub fn freeze(&mut self, entry: EntrySeq) -> Frozen {
+        let (place, last) = self.journal.next_place();
+        self.buckets.freeze();
+        let (tree, mut changes) = self.index.freeze();
+        self.nodes_left = changes.dirty() as u64;
+        let named = Named {
+            generation: changes.generation(),
+            root: None,
+            place,
+            epochs: (self.buckets.epoch(), self.buckets.cut().unwrap_or_default()),
+            staged: self.buckets.staged_named(),
+            counted_from: Epoch(self.buckets.counted_above().0 + 1),
+            pool_seen: PoolSeen { entry, published: self.index.published() },
+        };
+        Frozen { tree, named, freed: changes.take_freed(), last }
+    }
+
+    /// Writes the next node of a checkpoint into `block`, which will stand at `at`.
+    pub fn write_node(&mut self, out: &mut WriteOut, at: PoolAddr, block: &mut [u8]) {
+        let written = out.next(self.index.store_mut(), &mut || Some(at), block);
+        let once = "each changed node is written once, where it was offered";
+        assert_eq!(written, Ok(Some(at)), "{once}");
+        self.buckets.add_node(node_addr(at));
+    }
+
+    /// A checkpoint is durable; it has replaced the nodes `freed`.
+    pub fn complete(&mut self, proof: Durable, frozen: &Frozen, freed: Vec<NodePtr>) {
+        self.index.settle(&frozen.tree);
+        self.journal.forget_before(proof, frozen.named.place.sequence, frozen.last);
+        self.limbo.replaced(freed);
+        self.free_durable();
     }
 
     /// Gives back blocks of nodes that no read can be using, some of them; true if there may be
@@ -258,12 +452,6 @@ impl State {
             self.buckets.remove_node(node_addr(addr));
         }
         true
-    }
-
-    /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the
-    /// journal was told.
-    pub fn hold_commits(&mut self) {
-        self.commits.hold_for_drops(self.journal.pushed());
     }
 
     /// Remembers a dirty block of which no copy is left. Returns how many are known now, if it was

@@ -17,12 +17,12 @@ impl Unpublished {
     }
 
     /// A volume was written to in this epoch, which is the newest.
-    pub fn note(&mut self, volume: VolumeId, epoch: Epoch) {
+    pub(super) fn note(&mut self, volume: VolumeId, epoch: Epoch) {
         self.until.insert(volume, epoch);
     }
 
     /// A volume was deleted.
-    pub fn forget(&mut self, volume: VolumeId) {
+    pub(super) fn forget(&mut self, volume: VolumeId) {
         self.until.remove(&volume);
     }
 

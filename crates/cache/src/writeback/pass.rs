@@ -209,7 +209,7 @@ impl Cache {
     }
 
     async fn carry(&self, pass: &Pass, cut: &Cut) -> Result<()> {
-        let walk = Walk::over(cut, self.state().limbo.published_before());
+        let walk = Walk::over(cut, self.state().limbo().published_before());
         let mut ahead = Some(self.find_batch(pass, walk));
         let (mut tasks, reading) = (VecDeque::new(), Semaphore::new(READS));
         let mut in_flight = 0;
@@ -477,7 +477,7 @@ impl Cache {
     }
 
     async fn finish(&self, pass: &Pass, cut: &Cut) -> Result<()> {
-        let target = self.state().journal.pushed();
+        let target = self.state().journal().pushed();
         self.durable(target, Class::Commit).await?;
         self.writeback().passes_mut().cuts_mut().hand_over();
         pass.publish(cut.epoch, cut.taken_at).await?;
@@ -489,9 +489,7 @@ impl Cache {
         {
             // Nothing is woken before both are settled.
             let mut st = self.state_mut();
-            st.index.publish(cut.epoch);
-            st.buckets.publish(cut.epoch);
-            st.limbo.published(cut.epoch);
+            st.publish(cut.epoch);
             let (open, dirty) = (st.buckets.epoch(), st.buckets.is_dirty());
             self.writeback().passes_mut().conclude(cut, open, dirty);
         }

@@ -36,7 +36,7 @@ fn a_long_pass_holds_the_nodes_that_its_cuts_know_and_no_others() {
                 fill(&cache, a, i * 1_237 % 4_000, 1, i as u8).await;
                 cuts = cuts.max(cache.status().writeback.sealed_cuts);
                 let st = cache.state();
-                let replaced = st.limbo.nodes().count();
+                let replaced = st.limbo().nodes().count();
                 most = most.max(replaced);
                 known = known.max(st.buckets.node_blocks() as usize - replaced);
             }

@@ -27,7 +27,6 @@
 //! there is no new cut while a task holds the lock of passes without a pass.
 
 use base::Result;
-use format::cache::journal::Record;
 use rt::sync::Permit;
 
 use super::cuts::Cut;
@@ -35,6 +34,7 @@ use super::write_back::Passing;
 use crate::Cache;
 use crate::policy::seal::{STAGED_PER_BLOCK, SealInput, WhichCut, next, seal_at, should_seal};
 use crate::store::ring_room::JournalRoom;
+use crate::store::state::Sealed;
 
 impl Cache {
     /// Takes cuts while a pass runs.
@@ -71,7 +71,7 @@ impl Cache {
             SealInput {
                 open,
                 cuts: cuts.count(),
-                held: st.limbo.held(),
+                held: st.limbo().held(),
                 data_blocks: layout.data_blocks(),
             }
         };
@@ -82,15 +82,8 @@ impl Cache {
     pub(crate) fn take_cut(&self, room: &mut JournalRoom) {
         // Nothing is woken before both have it.
         let mut st = self.state_mut();
-        let reserved = st.take_reservation();
-        let blocks = st.buckets.dirty_blocks().0;
-        let epoch = st.buckets.take_cut();
-        let open = st.buckets.epoch();
-        st.push(room, &Record::Epoch { epoch: open });
-        let generation = st.index.generation();
-        st.limbo.take_cut(epoch, generation);
-        let (tree, taken_at) = (st.index.tree().clone(), self.rt().now());
-        let cut = Cut { epoch, tree, taken_at, blocks, handed_over: false };
+        let Sealed { epoch, tree, blocks, reserved } = st.take_cut(room);
+        let cut = Cut { epoch, tree, taken_at: self.rt().now(), blocks, handed_over: false };
         self.writeback().passes_mut().cuts_mut().push(cut, reserved);
     }
 

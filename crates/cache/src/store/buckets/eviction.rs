@@ -17,30 +17,27 @@ use crate::policy::replacement::{Origin, Survivors};
 /// What became of a victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Victim {
-    /// It is evicted.
-    Evicted(BucketId),
+    /// It is evicted, and has this generation now.
+    Evicted(BucketId, BucketGen),
     /// Blocks of it are to be moved first. It is pinned.
     Leaving(BucketId, BucketGen),
 }
 
 impl Buckets {
     /// Evicts one bucket: raises its generation. It becomes free when the record that will tell of
-    /// it is durable: the next ones are of what [`Buckets::take_raised`] returns, in this order.
-    /// `None`: there is none to be had.
-    pub fn evict(&mut self) -> Option<BucketId> {
+    /// it is durable, which is the next one. `None`: there is none to be had.
+    pub(in crate::store) fn evict(&mut self) -> Option<Victim> {
         let id = self.take_victim()?;
         let live = u64::from(self.all[id.0 as usize].live);
         self.lost_survivors += (self.replacement.survivors(id.0).len() as u64).min(live);
-        self.evict_victim(id);
-        Some(id)
+        Some(self.evict_victim(id))
     }
 
     /// The same for a bucket without survivors. One that has some is leaving.
-    pub fn evict_or_keep(&mut self) -> Option<Victim> {
+    pub(in crate::store) fn evict_or_keep(&mut self) -> Option<Victim> {
         let id = self.take_victim()?;
         if self.replacement.survivors(id.0).is_empty() {
-            self.evict_victim(id);
-            return Some(Victim::Evicted(id));
+            return Some(self.evict_victim(id));
         }
         self.leaving += 1;
         let b = &mut self.all[id.0 as usize];
@@ -49,10 +46,8 @@ impl Buckets {
         Some(Victim::Leaving(id, b.generation))
     }
 
-    fn evict_victim(&mut self, id: BucketId) {
-        let told = RecordSeq(self.clock.0 + self.raised.len() as u64 + 1);
-        let generation = self.raise_victim(id, told);
-        self.raised.push((id, generation));
+    fn evict_victim(&mut self, id: BucketId) -> Victim {
+        Victim::Evicted(id, self.raise_victim(id, RecordSeq(self.clock.0 + 1)))
     }
 
     /// Evicts one bucket that is free at once, without a record: before anything is served. False:
@@ -83,11 +78,6 @@ impl Buckets {
         self.replacement.evicted(id.0, born.0, u32::from(live), self.drop_clock.now());
         self.retire_to(id, told, Life::Pending);
         generation
-    }
-
-    /// Generations that were raised since the last call: to be journaled before anything else.
-    pub fn take_raised(&mut self) -> Vec<(BucketId, BucketGen)> {
-        std::mem::take(&mut self.raised)
     }
 
     /// The blocks of a leaving bucket that are to be kept, by their places. Blocks that are gone

@@ -42,7 +42,7 @@ impl Buckets {
     }
 
     /// The first contradiction in what was replayed.
-    pub fn contradiction(&mut self) -> Option<String> {
+    pub(in crate::store) fn contradiction(&mut self) -> Option<String> {
         match &mut self.source {
             Source::Memory => None,
             Source::Disk(first) => first.take(),
@@ -50,7 +50,7 @@ impl Buckets {
     }
 
     /// Replays a raised generation.
-    pub fn raise(&mut self, id: BucketId, generation: BucketGen) {
+    pub(in crate::store) fn raise(&mut self, id: BucketId, generation: BucketGen) {
         let Some(b) = self.all.get_mut(id.0 as usize) else {
             return self.contradicts(format!("{id:?} was evicted, and is not there"));
         };

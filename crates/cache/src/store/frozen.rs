@@ -1,0 +1,31 @@
+//! What a checkpoint writes: the index as it was frozen, and what the superblock is to say.
+
+use base::{Epoch, Generation, RecordSeq};
+use btree::{Freed, Tree};
+use format::cache::pool_seen::PoolSeen;
+use format::node::RootPtr;
+
+use crate::store::journal::Place;
+
+/// What a checkpoint makes durable, but for the pages.
+pub(crate) struct Named {
+    pub generation: Generation,
+    pub root: Option<RootPtr>,
+    /// Where replay begins.
+    pub place: Place,
+    /// The open epoch, and the last that is sealed.
+    pub epochs: (Epoch, Epoch),
+    pub staged: (u64, u64),
+    pub counted_from: Epoch,
+    pub pool_seen: PoolSeen,
+}
+
+/// The state at the moment of a checkpoint.
+#[must_use = "it is to be written"]
+pub(crate) struct Frozen {
+    pub tree: Tree,
+    pub named: Named,
+    pub freed: Freed,
+    /// The last record before the place where replay begins.
+    pub(super) last: RecordSeq,
+}
