@@ -27,10 +27,12 @@ use queue::Class;
 
 use crate::Cache;
 use crate::checkpoint::table_slots::{DurableState, NewPage};
+use crate::device::cache_device::all_written;
 use crate::device::flush_barrier::Durable;
 use crate::store::buckets::census::Stream;
 use crate::store::frozen::{Frozen, Named};
 use crate::store::index::node_addr;
+use crate::store::taken::Taken;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
@@ -160,24 +162,15 @@ impl Cache {
             let mut taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
             // They have their room; others may count on what is left of it.
             self.state_mut().took_for_nodes(u64::from(taken.blocks()));
-            let mut writes = Vec::new();
-            taken.in_flight = true;
-            for t in taken.iter() {
+            let write = |t: &Taken| {
                 let mut buf = self.rt().bufs().take(t.len as usize * BLOCK);
-                let mut filled = 0u32;
-                while filled < t.len {
-                    let next = PoolAddr(t.addr.0 + u64::from(filled));
-                    let from = filled as usize * BLOCK;
-                    self.state_mut().write_node(&mut out, next, &mut buf[from..from + BLOCK]);
-                    filled += 1;
+                for (next, block) in (t.addr.0..).zip(buf.chunks_exact_mut(BLOCK)) {
+                    self.state_mut().write_node(&mut out, PoolAddr(next), block);
                 }
-                writes.push(self.write_at(self.offset_of(t.addr), buf));
-            }
-            let mut outcome = Ok(());
-            for w in writes {
-                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
-            }
-            taken.in_flight = false;
+                self.write_at(self.offset_of(t.addr), buf)
+            };
+            let outcome =
+                taken.write(async |all| all_written(all.iter().map(write).collect()).await).await;
             drop(taken);
             outcome.map_err(|e| self.broken("write of the index", e))?;
             self.rt().yield_now().await;
@@ -246,10 +239,7 @@ impl Cache {
             if writes.is_empty() {
                 return Ok(());
             }
-            let mut outcome = Ok(());
-            for w in writes {
-                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
-            }
+            let outcome = all_written(writes).await;
             outcome.map_err(|e| self.broken("write of the bucket table", e))?;
             self.rt().yield_now().await;
         }

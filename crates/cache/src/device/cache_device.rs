@@ -1,8 +1,9 @@
 //! The device of an open cache: its queue, what stands where on it, and the way to make durable
 //! what was written to it.
 
-use base::{Result, SliceList};
+use base::{IoError, Result, SliceList};
 use queue::{Class, Device};
+use rt::JoinHandle;
 
 use super::file::CacheFile;
 use super::flush_barrier::{Barrier, Durable, Health};
@@ -65,4 +66,15 @@ impl CacheDevice {
     ) -> impl Future<Output = Result<Durable>> {
         self.barrier.write(class, offset, data, what)
     }
+}
+
+/// Waits for the end of all these writes; the first error of them.
+pub(crate) async fn all_written(
+    writes: Vec<JoinHandle<std::result::Result<(), IoError>>>,
+) -> std::result::Result<(), IoError> {
+    let mut outcome = Ok(());
+    for write in writes {
+        outcome = outcome.and(write.await.unwrap_or(Err(IoError::CANCELED)));
+    }
+    outcome
 }

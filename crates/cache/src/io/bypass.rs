@@ -113,9 +113,7 @@ impl Intent {
                     (volume, lba, end),
                     self.epoch,
                     pool.edited(self.staging),
-                )?;
-                st.count(|s| s.bypassed += end.0 - lba.0);
-                Ok(())
+                )
             })
             .await?;
         Ok(true)

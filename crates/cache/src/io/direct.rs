@@ -65,7 +65,7 @@ impl Cache {
         let outcome = self.in_pool(|| self.pool().write(volume, lba, &data)).await;
         drop(direct);
         if sequential || !keep {
-            self.state_mut().count(|s| s.bypassed += blocks);
+            self.state_mut().bypassed(blocks);
         } else if outcome.is_ok()
             && let Some(promotion) = self.begin_keeping(volume, lba, blocks)
         {

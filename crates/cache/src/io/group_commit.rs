@@ -5,6 +5,7 @@ use base::{ErrorKind, IoError, Result, SliceList, StorageError};
 use queue::{Class, Device};
 
 use crate::Cache;
+use crate::device::cache_device::all_written;
 
 impl Cache {
     /// Writes the records that were pushed before, and makes them durable.
@@ -32,11 +33,7 @@ impl Cache {
                 );
             }
         }
-        let mut outcome = Ok(());
-        for write in writes {
-            outcome = outcome.and(write.await.unwrap_or(Err(IoError::CANCELED)));
-        }
-        if let Err(e) = outcome {
+        if let Err(e) = all_written(writes).await {
             let text =
                 format!("cache device {}: writing the journal: {e}; restart forebay", self.path());
             let e = StorageError::new(ErrorKind::Io, text);

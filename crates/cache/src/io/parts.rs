@@ -97,7 +97,9 @@ impl Cache {
         let addr = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
         let stands = Stands { addr, crc: base::crc32c(&now.data), cover: now.cover() };
         self.clients().keep_part((volume, lba), stands, now.clone());
-        self.state_mut().count(|s| s.parts += u64::from(!now.sectors.is_all()));
+        if !now.sectors.is_all() {
+            self.state_mut().wrote_part();
+        }
         Ok(now)
     }
 
@@ -226,7 +228,7 @@ impl Cache {
                     if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
                         let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
                         st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
-                        st.count(|s| s.completed += 1);
+                        st.completed_part();
                     }
                     Ok(())
                 })

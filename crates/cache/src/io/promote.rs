@@ -14,7 +14,6 @@ use crate::Cache;
 use crate::job;
 use crate::settings::Promote;
 use crate::space::take::TakenBlocks;
-use crate::store::buckets::census::Stream;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::ring_room::{JournalRoom, nodes_for};
@@ -78,7 +77,7 @@ impl Cache {
     }
 
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
-    /// now on. If at least half of them are `ghosts`, which the main queue takes, all go there.
+    /// now on. `ghosts` of them were here not long ago.
     pub(crate) fn begin_promotion(
         &self,
         volume: VolumeId,
@@ -103,13 +102,7 @@ impl Cache {
         if !wanted {
             return None;
         }
-        let is_main = ghosts > 0 && ghosts * 2 >= blocks;
-        if is_main {
-            st.count(|s| s.ghost_hits += ghosts);
-        }
-        let stream = if is_main { Stream::Main } else { Stream::Promoted };
-        let published = st.index.published();
-        let key = st.promotions.begin(volume, (from, from.plus(blocks)), published, stream)?;
+        let key = st.watch(volume, (from, from.plus(blocks)), ghosts)?;
         drop(st);
         Some(self.promotion(key, Stage::Begun))
     }
@@ -121,13 +114,7 @@ impl Cache {
         from: Lba,
         blocks: u64,
     ) -> Option<Promotion> {
-        let mut st = self.state_mut();
-        if st.health().has_failed() {
-            return None;
-        }
-        let (range, published) = ((from, from.plus(blocks)), st.index.published());
-        let key = st.promotions.begin(volume, range, published, Stream::Promoted)?;
-        drop(st);
+        let key = self.state_mut().watch(volume, (from, from.plus(blocks)), 0)?;
         Some(self.promotion(key, Stage::Begun))
     }
 

@@ -217,7 +217,7 @@ impl Cache {
         while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
             && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
         {}
-        self.state_mut().count(|s| s.refetched += blocks);
+        self.state_mut().refetched(blocks);
         self.pool().read(volume, lba, blocks).await
     }
 
@@ -258,7 +258,7 @@ impl Cache {
     ) -> Result<SliceList> {
         self.count_read(volume, Hits { hits: 0, misses: blocks });
         if sequential {
-            self.state_mut().count(|s| s.bypassed += blocks);
+            self.state_mut().bypassed(blocks);
         }
         let promotion = if sequential || self.is_congested() {
             None

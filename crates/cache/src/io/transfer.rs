@@ -1,11 +1,13 @@
 //! Bytes from buckets and to buckets. Nothing here touches the state of the cache.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, ErrorKind, Result, Slice, SliceList, StorageError};
+use base::{BLOCK, CacheAddr, ErrorKind, IoError, Result, Slice, SliceList, StorageError};
 use queue::Class;
 
 use crate::Cache;
+use crate::device::cache_device::all_written;
 use crate::space::take::TakenBlocks;
+use crate::store::taken::Taken;
 
 impl Cache {
     /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was
@@ -56,32 +58,8 @@ impl Cache {
         data: &Slice,
         class: Class,
     ) -> Result<()> {
-        let mut outcome = Ok(());
         let began = self.rt().now();
-        taken.in_flight = true;
-        if let [t] = &taken[..] {
-            outcome = self
-                .device()
-                .queue()
-                .write(class, self.offset_of(t.addr), SliceList::from_iter([data.clone()]))
-                .await;
-        } else {
-            let mut writes = Vec::with_capacity(taken.len());
-            let mut at = 0;
-            for t in taken.iter() {
-                let bytes = t.len as usize * BLOCK;
-                let (device, part, offset) =
-                    (self.device().queue().clone(), data.slice(at, bytes), self.offset_of(t.addr));
-                at += bytes;
-                writes.push(self.rt().spawn(async move {
-                    device.write(class, offset, SliceList::from_iter([part])).await
-                }));
-            }
-            for w in writes {
-                outcome = outcome.and(w.await.unwrap_or(Err(base::IoError::CANCELED)));
-            }
-        }
-        taken.in_flight = false;
+        let outcome = taken.write(async |all| self.write_all(all, data, class).await).await;
         if class == Class::Foreground {
             self.note_latency(self.rt().now().since(began), self.settings().congested_write);
         }
@@ -89,5 +67,30 @@ impl Cache {
             let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
             StorageError::new(kind, format!("cache device {}: write: {e}", self.path()))
         })
+    }
+
+    async fn write_all(
+        &self,
+        taken: &[Taken],
+        data: &Slice,
+        class: Class,
+    ) -> std::result::Result<(), IoError> {
+        let queue = self.device().queue();
+        if let [t] = taken {
+            let data = SliceList::from_iter([data.clone()]);
+            return queue.write(class, self.offset_of(t.addr), data).await;
+        }
+        let mut writes = Vec::with_capacity(taken.len());
+        let mut at = 0;
+        for t in taken {
+            let bytes = t.len as usize * BLOCK;
+            let (device, part, offset) =
+                (queue.clone(), data.slice(at, bytes), self.offset_of(t.addr));
+            at += bytes;
+            writes.push(self.rt().spawn(async move {
+                device.write(class, offset, SliceList::from_iter([part])).await
+            }));
+        }
+        all_written(writes).await
     }
 }

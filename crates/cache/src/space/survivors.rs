@@ -64,21 +64,13 @@ impl Cache {
                 break;
             };
             match self.move_extent(&e, &mut room, Buckets::hits_after).await? {
-                Moved::Done => {
-                    let mut st = self.state_mut();
-                    st.count(|s| s.survivors += e.len());
-                    st.buckets.moved(e.len());
-                }
+                Moved::Done => self.state_mut().survived(e.len()),
                 Moved::Stays => {}
                 // The blocks are moved one by one, so that the bad one takes no other with it.
                 Moved::Bad if e.len() > 1 => {
                     left.extend((e.lba.0..e.end()).rev().map(|lba| e.slice(lba, lba + 1)));
                 }
-                Moved::Bad => {
-                    let mut st = self.state_mut();
-                    st.count(|s| s.bad_survivors += 1);
-                    st.buckets.condemn(self.first_of(id));
-                }
+                Moved::Bad => self.state_mut().bad_survivor(self.first_of(id)),
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ pub(crate) struct TakenBlocks {
     cache: Cache,
     all: SmallVec<[Taken; 1]>,
     /// A write to them is in flight.
-    pub in_flight: bool,
+    in_flight: bool,
 }
 
 impl Deref for TakenBlocks {
@@ -154,6 +154,14 @@ impl TakenBlocks {
     /// No blocks.
     pub fn none(cache: &Cache) -> TakenBlocks {
         TakenBlocks { cache: cache.clone(), all: SmallVec::new(), in_flight: false }
+    }
+
+    /// Has them written. If the task is dropped meanwhile, they stay pinned.
+    pub async fn write<T>(&mut self, write: impl AsyncFnOnce(&[Taken]) -> T) -> T {
+        self.in_flight = true;
+        let outcome = write(&self.all).await;
+        self.in_flight = false;
+        outcome
     }
 
     /// How many there are.

@@ -48,7 +48,7 @@ pub(crate) struct Promotions {
 
 impl Promotions {
     /// Begins to watch a range; `None` if it is being changed.
-    pub fn begin(
+    pub(super) fn begin(
         &mut self,
         volume: VolumeId,
         (from, end): (Lba, Lba),

@@ -15,6 +15,7 @@ use pool::{Reservation, Step};
 use crate::device::flush_barrier::{Durable, Health};
 use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::bad_blocks::BadBlocks;
+use crate::store::buckets::census::Stream;
 use crate::store::buckets::{Buckets, Victim};
 use crate::store::frozen::{Frozen, Named};
 use crate::store::hit_ratio::{HitRatios, Hits};
@@ -23,7 +24,7 @@ use crate::store::journal::{Journal, Ready};
 use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
 use crate::store::pool_commits::Commits;
-use crate::store::promotions::Promotions;
+use crate::store::promotions::{Key, Promotions};
 use crate::store::ring_room::JournalRoom;
 use crate::store::unpublished::Unpublished;
 
@@ -146,9 +147,49 @@ impl State {
         &self.stats
     }
 
-    /// Counts what a request met.
-    pub fn count(&mut self, count: impl FnOnce(&mut HitStats)) {
-        count(&mut self.stats);
+    /// Blocks went past the cache.
+    pub fn bypassed(&mut self, blocks: u64) {
+        self.stats.bypassed += blocks;
+    }
+
+    /// Clean blocks were bad in the cache, and are read from the pool.
+    pub fn refetched(&mut self, blocks: u64) {
+        self.stats.refetched += blocks;
+    }
+
+    /// Some sectors of a block were written, and kept as such.
+    pub fn wrote_part(&mut self) {
+        self.stats.parts += 1;
+    }
+
+    /// A read has completed such a block.
+    pub fn completed_part(&mut self) {
+        self.stats.completed += 1;
+    }
+
+    /// Blocks of a victim have moved.
+    pub fn survived(&mut self, blocks: u64) {
+        self.stats.survivors += blocks;
+        self.buckets.moved(blocks);
+    }
+
+    /// A block of the victim at `addr` was to be kept, and is bad.
+    pub fn bad_survivor(&mut self, addr: CacheAddr) {
+        self.stats.bad_survivors += 1;
+        self.buckets.condemn(addr);
+    }
+
+    /// Begins to watch a range that is to be kept; `None` if it cannot be. If at least half of it
+    /// are `ghosts`, which the main queue takes, all goes there.
+    pub fn watch(&mut self, volume: VolumeId, range: (Lba, Lba), ghosts: u64) -> Option<Key> {
+        if self.health.has_failed() {
+            return None;
+        }
+        let is_main = ghosts > 0 && ghosts * 2 >= range.1.0 - range.0.0;
+        let stream = if is_main { Stream::Main } else { Stream::Promoted };
+        let key = self.promotions.begin(volume, range, self.index.published(), stream)?;
+        self.stats.ghost_hits += if is_main { ghosts } else { 0 };
+        Some(key)
     }
 
     /// Blocks of a volume were read, so many of them from the cache.
@@ -333,6 +374,7 @@ impl State {
         }
         // A client that asks for it to be durable from now on needs the pool's commit too.
         self.commits.stage(volume, commit, replaced);
+        self.bypassed(end.0 - lba.0);
         outcome
     }
 
@@ -483,6 +525,12 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// A dirty block of a cut is bad, and was overwritten since: the pool's image will lack what
+    /// the cut has there.
+    pub fn lost_in_cut(&mut self) {
+        self.stats.lost += 1;
     }
 
     /// Dirty blocks that cannot be written back.

@@ -440,7 +440,7 @@ impl Cache {
                             if mine {
                                 st.buckets.condemn(addr);
                             }
-                            st.count(|s| s.lost += 1);
+                            st.lost_in_cut();
                             return Ok(None);
                         }
                     }

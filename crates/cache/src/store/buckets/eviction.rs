@@ -96,7 +96,7 @@ impl Buckets {
     }
 
     /// So many survivors were moved.
-    pub fn moved(&mut self, blocks: u64) {
+    pub(in crate::store) fn moved(&mut self, blocks: u64) {
         self.replacement.moved(blocks as u32);
     }
 
