@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use base::BLOCK;
+use base::{BLOCK, EntrySeq};
 use cache::CacheFile;
 use cache::raw::{Layout, Slot};
 use format::FormatError;
@@ -223,7 +223,7 @@ pub fn pool_seen(path: &Path, sb: &CacheSuperblock) -> PoolSeen {
     let (buckets, journal_blocks) = (sb.bucket_count, sb.journal_blocks);
     let ring = Layout { bucket_blocks: sb.bucket_blocks, buckets, journal_blocks }.ring();
     let (mut position, mut sequence) = (sb.replay_position, sb.replay_sequence);
-    let entry_at = |offset: u64, sequence: u64| {
+    let entry_at = |offset: u64, sequence: EntrySeq| {
         let first = block_at(&file, offset)?;
         let mut bytes = vec![0; blocks_of(&first, &sb.uuid, sb.incarnation, sequence)? * BLOCK];
         file.read_exact_at(&mut bytes, offset).ok()?;
@@ -237,7 +237,7 @@ pub fn pool_seen(path: &Path, sb: &CacheSuperblock) -> PoolSeen {
         let Some(entry) = found else { return seen };
         seen = seen.max(entry.pool_seen);
         position += entry.blocks();
-        sequence += 1;
+        sequence.0 += 1;
     }
 }
 

@@ -96,7 +96,7 @@ impl DurableState {
         sb.generation = named.generation;
         sb.root = named.root;
         sb.replay_position = named.place.position;
-        sb.replay_sequence = named.place.sequence.0;
+        sb.replay_sequence = named.place.sequence;
         (sb.epoch, sb.cut) = named.epochs;
         (sb.staged, sb.counted_from) = (named.staged, named.counted_from);
         sb.pool_seen = named.pool_seen;

@@ -70,7 +70,7 @@ fn first() -> CacheSuperblock {
         journal_start: LAYOUT.ring().offset / base::BLOCK_U64,
         journal_blocks: LAYOUT.journal_blocks,
         replay_position: 0,
-        replay_sequence: 1,
+        replay_sequence: EntrySeq(1),
         epoch: Epoch(1),
         cut: Epoch(0),
         staged: (0, 0),

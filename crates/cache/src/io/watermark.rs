@@ -24,11 +24,7 @@ impl Cache {
             (st.journal().identity(), durable)
         };
         self.check_failed()?;
-        let mark = Watermark {
-            uuid: identity.uuid,
-            incarnation: identity.incarnation,
-            durable: durable.0,
-        };
+        let mark = Watermark { uuid: identity.uuid, incarnation: identity.incarnation, durable };
         let mut block = self.rt().bufs().zeroed(BLOCK);
         mark.encode(&mut block);
         let block = block.freeze();

@@ -1,6 +1,8 @@
 //! Making a cache on an empty device.
 
-use base::{BLOCK, BLOCK_U64, Epoch, ErrorKind, Generation, Result, SliceList, StorageError};
+use base::{
+    BLOCK, BLOCK_U64, EntrySeq, Epoch, ErrorKind, Generation, Result, SliceList, StorageError,
+};
 use format::cache::bucket::BucketRecord;
 use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
@@ -80,7 +82,7 @@ pub async fn create(
         journal_start: layout.ring().offset / BLOCK_U64,
         journal_blocks: layout.journal_blocks,
         replay_position: 0,
-        replay_sequence: 1,
+        replay_sequence: EntrySeq(1),
         epoch: Epoch(pool.published().0 + 1),
         cut: Epoch(0),
         staged: (0, 0),

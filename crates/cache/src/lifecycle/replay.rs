@@ -112,7 +112,7 @@ fn epoch_at(sb: &CacheSuperblock, published: Epoch) -> Epoch {
 /// Where replay begins, and whose entries count.
 pub fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
     let of = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
-    (of, Place { position: sb.replay_position, sequence: EntrySeq(sb.replay_sequence) })
+    (of, Place { position: sb.replay_position, sequence: sb.replay_sequence })
 }
 
 /// What replay came to.
@@ -233,7 +233,7 @@ impl Replayer {
         let records = entries.iter().flat_map(Entry::records).zip(1..);
         self.staged.note_all(records, self.restored.index().published()).await?;
         for entry in &entries {
-            let verify = entry.sequence > durable.0;
+            let verify = entry.sequence > durable;
             for record in entry.records() {
                 done.records += 1;
                 done.dropped +=
@@ -370,7 +370,7 @@ impl Replayer {
 
     /// What a record of this entry says cannot be, by what the checkpoint and the records before it
     /// say.
-    fn contradicted(&self, (entry, record): (u64, &Record<'_>), what: &str) -> StorageError {
+    fn contradicted(&self, (entry, record): (EntrySeq, &Record<'_>), what: &str) -> StorageError {
         let of = match *record {
             Record::Insert { volume, lba, .. } | Record::Remove { volume, lba, .. } => {
                 format!(", about block {lba} of volume {volume}")

@@ -246,8 +246,8 @@ impl Journal {
             let header = EntryHeader {
                 uuid: self.identity.uuid,
                 incarnation: self.identity.incarnation,
-                sequence: sequence.0,
-                durable: self.durable_entry.0,
+                sequence,
+                durable: self.durable_entry,
                 pool_seen,
             };
             let mut bytes = bufs.zeroed(blocks as usize * base::BLOCK);

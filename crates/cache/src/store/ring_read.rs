@@ -40,7 +40,7 @@ pub enum Copied {
 }
 
 /// What is in one of an entry's two places, which begins `blocks`.
-fn judge(blocks: &Blocks, of: &Identity, EntrySeq(sequence): EntrySeq) -> Copied {
+fn judge(blocks: &Blocks, of: &Identity, sequence: EntrySeq) -> Copied {
     if let Ok(entry) = decode_entry(&blocks.buf, &of.uuid, of.incarnation, sequence) {
         return Copied::Entry(entry);
     }
@@ -91,14 +91,14 @@ async fn read_entry(
 
 /// The last entry of this journal that a watermark calls durable; 0 if none does.
 pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
-    let mut durable = 0;
+    let mut durable = EntrySeq(0);
     for slot in 0..WATERMARK_SLOTS {
         let read = device.read_blocks(Class::Commit, Watermark::offset_of(slot), 1).await;
         let mark = read.get(0).ok().and_then(|block| Watermark::decode(block).ok());
         let mine = mark.filter(|m| (m.uuid, m.incarnation) == (of.uuid, of.incarnation));
-        durable = durable.max(mine.map_or(0, |m| m.durable));
+        durable = durable.max(mine.map_or(EntrySeq(0), |m| m.durable));
     }
-    EntrySeq(durable)
+    durable
 }
 
 /// Reads the journal. `path` is for errors; `known`: an entry that the pool knows to be durable. An
@@ -128,7 +128,7 @@ pub async fn read_journal(
         };
         found.positions.push(end.position);
         found.healed += u64::from(healed);
-        found.durable = found.durable.max(EntrySeq(entry.durable));
+        found.durable = found.durable.max(entry.durable);
         end.position += entry.blocks();
         end.sequence.0 += 1;
         found.entries.push(entry);
@@ -141,9 +141,9 @@ pub async fn read_journal(
             let read = device.read_blocks(Class::Commit, offset, blocks).await;
             for at in 0..blocks {
                 let bytes = &read.buf[at * base::BLOCK..];
-                let Some(later) = sequence_of(bytes).filter(|&s| s > sequence.0) else { continue };
+                let Some(later) = sequence_of(bytes).filter(|&s| s > sequence) else { continue };
                 was_durable |= decode_entry(bytes, &of.uuid, of.incarnation, later)
-                    .is_ok_and(|e| e.durable >= sequence.0);
+                    .is_ok_and(|e| e.durable >= sequence);
             }
         }
     }

@@ -72,10 +72,10 @@ pub struct EntryHeader {
     /// The incarnation (the open of the cache) that wrote the entry.
     pub incarnation: u32,
     /// The entry's sequence number.
-    pub sequence: u64,
+    pub sequence: EntrySeq,
     /// The last entry that was known to be durable, with the data of its records, when this one was
     /// written.
-    pub durable: u64,
+    pub durable: EntrySeq,
     /// What the cache had seen of its pool then.
     pub pool_seen: PoolSeen,
 }
@@ -202,8 +202,8 @@ impl EntryBuilder {
         let raw = Raw {
             magic: MAGIC,
             incarnation: header.incarnation.into(),
-            sequence: header.sequence.into(),
-            durable: header.durable.into(),
+            sequence: header.sequence.0.into(),
+            durable: header.durable.0.into(),
             uuid: header.uuid,
             bytes: (self.bytes.len() as u32).into(),
             records: self.records.into(),
@@ -223,9 +223,9 @@ impl EntryBuilder {
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The entry's sequence number.
-    pub sequence: u64,
+    pub sequence: EntrySeq,
     /// See [`EntryHeader::durable`].
-    pub durable: u64,
+    pub durable: EntrySeq,
     /// See [`EntryHeader::pool_seen`].
     pub pool_seen: PoolSeen,
     blocks: u32,
@@ -255,7 +255,7 @@ pub fn decode_entry(
     bytes: &[u8],
     uuid: &[u8; 16],
     incarnation: u32,
-    sequence: u64,
+    sequence: EntrySeq,
 ) -> Result<Entry, FormatError> {
     let short = FormatError::Length { what: WHAT, want: BLOCK, got: bytes.len() };
     let (raw, _) = Raw::read_from_prefix(bytes).map_err(|_| short.clone())?;
@@ -269,7 +269,7 @@ pub fn decode_entry(
             Err(FormatError::Unexpected { what: WHAT, field, found, want })
         }
     };
-    expect("sequence", raw.sequence.get(), sequence)?;
+    expect("sequence", raw.sequence.get(), sequence.0)?;
     expect("incarnation", raw.incarnation.get().into(), incarnation.into())?;
     if raw.uuid != *uuid {
         return Err(FormatError::Value { what: WHAT, field: "cache uuid", found: 0 });
@@ -288,7 +288,7 @@ pub fn decode_entry(
     }
     let entry = Entry {
         sequence,
-        durable: raw.durable.get(),
+        durable: EntrySeq(raw.durable.get()),
         pool_seen: PoolSeen {
             entry: EntrySeq(raw.pool_entry.get()),
             published: Epoch(raw.published.get()),
@@ -310,21 +310,26 @@ pub fn decode_entry(
 
 /// The number of blocks of the entry at the start of `bytes`, by its header alone. Returns `None`
 /// if the header is not that of the expected entry. Nothing else is verified.
-pub fn blocks_of(bytes: &[u8], uuid: &[u8; 16], incarnation: u32, sequence: u64) -> Option<usize> {
+pub fn blocks_of(
+    bytes: &[u8],
+    uuid: &[u8; 16],
+    incarnation: u32,
+    sequence: EntrySeq,
+) -> Option<usize> {
     let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
     let expected = raw.magic == MAGIC
         && raw.uuid == *uuid
         && raw.incarnation.get() == incarnation
-        && raw.sequence.get() == sequence
+        && raw.sequence.get() == sequence.0
         && raw.bytes.get() as usize <= CAPACITY;
     expected.then(|| (HEAD + raw.bytes.get() as usize).div_ceil(BLOCK))
 }
 
 /// The sequence number in what looks like the header of an entry. Nothing is verified but the
 /// magic.
-pub fn sequence_of(bytes: &[u8]) -> Option<u64> {
+pub fn sequence_of(bytes: &[u8]) -> Option<EntrySeq> {
     let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
-    (raw.magic == MAGIC).then(|| raw.sequence.get())
+    (raw.magic == MAGIC).then(|| EntrySeq(raw.sequence.get()))
 }
 
 /// Splits off the first record. Returns `None` if it is invalid or `bytes` is empty.

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 const HEADER: EntryHeader = EntryHeader {
     uuid: [7; 16],
     incarnation: 3,
-    sequence: 9,
-    durable: 8,
-    pool_seen: PoolSeen { entry: base::EntrySeq(5), published: base::Epoch(5) },
+    sequence: EntrySeq(9),
+    durable: EntrySeq(8),
+    pool_seen: PoolSeen { entry: EntrySeq(5), published: base::Epoch(5) },
 };
 
 fn values() -> Vec<Vec<u8>> {
@@ -48,15 +48,15 @@ fn round_trip_and_every_flipped_bit() {
     let mut out = sealed(&records);
     let entry = read(&out).unwrap();
     assert_eq!(entry.records().collect::<Vec<_>>(), records);
-    assert_eq!((entry.sequence, entry.durable, entry.blocks()), (9, 8, 1));
+    assert_eq!((entry.sequence, entry.durable, entry.blocks()), (EntrySeq(9), EntrySeq(8), 1));
     for bit in 0..BLOCK * 8 {
         out[bit / 8] ^= 1 << (bit % 8);
         assert!(read(&out).is_err(), "bit {bit}");
         out[bit / 8] ^= 1 << (bit % 8);
     }
-    assert!(decode_entry(&out, &[8; 16], 3, 9).is_err());
-    assert!(decode_entry(&out, &[7; 16], 2, 9).is_err());
-    assert!(decode_entry(&out, &[7; 16], 3, 10).is_err());
+    assert!(decode_entry(&out, &[8; 16], 3, EntrySeq(9)).is_err());
+    assert!(decode_entry(&out, &[7; 16], 2, EntrySeq(9)).is_err());
+    assert!(decode_entry(&out, &[7; 16], 3, EntrySeq(10)).is_err());
 }
 
 #[test]

@@ -142,7 +142,7 @@ pub struct CacheSuperblock {
     /// Where replay begins, in blocks from the start of a ring.
     pub replay_position: u32,
     /// The sequence number of the entry with which replay begins.
-    pub replay_sequence: u64,
+    pub replay_sequence: EntrySeq,
     /// The epoch that was open when the checkpoint froze the index.
     pub epoch: Epoch,
     /// The newest epoch that was sealed by a cut and not published then; 0: none.
@@ -195,7 +195,7 @@ impl CacheSuperblock {
             replay_position: self.replay_position.into(),
             table_start: self.table_start.into(),
             journal_start: self.journal_start.into(),
-            replay_sequence: self.replay_sequence.into(),
+            replay_sequence: self.replay_sequence.0.into(),
             epoch: self.epoch.0.into(),
             cut: self.cut.0.into(),
             root_addr: root.ptr.addr.0.into(),
@@ -302,7 +302,7 @@ impl CacheSuperblock {
             journal_start: raw.journal_start.get(),
             journal_blocks: journal,
             replay_position: position,
-            replay_sequence: raw.replay_sequence.get(),
+            replay_sequence: EntrySeq(raw.replay_sequence.get()),
             epoch: Epoch(raw.epoch.get()),
             cut: Epoch(raw.cut.get()),
             table_digest: raw.table_digest.get(),
@@ -340,13 +340,13 @@ mod tests {
             journal_start: 64,
             journal_blocks: 8192,
             replay_position: 100,
-            replay_sequence: 12,
+            replay_sequence: EntrySeq(12),
             epoch: Epoch(5),
             cut: Epoch(4),
             table_digest: 77,
             staged: (6, 5),
             counted_from: Epoch(3),
-            pool_seen: PoolSeen { entry: base::EntrySeq(21), published: base::Epoch(21) },
+            pool_seen: PoolSeen { entry: EntrySeq(21), published: base::Epoch(21) },
             state: CacheState::Attached,
             shard: 0,
         }

@@ -10,7 +10,7 @@
 //! [`WATERMARK_SLOTS`] copies, written one after the other, because a write may tear one of them. A
 //! lost or old watermark names an earlier entry. No watermark names an entry that is not durable.
 
-use base::BLOCK;
+use base::{BLOCK, EntrySeq};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -47,7 +47,7 @@ pub struct Watermark {
     /// The incarnation (the open of the cache) that wrote the journal.
     pub incarnation: u32,
     /// The last durable entry. The data of its records and all entries before it are durable too.
-    pub durable: u64,
+    pub durable: EntrySeq,
 }
 
 impl Watermark {
@@ -63,7 +63,7 @@ impl Watermark {
             uuid: self.uuid,
             incarnation: self.incarnation.into(),
             reserved_a: 0.into(),
-            durable: self.durable.into(),
+            durable: self.durable.0.into(),
             reserved_b: [0; 4052],
             crc: 0.into(),
         };
@@ -85,7 +85,7 @@ impl Watermark {
         Ok(Watermark {
             uuid: raw.uuid,
             incarnation: raw.incarnation.get(),
-            durable: raw.durable.get(),
+            durable: EntrySeq(raw.durable.get()),
         })
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn round_trip_and_every_flipped_bit() {
         let mut block = vec![0; BLOCK];
-        let mark = Watermark { uuid: [3; 16], incarnation: 4, durable: 1 << 40 };
+        let mark = Watermark { uuid: [3; 16], incarnation: 4, durable: EntrySeq(1 << 40) };
         mark.encode(&mut block);
         assert_eq!(Watermark::decode(&block), Ok(mark));
         for bit in 0..BLOCK * 8 {

@@ -1,7 +1,8 @@
 //! Structures of a cache.
 
 use base::{
-    BLOCK, BucketGen, BucketId, CacheAddr, Epoch, Generation, Lba, Sectors, VolumeId, crc32c,
+    BLOCK, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, Lba, Sectors, VolumeId,
+    crc32c,
 };
 use format::cache::bucket::{
     BucketKind, BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets,
@@ -26,9 +27,9 @@ const UUID: [u8; 16] = [7; 16];
 const HEADER: EntryHeader = EntryHeader {
     uuid: UUID,
     incarnation: 3,
-    sequence: 9,
-    durable: 8,
-    pool_seen: PoolSeen { entry: base::EntrySeq(5), published: base::Epoch(5) },
+    sequence: EntrySeq(9),
+    durable: EntrySeq(8),
+    pool_seen: PoolSeen { entry: EntrySeq(5), published: base::Epoch(5) },
 };
 /// The header of an entry of the journal: its length, its checksum, its counts.
 const HEAD: usize = 64;
@@ -62,13 +63,13 @@ pub fn superblocks() -> Vec<Vec<u8>> {
         journal_start: 64,
         journal_blocks: 1024,
         replay_position: 7,
-        replay_sequence: 8,
+        replay_sequence: EntrySeq(8),
         epoch: Epoch(4),
         cut: Epoch(3),
         table_digest: 11,
         staged: (0, 0),
         counted_from: Epoch(0),
-        pool_seen: PoolSeen { entry: base::EntrySeq(2), published: base::Epoch(2) },
+        pool_seen: PoolSeen { entry: EntrySeq(2), published: base::Epoch(2) },
         state: CacheState::Attached,
         shard: 0,
     };
@@ -92,7 +93,7 @@ pub fn watermark(data: &[u8]) {
 /// Seeds of [`watermark`].
 pub fn watermarks() -> Vec<Vec<u8>> {
     let mut bytes = block(&[]);
-    Watermark { uuid: UUID, incarnation: 3, durable: 8 }.encode(&mut bytes);
+    Watermark { uuid: UUID, incarnation: 3, durable: EntrySeq(8) }.encode(&mut bytes);
     vec![bytes.to_vec()]
 }
 

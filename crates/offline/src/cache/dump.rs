@@ -281,7 +281,7 @@ async fn watermark(src: &Source, out: &mut dyn FnMut(Item)) {
             offset,
             uuid: mark.map(|m| hex(&m.uuid)),
             incarnation: mark.map(|m| m.incarnation),
-            durable: mark.map(|m| m.durable),
+            durable: mark.map(|m| m.durable.0),
             error: read.err(),
         });
     }
@@ -324,7 +324,7 @@ async fn journal(
             .await?
             .entries;
     for e in entries {
-        out(Item::Entry { sequence: e.sequence, durable: e.durable, blocks: e.blocks() });
+        out(Item::Entry { sequence: e.sequence.0, durable: e.durable.0, blocks: e.blocks() });
         for record in e.records() {
             out(match record {
                 Record::Insert { volume, lba, value } => {
@@ -404,7 +404,7 @@ impl From<&CacheSuperblock> for SuperblockItem {
             buckets: sb.bucket_count,
             journal_blocks: sb.journal_blocks,
             replay_position: sb.replay_position,
-            replay_sequence: sb.replay_sequence,
+            replay_sequence: sb.replay_sequence.0,
             table_start: sb.table_start,
             journal_start: sb.journal_start,
             epoch: sb.epoch.0,

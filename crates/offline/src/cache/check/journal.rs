@@ -34,7 +34,7 @@ impl Checker<'_> {
         };
         self.bad_copies(&found, ring, &of).await;
         let end = found.end;
-        let mut known = 0;
+        let mut known = EntrySeq(0);
         let all = Ring::COPIES as u32 * ring.blocks;
         for at in (0..all).step_by(STEP as usize) {
             self.progress(Phase::Journal, at.into(), all.into());
@@ -53,7 +53,7 @@ impl Checker<'_> {
             }
             for i in 0..blocks.min(STEP as usize) {
                 let bytes = &bytes[i * BLOCK..];
-                let Some(sequence) = sequence_of(bytes).filter(|&s| s > end.sequence.0) else {
+                let Some(sequence) = sequence_of(bytes).filter(|&s| s > end.sequence) else {
                     continue;
                 };
                 if let Ok(entry) = decode_entry(bytes, &of.uuid, of.incarnation, sequence) {
@@ -61,7 +61,7 @@ impl Checker<'_> {
                 }
             }
         }
-        if known >= end.sequence.0 {
+        if known >= end.sequence {
             let place = format!("entry {} of the journal", end.sequence);
             let what = format!(
                 "it is missing or damaged, and entries up to {known} were durable: what was \
@@ -75,12 +75,12 @@ impl Checker<'_> {
     async fn bad_copies(&mut self, found: &FoundEntries, ring: Ring, of: &Identity) {
         let src = self.src.clone();
         for (entry, &position) in found.entries.iter().zip(&found.positions) {
-            if entry.sequence > found.durable.0 {
+            if entry.sequence > found.durable {
                 return;
             }
             let places = ring.places(position);
             for (copy, offset) in places.into_iter().enumerate() {
-                let why = match read_copy(&src.device, offset, of, EntrySeq(entry.sequence)).await {
+                let why = match read_copy(&src.device, offset, of, entry.sequence).await {
                     Copied::Entry(_) => continue,
                     Copied::Other => "it is damaged".to_owned(),
                     Copied::Unreadable(e) => e.to_string(),
@@ -93,7 +93,7 @@ impl Checker<'_> {
                     good: places[1 - copy],
                     blocks: entry.blocks(),
                     of: *of,
-                    sequence: EntrySeq(entry.sequence),
+                    sequence: entry.sequence,
                 });
             }
         }
