@@ -138,8 +138,6 @@ impl Cache {
             };
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    // Of what was dropped after the last entry of the journal no record would tell.
-                    self.check_open()?;
                     let old = st.index.overlapping(&st.buckets, volume, (at, end), SLICE)?;
                     let upto = match old.last() {
                         Some(last) if old.len() >= SLICE => Lba(last.end().min(end.0)),

@@ -248,6 +248,9 @@ impl State {
         range: (Lba, Lba),
         new: &[IndexKey],
     ) -> Step<()> {
+        if new.is_empty() {
+            return self.drop_keys(room, volume, range);
+        }
         self.enter(Some(room), None, volume, range, new)
     }
 
@@ -270,13 +273,15 @@ impl State {
     }
 
     /// Drops all keys of `[lba, end)`. Commits of the pool wait until the journal has it, and all
-    /// that it was told before: what made keys stale, too.
+    /// that it was told before: what made keys stale, too. Fails if the cache is closed: no record
+    /// would tell of what is dropped after the last entry.
     pub fn drop_keys(
         &mut self,
         room: &mut JournalRoom,
         volume: VolumeId,
         range: (Lba, Lba),
     ) -> Step<()> {
+        self.health.check_open()?;
         self.enter(Some(room), None, volume, range, &[])
     }
 
