@@ -88,9 +88,7 @@ impl Pool {
     /// As [`Pool::add_device`], but adds a spare: it takes the place of a device that has been out
     /// of use for long.
     pub async fn add_spare(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
-        self.join(file, uuid, Role::Spare).await?;
-        self.state().moves.look_again();
-        Ok(())
+        self.join(file, uuid, Role::Spare).await
     }
 
     /// Sets the size of a device, all of which the pool may use. The new size is durable when this

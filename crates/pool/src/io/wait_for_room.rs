@@ -97,7 +97,7 @@ impl Pool {
 
     /// Makes blocks that commits have freed available, in slices. Waits a limited time for reads of
     /// them. Then dissolves empty groups.
-    async fn empty_limbo(&self) {
+    pub(crate) async fn empty_limbo(&self) {
         let freed_in = self.state().space.newest_in_limbo();
         if let Some(era) = freed_in {
             let mut reads = pin!(self.wait_for_reads(era));

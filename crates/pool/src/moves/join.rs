@@ -94,7 +94,10 @@ impl Pool {
         joining.joined = true;
         tracing::info!(device = %path, "device added to the pool{}",
             if role == Role::Spare { " as a spare" } else { "" });
-        self.commit().await
+        let outcome = self.commit().await;
+        // There may be room for what could not be moved before.
+        self.state().moves.look_again();
+        outcome
     }
 
     /// Overwrites the first block of a device and all of its superblocks with zeros.

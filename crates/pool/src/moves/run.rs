@@ -19,13 +19,49 @@ const JOB: &str = "move";
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// How a try to move a group ended.
+#[derive(PartialEq, Eq)]
 enum Moved {
     /// It is as it should be.
     Done,
+    /// Not now: its free blocks are needed.
+    Needed,
     /// Not now: it waits for this.
     Later(&'static str),
     /// It was given up, because the moves were changed, paused or ended meanwhile.
     Stopped,
+}
+
+/// What moves wait for.
+#[derive(Default)]
+struct Waits {
+    /// These groups for room in others.
+    room: Vec<GroupId>,
+    /// The others for this.
+    what: Option<&'static str>,
+}
+
+impl Waits {
+    /// Notes how a try to move a group ended.
+    fn note(&mut self, id: GroupId, moved: Moved) {
+        match moved {
+            Moved::Needed => self.room.push(id),
+            Moved::Later(what) => self.what = Some(what),
+            Moved::Done | Moved::Stopped => {}
+        }
+    }
+
+    fn words(&self) -> Option<&'static str> {
+        if self.room.is_empty() { self.what } else { Some("room in other block groups") }
+    }
+}
+
+/// What is left to do after all groups were looked at.
+enum Left {
+    Nothing,
+    /// It is tried again after a while.
+    Some,
+    /// It is tried again when one of these groups can be closed.
+    NeedsRoom(Vec<GroupId>),
 }
 
 /// Chunks, and how often the device of each had gone out of use by the time this was made.
@@ -63,38 +99,69 @@ impl Pool {
         self.rt().detach_background(JOB, async move {
             while !pool.is_closed() {
                 let changed = pool.state().moves.changed();
-                let is_left = match pool.move_all().await {
-                    Ok(is_left) => is_left,
+                let left = match pool.move_all().await {
+                    Ok(left) => left,
                     Err(e) => {
                         if pool.permit().is_err() {
                             return;
                         }
                         tracing::error!("chunks are not moved now: {e}; it is tried again");
                         pool.state_mut().moves.stopped_by(e.to_string());
-                        true
+                        Left::Some
                     }
                 };
-                if is_left {
-                    either(changed, pool.rt().sleep(AGAIN)).await;
-                } else {
-                    changed.await;
+                match left {
+                    Left::Nothing => changed.await,
+                    Left::Some => either(changed, pool.rt().sleep(AGAIN)).await,
+                    Left::NeedsRoom(groups) => either(changed, pool.room_beside(&groups)).await,
                 }
             }
         });
     }
 
-    /// Goes over all groups; true if something is left to do.
-    async fn move_all(&self) -> Result<bool> {
+    /// Goes over all groups.
+    async fn move_all(&self) -> Result<Left> {
         // Devices that were away get what they lack first.
-        let mut later = self.refresh_all().await?;
-        // Then groups that no write-back pass has, as these need not wait.
+        let mut waits = Waits { what: self.refresh_all().await?, ..Waits::default() };
+        // Where most devices are full, and a new one is empty, no group can be formed, and none be
+        // closed: chunks of others make room.
+        while self.move_each(&mut waits).await? {
+            if self.moves_rest() {
+                return Ok(Left::Nothing);
+            }
+            if waits.room.is_empty() || !self.spread_one().await? {
+                break;
+            }
+            waits.room.clear();
+        }
+        if self.moves_rest() {
+            return Ok(Left::Nothing);
+        }
+        if waits.words().is_none() && self.state().moves.is_balancing() {
+            waits = self.balance().await?;
+        }
+        self.state_mut().moves.waits_for(waits.words());
+        let any = self.remove_empty().await?;
+        if !waits.room.is_empty() {
+            return Ok(Left::NeedsRoom(waits.room));
+        }
+        let st = self.state();
+        let some = waits.what.is_some() || any || st.devices.iter().any(|d| d.is_leaving());
+        Ok(if some { Left::Some } else { Left::Nothing })
+    }
+
+    /// Gives each group the chunks that it should have. Returns false if the moves have changed
+    /// meanwhile.
+    async fn move_each(&self, waits: &mut Waits) -> Result<bool> {
+        // First groups that no write-back pass has, as these need not wait.
         let (mut from, mut of_pass) = (GroupId(0), Vec::new());
         while let Some(want) = self.next_to_move(from) {
-            from = GroupId(want.group.0 + 1);
-            if self.state().space.is_of_pass(want.group) {
-                of_pass.push(want.group);
-            } else if let Moved::Later(why) = self.move_group(want).await? {
-                later = Some(why);
+            let id = want.group;
+            from = GroupId(id.0 + 1);
+            if self.state().space.is_of_pass(id) {
+                of_pass.push(id);
+            } else {
+                waits.note(id, self.move_group(want).await?);
             }
         }
         for id in of_pass {
@@ -102,21 +169,47 @@ impl Pool {
                 continue;
             };
             match self.move_group(want).await? {
-                Moved::Done => {}
-                Moved::Later(why) => later = Some(why),
-                Moved::Stopped => return Ok(true),
+                Moved::Stopped => return Ok(false),
+                moved => waits.note(id, moved),
             }
         }
-        if self.moves_rest() {
-            return Ok(false);
+        Ok(true)
+    }
+
+    /// Moves one chunk as balancing would, if that may let more groups be formed. Returns false if
+    /// nothing was moved.
+    async fn spread_one(&self) -> Result<bool> {
+        let mut from = GroupId(0);
+        loop {
+            let want = {
+                let st = self.state();
+                let helps = st.space.lies_unevenly(&st.devices) && !self.moves_rest();
+                helps.then(|| st.space.next_to_balance(from, &st.devices)).flatten()
+            };
+            let Some(want) = want else { return Ok(false) };
+            from = GroupId(want.group.0 + 1);
+            if self.move_group(want).await? == Moved::Done {
+                return Ok(true);
+            }
         }
-        if later.is_none() && self.state().moves.is_balancing() {
-            later = self.balance().await?;
+    }
+
+    /// Waits until one of these groups can be closed. Room comes by commits, and by reads that end.
+    async fn room_beside(&self, ids: &[GroupId]) {
+        loop {
+            let (ended, reads) = (self.commit_ended(), self.state().space.reads_ended());
+            self.empty_limbo().await;
+            let does = {
+                let mut st = self.state_mut();
+                let demand = st.demand();
+                let st = &mut *st;
+                st.space.does_without_one(&st.devices, ids, &demand)
+            };
+            if does || self.is_closed() {
+                return;
+            }
+            either(ended, reads).await;
         }
-        self.state_mut().moves.waits_for(later);
-        let any = self.remove_empty().await?;
-        let st = self.state();
-        Ok(later.is_some() || any || st.devices.iter().any(|d| d.is_leaving()))
     }
 
     /// True if no chunk may be moved now: moves are paused, or the pool is closed.
@@ -134,23 +227,24 @@ impl Pool {
     }
 
     /// Moves chunks until all devices are filled to the same share. Returns what that waits for.
-    async fn balance(&self) -> Result<Option<&'static str>> {
-        let (mut from, mut later, mut any) = (GroupId(0), None, false);
+    async fn balance(&self) -> Result<Waits> {
+        let (mut from, mut waits, mut any) = (GroupId(0), Waits::default(), false);
         loop {
             let want = {
                 let st = self.state();
                 if st.moves.is_paused() || self.is_closed() || !st.moves.is_balancing() {
-                    return Ok(None);
+                    return Ok(Waits::default());
                 }
                 st.space.next_to_balance(from, &st.devices)
             };
             match want {
                 Some(want) => {
-                    from = GroupId(want.group.0 + 1);
+                    let id = want.group;
+                    from = GroupId(id.0 + 1);
                     match self.move_group(want).await? {
                         Moved::Done => any = true,
-                        Moved::Later(why) => later = Some(why),
-                        Moved::Stopped => return Ok(None),
+                        Moved::Stopped => return Ok(Waits::default()),
+                        moved => waits.note(id, moved),
                     }
                 }
                 // What moved later may leave something for groups that were looked at before.
@@ -158,7 +252,7 @@ impl Pool {
                 None => break,
             }
         }
-        if later.is_none() {
+        if waits.words().is_none() {
             {
                 let mut st = self.state_mut();
                 st.moves.set_balancing(false);
@@ -167,16 +261,15 @@ impl Pool {
             self.commit().await?;
             tracing::info!("all devices are filled to the same share");
         }
-        Ok(later)
+        Ok(waits)
     }
 
     /// Gives a group the chunks that it should have.
     async fn move_group(&self, want: Want) -> Result<Moved> {
         let id = want.group;
         let closed = match self.close_for_move(id).await {
-            Ok(Some(closed)) => closed,
-            Ok(None) => return Ok(Moved::Stopped),
-            Err(why) => return Ok(Moved::Later(why)),
+            Ok(closed) => closed,
+            Err(moved) => return Ok(moved),
         };
         self.settle_group(id).await?;
         let Some(targets) = self.take_targets(&want) else {
@@ -217,12 +310,8 @@ impl Pool {
 
     /// Closes a group, and waits for the end of the open write-back pass if that has the group.
     /// Passes that begin later cannot take it, so this waits for one pass; for another one only
-    /// where the first has opened the group again for want of room. `None`: the moves have changed
-    /// meanwhile. Error: what the move waits for.
-    async fn close_for_move(
-        &self,
-        id: GroupId,
-    ) -> std::result::Result<Option<Closed>, &'static str> {
+    /// where the first has opened the group again for want of room. Error: it is not moved now.
+    async fn close_for_move(&self, id: GroupId) -> std::result::Result<Closed, Moved> {
         let closed = Closed(self.clone(), id);
         loop {
             let (changed, mut ended) =
@@ -234,13 +323,13 @@ impl Pool {
                 st.space.close_group(&st.devices, id, &demand)
             };
             match closing {
-                Closing::Closed => return Ok(Some(closed)),
-                Closing::Needed => return Err("room in other block groups"),
+                Closing::Closed => return Ok(closed),
+                Closing::Needed => return Err(Moved::Needed),
                 Closing::OfPass => {}
             }
             // The status stays `running`: this is one pass, and the user has nothing to do.
             if within(&mut ended, changed).await.is_none() || self.moves_rest() {
-                return Ok(None);
+                return Err(Moved::Stopped);
             }
         }
     }

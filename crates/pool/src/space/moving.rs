@@ -12,9 +12,9 @@
 use base::GroupId;
 use format::page::{Chunk, GroupKind};
 
-use super::Space;
 use super::limbo::{Era, Pin};
 use super::room::{Demand, Purpose};
+use super::{Space, kind_index};
 use crate::devices::Devices;
 
 /// The outcome of an attempt to close a group.
@@ -113,6 +113,12 @@ impl Space {
             .find_map(|(id, g)| Want::to_balance(id, &g.record.chunks, devices))
     }
 
+    /// True if the free chunks would make more groups, were they spread more evenly over devices.
+    pub fn lies_unevenly(&self, devices: &Devices) -> bool {
+        let free: u64 = (0..devices.count()).map(|d| devices.spare_chunks(d)).sum();
+        self.formable(devices) < (free / u64::from(self.copies)).min(self.unused.len() as u64)
+    }
+
     /// About how many bytes have to be moved until all devices are filled to the same share.
     pub fn bytes_to_balance(&self, devices: &Devices) -> u64 {
         let fills: Vec<(u64, u64)> = (0..devices.count()).filter_map(|d| devices.fill(d)).collect();
@@ -174,6 +180,33 @@ impl Space {
         self.group(id).of_pass
     }
 
+    /// True if one of these groups can be closed.
+    pub fn does_without_one(&mut self, of: &Devices, ids: &[GroupId], demand: &Demand) -> bool {
+        // Of groups of a kind, the one with the fewest free blocks is missed least.
+        let least = |kind| {
+            let of_kind = ids.iter().filter(|&&id| self.group(id).record.kind == kind);
+            of_kind.min_by_key(|&&id| self.free_blocks(id)).copied()
+        };
+        let least = [GroupKind::Free, GroupKind::Data, GroupKind::Metadata].map(least);
+        least.into_iter().flatten().any(|id| self.does_without(of, id, demand))
+    }
+
+    /// True if all that is reserved finds room without the free blocks of this group.
+    fn does_without(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> bool {
+        let g = self.group(id);
+        let left_out = g.moving || g.unreadable || g.record.kind == GroupKind::Free;
+        let (kind, free) = (g.record.kind, self.free_blocks(id));
+        if left_out {
+            return true;
+        }
+        let fitted = self.reserved_fits(devices, demand);
+        self.free[kind_index(kind)] -= u64::from(free);
+        let does = self.admits(devices, Purpose::Free, demand.dirty_nodes)
+            && (!fitted || self.reserved_fits(devices, demand));
+        self.free[kind_index(kind)] += u64::from(free);
+        does
+    }
+
     /// Closes a group, if all that is reserved finds room without it. No write-back pass that
     /// begins later takes it.
     pub fn close_group(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> Closing {
@@ -181,14 +214,11 @@ impl Space {
         if self.group(id).moving {
             return closed;
         }
-        let fitted = self.reserved_fits(devices, demand);
-        self.unindex(id);
-        self.group_mut(id).moving = true;
-        let commits = self.admits(devices, Purpose::Free, demand.dirty_nodes);
-        if !commits || fitted && !self.reserved_fits(devices, demand) {
-            self.open_group(id);
+        if !self.does_without(devices, id, demand) {
             return Closing::Needed;
         }
+        self.unindex(id);
+        self.group_mut(id).moving = true;
         closed
     }
 
