@@ -19,6 +19,7 @@ pub(crate) use apart::{left_at, went_apart};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
 pub(crate) use device::{Counted, Tenure};
+pub(crate) use disk::Copied;
 pub use disk::{DeviceFile, Disk};
 pub use sources::{Fault as SourceFault, SitsOut};
 use sources::{Period, Source};
@@ -26,6 +27,9 @@ use sources::{Period, Source};
 /// Extra queue length accepted to stay on a near disk: the requests of a stream become a few large
 /// ones.
 const MORE_LOAD: usize = 1024;
+
+/// What the log says happens after a block is met that is bad on a device.
+const MENDED: &str = "it is read from another copy, if one is good, and written again here";
 
 /// How a request to a device ended.
 pub(crate) struct Outcome {
@@ -199,7 +203,14 @@ impl Devices {
     pub fn note_heal_error(&mut self, row: usize, offset: u64, e: IoError) {
         let d = &mut self.rows[row];
         d.count(Counted::WriteError);
-        tracing::error!(device = %d.path(), offset, "a bad block could not be rewritten: {e}");
+        let next = match e.is_no_space() {
+            true => "it is tried again when the block is met next",
+            false => "the pool goes on without the device, if it can",
+        };
+        tracing::error!(
+            device = %d.path(), offset,
+            "a bad block could not be rewritten: {e}; {next}"
+        );
     }
 
     /// A read from the device failed.
@@ -208,7 +219,10 @@ impl Devices {
         d.count(Counted::ReadError);
         let n = d.errors().read;
         if worth_telling(n) {
-            tracing::warn!(device = %d.path(), offset, "read error {n} on this device: {e}");
+            tracing::warn!(
+                device = %d.path(), offset,
+                "read error {n} on this device: {e}; {MENDED}"
+            );
         }
         if self.rows[row].source_mut().erred(now, self.sit_out) {
             tracing::warn!(
@@ -225,7 +239,10 @@ impl Devices {
         d.count(Counted::BadBlock);
         let n = d.errors().checksum;
         if worth_telling(n) {
-            tracing::warn!(device = %d.path(), offset, "checksum error {n} on this device");
+            tracing::warn!(
+                device = %d.path(), offset,
+                "checksum error {n} on this device; {MENDED}"
+            );
         }
     }
 
@@ -280,7 +297,10 @@ impl Devices {
                 d.count(Counted::WriteError);
             } else if d.live().is_some() {
                 d.count(Counted::WriteError);
-                tracing::error!(device = %d.path(), "{what} failed: {e}");
+                tracing::error!(
+                    device = %d.path(),
+                    "{what} failed: {e}; the pool goes on without the device, if it can"
+                );
                 failed.push((row, e, format!("{what} to {}", d.path())));
             }
         }

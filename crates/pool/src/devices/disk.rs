@@ -2,8 +2,16 @@
 //!
 //! Every part of the pool may read from it. A caller that writes or flushes shows a [`Permit`]:
 //! there is no other way to a device's medium from here on.
+//!
+//! What is here knows no state of the pool, as it lies below that: it moves bytes of one device, and
+//! says whether they are what they must be. Which device is asked, and what its answer means, is
+//! decided above (`transfer`).
 
-use base::{BLOCK, Buf, IoError, SliceList};
+use std::rc::Rc;
+
+use base::checksum::block_crcs;
+use base::{BLOCK, BLOCK_U64, Buf, Crc, Generation, IoError, Slice, SliceList};
+use format::page::{PageId, decode_bitmap, open_page};
 use queue::{Blocks, Class, Device, DeviceStats, Limits, Targets};
 use rt::{DeviceKind, FileId, Rt};
 
@@ -23,7 +31,7 @@ pub struct DeviceFile {
 impl DeviceFile {
     /// A queue on it.
     pub fn disk(&self, rt: &Rt, limits: Limits) -> Disk {
-        Disk(self.queue(rt, limits))
+        Disk { queue: self.queue(rt, limits), path: self.path.as_str().into() }
     }
 
     /// A queue on it, for a device that belongs to no pool yet.
@@ -36,7 +44,28 @@ impl DeviceFile {
 
 /// A device's queue; clones are the same.
 #[derive(Clone)]
-pub struct Disk(Device);
+pub struct Disk {
+    queue: Device,
+    /// What the user calls the device.
+    path: Rc<str>,
+}
+
+/// Blocks of one copy, as they were read.
+pub(crate) struct Copied {
+    pub buf: Buf,
+    /// Why they could not be read, if they could not.
+    pub error: Option<IoError>,
+    /// Of each block whether it is not what it must be; empty if all are right.
+    pub bad: Vec<bool>,
+}
+
+/// The two slots of a bitmap page on one device, as they were read.
+pub(crate) struct BitmapSlots {
+    /// The slot that has the generation that was asked for, its words, and its block.
+    pub found: Option<(u8, Vec<u64>, Slice)>,
+    /// What could not be read: the offset, and why.
+    pub errors: Vec<(u64, IoError)>,
+}
 
 impl Disk {
     /// Fills `buf`, whole blocks, from `offset`, and gives it back with the outcome. If that fails,
@@ -47,7 +76,7 @@ impl Disk {
         offset: u64,
         buf: Buf,
     ) -> (Result<(), IoError>, Buf) {
-        let first = self.0.read(class, offset, buf).await;
+        let first = self.queue.read(class, offset, buf).await;
         self.again(class, offset, first).await
     }
 
@@ -58,7 +87,7 @@ impl Disk {
         offset: u64,
         len: usize,
     ) -> (Result<(), IoError>, Buf) {
-        let first = self.0.read_new(class, offset, len).await;
+        let first = self.queue.read_new(class, offset, len).await;
         self.again(class, offset, first).await
     }
 
@@ -72,19 +101,61 @@ impl Disk {
             Err(e) if !e.is_gone() => e,
             outcome => return (outcome, buf),
         };
-        let read = self.0.read_blocks(class, offset, buf.len() / BLOCK).await;
+        let read = self.queue.read_blocks(class, offset, buf.len() / BLOCK).await;
         match read.unreadable.first() {
             Some((_, e)) => (Err(*e), read.buf),
             None => {
-                tracing::warn!(offset, "read failed ({e}); the retry succeeded");
+                tracing::warn!(
+                    device = %self.path, offset,
+                    "a read failed ({e}); a second one succeeded, and the request goes on"
+                );
                 (Ok(()), read.buf)
             }
         }
     }
 
+    /// Reads the blocks with these checksums from `offset` on, and verifies each.
+    pub(crate) async fn read_copy(&self, class: Class, offset: u64, crcs: &[Crc]) -> Copied {
+        let (outcome, buf) = self.read_new(class, offset, crcs.len() * BLOCK).await;
+        let bad = match outcome {
+            Ok(()) if block_crcs(&buf).eq(crcs.iter().copied()) => Vec::new(),
+            Ok(()) => block_crcs(&buf).zip(crcs).map(|(got, want)| got != *want).collect(),
+            Err(_) => vec![true; crcs.len()],
+        };
+        Copied { buf, error: outcome.err(), bad }
+    }
+
+    /// Reads the slots of a bitmap page, the first of which is at `offset`, until one has this
+    /// generation and can be decoded to `bits` bits.
+    pub(crate) async fn read_bitmap_slots(
+        &self,
+        (page, offset): (&PageId, u64),
+        want: Generation,
+        bits: usize,
+    ) -> BitmapSlots {
+        let mut slots = BitmapSlots { found: None, errors: Vec::new() };
+        // Each by itself: the slot that does not count may be unreadable.
+        for slot in 0..2u8 {
+            let at = offset + u64::from(slot) * BLOCK_U64;
+            let (outcome, block) = self.read_new(Class::Commit, at, BLOCK).await;
+            if let Err(e) = outcome {
+                slots.errors.push((at, e));
+                continue;
+            }
+            let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else {
+                continue;
+            };
+            if let (true, Ok(words)) = (generation == want, decode_bitmap(payload, bits)) {
+                slots.found = Some((slot, words, block.freeze()));
+                break;
+            }
+        }
+        slots
+    }
+
     /// All blocks that can be read: see [`Device::read_blocks`].
     pub async fn read_blocks(&self, class: Class, offset: u64, blocks: usize) -> Blocks {
-        self.0.read_blocks(class, offset, blocks).await
+        self.queue.read_blocks(class, offset, blocks).await
     }
 
     pub(crate) async fn write(
@@ -94,7 +165,7 @@ impl Disk {
         offset: u64,
         data: SliceList,
     ) -> Result<(), IoError> {
-        self.0.write(class, offset, data).await
+        self.queue.write(class, offset, data).await
     }
 
     /// Durable when it returns. If it fails, more than this write may be lost: see
@@ -106,39 +177,39 @@ impl Disk {
         offset: u64,
         data: SliceList,
     ) -> Result<(), IoError> {
-        self.0.write_durable(class, offset, data).await
+        self.queue.write_durable(class, offset, data).await
     }
 
     /// Makes every write that has completed durable. If it fails, they are lost: see
     /// `commit/superblocks.rs`.
     pub(crate) async fn flush(&self, _: Permit, class: Class) -> Result<(), IoError> {
-        self.0.flush(class).await
+        self.queue.flush(class).await
     }
 
     /// Requests waiting and in flight.
     pub(crate) fn load(&self) -> usize {
-        self.0.load()
+        self.queue.load()
     }
 
     pub(crate) fn stats(&self) -> DeviceStats {
-        self.0.stats()
+        self.queue.stats()
     }
 
     pub(crate) fn kind(&self) -> DeviceKind {
-        self.0.kind()
+        self.queue.kind()
     }
 
     pub(crate) fn set_targets(&self, targets: Targets) {
-        self.0.set_targets(targets);
+        self.queue.set_targets(targets);
     }
 
     /// Its file at the seam.
     pub(crate) fn file(&self) -> FileId {
-        self.0.file()
+        self.queue.file()
     }
 
     /// No request is taken any more.
     pub fn close(&self) {
-        self.0.close();
+        self.queue.close();
     }
 }

@@ -176,7 +176,7 @@ impl Pool {
     fn try_to_return(&self, row: usize, after: &'static [Duration]) {
         let pool = self.clone();
         self.rt().detach_background(JOB, async move {
-            for &time in after {
+            for (i, &time) in after.iter().enumerate() {
                 pool.rt().sleep(time).await;
                 let there = {
                     let st = pool.state();
@@ -184,10 +184,19 @@ impl Pool {
                     d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
                 };
                 let Some((path, disk)) = there.filter(|_| !pool.is_closed()) else { return };
-                match pool.come_back(row, path, disk, false).await {
+                match pool.come_back(row, path.clone(), disk, false).await {
                     Ok(()) => return,
                     Err(_) if pool.is_closed() => return,
-                    Err(e) => tracing::error!("cannot bring the device back yet: {e}"),
+                    Err(e) => {
+                        let next = match after.get(i + 1) {
+                            Some(time) => format!("it is tried again in {} s", time.as_secs()),
+                            None => "it stays out until forebay device online".to_owned(),
+                        };
+                        tracing::error!(
+                            device = %path,
+                            "the device cannot be used yet: {e}; {next}"
+                        );
+                    }
                 }
             }
         });

@@ -38,7 +38,9 @@ impl Pool {
                         either(changed, pool.rt().sleep(LOOK)).await;
                     }
                     Err(e) => {
-                        tracing::error!("a spare cannot take its place now: {e}");
+                        tracing::error!(
+                            "a spare cannot take its place now: {e}; it is tried again in 5 s"
+                        );
                         pool.rt().sleep(LOOK).await;
                     }
                 }

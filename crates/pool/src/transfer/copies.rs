@@ -1,27 +1,49 @@
 //! Reading and writing the copies of pool blocks: verified, healed, and without those devices that
 //! fail.
+//!
+//! Each is a loop of plan, transfer and settle. A step takes a device of the state; what talks to
+//! it ([`Disk`]) knows no state; the next step counts its errors, and chooses the next copy, or
+//! drops the device.
 
 use std::rc::Rc;
 
-use base::checksum::block_crcs;
-use base::{
-    BLOCK, Buf, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError, crc32c,
-};
+use base::{BLOCK, Buf, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError};
 use queue::Class;
 use rt::Reason;
 
 use crate::devices::standing::Permit;
-use crate::devices::{Disk, Outcome};
+use crate::devices::{Copied, Disk, Outcome};
 use crate::pool::Pool;
 use crate::space::{Pin, Run};
 
 /// How often a failed write is tried again before its device is dropped.
 const WRITE_RETRIES: u32 = 2;
 
+/// A copy: the row of its device, and the offset in bytes.
+type Copy = (usize, u64);
+
+/// Why blocks could not be read.
+pub(crate) enum Unread {
+    /// Of so many copies of this block that could be tried none is good.
+    Bad(PoolAddr, usize),
+    /// Every device that holds a copy of this block is missing.
+    Away(PoolAddr),
+}
+
+impl From<Unread> for StorageError {
+    fn from(why: Unread) -> StorageError {
+        match why {
+            Unread::Away(addr) => no_copy(addr),
+            Unread::Bad(addr, tried) => StorageError::new(
+                ErrorKind::Io,
+                format!("block {addr} of the pool: no good copy ({tried} tried)"),
+            ),
+        }
+    }
+}
+
 impl Pool {
-    /// Reads `crcs.len()` blocks from `addr` on, inside one group, and verifies each against its
-    /// checksum. Blocks that are bad in one copy are taken from another and rewritten. `pin` keeps
-    /// the blocks from being given to others meanwhile.
+    /// As [`Pool::read_copies`], where it does not matter which block could not be read.
     pub(crate) async fn read_verified(
         &self,
         addr: PoolAddr,
@@ -29,85 +51,61 @@ impl Pool {
         class: Class,
         pin: &Pin,
     ) -> Result<Slice> {
+        Ok(self.read_copies(addr, crcs, class, pin).await?)
+    }
+
+    /// Reads `crcs.len()` blocks from `addr` on, inside one group, and verifies each against its
+    /// checksum. Blocks that are bad in one copy are taken from another and rewritten. `pin` keeps
+    /// the blocks from being given to others meanwhile.
+    pub(crate) async fn read_copies(
+        &self,
+        addr: PoolAddr,
+        crcs: &[Crc],
+        class: Class,
+        pin: &Pin,
+    ) -> std::result::Result<Slice, Unread> {
         let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, pin);
-        let Some(&(first, offset)) = copies.first() else { return Err(no_copy(addr)) };
-        let Some(device) = self.disk(first) else { return Err(no_copy(addr)) };
-        let (began, others) = (self.now(), device.load());
-        let (outcome, buf) = device.read_new(class, offset, crcs.len() * BLOCK).await;
+        let Some(&(first, offset)) = copies.first() else { return Err(Unread::Away(addr)) };
+        let Some(disk) = self.disk(first) else { return Err(Unread::Away(addr)) };
+        let (began, others) = (self.now(), disk.load());
+        let read = disk.read_copy(class, offset, crcs).await;
         if class == Class::Foreground {
             let now = self.now();
             self.state_mut().devices.note_read(first, (now.since(began), others), now);
         }
-        if outcome.is_ok() && block_crcs(&buf).eq(crcs.iter().copied()) {
-            return Ok(buf.freeze());
+        if read.bad.is_empty() {
+            return Ok(read.buf.freeze());
         }
-        let bad = match outcome {
-            Ok(()) => block_crcs(&buf).zip(crcs).map(|(got, want)| got != *want).collect(),
-            Err(e) => {
-                self.state_mut().devices.note_read_error(first, offset, e, self.now());
-                vec![true; crcs.len()]
-            }
-        };
-        Box::pin(self.heal_read(addr, crcs, class, pin, buf, bad, &copies)).await
+        if let Some(e) = read.error {
+            self.state_mut().devices.note_read_error(first, offset, e, self.now());
+        }
+        Box::pin(self.heal_read(addr, crcs, class, pin, read, &copies)).await
     }
 
-    /// The slow path of a read: finds a good version of every block marked `bad` and rewrites the
-    /// copies that are not.
-    #[allow(clippy::too_many_arguments, reason = "the state of one read, handed over once")]
+    /// The slow path of a read: finds a good version of every block that is bad in what was read
+    /// and rewrites the copies that are not.
     async fn heal_read(
         &self,
         addr: PoolAddr,
         crcs: &[Crc],
         class: Class,
         pin: &Pin,
-        mut buf: Buf,
-        bad: Vec<bool>,
-        copies: &[(usize, u64)],
-    ) -> Result<Slice> {
-        let mut heals: Vec<(usize, u64, usize)> = Vec::new();
+        Copied { mut buf, bad, .. }: Copied,
+        copies: &[Copy],
+    ) -> std::result::Result<Slice, Unread> {
+        let mut heals: Vec<(Copy, usize)> = Vec::new();
         for (i, _) in bad.iter().enumerate().filter(|(_, b)| **b) {
-            let mut good = None;
-            let mut broken = Vec::new();
-            for &(d, start) in copies {
-                let Some(device) = self.disk(d) else { continue };
-                let offset = start + (i * BLOCK) as u64;
-                let read = device.read(class, offset, self.rt().bufs().take(BLOCK));
-                let (outcome, block) = self.rt().waits(Reason::Heal, read).await;
-                match outcome {
-                    Ok(()) if crc32c(&block) == crcs[i] => {
-                        if good.is_none() {
-                            good = Some(block);
-                        }
-                        break;
-                    }
-                    Ok(()) => {
-                        self.state_mut().devices.note_bad_block(d, offset);
-                        broken.push((d, offset));
-                    }
-                    Err(e) => {
-                        self.state_mut().devices.note_read_error(d, offset, e, self.now());
-                        broken.push((d, offset));
-                    }
-                }
-            }
-            let Some(good) = good else {
-                return Err(StorageError::new(
-                    ErrorKind::Io,
-                    format!(
-                        "block {} of the pool: no good copy ({} tried)",
-                        addr.0 + i as u64,
-                        broken.len()
-                    ),
-                ));
-            };
+            let of_block = |&(d, start): &Copy| (d, start + (i * BLOCK) as u64);
+            let (good, broken) = self.find_good(copies.iter().map(of_block), crcs[i], class).await;
+            let good = good.ok_or_else(|| Unread::Bad(addr.plus(i as u64), broken.len()))?;
             buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
-            heals.extend(broken.into_iter().map(|(d, offset)| (d, offset, i)));
+            heals.extend(broken.into_iter().map(|copy| (copy, i)));
         }
         let whole = buf.freeze();
         if !heals.is_empty() {
             let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
             drop(self.rt().spawn(async move {
-                for (d, offset, i) in heals {
+                for ((d, offset), i) in heals {
                     let good = data.slice(i * BLOCK, BLOCK);
                     // It is told there.
                     let _ = pool.heal(d, offset, good, Class::Foreground).await;
@@ -116,6 +114,31 @@ impl Pool {
             }));
         }
         Ok(whole)
+    }
+
+    /// The first good one of the copies of a block, and those before it, which are bad.
+    async fn find_good(
+        &self,
+        copies: impl Iterator<Item = Copy>,
+        crc: Crc,
+        class: Class,
+    ) -> (Option<Buf>, Vec<Copy>) {
+        let mut broken = Vec::new();
+        for (d, offset) in copies {
+            let Some(disk) = self.disk(d) else { continue };
+            let read = disk.read_copy(class, offset, std::slice::from_ref(&crc));
+            let read = self.rt().waits(Reason::Heal, read).await;
+            if read.bad.is_empty() {
+                return (Some(read.buf), broken);
+            }
+            let mut st = self.state_mut();
+            match read.error {
+                None => st.devices.note_bad_block(d, offset),
+                Some(e) => st.devices.note_read_error(d, offset, e, self.now()),
+            }
+            broken.push((d, offset));
+        }
+        (None, broken)
     }
 
     /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
@@ -296,7 +319,10 @@ impl Pool {
                         && self.state().devices.is_live(d) =>
                 {
                     tries += 1;
-                    tracing::warn!(offset, "write failed, trying again: {e}");
+                    tracing::warn!(
+                        device = %self.state().devices.path(d), offset,
+                        "a write failed: {e}; it is tried again"
+                    );
                 }
                 outcome => return outcome,
             }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 
-use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, StorageError};
+use base::{ErrorKind, Generation, GroupId, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
-use format::page::{PageId, PageKind, decode_bitmap, open_page};
+use format::page::{PageId, PageKind};
 use queue::Class;
 use rt::sync::Shared;
 use rt::{JoinHandle, Reason, Rt};
@@ -185,31 +185,19 @@ impl Pool {
     ) -> Result<(u8, Vec<u64>)> {
         let offset = self.state().space.geometry().page_offset(page.page, 0);
         let devices = self.state().devices.count();
-        let mut found = None;
-        let mut bad = Vec::new();
+        let (mut found, mut bad) = (None, Vec::new());
         for d in 0..devices {
-            let Some(device) = self.state().devices.live(d).cloned() else { continue };
-            // Each by itself: the slot that does not count may be unreadable.
-            for slot in 0..2u8 {
-                let at = offset + u64::from(slot) * base::BLOCK_U64;
-                let (outcome, block) =
-                    device.read(Class::Commit, at, self.rt().bufs().take(BLOCK)).await;
-                if let Err(e) = outcome {
-                    self.state_mut().devices.note_read_error(d, at, e, self.now());
-                    continue;
-                }
-                let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else {
-                    continue;
-                };
-                if let (true, Ok(words)) = (generation == want, decode_bitmap(payload, bits)) {
-                    found = Some((slot, words, block.freeze()));
-                    break;
-                }
+            let Some(disk) = self.state().devices.live(d).cloned() else { continue };
+            let slots = disk.read_bitmap_slots((page, offset), want, bits).await;
+            let mut st = self.state_mut();
+            for (at, e) in slots.errors {
+                st.devices.note_read_error(d, at, e, self.now());
             }
+            found = slots.found;
             if found.is_some() {
                 break;
             }
-            self.state_mut().devices.note_bad_block(d, offset);
+            st.devices.note_bad_block(d, offset);
             bad.push(d);
         }
         let Some((slot, words, block)) = found else {
