@@ -117,6 +117,39 @@ def test_lost_blocks_are_named_until_they_are_written(t):
     assert scrub.status()["lost_blocks"] == [] and scrub.status()["bad"] == 0
 
 
+@pool_only
+@limit(90)
+def test_what_a_client_met_is_told_until_it_is_mended(t):
+    """A block without a good copy, by the read that met it; a device on which many have rotted."""
+    server = t.up("--commit-interval", "200ms", volume_size="64M", size="1G")
+    scrub = Scrub(t, server)
+    written = fill(server)
+    server.stop()
+    lost, rotten = 77, range(1000, 1040)
+    for at, device in enumerate(server.devices):
+        where = find_blocks(device, {number: written[number] for number in (lost, *rotten)})
+        for number in (lost, *rotten) if at == 0 else (lost,):
+            flip(device, where[number] + 7)
+    server.start()
+    status = lambda: t.forebay("status", "--socket", server.control).stdout
+    health = lambda: [problem["page"] for problem in json.loads(t.forebay("status", "--json", "--socket", server.control).stdout)["health"]]
+    assert health() == []
+    handle = server.connect()
+    expect_error(errno.EIO, lambda: handle.pread(BLOCK, lost * BLOCK))
+    assert health() == ["blocks-lost"] and "blocks of volumes have no good copy" in status()
+    server.restart()
+    assert health() == ["blocks-lost"]
+    handle = server.connect()
+    handle.pwrite(written[lost], lost * BLOCK)
+    handle.flush()
+    assert health() == []
+    scrub("start", "--wait")
+    assert health() == ["device-rots"]
+    assert f"{server.devices[0]}: 40 blocks were not what was written" in status(), status()
+    scrub("start", "--wait")
+    assert health() == []
+
+
 @limit(90)
 def test_pause_resume_cancel_and_kill(t):
     """At a rate, under writes; it goes on where it was after kill -9."""

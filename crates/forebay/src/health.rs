@@ -10,6 +10,9 @@ use crate::units::{human_bytes, human_seconds};
 /// A pool is nearly full from this share on.
 const NEARLY_FULL: f64 = 0.9;
 
+/// So many blocks of a device that were not what was written are worth a line.
+const MUCH_ROT: u64 = 10;
+
 /// Something that somebody should know of.
 #[derive(Serialize, Debug, PartialEq)]
 pub struct Problem {
@@ -30,6 +33,7 @@ pub fn problems(status: &Value) -> Vec<Problem> {
     for device in pool["devices"].as_array().into_iter().flatten() {
         all.extend(of_device(device));
         all.extend(of_source(device));
+        all.extend(of_rot(device));
     }
     if pool["moves"]["state"] == "waiting" {
         let why = pool["moves"]["trouble"].as_str().unwrap_or("it is not known for what");
@@ -159,6 +163,18 @@ fn of_source(device: &Value) -> Option<Problem> {
     Some(Problem { page, what, todo })
 }
 
+fn of_rot(device: &Value) -> Option<Problem> {
+    let rot = &device["rot"];
+    let (blocks, name) = (number(&rot["blocks"]), device["path"].as_str()?);
+    let since = human_seconds(number(&rot["since_s"]));
+    let what = format!("{name}: {blocks} blocks were not what was written, in the last {since}");
+    let todo = format!(
+        "forebay scrub start --wait mends what can be; the line goes when a scrub finds none; if \
+         it comes again, see to cables and memory, or: forebay device replace {name} NEW"
+    );
+    (blocks >= MUCH_ROT).then_some(Problem { page: "device-rots", what, todo })
+}
+
 fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
     let Some(path) = cache["path"].as_str() else { return };
     match cache["state"].as_str() {
@@ -217,7 +233,8 @@ mod tests {
         let status = json!({
             "pool": {
                 "capacity_bytes": 100, "used_bytes": 80,
-                "devices": [{ "path": "/a", "state": "online", "sits_out": null }],
+                "devices": [{ "path": "/a", "state": "online", "sits_out": null,
+                    "rot": { "blocks": 9, "since_s": 5 } }],
                 "scrub": { "state": "never", "lost_blocks": [] }, "moves": { "state": "none" },
             },
             "commit": { "failed": 0 },
@@ -249,13 +266,15 @@ mod tests {
             let out = (!why.is_empty()).then(|| json!({ "why": why, "seconds_left": 90 }));
             json!({ "path": "/a", "id": "x", "state": state, "sits_out": out })
         };
+        let mut rots = device("online", "");
+        rots["rot"] = json!({ "blocks": 10, "since_s": 7200 });
         let status = json!({
             "pool": {
                 "trouble": "flush: EIO", "capacity_bytes": 100, "used_bytes": 90,
                 "devices": [
                     device("missing", ""), device("failed", ""), device("flapping", ""),
                     device("stale", ""), device("offline", ""), device("online", "slow"),
-                    device("online", "errs"),
+                    device("online", "errs"), rots,
                 ],
                 "scrub": { "lost_blocks": [{}] },
                 "moves": { "state": "waiting", "trouble": "waiting for room" },
@@ -270,7 +289,9 @@ mod tests {
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 17);
+        assert_eq!(found.len(), 18);
+        let rots = problems(&status).into_iter().find(|p| p.page == "device-rots").unwrap().what;
+        assert_eq!(rots, "/a: 10 blocks were not what was written, in the last 2 h 0 min");
         for page in &found {
             assert!(sections.contains(page), "docs/operations.md has no section {page}");
         }

@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 pub(crate) use apart::{left_at, went_apart};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
+pub use device::Rot;
 pub(crate) use device::{Counted, Tenure};
 pub(crate) use disk::Copied;
 pub use disk::{DeviceFile, Disk};
@@ -234,9 +235,10 @@ impl Devices {
     }
 
     /// A block of the device is not what was written.
-    pub fn note_bad_block(&mut self, row: usize, offset: u64) {
+    pub fn note_bad_block(&mut self, row: usize, offset: u64, now: Instant) {
         let d = &mut self.rows[row];
         d.count(Counted::BadBlock);
+        d.note_rot(now);
         let n = d.errors().checksum;
         if worth_telling(n) {
             tracing::warn!(
@@ -244,6 +246,20 @@ impl Devices {
                 "checksum error {n} on this device; {MENDED}"
             );
         }
+    }
+
+    /// A scrub begins of this device, or of all.
+    pub fn begin_scrub(&mut self, only: Option<usize>) {
+        let scrubbed = |row: &usize| only.is_none_or(|only| only == *row);
+        let rows = self.rows.iter_mut().enumerate().filter(|(row, _)| scrubbed(row));
+        rows.for_each(|(_, d)| d.begin_scrub());
+    }
+
+    /// It has read everything of this device, or of all that are in use.
+    pub fn end_scrub(&mut self, only: Option<usize>) {
+        let scrubbed = |row: &usize| only.is_none_or(|only| only == *row);
+        let rows = self.rows.iter_mut().enumerate().filter(|(row, _)| scrubbed(row));
+        rows.filter(|(_, d)| d.live().is_some()).for_each(|(_, d)| d.end_scrub());
     }
 
     /// A read of the device has ended: how long it took, and how many requests were before it.

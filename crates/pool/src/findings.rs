@@ -16,6 +16,8 @@ pub(crate) use moves::Moves;
 pub use moves::MovesStatus;
 use speed::Speed;
 
+use crate::space::Run;
+
 /// How a scrub goes.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubOptions {
@@ -106,8 +108,8 @@ pub struct ScrubStatus {
     /// Bad and healed blocks by device and kind, since the scrub was started or the pool was
     /// opened, whichever was later.
     pub found: Vec<FoundOn>,
-    /// Blocks without a good copy, of any scrub, until they are written again or found good; at
-    /// most 29 extents.
+    /// Blocks without a good copy that a read, a move or any scrub has found, until they are
+    /// written again or a scrub finds them good; at most 29 extents.
     pub lost_blocks: Vec<LostBlocks>,
 }
 
@@ -275,15 +277,22 @@ impl Scrub {
         }
     }
 
-    /// Counts a block without a good copy. `extent`: the block, if it is one of a volume.
+    /// The scrub counts a block without a good copy. `extent`: the block, if it is one of a volume.
     pub fn lost(&mut self, extent: Option<LostExtent>) {
         self.record.lost += 1;
-        let Some(e) = extent else { return };
+        if let Some(e) = extent {
+            self.enter_lost(e);
+        }
+    }
+
+    /// Enters a block of a volume that has no good copy. Returns true if it was not known, and
+    /// there was room for it.
+    pub fn enter_lost(&mut self, e: LostExtent) -> bool {
         let all = &mut self.record.extents;
         let has =
             |l: &LostExtent| l.addr.0 <= e.addr.0 && e.addr.0 < l.addr.0 + u64::from(l.blocks);
         if all.iter().any(|l| has(l) && l.volume == e.volume) {
-            return;
+            return false;
         }
         let follows = |l: &LostExtent| {
             l.volume == e.volume
@@ -294,7 +303,25 @@ impl Scrub {
             l.blocks += 1;
         } else if all.len() < MAX_LOST {
             all.push(e);
+        } else {
+            return false;
         }
+        true
+    }
+
+    /// These blocks are free: what was lost there is not any more. Returns true if something was.
+    pub fn freed(&mut self, runs: &[Run]) -> bool {
+        let is_free = |addr: u64| {
+            let has = |run: &Run| (run.addr.0..run.addr.0 + u64::from(run.len)).contains(&addr);
+            runs.iter().any(has)
+        };
+        let mut any = false;
+        for e in self.record.extents.clone() {
+            let keep: Vec<bool> =
+                (0..u64::from(e.blocks)).map(|i| !is_free(e.addr.0 + i)).collect();
+            any |= self.retain(&e, &keep);
+        }
+        any
     }
 
     /// Extents that are lost.
@@ -412,9 +439,16 @@ mod tests {
         assert!(!s.retain(&all, &[true; 4]));
         assert!(s.retain(&all, &[true, false, true, true]));
         assert_eq!(s.extents(), [lost(10, 100), LostExtent { blocks: 2, ..lost(12, 102) }]);
+        // A block that is free is not lost.
+        let run = |addr, len| Run { addr: PoolAddr(addr), len };
+        assert!(!s.freed(&[run(0, 10), run(11, 1), run(14, 9)]));
+        assert!(s.freed(&[run(5, 6), run(13, 1)]));
+        assert_eq!(s.extents(), [lost(12, 102)]);
+        assert!(!s.enter_lost(lost(12, 102)), "it is known");
         for i in 0..100 {
             s.lost(Some(lost(1_000 + 2 * i, i)));
         }
+        assert!(!s.enter_lost(lost(9_000, 9_000)), "there is no room");
         assert_eq!((s.extents().len(), s.record().lost), (MAX_LOST, 105));
     }
 

@@ -59,7 +59,7 @@ mod writeback;
 pub use admin::status;
 pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
-pub use devices::{DeviceErrors, DeviceFile, SitsOut, SourceFault};
+pub use devices::{DeviceErrors, DeviceFile, Rot, SitsOut, SourceFault};
 pub use error::Step;
 pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesStatus};
 pub use findings::{ScrubOptions, ScrubStatus};

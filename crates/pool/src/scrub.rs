@@ -36,7 +36,11 @@ impl Pool {
             Some(name) => Some(self.row_of(name)?),
         };
         let (all, now) = (self.bytes_to_verify(device), self.unix_time(self.now()));
-        self.state_mut().scrub.start(device, all, now)?;
+        {
+            let mut st = self.state_mut();
+            st.scrub.start(device, all, now)?;
+            st.devices.begin_scrub(device.map(usize::from));
+        }
         self.state_mut().scrub.set_rate(options.rate);
         self.note_scrub().await
     }
@@ -63,8 +67,8 @@ impl Pool {
         self.note_scrub().await
     }
 
-    /// Status of the scrub that runs, or of the last one. Blocks that can be read again are removed
-    /// from the list of lost blocks first.
+    /// Status of the scrub that runs, or of the last one. Blocks that were written again are
+    /// removed from the list of lost blocks first, also where that is not committed yet.
     pub async fn scrub_status(&self) -> ScrubStatus {
         self.drop_found_again().await;
         self.known_scrub_status()

@@ -192,6 +192,12 @@ impl State {
         self.places_in(self.space.chunks(group), addr, gets)
     }
 
+    /// A device that is away has a copy of this block, which may be good.
+    pub fn may_be_away(&self, addr: PoolAddr) -> bool {
+        let group = self.space.geometry().split(addr).0;
+        self.space.chunks(group).iter().any(|c| !self.devices.is_live(c.device.into()))
+    }
+
     /// The copies of a block that count, for a read with this pin: good sources first, and the
     /// least busy.
     pub fn copies_for(&self, addr: PoolAddr, pin: &Pin) -> Copies {

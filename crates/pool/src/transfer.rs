@@ -9,4 +9,5 @@ mod wait_for_reads;
 pub(crate) mod walk;
 
 pub(crate) use commit_writes::{Writes, Written};
+pub(crate) use copies::Unread;
 pub(crate) use node_writer::NodeWriter;

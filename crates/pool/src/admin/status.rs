@@ -7,7 +7,7 @@ use queue::{Class, ClassStats, DeviceStats, KindStats};
 use rt::DeviceKind;
 
 use super::volumes::VolumeInfo;
-use crate::devices::{DeviceErrors, PoolDevice, SitsOut};
+use crate::devices::{DeviceErrors, PoolDevice, Rot, SitsOut};
 use crate::findings::{MovesStatus, ScrubStatus};
 use crate::pool::Pool;
 use crate::space::FetchedCounts;
@@ -82,6 +82,8 @@ pub struct DeviceStatus {
     pub sits_out: Option<SitsOut>,
     /// Errors since the pool was opened.
     pub errors: DeviceErrors,
+    /// Blocks that were not what was written, since the last scrub that found none.
+    pub rot: Option<Rot>,
     /// Its queue; absent if it is missing.
     pub queue: Option<QueueStatus>,
 }
@@ -293,6 +295,7 @@ impl Pool {
             spare: spare(row),
             sits_out: d.source().sits_out(now),
             errors: d.errors(),
+            rot: d.rot(now),
             queue: d.disk().map(|disk| QueueStatus::of(disk.kind(), &disk.stats())),
         });
         let pool = PoolStatus {

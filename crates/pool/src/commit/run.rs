@@ -236,6 +236,13 @@ impl Pool {
         frozen.sums.iter().for_each(|(id, tree)| st.forest.settle_sums(*id, tree));
         st.txns.complete(frozen.generation);
         st.attached.end_publishing();
+        let mut found = false;
+        if !st.scrub.extents().is_empty() {
+            frozen.frees.iter().for_each(|runs| found |= st.scrub.freed(runs));
+        }
+        if found {
+            st.need_superblock();
+        }
         st.space.free_after_reads(frozen.frees);
     }
 

@@ -35,6 +35,15 @@ pub struct DeviceErrors {
     pub healed: u64,
 }
 
+/// Blocks of a device that were not what was written, since the last scrub that found none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Rot {
+    /// How many.
+    pub blocks: u64,
+    /// Seconds since the first one was met.
+    pub since_s: u64,
+}
+
 /// How a device comes into use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Joining {
@@ -59,6 +68,9 @@ pub struct PoolDevice {
     /// Absent if the device is missing.
     disk: Option<Disk>,
     errors: DeviceErrors,
+    /// Blocks that were not what was written, since the last scrub that found none; when the first
+    /// one was met; and whether one was since the last scrub began.
+    rot: Option<(u64, Instant, bool)>,
     /// Where the last read ended that was given to it.
     read_upto: u64,
     source: Source,
@@ -89,6 +101,7 @@ impl PoolDevice {
             path,
             disk,
             errors: DeviceErrors::default(),
+            rot: None,
             read_upto: 0,
             source: Source::default(),
             trouble: None,
@@ -268,6 +281,27 @@ impl PoolDevice {
 
     pub(crate) fn errors(&self) -> DeviceErrors {
         self.errors
+    }
+
+    /// One of its blocks is not what was written.
+    pub(crate) fn note_rot(&mut self, now: Instant) {
+        let (blocks, since, _) = self.rot.unwrap_or((0, now, true));
+        self.rot = Some((blocks + 1, since, true));
+    }
+
+    /// Such blocks, if there were any.
+    pub(crate) fn rot(&self, now: Instant) -> Option<Rot> {
+        self.rot.map(|(blocks, since, _)| Rot { blocks, since_s: now.since(since).as_secs() })
+    }
+
+    /// A scrub begins.
+    pub(crate) fn begin_scrub(&mut self) {
+        self.rot = self.rot.map(|(blocks, since, _)| (blocks, since, false));
+    }
+
+    /// A scrub has read everything. Where no such block was met since it began, the device is well.
+    pub(crate) fn end_scrub(&mut self) {
+        self.rot = self.rot.filter(|&(.., again)| again);
     }
 
     /// Counts what happened on it.

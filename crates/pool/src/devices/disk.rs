@@ -3,9 +3,9 @@
 //! Every part of the pool may read from it. A caller that writes or flushes shows a [`Permit`]:
 //! there is no other way to a device's medium from here on.
 //!
-//! What is here knows no state of the pool, as it lies below that: it moves bytes of one device, and
-//! says whether they are what they must be. Which device is asked, and what its answer means, is
-//! decided above (`transfer`).
+//! What is here knows no state of the pool, as it lies below that: it moves bytes of one device,
+//! and says whether they are what they must be. Which device is asked, and what its answer means,
+//! is decided above (`transfer`).
 
 use std::rc::Rc;
 

@@ -1,13 +1,14 @@
 //! Carries out reads. Addresses are blocks of a volume.
 //!
 //! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
-//! *Transfer* reads one copy, verifies it, and heals it if it must. Nothing is left to settle: the
-//! pin goes with the plan. What a client reads in order has its nodes read ahead, and on disks that
+//! *Transfer* reads one copy, verifies it, and heals it if it must. *Settle* has something to do
+//! where a block has no good copy: it is entered in the list of these. The pin goes with the plan. What a client reads in order has its nodes read ahead, and on disks that
 //! rotate its data ([`read_ahead`](super::read_ahead)).
 
 use base::{
     BLOCK, Crc, Epoch, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,
 };
+use format::superblock::scrub::LostExtent;
 use queue::Class;
 use smallvec::SmallVec;
 
@@ -16,6 +17,7 @@ use crate::error::Step;
 use crate::pool::Pool;
 use crate::space::{Fetched, Load, Part, Pin, Run};
 use crate::state::State;
+use crate::transfer::Unread;
 
 /// A part of a read: a hole, or blocks with their checksums.
 pub(super) struct Piece {
@@ -42,6 +44,8 @@ pub(super) struct Plan {
     pub pieces: SmallVec<[Piece; 1]>,
     pub crcs: SmallVec<[Crc; 8]>,
     pub pin: Pin,
+    /// The volume in whose name the blocks are, and the first one.
+    pub of: (VolumeId, Lba),
 }
 
 impl Pool {
@@ -106,7 +110,8 @@ impl Pool {
         let mut out = SliceList::new();
         if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
-            out.push(self.read_verified(addr, &plan.crcs, class, &plan.pin).await?);
+            let read = self.read_copies(addr, &plan.crcs, class, &plan.pin).await;
+            out.push(read.map_err(|why| self.unread(plan.of, addr, why))?);
             return Ok(out);
         }
         Box::pin(self.read_pieces(plan, class)).await
@@ -115,7 +120,10 @@ impl Pool {
     async fn read_pieces(&self, plan: Plan, class: Class) -> Result<SliceList> {
         let mut out = SliceList::new();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
+        let (owner, mut lba) = plan.of;
         for p in &plan.pieces {
+            let of = (owner, lba);
+            lba = lba.plus(u64::from(p.len));
             tasks.push(p.place.as_ref().map(|place| {
                 let (addr, ahead) = (place.addr, place.ahead.clone());
                 let crcs: SmallVec<[Crc; 8]> =
@@ -127,7 +135,8 @@ impl Pool {
                     {
                         return Ok(data);
                     }
-                    pool.read_verified(addr, &crcs, class, &pin).await
+                    let read = pool.read_copies(addr, &crcs, class, &pin).await;
+                    read.map_err(|why| pool.unread(of, addr, why))
                 })
             }));
         }
@@ -138,6 +147,26 @@ impl Pool {
             });
         }
         Ok(out)
+    }
+
+    /// Blocks of a volume, the first of which is at `addr`, could not be read. One of which no copy
+    /// is good is entered in the list of these, unless a device that is away may have it.
+    fn unread(&self, (volume, lba): (VolumeId, Lba), addr: PoolAddr, why: Unread) -> StorageError {
+        if let Unread::Bad(block, _) = why {
+            let mut st = self.state_mut();
+            let lba = lba.plus(block.0 - addr.0);
+            let extent = LostExtent { addr: block, volume, lba, blocks: 1 };
+            if !st.may_be_away(block) && st.scrub.enter_lost(extent) {
+                st.need_superblock();
+                tracing::error!(
+                    volume = volume.0,
+                    block = lba.0,
+                    "no copy of a block of a volume is good: reads of it fail until it is written \
+                     again"
+                );
+            }
+        }
+        why.into()
     }
 
     /// Loads the nodes that reads of `[lba, end)` will need.
@@ -246,7 +275,12 @@ pub(super) fn plan_read(
     let extents = st.forest.extents(volume, (lba, end), usize::MAX)?;
     let owner = st.forest.volume(volume).map_or(volume, |v| v.record().owner());
     let geometry = st.space.geometry();
-    let mut plan = Plan { pieces: SmallVec::new(), crcs: SmallVec::new(), pin: st.space.pin() };
+    let mut plan = Plan {
+        pieces: SmallVec::new(),
+        crcs: SmallVec::new(),
+        pin: st.space.pin(),
+        of: (owner, lba),
+    };
     let mut at = lba.0;
     for e in extents {
         let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));

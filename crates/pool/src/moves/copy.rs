@@ -214,9 +214,7 @@ impl Pool {
     fn all_copies_tried(&self, e: &Expected, why: &StorageError) -> Result<()> {
         self.permit()?;
         let mut st = self.state_mut();
-        let group = st.space.geometry().split(e.addr).0;
-        let away = |c: &Chunk| !st.devices.is_live(c.device.into());
-        if st.space.chunks(group).iter().any(away) || matches!(e.owner, Owner::Node(_)) {
+        if st.may_be_away(e.addr) || matches!(e.owner, Owner::Node(_)) {
             return Err(why.clone());
         }
         tracing::error!(block = e.addr.0, "a block that moves has no good copy: {why}");

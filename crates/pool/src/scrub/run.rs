@@ -225,6 +225,12 @@ impl Pool {
         let now = self.unix_time(self.now());
         self.state_mut().scrub.complete(now);
         self.state_mut().need_superblock();
+        {
+            let mut st = self.state_mut();
+            let only = st.scrub.device();
+            st.devices.end_scrub(only);
+        }
+        self.read_lost_again().await;
         let status = self.scrub_status().await;
         tracing::info!(
             bytes = status.verified_bytes,
@@ -322,8 +328,21 @@ impl Pool {
         self.load_nodes(Class::Scrub, missing, &pin, false).await;
     }
 
+    /// Takes blocks from the list of those that are lost which can be read.
+    async fn read_lost_again(&self) {
+        let extents = self.state().scrub.extents().to_vec();
+        for e in extents {
+            let mut keep = Vec::new();
+            for i in 0..u64::from(e.blocks) {
+                let read = self.read_for(Class::Scrub, e.volume, e.lba.plus(i), 1).await;
+                keep.push(read.is_err());
+            }
+            self.state_mut().scrub.retain(&e, &keep);
+        }
+    }
+
     /// Takes lost blocks from the list that are not lost any more: they were written again, or
-    /// discarded, or can be read.
+    /// discarded.
     pub(super) async fn drop_found_again(&self) {
         let extents = self.state().scrub.extents().to_vec();
         for e in extents {

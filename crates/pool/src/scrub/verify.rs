@@ -106,7 +106,7 @@ impl Pool {
                     let now = self.now();
                     let mut st = self.state_mut();
                     match outcome {
-                        Ok(_) => st.devices.note_bad_block(row, offset),
+                        Ok(_) => st.devices.note_bad_block(row, offset, now),
                         Err(e) => st.devices.note_read_error(row, offset, e, now),
                     }
                     bad.push((row, offset));

@@ -197,7 +197,7 @@ impl Pool {
             if found.is_some() {
                 break;
             }
-            st.devices.note_bad_block(d, offset);
+            st.devices.note_bad_block(d, offset, self.now());
             bad.push(d);
         }
         let Some((slot, words, block)) = found else {

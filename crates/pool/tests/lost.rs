@@ -1,0 +1,163 @@
+//! Blocks without a good copy are listed from when they are met until they are written again or
+//! found good; devices on which many blocks have rotted, until a scrub finds none.
+
+use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
+use pool::{Pool, Rot, ScrubOptions};
+use rt::{Op, Rt};
+use sim::Fault;
+use testkit::{Done, MIB, Mirror, fill, only_byte, open, put};
+
+const BLOCKS: u64 = 64;
+
+/// Two disks with a volume whose blocks hold `1`.
+fn mirror(seed: u64) -> Mirror {
+    Mirror::new(seed, (2, 2), |pool| async move {
+        let id = pool.create_volume("v", MIB, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS, 1).await;
+        id
+    })
+}
+
+/// Where the blocks of the volume are on a disk, in order.
+fn places(bench: &Mirror, disk: usize) -> Vec<u64> {
+    let file = bench.files[disk].file;
+    let all = (2 * MIB..32 * MIB).step_by(BLOCK);
+    all.filter(|&at| bench.world.contents(file, at, BLOCK).iter().all(|&b| b == 1)).collect()
+}
+
+/// Damages these blocks of the volume on a disk.
+fn rot(bench: &Mirror, disk: usize, blocks: impl Iterator<Item = usize>) {
+    let at = places(bench, disk);
+    for block in blocks {
+        let fault = Fault::BitRot { offset: at[block], len: BLOCK_U64 };
+        assert!(bench.world.inject(bench.files[disk].file, fault));
+    }
+}
+
+/// The blocks of the volume that the status of the pool lists.
+fn listed(pool: &Pool) -> Vec<u64> {
+    let lost = pool.status().pool.scrub.lost_blocks;
+    assert!(lost.iter().all(|l| l.volume == "v"));
+    let blocks = |l: &pool::LostBlocks| (l.offset..l.offset + l.length).step_by(BLOCK);
+    let mut all: Vec<u64> = lost.iter().flat_map(blocks).map(|at| at / BLOCK_U64).collect();
+    all.sort_unstable();
+    all
+}
+
+async fn scrub(rt: &Rt, pool: &Pool) {
+    pool.start_scrub(ScrubOptions::default()).await.expect("start");
+    while pool.status().pool.scrub.state == "running" {
+        rt.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The blocks of the volume that cannot be read.
+async fn unreadable(pool: &Pool, id: VolumeId) -> Vec<u64> {
+    let mut out = Vec::new();
+    for at in 0..BLOCKS {
+        match pool.read(id, Lba(at), 1).await {
+            Ok(data) => assert_eq!(only_byte(&data), Some(1)),
+            Err(_) => out.push(at),
+        }
+    }
+    out
+}
+
+#[test]
+fn a_lost_block_is_listed_from_the_read_that_met_it_until_it_is_written() {
+    let bench = mirror(1);
+    let id = bench.volume;
+    (0..2).for_each(|disk| rot(&bench, disk, [7, 8, 30, 40].into_iter()));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        // In one request: the first is met.
+        pool.read(id, Lba(0), BLOCKS).await.expect_err("it has no good copy");
+        assert_eq!(listed(&pool), [7]);
+        assert_eq!(unreadable(&pool, id).await, [7, 8, 30, 40]);
+        assert_eq!(listed(&pool), [7, 8, 30, 40]);
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        assert_eq!(listed(&pool), [7, 8, 30, 40], "after an open");
+        put(&pool, id, 8, 1, 1).await;
+        pool.discard(id, Lba(30), Lba(31)).await.expect("discard");
+        pool.commit().await.expect("commit");
+        assert_eq!(listed(&pool), [7, 40], "no scrub was needed");
+        scrub(&rt, &pool).await;
+        assert_eq!(listed(&pool), [7, 40]);
+        pool.delete_volume(id).await.expect("delete");
+        pool.commit().await.expect("commit");
+        rt.sleep(Duration::from_secs(1)).await;
+        assert_eq!(listed(&pool), []);
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        assert_eq!(listed(&pool), []);
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn a_lost_block_that_a_later_scrub_can_read_is_listed_no_more() {
+    let bench = mirror(2);
+    let (rules, id) = (bench.rules.clone(), bench.volume);
+    let from = places(&bench, 0)[20];
+    assert_eq!(from, places(&bench, 1)[20]);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        rules.set(move |op| {
+            let Op::Read { offset, .. } = op else { return None };
+            (*offset == from).then_some((IoError::IO, Done::No))
+        });
+        assert_eq!(unreadable(&pool, id).await, [20]);
+        scrub(&rt, &pool).await;
+        assert_eq!(listed(&pool), [20]);
+        rules.clear();
+        assert_eq!(listed(&pool), [20]);
+        scrub(&rt, &pool).await;
+        assert_eq!(listed(&pool), []);
+        pool.close().await.expect("close");
+    });
+}
+
+/// The other copy may be good: the pool does not know it while its device is away.
+#[test]
+fn what_a_device_that_is_away_may_have_is_not_lost() {
+    let bench = mirror(3);
+    let id = bench.volume;
+    rot(&bench, 0, [5].into_iter());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, vec![files[0].clone()]).await;
+        assert_eq!(unreadable(&pool, id).await, [5]);
+        assert_eq!(listed(&pool), []);
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn rot_of_a_device_is_told_until_a_scrub_finds_none() {
+    let bench = mirror(4);
+    rot(&bench, 1, 10..50);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let rots = || {
+            let devices = pool.status().pool.devices;
+            devices.into_iter().map(|d| d.rot.map(|rot| rot.blocks)).collect::<Vec<_>>()
+        };
+        assert_eq!(rots(), [None, None]);
+        scrub(&rt, &pool).await;
+        assert_eq!(rots(), [None, Some(40)], "it was mended, and may come again");
+        rt.sleep(Duration::from_secs(100)).await;
+        let rot: Option<Rot> = pool.status().pool.devices[1].rot;
+        assert!(rot.is_some_and(|rot| (99..=101).contains(&rot.since_s)), "{rot:?}");
+        let only = ScrubOptions { device: Some("disk0".into()), ..ScrubOptions::default() };
+        pool.start_scrub(only).await.expect("start");
+        rt.sleep(Duration::from_secs(10)).await;
+        assert_eq!(rots(), [None, Some(40)], "another device was scrubbed");
+        scrub(&rt, &pool).await;
+        assert_eq!(rots(), [None, None]);
+        pool.close().await.expect("close");
+    });
+}
