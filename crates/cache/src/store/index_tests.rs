@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{BLOCK, BucketGen, BucketId, Crc, Prng, RecordSeq};
+use base::{BLOCK, BucketGen, BucketId, Crc, Prng, RecordSeq, Sectors};
 use btree::{Cursor, Stop, WriteOut};
 use format::tree::INDEX_TREE;
 use rustc_hash::FxHashMap;
@@ -14,7 +14,7 @@ use crate::policy::replacement::Policy;
 use crate::store::buckets::census::Stream;
 use crate::store::key::Crcs;
 use format::cache::bucket::{BucketKind, BucketRecord};
-use format::cache::index::MAX_EXTENT_BLOCKS;
+use format::cache::index::{MAX_EXTENT_BLOCKS, StagedBelow};
 
 const BUCKETS: u32 = 1200;
 const BLOCKS: u32 = 16;
@@ -24,7 +24,7 @@ const VOLUME_BLOCKS: u64 = 40_000;
 /// What a block is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Block {
-    Data { addr: CacheAddr, generation: BucketGen, crc: Crc, written: Option<Epoch> },
+    Data { addr: CacheAddr, generation: BucketGen, crc: Crc, written: Option<Epoch>, cover: Cover },
     Staged { crc: Crc, epoch: Epoch },
     Zeros { epoch: Epoch },
 }
@@ -39,6 +39,8 @@ struct World {
     crc: Crc,
     next_node: u64,
     faults: u64,
+    /// Parts that were written, and how many of those that were looked up are parts.
+    parts: (u64, u64),
     rng: Prng,
 }
 
@@ -55,6 +57,7 @@ impl World {
             crc: 0,
             next_node: 0,
             faults: 0,
+            parts: (0, 0),
             rng: Prng::new(seed),
         }
     }
@@ -96,7 +99,8 @@ impl World {
     fn step(&mut self) {
         self.tick();
         match self.rng.below(100) {
-            0..45 => self.write(),
+            0..33 => self.write(),
+            33..45 => self.write_part(),
             45..55 => self.stage(),
             55..60 => self.discard(),
             60..65 => {
@@ -133,11 +137,12 @@ impl World {
         for e in new {
             for (i, lba) in (e.lba.0..e.end()).enumerate() {
                 let block = match &e.body {
-                    Body::Data { addr, generation, crcs, .. } => Block::Data {
+                    Body::Data { addr, generation, crcs, cover } => Block::Data {
                         addr: CacheAddr(addr.0 + i as u64),
                         generation: *generation,
                         crc: crcs[i],
                         written: e.written,
+                        cover: *cover,
                     },
                     Body::Staged { crcs } => {
                         Block::Staged { crc: crcs[i], epoch: e.written.unwrap_or_default() }
@@ -167,6 +172,21 @@ impl World {
         let e = IndexKey { volume, lba: Lba(from), written, body };
         self.replace(volume, (from, e.end()), &[e]);
         self.buckets.unpin(addr);
+    }
+
+    /// Some sectors of a block; the others are in the pool's image or in a staged block.
+    fn write_part(&mut self) {
+        let (volume, lba, _) = self.range(1);
+        let Some((addr, 1, generation)) = self.buckets.append(Stream::Writes, 1) else { return };
+        let crcs = self.crcs(1);
+        let crc = crcs[0];
+        let below = self.rng.one_in(3).then(|| StagedBelow { epoch: self.buckets.epoch(), crc });
+        let sectors = Sectors::from_bits(1 + self.rng.below(254) as u8);
+        let body = Body::Data { addr, generation, crcs, cover: Cover { sectors, below } };
+        let e = IndexKey { volume, lba: Lba(lba), written: Some(self.buckets.epoch()), body };
+        self.replace(volume, (lba, lba + 1), &[e]);
+        self.buckets.unpin(addr);
+        self.parts.0 += 1;
     }
 
     fn stage(&mut self) {
@@ -277,8 +297,9 @@ impl World {
         for e in found.iter().filter(|e| !self.index.is_dead(&self.buckets, e)) {
             for lba in e.lba.0.max(from)..e.end().min(end) {
                 let block = match e.slice(lba, lba + 1).body {
-                    Body::Data { addr, generation, crcs, .. } => {
-                        Block::Data { addr, generation, crc: crcs[0], written: e.written }
+                    Body::Data { addr, generation, crcs, cover } => {
+                        self.parts.1 += u64::from(!cover.is_all());
+                        Block::Data { addr, generation, crc: crcs[0], written: e.written, cover }
                     }
                     Body::Staged { crcs } => {
                         Block::Staged { crc: crcs[0], epoch: e.written.unwrap_or_default() }
@@ -343,6 +364,7 @@ fn index_and_buckets_agree_with_a_map_of_blocks() {
             }
         }
         w.compare();
+        assert!(w.parts.0 > 500 && w.parts.1 > 500, "{:?} parts", w.parts);
         faults += w.faults;
         keys = keys.max(w.index.keys);
         for volume in 1..=VOLUMES as u32 {

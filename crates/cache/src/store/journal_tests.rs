@@ -1,8 +1,10 @@
-//! The journal as a ring, without a device.
+//! The journal as a ring, without a device: its room, and its content against a list of records.
 
-use base::{BLOCK_U64, Epoch, Lba, Prng, VolumeId};
+use std::collections::BTreeMap;
+
+use base::{BLOCK_U64, BucketGen, BucketId, Epoch, Lba, Prng, VolumeId};
 use format::cache::index::{MAX_EXTENT_BLOCKS, encode_staged};
-use format::cache::journal::blocks_for;
+use format::cache::journal::{Entry, blocks_for, decode_entry};
 use rt::sync::Event;
 
 use super::*;
@@ -115,4 +117,153 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
     );
     journal.take_ready(PoolSeen::default(), &bufs);
     assert_eq!(journal.next_place().1, pushed);
+}
+
+/// A record, with its bytes.
+#[derive(Clone, PartialEq, Debug)]
+enum Owned {
+    Insert(VolumeId, Lba, Vec<u8>),
+    Raise(BucketId, BucketGen),
+    Remove(VolumeId, Lba, u64),
+    Cut(Epoch),
+}
+
+impl Owned {
+    fn of(record: &Record<'_>) -> Owned {
+        match *record {
+            Record::Insert { volume, lba, value } => Owned::Insert(volume, lba, value.to_vec()),
+            Record::Raise { bucket, generation } => Owned::Raise(bucket, generation),
+            Record::Remove { volume, lba, len } => Owned::Remove(volume, lba, len),
+            Record::Epoch { epoch } => Owned::Cut(epoch),
+        }
+    }
+
+    fn record(&self) -> Record<'_> {
+        match self {
+            Owned::Insert(volume, lba, value) => {
+                Record::Insert { volume: *volume, lba: *lba, value }
+            }
+            Owned::Raise(bucket, generation) => {
+                Record::Raise { bucket: *bucket, generation: *generation }
+            }
+            Owned::Remove(volume, lba, len) => {
+                Record::Remove { volume: *volume, lba: *lba, len: *len }
+            }
+            Owned::Cut(epoch) => Record::Epoch { epoch: *epoch },
+        }
+    }
+
+    /// Any record; `n` makes it unlike all others.
+    fn any(rng: &mut Prng, n: u64) -> Owned {
+        let (volume, lba) = (VolumeId(1 + rng.below(5) as u32), Lba(n));
+        match rng.below(6) {
+            0 => Owned::Raise(BucketId(n as u32), BucketGen(rng.below(99) as u32)),
+            1 => Owned::Remove(volume, lba, 1 + rng.below(1000)),
+            2 => Owned::Cut(Epoch(n as u32)),
+            _ => {
+                let most = [2, MAX_EXTENT_BLOCKS as u64][rng.below(2) as usize];
+                let mut value = Vec::new();
+                let crcs: Vec<_> = (0..=rng.below(most)).map(|i| (n + i) as u32).collect();
+                encode_staged(&mut value, Epoch(1), &crcs[..crcs.len().min(MAX_EXTENT_BLOCKS)]);
+                Owned::Insert(volume, lba, value)
+            }
+        }
+    }
+}
+
+/// What a replay finds that begins at a place: entries in sequence, until one is not there. Each
+/// place of the ring holds what was written to it last.
+fn replay(ring: &BTreeMap<u32, Slice>, blocks: u32, from: Place) -> Vec<Entry> {
+    let (mut out, mut place) = (Vec::new(), from);
+    loop {
+        if blocks - place.position < MAX_ENTRY_BLOCKS {
+            place.position = 0;
+        }
+        let found = ring
+            .get(&place.position)
+            .and_then(|bytes| decode_entry(bytes, &[1; 16], 1, place.sequence).ok());
+        let Some(entry) = found else { return out };
+        place.position += entry.blocks();
+        place.sequence.0 += 1;
+        out.push(entry);
+    }
+}
+
+/// Records are pushed, taken out as entries, written or lost by a kill, become durable, and are
+/// forgotten by checkpoints. The model is the list of all records.
+#[test]
+fn a_replay_gives_the_records_that_were_pushed_in_their_order() {
+    const BLOCKS: u32 = 256;
+    for seed in 0..60 {
+        let mut rng = Prng::new(seed);
+        let mut journal = journal(BLOCKS, [4, 8, MAX_ENTRY_BLOCKS][rng.below(3) as usize]);
+        let bufs = BufPool::new(0);
+        let mut all: Vec<Owned> = Vec::new();
+        let mut ring: BTreeMap<u32, Slice> = BTreeMap::new();
+        // The last record of each entry, by its number; entries that are written and not durable.
+        let mut last_of: BTreeMap<EntrySeq, RecordSeq> = BTreeMap::new();
+        let mut written: Option<(EntrySeq, RecordSeq)> = None;
+        let (mut durable, mut checkpoint) = (EntrySeq(0), journal.next_place());
+        let (mut frozen, mut most) = (None, 0);
+        for _ in 0..2_000 {
+            match rng.below(10) {
+                0..=5 => {
+                    let record = Owned::any(&mut rng, all.len() as u64);
+                    let need = blocks_for(1, MAX_EXTENT_BLOCKS);
+                    let Some(mut room) = journal.room().try_take(Share::Clients, need) else {
+                        continue;
+                    };
+                    all.push(record);
+                    let record = all[all.len() - 1].record();
+                    assert_eq!(journal.push(&mut room, &record), RecordSeq(all.len() as u64));
+                    assert_eq!(journal.pushed().0, all.len() as u64);
+                }
+                6 => {
+                    for entry in journal.take_ready(PoolSeen::default(), &bufs) {
+                        let position = (entry.offsets[0] / BLOCK_U64) as u32;
+                        let decoded = decode_entry(&entry.bytes, &[1; 16], 1, entry.sequence);
+                        let decoded = decoded.expect("what was sealed");
+                        // A slice of the list: behind the entry before, up to its last.
+                        let before = last_of.last_key_value().map_or(0, |(_, last)| last.0);
+                        let records: Vec<_> = decoded.records().map(|r| Owned::of(&r)).collect();
+                        assert_eq!(records, all[before as usize..entry.last.0 as usize]);
+                        assert_eq!(decoded.durable, durable, "what was known to be durable");
+                        last_of.insert(entry.sequence, entry.last);
+                        ring.insert(position, entry.bytes);
+                        written = Some((entry.sequence, entry.last));
+                    }
+                    assert_eq!(
+                        journal.newest_entry(),
+                        last_of.keys().last().copied().unwrap_or_default()
+                    );
+                }
+                7 => {
+                    if let Some((entry, last)) = written.take() {
+                        journal.note_durable(Durable::supposed(), entry, last);
+                        durable = durable.max(entry);
+                        assert_eq!(journal.durable(), last);
+                    }
+                }
+                8 if frozen.is_none() && rng.one_in(4) => frozen = Some(journal.next_place()),
+                // A checkpoint ends. A flush of all that was written goes before it.
+                9 if written.is_none() => {
+                    if let Some((place, records)) = frozen.take() {
+                        journal.forget_before(Durable::supposed(), place.sequence, records);
+                        checkpoint = (place, records);
+                        durable = durable.max(EntrySeq(place.sequence.0 - 1));
+                    }
+                }
+                _ => {}
+            }
+            assert_eq!(journal.durable_entry(), durable, "seed {seed}");
+            // A kill now: the records behind the checkpoint, as far as they were taken out.
+            let found = replay(&ring, BLOCKS, checkpoint.0);
+            let records: Vec<Owned> =
+                found.iter().flat_map(|e| e.records()).map(|r| Owned::of(&r)).collect();
+            let upto = last_of.last_key_value().map_or(0, |(_, last)| last.0);
+            assert_eq!(records, all[checkpoint.1.0 as usize..upto as usize], "seed {seed}");
+            most = most.max(found.len());
+        }
+        assert!(all.len() > 200 && last_of.len() > 50 && most > 2, "seed {seed}");
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
 //! *Transfer* reads one copy, verifies it, and heals it if it must. *Settle* has something to do
-//! where a block has no good copy: it is entered in the list of these. The pin goes with the plan. What a client reads in order has its nodes read ahead, and on disks that
-//! rotate its data ([`read_ahead`](super::read_ahead)).
+//! where a block has no good copy: it is entered in the list of these. The pin goes with the plan.
+//! What a client reads in order has its nodes read ahead, and on disks that rotate its data
+//! ([`read_ahead`](super::read_ahead)).
 
 use base::{
     BLOCK, Crc, Epoch, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,

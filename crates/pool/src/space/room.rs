@@ -203,3 +203,7 @@ impl Space {
         self.reserved.blocks()
     }
 }
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;
