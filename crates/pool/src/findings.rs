@@ -311,15 +311,19 @@ impl Scrub {
 
     /// These blocks are free: what was lost there is not any more. Returns true if something was.
     pub fn freed(&mut self, runs: &[Run]) -> bool {
-        let is_free = |addr: u64| {
-            let has = |run: &Run| (run.addr.0..run.addr.0 + u64::from(run.len)).contains(&addr);
-            runs.iter().any(has)
-        };
         let mut any = false;
         for e in self.record.extents.clone() {
-            let keep: Vec<bool> =
-                (0..u64::from(e.blocks)).map(|i| !is_free(e.addr.0 + i)).collect();
-            any |= self.retain(&e, &keep);
+            let end = e.addr.0 + u64::from(e.blocks);
+            let mut keep = Vec::new();
+            for run in runs {
+                let upto = run.addr.0 + u64::from(run.len);
+                let (from, upto) = (run.addr.0.max(e.addr.0), upto.min(end));
+                if from < upto {
+                    keep.resize(e.blocks as usize, true);
+                    keep[(from - e.addr.0) as usize..(upto - e.addr.0) as usize].fill(false);
+                }
+            }
+            any |= !keep.is_empty() && self.retain(&e, &keep);
         }
         any
     }
