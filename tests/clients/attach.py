@@ -101,6 +101,28 @@ def test_what_has_died(t):
     assert attached(t, name) is None
 
 
+@once
+def test_again_after_a_restart(t):
+    """What a server that has ended leaves is no attachment: it is told, and the same command attaches the volume again."""
+    need_fuse(t)
+    server = t.up(volume_size="16M", size="1G")
+    name = named(t, "again")
+    words = ("attach", "vol0", "--name", name, "--by", "fuse", "--socket", server.control)
+    path = t.forebay(*words).stdout.strip()
+    for again in (server.restart, lambda: (server.kill(), server.start())):
+        again()
+        assert not attached(t, name)["there"] and "gone" in t.forebay("attached").stdout
+        assert t.forebay(*words).stdout.strip() == path
+        assert attached(t, name)["there"] and pathlib.Path(path).read_bytes()[:512] == bytes(512)
+    # One that somebody has open is not taken away below them, nor is one that works.
+    assert "attached already" in t.forebay(*words, ok=(1,)).stderr
+    with open(path, "rb"):
+        server.restart()
+        assert "in use" in t.forebay(*words, ok=(1,)).stderr
+    t.forebay(*words)
+    t.forebay("detach", name)
+
+
 @cache_only
 @limit(90)
 def test_a_file_system(t):

@@ -4,8 +4,12 @@ use super::record::{Means, Record, Records, Wanted};
 use super::{fuse, kernel, mounts};
 use crate::error::{CommandError, Result};
 
-/// Attaches a volume. Errors: it is attached already; no means are there, with what is missing.
+/// Attaches a volume. What is left of an attachment whose server or process has ended is taken away
+/// first. Errors: it is attached already; no means are there, with what is missing.
 pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
+    if records.of(&wanted.name).is_ok_and(|left| !is_there(&left)) {
+        detach(records, &wanted.name)?;
+    }
     let claim = records.claim(&wanted.name)?;
     let kernel = kernel::missing();
     let fuse = fuse::missing();

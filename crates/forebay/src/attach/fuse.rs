@@ -1,9 +1,11 @@
 //! By FUSE: `nbdfuse` shows the volume as a file.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::mounts::mounted_at;
@@ -17,6 +19,9 @@ const FILE: &str = "disk";
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a read may take until it is not waited for.
+const ANSWER: Duration = Duration::from_secs(2);
+const SECTOR: usize = 512;
 
 /// What is missing for it, if anything is.
 pub fn missing() -> Option<String> {
@@ -143,5 +148,18 @@ pub fn detach(record: &Record) -> Result<()> {
 
 /// Whether its process serves it still.
 pub fn is_there(record: &Record) -> bool {
-    tool::lives(record.process) && record.path.parent().is_some_and(|d| mounted_at(d).is_some())
+    let is_mounted = || record.path.parent().is_some_and(|d| mounted_at(d).is_some());
+    tool::lives(record.process) && is_mounted() && answers(&record.path)
+}
+
+/// Whether a sector can be read. The process notices by the next request only that its server has
+/// ended. A server that takes long is there.
+fn answers(path: &Path) -> bool {
+    let (path, (told, heard)) = (path.to_owned(), mpsc::channel());
+    let read = move || {
+        let read = File::open(path).and_then(|file| file.read_exact_at(&mut [0; SECTOR], 0));
+        let _ = told.send(read.is_ok());
+    };
+    let reads = std::thread::Builder::new().name("probe".into()).spawn(read);
+    reads.is_err() || heard.recv_timeout(ANSWER).unwrap_or(true)
 }
