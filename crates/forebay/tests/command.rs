@@ -298,16 +298,21 @@ fn volumes_come_change_and_go() {
     let up = Up::start(&dir, &[]);
     let socket = up.path("control.sock");
     let with = |words: &[&'static str]| [words, &["--socket", text(&socket)]].concat();
-    assert_eq!(fine(&with(&["volume", "create", "a", "--size", "1T", "--sector", "4096"])), "");
+    let made = fine(&with(&["volume", "create", "a", "--size", "1T", "--sector", "4096"]));
+    assert_eq!(made, "a is made: a volume of 1 TiB\n");
     assert!(refused(1, &with(&["volume", "create", "a", "--size", "1G"])).contains("already"));
-    fine(&with(&["volume", "resize", "a", "--size", "3G"]));
+    assert_eq!(fine(&with(&["volume", "resize", "a", "--size", "3G"])), "a has 3 GiB now\n");
+    for (state, word) in [("on", "cannot change it"), ("off", "may change it")] {
+        let said = fine(&with(&["volume", "read-only", "a", state]));
+        assert!(said.starts_with("a: clients") && said.contains(word), "{said}");
+    }
     refused(1, &with(&["volume", "resize", "b", "--size", "3G"]));
     let list: Value = serde_json::from_str(&fine(&with(&["volume", "list", "--json"]))).unwrap();
     assert_eq!(list.as_array().unwrap().len(), 2);
     assert_eq!((&list[1]["name"], &list[1]["size_bytes"]), (&"a".into(), &(3u64 << 30).into()));
     assert_eq!(list[1]["sector_bytes"], 4096);
     assert!(fine(&with(&["volume", "list"])).contains("3 GiB"));
-    fine(&with(&["volume", "delete", "a"]));
+    assert!(fine(&with(&["volume", "delete", "a"])).starts_with("a is deleted; "));
     assert!(refused(1, &with(&["volume", "delete", "a"])).contains("no volume"));
     let nobody = refused(1, &["volume", "list", "--socket", text(&up.path("none.sock"))]);
     assert!(nobody.contains("no server answers") && nobody.contains("forebay up"), "{nobody}");
@@ -327,7 +332,8 @@ fn a_cache_comes_and_goes() {
     let refused =
         |words: &[&str]| refused(1, &with(words).iter().map(String::as_str).collect::<Vec<_>>());
     assert!(refused(&["cache", "attach", text(&other), "--size", "32M"]).contains("already"));
-    assert_eq!(fine(&["cache", "mode", "vol0", "writearound"]), "");
+    let said = fine(&["cache", "mode", "vol0", "writearound"]);
+    assert_eq!(said, "vol0 uses the cache as writearound from now on\n");
     assert!(fine(&["cache", "status"]).contains("writearound: vol0"));
     fine(&["cache", "flush"]);
     assert!(fine(&["cache", "detach"]).contains("cache.img is of no use"));

@@ -147,7 +147,8 @@ impl Attach {
 impl Detach {
     pub fn run(self) -> Result<()> {
         let records = Records::open()?;
-        waiting("detaching", || attachment::detach(&records, &self.name))
+        waiting("detaching", || attachment::detach(&records, &self.name))?;
+        print(&format!("{} is detached\n", self.name))
     }
 }
 

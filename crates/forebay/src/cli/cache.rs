@@ -104,7 +104,9 @@ impl CacheCommand {
             }
             Action::Mode { volume, mode, client } => {
                 // What the cache has alone is written back first.
-                ask_with_progress(&client, Request::CacheMode { volume, mode })
+                let done = format!("{volume} uses the cache as {} from now on\n", mode.name());
+                ask_with_progress(&client, Request::CacheMode { volume, mode })?;
+                print(&done)
             }
             Action::Flush { client } => {
                 cache_of(&client)?;

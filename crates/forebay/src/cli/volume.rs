@@ -9,6 +9,7 @@ use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
 use crate::terminal::Look;
+use crate::units::human_bytes;
 
 /// Make, list, resize, limit and delete volumes of a running server
 #[derive(Args, Debug)]
@@ -97,23 +98,30 @@ fn sector(text: &str) -> std::result::Result<u32, String> {
 
 impl VolumeCommand {
     pub fn run(self) -> Result<()> {
-        let (client, request) = match self.action {
+        let (client, request, done) = match self.action {
             Action::List { all, json, client } => return list(&client, json, all),
             Action::Limit(limit) => return limit.run(),
             Action::Create { name, size, sector, client } => {
-                (client, Request::VolumeCreate { name, size_bytes: size, sector_bytes: sector })
+                let done = format!("{name} is made: a volume of {}", human_bytes(size));
+                let (size_bytes, sector_bytes) = (size, sector);
+                (client, Request::VolumeCreate { name, size_bytes, sector_bytes }, done)
             }
             Action::Resize { name, size, force, client } => {
-                (client, Request::VolumeResize { name, size_bytes: size, force })
+                let done = format!("{name} has {} now", human_bytes(size));
+                (client, Request::VolumeResize { name, size_bytes: size, force }, done)
             }
             Action::ReadOnly { name, state, client } => {
-                (client, Request::VolumeReadOnly { name, read_only: state })
+                let may = if state { "cannot change it any more" } else { "may change it" };
+                let done = format!("{name}: clients {may}");
+                (client, Request::VolumeReadOnly { name, read_only: state }, done)
             }
             Action::Delete { name, force, client } => {
-                (client, Request::VolumeDelete { name, force })
+                let done = format!("{name} is deleted; its space is freed in the background");
+                (client, Request::VolumeDelete { name, force }, done)
             }
         };
-        client.ask(&request).map(|_| ())
+        client.ask(&request)?;
+        print(&format!("{done}\n"))
     }
 }
 
