@@ -91,7 +91,8 @@ def test_replace_under_load(t):
     with Load(server) as load:
         time.sleep(0.5)
         said = device(t, server, "replace", two, three, "--wait")
-        assert "nothing left to move" in said and "name the new device" in said, said
+        assert "nothing left to move" in said and f"{three} is in the pool; {two} is out of the pool, and can be used" in said, said
+        assert "2 devices, 2 copies" in said and f"when the server is started next, name the devices as they are now: --device {one} --device {three}" in said, said
         time.sleep(0.2)
     states = {d["path"]: d["state"] for d in ended(t, server)["devices"]}
     assert states == {str(one): "online", str(three): "online"}, states
@@ -304,3 +305,104 @@ def test_a_spare_takes_the_place_of_a_missing_device(t):
     more.verify(last)
     last.stop()
     assert "clean" in t.forebay("check", "--device", one, "--device", three, "--device", four).stdout or "--cache" in server.command
+
+
+@limit(120)
+def test_up_finds_its_devices_again(t):
+    """Devices that were added, replaced or removed under `forebay up` are those of the next start, after a kill too, and where the directory is called otherwise."""
+    server = t.up(size="512M", volume_size="256M")
+    first, second = server.devices
+    (third, fourth), outside = t.devices(512 * MIB, 512 * MIB), t.dir / "outside.img"
+    inside = first.parent / "pool2.img"
+    third.rename(inside)
+    fourth.rename(outside)
+    with Load(server) as load:
+        time.sleep(0.3)
+        said = device(t, server, "replace", second, inside, "--wait")
+        assert f"{second} is out of the pool, and can be used for something else (2 devices, 2 copies)" in said and "started next" not in said, said
+    second.unlink()
+    server.kill()
+    server.start()
+    assert states(server) == {str(first): "online", str(inside): "online"}
+    load.verify(server)
+    # A device that is not there at a start is one of the pool all the same.
+    device(t, server, "replace", first, outside, "--wait")
+    server.stop()
+    outside.rename(first)
+    server.start()
+    assert sorted(states(server).values()) == ["missing", "online"]
+    load.verify(server)
+    server.stop()
+    first.rename(outside)
+    moved = first.parent.rename(t.dir / "moved")
+    server = t.up(directory="moved")
+    load.verify(server)
+    deadline = time.monotonic() + 30
+    while states(server) != {str(moved / inside.name): "online", str(outside): "online"}:
+        assert time.monotonic() < deadline, states(server)
+        time.sleep(0.05)
+    device(t, server, "add", moved / "pool1.img", ok=(1,))
+    server.stop()
+    t.forebay("check", moved, "--data", *(["--cache", moved / "cache.img"] if (moved / "cache.img").exists() else []))
+
+
+def states(server):
+    return {d["path"]: d["state"] for d in server.status()["pool"]["devices"]}
+
+
+@limit(60)
+def test_what_a_crash_leaves_on_the_list(t):
+    """A device that was listed and has not joined, or has left, is no reason not to start; one of the pool that is empty is told."""
+    server = t.up(size="512M", volume_size="64M")
+    listed = json.loads((server.devices[0].parent / "devices.json").read_text())
+    assert [one["path"] for one in listed] == ["pool0.img", "pool1.img"], listed
+    server.stop()
+    (empty,) = t.devices(512 * MIB)
+    listed.append({"id": "00000000-0000-4000-8000-000000000001", "path": str(empty)})
+    listed.append({"id": "00000000-0000-4000-8000-000000000002", "path": str(t.dir / "gone.img")})
+    (server.devices[0].parent / "devices.json").write_text(json.dumps(listed))
+    server.start()
+    assert server.status()["pool"]["state"] == "online" and len(states(server)) == 2
+    assert len(json.loads((server.devices[0].parent / "devices.json").read_text())) == 2
+    server.stop()
+    (server.devices[0].parent / "devices.json").write_text("[")
+    t.refused(*server.command, saying=("devices.json",))
+
+
+@limit(60)
+def test_any_name_of_a_device(t):
+    """A device is what its file is: another spelling, a link, the last part of its path, its id."""
+    one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
+    server = pool(t, [one, two], 2)
+    link = t.dir / "link"
+    link.symlink_to(two)
+    (id_of_two,) = [d["id"] for d in server.status()["pool"]["devices"] if d["path"] == str(two)]
+    for name in (two, f"{t.dir}/./{two.name}", link, two.name, id_of_two):
+        assert f"{two} is out of use" in device(t, server, "offline", name)
+        assert f"{two} is in use (2 devices, 2 copies)" in device(t, server, "online", name, "--wait")
+        assert two.name in t.forebay("scrub", "start", "--device", name, "--wait", "--socket", server.control).stdout
+    assert str(two) in device(t, server, "resize", link, "600M")
+    t.refused(t.bin, "device", "add", link, "--force", "--socket", server.control, saying=("in use already",))
+    said = device(t, server, "add", three)
+    assert f"{three} is in the pool (3 devices, 2 copies)" in said, said
+    said = device(t, server, "remove", link, "--wait")
+    assert f"{two} is out of the pool, and can be used for something else (2 devices, 2 copies)" in said, said
+
+
+@limit(60)
+def test_the_configuration_file_that_is_to_be_changed(t):
+    """What has to be said at the next start is told: the line of the file, and nothing once it is as it was."""
+    one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
+    config = t.dir / "forebay.toml"
+    t.forebay("create", "--device", one, "--device", two)
+    server = t.serve([one, two], start=False)
+    config.write_text(f'devices = ["{one}", "{two}"]\n')
+    server.command = [word for word in server.command if word not in ("--device", str(one), str(two))] + ["--config", str(config)]
+    server.start()
+    said = device(t, server, "add", three)
+    assert f'before the server is started next, say in {config}: devices = ["{one}", "{two}", "{three}"]' in said, said
+    said = device(t, server, "remove", three, "--wait")
+    assert "started next" not in said, said
+    assert "started next" not in device(t, server, "offline", two) + device(t, server, "online", two, "--wait")
+    said = device(t, server, "replace", two, three, "--force")
+    assert str(three) in said and "out of the pool" in said, said

@@ -201,15 +201,17 @@ fn newest(file: &File) -> std::result::Result<Option<CacheSuperblock>, FormatErr
     Ok(newest)
 }
 
+/// The newest superblock of a device of a pool; `None` if none can be read.
+pub fn newest_superblock(path: &Path) -> Option<Superblock> {
+    let file = File::open(path).ok()?;
+    let read = |slot| Superblock::decode(&block_at(&file, Superblock::offset_of(slot))?).ok();
+    (0..superblock::SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
+}
+
 /// The cache of the pool on these devices, as its newest superblock says, and what the pool has of
 /// it; `None` also if none can be read, or if they are not all of one pool.
 pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<([u8; 16], PoolSeen)> {
-    let read = |path: &Path| {
-        let file = File::open(path).ok()?;
-        let read = |slot| Superblock::decode(&block_at(&file, Superblock::offset_of(slot))?).ok();
-        (0..superblock::SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
-    };
-    let found: Vec<Superblock> = devices.filter_map(read).collect();
+    let found: Vec<Superblock> = devices.filter_map(newest_superblock).collect();
     let newest = found.iter().max_by_key(|sb| (sb.generation, sb.sequence))?;
     let uuid =
         found.iter().all(|sb| sb.pool_uuid == newest.pool_uuid).then_some(newest.cache_uuid)??;

@@ -15,10 +15,14 @@ use emulate::{Emulate, Emulations};
 use pool::{DeviceFile, Pool};
 use posix::{Handles, OpenFile};
 use rt::Rt;
+use rt::sync::Semaphore;
 use serde_json::{Value, json};
 
 use crate::control::{Answer, RequestError};
+use crate::device_list::{DeviceList, Listed};
+use crate::device_names::{Known, by_last_part, exact, same_file};
 use crate::devices::DeviceChoice;
+use crate::error::CommandError;
 use crate::mailbox::spawn_blocking;
 use crate::signatures;
 use crate::world::open_unowned;
@@ -41,6 +45,11 @@ pub struct PoolDevices {
     emulations: Option<Emulations>,
     /// What devices, by their paths, are made to behave like.
     emulated: RefCell<BTreeMap<String, Emulate>>,
+    /// Where devices are is kept here for the next start.
+    list: Option<DeviceList>,
+    /// What is on the list, devices that are joining too.
+    listed: RefCell<Vec<Listed>>,
+    one_change: Semaphore,
 }
 
 impl PoolDevices {
@@ -48,16 +57,99 @@ impl PoolDevices {
     pub fn new(
         rt: &Rt,
         handles: &Handles,
-        emulations: Option<Emulations>,
-        devices: &[DeviceChoice],
-    ) -> PoolDevices {
+        (emulations, devices): (Option<Emulations>, &[DeviceChoice]),
+        list: Option<DeviceList>,
+    ) -> Result<PoolDevices, CommandError> {
         let emulated = devices.iter().filter_map(|d| Some((name(&d.path), d.emulate?)));
-        PoolDevices {
+        let listed = list.as_ref().map(DeviceList::read).transpose()?.flatten();
+        let named = |d: &DeviceChoice| Listed { id: String::new(), path: d.path.clone() };
+        Ok(PoolDevices {
             rt: rt.clone(),
             handles: handles.clone(),
             emulations,
             emulated: RefCell::new(emulated.collect()),
+            list,
+            listed: RefCell::new(listed.unwrap_or_else(|| devices.iter().map(named).collect())),
+            one_change: Semaphore::new(1),
+        })
+    }
+
+    /// Whether the next start finds the devices by itself.
+    pub fn keeps_list(&self) -> bool {
+        self.list.is_some()
+    }
+
+    /// Keeps for the next start where the devices of the pool are.
+    pub async fn remember(&self, pool: &Pool) {
+        if let Err(e) = self.keep(pool, None).await {
+            tracing::warn!("{e}");
         }
+    }
+
+    /// The same, with a device that is about to join.
+    async fn keep(&self, pool: &Pool, joins: Option<Listed>) -> Result<(), RequestError> {
+        let Some(list) = self.list.clone() else { return Ok(()) };
+        let _alone = self.one_change.acquire(1).await;
+        let known = self.known(pool);
+        let any_is_lost = known.iter().any(|one| one.path.is_empty());
+        let placed = known.into_iter().filter(|one| !one.path.is_empty());
+        let placed = placed.map(|one| Listed { id: one.id, path: one.path.into() });
+        let mut all: Vec<Listed> = placed.chain(joins).collect();
+        // It is not known which device was to be there, only that one was.
+        let listed = self.listed.borrow().clone();
+        let unknown = listed.into_iter().filter(|one| one.id.is_empty() && any_is_lost);
+        for one in unknown {
+            if all.iter().all(|other| other.path != one.path) {
+                all.push(one);
+            }
+        }
+        if *self.listed.borrow() == all {
+            return Ok(());
+        }
+        let (at, written) = (list.path(), all.clone());
+        let writing = spawn_blocking(&self.rt, &self.handles, move || list.write(&written)).await;
+        writing.and_then(|outcome| outcome).map_err(|e| {
+            let text = format!("{}: the list of devices cannot be written: {e}", at.display());
+            RequestError::new("failed", text)
+        })?;
+        *self.listed.borrow_mut() = all;
+        Ok(())
+    }
+
+    /// The devices of the pool, and where they are or were.
+    fn known(&self, pool: &Pool) -> Vec<Known> {
+        let (devices, listed) = (pool.status().pool.devices, self.listed.borrow());
+        let is_taken = |path: &str| devices.iter().any(|d| d.path == path);
+        let before = |id: &str| listed.iter().find(|one| one.id == id).map(|one| name(&one.path));
+        let known = |d: &pool::status::DeviceStatus| {
+            let is_open = !d.path.is_empty();
+            let before = || before(&d.id).filter(|path| !is_taken(path)).unwrap_or_default();
+            let path = if is_open { d.path.clone() } else { before() };
+            Known { path, id: d.id.clone(), is_open }
+        };
+        devices.iter().map(known).collect()
+    }
+
+    /// The device that a user names, by its path however that is spelled, or by its id, or by the
+    /// last part of its path.
+    pub async fn find(&self, pool: &Pool, name: &str) -> Option<Known> {
+        let all = self.known(pool);
+        match exact(&all, name) {
+            Some(one) => Some(one.clone()),
+            None => self.in_file(&all, name).await.or_else(|| by_last_part(&all, name).cloned()),
+        }
+    }
+
+    /// What the pool calls the device that a user names; as it is named if the pool has no such
+    /// device.
+    pub async fn name_of(&self, pool: &Pool, name: &str) -> String {
+        self.find(pool, name).await.map_or_else(|| name.to_owned(), |one| one.name().to_owned())
+    }
+
+    async fn in_file(&self, all: &[Known], name: &str) -> Option<Known> {
+        let (all, name) = (all.to_vec(), name.to_owned());
+        let looking = move || same_file(&all, &name).cloned();
+        spawn_blocking(&self.rt, &self.handles, looking).await.ok().flatten()
     }
 
     /// What a device is made to behave like.
@@ -83,21 +175,29 @@ impl PoolDevices {
     /// Adds a device to the pool, as on a command line: `PATH[,emulate=hdd|ssd]`. `force`: what it
     /// holds may be overwritten. A spare of the pool is used at once as `role` says.
     pub async fn add(&self, pool: &Pool, device: &str, role: Role<'_>, force: bool) -> Answer {
-        let replaces = match role {
-            Role::Replaces(old) => Some(old),
+        let old = match role {
+            Role::Replaces(old) => Some(self.name_of(pool, old).await),
             Role::Serves | Role::Spare => None,
         };
-        if role != Role::Spare && pool.use_spare(device, replaces).await? {
-            tracing::info!(device, "the spare is used");
-            return Ok(self.moves(pool));
-        }
         let choice = DeviceChoice::parse(OsStr::new(device)).map_err(RequestError::invalid)?;
+        let all = self.known(pool);
+        let own = match exact(&all, device) {
+            Some(one) => Some(one.clone()),
+            None => self.in_file(&all, &name(&choice.path)).await,
+        };
+        if role != Role::Spare
+            && let Some(spare) = &own
+            && pool.use_spare(spare.name(), old.as_deref()).await?
+        {
+            tracing::info!(device, "the spare is used");
+            return Ok(self.replaced(pool, spare.name(), old.as_deref()));
+        }
         if choice.emulate.is_some() && self.emulations.is_none() {
             let text = "this server emulates nothing: start it with a device that is emulated";
             return Err(RequestError::invalid(text));
         }
         let path = choice.path.clone();
-        if pool.path_of_device(&name(&path)).is_ok() {
+        if own.is_some_and(|one| one.is_open) {
             let text = format!("{} is in use already, as a device of this pool", path.display());
             return Err(RequestError::invalid(text));
         }
@@ -113,25 +213,42 @@ impl PoolDevices {
         }
         let path = name(&choice.path);
         let device = DeviceFile { path: path.clone(), file, size_bytes };
-        let uuid = uuid::Uuid::new_v4().into_bytes();
-        let joined = match role {
-            Role::Replaces(old) => pool.replace_device(old, device, uuid).await,
-            Role::Serves => pool.add_device(device, uuid).await,
-            Role::Spare => pool.add_spare(device, uuid).await,
+        let uuid = uuid::Uuid::new_v4();
+        let joins = Listed { id: uuid.to_string(), path: path.clone().into() };
+        // Before it joins: what the next start does not find could not be read.
+        let joined = match self.keep(pool, Some(joins)).await {
+            Ok(()) => self.join(pool, device, uuid.into_bytes(), (role, old.as_deref())).await,
+            Err(e) => Err(e),
         };
         if !pool.uses_file(file) {
             let _ = self.handles.close_file(file);
         } else if let Some(what) = choice.emulate {
-            self.emulated.borrow_mut().insert(path, what);
+            self.emulated.borrow_mut().insert(path.clone(), what);
         }
+        self.remember(pool).await;
         joined?;
-        Ok(self.moves(pool))
+        Ok(self.replaced(pool, &path, old.as_deref()))
+    }
+
+    async fn join(
+        &self,
+        pool: &Pool,
+        device: DeviceFile,
+        uuid: [u8; 16],
+        (role, old): (Role<'_>, Option<&str>),
+    ) -> Result<(), RequestError> {
+        match (role, old) {
+            (Role::Spare, _) => pool.add_spare(device, uuid).await?,
+            (_, Some(old)) => pool.replace_device(old, device, uuid).await?,
+            (_, None) => pool.add_device(device, uuid).await?,
+        }
+        Ok(())
     }
 
     /// Gives the pool all that a device has, by its path or id. Its file grows to `size_bytes`
     /// before that, if it is given.
     pub async fn resize(&self, pool: &Pool, device: &str, size_bytes: Option<u64>) -> Answer {
-        let path = pool.path_of_device(device)?;
+        let path = pool.path_of_device(&self.name_of(pool, device).await)?;
         let file = PathBuf::from(&path);
         let growing = spawn_blocking(&self.rt, &self.handles, move || grown(&file, size_bytes));
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
@@ -141,27 +258,41 @@ impl PoolDevices {
         Ok(json!({ "device": path, "size_bytes": size, "usable_bytes": usable }))
     }
 
-    /// Takes a device out of use, by its path or id.
-    pub async fn offline(&self, pool: &Pool, device: &str) -> Answer {
-        pool.offline_device(device).await?;
-        tracing::info!(device, "device taken out of use");
-        Ok(self.moves(pool))
+    /// Begins to move everything from a device to the others; then it leaves the pool.
+    pub async fn remove(&self, pool: &Pool, device: &str) -> Answer {
+        let device = self.name_of(pool, device).await;
+        pool.remove_device(&device).await?;
+        tracing::info!(device, "device leaves the pool");
+        Ok(self.told(pool, &device))
     }
 
-    /// Takes a device into use again that was away, by its path or id; or by the path where it is
-    /// now.
+    /// Takes a device out of use.
+    pub async fn offline(&self, pool: &Pool, device: &str) -> Answer {
+        let device = self.name_of(pool, device).await;
+        pool.offline_device(&device).await?;
+        tracing::info!(device, "device taken out of use");
+        Ok(self.told(pool, &device))
+    }
+
+    /// Takes a device into use again that was away; it may be named by the path where it is now.
     pub async fn online(&self, pool: &Pool, device: &str) -> Answer {
-        match pool.online_device(device).await {
-            Ok(true) => return Ok(self.moves(pool)),
-            // Not there when the pool was opened; or its file is of a device that was unplugged.
-            Ok(false) => {}
-            Err(e) if matches!(e.kind, ErrorKind::NotFound | ErrorKind::Io) => {}
-            Err(e) => return Err(e.into()),
+        let known = self.find(pool, device).await;
+        if let Some(known) = &known {
+            match pool.online_device(known.name()).await {
+                Ok(true) => return Ok(self.told(pool, known.name())),
+                // Not there when the pool was opened; or its file is of a device that was
+                // unplugged.
+                Ok(false) => {}
+                Err(e) if e.kind == ErrorKind::Io => {}
+                Err(e) => return Err(e.into()),
+            }
         }
-        let path = PathBuf::from(device);
+        let path = known.map(|one| one.path).filter(|path| !path.is_empty());
+        let path = path.unwrap_or_else(|| device.to_owned());
         let how = OpenFile { write: true, create_len: None, direct: true };
+        let at = PathBuf::from(&path);
         let opening =
-            spawn_blocking(&self.rt, &self.handles, move || open_unowned(&path, &how)).await;
+            spawn_blocking(&self.rt, &self.handles, move || open_unowned(&at, &how)).await;
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
         let opened = opening.map_err(failed)?;
         let opened = opened.map_err(|e| {
@@ -171,12 +302,13 @@ impl PoolDevices {
         let size_bytes = opened.info.size_bytes;
         let file = self.handles.adopt_file(opened);
         let returned =
-            pool.return_device(DeviceFile { path: device.to_owned(), file, size_bytes }).await;
+            pool.return_device(DeviceFile { path: path.clone(), file, size_bytes }).await;
         if !pool.uses_file(file) {
             let _ = self.handles.close_file(file);
         }
         returned?;
-        Ok(self.moves(pool))
+        self.remember(pool).await;
+        Ok(self.told(pool, &path))
     }
 
     /// Closes the files of devices that leave the pool, for as long as it is served.
@@ -187,7 +319,22 @@ impl PoolDevices {
                     tracing::warn!("closing the file of a device that was removed: {e}");
                 }
             }
+            self.remember(&pool).await;
         }
+    }
+
+    /// What was asked of a device is done, or has begun: what it is called, and what is moved.
+    fn told(&self, pool: &Pool, device: &str) -> Value {
+        let mut told = self.moves(pool);
+        told["device"] = json!(device);
+        told
+    }
+
+    /// The same of a device that takes the place of `old`, if there is one.
+    fn replaced(&self, pool: &Pool, device: &str, old: Option<&str>) -> Value {
+        let mut told = self.told(pool, device);
+        told["replaces"] = json!(old);
+        told
     }
 
     /// What is moved, and how far that is.

@@ -1,5 +1,5 @@
 //! The directory of `forebay up`: two pool devices and the cache as sparse files, the sockets, and
-//! a lock.
+//! a lock. Where the devices are once some have come and gone is in a [list](crate::device_list).
 //!
 //! A new pool is made under names that end in `.new`, and gets its real names when it is whole and
 //! has its volume, the second device first. So a crash in the first run leaves one of these:
@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | neither `pool0.img` nor `pool1.img` | nothing was ever served: made anew |
 //! | `pool0.img.new` and `pool1.img` | the pool is whole: the first device gets its name |
-//! | `pool0.img` or `pool1.img`, otherwise | a pool that was used: opened, degraded if one is missing, never made anew |
+//! | `pool0.img` or `pool1.img`, otherwise; or a list of devices | a pool that was used: opened, degraded if one is missing, never made anew |
 
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
@@ -19,6 +19,7 @@ use emulate::Emulate;
 use pool::DeviceFile;
 use posix::OpenFile;
 
+use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::world::{OpenError, World};
@@ -67,8 +68,15 @@ impl Home {
         Ok(Home { dir: dir.to_owned(), made_dir })
     }
 
-    /// The paths of the devices.
-    pub fn devices(dir: &Path) -> Vec<PathBuf> {
+    /// The paths of the devices of the pool, as far as they are known: those of a new pool if the
+    /// servers of this directory have not said anything else. May block.
+    pub fn devices(dir: &Path) -> Result<Vec<PathBuf>> {
+        let listed = DeviceList::of(dir).devices()?;
+        Ok(listed.unwrap_or_else(|| Home::first_devices(dir)))
+    }
+
+    /// The paths of the devices of a new pool.
+    fn first_devices(dir: &Path) -> Vec<PathBuf> {
         DEVICES.iter().map(|name| dir.join(name)).collect()
     }
 
@@ -94,7 +102,7 @@ impl Home {
             rename(&staged(&first), &first)?;
             sync_dir(&self.dir)?;
         }
-        Ok(exists(&first)? || exists(&second)?)
+        Ok(exists(&first)? || exists(&second)? || exists(&DeviceList::of(&self.dir).path())?)
     }
 
     /// Makes the files of a new pool.
@@ -105,7 +113,7 @@ impl Home {
         emulate: Option<Emulate>,
     ) -> Result<Staged> {
         let mut files = Vec::new();
-        for path in Home::devices(&self.dir) {
+        for path in Home::first_devices(&self.dir) {
             let staged = staged(&path);
             remove_if_there(&staged)?;
             let how = OpenFile { write: true, create_len: Some(size_bytes), direct: true };
@@ -118,7 +126,7 @@ impl Home {
 
     /// Takes back what an unsuccessful first run has made.
     pub fn unstage(&self) {
-        for path in Home::devices(&self.dir) {
+        for path in Home::first_devices(&self.dir) {
             if let Err(e) = remove_if_there(&staged(&path)) {
                 tracing::warn!("{e}");
             }
@@ -134,7 +142,7 @@ impl Home {
 impl Staged {
     /// Gives the devices their names: from now on this is the pool of the directory.
     pub fn publish(self) -> Result<()> {
-        for path in Home::devices(&self.dir).iter().rev() {
+        for path in Home::first_devices(&self.dir).iter().rev() {
             rename(&staged(path), path)?;
             sync_dir(&self.dir)?;
         }

@@ -3,12 +3,13 @@
 //! * [`cli`]: commands and their arguments, a file for each group
 //! * [`config`]: arguments and configuration file become one validated configuration before
 //!   anything is opened
-//! * [`home`]: the directory of `forebay up`
+//! * [`home`]: the directory of `forebay up`; [`device_list`]: where the devices of its pool are
 //! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]:
 //!   where it listens; [`credentials`]: what TLS goes by
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`];
 //!   [`notify`]: what the service manager hears
 //! * [`tuning`]: its settings, which may change
+//! * [`device_life`]: devices that come and go; [`device_names`]: what users call them
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
 //! * [`doctor`]: what of a machine and a configuration would hurt a server
 //! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
@@ -28,6 +29,8 @@ mod config;
 mod control;
 mod credentials;
 mod device_life;
+mod device_list;
+mod device_names;
 mod devices;
 mod doctor;
 mod error;

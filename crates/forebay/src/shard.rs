@@ -32,6 +32,7 @@ use crate::config::ServeConfig;
 use crate::control::Request;
 use crate::control::server::{ControlServer, Message, Reply};
 use crate::device_life::PoolDevices;
+use crate::device_list::DeviceList;
 use crate::error::{CommandError, Result};
 use crate::home::{Home, Staged};
 use crate::http::{HttpSockets, Running};
@@ -72,8 +73,14 @@ pub struct NewPool {
     pub volume: (String, u64),
 }
 
-/// Serves until it is told to stop.
-pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
+/// Serves until it is told to stop. Where the pool's devices are is kept in `list`, if there is
+/// one.
+pub fn serve(
+    world: World,
+    config: ServeConfig,
+    source: Source,
+    list: Option<DeviceList>,
+) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let mut inherited = Inherited::of_environment()?;
@@ -104,8 +111,8 @@ pub fn serve(world: World, config: ServeConfig, source: Source) -> Result<()> {
                 inherited.finish()?;
                 listeners.add_local(&world, nbd_socket.into())?;
                 let (rt, backend) = (world.rt.clone(), world.backend);
-                let (emulations, known) = (world.emulations(), &config.devices);
-                let devices = PoolDevices::new(&rt, &world.handles, emulations, known);
+                let emulations = (world.emulations(), &config.devices[..]);
+                let devices = PoolDevices::new(&rt, &world.handles, emulations, list)?;
                 let devices = Rc::new(devices);
                 let access = Access::by(&config.tls.access);
                 let engine = Starting {
@@ -225,6 +232,7 @@ impl Starting {
         mut mailbox: Mailbox<Message>,
         ready: impl FnOnce(&Value) -> Result<()>,
     ) -> Result<()> {
+        self.devices.remember(&pool).await;
         let volumes = Volumes::with_cache(&pool, cache);
         let exports = VolumeExports::new(volumes.clone(), self.access);
         let nbd = Server::new(self.rt.clone(), exports, self.tuning.limits());

@@ -4,7 +4,7 @@
 //! forgotten at the end of the server unless it was saved. One change goes after the other.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use posix::Handles;
 use rt::Rt;
@@ -94,6 +94,11 @@ impl Tuning {
     /// What was said about a place at the start.
     pub fn place(&self, name: &str) -> Json {
         self.places.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The configuration file that the server was started with.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Gives a setting a value, and writes it to the configuration file if it is to be saved.

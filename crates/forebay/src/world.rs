@@ -236,17 +236,22 @@ pub fn is_block_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.file_type().is_block_device())
 }
 
+/// What is the same for all names of one file or block device. May block.
+pub fn identity(path: &Path) -> PathBuf {
+    match path.metadata() {
+        Ok(m) if m.file_type().is_block_device() => {
+            PathBuf::from(format!("block device {}", m.rdev()))
+        }
+        Ok(m) => PathBuf::from(format!("file {} {}", m.dev(), m.ino())),
+        Err(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+    }
+}
+
 /// Refuses a list of devices in which one is named twice, by whatever names.
 pub fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     let mut seen: Vec<(PathBuf, &Path)> = Vec::new();
     for path in paths {
-        let identity = match path.metadata() {
-            Ok(m) if m.file_type().is_block_device() => {
-                PathBuf::from(format!("block device {}", m.rdev()))
-            }
-            Ok(m) => PathBuf::from(format!("file {} {}", m.dev(), m.ino())),
-            Err(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
-        };
+        let identity = identity(path);
         if let Some((_, other)) = seen.iter().find(|(i, _)| *i == identity) {
             let text = match path == *other {
                 true => format!("{} is named twice", path.display()),

@@ -52,7 +52,10 @@ const fn ask(verb: &'static str) -> Act {
 }
 
 const NAME: Field = path("name", "name of the volume");
-const DEVICE: Field = path("device", "uuid of the device, or its path with %2F for each slash");
+const DEVICE: Field = path(
+    "device",
+    "uuid of the device, its path with %2F for each slash, or the last part of that",
+);
 const WAIT: Field = field(
     "wait",
     Place::Here,

@@ -51,7 +51,7 @@ enum Action {
     },
     /// Add a device and move to it all that another one holds, which then is removed
     Replace {
-        /// Path or id of the device to be replaced; it may be missing
+        /// Path, last part of the path or id of the device to be replaced; it may be missing
         old: String,
         /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]; or a spare of the
         /// pool
@@ -67,7 +67,7 @@ enum Action {
     },
     /// Move all that a device holds to the others, and remove it
     Remove {
-        /// Its path or id; it may be missing
+        /// Its path, the last part of that, or its id; it may be missing
         device: String,
         /// Show how far it is until it has ended
         #[arg(long)]
@@ -77,7 +77,7 @@ enum Action {
     },
     /// Use all of a device that has grown
     Resize {
-        /// Its path or id
+        /// Its path, the last part of that, or its id
         device: String,
         /// The size that its file is to have; a block device is made larger before, and this is
         /// left out
@@ -96,7 +96,7 @@ enum Action {
     },
     /// Take a device out of use until it is taken into use again; no data is moved
     Offline {
-        /// Its path or id
+        /// Its path, the last part of that, or its id
         device: String,
         #[command(flatten)]
         client: ClientOptions,
@@ -134,7 +134,7 @@ enum Action {
 
 impl DeviceCommand {
     pub fn run(self) -> Result<()> {
-        let (client, request, wait) = match self.action {
+        let (client, request, wait, what) = match self.action {
             Action::List { json, client } => {
                 let status = client.ask(&Request::Status {})?;
                 let pool = &status["pool"];
@@ -147,12 +147,12 @@ impl DeviceCommand {
             }
             Action::Add { device, spare, force, client } => {
                 let request = Request::DeviceAdd { device, replaces: None, force, spare };
-                (client, request, false)
+                (client, request, false, if spare { Change::Spare } else { Change::Added })
             }
             Action::Replace { old, new, force, wait, client } => {
                 let replaces = Some(old);
                 let request = Request::DeviceAdd { device: new, replaces, force, spare: false };
-                (client, request, wait)
+                (client, request, wait, Change::Replaced)
             }
             Action::Resize { device, size, client } => {
                 let request = Request::DeviceResize { device, size_bytes: size };
@@ -164,34 +164,89 @@ impl DeviceCommand {
                     human_bytes(number(&grown["usable_bytes"])),
                 ));
             }
-            Action::Rebalance { wait, client } => (client, Request::DevicesBalance {}, wait),
+            Action::Rebalance { wait, client } => {
+                (client, Request::DevicesBalance {}, wait, Change::None)
+            }
             Action::Remove { device, wait, client } => {
-                (client, Request::DeviceRemove { device }, wait)
+                (client, Request::DeviceRemove { device }, wait, Change::Removed)
             }
             Action::Offline { device, client } => {
-                client.ask(&Request::DeviceOffline { device: device.clone() })?;
+                let done = client.ask(&Request::DeviceOffline { device })?;
+                let device = done["device"].as_str().unwrap_or("?");
                 return print(&format!(
                     "{device} is out of use; forebay device online {device} takes it into use \
                      again\n"
                 ));
             }
             Action::Online { device, wait, client } => {
-                (client, Request::DeviceOnline { device }, wait)
+                (client, Request::DeviceOnline { device }, wait, Change::Online)
             }
-            Action::Cancel { client } => (client, Request::MovesCancel {}, false),
-            Action::Pause { client } => (client, Request::MovesPause { paused: true }, false),
+            Action::Cancel { client } => (client, Request::MovesCancel {}, false, Change::None),
+            Action::Pause { client } => {
+                (client, Request::MovesPause { paused: true }, false, Change::None)
+            }
             Action::Resume { wait, client } => {
-                (client, Request::MovesPause { paused: false }, wait)
+                (client, Request::MovesPause { paused: false }, wait, Change::None)
             }
         };
-        let is_added = matches!(request, Request::DeviceAdd { .. });
-        let moves = client.ask(&request)?;
-        let moves = if wait { wait_for(&client, moves)? } else { moves };
-        print(&format!("{}\n", progress(&moves)))?;
-        if is_added {
-            print("name the new device when the server is started next\n")?;
+        let begun = client.ask(&request)?;
+        let mut moves = begun.clone();
+        if wait {
+            moves = wait_for(&client, moves)?;
+        } else if !matches!(what, Change::None) {
+            moves = client.ask(&Request::MovesStatus {})?;
         }
-        Ok(())
+        print(&format!("{}\n", progress(&moves)))?;
+        if !matches!(what, Change::None) {
+            let status = client.ask(&Request::Status {})?;
+            print(&format!("{}\n", what.told(&begun, &status["pool"])))?;
+        }
+        match moves["next_start"].as_str() {
+            Some(text) => print(&format!("{text}\n")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What becomes of a device.
+enum Change {
+    None,
+    Added,
+    Spare,
+    Replaced,
+    Removed,
+    Online,
+}
+
+impl Change {
+    /// What has come of it in the pool: in a line.
+    fn told(&self, begun: &Value, pool: &Value) -> String {
+        let name = |field: &str| begun[field].as_str().unwrap_or("?");
+        let devices = pool["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_in = |name: &str| devices.iter().any(|d| d["path"] == name || d["id"] == name);
+        let device = name("device");
+        let old = if matches!(self, Change::Replaced) { name("replaces") } else { device };
+        let left = match is_in(old) {
+            false => format!("{old} is out of the pool, and can be used for something else"),
+            true => format!(
+                "{old} is in use until it is out of the pool: forebay device list shows when"
+            ),
+        };
+        let what = match self {
+            Change::None => String::new(),
+            Change::Added => format!("{device} is in the pool"),
+            Change::Spare => format!("{device} is in the pool, as a spare"),
+            Change::Replaced => format!("{device} is in the pool; {left}"),
+            Change::Removed => left,
+            Change::Online => format!("{device} is in use"),
+        };
+        let many =
+            |n: u64, one: &str, more: &str| format!("{n} {}", if n == 1 { one } else { more });
+        format!(
+            "{what} ({}, {})",
+            many(devices.len() as u64, "device", "devices"),
+            many(number(&pool["copies"]), "copy", "copies")
+        )
     }
 }
 
@@ -364,6 +419,23 @@ mod tests {
         });
         let shown = list(&pool, &LOOK);
         assert!(shown.contains("missing") && shown.contains("copies of every block: 2"), "{shown}");
+    }
+
+    #[test]
+    fn what_has_come_of_it_is_told() {
+        let begun = serde_json::json!({ "device": "/c", "replaces": "/b" });
+        let pool = |paths: &[&str]| {
+            let devices: Vec<_> = paths.iter().map(|p| serde_json::json!({ "path": p })).collect();
+            serde_json::json!({ "devices": devices, "copies": 2 })
+        };
+        let said = Change::Added.told(&begun, &pool(&["/a", "/c"]));
+        assert_eq!(said, "/c is in the pool (2 devices, 2 copies)");
+        let said = Change::Replaced.told(&begun, &pool(&["/a", "/b", "/c"]));
+        assert!(said.contains("/b is in use until it is out") && said.contains("3 dev"), "{said}");
+        let said = Change::Replaced.told(&begun, &pool(&["/a", "/c"]));
+        assert!(said.starts_with("/c is in the pool; /b is out of the pool, and can"), "{said}");
+        let said = Change::Removed.told(&begun, &pool(&["/a"]));
+        assert!(said.starts_with("/c is out") && said.ends_with("(1 device, 2 copies)"), "{said}");
     }
 
     #[test]

@@ -92,7 +92,10 @@ impl Doctor {
 
     /// What `forebay up` goes by; `None` if there is no pool.
     fn of_directory(&self) -> Option<Result<ServeConfig>> {
-        let devices = Home::devices(&self.dir);
+        let devices = match Home::devices(&self.dir) {
+            Ok(devices) => devices,
+            Err(e) => return Some(Err(e)),
+        };
         if devices.iter().all(|path| path.symlink_metadata().is_err()) {
             return None;
         }

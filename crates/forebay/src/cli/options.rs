@@ -279,7 +279,7 @@ impl OfflineOptions {
     /// The same, for writing too if `write` says so; and why those are missing that are.
     pub fn open_for(&self, dir: &Path, write: bool) -> Result<(World, Opened)> {
         let devices = match self.devices.is_empty() {
-            true => Home::devices(dir).into_iter().map(DeviceChoice::from).collect(),
+            true => Home::devices(dir)?.into_iter().map(DeviceChoice::from).collect(),
             false => self.devices.clone(),
         };
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(self.cache.as_deref()))?;

@@ -51,6 +51,6 @@ impl Serve {
         logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
         let files = world.open_devices(&config.devices, true)?.go_on();
-        serve(world, config, Source::Devices(files))
+        serve(world, config, Source::Devices(files), None)
     }
 }

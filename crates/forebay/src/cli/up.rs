@@ -11,6 +11,7 @@ use crate::cli::options::{
     CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
 };
 use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig};
+use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::Result;
 use crate::home::Home;
@@ -29,7 +30,8 @@ const HTTP_ADDRESS: HttpPlace =
 ///
 /// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two
 /// copies of every block, a volume `vol0`, and a write-back cache, DIR/cache.img: best on a faster
-/// disk than the pool (--cache PATH). Every run serves all volumes of the pool on DIR/nbd.sock and
+/// disk than the pool (--cache PATH). Devices that are added, replaced or removed later are found
+/// again by DIR/devices.json. Every run serves all volumes of the pool on DIR/nbd.sock and
 /// prints their addresses. The HTTP API and metrics are on DIR/http.sock, and on 127.0.0.1:10810 if
 /// that is free, where the token in DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that
 /// a client has flushed is lost however it ends.
@@ -58,7 +60,7 @@ pub struct Up {
 
 impl Up {
     pub fn run(self) -> Result<()> {
-        let devices = Home::devices(&self.dir)
+        let devices = Home::devices(&self.dir)?
             .into_iter()
             .map(|path| DeviceChoice { path, emulate: self.emulate });
         let mut cache = self.cache.choice();
@@ -105,7 +107,7 @@ impl Up {
                 }
             }
         };
-        serve(world, config, source)
+        serve(world, config, source, Some(DeviceList::of(&self.dir)))
     }
 }
 

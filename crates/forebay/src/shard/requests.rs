@@ -65,6 +65,11 @@ impl Shard {
             }
             Request::ScrubStatus {} => return self.scrub_status().await,
             Request::ScrubStart { device, rate } => {
+                let pool = self.volumes.pool();
+                let device = match device {
+                    Some(name) => Some(self.devices.name_of(pool, &name).await),
+                    None => None,
+                };
                 let options = pool::ScrubOptions { device, rate };
                 self.volumes.pool().start_scrub(options).await?;
                 tracing::info!("scrub started");
@@ -93,7 +98,9 @@ impl Shard {
                     (None, true) => Role::Spare,
                     (None, false) => Role::Serves,
                 };
-                return self.devices.add(self.volumes.pool(), &device, role, force).await;
+                return self.with_next_start(
+                    self.devices.add(self.volumes.pool(), &device, role, force).await,
+                );
             }
             Request::DeviceResize { device, size_bytes } => {
                 return self.devices.resize(self.volumes.pool(), &device, size_bytes).await;
@@ -104,22 +111,24 @@ impl Shard {
                 return Ok(self.devices.moves(self.volumes.pool()));
             }
             Request::DeviceRemove { device } => {
-                self.volumes.pool().remove_device(&device).await?;
-                tracing::info!(device, "device leaves the pool");
-                return Ok(self.devices.moves(self.volumes.pool()));
+                return self
+                    .with_next_start(self.devices.remove(self.volumes.pool(), &device).await);
             }
             Request::DeviceOffline { device } => {
                 return self.devices.offline(self.volumes.pool(), &device).await;
             }
             Request::DeviceOnline { device } => {
-                return self.devices.online(self.volumes.pool(), &device).await;
+                return self
+                    .with_next_start(self.devices.online(self.volumes.pool(), &device).await);
             }
             Request::PoolCopies { copies } => {
                 self.volumes.pool().set_copies(copies).await?;
                 tracing::info!(copies, "copies of every block changed");
                 return Ok(self.devices.moves(self.volumes.pool()));
             }
-            Request::MovesStatus {} => return Ok(self.devices.moves(self.volumes.pool())),
+            Request::MovesStatus {} => {
+                return self.with_next_start(Ok(self.devices.moves(self.volumes.pool())));
+            }
             Request::MovesCancel {} => {
                 self.volumes.pool().cancel_moves().await?;
                 tracing::info!("removals and rebalance cancelled");
@@ -179,6 +188,13 @@ impl Shard {
              it there first, or say --force (force in the API)"
         );
         Err(RequestError::new("refused", text))
+    }
+
+    /// What was asked of devices, and what the next start has to be told of them.
+    fn with_next_start(&self, answer: Answer) -> Answer {
+        let mut told = answer?;
+        told["next_start"] = json!(self.next_start());
+        Ok(told)
     }
 
     async fn scrub_status(&self) -> Answer {

@@ -97,6 +97,50 @@ impl Shard {
 
     /// What the server goes by: as it was started, with what has changed since.
     pub(super) fn config(&self) -> Value {
+        let devices = self.devices_now();
+        let cache = self.volumes.cache().map(|cache| json!(cache.status()));
+        let path = cache.as_ref().and_then(|status| status["path"].as_str());
+        let cache = path.map_or(Value::Null, |path| path_json(Path::new(path)));
+        self.tuning.config(devices, cache)
+    }
+
+    /// What has to be said at the next start that was not said at this one; nothing if that finds
+    /// the devices of the pool as they are now.
+    pub(super) fn next_start(&self) -> Option<String> {
+        let now = self.devices_now();
+        if self.devices.keeps_list() || now == self.tuning.place("devices") {
+            return None;
+        }
+        let mut text = match self.tuning.file() {
+            Some(file) => {
+                let devices =
+                    toml::Value::try_from(&now).map_or_else(|_| now.to_string(), |v| v.to_string());
+                format!(
+                    "before the server is started next, say in {}: devices = {devices}",
+                    file.display()
+                )
+            }
+            None => {
+                let one = |d: &Value| {
+                    let path = d["path"].as_str().or(d.as_str()).unwrap_or_default();
+                    format!("--device {}", self.devices.choice(path))
+                };
+                let all = now.as_array().into_iter().flatten().map(one);
+                format!(
+                    "when the server is started next, name the devices as they are now: {}",
+                    all.collect::<Vec<_>>().join(" ")
+                )
+            }
+        };
+        let leaving = self.volumes.pool().moves_status().leaving;
+        if !leaving.is_empty() {
+            text += &format!("; without {} once it is out of the pool", leaving.join(", "));
+        }
+        Some(text)
+    }
+
+    /// The devices of the pool, as the configuration file has them.
+    fn devices_now(&self) -> Value {
         let status = json!(self.volumes.pool().status());
         let mut devices = Vec::new();
         let mut missing = false;
@@ -115,13 +159,7 @@ impl Shard {
             now.extend(gone);
         }
         let named = self.tuning.place("devices");
-        if same(&devices, &named) {
-            devices = named;
-        }
-        let cache = self.volumes.cache().map(|cache| json!(cache.status()));
-        let path = cache.as_ref().and_then(|status| status["path"].as_str());
-        let cache = path.map_or(Value::Null, |path| path_json(Path::new(path)));
-        self.tuning.config(devices, cache)
+        if same(&devices, &named) { named } else { devices }
     }
 }
 

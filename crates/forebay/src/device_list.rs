@@ -1,0 +1,124 @@
+//! The devices of a pool in a directory of `forebay up`, as its servers keep them there.
+//!
+//! The list is written by the server that runs, whenever devices come, go or are found elsewhere.
+//! The pool's own table of devices has no paths: it says which devices there are, and this list
+//! where.
+//!
+//! Fault model: the list is replaced at once or not at all. A new device is entered before it
+//! joins the pool, and one that has left is taken off afterwards. So after a crash the list may
+//! have too much: a device that the pool does not have, and that holds nothing of it, is passed
+//! over.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache_file::newest_superblock;
+use crate::error::{CommandError, Result};
+
+const NAME: &str = "devices.json";
+
+/// The list of a directory.
+#[derive(Clone, Debug)]
+pub struct DeviceList {
+    dir: PathBuf,
+}
+
+/// A device on the list.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its uuid; empty if it is not known, as it was not there yet.
+    pub id: String,
+    /// Where it is; in the file, relative to the directory if it is in there.
+    pub path: PathBuf,
+}
+
+impl DeviceList {
+    /// That of this directory.
+    pub fn of(dir: &Path) -> DeviceList {
+        DeviceList { dir: dir.to_owned() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(NAME)
+    }
+
+    /// What is on it; `None` if none was written yet.
+    pub fn read(&self) -> Result<Option<Vec<Listed>>> {
+        let path = self.path();
+        let failed = |e: &dyn std::fmt::Display| {
+            CommandError::Failed(format!(
+                "{}: {e}; it lists the devices of the pool. If it is damaged, remove it, and name \
+                 them to forebay serve with --device",
+                path.display()
+            ))
+        };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(failed(&e)),
+        };
+        let mut all: Vec<Listed> = serde_json::from_str(&text).map_err(|e| failed(&e))?;
+        all.iter_mut().for_each(|one| one.path = self.dir.join(&one.path));
+        Ok(Some(all))
+    }
+
+    /// The paths of the devices of the pool; `None` if no list was written yet. May block.
+    pub fn devices(&self) -> Result<Option<Vec<PathBuf>>> {
+        let Some(all) = self.read()? else { return Ok(None) };
+        let own: Vec<_> = all.iter().map(|one| newest_superblock(&one.path)).collect();
+        let newest = own.iter().flatten().max_by_key(|sb| (sb.generation, sb.sequence));
+        let is_of_pool = |id: &str| {
+            let mut ids = newest.into_iter().flat_map(|sb| &sb.devices);
+            let is_known = ids.any(|d| uuid::Uuid::from_bytes(d.uuid).to_string() == id);
+            newest.is_none() || id.is_empty() || is_known
+        };
+        let counts = all.iter().zip(&own).filter(|(one, own)| own.is_some() || is_of_pool(&one.id));
+        Ok(Some(counts.map(|(one, _)| one.path.clone()).collect()))
+    }
+
+    /// Writes it anew, durably. Blocks.
+    pub fn write(&self, all: &[Listed]) -> std::io::Result<()> {
+        let home = std::path::absolute(&self.dir)?;
+        let inside = |one: &Listed| -> std::io::Result<Listed> {
+            let path = std::path::absolute(&one.path)?;
+            let path = path.strip_prefix(&home).map(Path::to_owned).unwrap_or(path);
+            Ok(Listed { id: one.id.clone(), path })
+        };
+        let all: Vec<Listed> = all.iter().map(inside).collect::<std::io::Result<_>>()?;
+        let text = serde_json::to_string_pretty(&all)? + "\n";
+        let (path, new) = (self.path(), self.dir.join(format!("{NAME}.new")));
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)?;
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_found_again_also_elsewhere() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (dir, moved) = (tmp.path().join("a"), tmp.path().join("b"));
+        fs::create_dir(&dir).unwrap();
+        let list = DeviceList::of(&dir);
+        assert_eq!(list.read(), Ok(None));
+        let one = |id: &str, path: PathBuf| Listed { id: id.into(), path };
+        let outside = PathBuf::from("/dev/none");
+        list.write(&[one("1", dir.join("x")), one("2", outside.clone())]).unwrap();
+        fs::rename(&dir, &moved).unwrap();
+        let list = DeviceList::of(&moved);
+        let want = vec![one("1", moved.join("x")), one("2", outside.clone())];
+        assert_eq!(list.read(), Ok(Some(want)));
+        assert_eq!(list.devices(), Ok(Some(vec![moved.join("x"), outside])));
+        fs::write(list.path(), "[{").unwrap();
+        assert!(list.read().unwrap_err().to_string().contains("devices.json"));
+    }
+}
