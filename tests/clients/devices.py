@@ -267,6 +267,37 @@ def test_foreign_device(t):
     verify(server, written)
 
 
+@limit(90)
+def test_a_device_that_was_overwritten(t):
+    """It counts as missing: the pool is served without it and says so, nothing is written to it, and it can be filled again. One too many is refused."""
+    server = t.up(volume_size="64M", size="1G")
+    written = fill(server)
+    server.stop()
+    home, second = server.socket.parent, server.devices[1]
+    with open(second, "r+b") as file:
+        file.truncate(0)
+        file.truncate(GIB)
+    assert "only what the other devices hold was checked" in t.forebay("check", home).stdout
+    server.start()
+    assert "WARNING" in server.log_text() and "pool1.img: not a device of a Forebay pool" in server.log_text()
+    assert pool_state(server)[0] == "degraded"
+    verify(server, written)
+    assert not data_ranges(second), "something was written to it"
+    (missing,) = [one["id"] for one in server.status()["pool"]["devices"] if one["state"] == "missing"]
+    t.forebay("device", "replace", missing, second, "--wait", "--socket", server.control)
+    assert pool_state(server) == ("online", {"pool0.img": "online", "pool1.img": "online"})
+    server.stop()
+    server.devices[0].unlink()
+    server.start()
+    verify(server, written)
+    server.stop()
+    # Of two empty ones, only one can be in the place of the one that is missing.
+    words = [word for path in (server.devices[1], *t.devices(GIB, GIB)) for word in ("--device", path)]
+    if (home / "cache.img").exists():
+        words += ["--cache", home / "cache.img"]
+    t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("not a device",))
+
+
 @limit(60)
 def test_three_devices(t):
     """Unequal devices, two copies: all space that pairs can give, and any one of them may be lost."""

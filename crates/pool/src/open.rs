@@ -24,7 +24,7 @@ use crate::state::{Identity, State};
 use crate::txn::{Progress, Tables};
 
 pub use create::{check_create, create};
-pub use judge::{Candidate, doubt, judge, newest};
+pub use judge::{Candidate, doubt, judge, newest, without_blank};
 pub(crate) use tables::PageCopy;
 
 impl Pool {
@@ -71,12 +71,14 @@ pub(crate) struct Loaded {
 pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
     let mut warnings = Vec::new();
     let standing = Standing::good();
-    let found = judge::read_all(rt, standing.permit()?, files, settings, &mut warnings).await?;
+    let permit = standing.permit()?;
+    let (found, blank) = judge::read_all(rt, permit, files, settings, &mut warnings).await?;
     let found = judge::without_unsure(found, &mut warnings)?;
     let Some(best) = newest(&found) else {
         return Err(StorageError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
     warnings.extend(doubt(&found, &best)?);
+    without_blank(&best, &found, &blank, &mut warnings)?;
     let geometry = Geometry::of(&best);
     // A crash may have come between the superblocks of two devices. Should another come before the
     // next commit has written both, neither is stale.

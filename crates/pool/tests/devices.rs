@@ -289,6 +289,33 @@ fn foreign_and_empty_devices_are_refused_by_name() {
     });
 }
 
+#[test]
+fn an_empty_device_in_the_place_of_a_missing_one_is_left_alone() {
+    let bench = mirror(7, 2);
+    let id = bench.volume;
+    let empty = ["empty", "other"].map(|name| disk(&bench.world, name, DiskModel::nvme(32 * MIB)));
+    let named = empty.clone();
+    bench.run(|rt, files| async move {
+        let more = vec![files[0].clone(), named[0].clone(), named[1].clone()];
+        let Err(e) = try_open(&rt, more).await else { panic!("one of them is too many") };
+        assert!(e.kind == ErrorKind::Foreign && e.context.contains("other"), "{e}");
+        let Err(e) = try_open(&rt, named.to_vec()).await else { panic!("there is no pool") };
+        assert_eq!(e.kind, ErrorKind::Foreign);
+        let some = vec![named[0].clone(), files[0].clone()];
+        let (pool, warnings) = try_open(&rt, some).await.expect("the other half has everything");
+        assert!(warnings.iter().any(|w| w.contains("empty: not a device")), "{warnings:?}");
+        assert_eq!(pool.status().pool.state, "degraded");
+        assert!(!pool.uses_file(named[0].file));
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.close().await.expect("close");
+    });
+    for disk in &empty {
+        assert!(bench.world.contents(disk.file, 0, 32 << 20).iter().all(|&byte| byte == 0));
+    }
+    // The real one is what it would be had nothing been in its place: it lacks what was written.
+    expect_stale(&bench, Some(1), 2);
+}
+
 /// Where a disk's newest superblock is.
 fn newest_slot(bench: &Mirror, disk: usize) -> u64 {
     let sequence = |at: &u64| {

@@ -2,7 +2,8 @@
 //!
 //! | found on a device | what happens |
 //! | --- | --- |
-//! | no superblock | refused: foreign |
+//! | no superblock, and a device of the pool is missing that it may be | left alone, with a warning, as if that were all that is missing |
+//! | no superblock otherwise | refused: foreign |
 //! | a superblock of a newer format | refused: newer |
 //! | another pool's | refused: foreign |
 //! | no other device is in use by both its own superblock and the newest | refused: split brain |
@@ -78,8 +79,8 @@ pub struct Candidate {
     pub unsure: Option<IoError>,
 }
 
-/// The newest superblock of a device, which may be one of several that were named.
-fn newest_of(slots: &Slots, path: &str, several: bool) -> Result<Superblock> {
+/// The newest superblock of a device.
+fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
     if let Some(sb) = slots.newest() {
         return Ok(sb.clone());
     }
@@ -89,27 +90,54 @@ fn newest_of(slots: &Slots, path: &str, several: bool) -> Result<Superblock> {
             format!("{path}: no superblock can be read ({t})"),
         ),
         None => {
-            let next = match several {
-                true => {
-                    "leave it out; to put it in the place of one that is missing, serve without \
-                     it, then forebay device replace ID PATH"
-                }
-                false => "see forebay create",
-            };
-            let text = format!("{path}: not a device of a Forebay pool; {next}");
+            let text = format!("{path}: not a device of a Forebay pool; see forebay create");
             StorageError::new(ErrorKind::Foreign, text)
         }
     })
 }
 
+/// Goes on without the devices that have no superblock, as if they were not there, if as many are
+/// missing of the pool. A pool that has all its devices was given one too many, by mistake. Nothing
+/// is written to them.
+pub fn without_blank(
+    best: &Superblock,
+    found: &[Candidate],
+    blank: &[String],
+    warnings: &mut Vec<String>,
+) -> Result<()> {
+    let is_there = |row: usize| found.iter().any(|f| usize::from(f.sb.device) == row);
+    let rows = best.devices.iter().enumerate();
+    let away = rows.filter(|(row, d)| d.state != DeviceState::Removed && !is_there(*row)).count();
+    if let Some(path) = blank.get(away) {
+        let text = format!(
+            "{path}: not a device of a Forebay pool; leave it out: {} were named that are none, \
+             and of the pool {:?} {away} are missing",
+            blank.len(),
+            best.name
+        );
+        return Err(StorageError::new(ErrorKind::Foreign, text));
+    }
+    warnings.extend(blank.iter().map(|path| {
+        format!(
+            "{path}: not a device of a Forebay pool: it was overwritten, or is another one. It is \
+             left as it is, and a device of the pool {:?} is missing. To fill it again: forebay \
+             device replace ID {path}, with the id of the missing one from forebay device list",
+            best.name
+        )
+    }));
+    Ok(())
+}
+
+/// Reads the superblocks of all devices; the paths of those that have none.
 pub(super) async fn read_all(
     rt: &Rt,
     permit: Permit,
     files: Vec<DeviceFile>,
     settings: &Settings,
     warnings: &mut Vec<String>,
-) -> Result<Vec<Candidate>> {
+) -> Result<(Vec<Candidate>, Vec<String>)> {
     let mut found: Vec<Candidate> = Vec::new();
+    let (mut blank, mut refused) = (Vec::new(), None);
     let several = files.len() > 1;
     for file in files {
         let queue = file.disk(rt, settings.device);
@@ -117,7 +145,7 @@ pub(super) async fn read_all(
         let unsure = queue.flush(permit, Class::Commit).await.err();
         let read = Slots::read(rt, &queue, &file.path)
             .await
-            .and_then(|s| Ok((newest_of(&s, &file.path, several)?, s)));
+            .and_then(|s| Ok((newest_of(&s, &file.path)?, s)));
         match read {
             Ok((sb, slots)) => found.push(Candidate { file, queue, sb, slots, unsure }),
             // A device whose superblocks are all unreadable is as good as missing, if others are
@@ -126,10 +154,18 @@ pub(super) async fn read_all(
                 warnings.push(format!("{e}; going on as if it were missing"));
                 queue.close();
             }
+            Err(e) if e.kind == ErrorKind::Foreign => {
+                queue.close();
+                blank.push(file.path);
+                refused.get_or_insert(e);
+            }
             Err(e) => return Err(e),
         }
     }
-    Ok(found)
+    match refused {
+        Some(e) if found.is_empty() => Err(e),
+        _ => Ok((found, blank)),
+    }
 }
 
 /// Leaves out the devices that could not flush: what they hold may be gone in a moment. Not if by

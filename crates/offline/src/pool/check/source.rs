@@ -12,6 +12,7 @@ use pool::DeviceFile;
 use pool::offline_repair::Spot;
 use pool::raw::{
     Candidate, Copy as SlotCopy, Disk, Geometry, PoolDevice, Slots, doubt, judge, newest,
+    without_blank,
 };
 use queue::{Class, Limits};
 use rt::Rt;
@@ -41,7 +42,7 @@ impl Source {
         plan: &mut Plan,
     ) -> Result<(Rc<Source>, Vec<DeviceReport>)> {
         let several = files.len() > 1;
-        let mut found = Vec::new();
+        let (mut found, mut blank) = (Vec::new(), Vec::new());
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
         for file in files {
             let queue = file.disk(rt, Limits::default());
@@ -62,15 +63,13 @@ impl Source {
                 }
                 None => {
                     queue.close();
-                    if foreign || !several {
-                        close_all(&found);
-                        let kind = if foreign { ErrorKind::Foreign } else { ErrorKind::Damaged };
-                        let text = if foreign {
-                            "not a device of a Forebay pool"
-                        } else {
-                            "no superblock can be read"
-                        };
-                        return Err(StorageError::new(kind, format!("{}: {text}", file.path)));
+                    if foreign {
+                        blank.push(file.path);
+                        continue;
+                    }
+                    if !several {
+                        let text = format!("{}: no superblock can be read", file.path);
+                        return Err(StorageError::new(ErrorKind::Damaged, text));
                     }
                     let remedy = "it takes no part; replace the device";
                     log.error(Subject::Device, &file.path, "no superblock can be read", remedy);
@@ -78,11 +77,19 @@ impl Source {
             }
         }
         let Some(best) = newest(&found) else {
-            return Err(StorageError::new(
-                ErrorKind::Missing,
-                "no device of the pool could be read",
-            ));
+            let (kind, text) = match blank.first() {
+                Some(path) => {
+                    (ErrorKind::Foreign, format!("{path}: not a device of a Forebay pool"))
+                }
+                None => (ErrorKind::Missing, "no device of the pool could be read".to_owned()),
+            };
+            return Err(StorageError::new(kind, text));
         };
+        let mut warnings = Vec::new();
+        if let Err(e) = without_blank(&best, &found, &blank, &mut warnings) {
+            close_all(&found);
+            return Err(e);
+        }
         let geometry = Geometry::of(&best);
         if let Err(e) = doubt(&found, &best) {
             log.error(
@@ -92,7 +99,6 @@ impl Source {
                 "the pool is not opened as it is",
             );
         }
-        let mut warnings = Vec::new();
         let devices = judge(&best, &geometry, found, &mut warnings)?;
         for w in warnings {
             log.note(Subject::Device, format!("pool {:?}", best.name), w);
