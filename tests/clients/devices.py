@@ -1,6 +1,7 @@
 """Devices that lie, vanish and come back: right data or an error, never wrong data, and the pool says what happened."""
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -235,6 +236,8 @@ def test_halves_that_went_apart(t):
         (t.dir / "away").rename(other)
     text = t.refused(*server.command, timeout=30)
     assert "pool0.img" in text or "pool1.img" in text, "the message must name a device"
+    said = text.strip().splitlines()[-1].removeprefix("forebay: ")
+    assert any(one in said for one in doctor(t, server.socket.parent, 3)), "doctor must say the same"
 
 
 @limit(60)
@@ -269,7 +272,7 @@ def test_foreign_device(t):
 
 @limit(90)
 def test_a_device_that_was_overwritten(t):
-    """It counts as missing: the pool is served without it and says so, nothing is written to it, and it can be filled again. One too many is refused."""
+    """It counts as missing: the pool is served without it and says so, `doctor` too, nothing is written to it, and it can be filled again. One too many is refused."""
     server = t.up(volume_size="64M", size="1G")
     written = fill(server)
     server.stop()
@@ -277,6 +280,8 @@ def test_a_device_that_was_overwritten(t):
     with open(second, "r+b") as file:
         file.truncate(0)
         file.truncate(GIB)
+    found = doctor(t, home, 3)
+    assert any("pool1.img: not a device of a Forebay pool" in text for text in found), found
     assert "only what the other devices hold was checked" in t.forebay("check", home).stdout
     server.start()
     assert "WARNING" in server.log_text() and "pool1.img: not a device of a Forebay pool" in server.log_text()
@@ -295,7 +300,16 @@ def test_a_device_that_was_overwritten(t):
     words = [word for path in (server.devices[1], *t.devices(GIB, GIB)) for word in ("--device", path)]
     if (home / "cache.img").exists():
         words += ["--cache", home / "cache.img"]
-    t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("not a device",))
+    text = t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("not a device",))
+    said = text.strip().splitlines()[-1].removeprefix("forebay: ")
+    assert any(one in said for one in doctor(t, *words, 3)), said
+
+
+def doctor(t, *words):
+    """What `forebay doctor` finds that is a problem."""
+    *words, status = words
+    found = json.loads(t.run(t.bin, "doctor", *words, "--json", ok=(status,)).stdout)
+    return [one["found"] for one in found if one["level"] == "problem"]
 
 
 @limit(60)
@@ -349,6 +363,7 @@ def test_a_half_that_was_left_behind(t):
     cache = devices[0].with_suffix(".cache")
     words = ("--device", devices[1], "--cache", cache)
     for _ in range(2):
+        assert any("older than the cache" in text for text in doctor(t, *words, 3))
         t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("older than the cache", "start with all", "--forget-cache"))
     check = t.run(t.bin, "check", *words, ok=(3,))
     assert "older than the cache" in check.stdout + check.stderr, check

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cache::{Cache, CacheFile};
 use format::cache::superblock::CacheState;
-use pool::{CacheMode, DeviceFile, Pool};
+use pool::{CacheMode, Pool};
 use posix::Handles;
 use rt::{FileId, Rt};
 use uuid::Uuid;
@@ -55,6 +55,43 @@ pub fn preflight_made(config: &CacheConfig) -> Result<()> {
     }
 }
 
+/// Whether the pool on these devices may be opened as things are. Looks only: a start that is
+/// refused changes nothing.
+pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
+    let found = cache_of_pool(devices);
+    let Some((uuid, says)) = found else { return Ok(()) };
+    let path = config.path.as_deref();
+    let held = match path {
+        Some(path) if path.exists() => look(path)?,
+        _ => Held::Nothing,
+    };
+    let is_there = matches!(&held, Held::Cache(sb) if sb.uuid == uuid);
+    match (path, config.forget) {
+        (Some(path), true) if is_there => Err(CommandError::Failed(format!(
+            "{} is the pool's cache and is there: start without --forget-cache. If it cannot \
+             be used, move it away first",
+            path.display()
+        ))),
+        (_, true) => Ok(()),
+        (Some(path), false) if is_there => match &held {
+            // An open would say so too, but the pool's part of it would have changed the pool:
+            // a half that was left behind would be one that went on alone.
+            Held::Cache(sb) if says.is_older(pool_seen(path, sb)) => {
+                let text = says.refusal(pool_seen(path, sb));
+                Err(CommandError::Failed(format!("{}: {text}", path.display())))
+            }
+            _ => Ok(()),
+        },
+        (Some(path), false) if path.exists() => {
+            Err(missing(uuid, format!("is not what {} holds", path.display())))
+        }
+        (Some(path), false) => {
+            Err(missing(uuid, format!("is not there: {} does not exist", path.display())))
+        }
+        (None, false) => Err(missing(uuid, "is not named".into())),
+    }
+}
+
 /// What is needed to open and make caches.
 pub struct Caches {
     rt: Rt,
@@ -72,43 +109,6 @@ impl Caches {
     pub fn new(rt: &Rt, handles: &Handles, config: CacheConfig, tuning: Rc<Tuning>) -> Caches {
         let (file, changing) = (Cell::new(None), Cell::new(false));
         Caches { rt: rt.clone(), handles: handles.clone(), config, tuning, file, changing }
-    }
-
-    /// Whether the pool on these devices may be opened as things are. Looks only: a start that is
-    /// refused changes nothing.
-    pub fn preflight(&self, devices: &[DeviceFile]) -> Result<()> {
-        let found = cache_of_pool(devices.iter().map(|f| Path::new(&f.path)));
-        let Some((uuid, says)) = found else { return Ok(()) };
-        let path = self.config.path.as_deref();
-        let held = match path {
-            Some(path) if path.exists() => look(path)?,
-            _ => Held::Nothing,
-        };
-        let is_there = matches!(&held, Held::Cache(sb) if sb.uuid == uuid);
-        match (path, self.config.forget) {
-            (Some(path), true) if is_there => Err(CommandError::Failed(format!(
-                "{} is the pool's cache and is there: start without --forget-cache. If it cannot \
-                 be used, move it away first",
-                path.display()
-            ))),
-            (_, true) => Ok(()),
-            (Some(path), false) if is_there => match &held {
-                // An open would say so too, but the pool's part of it would have changed the pool:
-                // a half that was left behind would be one that went on alone.
-                Held::Cache(sb) if says.is_older(pool_seen(path, sb)) => {
-                    let text = says.refusal(pool_seen(path, sb));
-                    Err(CommandError::Failed(format!("{}: {text}", path.display())))
-                }
-                _ => Ok(()),
-            },
-            (Some(path), false) if path.exists() => {
-                Err(missing(uuid, format!("is not what {} holds", path.display())))
-            }
-            (Some(path), false) => {
-                Err(missing(uuid, format!("is not there: {} does not exist", path.display())))
-            }
-            (None, false) => Err(missing(uuid, "is not named".into())),
-        }
     }
 
     /// Opens, makes, detaches or forgets the pool's cache when the server starts. What the user

@@ -12,6 +12,7 @@ mod requests;
 mod status;
 
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,7 +28,7 @@ use serde_json::Value;
 use volume::Volumes;
 
 use crate::banner;
-use crate::cache_life::Caches;
+use crate::cache_life::{Caches, preflight};
 use crate::config::ServeConfig;
 use crate::control::Request;
 use crate::control::server::{ControlServer, Message, Reply};
@@ -88,12 +89,12 @@ pub fn serve(
     let chosen = (config.settings, config.places);
     let tuning = Tuning::new(&world.rt, &world.handles, chosen, config.file);
     let tuning = Rc::new(tuning);
-    let caches = Caches::new(&world.rt, &world.handles, config.cache, tuning.clone());
     if let Source::Devices(files) = &source {
         // This thread may wait for a device: for as long as it does, a signal ends the process as
         // it ends any other.
-        caches.preflight(files)?;
+        preflight(&config.cache, files.iter().map(|f| Path::new(&f.path)))?;
     }
+    let caches = Caches::new(&world.rt, &world.handles, config.cache, tuning.clone());
     let ending = Ending::default();
     signals::watch(sender.clone(), ending.clone())?;
     let manager = Rc::new(ServiceManager::of_environment().map_err(failed)?);

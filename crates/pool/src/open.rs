@@ -58,6 +58,28 @@ impl Pool {
     }
 }
 
+/// What an open would find.
+pub struct Preflight {
+    /// What it would say.
+    pub warnings: Vec<String>,
+    /// A device would be missing or lack something.
+    pub degraded: bool,
+}
+
+impl Pool {
+    /// What an open of these devices would find, or why it would be refused. Writes nothing; the
+    /// devices may be open for reading alone.
+    pub async fn preflight(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        settings: Settings,
+    ) -> Result<Preflight> {
+        let Loaded { state, warnings, .. } = load(rt, files, &settings).await?;
+        state.devices.close();
+        Ok(Preflight { warnings, degraded: state.devices.degraded() })
+    }
+}
+
 /// A pool as its devices say.
 pub(crate) struct Loaded {
     pub state: State,

@@ -19,8 +19,9 @@ use crate::terminal::Look;
 /// Look at this machine and a configuration, and say what would hurt a server
 ///
 /// Looks at io_uring, limits, memory, devices and the file systems below them, settings that fight
-/// each other, sockets. Changes nothing and locks nothing, so a server may run meanwhile. It looks
-/// as the user that runs it: run it as the server's user. The exit status is 0 if there is no
+/// each other, sockets. Where no server runs it also looks at pool and cache as a start does, and
+/// says why that would be refused. Changes nothing, so a server may run meanwhile. It looks as the
+/// user that runs it: run it as the server's user. The exit status is 0 if there is no
 /// problem, and 3 if there is one; warnings and notes do not count.
 #[derive(Args, Debug)]
 pub struct Doctor {
@@ -78,7 +79,12 @@ impl Doctor {
             },
         };
         match config {
-            Ok(config) => of_config(&config).into_iter().chain(as_root(&config)).collect(),
+            Ok(mut config) => {
+                let in_directory = self.config.is_none() && self.devices.is_empty();
+                let own = in_directory.then(|| Home::cache(&self.dir));
+                let all = of_config(&mut config, own);
+                all.into_iter().chain(as_root(&config)).collect()
+            }
             Err(e) => of_machine().into_iter().chain([unreadable(&e.to_string())]).collect(),
         }
     }

@@ -1,11 +1,13 @@
 //! `forebay doctor`: what of this machine and of a configuration would hurt a server.
 //!
-//! Fault model: nothing is changed and nothing is locked, so it may run beside a server. What
-//! cannot be found out costs its check, and nothing else. It looks as the user that runs it.
+//! Fault model: nothing is changed, and nothing is locked for more than a moment, and then only
+//! where no server runs; so it may run beside a server. What cannot be found out costs its check,
+//! and nothing else. It looks as the user that runs it.
 //!
 //! * [`finding`]: what a check has found; [`text`]: all of them, for people
 //! * [`machine`]: checks of the machine
 //! * [`found`]: what was found of devices; [`device`]: checks of each; [`together`]: of all
+//! * [`start`]: what a start would look at itself
 //! * [`settings`]: checks of settings; [`places`]: of where clients connect; [`access`]: of who may
 //! * [`probe`]: looks at the machine, for all of these
 
@@ -17,8 +19,11 @@ mod machine;
 mod places;
 mod probe;
 mod settings;
+mod start;
 mod text;
 mod together;
+
+use std::path::PathBuf;
 
 use emulate::Emulate;
 use rt::DeviceKind;
@@ -52,10 +57,11 @@ pub fn of_machine() -> Vec<Finding> {
     machine::check(&probe::machine::look(), &needs)
 }
 
-/// Looks at this machine, and at what a server with this configuration would find on it.
-pub fn of_config(config: &ServeConfig) -> Vec<Finding> {
-    let settings = config.settings.settings();
+/// Looks at this machine, and at what a server with this configuration would find on it. A server
+/// of a directory looks for the cache at `own_cache`, where nothing else is said.
+pub fn of_config(config: &mut ServeConfig, own_cache: Option<PathBuf>) -> Vec<Finding> {
     let places = probe::sockets::look(config);
+    let settings = config.settings.settings();
     let devices = devices(config);
     let has_cache = devices.iter().any(|one| one.role != Role::Pool);
     let listens = (config.http.listen.len() + config.nbd_listen.len()) as u64;
@@ -81,6 +87,10 @@ pub fn of_config(config: &ServeConfig) -> Vec<Finding> {
     all.extend(loud(&config.log_level));
     all.extend(places::check(&places));
     all.extend(access::check(&places.access));
+    if !places.server_runs() {
+        config.cache.path = config.cache.path.take().or(own_cache);
+        all.extend(start::check(config));
+    }
     all
 }
 

@@ -1,0 +1,58 @@
+//! Whether a server would start: by what it looks at itself before it writes anything.
+//!
+//! The devices are opened for reading, so it is asked only where no server runs.
+
+use std::path::Path;
+
+use base::ErrorKind;
+use pool::Pool;
+
+use super::finding::{Finding, Level};
+use crate::cache_life::preflight;
+use crate::config::ServeConfig;
+use crate::error::CommandError;
+use crate::world::World;
+
+const CHECK: &str = "start";
+
+/// What a start would say of the pool and its cache, in the same words.
+pub fn check(config: &ServeConfig) -> Vec<Finding> {
+    let refused = |e: CommandError| {
+        let todo = "forebay serve refuses to start so; \"The pool cannot be served, or is to be \
+                    checked\" in docs/operations.md says what helps";
+        vec![Finding::new(Level::Problem, CHECK, e.to_string(), todo)]
+    };
+    let opened = World::new(config.io, &config.devices)
+        .and_then(|world| world.open_devices(&config.devices, false).map(|opened| (world, opened)));
+    let (world, files) = match opened {
+        Ok((world, opened)) => (world, opened.files),
+        Err(e) => return refused(e),
+    };
+    if let Err(e) = preflight(&config.cache, files.iter().map(|f| Path::new(&f.path))) {
+        return refused(e);
+    }
+    let (rt, settings) = (world.rt.clone(), config.settings.settings().pool.clone());
+    let looked = world.rt.block_on(async move { Pool::preflight(&rt, files, settings).await });
+    match looked {
+        Some(Ok(found)) => {
+            let level = if found.degraded { Level::Problem } else { Level::Warning };
+            let warned = found.warnings.into_iter();
+            let todo = "docs/operations.md has a part for each state of a device";
+            warned.map(|what| Finding::new(level, CHECK, what, todo)).collect()
+        }
+        // The devices may be meant for a pool that is yet to be made.
+        Some(Err(e)) if e.kind == ErrorKind::Foreign && !has_pool(config) => {
+            let found = "no device that is there holds anything of a pool";
+            let todo = "forebay create makes one; if there was one, these are other devices";
+            vec![Finding::new(Level::Note, CHECK, found, todo)]
+        }
+        Some(Err(e)) => refused(e.into()),
+        // The runtime was killed.
+        None => Vec::new(),
+    }
+}
+
+fn has_pool(config: &ServeConfig) -> bool {
+    let mut all = config.devices.iter();
+    all.any(|one| crate::cache_file::newest_superblock(&one.path).is_some())
+}
