@@ -186,7 +186,9 @@ def test_check_and_dump(t):
     server.stop()
     t.forebay("check", server.socket.parent)
     t.forebay("check", "--data", server.socket.parent)
-    t.forebay("check", *device_words(server.devices))
+    # Without a word about the cache, it is said that it was not checked.
+    report = t.forebay("check", *device_words(server.devices), ok=(5 if t.cached else 0,)).stdout
+    assert ("NOT ALL WAS CHECKED" in report and "--cache" in report) == t.cached, report
     report = json.loads(t.forebay("check", "--json", server.socket.parent).stdout)
     assert isinstance(report, dict) and report
     t.refused(t.bin, "check", t.dir / "missing")

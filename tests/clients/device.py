@@ -304,7 +304,9 @@ def test_a_spare_takes_the_place_of_a_missing_device(t):
     last = served(t, server, [one, three, four])
     more.verify(last)
     last.stop()
-    assert "clean" in t.forebay("check", "--device", one, "--device", three, "--device", four).stdout or "--cache" in server.command
+    last.command = server.command
+    last.devices = [one, three, four]
+    assert last.check(data=False).stdout.endswith("\nclean\n")
 
 
 @limit(120)

@@ -33,7 +33,7 @@ def find(path, wanted):
 
 @once
 def test_each_status(t):
-    """Done, failed, misused, lost, damaged."""
+    """Done, failed, misused, lost, damaged, checked in part."""
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     at = ("--socket", server.control)
     t.run(t.bin, "volume", "list", *at, ok=(0,))
@@ -50,6 +50,9 @@ def test_each_status(t):
     server.stop()
     t.run(t.bin, "check", "--data", server.socket.parent, ok=(0,))
     t.run(t.bin, "check", t.dir / "nowhere", ok=(1,))
+    away = server.devices[1].rename(t.dir / "away")
+    assert "NOT ALL WAS CHECKED" in t.run(t.bin, "check", "--data", server.socket.parent, ok=(5,)).stdout
+    away.rename(server.devices[1])
     block = data[4096:8192]
     flip(server.devices[0], find(server.devices[0], block))
     damaged = t.run(t.bin, "check", "--data", server.socket.parent, ok=(4,)).stdout

@@ -16,10 +16,10 @@ from harness.server import expect_error
 BLOCKS = 2048  # 8 MiB
 
 
-def fill(server):
+def fill(server, seed="repair"):
     """Writes blocks that can be found again in the device files; returns them."""
     handle = server.connect()
-    written = {number: noise(("repair", number), BLOCK) for number in range(BLOCKS)}
+    written = {number: noise((seed, number), BLOCK) for number in range(BLOCKS)}
     for first in range(0, BLOCKS, 64):
         handle.pwrite(b"".join(written[number] for number in range(first, first + 64)), first * BLOCK)
     handle.flush()
@@ -95,6 +95,42 @@ def test_one_device_is_written_again_from_the_other(t):
     server.start()
     verify(server, written)
     server.stop()
+
+
+@once
+@limit(90)
+def test_a_device_that_was_away(t):
+    """A repair is refused with the way out, and that works: served, brought up to date, healed. A check says that it was partial."""
+    server = t.up("--cache-size", "0", size="1G", volume_size="64M")
+    fill(server)
+    server.stop()
+    home, (first, second) = server.socket.parent, server.devices
+    second.rename(second.with_suffix(".away"))
+    server.start()
+    written = fill(server, seed="later")
+    server.stop()
+    second.with_suffix(".away").rename(second)
+    assert "pool1.img stale" in t.forebay("check", home, ok=(5,)).stdout
+    assert json.loads(t.forebay("check", "--json", home, ok=(5,)).stdout)["not_checked"]
+    for words in ((), ("--dry-run",)):
+        text = t.refused(t.bin, "check", "--repair", *words, home, saying=("out of use",))
+        assert "Serve the pool with it" in text and "scrub start --wait" in text and "give all devices" not in text.lower(), text
+    at = find_blocks(first, {1: written[1]})[1]
+    server.start()
+    deadline = time.monotonic() + 60
+    while {one["state"] for one in server.status()["pool"]["devices"]} != {"online"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    server.stop()
+    flip(first, at + 5)
+    text = t.forebay("check", "--data", home, ok=(4,)).stdout
+    assert "to do: forebay check --repair; or serve" in text, text
+    text = t.forebay("check", "--repair", "--dry-run", home, ok=(4,)).stdout
+    assert "to do: forebay check --repair, without --dry-run" in text, text
+    server.start()
+    t.forebay("scrub", "start", "--wait", "--socket", server.control)
+    server.stop()
+    assert "nothing to repair\nclean" in t.forebay("check", "--repair", home).stdout
 
 
 @once

@@ -157,7 +157,18 @@ class Server:
         """The offline check; the server must not be running."""
         assert not self.alive()
         listed = [word for device in self.devices for word in ("--device", device)]
-        return self.case.forebay("check", *(["--data"] if data else []), *listed, ok=ok)
+        cache = self.cache_file()
+        named = ["--cache", cache] if cache and cache.exists() else []
+        return self.case.forebay("check", *(["--data"] if data else []), *listed, *named, ok=ok)
+
+    def cache_file(self):
+        """Where its cache is, if it has one."""
+        words = dict(zip(self.command, self.command[1:]))
+        if words.get("--cache-size") == "0":
+            return None
+        if "--cache" in words:
+            return pathlib.Path(words["--cache"])
+        return pathlib.Path(self.command[2]) / "cache.img" if self.command[1] == "up" else None
 
     def restart(self):
         """Ends it cleanly and starts it again."""

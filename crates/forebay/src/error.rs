@@ -10,6 +10,9 @@ pub const PROBLEM: u8 = LOST;
 /// The exit status of `forebay check` where copies are damaged, and a good one of each is there.
 pub const DAMAGED: u8 = 4;
 
+/// The exit status of `forebay check` where what was checked is good, and not everything was.
+pub const PARTIAL: u8 = 5;
+
 /// All exit statuses and what they mean, for people.
 pub const EXIT_STATUSES: &[(u8, &str)] = &[
     (
@@ -25,6 +28,11 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
          forebay doctor: there is a problem.",
     ),
     (DAMAGED, "forebay check: copies are damaged; a good one of each is there, and heals it."),
+    (
+        PARTIAL,
+        "forebay check: what was checked is good, and not everything was, as a device or the \
+         cache was not there.",
+    ),
 ];
 
 /// Why a command did not do what it was asked.

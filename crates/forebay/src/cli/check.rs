@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use offline::CheckOptions;
 
-use crate::cli::checked::{Checked, text};
+use crate::cli::checked::{Checked, Next, text};
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::cli::repair;
 use crate::error::{CommandError, Result};
@@ -17,7 +17,8 @@ use crate::terminal::progress::Progress;
 ///
 /// Reads only, unless --repair is given: what is damaged in one copy is healed when a server reads
 /// it. The exit status is 0 only if nothing is wrong, or nothing is any more; 3 if something is
-/// lost, 4 if copies are damaged and a good one of each is there, and 1 if the check itself failed.
+/// lost, 4 if copies are damaged and a good one of each is there, 5 if nothing is wrong as far as
+/// could be checked, and 1 if the check itself failed.
 #[derive(Args, Debug)]
 pub struct Check {
     /// A directory of `forebay up`
@@ -61,7 +62,7 @@ impl Check {
         if self.json {
             print_json(&checked)?
         } else {
-            print(&text(&checked, &Look::of_stdout()))?
+            print(&text(&checked, &Next::Repair, &Look::of_stdout()))?
         }
         Ok(checked.exit_status())
     }

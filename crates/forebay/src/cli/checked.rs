@@ -8,7 +8,7 @@ use pool::DeviceFile;
 use rt::Rt;
 use serde::Serialize;
 
-use crate::error::{DAMAGED, LOST};
+use crate::error::{DAMAGED, LOST, PARTIAL};
 use crate::terminal::progress::{Progress as Shown, Step, Unit};
 use crate::terminal::{Look, Tone};
 use crate::units::human_bytes;
@@ -21,9 +21,45 @@ pub struct Checked {
     pub pool: Report,
     /// Of its cache, if there is one.
     pub cache_report: Option<cache_check::Report>,
+    /// What was not checked, for people.
+    pub not_checked: Vec<String>,
+}
+
+/// What can be done about what a check has found.
+pub enum Next {
+    /// Nothing was tried yet.
+    Repair,
+    /// This was said of a repair: it would be made without `--dry-run`.
+    MakeRepair,
+    /// What a repair could do is done.
+    Restore,
 }
 
 impl Checked {
+    /// Of what was found in a pool and its cache.
+    pub fn new(pool: Report, cache_report: Option<cache_check::Report>) -> Checked {
+        let mut not_checked = Vec::new();
+        if pool.degraded {
+            let is_whole = |state: &str| matches!(state, "online" | "spare" | "removed");
+            let away = pool.devices.iter().enumerate().filter(|(_, d)| !is_whole(d.state));
+            let away = away.map(|(i, d)| match d.path.as_str() {
+                "" => format!("device {i} {}", d.state),
+                path => format!("{path} {}", d.state),
+            });
+            not_checked.push(format!(
+                "degraded ({}): only what the other devices hold was checked",
+                away.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        if let (None, Some(uuid)) = (&cache_report, &pool.cache) {
+            not_checked.push(format!(
+                "the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with \
+                 --cache"
+            ));
+        }
+        Checked { pool, cache_report, not_checked }
+    }
+
     /// Checks both. `is_named`: the cache's place was named, and is not only the usual one.
     pub async fn of(
         rt: &Rt,
@@ -43,7 +79,7 @@ impl Checked {
         if !is_named && cache_report.as_ref().is_some_and(is_anothers) {
             cache_report = None;
         }
-        Ok(Checked { pool, cache_report })
+        Ok(Checked::new(pool, cache_report))
     }
 
     /// What was counted in pool and cache: errors, and damaged copies of what has a good one.
@@ -56,7 +92,8 @@ impl Checked {
     /// The exit status.
     pub fn exit_status(&self) -> u8 {
         match self.found() {
-            (0, 0) => 0,
+            (0, 0) if self.not_checked.is_empty() => 0,
+            (0, 0) => PARTIAL,
             (0, _) => DAMAGED,
             _ => LOST,
         }
@@ -85,45 +122,67 @@ pub fn counted(n: u64, what: &str) -> String {
 }
 
 /// Everything that was found, for people.
-pub fn text(checked: &Checked, look: &Look) -> String {
-    found(checked) + &verdict(checked, look)
+pub fn text(checked: &Checked, next: &Next, look: &Look) -> String {
+    found(checked) + &verdict(checked, next, look)
 }
 
 /// What was looked at, and each problem.
 pub fn found(checked: &Checked) -> String {
     let mut out = of_pool(&checked.pool);
-    match (&checked.cache_report, &checked.pool.cache) {
-        (Some(r), _) => out += &of_cache(r),
-        (None, Some(uuid)) => {
-            out += &format!(
-                "the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with \
-                 --cache\n"
-            );
-        }
-        (None, None) => {}
-    }
+    out += &checked.cache_report.as_ref().map(of_cache).unwrap_or_default();
+    checked.not_checked.iter().for_each(|what| out += &format!("{what}\n"));
     out
 }
 
 /// What it comes to.
-pub fn verdict(checked: &Checked, look: &Look) -> String {
+pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
+    let restore = "restore what has no good copy from a backup (\"The pool cannot be served,\n  \
+                   or is to be checked\" in docs/operations.md)";
+    let whole = !checked.pool.degraded;
     let (tone, text) = match checked.found() {
-        (0, 0) => (Tone::Good, "clean".to_owned()),
-        (0, n) => (
-            Tone::Warn,
-            format!(
-                "NOT CLEAN: damaged copies: {n}; nothing is lost, a good copy of each is there\n  \
-                 to do: forebay check --repair; or serve the pool: forebay scrub start --wait"
-            ),
-        ),
-        (n, m) => (
-            Tone::Bad,
-            format!(
-                "NOT CLEAN: errors: {n}, damaged copies: {m}\n  to do: forebay check --repair \
-                 --dry-run says what can be healed; restore the rest from a\n  backup (\"The pool \
-                 cannot be served, or is to be checked\" in docs/operations.md)"
-            ),
-        ),
+        (0, 0) if checked.not_checked.is_empty() => (Tone::Good, "clean".to_owned()),
+        (0, 0) => {
+            let devices = "give all devices; one that was away gets what it lacks when the pool is \
+                           served with it";
+            let lacks_cache = checked.not_checked.len() > usize::from(!whole);
+            let todo = [(!whole, devices), (lacks_cache, "name the cache, too")];
+            let todo: Vec<_> = todo.into_iter().filter(|one| one.0).map(|one| one.1).collect();
+            let todo = todo.join("; ");
+            let text = format!("NOT ALL WAS CHECKED: what was is clean\n  to do: {todo}");
+            (Tone::Warn, text)
+        }
+        (0, n) => {
+            let todo = match next {
+                _ if !whole => {
+                    "serve the pool, which brings its devices up to date: forebay scrub start \
+                     --wait heals\n  the rest"
+                }
+                Next::Repair => {
+                    "forebay check --repair; or serve the pool: forebay scrub start --wait"
+                }
+                Next::MakeRepair => "forebay check --repair, without --dry-run",
+                Next::Restore => "see what was not repaired, and why",
+            };
+            let what = "nothing is lost, a good copy of each is there";
+            let text = format!("NOT CLEAN: damaged copies: {n}; {what}\n  to do: {todo}");
+            (Tone::Warn, text)
+        }
+        (n, m) => {
+            let todo = match next {
+                _ if !whole => format!(
+                    "give all devices of the pool: one that is away may have a good copy. Else \
+                     {restore}"
+                ),
+                Next::Repair => format!(
+                    "forebay check --repair --dry-run says what can be healed;\n  {restore}"
+                ),
+                Next::MakeRepair => {
+                    format!("forebay check --repair heals what it can, as said above;\n  {restore}")
+                }
+                Next::Restore => restore.to_owned(),
+            };
+            (Tone::Bad, format!("NOT CLEAN: errors: {n}, damaged copies: {m}\n  to do: {todo}"))
+        }
     };
     let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
     let rest = if rest.is_empty() { String::new() } else { format!("{rest}\n") };
@@ -163,25 +222,6 @@ fn of_pool(r: &Report) -> String {
         verified(r.data, c.verified_bytes),
         if r.data { ", all copies counted" } else { "" },
     );
-    if r.degraded {
-        let away: Vec<String> = r
-            .devices
-            .iter()
-            .enumerate()
-            .filter(|(_, d)| d.state != "online")
-            .map(|(i, d)| {
-                if d.path.is_empty() {
-                    format!("device {i} {}", d.state)
-                } else {
-                    format!("{} {}", d.path, d.state)
-                }
-            })
-            .collect();
-        out += &format!(
-            "degraded ({}): only what the other devices hold was checked\n",
-            away.join(", ")
-        );
-    }
     out
 }
 

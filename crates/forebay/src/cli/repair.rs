@@ -14,7 +14,7 @@ use pool::DeviceFile;
 use rt::Rt;
 use serde::Serialize;
 
-use crate::cli::checked::{Checked, counted, found, is_anothers, step, verdict};
+use crate::cli::checked::{Checked, Next, counted, found, is_anothers, step, verdict};
 use crate::cli::options::OfflineOptions;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
@@ -133,15 +133,12 @@ impl Repaired {
         cache: Option<Outcome<cache_check::Report>>,
     ) -> Repaired {
         let wrote = pool.after.is_some() || cache.as_ref().is_some_and(|c| c.after.is_some());
-        let now = Checked {
-            pool: pool.now().clone(),
-            cache_report: cache.as_ref().map(|c| c.now().clone()),
-        };
+        let now = Checked::new(pool.now().clone(), cache.as_ref().map(|c| c.now().clone()));
         let repair = Told {
             pool: Part::new(pool.repairs, &pool.before),
             cache: cache.as_ref().map(|c| Part::new(c.repairs.clone(), &c.before)),
         };
-        let before = Checked { pool: pool.before, cache_report: cache.map(|c| c.before) };
+        let before = Checked::new(pool.before, cache.map(|c| c.before));
         Repaired { now, repair, before: Some(before).filter(|_| wrote) }
     }
 
@@ -181,7 +178,8 @@ impl Repaired {
         } else if self.parts().all(|r| r.is_empty() && r.refused.is_none()) {
             out += "nothing to repair\n";
         }
-        out + &verdict(&self.now, look)
+        let next = if dry_run { Next::MakeRepair } else { Next::Restore };
+        out + &verdict(&self.now, &next, look)
     }
 
     /// Bad copies, by device and kind.

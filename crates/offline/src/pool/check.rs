@@ -162,14 +162,15 @@ pub async fn check(
     check_for(Plan::default(), rt, files, options, progress).await.map(|(report, _, _)| report)
 }
 
-/// As [`check`]; and what a repair would do, as `plan` wants it, and the devices that are away.
+/// As [`check`]; and what a repair would do, as `plan` wants it, and the devices that are missing
+/// and those that are out of use.
 pub(crate) async fn check_for(
     plan: Plan,
     rt: &Rt,
     files: Vec<DeviceFile>,
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(Report, Plan, Vec<String>)> {
+) -> Result<(Report, Plan, (Vec<String>, Vec<String>))> {
     let (mut checker, devices, volumes) =
         Checker::begin(rt, files, options, plan, progress).await?;
     checker.volumes(&volumes).await;

@@ -36,10 +36,10 @@ pub async fn repair(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome<Report>> {
     let options = &CheckOptions { data: true, ..*options };
-    let (before, mut plan, away) =
+    let (before, mut plan, (missing, stale)) =
         check_for(Plan::new(MOST), rt, files.clone(), options, progress).await?;
-    if !away.is_empty() {
-        return Err(refusal(&away));
+    if !(missing.is_empty() && stale.is_empty()) {
+        return Err(refusal(&missing, &stale));
     }
     let mut work = Work::new(&before, Repairs { dry_run, ..Repairs::default() });
     work.take_in(&plan);
@@ -68,13 +68,24 @@ pub async fn repair(
     Ok(Outcome { before, after, repairs: work.repairs })
 }
 
-fn refusal(away: &[String]) -> StorageError {
-    let text = format!(
-        "missing or out of use: {}; nothing was written, as a good copy may be there. Give all \
-         devices of the pool. If one is lost, serve the pool and type forebay device replace; if \
-         one was away, serving the pool brings it up to date",
-        away.join(", ")
-    );
+fn refusal(missing: &[String], stale: &[String]) -> StorageError {
+    let mut text =
+        "nothing was written, as a good copy may be on a device that is not in use".to_owned();
+    if !missing.is_empty() {
+        text += &format!(
+            ". Missing: {}. Give all devices of the pool; if one is lost, serve the pool without \
+             it, and type forebay device replace ID NEW --wait",
+            missing.join(", ")
+        );
+    }
+    if !stale.is_empty() {
+        text += &format!(
+            ". Out of use, as the pool went on without: {}. Serve the pool with it: it is brought \
+             up to date by itself, or by forebay device online PATH if it was taken out of use. \
+             When forebay device list shows it online, forebay scrub start --wait heals all copies",
+            stale.join(", ")
+        );
+    }
     StorageError::new(ErrorKind::Missing, text)
 }
 

@@ -139,10 +139,14 @@ impl Source {
         !c.behind && self.is_live(usize::from(c.device))
     }
 
-    /// The devices of the pool that can be neither read nor written.
-    pub fn away(&self) -> Vec<String> {
+    /// The devices of the pool that are not there, and those that are, and are out of use.
+    pub fn away(&self) -> (Vec<String>, Vec<String>) {
         let rows = 0..self.devices.len();
-        rows.filter(|&d| !self.is_removed(d) && !self.is_live(d)).map(|d| self.name(d)).collect()
+        let away = rows.filter(|&d| !self.is_removed(d) && !self.is_live(d));
+        let (there, missing): (Vec<_>, Vec<_>) =
+            away.partition(|&d| !self.devices[d].path().is_empty());
+        let names = |rows: Vec<usize>| rows.into_iter().map(|d| self.name(d)).collect();
+        (names(missing), names(there))
     }
 
     /// True if a row has no device.
