@@ -19,7 +19,7 @@ use rt::sync::Semaphore;
 use serde_json::{Value, json};
 
 use crate::control::{Answer, RequestError};
-use crate::device_list::{DeviceList, Listed};
+use crate::device_list::{DeviceList, Listed, together};
 use crate::device_names::{Known, by_last_part, exact, same_file};
 use crate::devices::DeviceChoice;
 use crate::error::CommandError;
@@ -90,19 +90,7 @@ impl PoolDevices {
     async fn keep(&self, pool: &Pool, joins: Option<Listed>) -> Result<(), RequestError> {
         let Some(list) = self.list.clone() else { return Ok(()) };
         let _alone = self.one_change.acquire(1).await;
-        let known = self.known(pool);
-        let any_is_lost = known.iter().any(|one| one.path.is_empty());
-        let placed = known.into_iter().filter(|one| !one.path.is_empty());
-        let placed = placed.map(|one| Listed { id: one.id, path: one.path.into() });
-        let mut all: Vec<Listed> = placed.chain(joins).collect();
-        // It is not known which device was to be there, only that one was.
-        let listed = self.listed.borrow().clone();
-        let unknown = listed.into_iter().filter(|one| one.id.is_empty() && any_is_lost);
-        for one in unknown {
-            if all.iter().all(|other| other.path != one.path) {
-                all.push(one);
-            }
-        }
+        let all = together(self.known(pool), joins, &self.listed.borrow());
         if *self.listed.borrow() == all {
             return Ok(());
         }

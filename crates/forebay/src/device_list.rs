@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::cache_file::newest_superblock;
+use crate::device_names::Known;
 use crate::error::{CommandError, Result};
 
 const NAME: &str = "devices.json";
@@ -33,6 +34,24 @@ pub struct Listed {
     pub id: String,
     /// Where it is; in the file, relative to the directory if it is in there.
     pub path: PathBuf,
+}
+
+/// What is on the list while the pool has the devices `known`, and one `joins`; `before` was on it.
+/// No path is on it twice: what is there now counts, and not what was there.
+pub fn together(known: Vec<Known>, joins: Option<Listed>, before: &[Listed]) -> Vec<Listed> {
+    let any_is_lost = known.iter().any(|one| one.path.is_empty());
+    let (open, away): (Vec<_>, Vec<_>) = known.into_iter().partition(|one| one.is_open);
+    let listed = |one: Known| Listed { id: one.id, path: one.path.into() };
+    let mut all: Vec<Listed> = open.into_iter().map(listed).chain(joins).collect();
+    let away = away.into_iter().filter(|one| !one.path.is_empty()).map(listed);
+    // It is not known which device was to be there, only that one was.
+    let unknown = before.iter().filter(|one| one.id.is_empty() && any_is_lost).cloned();
+    for one in away.chain(unknown) {
+        if all.iter().all(|other| other.path != one.path) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 impl DeviceList {
@@ -102,6 +121,24 @@ impl DeviceList {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_path_is_listed_twice_and_none_is_forgotten() {
+        let known =
+            |id: &str, path: &str, is_open| Known { id: id.into(), path: path.into(), is_open };
+        let listed = |id: &str, path: &str| Listed { id: id.into(), path: path.into() };
+        // One that is missing keeps its path, until another device is there.
+        let all = || vec![known("1", "/a", true), known("2", "/b", false)];
+        let both = vec![listed("1", "/a"), listed("2", "/b")];
+        assert_eq!(together(all(), None, &both), both);
+        let joined = vec![listed("1", "/a"), listed("3", "/b")];
+        assert_eq!(together(all(), Some(listed("3", "/b")), &both), joined);
+        // One that was named and was never there is listed for as long as one is missing.
+        let named = [listed("", "/a"), listed("", "/b")];
+        let lost = vec![known("1", "/a", true), known("2", "", false)];
+        assert_eq!(together(lost, None, &named), [listed("1", "/a"), listed("", "/b")]);
+        assert_eq!(together(vec![known("1", "/a", true)], None, &named), [listed("1", "/a")]);
+    }
 
     #[test]
     fn a_list_is_found_again_also_elsewhere() {
