@@ -10,7 +10,7 @@ use rt::sync::{either, within};
 use super::copy::To;
 use crate::devices::PoolDevice;
 use crate::pool::Pool;
-use crate::space::{Closing, Era, Want};
+use crate::space::{Closing, Era, Purpose, Want};
 use crate::state::State;
 
 /// The job's name.
@@ -352,7 +352,8 @@ impl Pool {
         self.commit_direct().await
     }
 
-    /// Takes the chunks that a group is to get; `None`, and none is taken, if there are not enough.
+    /// Takes the chunks that a group is to get; `None`, and none is taken, if there are not enough,
+    /// or if what was let in needs them.
     fn take_targets(&self, want: &Want) -> Option<Vec<Chunk>> {
         let mut st = self.state_mut();
         let devices = &mut st.devices;
@@ -368,7 +369,17 @@ impl Pool {
         if rows.len() < want.gets {
             return None;
         }
-        Some(rows[..want.gets].iter().filter_map(|&d| devices.take_chunk_of(d)).collect())
+        let st = &mut *st;
+        let (demand, before) = (st.demand(), st.reserved_fits());
+        let take = |&d: &usize| st.devices.take_chunk_of(d);
+        let taken: Vec<Chunk> = rows[..want.gets].iter().filter_map(take).collect();
+        // What was let in counts on chunks of which groups can still be formed.
+        let commits = st.space.admits(&st.devices, Purpose::Free, demand.dirty_nodes);
+        if !commits || before && !st.reserved_fits() {
+            st.devices.give_chunks(taken);
+            return None;
+        }
+        Some(taken)
     }
 
     /// Enters the new chunks into the record of a group, durably. No commit may be under way that
