@@ -76,10 +76,10 @@ impl Cache {
         let mut taken = self.take_some(stream, blocks);
         self.end_drought(of_clients, taken.blocks());
         let mut missing = blocks - taken.blocks();
-        let own = self.begin_waiting();
+        let (own, bad) = (self.begin_waiting(), self.state().bad_blocks().blocks());
         if of_clients && missing == 0 {
             self.turns().found_all(blocks);
-        } else if of_clients && self.turns().is_in_vain(own.since, blocks) {
+        } else if of_clients && self.turns().is_in_vain(own.since, blocks, bad) {
             self.wakes().wanted();
             return Err(self.hopeless());
         }
@@ -91,8 +91,10 @@ impl Cache {
             self.wakes().wanted();
             self.check_failed()?;
             if let Err(e) = self.check_hopeful(waiting) {
-                if of_clients {
-                    self.turns().refused(waiting, self.rt().now(), taken.blocks());
+                // While the pool rejects what is written back it may come to itself at any time.
+                if of_clients && self.check_carried().is_ok() {
+                    let bad = self.state().bad_blocks().blocks();
+                    self.turns().refused(waiting, self.rt().now(), (taken.blocks(), bad));
                 }
                 return Err(e);
             }

@@ -14,6 +14,8 @@ use crate::policy::writer_delay::PATIENCE;
 struct Verdict {
     /// So many blocks can be had, and no more.
     room: u32,
+    /// As long as so many dirty blocks cannot be written back.
+    bad: u64,
     /// It holds for as long as it took to find out, and not less than `PATIENCE`.
     until: Instant,
 }
@@ -82,14 +84,15 @@ impl Turns {
     /// A write has waited in vain from `waiting` until `now`, and gives `room` blocks back. A write
     /// that needs more does not wait to find out the same: of many large writes in line each would
     /// wait for as long as the first.
-    pub fn refused(&self, waiting: WaitStart, now: Instant, room: u32) {
+    /// `bad` dirty blocks, more than none, cannot be written back.
+    pub fn refused(&self, waiting: WaitStart, now: Instant, (room, bad): (u32, u64)) {
         let until = now.after(now.since(waiting.since).max(PATIENCE));
-        self.verdict.set(Some(Verdict { room, until }));
+        self.verdict.set((bad > 0).then_some(Verdict { room, bad, until }));
     }
 
-    /// True if a write of so many blocks would wait in vain.
-    pub fn is_in_vain(&self, now: Instant, blocks: u32) -> bool {
-        self.verdict.get().is_some_and(|v| now <= v.until && blocks > v.room)
+    /// True if a write of so many blocks would wait in vain while `bad` cannot be written back.
+    pub fn is_in_vain(&self, now: Instant, blocks: u32, bad: u64) -> bool {
+        self.verdict.get().is_some_and(|v| now <= v.until && blocks > v.room && bad >= v.bad)
     }
 
     /// A write has found all its blocks at once.
