@@ -13,7 +13,8 @@ import fio
 import scrub
 from servers import GIB
 
-MIX = ["--rw=randrw", "--rwmixread=70", "--bs=4k", "--norandommap", "--randrepeat=0", "--lat_percentiles=1", "--percentile_list=50:99:99.9"]
+READS = 0.7
+MIX = ["--rw=randrw", f"--rwmixread={READS * 100:.0f}", "--bs=4k", "--norandommap", "--randrepeat=0", "--lat_percentiles=1", "--percentile_list=50:99:99.9"]
 # A scrub under load ends after so many times of an idle one at the latest.
 MOST_TIMES = 4
 # Fewer requests say nothing of P99.9.
@@ -55,9 +56,12 @@ def run(pool, rate=None, seconds=10.0):
     command = ["fio", "--name=bench", *words, *MIX, f"--size={size}", "--time_based", f"--runtime={round(seconds * 1000)}ms", "--output-format=json"]
     command += ["--unified_rw_reporting=1", f"--iodepth={64 if rate else 4}"]
     if rate:
-        # Requests come at times of their own, as from many clients.
-        command += [f"--rate_iops={rate}", "--rate_process=poisson"]
+        # Requests come at times of their own, as from many clients. fio takes one rate for reads and one for writes.
+        reads = round(rate * READS)
+        command += [f"--rate_iops={reads},{rate - reads}", "--rate_process=poisson"]
     side = fio.call(command)["mixed"]
+    if rate and not 0.9 < side["iops"] / rate < 1.1:
+        raise RuntimeError(f"{rate} requests a second were to be offered, {side['iops']:.0f} were")
     percentile = side["lat_ns"]["percentile"]
     return {
         "iops": side["iops"],

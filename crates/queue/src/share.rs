@@ -68,7 +68,7 @@ impl ScrubReads {
                 ScrubReads { bytes: 32 << 10, in_gap: 1, after: 8 }
             }
             DeviceKind::Unknown | DeviceKind::Memory => {
-                ScrubReads { bytes: 128 << 10, in_gap: 1, after: 16 }
+                ScrubReads { bytes: 64 << 10, in_gap: 1, after: 16 }
             }
         }
     }
