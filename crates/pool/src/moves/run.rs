@@ -142,11 +142,13 @@ impl Pool {
         }
         self.state_mut().moves.waits_for(waits.words());
         let any = self.remove_empty().await?;
-        if !waits.room.is_empty() {
+        // Where one waits for something else too, all are tried again after a while: room may never
+        // come.
+        if !waits.room.is_empty() && waits.what.is_none() && !any {
             return Ok(Left::NeedsRoom(waits.room));
         }
         let st = self.state();
-        let some = waits.what.is_some() || any || st.devices.iter().any(|d| d.is_leaving());
+        let some = waits.words().is_some() || any || st.devices.iter().any(|d| d.is_leaving());
         Ok(if some { Left::Some } else { Left::Nothing })
     }
 

@@ -337,7 +337,10 @@ impl Pool {
                 let read = self.read_for(Class::Scrub, e.volume, e.lba.plus(i), 1).await;
                 keep.push(read.is_err());
             }
-            self.state_mut().scrub.retain(&e, &keep);
+            let mut st = self.state_mut();
+            if st.scrub.retain(&e, &keep) {
+                st.need_superblock();
+            }
         }
     }
 
