@@ -136,6 +136,32 @@ fn what_a_device_that_is_away_may_have_is_not_lost() {
     });
 }
 
+/// The path to both devices is gone for a minute, while one block of both has rotted.
+#[test]
+fn what_devices_hold_that_answer_nothing_is_not_lost() {
+    let bench = mirror(5);
+    let (rules, id) = (bench.rules.clone(), bench.volume);
+    (0..2).for_each(|disk| rot(&bench, disk, [9].into_iter()));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        // What reads need is in memory, but not what the scrub needs.
+        pool.prefetch(id, Lba(0), Lba(BLOCKS)).await.expect("prefetch");
+        rules.set(|op| matches!(op, Op::Read { .. }).then_some((IoError::IO, Done::No)));
+        pool.start_scrub(ScrubOptions::default()).await.expect("start");
+        assert_eq!(unreadable(&pool, id).await.len() as u64, BLOCKS);
+        rt.sleep(Duration::from_secs(60)).await;
+        assert_eq!(listed(&pool), []);
+        let status = pool.scrub_status().await;
+        assert_eq!((status.state, status.lost), ("running", 0), "{status:?}");
+        rules.clear();
+        rt.sleep(Duration::from_secs(10)).await;
+        let status = pool.scrub_status().await;
+        assert_eq!((status.state, status.lost), ("done", 1), "{status:?}");
+        assert_eq!(listed(&pool), [9]);
+        pool.close().await.expect("close");
+    });
+}
+
 #[test]
 fn rot_of_a_device_is_told_until_a_scrub_finds_none() {
     let bench = mirror(4);

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, Buf, Crc, Generation, IoError, Slice, SliceList};
 use format::page::{PageId, decode_bitmap, open_page};
+use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
 use queue::{Blocks, Class, Device, DeviceStats, Limits, Targets};
 use rt::{DeviceKind, FileId, Rt};
 
@@ -112,6 +113,20 @@ impl Disk {
                 (Ok(()), read.buf)
             }
         }
+    }
+
+    /// True if the device gives any block of those that hold its superblocks, whatever is in it. A
+    /// device that does not says nothing of its other blocks either: its path may be gone.
+    pub(crate) async fn answers(&self, class: Class) -> bool {
+        for slot in 0..SLOTS {
+            for copy in 0..SLOT_COPIES as u64 {
+                let at = Superblock::offset_of(slot) + copy * BLOCK_U64;
+                if self.queue.read_new(class, at, BLOCK).await.0.is_ok() {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Reads the blocks with these checksums from `offset` on, and verifies each.

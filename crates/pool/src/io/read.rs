@@ -112,7 +112,10 @@ impl Pool {
         if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
             let read = self.read_copies(addr, &plan.crcs, class, &plan.pin).await;
-            out.push(read.map_err(|why| self.unread(plan.of, addr, why))?);
+            out.push(match read {
+                Ok(data) => data,
+                Err(why) => return Err(self.unread((plan.of, class), addr, why).await),
+            });
             return Ok(out);
         }
         Box::pin(self.read_pieces(plan, class)).await
@@ -136,8 +139,10 @@ impl Pool {
                     {
                         return Ok(data);
                     }
-                    let read = pool.read_copies(addr, &crcs, class, &pin).await;
-                    read.map_err(|why| pool.unread(of, addr, why))
+                    match pool.read_copies(addr, &crcs, class, &pin).await {
+                        Ok(data) => Ok(data),
+                        Err(why) => Err(pool.unread((of, class), addr, why).await),
+                    }
                 })
             }));
         }
@@ -151,9 +156,17 @@ impl Pool {
     }
 
     /// Blocks of a volume, the first of which is at `addr`, could not be read. One of which no copy
-    /// is good is entered in the list of these, unless a device that is away may have it.
-    fn unread(&self, (volume, lba): (VolumeId, Lba), addr: PoolAddr, why: Unread) -> StorageError {
-        if let Unread::Bad(block, _) = why {
+    /// is good is entered in the list of these, unless a device that is away, or one that answers
+    /// nothing, may have it.
+    async fn unread(
+        &self,
+        ((volume, lba), class): ((VolumeId, Lba), Class),
+        addr: PoolAddr,
+        why: Unread,
+    ) -> StorageError {
+        if let Unread::Bad(block, _) = why
+            && self.all_answer(class).await.is_ok()
+        {
             let mut st = self.state_mut();
             let lba = lba.plus(block.0 - addr.0);
             let extent = LostExtent { addr: block, volume, lba, blocks: 1 };

@@ -222,10 +222,14 @@ impl Pool {
     /// Brings a device back by the steps at the head of this file. `asked`: the user has asked for
     /// it.
     async fn come_back(&self, row: usize, path: String, disk: Disk, asked: bool) -> Result<()> {
-        let own = self.newest_on(&disk, &path).await?;
+        self.state().is_away(row, &path)?;
+        let own = self.newest_on(&disk, &path).await;
         let (since, mut returning, before) = {
             let mut st = self.state_mut();
             st.standing.permit()?;
+            // It may have been removed or taken into use meanwhile.
+            st.is_away(row, &path)?;
+            let own = own?;
             if !asked && !st.devices.row(row).is_some_and(PoolDevice::may_return) {
                 return invalid(format!("{path}: is not to come back by itself any more"));
             }
@@ -260,15 +264,23 @@ impl Pool {
 }
 
 impl State {
+    /// Fails unless a device of the pool is out of use.
+    fn is_away(&self, row: usize, path: &str) -> Result<()> {
+        match self.devices.row(row).filter(|d| !d.is_removed()) {
+            None => invalid(format!("{path}: is no device of the pool any more")),
+            Some(d) if d.is_joining() || d.record().state != DeviceState::Failed => {
+                invalid(format!("{path}: is in use, or coming into use, already"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Checks by its newest superblock that a device is the one that went away. Returns the
-    /// generation up to which it has everything; 0 if it is to get all of it. Fails if it is in
-    /// use, is another device, or was written without the others.
+    /// generation up to which it has everything; 0 if it is to get all of it. Fails if it is
+    /// another device, or was written without the others.
     fn recognize(&self, row: usize, own: &Superblock, path: &str) -> Result<Generation> {
         let Some(d) = self.devices.row(row) else { return invalid(format!("{path}: no device")) };
         let record = d.record();
-        if d.is_joining() || record.state != DeviceState::Failed {
-            return invalid(format!("{path}: is in use, or coming into use, already"));
-        }
         let uuid = own.devices[usize::from(own.device)].uuid;
         if own.pool_uuid != self.identity.uuid || uuid != record.uuid {
             let text = format!("{path}: is no longer the device of the pool that it was");

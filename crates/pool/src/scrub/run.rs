@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use base::{BLOCK_U64, Duration, ErrorKind, GroupId, Instant, StorageError};
+use base::{BLOCK_U64, Duration, ErrorKind, GroupId, Instant, Result, StorageError};
 use format::page::GroupKind;
 use format::superblock::scrub::{ScrubStage, ScrubState};
 use queue::Class;
@@ -44,13 +44,13 @@ impl From<StorageError> for Stop {
 }
 
 /// How a part of it went.
-pub(super) type Went = Result<(), Stop>;
+pub(super) type Went = std::result::Result<(), Stop>;
 
 /// Runs that are being verified, in order.
 pub(super) struct Window {
     pool: Pool,
     turn: u64,
-    flights: VecDeque<(JoinHandle<()>, u64)>,
+    flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
     bytes: u64,
     /// Nothing more is read before this time, so that the rate is kept.
     due: Option<Instant>,
@@ -83,7 +83,7 @@ impl Window {
             let bytes = u64::from(run.len()) * BLOCK_U64;
             self.goes_on(bytes).await?;
             while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
-                self.end_first().await;
+                self.end_first().await?;
             }
             let (pool, pin) = (self.pool.clone(), pin.clone());
             let flight = self.pool.rt().spawn(async move { pool.verify_run(run, pin).await });
@@ -96,7 +96,7 @@ impl Window {
     /// Waits for everything in flight, and records that all before this place is verified.
     pub async fn reach(&mut self, stage: ScrubStage, index: u32, block: u32) -> Went {
         while !self.flights.is_empty() {
-            self.end_first().await;
+            self.end_first().await?;
         }
         self.check()?;
         self.pool.state_mut().scrub.go_to(stage, index, block);
@@ -108,11 +108,12 @@ impl Window {
         Ok(())
     }
 
-    async fn end_first(&mut self) {
+    async fn end_first(&mut self) -> Went {
         if let Some((flight, bytes)) = self.flights.pop_front() {
-            let _ = flight.await;
             self.bytes -= bytes;
+            flight.await.unwrap_or_else(|| Err(StorageError::ended()))?;
         }
+        Ok(())
     }
 
     /// Fails if the scrub does not run any more.
@@ -250,12 +251,13 @@ impl Pool {
             return Ok(());
         }
         window.check()?;
-        if let Err(e) = self.load_maps(id).await {
+        if let Err(e) = self.surely(async || self.load_maps(id).await).await? {
             tracing::error!(group = id.0, "scrub: a block group is passed over: {e}");
-            return self.pass_over();
+            self.state_mut().scrub.lost(None);
+            return Ok(());
         }
         if from == 0 {
-            self.scrub_bitmaps(id).await;
+            self.scrub_bitmaps(id).await?;
             if kind == GroupKind::Data {
                 self.scrub_sums(window, id).await?;
             }
@@ -268,11 +270,12 @@ impl Pool {
         let (mut walk, mut at) = (Walk::new(id, from, group_blocks), from);
         loop {
             self.read_leaves(&walk).await;
-            let step = |st: &mut crate::state::State| {
+            let mut step = |st: &mut crate::state::State| {
                 let pin = st.space.pin();
                 Ok((walk.next_leaf(st, at)?, pin))
             };
-            let (leaf, pin) = match self.resident(Class::Scrub, step).await {
+            let found = self.surely(async || self.resident(Class::Scrub, &mut step).await).await?;
+            let (leaf, pin) = match found {
                 Ok(found) => found,
                 Err(e) => {
                     tracing::error!(
@@ -281,18 +284,20 @@ impl Pool {
                         "scrub: the rest of a block group is passed over, its checksums cannot be \
                          read: {e}"
                     );
-                    return self.pass_over();
+                    self.state_mut().scrub.lost(None);
+                    return Ok(());
                 }
             };
             match leaf {
                 Leaf::End => return Ok(()),
                 Leaf::NoMaps => {
-                    if let Err(e) = self.load_maps(id).await {
+                    if let Err(e) = self.surely(async || self.load_maps(id).await).await? {
                         tracing::error!(
                             group = id.0,
                             "scrub: the rest of a block group is passed over: {e}"
                         );
-                        return self.pass_over();
+                        self.state_mut().scrub.lost(None);
+                        return Ok(());
                     }
                 }
                 Leaf::Blocks(blocks, upto) => {
@@ -309,13 +314,26 @@ impl Pool {
         }
     }
 
-    /// To be called where blocks cannot be verified, as their checksums or bitmaps cannot be read.
-    /// Counts that as lost, so the scrub does not report that all is well. Fails if the pool itself
-    /// has failed; then the scrub tries again later.
-    pub(super) fn pass_over(&self) -> Went {
+    /// Loads what a scrub needs to verify blocks: their checksums, or bitmaps. The inner error:
+    /// that is bad, and not only out of reach. Then what depends on it is passed over, and counted
+    /// as lost, so the scrub does not report that all is well. The outer error: the pool has
+    /// failed, or a device answered nothing. Then the scrub tries again later.
+    pub(super) async fn surely<T>(
+        &self,
+        mut load: impl AsyncFnMut() -> Result<T>,
+    ) -> std::result::Result<Result<T>, Stop> {
+        if let Ok(loaded) = load().await {
+            return Ok(Ok(loaded));
+        }
+        // What could not be read counts only if it cannot be read between two answers.
         self.permit()?;
-        self.state_mut().scrub.lost(None);
-        Ok(())
+        self.all_answer(Class::Scrub).await?;
+        let outcome = load().await;
+        if outcome.is_err() {
+            self.permit()?;
+            self.all_answer(Class::Scrub).await?;
+        }
+        Ok(outcome)
     }
 
     /// Brings the next leaves into memory, several at once. A leaf that cannot be read is reported

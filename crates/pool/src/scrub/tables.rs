@@ -32,7 +32,7 @@ impl Pool {
         let pages = self.state().space.geometry().table_pages();
         for page in 0..pages {
             window.goes_on(BLOCK_U64).await?;
-            if self.scrub_page(|st| table_page(st, page)).await == Mended::Lost {
+            if self.scrub_page(|st| table_page(st, page)).await? == Mended::Lost {
                 // Its content is in memory: the next commit writes it.
                 let mut st = self.state_mut();
                 st.tables.force(page);
@@ -65,7 +65,7 @@ impl Pool {
             let Some(_alone) = self.without_commits().await else { return Ok(()) };
             let sequence = self.state().txns.sequence();
             self.mend((&copies(sequence), Class::Commit), BlockKind::Superblock, is_good(sequence))
-                .await
+                .await?
         };
         if outcome == Mended::Lost {
             tracing::error!(
@@ -79,15 +79,16 @@ impl Pool {
     }
 
     /// Scrubs the bitmap pages of a group, whose bitmaps must be in memory.
-    pub(super) async fn scrub_bitmaps(&self, group: GroupId) {
+    pub(super) async fn scrub_bitmaps(&self, group: GroupId) -> Result<()> {
         let pages = self.state().space.geometry().pages_per_group();
         for i in 0..pages {
-            self.scrub_page(|st| bitmap_page(st, group, i)).await;
+            self.scrub_page(|st| bitmap_page(st, group, i)).await?;
         }
+        Ok(())
     }
 
     /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit.
-    async fn scrub_page(&self, which: impl Fn(&State) -> Option<Page>) -> Mended {
+    async fn scrub_page(&self, which: impl Fn(&State) -> Option<Page>) -> Result<Mended> {
         let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Copy> {
             let offset = st.space.geometry().page_offset(id.page, id.slot);
             rows.into_iter().map(|row| (row, offset)).collect()
@@ -97,7 +98,7 @@ impl Pool {
         };
         let (page, scrubbed) = {
             let st = self.state();
-            let Some(page) = which(&st) else { return Mended::Good };
+            let Some(page) = which(&st) else { return Ok(Mended::Good) };
             let rows = st.devices.live_rows();
             drop(st);
             let rows = self.scrubbed(rows);
@@ -107,20 +108,20 @@ impl Pool {
         let (now, bytes) = (self.now(), scrubbed.len() as u64 * BLOCK_U64);
         self.state_mut().scrub.verified(now, bytes);
         if self.are_good(&scrubbed, is_good(page)).await {
-            return Mended::Good;
+            return Ok(Mended::Good);
         }
-        let Some(_alone) = self.without_commits().await else { return Mended::Good };
+        let Some(_alone) = self.without_commits().await else { return Ok(Mended::Good) };
         let (page, all) = {
             let st = self.state();
-            let Some(page) = which(&st) else { return Mended::Good };
+            let Some(page) = which(&st) else { return Ok(Mended::Good) };
             (page, copies(&st, &page.0, st.devices.live_rows()))
         };
-        let outcome = self.mend((&all, Class::Commit), BlockKind::Page, is_good(page)).await;
+        let outcome = self.mend((&all, Class::Commit), BlockKind::Page, is_good(page)).await?;
         if outcome == Mended::Lost {
             self.state_mut().scrub.lost(None);
             tracing::error!(page = page.0.page, "scrub: no copy of a page of the tables is good");
         }
-        outcome
+        Ok(outcome)
     }
 
     /// While this permit is held no commit runs. `None`: a commit has failed and will be tried

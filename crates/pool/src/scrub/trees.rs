@@ -37,15 +37,17 @@ impl Pool {
     async fn scrub_tree(&self, window: &mut Window, which: Which) -> Went {
         let mut from = Key::EMPTY;
         loop {
-            let step = |st: &mut State| {
+            let mut step = |st: &mut State| {
                 let pin = st.space.pin();
                 Ok((nodes_from(st, which, Generation(0), &from)?, pin))
             };
-            let ((blocks, next), pin) = match self.resident(Class::Scrub, step).await {
+            let found = self.surely(async || self.resident(Class::Scrub, &mut step).await).await?;
+            let ((blocks, next), pin) = match found {
                 Ok(found) => found,
                 Err(e) => {
                     tracing::error!("scrub: the rest of a tree is passed over: {e}");
-                    return self.pass_over();
+                    self.state_mut().scrub.lost(None);
+                    return Ok(());
                 }
             };
             let group_blocks = self.state().space.geometry().group_blocks;

@@ -27,7 +27,7 @@ pub(super) enum Mended {
 impl Pool {
     /// Reads all copies of a run, of the devices that are scrubbed, and mends what is bad. `pin`
     /// was taken when its checksums were looked up.
-    pub(super) async fn verify_run(&self, run: ReadRun, pin: Pin) {
+    pub(super) async fn verify_run(&self, run: ReadRun, pin: Pin) -> Result<()> {
         let only = self.state().scrub.device();
         let copies = self.state().copies_for(run.first(), &pin);
         let mut reads = Vec::new();
@@ -58,18 +58,19 @@ impl Pool {
         suspects.sort_unstable_by_key(|e| e.addr);
         suspects.dedup_by_key(|e| e.addr);
         for e in suspects {
-            self.mend_block(&e, &pin).await;
+            self.mend_block(&e, &pin).await?;
         }
         drop(pin);
+        Ok(())
     }
 
-    async fn mend_block(&self, e: &Expected, pin: &Pin) {
+    async fn mend_block(&self, e: &Expected, pin: &Pin) -> Result<()> {
         let kind =
             if matches!(e.owner, Owner::Data(..)) { BlockKind::Data } else { BlockKind::Node };
         let copies = self.state().copies_for(e.addr, pin);
         let crc: Crc = e.crc;
         let is_good = |block: &[u8]| crc32c(block) == crc;
-        if self.mend((&copies, Class::Scrub), kind, is_good).await == Mended::Lost {
+        if self.mend((&copies, Class::Scrub), kind, is_good).await? == Mended::Lost {
             self.state_mut().scrub.lost(e.extent());
             match e.owner {
                 Owner::Data(volume, lba) => tracing::error!(
@@ -85,16 +86,49 @@ impl Pool {
                 ),
             }
         }
+        Ok(())
     }
 
     /// Reads each copy of a block, and overwrites bad copies from a good one. The caller makes sure
-    /// that nothing else writes to this place meanwhile.
+    /// that nothing else writes to this place meanwhile. Fails if no good copy was read, and a
+    /// device answers nothing.
     pub(super) async fn mend(
         &self,
         (copies, class): (&[Copy], Class),
         kind: BlockKind,
         is_good: impl Fn(&[u8]) -> bool,
-    ) -> Mended {
+    ) -> Result<Mended> {
+        let (mut good, mut bad) = self.sort(copies, class, &is_good).await;
+        if good.is_none() {
+            // A device may have answered nothing meanwhile: what could not be read counts only if
+            // it cannot be read between two answers either.
+            self.all_answer(class).await?;
+            (good, bad) = self.sort(copies, class, &is_good).await;
+            if good.is_none() {
+                self.all_answer(class).await?;
+            }
+        }
+        let Some(good) = good else {
+            bad.iter().for_each(|&(row, _)| self.state_mut().scrub.found(row, kind, false));
+            return Ok(if bad.is_empty() { Mended::Good } else { Mended::Lost });
+        };
+        if bad.is_empty() {
+            return Ok(Mended::Good);
+        }
+        for copy in bad {
+            let healed = self.rewrite((copy, class), &good, &is_good).await.is_ok();
+            self.state_mut().scrub.found(copy.0, kind, healed);
+        }
+        Ok(Mended::Healed)
+    }
+
+    /// What is good of the copies of a block, and the copies that are bad or cannot be read.
+    async fn sort(
+        &self,
+        copies: &[Copy],
+        class: Class,
+        is_good: &impl Fn(&[u8]) -> bool,
+    ) -> (Option<Slice>, Vec<Copy>) {
         let (mut good, mut bad): (Option<Slice>, Vec<Copy>) = (None, Vec::new());
         for &(row, offset) in copies {
             match self.read_copy((row, offset), class).await {
@@ -113,18 +147,7 @@ impl Pool {
                 }
             }
         }
-        let Some(good) = good else {
-            bad.iter().for_each(|&(row, _)| self.state_mut().scrub.found(row, kind, false));
-            return if bad.is_empty() { Mended::Good } else { Mended::Lost };
-        };
-        if bad.is_empty() {
-            return Mended::Good;
-        }
-        for copy in bad {
-            let healed = self.rewrite((copy, class), &good, &is_good).await.is_ok();
-            self.state_mut().scrub.found(copy.0, kind, healed);
-        }
-        Mended::Healed
+        (good, bad)
     }
 
     /// True if all of these copies are good whose devices are in use.

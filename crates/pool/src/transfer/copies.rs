@@ -141,6 +141,21 @@ impl Pool {
         (None, broken)
     }
 
+    /// Fails if a device in use answers nothing. Then what could not be read just now is not known
+    /// to be bad.
+    pub(crate) async fn all_answer(&self, class: Class) -> Result<()> {
+        let rows = self.state().devices.live_rows();
+        for row in rows {
+            let Some(disk) = self.disk(row) else { continue };
+            if !disk.answers(class).await {
+                let path = self.state().devices.path(row).to_owned();
+                let text = format!("{path} answers nothing: see to its path, cable or power");
+                return Err(StorageError::new(ErrorKind::Io, text));
+            }
+        }
+        Ok(())
+    }
+
     /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
     /// do without it.
     pub(crate) async fn heal(
