@@ -89,8 +89,10 @@ pub(crate) struct Space {
     changes_ended: Event,
     /// Rung when direct writes were entered into the trees, or given up.
     writes_ended: Event,
-    /// Notified when a closed group is opened.
+    /// Notified when a closed group is opened, and when direct writes may take blocks again.
     opened: Event,
+    /// The write-back pass waits for a group to join: direct writes take no blocks meanwhile.
+    pass_waits: bool,
     /// Data that was read ahead.
     fetched: Fetched,
 }
@@ -139,6 +141,7 @@ impl Space {
             changes_ended: Event::new(),
             writes_ended: Event::new(),
             opened: Event::new(),
+            pass_waits: false,
             fetched: Fetched::default(),
         };
         for id in (0..space.groups.len() as u32).map(GroupId) {

@@ -52,6 +52,22 @@ struct Tried {
     waited: bool,
 }
 
+/// While this lives direct writes take no blocks.
+struct Alone<'a>(&'a Pool);
+
+impl<'a> Alone<'a> {
+    fn new(pool: &'a Pool) -> Alone<'a> {
+        pool.state_mut().space.set_pass_waits(true);
+        Alone(pool)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.state_mut().space.set_pass_waits(false);
+    }
+}
+
 impl Pool {
     /// Waits until a change may go ahead: its nodes will find room, and not too much is dirty.
     /// While it holds that room it must not wait for other room.
@@ -159,6 +175,9 @@ impl Pool {
                 }
                 Took::Some => {
                     commits += 1;
+                    // A group that direct writes have just changed can be joined after a commit,
+                    // unless they change it again.
+                    let _alone = Alone::new(self);
                     self.rt().waits(Reason::PoolRoom, self.commit_direct()).await?;
                 }
             }
@@ -183,6 +202,7 @@ impl Pool {
         let mut st = self.state_mut();
         match kind {
             Kind::Pass => st.alloc_for_pass(blocks),
+            Kind::Direct if st.space.pass_waits() => Ok(Alloc::Full),
             Kind::Direct if st.leaves_reserved(blocks.into()) => {
                 Ok(st.alloc(GroupKind::Data, blocks))
             }
@@ -208,11 +228,12 @@ impl Pool {
         }
         let (opened, ended, any_closed) = {
             let st = self.state();
-            (st.space.opened(), st.space.changes_ended(), st.space.any_closed())
+            let any_closed = st.space.any_closed() || st.space.pass_waits();
+            (st.space.opened(), st.space.changes_ended(), any_closed)
         };
         if any_closed {
             // It is open again soon. What was taken is given back: it may be from that group, whose
-            // move waits for it.
+            // move, or the pass, waits for it.
             *taken = TakenRuns::none(self, Kind::Direct);
             either(opened, self.commit_ended()).await;
             return Ok(());

@@ -95,6 +95,20 @@ impl Space {
         Some((id, (at, end as u32)))
     }
 
+    /// The write-back pass waits for a group that it can join, until this is called with `false`.
+    /// Direct writes take no blocks meanwhile: with each of them a group would change again.
+    pub fn set_pass_waits(&mut self, waits: bool) {
+        self.pass_waits = waits;
+        if !waits {
+            self.opened.notify();
+        }
+    }
+
+    /// True while direct writes are to take no blocks, until [`Space::opened`].
+    pub fn pass_waits(&self) -> bool {
+        self.pass_waits
+    }
+
     /// The write-back pass has ended.
     pub fn end_pass(&mut self) {
         self.cursors[PASS] = None;
