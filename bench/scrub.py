@@ -11,6 +11,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import time
 
 import control
@@ -27,6 +28,8 @@ def measure(options, backing, work):
     size = (options.size_disk if backing == "disk" else options.size_shm) * GIB
     pool = Pool(work, size, options)
     other = Btrfs(work, size) if os.geteuid() == 0 and shutil.which("mkfs.btrfs") else None
+    if other is None:
+        print("btrfs is left out: it needs root, and mkfs.btrfs of btrfs-progs", file=sys.stderr)
     runs = {"fio": [], "forebay": [], "btrfs": []}
     try:
         for _ in range(options.rounds):

@@ -2,10 +2,13 @@
 
 import errno
 import json
+import os
+import pathlib
 import random
+import re
 import time
 
-from harness.case import limit, pool_only
+from harness.case import Skip, limit, pool_only
 from harness.data import BLOCK, MIB, data_ranges, find_blocks, flip, noise
 from harness.server import expect_error
 
@@ -186,3 +189,57 @@ def test_pause_resume_cancel_and_kill(t):
     t.refused(t.bin, "scrub", "start", "--device", "nothing", "--socket", server.control, saying=("no device of this pool", "pool0.img"))
     scrub("start", "--device", server.devices[0], "--wait")
     assert "pool0.img" in str(scrub.status()["device"])
+
+
+@pool_only
+@limit(90)
+def test_the_same_damage_as_btrfs(t):
+    """One byte of each of these blocks in one copy, here and in kernel btrfs: both find and heal them all, and read right without the other copy."""
+    t.need("mkfs.btrfs", "losetup", "mount")
+    if "btrfs" not in pathlib.Path("/proc/filesystems").read_text() or not pathlib.Path("/dev/loop-control").exists():
+        raise Skip("this machine's kernel has no btrfs, or forbids loop devices")
+    root = t.as_root()
+    server = t.up(volume_size="64M", size="1G")
+    written = fill(server)
+    server.stop()
+    images, loops = t.devices(512 * MIB, 512 * MIB), []
+    mounted = t.dir / "btrfs"
+    mounted.mkdir()
+
+    def attach():
+        for image in images:
+            loops.append(t.run(*root, "losetup", "--find", "--show", image).stdout.strip())
+
+    def detach():
+        if os.path.ismount(mounted):
+            t.run(*root, "umount", mounted)
+        while loops:
+            t.run(*root, "losetup", "--detach", loops.pop())
+
+    t.later(detach)
+    attach()
+    t.run(*root, "mkfs.btrfs", "-q", "-f", "-d", "raid1", "-m", "raid1", *loops)
+    t.run(*root, "mount", "-o", f"device={loops[1]}", loops[0], mounted)
+    (mounted / "data").write_bytes(b"".join(written[number] for number in range(BLOCKS)))
+    detach()
+
+    hit = range(0, BLOCKS, 16)
+    for device in (server.devices[1], images[1]):
+        where = find_blocks(device, {number: written[number] for number in hit})
+        for number in hit:
+            flip(device, where[number] + 100)
+
+    server.start()
+    text = Scrub(t, server)("start", "--wait")
+    status = Scrub(t, server).status()
+    assert status["bad"] == status["healed"] == len(hit) and status["lost"] == 0, status
+    attach()
+    t.run(*root, "mount", "-o", f"device={loops[1]}", loops[0], mounted)
+    theirs = t.run(*root, "btrfs", "scrub", "start", "-B", "-R", mounted, ok=(0, 3)).stdout
+    numbers = dict(re.findall(r"(\w+): (\d+)", theirs))
+    assert int(numbers["csum_errors"]) == int(numbers["corrected_errors"]) == len(hit), theirs
+    print("--- forebay", text, "--- btrfs", theirs, sep="\n")
+    detach()
+    server.stop()
+    for device in (server.devices[1], images[1]):
+        assert sorted(find_blocks(device, {number: written[number] for number in hit})) == list(hit), device
