@@ -16,12 +16,15 @@
 //! **A device that was away comes back** ([`come_back`]) and keeps its content; its chunks of
 //! groups that have changed since are *behind*, and get what they lack ([`bring_up_to_date`]).
 //!
+//! **A removal, or another number of copies,** is let in if everything will find room ([`admit`]).
+//!
 //! **A spare** ([`spares`]) is a device that has joined, and gets no chunks until it takes the
 //! place of another one.
 //!
 //! **A device joins** ([`join`]) with all pages of the tables. While they are copied, commits write
 //! their pages to it too.
 
+mod admit;
 mod bring_up_to_date;
 mod come_back;
 mod copy;
@@ -30,9 +33,8 @@ mod join;
 mod run;
 mod spares;
 
-use base::{BLOCK_U64, ErrorKind, Result, StorageError};
+use base::{ErrorKind, Result, StorageError};
 use format::page::Chunk;
-use format::superblock::MAX_COPIES;
 use rt::FileId;
 
 use crate::devices::{DeviceFile, PoolDevice};
@@ -146,8 +148,7 @@ impl Pool {
             let mut st = self.state_mut();
             st.standing.permit()?;
             let row = st.row_named(name)?;
-            st.can_do_without(row)?;
-            st.leave(row, None);
+            st.leave_if_possible(row)?;
         }
         self.note_moves().await
     }
@@ -282,37 +283,6 @@ impl crate::state::State {
         }
     }
 
-    /// Fails if the other devices cannot take what a device holds.
-    fn can_do_without(&self, row: usize) -> Result<()> {
-        let others: Vec<usize> = (0..self.devices.count())
-            .filter(|&d| d != row && self.devices.row(d).is_some_and(|d| d.takes_chunks()))
-            .filter(|&d| self.devices.is_live(d))
-            .collect();
-        let (name, copies) = (self.devices.path(row).to_owned(), usize::from(self.identity.copies));
-        if others.len() < copies {
-            return invalid(format!(
-                "without {name} {} devices would be left, and the pool keeps {copies} copies: add \
-                 a device first, or replace this one",
-                others.len()
-            ));
-        }
-        let spare: u64 = others.iter().map(|&d| self.devices.spare_chunks(d)).sum();
-        let need = self.space.chunks_on(row);
-        if spare < need {
-            let chunk = self.space.geometry().group_bytes();
-            return Err(StorageError::new(
-                ErrorKind::NoSpace,
-                format!(
-                    "{name} holds {} MiB, and the other devices have room for {} MiB: add a device \
-                     first, or replace this one",
-                    (need * chunk) >> 20,
-                    (spare * chunk) >> 20
-                ),
-            ));
-        }
-        Ok(())
-    }
-
     pub(super) fn leave(&mut self, row: usize, successor: Option<u8>) {
         if let Some(d) = self.devices.row_mut(row) {
             d.leave(successor);
@@ -328,31 +298,5 @@ impl crate::state::State {
             self.devices.row_mut(row).into_iter().for_each(|d| d.stay());
         }
         !leaving.is_empty()
-    }
-
-    fn change_copies(&mut self, copies: u8) -> Result<()> {
-        let devices = self.devices.iter().filter(|d| d.takes_chunks()).count();
-        let most = devices.min(MAX_COPIES);
-        if copies == 0 || usize::from(copies) > most {
-            return invalid(format!(
-                "{copies} copies on {devices} devices: 1 to {MAX_COPIES}, and not more than there \
-                 are devices"
-            ));
-        }
-        let before = self.identity.copies;
-        let need = self.space.used_groups_count() * u64::from(copies.saturating_sub(before));
-        let spare: u64 = (0..self.devices.count()).map(|d| self.devices.spare_chunks(d)).sum();
-        self.space.set_copies(copies);
-        if need > spare || !self.reserved_fits() {
-            self.space.set_copies(before);
-            let text = format!(
-                "{copies} copies of what there is need {} MiB more than the devices have: add one",
-                (need.saturating_sub(spare) * self.space.geometry().group_bytes()).max(BLOCK_U64)
-                    >> 20
-            );
-            return Err(StorageError::new(ErrorKind::NoSpace, text));
-        }
-        self.identity.copies = copies;
-        Ok(())
     }
 }

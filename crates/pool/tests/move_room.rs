@@ -1,6 +1,6 @@
 //! Moves that wait for room go on by themselves when there is some.
 
-use base::{BLOCK_U64, Duration, Lba, VolumeId};
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use pool::Pool;
 use rt::Rt;
 use sim::DiskModel;
@@ -81,5 +81,42 @@ fn a_removal_that_waits_for_room_goes_on_when_blocks_are_freed() {
         pool.close().await.expect("close");
     });
     bench.files.pop();
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
+/// Two copies on two disks that are half full, and a third disk that is small: the free chunks of
+/// the second one are of no use to what it has already.
+#[test]
+fn a_removal_is_let_in_only_if_the_copies_find_room_on_different_devices() {
+    let mut bench = Mirror::new(3, (2, 2), |pool| async move {
+        let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS / 2, 1).await;
+        id
+    });
+    let small = disk(&bench.world, "disk2", DiskModel::nvme(12 * MIB));
+    let large = disk(&bench.world, "disk3", DiskModel::nvme(32 * MIB));
+    let (id, added) = (bench.volume, (small.clone(), large.clone()));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.add_device(added.0, [8; 16]).await.expect("add");
+        let e = pool.remove_device("disk0").await.expect_err("no room");
+        assert_eq!(e.kind, ErrorKind::NoSpace);
+        let text = e.to_string();
+        for part in ["without disk0", "make disk2 larger", "forebay device replace disk0"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let e = pool.set_copies(3).await.expect_err("no room for copies");
+        assert!(e.to_string().contains("for 3 copies"), "{e}");
+        assert_eq!((pool.status().pool.copies, pool.moves_status().state), (2, "none"));
+        pool.add_device(added.1, [9; 16]).await.expect("add");
+        pool.remove_device("disk0").await.expect("there is room now");
+        // What this removal needs is not there for another one.
+        let e = pool.remove_device("disk1").await.expect_err("promised");
+        assert_eq!(e.kind, ErrorKind::NoSpace);
+        moved(&rt, &pool).await;
+        reads(&pool, id, BLOCKS / 2).await;
+        pool.close().await.expect("close");
+    });
+    bench.files = vec![bench.files[1].clone(), small, large];
     assert!(bench.check().is_clean(), "{:?}", bench.check());
 }

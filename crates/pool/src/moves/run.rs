@@ -371,10 +371,11 @@ impl Pool {
         if rows.len() < want.gets {
             return None;
         }
+        let rows = st.space.choose(&st.devices, want, &rows);
         let st = &mut *st;
         let (demand, before) = (st.demand(), st.reserved_fits());
         let take = |&d: &usize| st.devices.take_chunk_of(d);
-        let taken: Vec<Chunk> = rows[..want.gets].iter().filter_map(take).collect();
+        let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
         // What was let in counts on chunks of which groups can still be formed.
         let commits = st.space.admits(&st.devices, Purpose::Free, demand.dirty_nodes);
         if !commits || before && !st.reserved_fits() {

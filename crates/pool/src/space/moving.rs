@@ -47,7 +47,12 @@ impl Want {
     /// What a group with these chunks needs so that it has `copies` chunks, none of them on a
     /// device that leaves; `None`: nothing. A chunk on a device that is away is kept, as the device
     /// may come back.
-    fn of(group: GroupId, chunks: &[Chunk], copies: usize, devices: &Devices) -> Option<Want> {
+    pub(super) fn of(
+        group: GroupId,
+        chunks: &[Chunk],
+        copies: usize,
+        devices: &Devices,
+    ) -> Option<Want> {
         let row = |c: &Chunk| devices.row(usize::from(c.device));
         let leaves = |c: &&Chunk| row(c).is_none_or(|d| d.is_leaving() || d.is_removed());
         if chunks.len() == copies && !chunks.iter().any(|c| leaves(&c)) {
