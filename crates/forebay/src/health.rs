@@ -37,13 +37,33 @@ pub fn problems(status: &Value) -> Vec<Problem> {
     }
     if pool["moves"]["state"] == "waiting" {
         let why = pool["moves"]["trouble"].as_str().unwrap_or("it is not known for what");
-        add(&mut all, "moves-wait", format!("chunks that should move wait: {why}"), MOVES);
+        let what = format!("chunks that should move wait: {why}");
+        add(&mut all, "moves-wait", what, &moves_todo(&pool["moves"]));
     }
     all
 }
 
-const MOVES: &str = "add a device with room (forebay device add), or cancel the removal \
-                     (forebay device cancel)";
+/// What to do where moves wait: for what is in their way, or to give them up.
+pub fn moves_todo(moves: &Value) -> String {
+    let why = moves["trouble"].as_str().unwrap_or_default();
+    let help = match why {
+        _ if why.contains("room") => "add a device with room (forebay device add PATH)",
+        _ if why.contains("went away") => "see to the device that went away",
+        _ => "see to what the log says",
+    };
+    let mut ways = vec![help.to_owned()];
+    let leaving: Vec<&str> = list(&moves["leaving"]).iter().filter_map(Value::as_str).collect();
+    if !leaving.is_empty() {
+        ways.push(format!("let {} stay (forebay device cancel)", leaving.join(", ")));
+    } else if moves["balancing"] == true {
+        ways.push("end the rebalance (forebay device cancel)".into());
+    }
+    if let Some(n) = moves["fewest_copies"].as_u64() {
+        let copies = if n == 1 { "1 copy".to_owned() } else { format!("{n} copies") };
+        ways.push(format!("go back to {copies} (forebay pool set copies={n})"));
+    }
+    ways.join(", or ")
+}
 
 fn add(all: &mut Vec<Problem>, page: &'static str, what: impl Into<String>, todo: &str) {
     all.push(Problem { page, what: what.into(), todo: todo.to_owned() });
@@ -257,6 +277,26 @@ mod tests {
         let promise = missing(json!({ "path": "/s", "in_s": 300 }));
         assert_eq!(promise, "x is missing; the spare /s takes its place in 5 min");
         assert!(missing(json!({ "path": null, "in_s": 0 })).contains("no spare in use has room"));
+    }
+
+    /// A removal is given up by another command than a higher number of copies.
+    #[test]
+    fn moves_that_wait_are_given_up_by_the_right_command() {
+        let todo = |moves: Value| moves_todo(&moves);
+        let room = "waiting for a device with room";
+        let removal = todo(json!({ "trouble": room, "leaving": ["/a"], "fewest_copies": null }));
+        let add = "add a device with room (forebay device add PATH)";
+        assert_eq!(removal, format!("{add}, or let /a stay (forebay device cancel)"));
+        let copies = todo(json!({ "trouble": room, "leaving": [], "fewest_copies": 1 }));
+        assert_eq!(copies, format!("{add}, or go back to 1 copy (forebay pool set copies=1)"));
+        let both = todo(json!({ "trouble": room, "leaving": ["/a"], "fewest_copies": 2 }));
+        assert!(both.contains("device cancel") && both.contains("copies=2"), "{both}");
+        let balance = todo(json!({ "trouble": "waiting for a readable copy (see log)",
+            "balancing": true }));
+        assert_eq!(
+            balance,
+            "see to what the log says, or end the rebalance (forebay device cancel)"
+        );
     }
 
     /// Every state that can be shown has a page in docs/operations.md, and says what to type.

@@ -12,8 +12,8 @@ use format::superblock::scrub::{
 };
 use rt::sync::Event;
 
-pub(crate) use moves::Moves;
 pub use moves::MovesStatus;
+pub(crate) use moves::{Moves, ToMove};
 use speed::Speed;
 
 use crate::space::Run;

@@ -38,7 +38,7 @@ use format::page::Chunk;
 use rt::FileId;
 
 use crate::devices::{DeviceFile, PoolDevice};
-use crate::findings::MovesStatus;
+use crate::findings::{MovesStatus, ToMove};
 use crate::pool::Pool;
 
 /// What a device that joins is for.
@@ -175,7 +175,8 @@ impl Pool {
     }
 
     /// Cancels moves: devices that leave stay, and balancing ends. Chunks that have moved stay
-    /// where they are. Fails if there is nothing to cancel.
+    /// where they are. Another number of copies is not cancelled so, but by setting the old one.
+    /// Fails if there is nothing to cancel.
     pub async fn cancel_moves(&self) -> Result<()> {
         {
             let mut st = self.state_mut();
@@ -183,14 +184,15 @@ impl Pool {
             let balanced = st.moves.is_balancing();
             st.moves.set_balancing(false);
             if !st.stay_all() && !balanced {
-                return invalid("no device leaves the pool, and nothing is balanced".into());
+                return invalid(st.nothing_to_cancel());
             }
         }
         self.note_moves().await
     }
 
     /// Sets the number of copies of every block. Existing block groups get copies, or lose them, in
-    /// the background. Fails if there are too few devices or too little space.
+    /// the background. Fails if there are too few devices or too little space; fewer copies than
+    /// before are always possible.
     pub async fn set_copies(&self, copies: u8) -> Result<()> {
         {
             let mut st = self.state_mut();
@@ -238,9 +240,15 @@ impl Pool {
             returns || d.live().is_some() && d.record().lacks_since.is_some()
         };
         let behind = || st.devices.iter().enumerate().filter(|(_, d)| lacks(d));
-        let groups = behind().map(|(row, _)| st.space.behind_on(row)).sum();
-        let behind = behind().map(|(row, d)| st.devices.name_of(row, d)).collect();
-        st.moves.status(self.now(), (any, left), leaving, (behind, groups))
+        let what = ToMove {
+            any,
+            left_bytes: left,
+            leaving,
+            behind_groups: behind().map(|(row, _)| st.space.behind_on(row)).sum(),
+            behind: behind().map(|(row, d)| st.devices.name_of(row, d)).collect(),
+            fewest_copies: st.space.fewest_copies(),
+        };
+        st.moves.status(self.now(), what)
     }
 
     /// After a change of the device table: wakes the flow of moves, and makes the change durable.
@@ -280,6 +288,16 @@ impl crate::state::State {
                 "{name} is a spare and holds nothing: remove it, and add another one"
             )),
             _ => Ok(()),
+        }
+    }
+
+    fn nothing_to_cancel(&self) -> String {
+        let text = "no device leaves the pool, and nothing is balanced";
+        match self.space.fewest_copies() {
+            Some(n) => format!(
+                "{text}; block groups are to get copies, and forebay pool set copies={n} ends that"
+            ),
+            None => text.to_owned(),
         }
     }
 

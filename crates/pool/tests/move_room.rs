@@ -120,3 +120,36 @@ fn a_removal_is_let_in_only_if_the_copies_find_room_on_different_devices() {
     bench.files = vec![bench.files[1].clone(), small, large];
     assert!(bench.check().is_clean(), "{:?}", bench.check());
 }
+
+/// More copies were let in, and then clients took the room for them. The old number of copies is
+/// the way back.
+#[test]
+fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
+    let bench = Mirror::new(4, (2, 1), |pool| async move {
+        let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS / 2, 1).await;
+        id
+    });
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.pause_moves(true);
+        pool.set_copies(2).await.expect("copies");
+        let other = pool.create_volume("w", 64 * MIB, 4096).await.expect("volume");
+        fill(&pool, other, BLOCKS * 3 / 4, 2).await;
+        pool.pause_moves(false);
+        while pool.moves_status().state == "running" {
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        let status = pool.moves_status();
+        assert_eq!((status.state, status.fewest_copies), ("waiting", Some(1)), "{status:?}");
+        let e = pool.cancel_moves().await.expect_err("no device leaves");
+        assert!(e.to_string().contains("forebay pool set copies=1"), "{e}");
+        pool.set_copies(1).await.expect("the old number");
+        moved(&rt, &pool).await;
+        assert_eq!((pool.status().pool.copies, pool.moves_status().fewest_copies), (1, None));
+        reads(&pool, id, BLOCKS / 2).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}

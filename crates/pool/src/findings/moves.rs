@@ -21,6 +21,9 @@ pub struct MovesStatus {
     pub behind: Vec<String>,
     /// Block groups of which these devices lack something.
     pub behind_groups: u64,
+    /// If block groups are to get copies: how many copies the group with the fewest has. With that
+    /// number of copies nothing is to be copied for them.
+    pub fewest_copies: Option<u8>,
     /// Bytes that are yet to be copied, without what the devices in `behind` lack.
     pub left_bytes: u64,
     /// Bytes that were copied since the last command, or since the pool was opened.
@@ -31,6 +34,19 @@ pub struct MovesStatus {
     pub left_s: Option<u64>,
     /// What the moves wait for, or the last error.
     pub trouble: Option<String>,
+}
+
+/// What is to be moved.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct ToMove {
+    /// A block group does not have the chunks that it should have.
+    pub any: bool,
+    /// See the fields of [`MovesStatus`].
+    pub left_bytes: u64,
+    pub leaving: Vec<String>,
+    pub behind: Vec<String>,
+    pub behind_groups: u64,
+    pub fewest_copies: Option<u8>,
 }
 
 /// Moves of chunks.
@@ -147,17 +163,8 @@ impl Moves {
         self.trouble = what.map(|what| format!("waiting for {what}"));
     }
 
-    /// `any`: a block group does not have the chunks that it should have; `left_bytes` are to be
-    /// copied. `leaving`: devices that leave. `behind`: devices that lack something, of
-    /// `behind_groups` groups.
-    pub fn status(
-        &self,
-        now: Instant,
-        (any, left_bytes): (bool, u64),
-        leaving: Vec<String>,
-        (behind, behind_groups): (Vec<String>, u64),
-    ) -> MovesStatus {
-        let any = any || !leaving.is_empty() || !behind.is_empty() || self.balancing;
+    pub fn status(&self, now: Instant, what: ToMove) -> MovesStatus {
+        let any = what.any || !what.leaving.is_empty() || !what.behind.is_empty() || self.balancing;
         let state = match (any, self.paused, &self.trouble) {
             (false, _, _) => "none",
             (true, true, _) => "paused",
@@ -168,13 +175,14 @@ impl Moves {
         MovesStatus {
             state,
             balancing: self.balancing,
-            leaving,
-            behind,
-            behind_groups,
-            left_bytes,
+            leaving: what.leaving,
+            behind: what.behind,
+            behind_groups: what.behind_groups,
+            fewest_copies: what.fewest_copies,
+            left_bytes: what.left_bytes,
             copied_bytes: self.copied,
             rate,
-            left_s: (rate > 0).then(|| left_bytes.div_ceil(rate)),
+            left_s: (rate > 0).then(|| what.left_bytes.div_ceil(rate)),
             trouble: self.trouble.clone().filter(|_| state == "waiting"),
         }
     }
@@ -190,14 +198,15 @@ mod tests {
         let now = Instant::default().after(base::Duration::from_secs(9));
         let state = |moves: &Moves, left, leaving: &[&str]| {
             let leaving = leaving.iter().map(|s| String::from(*s)).collect();
-            moves.status(now, (left > 0, left), leaving, (Vec::new(), 0)).state
+            let what = ToMove { any: left > 0, left_bytes: left, leaving, ..ToMove::default() };
+            moves.status(now, what).state
         };
         assert_eq!(state(&moves, 0, &[]), "none");
         assert_eq!(state(&moves, 1, &[]), "running");
         assert_eq!(state(&moves, 0, &["a"]), "running");
         moves.waits_for(Some("room"));
         assert_eq!(state(&moves, 1, &["a"]), "waiting");
-        let trouble = moves.status(now, (true, 1), Vec::new(), (Vec::new(), 0)).trouble;
+        let trouble = moves.status(now, ToMove { any: true, ..ToMove::default() }).trouble;
         assert_eq!(trouble.as_deref(), Some("waiting for room"));
         moves.set_paused(true);
         assert_eq!(state(&moves, 1, &[]), "paused");

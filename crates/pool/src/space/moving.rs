@@ -148,6 +148,12 @@ impl Space {
             * base::BLOCK_U64
     }
 
+    /// If groups are to get copies: how many the group with the fewest has.
+    pub fn fewest_copies(&self) -> Option<u8> {
+        let least = self.used_groups().map(|g| g.record.chunks.len() as u8).min()?;
+        (least < self.copies).then_some(least)
+    }
+
     /// Groups in use.
     pub fn used_groups_count(&self) -> u64 {
         self.used_groups().count() as u64
