@@ -149,6 +149,29 @@ def test_add_copies_remove(t):
     last.stop()
 
 
+@limit(90)
+def test_waiting_for_moves_that_rest_or_wait_ends(t):
+    """It fails and says what to type, where moves are paused, and where they wait for a device; a cancel ends them."""
+    one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
+    server = pool(t, [one, two, three], 2)
+    handle = server.connect("vol0")
+    for at in range(0, 128 * MIB, MIB):
+        handle.pwrite(noise(("base", at), MIB), at)
+    handle.flush()
+
+    device(t, server, "pause")
+    text = t.refused(t.bin, "device", "remove", three, "--wait", "--socket", server.control)
+    assert "paused" in text and "forebay device resume" in text, text
+    device(t, server, "offline", two)
+    text = t.refused(t.bin, "device", "resume", "--wait", "--socket", server.control)
+    assert text.count("waiting for a device with room") == 1 and "forebay device cancel" in text, text
+    (line,) = [p for p in server.status()["health"] if p["page"] == "moves-wait"]
+    assert f"let {three} stay (forebay device cancel)" in line["todo"], line
+    device(t, server, "cancel")
+    device(t, server, "online", two, "--wait")
+    assert {d["state"] for d in ended(t, server)["devices"]} == {"online"}
+
+
 @limit(120)
 def test_kills_in_the_middle(t):
     """A replacement goes on after each kill, and ends."""

@@ -20,7 +20,11 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
         "Done; a check, or a scrub that was waited for, found nothing lost or damaged, or a repair \
          left nothing so.",
     ),
-    (1, "It was tried and did not work, or the server refused it. The last line says why."),
+    (
+        1,
+        "It was tried and did not work, or the server refused it, or moves of data that --wait \
+         waits for are paused or do not get on. The last line says why.",
+    ),
     (2, "The arguments or the configuration make no sense. Nothing was touched."),
     (
         LOST,

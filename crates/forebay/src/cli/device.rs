@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
 use crate::control::client::ask;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
+use crate::health::moves_todo;
 use crate::output::{print, print_json};
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
@@ -18,6 +19,8 @@ use crate::units::{human_bytes, human_seconds};
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(500);
+/// It looks so often at moves that wait, all in all for ten seconds, before it gives up.
+const MOST_LOOKS: u32 = 20;
 
 /// Add, replace and remove devices of the pool while it serves
 #[derive(Args, Debug)]
@@ -59,7 +62,7 @@ enum Action {
         /// Overwrite what the new one holds
         #[arg(long)]
         force: bool,
-        /// Show how far it is until it has ended
+        /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -69,7 +72,7 @@ enum Action {
     Remove {
         /// Its path, the last part of that, or its id; it may be missing
         device: String,
-        /// Show how far it is until it has ended
+        /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -88,7 +91,7 @@ enum Action {
     },
     /// Move data until all devices are filled to the same share
     Rebalance {
-        /// Show how far it is until it has ended
+        /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -106,7 +109,7 @@ enum Action {
     Online {
         /// Its path or id; of one that was missing, the path where the server finds it
         device: String,
-        /// Show how far it is until it has ended
+        /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -124,7 +127,7 @@ enum Action {
     },
     /// Go on after a pause
     Resume {
-        /// Show how far it is until it has ended
+        /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -196,15 +199,18 @@ impl DeviceCommand {
         } else if !matches!(what, Change::None) {
             moves = client.ask(&Request::MovesStatus {})?;
         }
-        print(&format!("{}\n", progress(&moves)))?;
+        let waited = if wait { ended(&moves) } else { Ok(()) };
+        if waited.is_ok() {
+            print(&format!("{}\n", progress(&moves)))?;
+        }
         if !matches!(what, Change::None) {
             let status = client.ask(&Request::Status {})?;
             print(&format!("{}\n", what.told(&begun, &status["pool"])))?;
         }
-        match moves["next_start"].as_str() {
-            Some(text) => print(&format!("{text}\n")),
-            None => Ok(()),
+        if let Some(text) = moves["next_start"].as_str() {
+            print(&format!("{text}\n"))?;
         }
+        waited
     }
 }
 
@@ -250,16 +256,55 @@ impl Change {
     }
 }
 
-/// Shows how far moves are until they have ended, or rest.
+/// Shows how far moves are until they have ended, are paused, or have waited without any progress
+/// for ten seconds.
 pub fn wait_for(client: &ClientOptions, mut moves: Value) -> Result<Value> {
-    let mut shown = Progress::new(false);
+    let (mut shown, mut waited_for) = (Progress::new(false), Waited::default());
     while matches!(moves["state"].as_str(), Some("running" | "waiting")) {
+        if waited_for.is_over(&moves) {
+            break;
+        }
         shown.show(&step(&moves));
         #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
         sleep(LOOK);
         moves = ask(&client.socket, &Request::MovesStatus {})?;
     }
     Ok(moves)
+}
+
+/// For how long moves have waited without any progress.
+#[derive(Default)]
+struct Waited {
+    looks: u32,
+    /// How far they were then.
+    at: (u64, u64),
+}
+
+impl Waited {
+    /// Looks once more. Returns true if they have waited for too long.
+    fn is_over(&mut self, moves: &Value) -> bool {
+        let at = (number(&moves["copied_bytes"]), number(&moves["behind_groups"]));
+        let waits = moves["state"] == "waiting" && at == self.at;
+        (self.looks, self.at) = (if waits { self.looks + 1 } else { 0 }, at);
+        self.looks >= MOST_LOOKS
+    }
+}
+
+/// Fails if moves that were waited for have not ended.
+pub fn ended(moves: &Value) -> Result<()> {
+    let text = match moves["state"].as_str() {
+        Some("paused") => {
+            "moves are paused, so nothing is moved: forebay device resume --wait".to_owned()
+        }
+        Some("waiting") => format!(
+            "the moves do not get on: {}; {}; they go on by themselves when they can, and forebay \
+             device list shows how far they are",
+            moves["trouble"].as_str().unwrap_or("it is not known why"),
+            moves_todo(moves)
+        ),
+        _ => return Ok(()),
+    };
+    Err(CommandError::Failed(text))
 }
 
 /// How far moves are.
@@ -451,6 +496,30 @@ mod tests {
             ("catching up", "2 block groups left, slow")
         );
         assert_eq!(step(&Value::Null).what, "copying");
+    }
+
+    #[test]
+    fn waiting_without_progress_ends_with_what_to_type() {
+        let moves = |state: &str, copied: u64| {
+            serde_json::json!({ "state": state, "copied_bytes": copied, "leaving": ["/a"],
+                "trouble": "waiting for a device with room" })
+        };
+        let mut waited_for = Waited::default();
+        let looks = |waited_for: &mut Waited, state, copied| {
+            (0..100).position(|_| waited_for.is_over(&moves(state, copied)))
+        };
+        assert_eq!(looks(&mut waited_for, "running", 0), None);
+        assert_eq!(looks(&mut waited_for, "waiting", 0), Some(MOST_LOOKS as usize - 1));
+        assert!(!waited_for.is_over(&moves("waiting", 1)), "it has come on");
+        let text = ended(&moves("waiting", 0)).expect_err("it waits").to_string();
+        for part in
+            ["waiting for a device with room", "forebay device add", "forebay device cancel"]
+        {
+            assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+        }
+        let text = ended(&moves("paused", 0)).expect_err("it rests").to_string();
+        assert!(text.contains("forebay device resume"), "{text}");
+        assert_eq!(ended(&moves("none", 0)), Ok(()));
     }
 
     #[test]

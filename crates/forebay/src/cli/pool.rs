@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::device::{progress, wait_for};
+use crate::cli::device::{ended, progress, wait_for};
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
 use crate::error::{CommandError, Result};
@@ -22,7 +22,7 @@ enum Action {
         /// The property and its value
         #[arg(value_name = "KEY=VALUE", value_parser = property)]
         property: Property,
-        /// Show how far it is until it has ended
+        /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -55,8 +55,11 @@ impl PoolCommand {
                 "a pool has one to three copies of every block: forebay pool set copies=2".into(),
             ));
         }
-        let moves = client.ask(&Request::PoolCopies { copies })?;
-        let moves = if wait { wait_for(&client, moves)? } else { moves };
+        let mut moves = client.ask(&Request::PoolCopies { copies })?;
+        if wait {
+            moves = wait_for(&client, moves)?;
+            ended(&moves)?;
+        }
         print(&format!("{}\n", progress(&moves)))
     }
 }
