@@ -104,7 +104,8 @@ function scrub(s) {
 
 function moves(m) {
   if (m.state === "none") return [];
-  const facts = [`${bytes(m.left_bytes)} left, ${bytes(m.copied_bytes)} copied`];
+  const most = m.behind.length > 0 ? "at most " : "";
+  const facts = [`${most}${bytes(m.left_bytes)} left, ${bytes(m.copied_bytes)} copied`];
   if (m.leaving.length > 0) facts.push(`${m.leaving.join(", ")} will be removed`);
   if (m.behind.length > 0) facts.push(`${m.behind.join(", ")} is brought up to date`);
   if (m.rate > 0) facts.push(byteRate(m.rate));

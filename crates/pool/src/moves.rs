@@ -240,6 +240,10 @@ impl Pool {
             returns || d.live().is_some() && d.record().lacks_since.is_some()
         };
         let behind = || st.devices.iter().enumerate().filter(|(_, d)| lacks(d));
+        let lacked = |row: usize, d: &PoolDevice| {
+            st.space.lacked_bytes(row, d.record().lacks_since.unwrap_or_default())
+        };
+        left += behind().map(|(row, d)| lacked(row, d)).sum::<u64>();
         let what = ToMove {
             any,
             left_bytes: left,

@@ -123,6 +123,8 @@ fn a_chunk_that_is_behind_is_no_copy() {
         pool.pause_moves(true);
         assert!(pool.online_device("disk1").await.expect("online"));
         assert_eq!(states(&pool), ["online", "behind"]);
+        let left = pool.moves_status().left_bytes / BLOCK_U64;
+        assert!((BLOCKS..BLOCKS * 5 / 4).contains(&left), "{left} blocks are left to copy");
         let e = pool.online_device("disk1").await.expect_err("twice");
         assert_eq!(e.kind, ErrorKind::Invalid);
         let e = pool.offline_device("disk0").await.expect_err("the other one is behind");

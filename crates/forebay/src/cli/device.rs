@@ -342,7 +342,10 @@ pub fn progress(moves: &Value) -> String {
             n => format!("nothing left to move, {} copied", human_bytes(n)),
         };
     }
-    let mut text = format!("{state}: {} left to copy", human_bytes(number(&moves["left_bytes"])));
+    let behind = names(&moves["behind"]);
+    let most = if behind.is_empty() { "" } else { "at most " };
+    let left = human_bytes(number(&moves["left_bytes"]));
+    let mut text = format!("{state}: {most}{left} left to copy");
     let leaving = names(&moves["leaving"]);
     if !leaving.is_empty() {
         text += &format!(", {leaving} will be removed");
@@ -350,7 +353,6 @@ pub fn progress(moves: &Value) -> String {
     if moves["balancing"] == true {
         text += ", devices are filled to the same share";
     }
-    let behind = names(&moves["behind"]);
     if !behind.is_empty() {
         let groups = number(&moves["behind_groups"]);
         text += &format!(", {behind} is brought up to date ({groups} block groups left)");
@@ -449,8 +451,13 @@ mod tests {
             "trouble": "waiting for a device with room",
         });
         let shown = progress(&moves);
-        let parts =
-            ["waiting: 1 GiB left", "/a will be removed", "/b is brought", "1 MiB/s", "with room"];
+        let parts = [
+            "waiting: at most 1 GiB left",
+            "/a will be removed",
+            "/b is brought",
+            "1 MiB/s",
+            "with room",
+        ];
         for part in parts {
             assert!(shown.contains(part), "{part} is not in {shown}");
         }

@@ -24,13 +24,14 @@ pub struct MovesStatus {
     /// If block groups are to get copies: how many copies the group with the fewest has. With that
     /// number of copies nothing is to be copied for them.
     pub fewest_copies: Option<u8>,
-    /// Bytes that are yet to be copied, without what the devices in `behind` lack.
+    /// Bytes that are yet to be copied. Of what the devices in `behind` lack this is an upper
+    /// bound: what is in use of all that has changed while they were away, or near that.
     pub left_bytes: u64,
     /// Bytes that were copied since the last command, or since the pool was opened.
     pub copied_bytes: u64,
     /// Bytes a second over the last seconds.
     pub rate: u64,
-    /// Seconds that are left at this rate.
+    /// Seconds that are left at this rate; as `left_bytes`, at most, if something is behind.
     pub left_s: Option<u64>,
     /// What the moves wait for, or the last error.
     pub trouble: Option<String>,

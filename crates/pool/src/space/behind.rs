@@ -45,6 +45,22 @@ impl Space {
         self.used_groups().map(|g| g.record.chunks.iter().filter(is_it).count() as u64).sum()
     }
 
+    /// Bytes that the chunks on this device lack at most: what is in use of all parts of their
+    /// groups that have changed since this generation.
+    pub fn lacked_bytes(&self, row: usize, since: Generation) -> u64 {
+        let is_it = |c: &Chunk| c.behind && usize::from(c.device) == row;
+        let behind = self.used_groups().filter(|g| g.record.chunks.iter().any(is_it));
+        let changed = |g: &super::Group| {
+            let pages = (0..).zip(&g.record.bitmap_generations);
+            let blocks: u32 = pages
+                .filter(|(_, changed)| **changed > since)
+                .map(|(page, _)| self.geometry.bits_of_page(page))
+                .sum();
+            u64::from(blocks.min(g.record.used))
+        };
+        behind.map(changed).sum::<u64>() * base::BLOCK_U64
+    }
+
     /// Records that these chunks of a group are not behind any more. What they lacked must be
     /// durable.
     pub fn caught_up(&mut self, id: GroupId, chunks: &[Chunk]) {

@@ -240,7 +240,12 @@ pub const FAMILIES: &[Family] = &[
         "/pool/moves/state",
         "1 for the state of the moves between devices",
     ),
-    gauge("forebay_moves_left_bytes", Once, "/pool/moves/left_bytes", "what is yet to be moved"),
+    gauge(
+        "forebay_moves_left_bytes",
+        Once,
+        "/pool/moves/left_bytes",
+        "what is yet to be moved, and at most has to be copied to devices that were away",
+    ),
     gauge("forebay_moves_copied_bytes", Once, "/pool/moves/copied_bytes", "what was moved"),
     gauge("forebay_moves_rate_bytes", Once, "/pool/moves/rate", "bytes a second that are moved"),
     gauge(
