@@ -31,7 +31,7 @@ pub fn problems(status: &Value) -> Vec<Problem> {
     of_pool(pool, &status["commit"], &mut all);
     of_cache(&status["cache"], &mut all);
     for device in pool["devices"].as_array().into_iter().flatten() {
-        all.extend(of_device(device));
+        all.extend(of_device(device, list(&pool["moves"]["leaving"])));
         all.extend(of_source(device));
         all.extend(of_rot(device));
     }
@@ -117,42 +117,70 @@ fn list(v: &Value) -> &[Value] {
     v.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn of_device(device: &Value) -> Option<Problem> {
+/// `leaving`: the devices that leave.
+fn of_device(device: &Value, leaving: &[Value]) -> Option<Problem> {
     let id = device["id"].as_str().unwrap_or("?");
     let name = device["path"].as_str().filter(|path| !path.is_empty()).unwrap_or(id);
-    let spare = spare(&device["spare"]);
-    let problem = |page, what: &str, todo: &str| {
-        let todo = todo.replace("NAME", name);
-        Some(Problem { page, what: format!("{name} {what}{spare}"), todo })
+    let leaves = leaving.iter().any(|one| one == name);
+    let (page, what, todo) = out_of_use(device["state"].as_str()?, &device["tried_again"])?;
+    let (more, todo) = match leaves {
+        true => ("; it leaves the pool when the others have what it held", LEAVES),
+        false => ("", todo),
     };
-    match device["state"].as_str()? {
-        "missing" => problem(
+    let spare = spare(&device["spare"]);
+    let what = format!("{name} {what}{more}{spare}");
+    Some(Problem { page, what, todo: todo.replace("NAME", name) })
+}
+
+const LEAVES: &str = "wait, forebay device list shows how far that is; forebay device cancel lets \
+                      it stay, then it can be replaced or taken into use again";
+
+/// The page of a state, what it is, and what to do.
+fn out_of_use(
+    state: &str,
+    tried_again: &Value,
+) -> Option<(&'static str, &'static str, &'static str)> {
+    let one = match (state, tried_again == false) {
+        ("missing", _) => (
             "device-missing",
             "is missing",
             "plug it in, then forebay device online PATH; or forebay device replace NAME NEW",
         ),
-        "failed" => problem(
+        ("failed", false) => (
             "device-failed",
             "has failed and is out of use; it is tried again by itself within five minutes",
-            "see to it; if it stays out: forebay device replace NAME NEW",
+            "see to it; forebay device online NAME tries it at once; if it stays out: forebay \
+             device replace NAME NEW",
         ),
-        "flapping" => problem(
+        ("failed", true) => (
+            "device-failed",
+            "has failed and is out of use; it is not tried again by itself",
+            "see to it, then forebay device online NAME; or forebay device replace NAME NEW",
+        ),
+        ("flapping", _) => (
             "device-flapping",
             "has failed again and again, and is left out",
             "forebay device replace NAME NEW; or see to it, then forebay device online NAME",
         ),
-        "stale" => problem(
+        ("stale", false) => (
             "device-stale",
             "was away while the pool was written; it is brought up to date by itself",
             "wait; if it stays out, the log says why",
         ),
-        "offline" => problem(
+        ("stale", true) => (
+            "device-stale",
+            "was away while the pool was written; it is not tried again by itself",
+            "see in the log why, then forebay device online NAME; or forebay device replace NAME \
+             NEW",
+        ),
+        ("offline", _) => (
             "device-offline",
             "was taken out of use",
             "forebay device online NAME, when it may be used again",
         ),
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(one)
 }
 
 /// What is to be said of a spare for a device that is out of use.
@@ -277,6 +305,26 @@ mod tests {
         let promise = missing(json!({ "path": "/s", "in_s": 300 }));
         assert_eq!(promise, "x is missing; the spare /s takes its place in 5 min");
         assert!(missing(json!({ "path": null, "in_s": 0 })).contains("no spare in use has room"));
+    }
+
+    #[test]
+    fn what_is_said_of_a_device_fits_what_will_happen() {
+        let of = |state: &str, tried: bool, leaving: &[&str]| {
+            let device = json!({ "path": "/a", "id": "x", "state": state, "tried_again": tried });
+            let moves = json!({ "leaving": leaving });
+            problems(&json!({ "pool": { "devices": [device], "moves": moves } })).remove(0)
+        };
+        for state in ["failed", "stale"] {
+            assert!(of(state, true, &[]).what.contains("by itself"));
+            let given_up = of(state, false, &[]);
+            assert!(given_up.what.contains("not tried again by itself"), "{given_up:?}");
+            assert!(given_up.todo.contains("forebay device online /a"), "{given_up:?}");
+        }
+        assert!(of("failed", true, &[]).todo.contains("forebay device online /a"));
+        let replaced = of("missing", false, &["/a"]);
+        assert!(replaced.what.contains("leaves the pool"), "{replaced:?}");
+        assert!(replaced.todo.contains("forebay device cancel"), "{replaced:?}");
+        assert!(!replaced.todo.contains("NEW"), "{replaced:?}");
     }
 
     /// A removal is given up by another command than a higher number of copies.

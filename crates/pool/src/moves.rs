@@ -287,7 +287,10 @@ impl crate::state::State {
     /// Fails if the device leaves already or is a spare: then it cannot be replaced.
     pub(super) fn can_be_replaced(&self, row: usize, name: &str) -> Result<()> {
         match self.devices.row(row) {
-            Some(d) if d.is_leaving() => invalid(format!("{name} leaves the pool already")),
+            Some(d) if d.is_leaving() => invalid(format!(
+                "{name} leaves the pool already: forebay device list shows how far that is; \
+                 forebay device cancel lets it stay, and then it can be replaced"
+            )),
             Some(d) if d.is_spare() => invalid(format!(
                 "{name} is a spare and holds nothing: remove it, and add another one"
             )),

@@ -394,3 +394,47 @@ fn chunks_are_filled_in_ascending_order() {
         assert!(order.followed() > 100, "seed {seed}: {} writes", order.followed());
     }
 }
+
+/// The new device fails while a missing one is replaced by it. It is replaced itself; or all stay,
+/// and what is missing is replaced by another one.
+#[test]
+fn the_new_device_of_a_replacement_fails() {
+    for cancel in [false, true] {
+        let mut bench = mirror(20, 2, 2);
+        let id = bench.volume;
+        let [new, third] = ["disk2", "disk3"].map(|name| new_disk(&bench, name));
+        let last = third.clone();
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, vec![files[0].clone()]).await;
+            let missing = pool.status().pool.devices[1].id.clone();
+            pool.pause_moves(true);
+            pool.replace_device(&missing, new, [8; 16]).await.expect("replace");
+            pool.offline_device("disk2").await.expect("fails");
+            pool.pause_moves(false);
+            while pool.moves_status().state == "running" {
+                rt.sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(pool.moves_status().state, "waiting");
+            let text = pool.replace_device(&missing, third.clone(), [9; 16]).await;
+            let text = text.expect_err("it leaves").to_string();
+            assert!(text.contains("forebay device cancel"), "{text}");
+            if cancel {
+                pool.cancel_moves().await.expect("cancel");
+                pool.replace_device(&missing, third, [9; 16]).await.expect("replace");
+                pool.remove_device("disk2").await.expect("remove");
+            } else {
+                pool.replace_device("disk2", third, [9; 16]).await.expect("replace");
+            }
+            moved(&rt, &pool).await;
+            let expected = [("disk0".into(), "online"), ("disk3".into(), "online")];
+            let mut found = states(&pool);
+            found.sort();
+            assert_eq!(found, expected, "{cancel}");
+            reads(&pool, id, 1).await;
+            pool.close().await.expect("close");
+        });
+        bench.files[1] = last.clone();
+        assert!(bench.check().is_clean(), "{:?}", bench.check());
+        alone(&bench, vec![last], 1);
+    }
+}

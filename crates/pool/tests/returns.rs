@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba};
+use base::{BLOCK_U64, Duration, ErrorKind, IoError, Lba};
 use pool::{DeviceFile, Pool};
 use rt::Rt;
 use sim::DiskModel;
-use testkit::{MIB, Mirror, block, change, disk, fill, holds_each, only_byte, open, try_open};
+use testkit::{
+    Done, MIB, Mirror, block, change, disk, fill, holds_each, only_byte, open, try_open, writes_to,
+};
 
 const BLOCKS: u64 = 2048;
 
@@ -292,4 +294,33 @@ fn a_return_survives_kills_and_power_cuts() {
         alone(&bench, 0, &model);
         alone(&bench, 1, &model);
     }
+}
+
+/// The status says whether a device that failed is tried again: after three tries it is not.
+#[test]
+fn a_device_is_tried_three_times_by_itself() {
+    let bench = mirror(7);
+    let (id, bad) = (bench.volume, bench.files[1].file);
+    let rules = bench.rules.clone();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        rules.set(move |op| writes_to(op, bad).then_some((IoError::IO, Done::No)));
+        pool.write(id, Lba(0), &block(7)).await.expect("write");
+        pool.commit().await.expect("commit");
+        let of = || {
+            let d = pool.status().pool.devices[1].clone();
+            (d.state, d.tried_again)
+        };
+        for wait in [1, 60, 120] {
+            rt.sleep(Duration::from_secs(wait)).await;
+            assert_eq!(of(), ("failed", true), "{wait}");
+        }
+        rt.sleep(Duration::from_secs(240)).await;
+        assert_eq!(of(), ("failed", false));
+        rules.clear();
+        assert!(pool.online_device("disk1").await.expect("online"));
+        whole(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
 }

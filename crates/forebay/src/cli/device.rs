@@ -366,6 +366,9 @@ pub fn progress(moves: &Value) -> String {
     if let Some(trouble) = moves["trouble"].as_str() {
         text += &format!("; {trouble}");
     }
+    if state == "paused" {
+        text += "; forebay device resume lets them go on";
+    }
     text
 }
 
@@ -462,6 +465,9 @@ mod tests {
             assert!(shown.contains(part), "{part} is not in {shown}");
         }
         assert_eq!(line(&moves), Some(shown));
+        let paused = serde_json::json!({ "state": "paused", "left_bytes": 1 << 20 });
+        let shown = line(&paused).expect("a line");
+        assert!(shown.ends_with("1 MiB left to copy; forebay device resume lets them go on"));
         let none = serde_json::json!({ "state": "none", "copied_bytes": 2048 });
         assert_eq!(progress(&none), "nothing left to move, 2 KiB copied");
         assert_eq!(line(&none), None);

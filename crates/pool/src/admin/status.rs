@@ -76,6 +76,8 @@ pub struct DeviceStatus {
     pub capacity_bytes: u64,
     /// Of these, bytes that block groups have.
     pub allocated_bytes: u64,
+    /// If it is out of use: it is tried again by itself.
+    pub tried_again: bool,
     /// What is to take its place if it stays out of use.
     pub spare: Option<SpareStatus>,
     /// It is read only where no other has a good copy.
@@ -292,6 +294,7 @@ impl Pool {
             state: d.state(),
             capacity_bytes: d.record().chunks * group_bytes,
             allocated_bytes: (d.record().chunks - d.free_chunks()) * group_bytes,
+            tried_again: d.is_tried(),
             spare: spare(row),
             sits_out: d.source().sits_out(now),
             errors: d.errors(),

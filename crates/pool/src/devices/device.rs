@@ -84,6 +84,8 @@ pub struct PoolDevice {
     absences: u32,
     /// It was dropped because it failed, and nothing was done about it yet.
     dropped: bool,
+    /// How many flows try to bring it back by and by.
+    tries: u32,
     /// When it failed lately.
     failures: Vec<Instant>,
     /// Chunks in use.
@@ -109,6 +111,7 @@ impl PoolDevice {
             missed: None,
             absences: 0,
             dropped: false,
+            tries: 0,
             failures: Vec::new(),
             chunks,
             free_chunks,
@@ -195,6 +198,21 @@ impl PoolDevice {
             self.failures.push(now);
             self.failures.len()
         })
+    }
+
+    /// A flow begins to try to bring it back.
+    pub(crate) fn begin_tries(&mut self) {
+        self.tries += 1;
+    }
+
+    /// It has come back, or this flow tries no more.
+    pub(crate) fn end_tries(&mut self) {
+        self.tries = self.tries.saturating_sub(1);
+    }
+
+    /// It is tried again by itself, if it is out of use.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.tries > 0
     }
 
     /// It was dropped, and not because it failed.

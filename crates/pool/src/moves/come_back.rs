@@ -175,31 +175,37 @@ impl Pool {
     /// by itself any more.
     fn try_to_return(&self, row: usize, after: &'static [Duration]) {
         let pool = self.clone();
+        self.state_mut().devices.row_mut(row).into_iter().for_each(PoolDevice::begin_tries);
         self.rt().detach_background(JOB, async move {
-            for (i, &time) in after.iter().enumerate() {
-                pool.rt().sleep(time).await;
-                let there = {
-                    let st = pool.state();
-                    let d = st.devices.row(row).filter(|d| d.may_return());
-                    d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
-                };
-                let Some((path, disk)) = there.filter(|_| !pool.is_closed()) else { return };
-                match pool.come_back(row, path.clone(), disk, false).await {
-                    Ok(()) => return,
-                    Err(_) if pool.is_closed() => return,
-                    Err(e) => {
-                        let next = match after.get(i + 1) {
-                            Some(time) => format!("it is tried again in {} s", time.as_secs()),
-                            None => "it stays out until forebay device online".to_owned(),
-                        };
-                        tracing::error!(
-                            device = %path,
-                            "the device cannot be used yet: {e}; {next}"
-                        );
-                    }
+            pool.tries(row, after).await;
+            pool.state_mut().devices.row_mut(row).into_iter().for_each(PoolDevice::end_tries);
+        });
+    }
+
+    async fn tries(&self, row: usize, after: &[Duration]) {
+        for (i, &time) in after.iter().enumerate() {
+            self.rt().sleep(time).await;
+            let there = {
+                let st = self.state();
+                let d = st.devices.row(row).filter(|d| d.may_return());
+                d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
+            };
+            let Some((path, disk)) = there.filter(|_| !self.is_closed()) else { return };
+            match self.come_back(row, path.clone(), disk, false).await {
+                Ok(()) => return,
+                Err(_) if self.is_closed() => return,
+                Err(e) => {
+                    let next = match after.get(i + 1) {
+                        Some(time) => format!("it is tried again in {} s", time.as_secs()),
+                        None => "it stays out until forebay device online".to_owned(),
+                    };
+                    tracing::error!(
+                        device = %path,
+                        "the device cannot be used yet: {e}; {next}"
+                    );
                 }
             }
-        });
+        }
     }
 
     async fn newest_on(&self, disk: &Disk, path: &str) -> Result<Superblock> {
