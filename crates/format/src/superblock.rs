@@ -17,7 +17,7 @@
 //!  132  time of the published cut (u32)
 //!  136  cache uuid             152  entry of the cache's journal, flags of the cache (u32)
 //!  164  flags of the pool (u32)
-//!  168  reserved (zero)
+//!  168  more of scrubs: see [`scrub`]    176  reserved (zero)
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  scrubs: see [`scrub`]  4088  reserved (zero)
 //! 4092  crc32c of all bytes before it
@@ -117,7 +117,8 @@ struct Raw {
     cache_journal: U64,
     cache_flags: U32,
     pool_flags: U32,
-    reserved_c: [u8; 24],
+    scrub_rest: [u8; scrub::REST_BYTES],
+    reserved_c: [u8; 16],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     scrub: [u8; scrub::BYTES],
@@ -141,6 +142,7 @@ const _: () = {
             && std::mem::offset_of!(Raw, cache_flags) == 160
     );
     assert!(std::mem::offset_of!(Raw, pool_flags) == 164);
+    assert!(std::mem::offset_of!(Raw, scrub_rest) == 168);
     assert!(std::mem::offset_of!(Raw, name) == 192);
     assert!(std::mem::offset_of!(Raw, devices) == 256);
     assert!(std::mem::offset_of!(Raw, scrub) == 3328);
@@ -299,7 +301,8 @@ impl Superblock {
             cache_journal: self.cache_journal.0.into(),
             cache_flags: if self.clean_void { CLEAN_VOID } else { 0 }.into(),
             pool_flags: if self.balancing { BALANCING } else { 0 }.into(),
-            reserved_c: [0; 24],
+            scrub_rest: self.scrub.encode_rest(),
+            reserved_c: [0; 16],
             name: padded_name(&self.name),
             devices: [RawDevice {
                 uuid: [0; 16],
@@ -391,10 +394,10 @@ impl Superblock {
             "reserved bytes",
             1,
             raw.reserved_a == [0; 2]
-                && raw.reserved_c == [0; 24]
+                && raw.reserved_c == [0; 16]
                 && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
-        let scrub = ScrubRecord::decode(&raw.scrub)?;
+        let scrub = ScrubRecord::decode(&raw.scrub, &raw.scrub_rest)?;
         let row = scrub.device.map_or(0, u64::from);
         value("device of the scrub", row, row < n as u64)?;
         let mut devices = Vec::with_capacity(n);

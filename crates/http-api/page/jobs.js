@@ -83,7 +83,9 @@ function scrub(s) {
   const share = s.all_bytes > 0 ? Math.min(1, s.verified_bytes / s.all_bytes) : 0;
   const bad = `${plural(s.bad, "bad copy", "bad copies")} of blocks, ${count(s.healed)} healed`;
   const found = s.bad + s.lost === 0 ? "no errors" : bad;
-  const lost = s.lost > 0 ? `, ${plural(s.lost, "block")} lost` : "";
+  const blocks = s.lost - s.passed_over;
+  let lost = blocks > 0 ? `, ${plural(blocks, "block")} lost` : "";
+  if (s.passed_over > 0) lost += `, ${plural(s.passed_over, "part")} of the pool passed over`;
   const only = s.device ? ` of ${s.device} alone` : "";
   const under = s.state === "running" || s.state === "paused";
   const facts = [`${percent(share)}, ${bytes(s.verified_bytes)} of ${bytes(s.all_bytes)}${only}`];

@@ -103,6 +103,11 @@ pub struct ScrubStatus {
     /// Blocks of which it found no good copy, and parts of the pool that it could not verify
     /// because of such a block.
     pub lost: u64,
+    /// How many of `lost` are such parts.
+    pub passed_over: u64,
+    /// Parts of the pool are not verified: this scrub passed over some, or one before it did and
+    /// none has gone over everything since.
+    pub incomplete: bool,
     /// Leaves of checksum trees that scrubs have read since the pool was opened.
     pub leaves: u64,
     /// Bad and healed blocks by device and kind, since the scrub was started or the pool was
@@ -172,6 +177,7 @@ impl Scrub {
             all,
             started_at: now,
             completed_at: old.completed_at,
+            passed_before: old.passed_before || old.passed > 0,
             extents: old.extents,
             ..ScrubRecord::default()
         };
@@ -211,6 +217,9 @@ impl Scrub {
     pub fn complete(&mut self, now: u32) {
         self.record.state = ScrubState::Done;
         (self.record.ended_at, self.record.completed_at) = (now, now);
+        if self.record.device.is_none() {
+            self.record.passed_before = false;
+        }
     }
 
     pub fn set_rate(&mut self, rate: Option<u64>) {
@@ -277,11 +286,13 @@ impl Scrub {
         }
     }
 
-    /// The scrub counts a block without a good copy. `extent`: the block, if it is one of a volume.
+    /// The scrub counts a block without a good copy. `extent`: the block, if it is one of a volume;
+    /// `None`: what it says where others are, so a part of the pool is passed over.
     pub fn lost(&mut self, extent: Option<LostExtent>) {
         self.record.lost += 1;
-        if let Some(e) = extent {
-            self.enter_lost(e);
+        match extent {
+            Some(e) => _ = self.enter_lost(e),
+            None => self.record.passed = self.record.passed.saturating_add(1),
         }
     }
 
@@ -390,6 +401,8 @@ impl Scrub {
             bad: r.bad,
             healed: r.healed,
             lost: r.lost,
+            passed_over: r.passed.into(),
+            incomplete: r.passed > 0 || r.passed_before,
             leaves: self.leaves,
             found: self.found.iter().map(found).collect(),
             lost_blocks: r.extents.iter().map(lost).collect(),
@@ -454,6 +467,30 @@ mod tests {
         }
         assert!(!s.enter_lost(lost(9_000, 9_000)), "there is no room");
         assert_eq!((s.extents().len(), s.record().lost), (MAX_LOST, 105));
+    }
+
+    #[test]
+    fn a_part_that_was_passed_over_is_known_until_a_whole_scrub_passes_over_none() {
+        let mut s = Scrub::new(ScrubRecord::default());
+        let shown = |s: &Scrub| {
+            let status = s.status(Instant::default(), |_| String::new(), |_| String::new());
+            (status.lost, status.passed_over, status.incomplete)
+        };
+        s.start(None, 100, 1).expect("start");
+        s.lost(None);
+        assert_eq!(shown(&s), (1, 1, true));
+        s.complete(2);
+        assert_eq!(shown(&s), (1, 1, true));
+        s.start(Some(1), 100, 3).expect("start");
+        assert_eq!(shown(&s), (0, 0, true));
+        s.complete(4);
+        assert_eq!(shown(&s), (0, 0, true), "it has read one device only");
+        s.start(None, 100, 5).expect("start");
+        s.cancel(6).expect("cancel");
+        s.start(None, 100, 7).expect("start");
+        assert_eq!(shown(&s), (0, 0, true));
+        s.complete(8);
+        assert_eq!(shown(&s), (0, 0, false));
     }
 
     #[test]

@@ -4,11 +4,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba, VolumeId};
 use pool::{Pool, ScrubOptions, ScrubStatus};
-use rt::Rt;
+use rt::{Op, Rt};
 use sim::Fault;
-use testkit::{MIB, Mirror, only_byte, open};
+use testkit::{Done, MIB, Mirror, only_byte, open};
 
 const BLOCKS: u64 = 2048;
 
@@ -191,6 +191,43 @@ fn what_is_lost_is_named_and_stays_listed_until_it_is_written_or_discarded() {
         assert_eq!(pool.scrub_status().await.lost_blocks, []);
         let again = scrub(&rt, &pool).await;
         assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn a_node_without_a_good_copy_is_told_until_a_scrub_passes_over_nothing() {
+    let bench = mirror(8, 2, 2);
+    // Nodes are the blocks behind the tables that hold no data of the volume.
+    let is_node = |offset: &u64| {
+        let block = bench.world.contents(bench.files[0].file, *offset, BLOCK);
+        block.iter().any(|&b| b != 1) && block.iter().any(|&b| b != 0)
+    };
+    let nodes: Vec<u64> = (2 * MIB..32 * MIB).step_by(BLOCK).filter(is_node).collect();
+    let rules = bench.rules.clone();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        rules.set(move |op| {
+            let Op::Read { offset, bufs, .. } = op else { return None };
+            let end = offset + bufs.iter().map(|b| b.len() as u64).sum::<u64>();
+            nodes.iter().any(|n| (*offset..end).contains(n)).then_some((IoError::IO, Done::No))
+        });
+        let status = scrub(&rt, &pool).await;
+        assert!(status.state == "done" && status.passed_over > 0, "{status:?}");
+        assert!(status.incomplete && status.lost == status.passed_over, "{status:?}");
+        rules.clear();
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let status = pool.scrub_status().await;
+        assert!(status.incomplete && status.passed_over > 0, "{status:?}");
+        let of = ScrubOptions { device: Some("disk0".into()), rate: None };
+        pool.start_scrub(of).await.expect("start");
+        let status = ended(&rt, &pool).await;
+        assert!(status.passed_over == 0 && status.incomplete, "{status:?}");
+        let status = scrub(&rt, &pool).await;
+        assert!(status.lost == 0 && !status.incomplete, "{status:?}");
         pool.close().await.expect("close");
     });
 }

@@ -12,6 +12,7 @@ use crate::control::client::ask;
 use crate::error::{LOST, Result};
 use crate::output::{print, print_json};
 use crate::terminal::progress::{Progress, Step};
+use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
 use crate::units::{human_bytes, human_seconds, utc};
 
@@ -35,7 +36,7 @@ enum Action {
         /// Bytes a second to read of each copy at most, such as 100M
         #[arg(long, value_parser = positive_size)]
         rate: Option<u64>,
-        /// Show how far it is until it has ended; exit with 3 if blocks are lost
+        /// Show how far it is until it has ended; exit with 3 if something is lost
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -51,7 +52,7 @@ enum Action {
         /// Bytes a second to read of each copy at most, such as 100M
         #[arg(long, value_parser = positive_size)]
         rate: Option<u64>,
-        /// Show how far it is until it has ended; exit with 3 if blocks are lost
+        /// Show how far it is until it has ended; exit with 3 if something is lost
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -102,8 +103,7 @@ impl ScrubCommand {
             }
         }
         print(&text(&status, &Look::of_stdout()))?;
-        let lost = wait && !list(&status["lost_blocks"]).is_empty();
-        Ok(if lost { LOST } else { 0 })
+        Ok(if wait && has_lost(&status) { LOST } else { 0 })
     }
 }
 
@@ -113,6 +113,12 @@ fn number(v: &Value) -> u64 {
 
 fn list(v: &Value) -> &[Value] {
     v.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// True if blocks are lost, or parts of the pool could not be verified.
+fn has_lost(s: &Value) -> bool {
+    let lost = number(&s["lost"]) > 0 || !list(&s["lost_blocks"]).is_empty();
+    lost || s["incomplete"] == true
 }
 
 /// How far it is.
@@ -144,20 +150,29 @@ pub fn progress(s: &Value) -> String {
 
 /// What was bad, behind a comma or a semicolon.
 fn errors(s: &Value) -> String {
-    let [bad, healed, lost] = ["bad", "healed", "lost"].map(|name| number(&s[name]));
-    match (bad, lost) {
-        (0, 0) => ", no errors".into(),
-        (_, 0) => format!("; {bad} bad copies of blocks, {healed} healed"),
-        (..) => format!("; {bad} bad copies of blocks, {healed} healed, {lost} blocks LOST"),
+    let names = ["bad", "healed", "lost", "passed_over"];
+    let [bad, healed, lost, passed] = names.map(|name| number(&s[name]));
+    if bad + lost == 0 {
+        return ", no errors".into();
     }
+    let mut text = format!("; {bad} bad copies of blocks, {healed} healed");
+    if lost > passed {
+        text += &format!(", {} blocks LOST", lost - passed);
+    }
+    match passed {
+        0 => {}
+        1 => text += ", 1 part of the pool PASSED OVER",
+        _ => text += &format!(", {passed} parts of the pool PASSED OVER"),
+    }
+    text
 }
 
 /// What `forebay status` says of it; `None`: nothing.
 pub fn line(s: &Value) -> Option<String> {
-    let lost = list(&s["lost_blocks"]).len();
-    let lost = match lost {
-        0 => String::new(),
-        _ => "; BLOCKS\u{a0}ARE\u{a0}LOST, see forebay scrub status".to_owned(),
+    let lost = match (list(&s["lost_blocks"]).len(), &s["incomplete"]) {
+        (0, Value::Bool(true)) => "; NOT\u{a0}ALL\u{a0}WAS\u{a0}VERIFIED, see forebay scrub status",
+        (0, _) => "",
+        _ => "; BLOCKS\u{a0}ARE\u{a0}LOST, see forebay scrub status",
     };
     match s["state"].as_str()? {
         "never" if lost.is_empty() => None,
@@ -195,6 +210,7 @@ fn text(s: &Value, look: &Look) -> String {
     }
     let mut out = summary(rows, look);
     out += &bad_copies(list(&s["found"]), look);
+    out += &passed_over(s, look);
     out + &lost_blocks(list(&s["lost_blocks"]), look)
 }
 
@@ -211,6 +227,23 @@ fn bad_copies(found: &[Value], look: &Look) -> String {
         table.add([word("device"), word("kind"), count("bad"), count("healed")]);
     }
     format!("\n{}", table.text(look))
+}
+
+/// What it means that parts were passed over, and what to type.
+fn passed_over(s: &Value, look: &Look) -> String {
+    if s["incomplete"] != true {
+        return String::new();
+    }
+    let which = match number(&s["passed_over"]) {
+        0 => "an earlier scrub passed over parts of the pool",
+        _ => "it passed over parts of the pool",
+    };
+    let said = format!(
+        "{which}: what says where their blocks are has no good copy, so these blocks are not \
+         verified. The log names the parts. Stop the server, and forebay check says what is \
+         damaged."
+    );
+    format!("\n{}", paragraph((Tone::Bad, ""), &said, look))
 }
 
 fn lost_blocks(lost: &[Value], look: &Look) -> String {
@@ -233,6 +266,31 @@ mod tests {
     use super::*;
 
     const LOOK: Look = Look { columns: 120, colour: false };
+
+    #[test]
+    fn parts_that_were_passed_over_are_no_success() {
+        let mut s = serde_json::json!({
+            "state": "done", "ended_at": 86_400, "bad": 4, "healed": 0, "lost": 3,
+            "passed_over": 2, "incomplete": true, "lost_blocks": [],
+        });
+        assert!(has_lost(&s));
+        assert_eq!(
+            errors(&s),
+            "; 4 bad copies of blocks, 0 healed, 1 blocks LOST, 2 parts of the pool PASSED OVER"
+        );
+        assert!(line(&s).is_some_and(|l| l.contains("see forebay scrub status")));
+        let shown = text(&s, &LOOK);
+        assert!(
+            shown.contains("it passed over parts") && shown.contains("forebay check"),
+            "{shown}"
+        );
+        for name in ["bad", "lost", "passed_over"] {
+            s[name] = 0.into();
+        }
+        assert!(has_lost(&s) && text(&s, &LOOK).contains("an earlier scrub passed over"));
+        s["incomplete"] = false.into();
+        assert!(!has_lost(&s) && !text(&s, &LOOK).contains("passed over"));
+    }
 
     #[test]
     fn it_reads_as_a_person_would_expect() {

@@ -1,7 +1,7 @@
 //! What a superblock says of scrubs: how far the one that runs has come, how the last one ended,
 //! and blocks of which no good copy is left.
 //!
-//! Layout (little-endian; offsets in bytes from the start of the part):
+//! Layout (little-endian; offsets in bytes from the start of the part, of which there are two):
 //!
 //! ```text
 //!  0  state, stage, row of the one device that it reads, plus 1 (0: all of them), number of lost
@@ -12,6 +12,10 @@
 //! 56  bytes to verify, about (u64)
 //! 64  lost extents: 29 records of 24 bytes: address, block of the volume (u64), volume, blocks
 //!     (u32)
+//!
+//!  0  parts of the pool that were passed over (u32)
+//!  4  flags (u8): 1, a scrub before it passed over parts
+//!  5  reserved (zero)
 //! ```
 //!
 //! All zeros: no scrub ever ran, and nothing is lost.
@@ -22,8 +26,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::FormatError;
 
-/// Bytes of the part.
+/// Bytes of the first part.
 pub(super) const BYTES: usize = 760;
+/// Bytes of the second part.
+pub(super) const REST_BYTES: usize = 8;
+/// Flag: a scrub before the newest one passed over parts of the pool.
+const PASSED_BEFORE: u8 = 1;
 /// The largest number of lost extents that a superblock names.
 pub const MAX_LOST: usize = 29;
 
@@ -56,8 +64,17 @@ struct Raw {
     extents: [RawLost; MAX_LOST],
 }
 
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawRest {
+    passed: U32,
+    flags: u8,
+    reserved: [u8; 3],
+}
+
 const _: () = {
     assert!(size_of::<RawLost>() == 24);
+    assert!(size_of::<RawRest>() == REST_BYTES);
     assert!(size_of::<Raw>() == BYTES);
     assert!(std::mem::offset_of!(Raw, index) == 16 && std::mem::offset_of!(Raw, verified) == 24);
     assert!(std::mem::offset_of!(Raw, extents) == 64);
@@ -164,8 +181,12 @@ pub struct ScrubRecord {
     pub bad: u64,
     /// See `bad`.
     pub healed: u64,
-    /// See `bad`.
+    /// See `bad`. Parts that were passed over count too.
     pub lost: u64,
+    /// Parts of the pool that it passed over, as what they are read by has no good copy.
+    pub passed: u32,
+    /// A scrub before it passed over parts, and none has gone over everything since.
+    pub passed_before: bool,
     /// Lost extents, of this scrub and of those before it; at most [`MAX_LOST`].
     pub extents: Vec<LostExtent>,
 }
@@ -204,8 +225,37 @@ impl ScrubRecord {
         out
     }
 
-    pub(super) fn decode(bytes: &[u8; BYTES]) -> Result<ScrubRecord, FormatError> {
-        let bad = |field, found: u64| FormatError::Value { what: "superblock", field, found };
+    pub(super) fn encode_rest(&self) -> [u8; REST_BYTES] {
+        let raw = RawRest {
+            passed: self.passed.into(),
+            flags: if self.passed_before { PASSED_BEFORE } else { 0 },
+            reserved: [0; 3],
+        };
+        let mut out = [0; REST_BYTES];
+        out.copy_from_slice(raw.as_bytes());
+        out
+    }
+
+    pub(super) fn decode(
+        bytes: &[u8; BYTES],
+        rest: &[u8; REST_BYTES],
+    ) -> Result<ScrubRecord, FormatError> {
+        let more = RawRest::read_from_bytes(rest).map_err(|_| unfit("scrub", 0))?;
+        if more.reserved != [0; 3] {
+            return Err(unfit("reserved bytes of the scrub", 1));
+        }
+        if more.flags & !PASSED_BEFORE != 0 {
+            return Err(unfit("flags of the scrub", more.flags.into()));
+        }
+        Ok(ScrubRecord {
+            passed: more.passed.get(),
+            passed_before: more.flags & PASSED_BEFORE != 0,
+            ..ScrubRecord::decode_first(bytes)?
+        })
+    }
+
+    fn decode_first(bytes: &[u8; BYTES]) -> Result<ScrubRecord, FormatError> {
+        let bad = unfit;
         let raw = Raw::read_from_bytes(bytes).map_err(|_| bad("scrub", 0))?;
         let state = ScrubState::ALL.get(usize::from(raw.state)).copied();
         let stage = ScrubStage::ALL.get(usize::from(raw.stage)).copied();
@@ -239,8 +289,13 @@ impl ScrubRecord {
             healed: raw.healed.get(),
             lost: raw.lost.get(),
             extents: named.iter().map(extent).collect(),
+            ..ScrubRecord::default()
         })
     }
+}
+
+fn unfit(field: &'static str, found: u64) -> FormatError {
+    FormatError::Value { what: "superblock", field, found }
 }
 
 #[cfg(test)]
@@ -267,6 +322,7 @@ mod tests {
             device in prop::option::of(0..64u8),
             times in any::<[u32; 3]>(),
             numbers in any::<[u64; 5]>(),
+            (passed, passed_before) in any::<(u32, bool)>(),
             extents in prop::collection::vec(extent(), 0..=MAX_LOST),
         ) {
             let record = ScrubRecord {
@@ -281,28 +337,40 @@ mod tests {
                 bad: numbers[2],
                 healed: numbers[3],
                 lost: numbers[4],
+                passed,
+                passed_before,
                 extents,
             };
-            prop_assert_eq!(ScrubRecord::decode(&record.encode()), Ok(record));
+            let bytes = (record.encode(), record.encode_rest());
+            prop_assert_eq!(ScrubRecord::decode(&bytes.0, &bytes.1), Ok(record));
         }
 
         #[test]
-        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), BYTES)) {
+        fn any_bytes_are_a_record_or_an_error(
+            bytes in prop::collection::vec(any::<u8>(), BYTES),
+            rest in any::<[u8; REST_BYTES]>(),
+        ) {
             let bytes: [u8; BYTES] = bytes.try_into().expect("so many");
-            if let Ok(record) = ScrubRecord::decode(&bytes) {
-                prop_assert_eq!(record.encode(), bytes);
+            if let Ok(record) = ScrubRecord::decode(&bytes, &rest) {
+                prop_assert_eq!((record.encode(), record.encode_rest()), (bytes, rest));
             }
         }
     }
 
     #[test]
     fn zeros_are_no_scrub() {
-        assert_eq!(ScrubRecord::decode(&[0; BYTES]), Ok(ScrubRecord::default()));
-        let mut bytes = [0; BYTES];
-        bytes[0] = 9;
-        assert!(ScrubRecord::decode(&bytes).is_err());
-        bytes = [0; BYTES];
-        bytes[3] = 30;
-        assert!(ScrubRecord::decode(&bytes).is_err());
+        let decode = ScrubRecord::decode;
+        let none = [0; REST_BYTES];
+        assert_eq!(decode(&[0; BYTES], &none), Ok(ScrubRecord::default()));
+        for (at, value) in [(0, 9), (3, 30)] {
+            let mut bytes = [0; BYTES];
+            bytes[at] = value;
+            assert!(decode(&bytes, &none).is_err());
+        }
+        for (at, value) in [(4, 1 << 7), (5, 1)] {
+            let mut rest = none;
+            rest[at] = value;
+            assert!(decode(&[0; BYTES], &rest).is_err());
+        }
     }
 }

@@ -118,6 +118,8 @@ pub struct ScrubItem {
     pub bad_blocks: u64,
     pub healed_blocks: u64,
     pub lost_blocks: u64,
+    pub passed_over: u32,
+    pub passed_over_before: bool,
     pub lost: Vec<LostItem>,
 }
 
@@ -158,6 +160,8 @@ impl From<&ScrubRecord> for ScrubItem {
             bad_blocks: s.bad,
             healed_blocks: s.healed,
             lost_blocks: s.lost,
+            passed_over: s.passed,
+            passed_over_before: s.passed_before,
             lost: s.extents.iter().map(lost).collect(),
         }
     }
