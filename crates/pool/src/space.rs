@@ -83,6 +83,8 @@ pub(crate) struct Space {
     maybe_empty: BTreeSet<GroupId>,
     /// Groups that were taken into use or given up since the last freeze.
     changed: BTreeSet<GroupId>,
+    /// Bitmap pages that the next commit must write, whatever they say.
+    forced: BTreeSet<(GroupId, u32)>,
     limbo: Limbo,
     reserved: SetAside,
     /// Nodes that the changes of trees under way may add.
@@ -137,6 +139,7 @@ impl Space {
             unload_hand: GroupId(0),
             maybe_empty: BTreeSet::new(),
             changed: BTreeSet::new(),
+            forced: BTreeSet::new(),
             limbo: Limbo::default(),
             reserved: SetAside::default(),
             reserved_nodes: SetAside::default(),

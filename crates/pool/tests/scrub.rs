@@ -233,6 +233,41 @@ fn a_node_without_a_good_copy_is_told_until_a_scrub_passes_over_nothing() {
 }
 
 #[test]
+fn pages_without_a_good_copy_are_written_again_from_memory() {
+    let bench = mirror(9, 2, 2);
+    let (id, world, disks) = (bench.volume, bench.world.clone(), bench.files.clone());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        // Bitmaps of all groups in use are in memory from now on.
+        assert_eq!(scrub(&rt, &pool).await.bad, 0);
+        for offset in (MIB..2 * MIB).step_by(BLOCK) {
+            for disk in &disks {
+                if world.contents(disk.file, offset, BLOCK).iter().any(|&b| b != 0) {
+                    world.inject(disk.file, Fault::BitRot { offset, len: BLOCK_U64 });
+                }
+            }
+        }
+        let status = scrub(&rt, &pool).await;
+        assert_eq!((status.state, status.lost, status.incomplete), ("done", 0, false));
+        let (bad, healed) = found(&status, "disk1", pool::BlockKind::Page);
+        // Of tables at least two pages, and of the bitmaps of two groups one each.
+        assert!(bad >= 4 && bad == healed, "{status:?}");
+        let again = scrub(&rt, &pool).await;
+        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(1));
+        fill_one(&pool, id, 0, 2).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean());
+}
+
+#[test]
 fn what_clients_write_and_discard_meanwhile_is_not_reported() {
     for seed in 0..8 {
         let bench = mirror(100 + seed, 2, 2);

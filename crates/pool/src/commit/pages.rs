@@ -112,6 +112,17 @@ impl Pool {
             self.breathe(pages).await;
         }
         let mut st = self.state_mut();
+        for place in st.space.take_forced() {
+            if frozen.bitmap_pages.contains(&place) {
+                continue;
+            }
+            match st.space.renew_page(place, frozen.generation) {
+                PageChange::Same => continue,
+                PageChange::Cleared => {}
+                PageChange::Changed => frozen.bitmap_pages.push(place),
+            }
+            frozen.table_pages.insert(st.space.page_of(place.0));
+        }
         for &id in frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0)) {
             frozen.table_pages.insert(st.space.page_of(id));
         }

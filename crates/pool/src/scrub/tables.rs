@@ -32,12 +32,8 @@ impl Pool {
         let pages = self.state().space.geometry().table_pages();
         for page in 0..pages {
             window.goes_on(BLOCK_U64).await?;
-            if self.scrub_page(|st| table_page(st, page)).await? == Mended::Lost {
-                // Its content is in memory: the next commit writes it.
-                let mut st = self.state_mut();
-                st.tables.force(page);
-                st.need_superblock();
-            }
+            let force = |st: &mut State| st.tables.force(page);
+            self.scrub_page(|st| table_page(st, page), force).await?;
         }
         Ok(())
     }
@@ -82,13 +78,20 @@ impl Pool {
     pub(super) async fn scrub_bitmaps(&self, group: GroupId) -> Result<()> {
         let pages = self.state().space.geometry().pages_per_group();
         for i in 0..pages {
-            self.scrub_page(|st| bitmap_page(st, group, i)).await?;
+            let force = |st: &mut State| st.space.force_page((group, i));
+            self.scrub_page(|st| bitmap_page(st, group, i), force).await?;
         }
         Ok(())
     }
 
-    /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit.
-    async fn scrub_page(&self, which: impl Fn(&State) -> Option<Page>) -> Result<Mended> {
+    /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit;
+    /// `None`: it is not in memory. `force` has the next commit write it from memory, which is done
+    /// if no copy is good.
+    async fn scrub_page(
+        &self,
+        which: impl Fn(&State) -> Option<Page>,
+        force: impl FnOnce(&mut State),
+    ) -> Result<()> {
         let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Copy> {
             let offset = st.space.geometry().page_offset(id.page, id.slot);
             rows.into_iter().map(|row| (row, offset)).collect()
@@ -98,7 +101,7 @@ impl Pool {
         };
         let (page, scrubbed) = {
             let st = self.state();
-            let Some(page) = which(&st) else { return Ok(Mended::Good) };
+            let Some(page) = which(&st) else { return Ok(()) };
             let rows = st.devices.live_rows();
             drop(st);
             let rows = self.scrubbed(rows);
@@ -108,20 +111,25 @@ impl Pool {
         let (now, bytes) = (self.now(), scrubbed.len() as u64 * BLOCK_U64);
         self.state_mut().scrub.verified(now, bytes);
         if self.are_good(&scrubbed, is_good(page)).await {
-            return Ok(Mended::Good);
+            return Ok(());
         }
-        let Some(_alone) = self.without_commits().await else { return Ok(Mended::Good) };
+        let Some(_alone) = self.without_commits().await else { return Ok(()) };
         let (page, all) = {
             let st = self.state();
-            let Some(page) = which(&st) else { return Ok(Mended::Good) };
+            let Some(page) = which(&st) else { return Ok(()) };
             (page, copies(&st, &page.0, st.devices.live_rows()))
         };
         let outcome = self.mend((&all, Class::Commit), BlockKind::Page, is_good(page)).await?;
         if outcome == Mended::Lost {
-            self.state_mut().scrub.lost(None);
-            tracing::error!(page = page.0.page, "scrub: no copy of a page of the tables is good");
+            tracing::error!(
+                page = page.0.page,
+                "scrub: no copy of a page is good; a commit writes it again from memory"
+            );
+            let mut st = self.state_mut();
+            force(&mut st);
+            st.need_superblock();
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// While this permit is held no commit runs. `None`: a commit has failed and will be tried

@@ -109,7 +109,9 @@ impl Pool {
             }
         }
         let Some(good) = good else {
-            bad.iter().for_each(|&(row, _)| self.state_mut().scrub.found(row, kind, false));
+            // Of a page the caller has the content, and a commit writes it again.
+            let healed = kind == BlockKind::Page;
+            bad.iter().for_each(|&(row, _)| self.state_mut().scrub.found(row, kind, healed));
             return Ok(if bad.is_empty() { Mended::Good } else { Mended::Lost });
         };
         if bad.is_empty() {

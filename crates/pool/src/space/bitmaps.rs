@@ -3,7 +3,7 @@
 //! A commit plans its changes on copies of pages, and installs the copies when all changes fit. A
 //! free of a block that is not allocated is found while planning, so nothing is changed in part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BLOCK, Bitmap, Buf, BufPool, ErrorKind, Generation, GroupId, Result, StorageError};
 use format::page::{BITS_PER_PAGE, PageId, PageKind, encode_bitmap, payload_mut, seal_page};
@@ -185,12 +185,20 @@ impl Space {
         before: &[u64],
         generation: Generation,
     ) -> PageChange {
+        match &self.group(id).maps {
+            Some(maps) if page_words(maps, page) != before => {
+                self.renew_page((id, page), generation)
+            }
+            _ => PageChange::Same,
+        }
+    }
+
+    /// As [`Space::note_page`], whatever the page was before. [`PageChange::Same`]: it is not in
+    /// memory.
+    pub fn renew_page(&mut self, (id, page): BitmapPage, generation: Generation) -> PageChange {
         let g = &mut self.groups[id.0 as usize];
         let Some(maps) = &g.maps else { return PageChange::Same };
         let words = page_words(maps, page);
-        if words == before {
-            return PageChange::Same;
-        }
         // A page without a bit names no generation and is not written; so an empty group names no
         // page at all. When it is given up and taken again, the slot that is written first holds
         // nothing that counts.
@@ -201,6 +209,17 @@ impl Space {
             self.maybe_empty.insert(id);
         }
         if clear { PageChange::Cleared } else { PageChange::Changed }
+    }
+
+    /// The next commit is to write this page, whatever it says. To be called while no commit runs:
+    /// the end of one may drop the group's bitmaps.
+    pub fn force_page(&mut self, place: BitmapPage) {
+        self.forced.insert(place);
+    }
+
+    /// Bitmap pages that the next commit must write, once.
+    pub fn take_forced(&mut self) -> BTreeSet<BitmapPage> {
+        std::mem::take(&mut self.forced)
     }
 
     /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
