@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::holder::Holder;
 use crate::ledger::Ledger;
-use crate::reason::{Kind, Layer, Reason};
+use crate::reason::{Kind, Reason};
 use crate::story::{Cause, Part};
 use crate::summary::{Band, Slow, Summary, band_of};
 
@@ -199,12 +199,10 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
     if let Some(second) = of.causes.get(1).filter(|s| s.count * 10 >= of.slow) {
         text.push_str(&format!(" {} waited mostly for {}.", second.count, second.text));
     }
-    let reason = first.cause.what.reason;
-    let of_device = reason.layer() == Layer::Device;
-    let by_write_back = first.cause.what.holder.name() == "write-back";
+    let advice = first.cause.what.reason.advice(first.cause.what.holder);
     // Of a device that is busy with nothing of ours there is nothing to say.
-    if !of_device || by_write_back || reason == Reason::DeviceFlush {
-        text.push_str(&format!(" What helps: {}.", reason.advice()));
+    if !advice.is_empty() {
+        text.push_str(&format!(" What helps: {advice}."));
     }
     text
 }

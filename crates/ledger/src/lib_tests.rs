@@ -184,6 +184,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     assert_eq!((reads.causes[0].text.as_str(), reads.causes[0].count), (text, 10));
     assert!(reads.verdict.contains("10 were slower than 20.0 ms"), "{}", reads.verdict);
     assert!(reads.verdict.contains("writeback_rate_max"), "{}", reads.verdict);
+    assert!(reads.verdict.contains("latency_target_read"), "{}", reads.verdict);
     assert_eq!(reads.holders, [("write-back", 500_000_000)]);
     assert_eq!((slow.slowest.len(), slow.slowest[0].0.ns), (10, 50_001_000));
     // The median is made of the same, and is short.
@@ -273,4 +274,20 @@ proptest! {
         prop_assert_eq!(began, Instant(0));
         prop_assert_eq!(parts.iter().map(|p| p.ns).sum::<u64>(), (now + 3) * 1_000);
     }
+}
+
+#[test]
+fn advice_fits_what_kept_the_device_busy() {
+    let advice = |holder| Reason::Transfer.advice(Holder::of(holder));
+    for (holder, word) in [
+        ("write-back", "writeback_rate_max"),
+        ("scrub", "scrub.rate"),
+        ("move", "forebay device pause"),
+        ("collection", "gc_pause"),
+        ("foreground", "forebay volume limit"),
+    ] {
+        assert!(advice(holder).contains(word), "{holder}: {}", advice(holder));
+    }
+    assert_eq!(advice("nothing of ours"), "");
+    assert!(Reason::Index.advice(Holder::of("scrub")).contains("index_memory"));
 }

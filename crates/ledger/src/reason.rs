@@ -1,5 +1,7 @@
 //! Why a request may wait, and in what words this is said.
 
+use crate::holder::Holder;
+
 /// What a client asked for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
@@ -268,8 +270,8 @@ impl Reason {
         }
     }
 
-    /// What to do about it; empty if there is nothing to say.
-    pub fn advice(self) -> &'static str {
+    /// What to do about it, if this work kept it busy; empty if there is nothing to say.
+    pub fn advice(self, holder: Holder) -> &'static str {
         match self {
             Reason::NotRunning => {
                 "look for what stops the process or the machine, and for memory that runs short"
@@ -289,18 +291,43 @@ impl Reason {
                 "the pool is slower than what is written: use a larger cache, or a faster pool"
             }
             Reason::Ring | Reason::JournalEntries => {
-                "the journal is small for this load: create the cache with a larger one"
+                "the journal is small for this load: its size follows that of the cache, so use a \
+                 larger cache"
             }
             Reason::NodeRoom => "the cache is small for its index: use a larger one",
-            Reason::Index | Reason::Tree => "raise cached_nodes, so that more stays in memory",
+            Reason::Index => "raise cache.index_memory, so that more of the index stays in memory",
+            Reason::Tree => "raise pool.cached_nodes, so that more of the trees stays in memory",
             Reason::Publish | Reason::PoolRoom => "the pool is nearly full: free some of it",
             Reason::Journal | Reason::Commit | Reason::DeviceFlush => {
                 "the device takes long to make data durable"
             }
             Reason::Heal => "look at the device's errors in forebay status",
-            Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead => {
-                "lower writeback_rate_max if write-back is what keeps the device busy"
-            }
+            Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead => beside(holder),
         }
+    }
+}
+
+/// What to do about a device that was busy with this.
+fn beside(holder: Holder) -> &'static str {
+    match holder.name() {
+        "write-back" => {
+            "lower cache.writeback_rate_max, or latency_target_read or latency_target_write of \
+             that device, so that write-back gives way sooner"
+        }
+        "scrub" => {
+            "let scrubs read slower (forebay set scrub.rate), or begin at another time (scrub.at)"
+        }
+        "move" => {
+            "let moves rest while clients are at work (forebay device pause), or lower \
+             pool.latency_target_read"
+        }
+        "collection" => "raise cache.gc_pause or lower cache.gc_slice",
+        "promotion" => "keep only what is read again (forebay set cache.promote second)",
+        "foreground" => {
+            "the device itself was slow, or clients ask for more than it can do: use a faster \
+             one, or limit the volumes that ask for most (forebay volume limit)"
+        }
+        "commit" => "the device is slow for the commits of what is written: use a faster one",
+        _ => "",
     }
 }
