@@ -72,6 +72,8 @@ pub(crate) struct Env {
     last_answer: Cell<u64>,
     /// The order of writes to chunks that moves fill.
     pub filled: RefCell<Filled>,
+    /// How many copies the pool may keep of every block; the last is what was asked for last.
+    pub copies: RefCell<Vec<u8>>,
     /// The devices of the pool.
     pub pool_files: RefCell<Vec<FileId>>,
     /// What limits of volumes may be, by their numbers in the pool; the last is what was asked for
@@ -82,6 +84,7 @@ pub(crate) struct Env {
 impl Env {
     pub fn new(settings: Settings, world: World, story: Rc<RefCell<Story>>) -> Env {
         let rng = Prng::new(settings.seed ^ 0xE27);
+        let copies = RefCell::new(vec![settings.copies]);
         Env {
             settings,
             world,
@@ -97,6 +100,7 @@ impl Env {
             pool: RefCell::new(None),
             cache: RefCell::new(None),
             filled: RefCell::default(),
+            copies,
             pool_files: RefCell::default(),
             in_flight: RefCell::default(),
             cache_struck: Cell::new(false),
@@ -123,6 +127,11 @@ impl Env {
 
     pub fn one_in(&self, n: u64) -> bool {
         self.below(n) == 0
+    }
+
+    /// The id of a new device.
+    pub fn id(&self) -> [u8; 16] {
+        std::array::from_fn(|_| self.below(256) as u8)
     }
 
     pub fn count(&self, name: &'static str, n: u64) {

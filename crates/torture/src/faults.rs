@@ -89,6 +89,11 @@ impl Devices {
         self.env.settings.victims.contains(&d)
     }
 
+    /// The number of the victim that has this path.
+    pub fn victim_of(&self, path: &str) -> Option<usize> {
+        self.env.settings.victims.iter().copied().find(|d| path == format!("disk{d}"))
+    }
+
     /// All devices that there ever were.
     pub fn all(&self) -> Vec<DeviceFile> {
         let added = self.added.borrow();
@@ -141,6 +146,12 @@ impl Devices {
             self.env.settings.victims.iter().any(|d| e.context.starts_with(&format!("disk{d}:")))
         };
         e.kind == ErrorKind::Foreign && self.env.settings.damage == Damage::Budget && names_victim()
+    }
+
+    /// True if a device may be lost for good, by this error: it is a victim, and has lost all its
+    /// superblocks.
+    pub fn may_be_lost(&self, path: &str, e: &StorageError) -> bool {
+        self.victim_of(path).is_some() && matches!(e.kind, ErrorKind::Foreign | ErrorKind::Io)
     }
 
     /// Counts what happened to the devices that there are.
@@ -231,11 +242,11 @@ impl Devices {
 
     /// The devices that answer.
     pub fn alive(&self) -> Vec<DeviceFile> {
-        if self.env.settings.changes.moves > 0 {
-            return self.members();
-        }
         let dead = self.dead.borrow();
-        self.files.iter().enumerate().filter(|(d, _)| !dead[*d]).map(|(_, f)| f.clone()).collect()
+        let is_dead = |file: &DeviceFile| {
+            self.files.iter().zip(&*dead).any(|(f, dead)| *dead && f.file == file.file)
+        };
+        self.members().into_iter().filter(|file| !is_dead(file)).collect()
     }
 
     /// A pool is created: what devices had before is of another pool, and no fault of this one.

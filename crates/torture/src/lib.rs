@@ -33,6 +33,11 @@
 //! * The limit of a volume is there after a crash as it was acknowledged.
 //! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume
 //!   is deleted all space is back.
+//! * At rest, with all data still there, nothing is bad in the end ([`rest`]): all devices are in
+//!   use, each block group is on as many different devices as the pool keeps copies, a scrub heals
+//!   all that is bad, and then the offline check finds nothing. In runs beyond the budget none of
+//!   this is required.
+//! * The number of copies is, after a crash, what was acknowledged.
 //! * One seed is one history: a run can be repeated and gives the same hash.
 //!
 //! # How to replay
@@ -56,6 +61,7 @@ mod limiter;
 mod members;
 mod model;
 mod mover;
+mod rest;
 mod run;
 mod scrubber;
 pub mod settings;

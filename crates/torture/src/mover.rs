@@ -1,11 +1,12 @@
 //! Devices are added, grow, are replaced, removed, taken out of use and back under load, and copies
 //! made and given up, over crashes and restarts; in runs in which nothing strikes the devices of
-//! the pool.
+//! the pool. So here no move meets a copy that is bad, nor a device that fails.
 //!
 //! Chunks that moves fill are written in ascending order ([`crate::filled`]).
 //!
-//! In the end each block is where it should be, on as many devices as it should be, and the offline
-//! check finds all of it good.
+//! In the end, with all data there, each block is where it should be, on as many devices as it
+//! should be, and all of it is good: see [`crate::rest`]. When all volumes are deleted, what is
+//! still to be moved comes to its end too.
 
 use std::rc::Rc;
 
@@ -49,12 +50,12 @@ async fn change(boot: &Boot, devices: &Devices) {
         0 | 1 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();
             env.note(format!("{} is added", file.path));
-            pool.add_device(file, id(env)).await
+            pool.add_device(file, env.id()).await
         }
         2 | 3 if devices.all().len() < first + MOST_ADDED && now > 0 => {
             let (old, file) = (some(now), devices.another());
             env.note(format!("{old} is replaced by {}", file.path));
-            pool.replace_device(&old, file, id(env)).await
+            pool.replace_device(&old, file, env.id()).await
         }
         // Never fewer than there were: clients may be told that the pool is full only if it is.
         4 if serving > first => {
@@ -66,7 +67,7 @@ async fn change(boot: &Boot, devices: &Devices) {
             let most = env.settings.copies + u8::from(serving >= 2 * first);
             let copies = env.settings.copies + env.below(2) as u8;
             env.note(format!("{copies} copies"));
-            if copies > most { Ok(()) } else { pool.set_copies(copies).await }
+            if copies > most { Ok(()) } else { set_copies(env, pool, copies).await }
         }
         6 => pool.cancel_moves().await,
         7 | 8 if now > 0 => {
@@ -82,7 +83,7 @@ async fn change(boot: &Boot, devices: &Devices) {
         11 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();
             env.note(format!("{} is added as a spare", file.path));
-            pool.add_spare(file, id(env)).await
+            pool.add_spare(file, env.id()).await
         }
         12 if !spares.is_empty() => {
             let spare = &spares[env.below(spares.len() as u64) as usize];
@@ -117,6 +118,28 @@ async fn grow(boot: &Boot, path: &str, size: u64) -> Result<()> {
     Ok(())
 }
 
+/// What was acknowledged is so from then on, also after a crash; what was not may be.
+async fn set_copies(env: &Env, pool: &Pool, copies: u8) -> Result<()> {
+    let before = env.copies.borrow().clone();
+    env.copies.borrow_mut().push(copies);
+    let outcome = pool.set_copies(copies).await;
+    match &outcome {
+        Ok(()) => *env.copies.borrow_mut() = vec![copies],
+        Err(e) if e.kind == ErrorKind::Invalid => *env.copies.borrow_mut() = before,
+        Err(_) => {}
+    }
+    outcome
+}
+
+/// The pool was opened: it keeps as many copies as it may.
+pub(crate) fn check_copies(env: &Env, pool: &Pool) {
+    let copies = pool.status().pool.copies;
+    if !env.copies.borrow().contains(&copies) {
+        env.fail(format!("the pool keeps {copies} copies, and should keep {:?}", env.copies));
+    }
+    *env.copies.borrow_mut() = vec![copies];
+}
+
 fn spares(pool: &Pool) -> Vec<String> {
     let devices = pool.status().pool.devices;
     devices.into_iter().filter(|d| d.state == "spare").map(|d| d.path).collect()
@@ -129,10 +152,6 @@ fn judge(env: &Env, outcome: Result<()>) {
         Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => {}
         Err(e) => admin::judge(env, "a change of the pool's devices", &e),
     }
-}
-
-fn id(env: &Env) -> [u8; 16] {
-    std::array::from_fn(|_| env.below(256) as u8)
 }
 
 /// All that is to be moved comes where it belongs.

@@ -1,14 +1,13 @@
 //! One run: boots until the last, each with clients, faults and an end; then rest.
 
+mod checks;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::prng::mix64;
-use base::{BLOCK_U64, Duration, ErrorKind, StorageError};
+use base::{BLOCK_U64, Duration, ErrorKind};
 use export::{Access, VolumeExports};
-use offline::CheckOptions;
-use offline::cache::check as cache_check;
-use offline::pool::check::{Report, check};
 use pool::{CreateOptions, DeviceFile, Pool};
 use rt::{JoinHandle, Order, Rt};
 use sim::World;
@@ -24,9 +23,8 @@ use crate::limiter;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
 use crate::tuner;
-use crate::verdict;
 use crate::verify::verify;
-use crate::{mover, scrubber};
+use crate::{mover, rest, scrubber};
 
 /// Half of the longest time in which clients rest.
 const LONGEST_REST_NS: u64 = 10_000_000_000;
@@ -160,69 +158,6 @@ impl Run {
         }
     }
 
-    /// Checks the devices as they are now, without faults.
-    fn offline_check(&mut self, data: bool) -> Option<Report> {
-        self.devices.calm();
-        self.devices.only_flaky_reads();
-        let rt = self.runtime();
-        let (r, files) = (rt.clone(), self.devices.alive());
-        let data = data || self.env.one_in(4);
-        let options = CheckOptions { data, ..CheckOptions::default() };
-        // A cache that nothing has struck must be as whole as the pool.
-        let attached = self.attachment.get() == Attachment::Attached;
-        let struck = self.env.cache_struck.get() || !self.env.spoilt.borrow().is_empty();
-        let sound = attached && !struck && !self.env.beyond();
-        let cache = self.devices.cache().filter(|_| sound);
-        let checked = rt.block_on(async move {
-            let report = check(&r, files, &options, &mut |_| ()).await?;
-            let cache = match cache {
-                Some(file) => {
-                    Some(cache_check::check(&r, &file, &report.image, &options, &mut |_| ()).await)
-                }
-                None => None,
-            };
-            Ok((report, cache))
-        });
-        rt.kill();
-        self.env.count("offline checks", 1);
-        let report = checked.map(|outcome| {
-            outcome.map(|(report, cache)| {
-                self.judge_cache(cache);
-                report
-            })
-        });
-        match report {
-            None => self.env.fail("the check did not end"),
-            Some(Err(e)) => {
-                self.judge_refusal("offline check", &e);
-                None
-            }
-            Some(Ok(report)) => {
-                verdict::judge(&self.env, &report);
-                Some(report)
-            }
-        }
-    }
-
-    /// Blocks that are bad and in the pool too are what a crash in the middle of an open may leave.
-    fn judge_cache(&self, report: Option<cache_check::Report>) {
-        let Some(report) = report else { return };
-        self.env.count("cache: offline checks", 1);
-        if report.errors > 0 {
-            let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-            self.env
-                .fail(format!("the offline check of the cache found:\n{}", problems.join("\n")));
-        }
-    }
-
-    fn judge_refusal(&self, what: &str, e: &StorageError) {
-        if self.devices.may_refuse(e) {
-            self.env.count("offline checks that met a device without a superblock", 1);
-        } else if !self.env.beyond() {
-            self.env.fail(format!("{what}: {:?}: {e}", e.kind));
-        }
-    }
-
     /// Faults stop, and everything must come to rest.
     fn rest(&mut self) {
         self.devices.calm();
@@ -236,12 +171,12 @@ impl Run {
             return;
         }
         self.env.model.borrow_mut().stop(true);
-        self.offline_check(true);
+        self.check_at_rest();
         if !self.final_boot(self.devices.members(), Task::Empty) {
             return;
         }
         self.env.model.borrow_mut().stop(true);
-        if let Some(report) = self.offline_check(true) {
+        if let Some(report) = self.check_at_rest() {
             let c = &report.counts;
             if !self.env.beyond() && (c.volumes > 0 || c.extents > 0) {
                 self.env.fail(format!("all volumes were deleted, the check finds {c:?}"));
@@ -516,6 +451,9 @@ impl Session {
             env.fail(text);
         }
         limiter::check(env, &pool.volumes());
+        if !env.beyond() {
+            mover::check_copies(env, &pool);
+        }
         let cache =
             cached::open(env, &self.rt, &pool, &self.devices, &self.attachment, may_attach).await?;
         let volumes = Volumes::with_cache(&pool, cache);
@@ -551,6 +489,8 @@ impl Session {
                 Err(_) if env.beyond() => {}
                 Err(e) => env.fail(format!("the last flush: {e}")),
             }
+            verify(&boot).await;
+            rest::restore(&boot, &self.devices).await;
             verify(&boot).await;
         }
         self.close(&boot).await
