@@ -111,6 +111,29 @@ fn rot_of_any_kind_in_one_copy_is_found_healed_and_counted() {
 }
 
 #[test]
+fn checksum_trees_of_groups_that_hold_no_data_any_more_are_healed() {
+    let bench = mirror(23, 2, 2);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        // These groups are free then. They keep their trees, which their next use needs.
+        let pool = open(&rt, files).await;
+        pool.delete_volume(id).await.expect("delete");
+        rt.sleep(Duration::from_secs(60)).await;
+        pool.close().await.expect("close");
+    });
+    rot(&bench, 1, (2 * MIB, 32 * MIB));
+    assert!(bench.check().damaged_copies > 0, "no tree is left");
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let status = scrub(&rt, &pool).await;
+        assert_eq!((status.state, status.lost), ("done", 0), "{status:?}");
+        pool.close().await.expect("close");
+    });
+    let report = bench.check();
+    assert_eq!((report.damaged_copies, report.errors), (0, 0), "{report:?}");
+}
+
+#[test]
 fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
     let bench = mirror(3, 2, 2);
     let (world, disks) = (bench.world.clone(), bench.files.clone());

@@ -247,6 +247,10 @@ impl Pool {
     /// Bitmap pages, checksum tree and data of a group.
     async fn scrub_group(&self, window: &mut Window, id: GroupId, from: u32) -> Went {
         let kind = self.state().space.group_kind(id);
+        // A group that holds no data any more keeps the nodes of its tree, for its next use.
+        if from == 0 && kind != GroupKind::Data {
+            self.scrub_sums(window, id).await?;
+        }
         if kind == GroupKind::Free {
             return Ok(());
         }
