@@ -158,7 +158,7 @@ impl Devices {
     pub fn count_faults(&self) {
         let env = &self.env;
         let caches = self.cache().into_iter().map(|c| c.file);
-        for f in self.files.iter().map(|f| f.file).chain(caches) {
+        for f in self.all().iter().map(|f| f.file).chain(caches) {
             let c = env.world.fault_counts(f);
             env.count("faults: bit rot", c.bit_rot);
             env.count("faults: unreadable sectors", c.unreadable_sectors);
@@ -179,7 +179,7 @@ impl Devices {
 
     /// No fault happens by itself, no device is dead or full.
     pub fn calm(&self) {
-        for f in &self.files {
+        for f in self.all() {
             self.env.world.set_rates(f.file, FaultRates::default());
             self.env.world.inject(f.file, Fault::Full(false));
             self.env.world.set_delay(f.file, Duration::ZERO);
@@ -210,16 +210,13 @@ impl Devices {
         let env = &self.env;
         self.calm();
         self.heal_failed(false);
-        if env.settings.changes.moves > 0 {
-            return self.members();
-        }
         let faults = env.settings.faults;
         let mut there = Vec::new();
-        for (d, file) in self.files.iter().enumerate() {
-            if !self.is_victim(d) {
-                there.push(file.clone());
+        for file in self.members() {
+            let Some(d) = self.victim_of(&file.path) else {
+                there.push(file);
                 continue;
-            }
+            };
             if env.one_in(2) {
                 self.revive(d);
             }
@@ -234,7 +231,7 @@ impl Devices {
                 env.count("boots without a device", 1);
                 env.note(format!("disk{d} is absent"));
             } else {
-                there.push(file.clone());
+                there.push(file);
             }
         }
         there
@@ -312,7 +309,7 @@ impl Devices {
     /// Sets the rates for a boot.
     pub fn unleash(&self) {
         let faults = self.env.settings.faults;
-        for (d, f) in self.files.iter().enumerate() {
+        for (d, f) in self.all().iter().enumerate() {
             let victims = self.env.settings.failures.victims;
             let rates = if self.is_victim(d) {
                 FaultRates {

@@ -114,10 +114,7 @@ pub fn draw(seed: u64) -> Settings {
     let mut settings = swarm::without_failures(seed);
     settings::Failures::draw(&mut settings);
     settings::Aim::draw(&mut settings);
-    // What is needed may not fail while it moves: then nothing is left of it.
-    if settings.failures.needed.is_some() || settings.aim.is_some() {
-        settings.changes.moves = 0;
-    }
+    swarm::spare_the_moved(&mut settings);
     settings
 }
 

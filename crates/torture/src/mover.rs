@@ -1,6 +1,7 @@
 //! Devices are added, grow, are replaced, removed, taken out of use and back under load, and copies
-//! made and given up, over crashes and restarts; in runs in which nothing strikes the devices of
-//! the pool. So here no move meets a copy that is bad, nor a device that fails.
+//! made and given up, over crashes and restarts. Meanwhile victims rot, and sectors of them become
+//! unreadable. Only victims go offline then, so what is on other devices stays whole. `swarm.rs`
+//! says which faults do not meet moves yet.
 //!
 //! Chunks that moves fill are written in ascending order ([`crate::filled`]).
 //!
@@ -71,14 +72,28 @@ async fn change(boot: &Boot, devices: &Devices) {
         }
         6 => pool.cancel_moves().await,
         7 | 8 if now > 0 => {
-            let away = some(now);
+            // What is whole stays in use where another copy may be bad.
+            let away = match env.settings.victims.as_slice() {
+                [] => some(now),
+                victims => format!("disk{}", victims[env.below(victims.len() as u64) as usize]),
+            };
             env.note(format!("{away} goes offline"));
             pool.offline_device(&away).await
         }
         9 | 10 if now > 0 => {
             let back = some(now);
             env.note(format!("{back} comes online"));
-            pool.online_device(&back).await.map(|_| env.count("devices that came back", 1))
+            match pool.online_device(&back).await {
+                Ok(_) => {
+                    env.count("devices that came back", 1);
+                    Ok(())
+                }
+                Err(e) if devices.may_be_lost(&back, &e) => {
+                    env.count("victims that cannot come back now", 1);
+                    Ok(())
+                }
+                failed => failed.map(|_| ()),
+            }
         }
         11 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();

@@ -60,10 +60,7 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
     let direct = r.below(4) as usize;
     let boots = boots(r);
     let cache = cache_plan(seed);
-    let (mut changes, slow) = changes(seed, cache.is_some(), count);
-    if damage != Damage::None {
-        changes.moves = 0;
-    }
+    let (changes, slow) = changes(seed, cache.is_some(), count);
     Settings {
         seed,
         copies,
@@ -94,6 +91,32 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
         failures: Failures::default(),
         aim: None,
     }
+}
+
+/// Of a run in which devices come and go: what may strike them meanwhile. To be called when all
+/// else is drawn.
+///
+/// A block group always has at least `settings.copies` chunks on different devices: the pool keeps
+/// as many copies or one more, and gives up an old chunk only when the new one has everything. At
+/// most `settings.copies - 1` devices are victims, and no other device goes out of use, or lacks
+/// anything. So each block has a good copy, wherever chunks move: clients see no error, and nothing
+/// is lost. A victim may fail to come online, if it has lost all its superblocks.
+pub(crate) fn spare_the_moved(settings: &mut Settings) {
+    if settings.changes.moves == 0 {
+        return;
+    }
+    // What is needed may not fail while it moves: then nothing is left of it.
+    let needed = settings.failures.needed.is_some() || settings.aim.is_some();
+    if needed || settings.damage == Damage::Beyond {
+        settings.changes.moves = 0;
+        return;
+    }
+    // Victims rot here, and do nothing worse.
+    let f = &mut settings.faults;
+    let rates =
+        FaultRates { bit_rot: f.rates.bit_rot, read_error: f.rates.read_error, ..f.harmless };
+    (f.rates, f.die, f.absent, f.stale) = (rates, false, false, false);
+    settings.failures.victims = FaultRates::default();
 }
 
 fn disk(r: &mut Prng, (least, most): (u64, u64)) -> DiskModel {

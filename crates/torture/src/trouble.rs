@@ -121,7 +121,7 @@ impl Devices {
     pub fn only_flaky_reads(&self) {
         let rates = self.with_flaky_reads(FaultRates::default());
         let cache = self.cache().map(|c| c.file);
-        self.files
+        self.all()
             .iter()
             .map(|f| f.file)
             .chain(cache)
