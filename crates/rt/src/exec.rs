@@ -421,14 +421,7 @@ impl Rt {
                 callback(completion);
             }
         }
-        loop {
-            let next = {
-                let mut slots = self.0.slots.borrow_mut();
-                if slots.free.is_empty() { None } else { slots.backlog.pop_front() }
-            };
-            let Some((op, callback)) = next else { break };
-            self.submit(op, callback);
-        }
+        self.start_backlog();
         let mut timers = self.0.timers.borrow_mut();
         while let Some(entry) = timers.first_entry() {
             if entry.key().0 > now {
@@ -448,14 +441,24 @@ impl Rt {
         if self.0.dead.get() {
             return;
         }
-        let mut slots = self.0.slots.borrow_mut();
-        match slots.free.pop() {
-            Some(slot) => {
+        // Through the backlog, also where a slot is free: a callback that submits must not overtake
+        // what waits.
+        self.0.slots.borrow_mut().backlog.push_back((op, callback));
+        self.start_backlog();
+    }
+
+    /// Starts operations of the backlog, in order, while slots are free.
+    fn start_backlog(&self) {
+        loop {
+            let (slot, op) = {
+                let mut slots = self.0.slots.borrow_mut();
+                let Some(&slot) = slots.free.last() else { return };
+                let Some((op, callback)) = slots.backlog.pop_front() else { return };
+                slots.free.pop();
                 slots.callbacks[slot] = Some(callback);
-                drop(slots);
-                self.0.backend.borrow_mut().submit(OpId(slot as u64), op);
-            }
-            None => slots.backlog.push_back((op, callback)),
+                (slot, op)
+            };
+            self.0.backend.borrow_mut().submit(OpId(slot as u64), op);
         }
     }
 

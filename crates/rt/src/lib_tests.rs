@@ -1,11 +1,12 @@
 //! Tests of the executor on a backend where only time passes.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::{Duration, Instant};
 
-use crate::seam::{Backend, Completion, Op, OpId};
+use crate::seam::{Backend, Completion, FileId, Op, OpId, Payload};
 use crate::sync::{Channel, Event, Semaphore};
 use crate::{Order, Rt};
 
@@ -241,4 +242,44 @@ fn tasks_work_for_the_request_that_started_them_and_jobs_for_themselves() {
             [(crate::Kind::Write, 1)]
         );
     });
+}
+
+/// A backend that does flushes one after the other, and tells in which order they came.
+struct OneByOne {
+    order: Rc<RefCell<Vec<u32>>>,
+    begun: VecDeque<OpId>,
+}
+
+impl Backend for OneByOne {
+    fn submit(&mut self, id: OpId, op: Op) {
+        let Op::Flush { file } = op else { panic!("this backend cannot do {op:?}") };
+        self.order.borrow_mut().push(file.0);
+        self.begun.push_back(id);
+    }
+    fn wait(&mut self, _: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
+        let ended = |id| Completion { id, result: Ok(0), payload: Payload::None };
+        done.extend(self.begun.pop_front().map(ended));
+        Instant(0)
+    }
+    fn now(&self) -> Instant {
+        Instant(0)
+    }
+}
+
+#[test]
+fn operations_begin_in_order_where_there_are_more_than_slots() {
+    let order = Rc::default();
+    let backend = OneByOne { order: Rc::clone(&order), begun: VecDeque::new() };
+    let rt = Rt::new(Box::new(backend), Order::Fifo, 2);
+    let flush = |n| Op::Flush { file: FileId(n) };
+    // A queue hands the next request over when one has ended.
+    let again = rt.clone();
+    rt.submit(flush(0), move |_| again.submit(flush(4), |_| ()));
+    for n in 1..3 {
+        rt.submit(flush(n), |_| ());
+    }
+    let last = rt.op(flush(3));
+    rt.block_on(async move { drop(last.await) });
+    rt.block_on(rt.op(flush(5)));
+    assert_eq!(*order.borrow(), [0, 1, 2, 3, 4, 5]);
 }
