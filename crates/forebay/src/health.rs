@@ -101,6 +101,13 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
                     the line goes when forebay scrub start --wait passes over nothing";
         add(all, "scrub-incomplete", what, todo);
     }
+    if let Some(seconds) = pool["scrub"]["paused_long_s"].as_u64() {
+        let what = format!(
+            "a scrub has been paused for {}; none begins by itself meanwhile",
+            human_seconds(seconds)
+        );
+        add(all, "scrub-paused", what, "forebay scrub resume, or forebay scrub cancel");
+    }
     let (used, reserved) = (number(&pool["used_bytes"]), number(&pool["reserved_bytes"]));
     let capacity = number(&pool["capacity_bytes"]);
     let share = (used + reserved) as f64 / capacity.max(1) as f64;
@@ -294,7 +301,8 @@ mod tests {
                 "capacity_bytes": 100, "used_bytes": 80,
                 "devices": [{ "path": "/a", "state": "online", "sits_out": null,
                     "rot": { "blocks": 9, "since_s": 5 } }],
-                "scrub": { "state": "never", "lost_blocks": [], "incomplete": false },
+                "scrub": { "state": "never", "lost_blocks": [], "incomplete": false,
+                    "paused_long_s": null },
                 "moves": { "state": "none" },
             },
             "commit": { "failed": 0 },
@@ -376,7 +384,8 @@ mod tests {
                     device("stale", ""), device("offline", ""), device("online", "slow"),
                     device("online", "errs"), rots,
                 ],
-                "scrub": { "lost_blocks": [{}], "passed_over": 2, "incomplete": true },
+                "scrub": { "lost_blocks": [{}], "passed_over": 2, "incomplete": true,
+                    "paused_long_s": 86_400 },
                 "moves": { "state": "waiting", "trouble": "waiting for room" },
             },
             "cache": { "path": "/c", "state": "failed", "bad_blocks": [[1, 2]],
@@ -389,7 +398,7 @@ mod tests {
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 19);
+        assert_eq!(found.len(), 20);
         let rots = problems(&status).into_iter().find(|p| p.page == "device-rots").unwrap().what;
         assert_eq!(rots, "/a: 10 blocks were not what was written, in the last 2 h 0 min");
         for page in &found {

@@ -18,6 +18,9 @@ use speed::Speed;
 
 use crate::space::Run;
 
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
+
 /// How a scrub goes.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubOptions {
@@ -84,8 +87,11 @@ pub struct ScrubStatus {
     pub started_at: u32,
     /// See `started_at`.
     pub ended_at: u32,
-    /// When the last complete scrub ended.
+    /// When the last complete scrub of all devices ended.
     pub completed_at: u32,
+    /// For so many seconds it has been paused, once that is long: a day, or the interval at which
+    /// scrubs begin by themselves if that is shorter. `null`: it is not, or not for so long.
+    pub paused_long_s: Option<u64>,
     /// Bytes verified, all copies counted.
     pub verified_bytes: u64,
     /// Bytes that it will have verified in the end, about.
@@ -133,7 +139,10 @@ pub(crate) struct Scrub {
 
 impl Scrub {
     /// The scrub that a superblock records.
-    pub fn new(record: ScrubRecord) -> Scrub {
+    pub fn new(mut record: ScrubRecord) -> Scrub {
+        if record.state == ScrubState::Never && record.counts_from == 0 {
+            record.counts_from = record.ended_at;
+        }
         Scrub {
             record,
             found: BTreeMap::new(),
@@ -177,6 +186,7 @@ impl Scrub {
             all,
             started_at: now,
             completed_at: old.completed_at,
+            counts_from: old.counts_from,
             passed_before: old.passed_before || old.passed > 0,
             extents: old.extents,
             ..ScrubRecord::default()
@@ -187,12 +197,16 @@ impl Scrub {
         Ok(())
     }
 
-    pub fn pause(&mut self) -> Result<()> {
-        self.turn_to(ScrubState::Running, ScrubState::Paused, "no scrub runs")
+    pub fn pause(&mut self, now: u32) -> Result<()> {
+        self.turn_to(ScrubState::Running, ScrubState::Paused, "no scrub runs")?;
+        self.record.paused_at = now;
+        Ok(())
     }
 
     pub fn resume(&mut self) -> Result<()> {
-        self.turn_to(ScrubState::Paused, ScrubState::Running, "no scrub is paused")
+        self.turn_to(ScrubState::Paused, ScrubState::Running, "no scrub is paused")?;
+        self.record.paused_at = 0;
+        Ok(())
     }
 
     fn turn_to(&mut self, from: ScrubState, to: ScrubState, otherwise: &str) -> Result<()> {
@@ -209,15 +223,16 @@ impl Scrub {
             return Err(wrong("no scrub runs"));
         }
         (self.record.state, self.record.ended_at) = (ScrubState::Cancelled, now);
+        self.record.paused_at = 0;
         self.look_again();
         Ok(())
     }
 
-    /// The scrub has verified everything.
+    /// The scrub has verified all that it was to. Only one of all devices counts as complete.
     pub fn complete(&mut self, now: u32) {
-        self.record.state = ScrubState::Done;
-        (self.record.ended_at, self.record.completed_at) = (now, now);
+        (self.record.state, self.record.ended_at) = (ScrubState::Done, now);
         if self.record.device.is_none() {
+            self.record.completed_at = now;
             self.record.passed_before = false;
         }
     }
@@ -232,12 +247,44 @@ impl Scrub {
 
     /// The Unix time from which the interval to the next scrub counts; 0 if unknown.
     pub fn since(&self) -> u32 {
-        self.record.completed_at.max(self.record.ended_at)
+        self.record.completed_at.max(self.record.counts_from)
     }
 
-    /// No scrub ever ended: the time to the first one counts from here.
+    /// No scrub was ever complete: the time to the first one counts from here.
     pub fn begin_counting(&mut self, from: u32) {
-        self.record.ended_at = from;
+        self.record.counts_from = from;
+        if self.record.state == ScrubState::Never {
+            self.record.ended_at = from;
+        }
+    }
+
+    /// True if the next scrub is to begin by itself: none of all devices was complete for so many
+    /// seconds, none runs or is paused, and the last one was not cancelled within a day.
+    pub fn is_due(&self, now: u64, every: u64) -> bool {
+        let passed = |since: u32, seconds| now >= u64::from(since) + seconds;
+        let may = match self.record.state {
+            ScrubState::Running | ScrubState::Paused => false,
+            ScrubState::Cancelled => passed(self.record.ended_at, every.min(DAY_S)),
+            ScrubState::Never | ScrubState::Done => true,
+        };
+        may && passed(self.since(), every)
+    }
+
+    /// Since when a paused scrub is so, if that is not known yet. True if it was not.
+    pub fn note_paused(&mut self, now: u32) -> bool {
+        let unknown = self.record.state == ScrubState::Paused && self.record.paused_at == 0;
+        if unknown {
+            self.record.paused_at = now;
+        }
+        unknown
+    }
+
+    /// For how many seconds it has been paused, if that is long. `every`: the interval of scrubs.
+    fn paused_long(&self, now: u64, every: u64) -> Option<u64> {
+        let since = u64::from(self.record.paused_at);
+        let long = if every == 0 { DAY_S } else { every.min(DAY_S) };
+        let is_known = self.record.state == ScrubState::Paused && since > 0;
+        Some(now.saturating_sub(since)).filter(|seconds| is_known && *seconds >= long)
     }
 
     /// How many were started since the pool was opened, and what the newest does.
@@ -367,9 +414,10 @@ impl Scrub {
         true
     }
 
+    /// `unix`: the Unix time, and the interval of scrubs in seconds.
     pub fn status(
         &self,
-        now: Instant,
+        (now, unix, every): (Instant, u32, u64),
         name: impl Fn(usize) -> String,
         volume: impl Fn(VolumeId) -> String,
     ) -> ScrubStatus {
@@ -393,6 +441,7 @@ impl Scrub {
             started_at: r.started_at,
             ended_at: r.ended_at,
             completed_at: r.completed_at,
+            paused_long_s: self.paused_long(unix.into(), every),
             verified_bytes: r.verified,
             all_bytes: r.all.max(r.verified),
             rate,
@@ -427,12 +476,12 @@ mod tests {
     #[test]
     fn it_is_started_paused_resumed_cancelled_and_completed() {
         let mut s = Scrub::new(ScrubRecord::default());
-        assert!(s.pause().is_err() && s.resume().is_err() && s.cancel(1).is_err());
+        assert!(s.pause(1).is_err() && s.resume().is_err() && s.cancel(1).is_err());
         s.start(None, 100, 5).expect("start");
         let first = s.turn();
         assert!(first.is_some() && s.start(None, 100, 6).is_err() && s.resume().is_err());
-        s.pause().expect("pause");
-        assert!(s.turn().is_none() && s.start(None, 100, 7).is_err() && s.pause().is_err());
+        s.pause(7).expect("pause");
+        assert!(s.turn().is_none() && s.start(None, 100, 7).is_err() && s.pause(8).is_err());
         s.resume().expect("resume");
         assert_eq!(s.turn(), first);
         s.cancel(9).expect("cancel");
@@ -470,10 +519,51 @@ mod tests {
     }
 
     #[test]
+    fn only_a_complete_scrub_of_all_devices_puts_the_next_one_off() {
+        let mut s = Scrub::new(ScrubRecord::default());
+        let month = 30 * DAY_S;
+        s.begin_counting(1_000);
+        assert!(!s.is_due(999 + month, month) && s.is_due(1_000 + month, month));
+        s.start(Some(0), 100, 2_000).expect("start");
+        s.complete(3_000);
+        assert_eq!(s.record().completed_at, 0);
+        assert!(s.is_due(1_000 + month, month), "only one device was scrubbed");
+        let late = 1_000 + month as u32;
+        s.start(None, 100, late).expect("start");
+        assert!(!s.is_due(2 * month, month), "it runs");
+        s.cancel(late).expect("cancel");
+        assert!(!s.is_due(u64::from(late) + 1, month), "it was cancelled just now");
+        assert!(s.is_due(u64::from(late) + DAY_S, month), "it was cancelled a day ago");
+        assert!(s.is_due(u64::from(late) + 60, 60), "scrubs are a minute apart");
+        s.start(None, 100, late).expect("start");
+        s.complete(late);
+        assert!(!s.is_due(u64::from(late) + month - 1, month));
+    }
+
+    #[test]
+    fn a_pause_that_is_long_is_told() {
+        let mut s = Scrub::new(ScrubRecord::default());
+        s.start(None, 100, 1).expect("start");
+        s.pause(100).expect("pause");
+        assert_eq!(s.paused_long(99 + DAY_S, 0), None);
+        assert_eq!(s.paused_long(100 + DAY_S, 0), Some(DAY_S));
+        assert_eq!((s.paused_long(159, 60), s.paused_long(160, 60)), (None, Some(60)));
+        assert!(!s.note_paused(500));
+        s.resume().expect("resume");
+        assert!(s.paused_long(100 + DAY_S, 0).is_none() && !s.note_paused(500));
+        // An older version did not note the time.
+        let old = ScrubRecord { state: ScrubState::Paused, ..ScrubRecord::default() };
+        let mut s = Scrub::new(old);
+        assert_eq!(s.paused_long(100 + DAY_S, 0), None);
+        assert!(s.note_paused(500));
+        assert_eq!(s.paused_long(500 + DAY_S, 0), Some(DAY_S));
+    }
+
+    #[test]
     fn a_part_that_was_passed_over_is_known_until_a_whole_scrub_passes_over_none() {
         let mut s = Scrub::new(ScrubRecord::default());
         let shown = |s: &Scrub| {
-            let status = s.status(Instant::default(), |_| String::new(), |_| String::new());
+            let status = s.status((Instant::default(), 0, 0), |_| String::new(), |_| String::new());
             (status.lost, status.passed_over, status.incomplete)
         };
         s.start(None, 100, 1).expect("start");
@@ -502,9 +592,9 @@ mod tests {
             s.verified(now, if i < 100 { 10 } else { 1_000 });
             now = now.after(base::Duration::from_millis(100));
         }
-        let rate = s.status(now, |_| String::new(), |_| String::new()).rate;
+        let rate = s.status((now, 0, 0), |_| String::new(), |_| String::new()).rate;
         assert!((9_000..=10_500).contains(&rate), "{rate}");
-        s.pause().expect("pause");
-        assert_eq!(s.status(now, |_| String::new(), |_| String::new()).rate, 0);
+        s.pause(1).expect("pause");
+        assert_eq!(s.status((now, 0, 0), |_| String::new(), |_| String::new()).rate, 0);
     }
 }

@@ -47,7 +47,8 @@ impl Pool {
 
     /// Pauses the scrub that runs. Fails if none does.
     pub async fn pause_scrub(&self) -> Result<()> {
-        self.state_mut().scrub.pause()?;
+        let now = self.unix_time(self.now());
+        self.state_mut().scrub.pause(now)?;
         self.note_scrub().await
     }
 
@@ -82,7 +83,8 @@ impl Pool {
             let v = st.forest.volume(id);
             v.map_or_else(|| format!("volume {id}"), |v| v.record().name.clone())
         };
-        st.scrub.status(self.now(), device, volume)
+        let now = (self.now(), self.unix_time(self.now()), self.settings().scrub_every.as_secs());
+        st.scrub.status(now, device, volume)
     }
 
     /// Makes a change of the scrub's state durable.

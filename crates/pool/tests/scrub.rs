@@ -428,3 +428,45 @@ fn one_begins_by_itself_when_it_is_due() {
         pool.close().await.expect("close");
     });
 }
+
+#[test]
+fn a_scrub_of_one_device_or_a_cancelled_one_does_not_put_off_the_one_that_is_due() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let bench = mirror(10, 2, 2);
+    bench.run(|rt, files| async move {
+        let settings = pool::Settings {
+            unix_time_at_zero: 1_790_000_000,
+            scrub_every: Duration::from_secs(10 * 86_400),
+            ..pool::Settings::default()
+        };
+        let (pool, _) = Pool::open(&rt, files, settings).await.expect("open");
+        let first = scrub(&rt, &pool).await;
+        assert!(first.completed_at > 0, "{first:?}");
+        rt.sleep(Duration::from_secs(9 * 86_400)).await;
+        let of = ScrubOptions { device: Some("disk0".into()), rate: None };
+        pool.start_scrub(of).await.expect("start");
+        let only = ended(&rt, &pool).await;
+        assert_eq!((only.state, only.completed_at), ("done", first.completed_at));
+        rt.sleep(DAY + Duration::from_secs(600)).await;
+        let second = pool.scrub_status().await;
+        assert!(second.device.is_none() && second.completed_at > only.ended_at, "{second:?}");
+        // The next one is cancelled when it is due.
+        rt.sleep(Duration::from_secs(9 * 86_400)).await;
+        pool.start_scrub(ScrubOptions { rate: Some(64), device: None }).await.expect("start");
+        rt.sleep(DAY).await;
+        pool.cancel_scrub().await.expect("cancel");
+        rt.sleep(Duration::from_secs(23 * 3600)).await;
+        assert_eq!(pool.scrub_status().await.state, "cancelled");
+        rt.sleep(Duration::from_secs(2 * 3600)).await;
+        let third = pool.scrub_status().await;
+        assert!(third.state == "done" && third.completed_at > second.completed_at, "{third:?}");
+        // One that is paused is told of after a day.
+        pool.start_scrub(ScrubOptions { rate: Some(4096), device: None }).await.expect("start");
+        pool.pause_scrub().await.expect("pause");
+        rt.sleep(DAY - Duration::from_secs(60)).await;
+        assert_eq!(pool.scrub_status().await.paused_long_s, None);
+        rt.sleep(Duration::from_secs(120)).await;
+        assert!(pool.scrub_status().await.paused_long_s.is_some_and(|s| s >= 86_400));
+        pool.close().await.expect("close");
+    });
+}

@@ -16,6 +16,7 @@
 //!  0  parts of the pool that were passed over (u32)
 //!  4  flags (u8): 1, a scrub before it passed over parts
 //!  5  reserved (zero)
+//!  8  time from which the next one counts, if none was complete; since when it is paused (u32)
 //! ```
 //!
 //! All zeros: no scrub ever ran, and nothing is lost.
@@ -29,7 +30,7 @@ use crate::FormatError;
 /// Bytes of the first part.
 pub(super) const BYTES: usize = 760;
 /// Bytes of the second part.
-pub(super) const REST_BYTES: usize = 8;
+pub(super) const REST_BYTES: usize = 16;
 /// Flag: a scrub before the newest one passed over parts of the pool.
 const PASSED_BEFORE: u8 = 1;
 /// The largest number of lost extents that a superblock names.
@@ -70,6 +71,8 @@ struct RawRest {
     passed: U32,
     flags: u8,
     reserved: [u8; 3],
+    counts_from: U32,
+    paused_at: U32,
 }
 
 const _: () = {
@@ -171,8 +174,12 @@ pub struct ScrubRecord {
     pub started_at: u32,
     /// When it ended; 0: it has not, or it is not known.
     pub ended_at: u32,
-    /// When the last complete one ended.
+    /// When the last one ended that went over all devices to its end.
     pub completed_at: u32,
+    /// From when the time to the next one counts, while none was complete; 0: not known.
+    pub counts_from: u32,
+    /// Since when it is paused; 0: it is not, or that is not known.
+    pub paused_at: u32,
     /// Bytes it has verified, all copies counted.
     pub verified: u64,
     /// Bytes that it will have verified in the end, about.
@@ -230,6 +237,8 @@ impl ScrubRecord {
             passed: self.passed.into(),
             flags: if self.passed_before { PASSED_BEFORE } else { 0 },
             reserved: [0; 3],
+            counts_from: self.counts_from.into(),
+            paused_at: self.paused_at.into(),
         };
         let mut out = [0; REST_BYTES];
         out.copy_from_slice(raw.as_bytes());
@@ -250,6 +259,8 @@ impl ScrubRecord {
         Ok(ScrubRecord {
             passed: more.passed.get(),
             passed_before: more.flags & PASSED_BEFORE != 0,
+            counts_from: more.counts_from.get(),
+            paused_at: more.paused_at.get(),
             ..ScrubRecord::decode_first(bytes)?
         })
     }
@@ -320,7 +331,7 @@ mod tests {
         fn round_trip(
             (state, stage, index, block) in (0..5usize, 0..3usize, any::<u32>(), any::<u32>()),
             device in prop::option::of(0..64u8),
-            times in any::<[u32; 3]>(),
+            times in any::<[u32; 5]>(),
             numbers in any::<[u64; 5]>(),
             (passed, passed_before) in any::<(u32, bool)>(),
             extents in prop::collection::vec(extent(), 0..=MAX_LOST),
@@ -332,6 +343,8 @@ mod tests {
                 started_at: times[0],
                 ended_at: times[1],
                 completed_at: times[2],
+                counts_from: times[3],
+                paused_at: times[4],
                 verified: numbers[0],
                 all: numbers[1],
                 bad: numbers[2],

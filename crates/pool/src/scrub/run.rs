@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use base::{BLOCK_U64, Duration, ErrorKind, GroupId, Instant, Result, StorageError};
 use format::page::GroupKind;
-use format::superblock::scrub::{ScrubStage, ScrubState};
+use format::superblock::scrub::ScrubStage;
 use queue::Class;
 use rt::JoinHandle;
 use rt::sync::either;
@@ -177,23 +177,29 @@ impl Pool {
         });
     }
 
-    /// Starts a scrub if none ran for the time that is set. Without a clock none is ever due. The
-    /// first one comes after half to all of that time, by the uuid of the pool, so that pools that
-    /// were made together are not scrubbed together.
+    /// Starts a scrub if none of all devices was complete for the time that is set; after one that
+    /// was cancelled, not within a day. Without a clock none is ever due. The first one comes after
+    /// half to all of that time, by the uuid of the pool, so that pools that were made together are
+    /// not scrubbed together.
     async fn start_when_due(&self) {
         let (now, every) = (self.unix_time(self.now()), self.settings().scrub_every.as_secs());
         let at = self.settings().scrub_at;
-        if every == 0 || now == 0 || self.permit().is_err() {
+        if now == 0 || self.permit().is_err() {
             return;
         }
-        let paused = self.state().scrub.record().state == ScrubState::Paused;
+        if self.state_mut().scrub.note_paused(now) {
+            self.state_mut().need_superblock();
+        }
+        if every == 0 {
+            return;
+        }
         let since = self.state().scrub.since();
         if since == 0 {
             let part = u64::from(self.uuid()[0]) * every / 512;
             let mut st = self.state_mut();
             st.scrub.begin_counting((u64::from(now) - part.min(u64::from(now) - 1)) as u32);
             st.need_superblock();
-        } else if !paused && u64::from(now) >= u64::from(since) + every && is_time(now, at) {
+        } else if self.state().scrub.is_due(now.into(), every) && is_time(now, at) {
             match self.start_scrub(ScrubOptions::default()).await {
                 Ok(()) => tracing::info!("a scrub begins, as scrub.every says"),
                 Err(e) => tracing::warn!("a scrub that is due could not begin: {e}"),
