@@ -84,12 +84,7 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
         };
         add(all, "commits-fail", what, "see the log for why; each was tried again");
     }
-    if pool["scrub"]["lost_blocks"].as_array().is_some_and(|lost| !lost.is_empty()) {
-        let what = "blocks of volumes have no good copy";
-        let todo = "see which by forebay scrub status; restore them from a backup, or write them \
-                    anew";
-        add(all, "blocks-lost", what, todo);
-    }
+    all.extend(of_lost(&pool["scrub"]));
     if pool["scrub"]["incomplete"] == true {
         let what = match number(&pool["scrub"]["passed_over"]) {
             0 => "an earlier scrub passed over parts of the pool".to_owned(),
@@ -116,6 +111,22 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
         let what = format!("the pool is {:.0} % full, {left} are left", share * 100.0);
         add(all, "pool-full", what, "add a device (forebay device add), or delete or trim volumes");
     }
+}
+
+/// Blocks without a good copy, those too that the list has no room for.
+fn of_lost(scrub: &Value) -> Option<Problem> {
+    let (listed, more) = (!list(&scrub["lost_blocks"]).is_empty(), scrub["more_lost"] == true);
+    let mut todo = String::new();
+    if listed {
+        todo += "see which by forebay scrub status; restore them from a backup, or write them anew";
+    }
+    if listed && more {
+        todo += "; and more: run a scrub when these are mended (forebay scrub start --wait)";
+    } else if more {
+        todo += "more are lost than were listed: forebay scrub start --wait finds which";
+    }
+    let what = "blocks of volumes have no good copy".to_owned();
+    (listed || more).then_some(Problem { page: "blocks-lost", what, todo })
 }
 
 /// What is wrong with a volume, and what to do.
@@ -313,6 +324,18 @@ mod tests {
         for strange in [Value::Null, json!([]), json!({ "pool": 5, "cache": { "path": "/c" } })] {
             assert_eq!(problems(&strange), []);
         }
+    }
+
+    #[test]
+    fn lost_blocks_that_are_not_listed_are_told_too() {
+        let todo = |lost_blocks: Value, more: bool| {
+            let scrub = json!({ "lost_blocks": lost_blocks, "more_lost": more });
+            problems(&json!({ "pool": { "scrub": scrub } })).into_iter().next().map(|p| p.todo)
+        };
+        assert_eq!(todo(json!([]), false), None);
+        assert!(todo(json!([{}]), false).is_some_and(|t| !t.contains("and more")));
+        assert!(todo(json!([{}]), true).is_some_and(|t| t.contains("and more: run a scrub")));
+        assert!(todo(json!([]), true).is_some_and(|t| t.contains("forebay scrub start --wait")));
     }
 
     #[test]

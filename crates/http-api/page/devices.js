@@ -235,7 +235,9 @@ export function update(status) {
     (row, device) => update_(row, device, now, sums));
   before = { at: now, sums };
   const lost = pool.scrub?.lost_blocks ?? [];
-  show(byId("lost"), lost.length > 0);
+  const more = pool.scrub?.more_lost ?? false;
+  show(byId("lost"), lost.length > 0 || more);
   put(byId("lost"), `${plural(lost.length, "range")} of volumes without a good copy: ` +
-    lost.slice(0, 5).map((one) => `${one.volume} at ${one.offset}`).join(", "));
+    lost.slice(0, 5).map((one) => `${one.volume} at ${one.offset}`).join(", ") +
+    (more ? " and more: run a scrub when these are mended" : ""));
 }

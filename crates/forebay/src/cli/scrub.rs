@@ -118,7 +118,7 @@ fn list(v: &Value) -> &[Value] {
 /// True if blocks are lost, or parts of the pool could not be verified.
 fn has_lost(s: &Value) -> bool {
     let lost = number(&s["lost"]) > 0 || !list(&s["lost_blocks"]).is_empty();
-    lost || s["incomplete"] == true
+    lost || s["more_lost"] == true || s["incomplete"] == true
 }
 
 /// How far it is.
@@ -169,9 +169,12 @@ fn errors(s: &Value) -> String {
 
 /// What `forebay status` says of it; `None`: nothing.
 pub fn line(s: &Value) -> Option<String> {
-    let lost = match (list(&s["lost_blocks"]).len(), &s["incomplete"]) {
-        (0, Value::Bool(true)) => "; NOT\u{a0}ALL\u{a0}WAS\u{a0}VERIFIED, see forebay scrub status",
-        (0, _) => "",
+    let known = !list(&s["lost_blocks"]).is_empty() || s["more_lost"] == true;
+    let lost = match (known, &s["incomplete"]) {
+        (false, Value::Bool(true)) => {
+            "; NOT\u{a0}ALL\u{a0}WAS\u{a0}VERIFIED, see forebay scrub status"
+        }
+        (false, _) => "",
         _ => "; BLOCKS\u{a0}ARE\u{a0}LOST, see forebay scrub status",
     };
     match s["state"].as_str()? {
@@ -211,7 +214,8 @@ fn text(s: &Value, look: &Look) -> String {
     let mut out = summary(rows, look);
     out += &bad_copies(list(&s["found"]), look);
     out += &passed_over(s, look);
-    out + &lost_blocks(list(&s["lost_blocks"]), look)
+    out += &lost_blocks(list(&s["lost_blocks"]), look);
+    out + &more_lost(s, look)
 }
 
 fn bad_copies(found: &[Value], look: &Look) -> String {
@@ -261,6 +265,21 @@ fn lost_blocks(lost: &[Value], look: &Look) -> String {
     format!("\n{said}\n{}", table.text(look))
 }
 
+/// What it means that more is lost than the list names, and what to type.
+fn more_lost(s: &Value, look: &Look) -> String {
+    if s["more_lost"] != true {
+        return String::new();
+    }
+    let said = match list(&s["lost_blocks"]) {
+        [] => "More blocks are lost than were listed here: forebay scrub start --wait finds which.",
+        _ => {
+            "And more, for which the list has no room: run a scrub when these are mended (forebay \
+             scrub start --wait)."
+        }
+    };
+    format!("\n{}", paragraph((Tone::Bad, ""), said, look))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,6 +309,20 @@ mod tests {
         assert!(has_lost(&s) && text(&s, &LOOK).contains("an earlier scrub passed over"));
         s["incomplete"] = false.into();
         assert!(!has_lost(&s) && !text(&s, &LOOK).contains("passed over"));
+    }
+
+    #[test]
+    fn a_list_that_is_cut_says_so() {
+        let mut s = serde_json::json!({
+            "state": "done", "more_lost": true,
+            "lost_blocks": [{ "volume": "v", "offset": 8192, "length": 4096 }],
+        });
+        assert!(text(&s, &LOOK).contains("And more, for which the list has no room"));
+        s["lost_blocks"] = serde_json::json!([]);
+        assert!(has_lost(&s) && line(&s).is_some_and(|l| l.contains("LOST")));
+        assert!(text(&s, &LOOK).contains("forebay scrub start --wait"));
+        s["more_lost"] = false.into();
+        assert!(!has_lost(&s) && !text(&s, &LOOK).contains("More"));
     }
 
     #[test]

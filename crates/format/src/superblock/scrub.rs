@@ -14,7 +14,8 @@
 //!     (u32)
 //!
 //!  0  parts of the pool that were passed over (u32)
-//!  4  flags (u8): 1, a scrub before it passed over parts
+//!  4  flags (u8): 1, a scrub before it passed over parts; 2, more is lost than the list has room
+//!     for; 4, that was found since the newest one began
 //!  5  reserved (zero)
 //!  8  time from which the next one counts, if none was complete; since when it is paused (u32)
 //! ```
@@ -33,6 +34,11 @@ pub(super) const BYTES: usize = 760;
 pub(super) const REST_BYTES: usize = 16;
 /// Flag: a scrub before the newest one passed over parts of the pool.
 const PASSED_BEFORE: u8 = 1;
+/// Flag: more is lost than the list names.
+const MORE_LOST: u8 = 2;
+/// Flag: that was found since the newest scrub began.
+const MORE_LOST_NOW: u8 = 4;
+const FLAGS: u8 = PASSED_BEFORE | MORE_LOST | MORE_LOST_NOW;
 /// The largest number of lost extents that a superblock names.
 pub const MAX_LOST: usize = 29;
 
@@ -194,6 +200,11 @@ pub struct ScrubRecord {
     pub passed: u32,
     /// A scrub before it passed over parts, and none has gone over everything since.
     pub passed_before: bool,
+    /// More is lost than `extents` has room for: no complete scrub of all devices has found less
+    /// since.
+    pub more_lost: bool,
+    /// That was found since this scrub began.
+    pub more_lost_now: bool,
     /// Lost extents, of this scrub and of those before it; at most [`MAX_LOST`].
     pub extents: Vec<LostExtent>,
 }
@@ -233,9 +244,14 @@ impl ScrubRecord {
     }
 
     pub(super) fn encode_rest(&self) -> [u8; REST_BYTES] {
+        let flags = [
+            (self.passed_before, PASSED_BEFORE),
+            (self.more_lost, MORE_LOST),
+            (self.more_lost_now, MORE_LOST_NOW),
+        ];
         let raw = RawRest {
             passed: self.passed.into(),
-            flags: if self.passed_before { PASSED_BEFORE } else { 0 },
+            flags: flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum(),
             reserved: [0; 3],
             counts_from: self.counts_from.into(),
             paused_at: self.paused_at.into(),
@@ -253,12 +269,14 @@ impl ScrubRecord {
         if more.reserved != [0; 3] {
             return Err(unfit("reserved bytes of the scrub", 1));
         }
-        if more.flags & !PASSED_BEFORE != 0 {
+        if more.flags & !FLAGS != 0 {
             return Err(unfit("flags of the scrub", more.flags.into()));
         }
         Ok(ScrubRecord {
             passed: more.passed.get(),
             passed_before: more.flags & PASSED_BEFORE != 0,
+            more_lost: more.flags & MORE_LOST != 0,
+            more_lost_now: more.flags & MORE_LOST_NOW != 0,
             counts_from: more.counts_from.get(),
             paused_at: more.paused_at.get(),
             ..ScrubRecord::decode_first(bytes)?
@@ -333,7 +351,7 @@ mod tests {
             device in prop::option::of(0..64u8),
             times in any::<[u32; 5]>(),
             numbers in any::<[u64; 5]>(),
-            (passed, passed_before) in any::<(u32, bool)>(),
+            (passed, flags) in any::<(u32, [bool; 3])>(),
             extents in prop::collection::vec(extent(), 0..=MAX_LOST),
         ) {
             let record = ScrubRecord {
@@ -351,7 +369,9 @@ mod tests {
                 healed: numbers[3],
                 lost: numbers[4],
                 passed,
-                passed_before,
+                passed_before: flags[0],
+                more_lost: flags[1],
+                more_lost_now: flags[2],
                 extents,
             };
             let bytes = (record.encode(), record.encode_rest());

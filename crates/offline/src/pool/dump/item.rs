@@ -122,6 +122,8 @@ pub struct ScrubItem {
     pub lost_blocks: u64,
     pub passed_over: u32,
     pub passed_over_before: bool,
+    pub more_lost: bool,
+    pub more_lost_now: bool,
     pub lost: Vec<LostItem>,
 }
 
@@ -166,6 +168,8 @@ impl From<&ScrubRecord> for ScrubItem {
             lost_blocks: s.lost,
             passed_over: s.passed,
             passed_over_before: s.passed_before,
+            more_lost: s.more_lost,
+            more_lost_now: s.more_lost_now,
             lost: s.extents.iter().map(lost).collect(),
         }
     }
