@@ -17,7 +17,7 @@
 //!  132  time of the published cut (u32)
 //!  136  cache uuid             152  entry of the cache's journal, flags of the cache (u32)
 //!  164  flags of the pool (u32)
-//!  168  more of scrubs: see [`scrub`]    184  reserved (zero)
+//!  168  more of scrubs: see [`scrub`]
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  scrubs: see [`scrub`]  4088  reserved (zero)
 //! 4092  crc32c of all bytes before it
@@ -118,7 +118,6 @@ struct Raw {
     cache_flags: U32,
     pool_flags: U32,
     scrub_rest: [u8; scrub::REST_BYTES],
-    reserved_c: [u8; 8],
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     scrub: [u8; scrub::BYTES],
@@ -302,7 +301,6 @@ impl Superblock {
             cache_flags: if self.clean_void { CLEAN_VOID } else { 0 }.into(),
             pool_flags: if self.balancing { BALANCING } else { 0 }.into(),
             scrub_rest: self.scrub.encode_rest(),
-            reserved_c: [0; 8],
             name: padded_name(&self.name),
             devices: [RawDevice {
                 uuid: [0; 16],
@@ -393,9 +391,7 @@ impl Superblock {
         value(
             "reserved bytes",
             1,
-            raw.reserved_a == [0; 2]
-                && raw.reserved_c == [0; 8]
-                && raw.reserved_b.iter().all(|&b| b == 0),
+            raw.reserved_a == [0; 2] && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let scrub = ScrubRecord::decode(&raw.scrub, &raw.scrub_rest)?;
         let row = scrub.device.map_or(0, u64::from);

@@ -131,7 +131,6 @@ pub struct ScrubStatus {
 pub(crate) struct Scrub {
     record: ScrubRecord,
     found: BTreeMap<(usize, BlockKind), Found>,
-    rate: Option<u64>,
     speed: Speed,
     leaves: u64,
     /// The number of the last start; work that belongs to an older start does not count.
@@ -149,7 +148,6 @@ impl Scrub {
         Scrub {
             record,
             found: BTreeMap::new(),
-            rate: None,
             speed: Speed::default(),
             leaves: 0,
             turn: 0,
@@ -172,6 +170,7 @@ impl Scrub {
         self.changed.wait()
     }
 
+    /// A scrub begins, of this device or all, at no rate of its own.
     pub fn start(&mut self, device: Option<u8>, all: u64, now: u32) -> Result<()> {
         match self.record.state {
             ScrubState::Running => {
@@ -243,11 +242,11 @@ impl Scrub {
     }
 
     pub fn set_rate(&mut self, rate: Option<u64>) {
-        self.rate = rate;
+        self.record.rate = rate;
     }
 
     pub fn rate(&self) -> Option<u64> {
-        self.rate
+        self.record.rate
     }
 
     /// The Unix time from which the interval to the next scrub counts; 0 if unknown.
@@ -460,7 +459,7 @@ impl Scrub {
             verified_bytes: r.verified,
             all_bytes: r.all.max(r.verified),
             rate,
-            rate_limit: self.rate,
+            rate_limit: r.rate,
             left_s: (rate > 0).then(|| left / rate),
             bad: r.bad,
             healed: r.healed,

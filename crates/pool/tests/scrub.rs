@@ -422,6 +422,30 @@ fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
 }
 
 #[test]
+fn a_scrub_keeps_its_rate_over_a_restart() {
+    let bench = mirror(12, 2, 2);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.start_scrub(ScrubOptions { rate: Some(MIB), device: None }).await.expect("start");
+        rt.sleep(Duration::from_secs(1)).await;
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let before = pool.scrub_status().await;
+        assert_eq!((before.state, before.rate_limit), ("running", Some(MIB)));
+        rt.sleep(Duration::from_secs(3)).await;
+        let after = pool.scrub_status().await;
+        // Of 8 MiB in each of two copies.
+        let read = after.verified_bytes - before.verified_bytes;
+        assert!(after.state == "running" && read <= 8 * MIB, "{after:?}");
+        assert_eq!(ended(&rt, &pool).await.state, "done");
+        assert_eq!(scrub(&rt, &pool).await.rate_limit, None, "the next one has none of its own");
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
 fn one_device_alone_is_read_and_healed_from_the_other() {
     let bench = mirror(6, 2, 2);
     rot(&bench, 1, (2 * MIB, 32 * MIB));

@@ -18,6 +18,7 @@
 //!     for; 4, that was found since the newest one began
 //!  5  reserved (zero)
 //!  8  time from which the next one counts, if none was complete; since when it is paused (u32)
+//! 16  bytes a second of each copy at most, as it was told, plus 1; 0: it was not told (u64)
 //! ```
 //!
 //! All zeros: no scrub ever ran, and nothing is lost.
@@ -31,7 +32,7 @@ use crate::FormatError;
 /// Bytes of the first part.
 pub(super) const BYTES: usize = 760;
 /// Bytes of the second part.
-pub(super) const REST_BYTES: usize = 16;
+pub(super) const REST_BYTES: usize = 24;
 /// Flag: a scrub before the newest one passed over parts of the pool.
 const PASSED_BEFORE: u8 = 1;
 /// Flag: more is lost than the list names.
@@ -79,6 +80,7 @@ struct RawRest {
     reserved: [u8; 3],
     counts_from: U32,
     paused_at: U32,
+    rate: U64,
 }
 
 const _: () = {
@@ -186,6 +188,8 @@ pub struct ScrubRecord {
     pub counts_from: u32,
     /// Since when it is paused; 0: it is not, or that is not known.
     pub paused_at: u32,
+    /// Bytes a second that it may read of each copy, if it was told so; 0: as many as it can.
+    pub rate: Option<u64>,
     /// Bytes it has verified, all copies counted.
     pub verified: u64,
     /// Bytes that it will have verified in the end, about.
@@ -255,6 +259,7 @@ impl ScrubRecord {
             reserved: [0; 3],
             counts_from: self.counts_from.into(),
             paused_at: self.paused_at.into(),
+            rate: self.rate.map_or(0, |rate| rate.saturating_add(1)).into(),
         };
         let mut out = [0; REST_BYTES];
         out.copy_from_slice(raw.as_bytes());
@@ -279,6 +284,7 @@ impl ScrubRecord {
             more_lost_now: more.flags & MORE_LOST_NOW != 0,
             counts_from: more.counts_from.get(),
             paused_at: more.paused_at.get(),
+            rate: more.rate.get().checked_sub(1),
             ..ScrubRecord::decode_first(bytes)?
         })
     }
@@ -351,6 +357,7 @@ mod tests {
             device in prop::option::of(0..64u8),
             times in any::<[u32; 5]>(),
             numbers in any::<[u64; 5]>(),
+            rate in prop::option::of(0..u64::MAX),
             (passed, flags) in any::<(u32, [bool; 3])>(),
             extents in prop::collection::vec(extent(), 0..=MAX_LOST),
         ) {
@@ -363,6 +370,7 @@ mod tests {
                 completed_at: times[2],
                 counts_from: times[3],
                 paused_at: times[4],
+                rate,
                 verified: numbers[0],
                 all: numbers[1],
                 bad: numbers[2],
