@@ -311,7 +311,7 @@ fn that_more_is_lost_than_the_list_holds_is_known_until_a_scrub_finds_less() {
         pool.commit().await.expect("commit");
         pool.scrub_status().await
     };
-    let mend_first = mend.clone();
+    let mend_first = mend;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let status = scrub(&rt, &pool).await;
