@@ -105,18 +105,20 @@ pub(crate) fn spare_the_moved(settings: &mut Settings) {
     if settings.changes.moves == 0 {
         return;
     }
-    // What is needed may not fail while it moves: then nothing is left of it.
+    // Not tried yet: chunks move while devices fail that are needed, or in runs with an aim.
     let needed = settings.failures.needed.is_some() || settings.aim.is_some();
     if needed || settings.damage == Damage::Beyond {
         settings.changes.moves = 0;
         return;
     }
-    // Victims rot here, and do nothing worse.
-    let f = &mut settings.faults;
-    let rates =
-        FaultRates { bit_rot: f.rates.bit_rot, read_error: f.rates.read_error, ..f.harmless };
-    (f.rates, f.die, f.absent, f.stale) = (rates, false, false, false);
-    settings.failures.victims = FaultRates::default();
+    // A commit that finds no space is tried again in the same generation, perhaps with other
+    // content. A victim that loses the second write of a table page keeps the first, which is
+    // valid, too: two versions of one generation, an error of the offline check (seed 113750,
+    // without this).
+    if settings.faults.full {
+        settings.faults.rates.lost_write = 0;
+        settings.faults.rates.misdirected_write = 0;
+    }
 }
 
 fn disk(r: &mut Prng, (least, most): (u64, u64)) -> DiskModel {
