@@ -56,4 +56,4 @@ pub use policy::replacement::Policy;
 pub use policy::{controller, gc_pace, replacement, writer_delay};
 pub use settings::{LagPolicy, Promote, Settings, StreamWrites};
 pub use status::CacheStatus;
-pub use store::scrubbed::CacheScrub;
+pub use store::scrubbed::{CacheScrub, CacheScrubPart};

@@ -1,16 +1,17 @@
 //! Scrub of the cache: while its pool is scrubbed, every block that a key names is read and
 //! verified too.
 //!
-//! It follows the scrub of the pool: it begins with it, rests with it, and ends by itself. It goes
-//! over the index leaf by leaf, as collection does, and reads the extents of a leaf in the order of
-//! their places. What is bad is read again alone. Then it is as a read would find it: a clean block
-//! is dropped, as the pool has it; a dirty one is named, and stays dirty; the bucket is not used
-//! again once it is empty.
+//! It is a part of the scrub of the pool: it begins with it, rests, goes on and is cancelled with
+//! it, at its rate. It may outlast the pool's; then it is paused, resumed and cancelled by itself.
+//! A scrub of a single device of the pool has no such part. It goes over the index leaf by leaf, as
+//! collection does, and reads the extents of a leaf in the order of their places. What is bad is
+//! read again alone. Then it is as a read would find it: a clean block is dropped, as the pool has
+//! it; a dirty one is named, and stays dirty; the bucket is not used again once it is empty.
 //!
 //! A cache that is opened while a scrub runs is scrubbed from its beginning. It has no other copy,
 //! so there is no place to remember.
 
-use base::{BLOCK_U64, CacheAddr, Duration, Lba, Result, VolumeId};
+use base::{BLOCK_U64, CacheAddr, Duration, Instant, Lba, Result, VolumeId};
 use btree::Cursor;
 use pool::{ScrubState, Step};
 use queue::Class;
@@ -20,7 +21,7 @@ use crate::error::malformed;
 use crate::job;
 use crate::space::take::Pinned;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::scrubbed::CacheScrub;
+use crate::store::scrubbed::{CacheScrub, CacheScrubPart, Part};
 use crate::store::state::State;
 
 /// A look whether the pool is being scrubbed.
@@ -43,18 +44,15 @@ struct Unverified {
 impl Cache {
     /// Scrubs whenever the pool is scrubbed.
     pub(crate) async fn scrubber(&self) {
-        let (turn, state) = self.pool().newest_scrub();
-        let mut seen = (state != ScrubState::Running).then_some(turn);
+        self.follow_scrub();
         while !self.health().is_closed() {
             self.rt().sleep(LOOK).await;
-            let (turn, _) = self.pool().newest_scrub();
-            if seen == Some(turn) || self.check_failed().is_err() {
+            let part = self.follow_scrub();
+            if part.state != ScrubState::Running {
                 continue;
             }
-            match self.scrub_all(turn).await {
-                Ok(true) => seen = Some(turn),
-                Ok(false) => {}
-                Err(e) => tracing::warn!(cache = %self.path(), "{}: {e}", job::SCRUB),
+            if let Err(e) = self.scrub_all(part.number).await {
+                tracing::warn!(cache = %self.path(), "{}: {e}", job::SCRUB);
             }
         }
     }
@@ -64,26 +62,93 @@ impl Cache {
         self.scrub_counts().found()
     }
 
-    /// Goes over the index; false if that was cut short and has to begin anew.
-    async fn scrub_all(&self, turn: u64) -> Result<bool> {
+    /// The part of the newest scrub that is the cache's.
+    pub fn scrub_part(&self) -> CacheScrubPart {
+        self.follow_scrub();
+        self.scrub_counts().status()
+    }
+
+    /// Pauses the part, where the pool's has ended. Fails if it does not run.
+    pub fn pause_scrub(&self) -> Result<()> {
+        self.follow_scrub();
+        self.scrub_counts().turn_to(&[ScrubState::Running], ScrubState::Paused, None)
+    }
+
+    /// Resumes the part, where the pool's has ended, at `rate` bytes a second if it is given. Fails
+    /// if it is not paused.
+    pub fn resume_scrub(&self, rate: Option<u64>) -> Result<()> {
+        self.follow_scrub();
+        self.scrub_counts().turn_to(&[ScrubState::Paused], ScrubState::Running, rate)
+    }
+
+    /// Cancels the part, where the pool's has ended. Fails if it is over.
+    pub fn cancel_scrub(&self) -> Result<()> {
+        self.follow_scrub();
+        let from = [ScrubState::Running, ScrubState::Paused];
+        self.scrub_counts().turn_to(&from, ScrubState::Cancelled, None)
+    }
+
+    /// The part, after what the pool's scrub did. A cache that has failed is scrubbed no more.
+    fn follow_scrub(&self) -> Part {
+        let counts = self.scrub_counts();
+        let part = counts.follow(self.pool().newest_scrub(), self.scrub_bytes());
+        match part.is_under_way() && self.check_failed().is_err() {
+            true => counts.give_up(),
+            false => part,
+        }
+    }
+
+    /// Bytes in the cache that a scrub reads, about.
+    fn scrub_bytes(&self) -> u64 {
+        self.state().buckets.live_blocks() * BLOCK_U64
+    }
+
+    /// Waits while the part is paused. False if it is over, or another one has begun.
+    async fn scrub_goes_on(&self, number: u64) -> bool {
+        loop {
+            let part = self.follow_scrub();
+            if part.number != number || self.health().is_closed() {
+                return false;
+            }
+            match part.state {
+                ScrubState::Running => return true,
+                ScrubState::Paused => self.rt().sleep(LOOK).await,
+                ScrubState::Never | ScrubState::Done | ScrubState::Cancelled => return false,
+            }
+        }
+    }
+
+    /// Waits until so many bytes that were read since `from` keep the rate. False if the part is
+    /// over meanwhile.
+    async fn scrub_keeps_rate(&self, number: u64, from: Instant, bytes: u64) -> bool {
+        while self.scrub_goes_on(number).await {
+            let rate = self.follow_scrub().rate.unwrap_or_else(|| self.pool().newest_scrub().rate);
+            if rate == 0 {
+                return true;
+            }
+            let due = from.after(Duration::from_secs_f64(bytes as f64 / rate as f64));
+            let now = self.rt().now();
+            if due <= now {
+                return true;
+            }
+            self.rt().sleep(due.since(now).min(LOOK)).await;
+        }
+        false
+    }
+
+    /// Goes over the index, until it is done or the part is over.
+    async fn scrub_all(&self, number: u64) -> Result<()> {
+        self.scrub_counts().begin(self.scrub_bytes());
         let mut cursor = Cursor::new(&[0], None);
         let mut more = true;
         while more {
-            if self.health().is_closed() || self.check_failed().is_err() {
-                return Ok(false);
+            if !self.scrub_goes_on(number).await {
+                return Ok(());
             }
-            match self.pool().newest_scrub() {
-                (now, _) if now != turn => return Ok(false),
-                (_, ScrubState::Paused) => {
-                    self.rt().sleep(LOOK).await;
-                    continue;
-                }
-                // The pool may be done long before a large cache is.
-                (_, ScrubState::Running | ScrubState::Done) => {}
-                (_, ScrubState::Never | ScrubState::Cancelled) => return Ok(true),
-            }
+            let from = self.rt().now();
             let extents =
                 self.resident(Class::Scrub, |st| next_extents(st, &mut cursor, &mut more)).await?;
+            let bytes: u64 = extents.iter().map(|e| e.crcs.len() as u64 * BLOCK_U64).sum();
             let mut tasks = Vec::with_capacity(extents.len().min(AT_ONCE));
             for mut e in extents {
                 e.pin = Some(self.pinned(e.addr));
@@ -93,10 +158,14 @@ impl Cache {
             for task in tasks {
                 task.await.unwrap_or(Ok(()))?;
             }
+            // Nothing is pinned while it waits.
+            if !self.scrub_keeps_rate(number, from, bytes).await {
+                return Ok(());
+            }
             self.rt().yield_now().await;
         }
-        self.scrub_counts().count(|s| s.completed += 1);
-        Ok(true)
+        self.scrub_counts().complete();
+        Ok(())
     }
 
     async fn verify_extent(&self, e: Unverified) -> Result<()> {

@@ -54,6 +54,74 @@ fn bad_clean_blocks_are_dropped_and_dirty_ones_named() {
 }
 
 #[test]
+fn a_scrub_of_one_device_of_the_pool_does_not_read_the_cache() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        fill(&cache, a, 0, 64, 1).await;
+        let name = cache.pool().status().pool.devices[0].path.clone();
+        let only = ScrubOptions { device: Some(name), rate: None };
+        cache.pool().start_scrub(only).await.expect("start");
+        cache.rt().sleep(Duration::from_secs(20)).await;
+        assert_eq!(cache.pool().newest_scrub().state, ScrubState::Done);
+        assert_eq!(cache.scrub_found(), CacheScrub::default());
+        assert_eq!(cache.scrub_part().state, "never");
+    });
+}
+
+/// Starts a scrub and waits until the pool's part has ended. The cache's begins a second later.
+async fn scrub_pool(cache: &Cache) {
+    cache.pool().start_scrub(ScrubOptions::default()).await.expect("start");
+    assert_eq!(cache.scrub_part().state, "running", "from the first moment");
+    while cache.pool().newest_scrub().state == ScrubState::Running {
+        cache.rt().sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn it_outlasts_the_pool_and_is_paused_resumed_and_cancelled_alone() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        for at in 0..64 {
+            fill(&cache, a, 32 * at, 16, 1).await;
+        }
+        scrub_pool(&cache).await;
+        let part = cache.scrub_part();
+        assert_eq!(part.state, "running", "{part:?}");
+        cache.pause_scrub().expect("pause");
+        assert!(cache.pause_scrub().is_err());
+        cache.rt().sleep(Duration::from_secs(60)).await;
+        assert_eq!((cache.scrub_part().state, cache.scrub_part().verified_bytes), ("paused", 0));
+        cache.resume_scrub(Some(0)).expect("resume");
+        cache.rt().sleep(Duration::from_secs(5)).await;
+        let done = cache.scrub_part();
+        assert_eq!((done.state, cache.scrub_found().completed), ("done", 1), "{done:?}");
+        assert!(done.verified_bytes >= 64 * 16 * BLOCK_U64, "{done:?}");
+        assert!(cache.cancel_scrub().is_err() && cache.resume_scrub(None).is_err());
+        scrub_pool(&cache).await;
+        cache.cancel_scrub().expect("cancel");
+        cache.rt().sleep(Duration::from_secs(60)).await;
+        assert_eq!((cache.scrub_part().state, cache.scrub_found().completed), ("cancelled", 1));
+    });
+}
+
+#[test]
+fn it_keeps_the_rate_of_the_scrub() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        for at in 0..256 {
+            fill(&cache, a, 8 * at, 4, 1).await;
+        }
+        let rate = cache.scrub_bytes() / 100;
+        let slow = ScrubOptions { rate: Some(rate), device: None };
+        cache.pool().start_scrub(slow).await.expect("start");
+        cache.rt().sleep(Duration::from_secs(50)).await;
+        let part = cache.scrub_part();
+        assert!(part.state == "running" && part.verified_bytes > 0, "{part:?}");
+        // A leaf more than the rate gives.
+        assert!(part.verified_bytes < part.all_bytes * 3 / 4, "{part:?}");
+        cache.rt().sleep(Duration::from_secs(70)).await;
+        assert_eq!(cache.scrub_part().state, "done");
+    });
+}
+
+#[test]
 fn it_rests_with_the_pool_and_goes_on_with_it() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         fill(&cache, a, 0, 64, 1).await;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Cache;
 use crate::job;
 use crate::store::hit_ratio::Sums;
-use crate::store::scrubbed::CacheScrub;
+use crate::store::scrubbed::{CacheScrub, CacheScrubPart};
 
 /// So many bad blocks are named.
 const NAMED: usize = 256;
@@ -69,8 +69,10 @@ pub struct CacheStatus {
     pub writeback: WritebackStatus,
     /// Garbage collection.
     pub gc: GcStatus,
-    /// What scrubs found.
+    /// What scrubs found since it was opened.
     pub scrub: CacheScrub,
+    /// Its part of the newest scrub.
+    pub scrub_part: CacheScrubPart,
     /// What the last open replayed.
     pub replay: ReplayStatus,
     /// The queue of its device.
@@ -433,6 +435,7 @@ impl Cache {
             },
             gc: self.gc_status(),
             scrub: self.scrub_found(),
+            scrub_part: self.scrub_part(),
             replay: ReplayStatus {
                 entries: replay.entries,
                 records: replay.records,

@@ -9,6 +9,7 @@
 mod close;
 mod listeners;
 mod requests;
+mod scrubs;
 mod status;
 
 use std::cell::Cell;

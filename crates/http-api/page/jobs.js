@@ -79,10 +79,20 @@ function update_(row, job) {
   }), () => {});
 }
 
-function scrub(s) {
+// What the cache's part of a scrub does, and has found.
+function scrubOfCache(part) {
+  if (!part || part.state === "never") return "";
+  const all = part.all_bytes > 0 ? part.verified_bytes / part.all_bytes : 1;
+  const facts = [`The cache: ${part.state}, ${percent(Math.min(1, all))}`];
+  if (part.dropped > 0) facts.push(`${count(part.dropped)} bad and dropped`);
+  if (part.lost > 0) facts.push(`${count(part.lost)} lost`);
+  return ` ${facts.join(", ")}.`;
+}
+
+function scrub(s, part) {
   const share = s.all_bytes > 0 ? Math.min(1, s.verified_bytes / s.all_bytes) : 0;
-  const bad = `${plural(s.bad, "bad copy", "bad copies")} of blocks, ${count(s.healed)} healed`;
-  const found = s.bad + s.lost === 0 ? "no errors" : bad;
+  const copies = `${plural(s.bad, "bad copy", "bad copies")} of blocks, ${count(s.healed)} healed`;
+  const found = s.bad + s.lost === 0 ? "no errors" : copies;
   const blocks = s.lost - s.passed_over;
   let lost = blocks > 0 ? `, ${plural(blocks, "block")} lost` : "";
   if (s.passed_over > 0) lost += `, ${plural(s.passed_over, "part")} of the pool passed over`;
@@ -96,11 +106,14 @@ function scrub(s) {
   let text = `${facts.join(", ")}.`;
   if (s.state === "never") text = "There was no scrub yet.";
   else if (!under) text = `It ended ${moment(s.ended_at)}: ${found}${lost}.`;
+  text += scrubOfCache(part);
   const acts = { running: ["pause", "cancel"], paused: ["resume", "cancel"] };
-  const kind = s.lost > 0 || s.bad > s.healed ? "bad" : under ? "busy" : "";
+  // The cache's part may outlast the pool's.
+  const state = !under && part?.state in acts ? part.state : s.state;
+  const bad = s.lost > 0 || s.bad > s.healed || part?.lost > 0;
   return {
-    id: "scrub", name: "Scrub", state: s.state, kind, text,
-    progress: under ? share : undefined, acts: acts[s.state] ?? ["start"],
+    id: "scrub", name: "Scrub", state, kind: bad ? "bad" : state in acts ? "busy" : "", text,
+    progress: under ? share : undefined, acts: acts[state] ?? ["start"],
   };
 }
 
@@ -146,7 +159,7 @@ export function update(status, jobs) {
   const ended = latest.filter((job) => job.state !== "running");
   const shown = [...running, ...ended].slice(0, SHOWN);
   const all = [
-    scrub(status.pool.scrub), ...moves(status.pool.moves),
+    scrub(status.pool.scrub, status.cache?.scrub_part), ...moves(status.pool.moves),
     ...shown.map((job) => ofApi(job, status)),
   ];
   list(byId("job-list"), all, (job) => job.id, create, update_);

@@ -30,6 +30,19 @@ pub struct ScrubOptions {
     pub rate: Option<u64>,
 }
 
+/// What is to be known of the newest scrub where something is scrubbed along with the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct NewestScrub {
+    /// How many were started since the pool was opened.
+    pub turn: u64,
+    /// What it does.
+    pub state: ScrubState,
+    /// It is of all devices.
+    pub is_whole: bool,
+    /// Bytes a second that it may read of each copy; 0: as many as it can.
+    pub rate: u64,
+}
+
 /// What a block is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -291,9 +304,14 @@ impl Scrub {
         Some(now.saturating_sub(since)).filter(|seconds| is_known && *seconds >= long)
     }
 
-    /// How many were started since the pool was opened, and what the newest does.
-    pub fn newest(&self) -> (u64, ScrubState) {
-        (self.turn, self.record.state)
+    /// The newest one, at `rate` if it was told none of its own.
+    pub fn newest(&self, rate: u64) -> NewestScrub {
+        NewestScrub {
+            turn: self.turn,
+            state: self.record.state,
+            is_whole: self.record.device.is_none(),
+            rate: self.record.rate.unwrap_or(rate),
+        }
     }
 
     /// The number of the start that runs now; `None`: none does.

@@ -22,9 +22,8 @@ mod trees;
 pub(crate) mod verify;
 
 use base::{ErrorKind, Result, StorageError};
-use format::superblock::scrub::ScrubState;
 
-use crate::findings::{ScrubOptions, ScrubStatus};
+use crate::findings::{NewestScrub, ScrubOptions, ScrubStatus};
 use crate::pool::Pool;
 
 impl Pool {
@@ -114,8 +113,8 @@ impl Pool {
         })
     }
 
-    /// How many scrubs were started since the pool was opened, and what the newest one does.
-    pub fn newest_scrub(&self) -> (u64, ScrubState) {
-        self.state().scrub.newest()
+    /// The newest scrub, for what is scrubbed along with the pool.
+    pub fn newest_scrub(&self) -> NewestScrub {
+        self.state().scrub.newest(self.settings().scrub_rate)
     }
 }

@@ -1,6 +1,9 @@
-//! What scrubs found.
+//! What scrubs found, and the cache's part of the newest one.
 
 use std::cell::Cell;
+
+use base::{ErrorKind, Result, StorageError};
+use pool::{NewestScrub, ScrubState};
 
 /// What scrubs of a cache have found since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize)]
@@ -15,20 +18,202 @@ pub struct CacheScrub {
     pub lost: u64,
 }
 
-/// What scrubs have found, while more is found.
+/// The cache's part of the newest scrub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct CacheScrubPart {
+    /// `never`, `running`, `paused`, `done` or `cancelled`.
+    pub state: &'static str,
+    /// Bytes verified.
+    pub verified_bytes: u64,
+    /// Bytes that it will have verified in the end, about.
+    pub all_bytes: u64,
+    /// Clean extents with a bad block, which were dropped.
+    pub dropped: u64,
+    /// Dirty extents with a bad block, which are lost.
+    pub lost: u64,
+}
+
+/// The cache's part of the newest scrub, while it goes on. It begins, rests, goes on and is
+/// cancelled with the pool's. It may outlast that, and then it does so by itself.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Part {
+    /// Counts the parts that have begun.
+    pub number: u64,
+    pub state: ScrubState,
+    pub all: u64,
+    /// What was found when it began.
+    before: CacheScrub,
+    /// Bytes a second, if it was told so after the pool's had ended.
+    pub rate: Option<u64>,
+    /// The newest scrub of the pool, and what it did, when this followed it last.
+    followed: Option<(u64, ScrubState)>,
+}
+
+impl Part {
+    /// True if it is not over.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.state, ScrubState::Running | ScrubState::Paused)
+    }
+
+    /// Does what the newest scrub of the pool has done meanwhile. One of a single device of the
+    /// pool has no part of the cache. `all`: bytes in the cache.
+    fn follow(&mut self, newest: NewestScrub, all: u64, found: CacheScrub) {
+        let before = self.followed.replace((newest.turn, newest.state));
+        if !newest.is_whole || before == self.followed {
+            return;
+        }
+        match before {
+            None if newest.state == ScrubState::Done => {}
+            // It went on and came to its end between two looks.
+            Some((turn, ScrubState::Paused))
+                if turn == newest.turn && newest.state == ScrubState::Done =>
+            {
+                self.follow_change(ScrubState::Running);
+            }
+            Some((turn, _)) if turn == newest.turn => self.follow_change(newest.state),
+            // The pool may be done long before a large cache is.
+            _ => {
+                let state = match newest.state {
+                    ScrubState::Done => ScrubState::Running,
+                    state => state,
+                };
+                *self = Part {
+                    number: self.number + 1,
+                    state,
+                    all,
+                    before: found,
+                    rate: None,
+                    followed: self.followed,
+                };
+            }
+        }
+    }
+
+    fn follow_change(&mut self, to: ScrubState) {
+        match to {
+            ScrubState::Running | ScrubState::Paused | ScrubState::Cancelled
+                if self.is_under_way() =>
+            {
+                self.state = to;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What scrubs have found, while more is found, and the part that goes on.
 #[derive(Default)]
-pub(crate) struct ScrubCounts(Cell<CacheScrub>);
+pub(crate) struct ScrubCounts {
+    found: Cell<CacheScrub>,
+    part: Cell<Part>,
+}
 
 impl ScrubCounts {
     /// What was found so far.
     pub fn found(&self) -> CacheScrub {
-        self.0.get()
+        self.found.get()
     }
 
     /// Counts what was found now.
     pub fn count(&self, count: impl FnOnce(&mut CacheScrub)) {
-        let mut found = self.0.get();
+        let mut found = self.found.get();
         count(&mut found);
-        self.0.set(found);
+        self.found.set(found);
+    }
+
+    /// The part as it is now that the newest scrub of the pool is so.
+    pub fn follow(&self, newest: NewestScrub, all: u64) -> Part {
+        let mut part = self.part.get();
+        part.follow(newest, all, self.found());
+        self.part.set(part);
+        part
+    }
+
+    /// The part goes over everything from the beginning, again if it was cut short.
+    pub fn begin(&self, all: u64) {
+        let part = self.part.get();
+        self.part.set(Part { all, before: self.found(), ..part });
+    }
+
+    /// The part has gone over everything.
+    pub fn complete(&self) {
+        self.count(|found| found.completed += 1);
+        let part = self.part.get();
+        self.part.set(Part { state: ScrubState::Done, ..part });
+    }
+
+    /// Turns the part from one state to another. Fails if it is not in the first.
+    pub fn turn_to(&self, from: &[ScrubState], to: ScrubState, rate: Option<u64>) -> Result<()> {
+        let part = self.part.get();
+        if !from.contains(&part.state) {
+            let text = "the cache is in no such part of a scrub; see forebay scrub status";
+            return Err(StorageError::new(ErrorKind::Invalid, text));
+        }
+        self.part.set(Part { state: to, rate: rate.or(part.rate), ..part });
+        Ok(())
+    }
+
+    /// The part cannot go on.
+    pub fn give_up(&self) -> Part {
+        let part = Part { state: ScrubState::Cancelled, ..self.part.get() };
+        self.part.set(part);
+        part
+    }
+
+    /// The part, for people.
+    pub fn status(&self) -> CacheScrubPart {
+        let (part, found) = (self.part.get(), self.found());
+        let verified_bytes = found.verified_bytes - part.before.verified_bytes;
+        CacheScrubPart {
+            state: part.state.word(),
+            verified_bytes,
+            all_bytes: part.all.max(verified_bytes),
+            dropped: found.dropped - part.before.dropped,
+            lost: found.lost - part.before.lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn newest(turn: u64, state: ScrubState) -> NewestScrub {
+        NewestScrub { turn, state, is_whole: true, rate: 0 }
+    }
+
+    #[test]
+    fn it_follows_the_pool_and_may_outlast_it() {
+        let counts = ScrubCounts::default();
+        let state = |turn, state| counts.follow(newest(turn, state), 100).state;
+        assert_eq!(state(0, ScrubState::Done), ScrubState::Never, "it was before");
+        assert_eq!(state(1, ScrubState::Running), ScrubState::Running);
+        assert_eq!(state(1, ScrubState::Paused), ScrubState::Paused);
+        assert_eq!(state(1, ScrubState::Running), ScrubState::Running);
+        assert_eq!(state(1, ScrubState::Done), ScrubState::Running);
+        let running = [ScrubState::Running];
+        counts.turn_to(&running, ScrubState::Paused, None).expect("pause");
+        assert!(counts.turn_to(&running, ScrubState::Paused, None).is_err());
+        assert_eq!(state(1, ScrubState::Done), ScrubState::Paused);
+        // A scrub of one device changes nothing.
+        let only = NewestScrub { is_whole: false, ..newest(2, ScrubState::Running) };
+        assert_eq!(counts.follow(only, 100).state, ScrubState::Paused);
+        // One that was over before it was seen has begun here.
+        assert_eq!(state(3, ScrubState::Done), ScrubState::Running);
+        counts.complete();
+        assert_eq!(state(3, ScrubState::Done), ScrubState::Done);
+        assert_eq!(state(4, ScrubState::Running), ScrubState::Running);
+        assert_eq!(state(4, ScrubState::Cancelled), ScrubState::Cancelled);
+    }
+
+    #[test]
+    fn it_shows_what_this_part_has_found() {
+        let counts = ScrubCounts::default();
+        counts.count(|found| found.verified_bytes += 50);
+        counts.follow(newest(0, ScrubState::Paused), 10);
+        assert_eq!(counts.status().state, "paused", "it rested when the cache was opened");
+        counts.count(|found| (found.verified_bytes, found.dropped) = (65, 1));
+        let status = counts.status();
+        assert_eq!((status.verified_bytes, status.all_bytes, status.dropped), (15, 15, 1));
     }
 }

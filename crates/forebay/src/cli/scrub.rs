@@ -95,7 +95,7 @@ impl ScrubCommand {
         let mut status = client.ask(&request)?;
         if wait {
             let mut shown = Progress::new(false);
-            while status["state"] == "running" {
+            while runs(&status) {
                 shown.show(&step(&status));
                 #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
                 sleep(LOOK);
@@ -115,14 +115,28 @@ fn list(v: &Value) -> &[Value] {
     v.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// True if it runs, in the pool or in the cache.
+fn runs(s: &Value) -> bool {
+    s["state"] == "running" || s["cache"]["state"] == "running"
+}
+
 /// True if blocks are lost, or parts of the pool could not be verified.
 fn has_lost(s: &Value) -> bool {
-    let lost = number(&s["lost"]) > 0 || !list(&s["lost_blocks"]).is_empty();
+    let lost =
+        number(&s["lost"]) + number(&s["cache"]["lost"]) > 0 || !list(&s["lost_blocks"]).is_empty();
     lost || s["more_lost"] == true || s["incomplete"] == true
 }
 
-/// How far it is.
+/// How far it is. What of the cache outlasts the pool is shown by itself.
 fn step(s: &Value) -> Step {
+    if s["state"] != "running" && runs(s) {
+        return Step {
+            what: "scrub of the cache".into(),
+            done: number(&s["cache"]["verified_bytes"]),
+            total: number(&s["cache"]["all_bytes"]),
+            ..Step::default()
+        };
+    }
     Step {
         what: "scrub".into(),
         done: number(&s["verified_bytes"]),
@@ -134,11 +148,31 @@ fn step(s: &Value) -> Step {
     }
 }
 
-/// How far it is, in a line.
-pub fn progress(s: &Value) -> String {
+/// Which share of the bytes is verified.
+fn share(s: &Value) -> String {
     let (done, all) = (number(&s["verified_bytes"]), number(&s["all_bytes"]));
     let percent = (done as f64 * 100.0 / all.max(1) as f64).min(100.0);
-    let mut text = format!("{percent:.1}%, {} of {}", human_bytes(done), human_bytes(all));
+    format!("{percent:.1}%, {} of {}", human_bytes(done), human_bytes(all))
+}
+
+/// What the cache's part does, and what it has found; `None`: there was none.
+fn of_cache(part: &Value) -> Option<String> {
+    let state = part["state"].as_str().filter(|state| *state != "never")?;
+    let mut text = format!("{state}, {}", share(part));
+    if number(&part["dropped"]) > 0 {
+        let dropped = number(&part["dropped"]);
+        text += &format!("; {dropped} bad and dropped, the pool has them");
+    }
+    if number(&part["lost"]) > 0 {
+        let lost = number(&part["lost"]);
+        text += &format!("; {lost} LOST, forebay cache status names them");
+    }
+    Some(text)
+}
+
+/// How far it is, in a line.
+fn progress(s: &Value) -> String {
+    let mut text = share(s);
     if number(&s["rate"]) > 0 {
         text += &format!(", {}/s", human_bytes(number(&s["rate"])));
     }
@@ -167,8 +201,16 @@ fn errors(s: &Value) -> String {
     text
 }
 
-/// What `forebay status` says of it; `None`: nothing.
-pub fn line(s: &Value) -> Option<String> {
+/// What `forebay status` says of it and of the cache's part; `None`: nothing.
+pub fn line(s: &Value, part: &Value) -> Option<String> {
+    let is_under_way = part["state"] == "running" || part["state"] == "paused";
+    let cache = of_cache(part).filter(|_| is_under_way);
+    let cache = cache.map(|text| format!("the cache: {text}"));
+    let all: Vec<String> = of_pool(s).into_iter().chain(cache).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+fn of_pool(s: &Value) -> Option<String> {
     let known = !list(&s["lost_blocks"]).is_empty() || s["more_lost"] == true;
     let lost = match (known, &s["incomplete"]) {
         (false, Value::Bool(true)) => {
@@ -205,6 +247,7 @@ fn text(s: &Value, look: &Look) -> String {
         }
         rows.push(("verified", progress(s)));
     }
+    rows.extend(of_cache(&s["cache"]).map(|text| ("cache", text)));
     if number(&s["completed_at"]) > 0 {
         rows.push(("last complete", at(&s["completed_at"])));
     }
@@ -297,7 +340,7 @@ mod tests {
             errors(&s),
             "; 4 bad copies of blocks, 0 healed, 1 blocks LOST, 2 parts of the pool PASSED OVER"
         );
-        assert!(line(&s).is_some_and(|l| l.contains("see forebay scrub status")));
+        assert!(line(&s, &Value::Null).is_some_and(|l| l.contains("see forebay scrub status")));
         let shown = text(&s, &LOOK);
         assert!(
             shown.contains("it passed over parts") && shown.contains("forebay check"),
@@ -319,10 +362,31 @@ mod tests {
         });
         assert!(text(&s, &LOOK).contains("And more, for which the list has no room"));
         s["lost_blocks"] = serde_json::json!([]);
-        assert!(has_lost(&s) && line(&s).is_some_and(|l| l.contains("LOST")));
+        assert!(has_lost(&s) && line(&s, &Value::Null).is_some_and(|l| l.contains("LOST")));
         assert!(text(&s, &LOOK).contains("forebay scrub start --wait"));
         s["more_lost"] = false.into();
         assert!(!has_lost(&s) && !text(&s, &LOOK).contains("More"));
+    }
+
+    #[test]
+    fn the_part_of_the_cache_is_shown_and_waited_for() {
+        let part = |state: &str| {
+            serde_json::json!({ "state": state, "verified_bytes": 1u64 << 30,
+                "all_bytes": 2u64 << 30, "dropped": 3, "lost": 1 })
+        };
+        let mut s = serde_json::json!({ "state": "done", "ended_at": 9, "cache": part("running") });
+        assert!(runs(&s) && has_lost(&s));
+        assert_eq!((step(&s).what, step(&s).done), ("scrub of the cache".into(), 1 << 30));
+        let shown = text(&s, &LOOK);
+        for part in ["running, 50.0%, 1 GiB of 2 GiB", "3 bad and dropped", "1 LOST"] {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
+        assert!(line(&s, &part("running")).is_some_and(|l| l.contains("the cache: running")));
+        assert!(line(&s, &part("done")).is_some_and(|l| !l.contains("the cache")));
+        s["cache"] = part("paused");
+        assert!(!runs(&s));
+        s["cache"] = Value::Null;
+        assert!(!runs(&s) && !has_lost(&s) && !text(&s, &LOOK).contains("cache"));
     }
 
     #[test]
@@ -352,12 +416,16 @@ mod tests {
         let step = step(&running);
         assert_eq!((step.done, step.total, step.left_s), (1 << 30, 4 << 30, Some(12)));
         assert_eq!(step.note, "3 bad copies of blocks, 2 healed, 1 blocks LOST");
-        assert!(line(&running).is_some_and(|l| l.contains("LOST")));
+        assert!(line(&running, &Value::Null).is_some_and(|l| l.contains("LOST")));
         let done = serde_json::json!({ "state": "done", "ended_at": 86_400 });
         assert!(
-            line(&done).is_some_and(|l| l.contains("done 1970-01-02") && l.contains("no errors"))
+            line(&done, &Value::Null)
+                .is_some_and(|l| l.contains("done 1970-01-02") && l.contains("no errors"))
         );
-        assert_eq!(line(&serde_json::json!({ "state": "never" })), None);
-        assert!(text(&Value::Null, &LOOK).contains("scrub") && line(&Value::Null).is_none());
+        assert_eq!(line(&serde_json::json!({ "state": "never" }), &Value::Null), None);
+        assert!(
+            text(&Value::Null, &LOOK).contains("scrub")
+                && line(&Value::Null, &Value::Null).is_none()
+        );
     }
 }

@@ -78,7 +78,9 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
             .into(),
         ),
     ];
-    rows.extend(scrub::line(&pool["scrub"]).map(|fact| ("scrub", fact.into())));
+    rows.extend(
+        scrub::line(&pool["scrub"], &s["cache"]["scrub_part"]).map(|fact| ("scrub", fact.into())),
+    );
     rows.extend(device::line(&pool["moves"]).map(|fact| ("moves", fact.into())));
     let mut out = summary(rows, look);
     out += &health(&s["health"], look);

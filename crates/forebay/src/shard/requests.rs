@@ -64,30 +64,10 @@ impl Shard {
                 return Ok(json!(cache.status().gc));
             }
             Request::ScrubStatus {} => return self.scrub_status().await,
-            Request::ScrubStart { device, rate } => {
-                let pool = self.volumes.pool();
-                let device = match device {
-                    Some(name) => Some(self.devices.name_of(pool, &name).await),
-                    None => None,
-                };
-                let options = pool::ScrubOptions { device, rate };
-                self.volumes.pool().start_scrub(options).await?;
-                tracing::info!("scrub started");
-                return self.scrub_status().await;
-            }
-            Request::ScrubPause {} => {
-                self.volumes.pool().pause_scrub().await?;
-                return self.scrub_status().await;
-            }
-            Request::ScrubResume { rate } => {
-                self.volumes.pool().resume_scrub(rate).await?;
-                return self.scrub_status().await;
-            }
-            Request::ScrubCancel {} => {
-                self.volumes.pool().cancel_scrub().await?;
-                tracing::info!("scrub cancelled");
-                return self.scrub_status().await;
-            }
+            Request::ScrubStart { device, rate } => return self.start_scrub(device, rate).await,
+            Request::ScrubPause {} => return self.pause_scrub().await,
+            Request::ScrubResume { rate } => return self.resume_scrub(rate).await,
+            Request::ScrubCancel {} => return self.cancel_scrub().await,
             Request::DeviceAdd { device, replaces, force, spare } => {
                 let role = match (replaces.as_deref(), spare) {
                     (Some(_), true) => {
@@ -195,10 +175,6 @@ impl Shard {
         let mut told = answer?;
         told["next_start"] = json!(self.next_start());
         Ok(told)
-    }
-
-    async fn scrub_status(&self) -> Answer {
-        Ok(json!(self.volumes.pool().scrub_status().await))
     }
 
     fn explain(
