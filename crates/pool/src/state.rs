@@ -198,6 +198,12 @@ impl State {
         self.space.chunks(group).iter().any(|c| !self.devices.is_live(c.device.into()))
     }
 
+    /// The rows of the devices that have a copy of a block, in use or not.
+    pub fn rows_of(&self, addr: PoolAddr) -> Vec<usize> {
+        let group = self.space.geometry().split(addr).0;
+        self.space.chunks(group).iter().map(|c| c.device.into()).collect()
+    }
+
     /// The copies of a block that count, for a read with this pin: good sources first, and the
     /// least busy.
     pub fn copies_for(&self, addr: PoolAddr, pin: &Pin) -> Copies {

@@ -162,6 +162,32 @@ fn what_devices_hold_that_answer_nothing_is_not_lost() {
     });
 }
 
+/// Whether a block is lost is asked of the devices that have it, and of no other.
+#[test]
+fn a_read_does_not_wait_for_a_device_that_has_no_copy() {
+    let bench = Mirror::new(6, (3, 2), |pool| async move {
+        let id = pool.create_volume("v", MIB, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS, 1).await;
+        id
+    });
+    let id = bench.volume;
+    let (with, without): (Vec<usize>, Vec<usize>) =
+        (0..3).partition(|&disk| !places(&bench, disk).is_empty());
+    with.iter().for_each(|&disk| rot(&bench, disk, [9].into_iter()));
+    let (world, still) = (bench.world.clone(), bench.files[without[0]].file);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.prefetch(id, Lba(0), Lba(BLOCKS)).await.expect("prefetch");
+        assert!(world.inject(still, Fault::StuckForever));
+        let began = rt.now();
+        assert_eq!(unreadable(&pool, id).await, [9]);
+        assert!(rt.now().since(began) < Duration::from_secs(1));
+        assert_eq!(listed(&pool), [9]);
+        world.revive(still);
+        pool.close().await.expect("close");
+    });
+}
+
 #[test]
 fn rot_of_a_device_is_told_until_a_scrub_finds_none() {
     let bench = mirror(4);

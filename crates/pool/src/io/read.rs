@@ -164,9 +164,10 @@ impl Pool {
         addr: PoolAddr,
         why: Unread,
     ) -> StorageError {
-        if let Unread::Bad(block, _) = why
-            && self.all_answer(class).await.is_ok()
-        {
+        let Unread::Bad(block, _) = why else { return why.into() };
+        // Those alone that have a copy: another one may stand still.
+        let rows = self.state().rows_of(block);
+        if self.answer(rows.into_iter(), class).await.is_ok() {
             let mut st = self.state_mut();
             let lba = lba.plus(block.0 - addr.0);
             let extent = LostExtent { addr: block, volume, lba, blocks: 1 };

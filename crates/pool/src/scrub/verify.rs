@@ -102,10 +102,10 @@ impl Pool {
         if good.is_none() {
             // A device may have answered nothing meanwhile: what could not be read counts only if
             // it cannot be read between two answers either.
-            self.all_answer(class).await?;
+            self.answer(copies.iter().map(|copy| copy.0), class).await?;
             (good, bad) = self.sort(copies, class, &is_good).await;
             if good.is_none() {
-                self.all_answer(class).await?;
+                self.answer(copies.iter().map(|copy| copy.0), class).await?;
             }
         }
         let Some(good) = good else {

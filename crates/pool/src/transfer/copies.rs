@@ -145,6 +145,15 @@ impl Pool {
     /// to be bad.
     pub(crate) async fn all_answer(&self, class: Class) -> Result<()> {
         let rows = self.state().devices.live_rows();
+        self.answer(rows.into_iter(), class).await
+    }
+
+    /// As [`Pool::all_answer`], of the devices of these rows.
+    pub(crate) async fn answer(
+        &self,
+        rows: impl Iterator<Item = usize>,
+        class: Class,
+    ) -> Result<()> {
         for row in rows {
             let Some(disk) = self.disk(row) else { continue };
             if !disk.answers(class).await {
