@@ -7,20 +7,24 @@
 //! watermark say which entries were durable. The data of durable entries was flushed with them, so
 //! replay enters it unread: where it has gone bad since, reading it is an error. Data of later
 //! entries may be missing, so replay reads and verifies it. A block that can be read and is not
-//! what its record says is left as it was before. Staged blocks are verified in any case, against
-//! the checksums that the pool has for them: no data is read for it. Where they differ, the data
-//! never arrived; or something newer did, of a record that follows, and then these had arrived
-//! before it. A first pass tells the two apart. Of an epoch that is published, the pool has them:
-//! all that counts is that what was there before them is of no use. Applying a record that the
-//! checkpoint has already changes nothing that the following records do not set right again.
+//! what its record says is left as it was before. One that cannot be read may have arrived, and a
+//! flush may have been answered: its key is entered, and reading it is an error. Unless data of
+//! this entry or of one before it did not arrive: then no flush that covers it was answered, and
+//! what was there before it stands ([`Tail`]). Staged blocks are verified in any case, against the
+//! checksums that the pool has for them: no data is read for it. Where they differ, the data never
+//! arrived; or something newer did, of a record that follows, and then these had arrived before it.
+//! A first pass tells the two apart. Of an epoch that is published, the pool has them: all that
+//! counts is that what was there before them is of no use. Applying a record that the checkpoint
+//! has already changes nothing that the following records do not set right again.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::DerefMut;
 use std::time::Duration;
 
 use base::checksum::block_crcs;
 use base::{
-    BLOCK_U64, BucketId, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Generation, Lba, Result,
-    Slice, StorageError, VolumeId,
+    BLOCK_U64, BucketId, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Generation, IoError, Lba,
+    Result, Slice, StorageError, VolumeId,
 };
 use btree::{Fault, Loader, NodeError, Store, Tree};
 use format::cache::bucket::BucketRecord;
@@ -145,6 +149,70 @@ pub struct Replay {
     pub took: Duration,
 }
 
+/// What stands where a record names a block.
+#[derive(PartialEq)]
+enum Found {
+    /// What the record says.
+    Data,
+    /// Something else: the block did not arrive.
+    Other,
+    /// The device does not give it.
+    Unreadable(IoError),
+}
+
+/// A block that is not where a record says.
+struct Missing {
+    /// The record's.
+    number: u64,
+    bucket: BucketId,
+    volume: VolumeId,
+    lba: Lba,
+}
+
+/// What is known of the entries that may not be durable.
+struct Tail<'a> {
+    /// All that replay applies.
+    entries: &'a [Entry],
+    /// What was found for the blocks of this entry's records, by the number of the record.
+    read: BTreeMap<u64, Vec<Found>>,
+    /// The blocks of the entries so far that are not there.
+    missing: Vec<Missing>,
+    /// Some of them did not arrive. So the flush behind that entry was never complete, nor one
+    /// after it, and no client was told that these entries are durable.
+    unanswered: bool,
+}
+
+impl<'a> Tail<'a> {
+    fn new(entries: &'a [Entry]) -> Tail<'a> {
+        Tail { entries, read: BTreeMap::new(), missing: Vec::new(), unanswered: false }
+    }
+
+    /// All of this entry was noted, and a block of it cannot be read.
+    fn judge(&mut self) {
+        let not_arrived = |missing| !self.has_newer(missing);
+        self.unanswered = self.unanswered || self.missing.iter().any(not_arrived);
+    }
+
+    /// A block that a later record says something about, or the bucket of which was given up, may
+    /// have arrived: something newer stands in its place by now.
+    fn has_newer(&self, &Missing { number, bucket, volume, lba }: &Missing) -> bool {
+        let records = self.entries.iter().flat_map(Entry::records);
+        let names = |of: VolumeId, from: Lba, len: u64| {
+            of == volume && (from.0..from.0.saturating_add(len)).contains(&lba.0)
+        };
+        records.skip(number as usize).any(|record| match record {
+            Record::Insert { volume, lba, value } => {
+                let key = format::cache::index::index_key(volume, lba);
+                let e = IndexKey::decode_within(|_, _| true, &key, value);
+                e.is_some_and(|e| names(volume, e.lba, e.end() - e.lba.0))
+            }
+            Record::Remove { volume, lba, len } => names(volume, lba, len),
+            Record::Raise { bucket: raised, .. } => raised == bucket,
+            Record::Epoch { .. } => false,
+        })
+    }
+}
+
 /// A checkpoint in memory, and what is needed to go on from it.
 pub struct Replayer {
     rt: Rt,
@@ -232,12 +300,15 @@ impl Replayer {
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
         self.staged.note_all(records, self.restored.index().published()).await?;
+        let mut tail = Tail::new(&entries);
         for entry in &entries {
-            let verify = entry.sequence > durable;
+            if entry.sequence > durable {
+                self.read_data(entry, done.records, &mut tail).await?;
+            }
             for record in entry.records() {
                 done.records += 1;
                 done.dropped +=
-                    self.apply((done.records, &record), verify, &mut done.epoch).await?;
+                    self.apply((done.records, &record), &mut tail, &mut done.epoch).await?;
                 if let Some(what) = self.restored.contradiction() {
                     return Err(self.contradicted((entry.sequence, &record), &what));
                 }
@@ -252,7 +323,7 @@ impl Replayer {
     async fn apply(
         &mut self,
         (number, record): (u64, &Record<'_>),
-        verify: bool,
+        tail: &mut Tail<'_>,
         newest: &mut Epoch,
     ) -> Result<u64> {
         match *record {
@@ -293,9 +364,21 @@ impl Replayer {
                         self.change(volume, range, &[]).await?;
                         Ok(0)
                     }
-                    Body::Data { .. } if verify => self.apply_verified(e, number).await,
-                    Body::Staged { .. } => self.apply_verified(e, number).await,
-                    Body::Data { .. } | Body::Zeros { .. } => {
+                    Body::Data { .. } => match tail.read.remove(&number) {
+                        Some(found) => {
+                            let arrived = self.arrived(&e, found, tail.unanswered).await?;
+                            self.apply_arrived(e, &arrived).await
+                        }
+                        None => {
+                            self.change(volume, range, &[e]).await?;
+                            Ok(0)
+                        }
+                    },
+                    Body::Staged { crcs } => {
+                        let arrived = self.staged.of(&e, crcs, number).await?;
+                        self.apply_arrived(e, &arrived).await
+                    }
+                    Body::Zeros { .. } => {
                         self.change(volume, range, &[e]).await?;
                         Ok(0)
                     }
@@ -304,22 +387,8 @@ impl Replayer {
         }
     }
 
-    /// Enters those blocks of an extent that are what its record says.
-    async fn apply_verified(&mut self, e: IndexKey, record: u64) -> Result<u64> {
-        let arrived = match &e.body {
-            Body::Data { addr, crcs, .. } => {
-                let mut arrived = self.arrived(&e, *addr, crcs).await;
-                if arrived.contains(&false) {
-                    // What a pass found bad was entered again where it is. It had arrived: what is
-                    // in the pool must not be taken for it.
-                    let known = self.known(&e).await?;
-                    arrived.iter_mut().zip(known).for_each(|(arrived, known)| *arrived |= known);
-                }
-                arrived
-            }
-            Body::Staged { crcs } => self.staged.of(&e, crcs, record).await?,
-            Body::Zeros { .. } => return Ok(0),
-        };
+    /// Enters those blocks of an extent that arrived; returns how many did not.
+    async fn apply_arrived(&mut self, e: IndexKey, arrived: &[bool]) -> Result<u64> {
         let mut dropped = 0;
         for (i, ok) in arrived.iter().enumerate() {
             if !ok {
@@ -333,24 +402,90 @@ impl Replayer {
         Ok(dropped)
     }
 
-    /// Which blocks in a bucket are what a key says. One that cannot be read is not absent: its key
-    /// is entered, so that reading it is an error until it is written again, and never what was
-    /// there before.
-    async fn arrived(&self, e: &IndexKey, addr: CacheAddr, crcs: &[Crc]) -> Vec<bool> {
+    /// Reads the data of an entry that may not be durable; `before` records stand before it.
+    async fn read_data(&mut self, entry: &Entry, before: u64, tail: &mut Tail<'_>) -> Result<()> {
+        tail.read.clear();
+        let (mut named, mut unreadable) = (BTreeSet::new(), false);
+        for (record, number) in entry.records().zip(before + 1..) {
+            let Record::Insert { volume, lba, value } = record else { continue };
+            let key = format::cache::index::index_key(volume, lba);
+            let Some(e) = IndexKey::decode(self.restored.buckets(), &key, value) else { continue };
+            let Body::Data { addr, crcs, .. } = &e.body else { continue };
+            if e.is_stale(self.restored.buckets()) {
+                continue;
+            }
+            let found = self.find(*addr, crcs).await;
+            if found.contains(&Found::Other) {
+                let known = self.known(&e).await?;
+                let blocks = (addr.0..).zip(e.lba.0..).zip(found.iter().zip(known));
+                tail.missing.extend(blocks.filter_map(|((at, lba), (found, known))| {
+                    let is_missing = *found == Found::Other && !known && !named.contains(&at);
+                    let bucket = self.restored.buckets().of(*addr);
+                    is_missing.then_some(Missing { number, bucket, volume, lba: Lba(lba) })
+                }));
+            }
+            named.extend(addr.0..addr.0 + crcs.len() as u64);
+            unreadable |= found.iter().any(|found| matches!(found, Found::Unreadable(_)));
+            tail.read.insert(number, found);
+        }
+        if unreadable {
+            tail.judge();
+        }
+        Ok(())
+    }
+
+    /// What stands where a key names blocks in a bucket.
+    async fn find(&self, addr: CacheAddr, crcs: &[Crc]) -> Vec<Found> {
         let read =
             self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
-        let mut arrived: Vec<bool> =
-            block_crcs(&read.buf).zip(crcs).map(|(is, should)| is == *should).collect();
+        let is = |(is, should): (_, &Crc)| if is == *should { Found::Data } else { Found::Other };
+        let mut found: Vec<Found> = block_crcs(&read.buf).zip(crcs).map(is).collect();
         for (block, why) in read.unreadable {
-            tracing::error!(
-                cache = %self.path,
-                "block {} of volume {} was written last, and cannot be read: {why}",
-                e.lba.0 + block as u64,
-                e.volume
-            );
-            arrived[block] = true;
+            found[block] = Found::Unreadable(why);
         }
-        arrived
+        found
+    }
+
+    /// Which blocks of an extent count as arrived. One that cannot be read is not absent, unless
+    /// no flush that covers it was answered: its key is entered, so that reading it is an error
+    /// until it is written again, and never what was there before.
+    async fn arrived(
+        &mut self,
+        e: &IndexKey,
+        found: Vec<Found>,
+        unanswered: bool,
+    ) -> Result<Vec<bool>> {
+        let mut arrived = Vec::with_capacity(found.len());
+        for (found, block) in found.into_iter().zip(e.lba.0..) {
+            arrived.push(match found {
+                Found::Data => true,
+                Found::Other => false,
+                Found::Unreadable(why) if unanswered => {
+                    tracing::warn!(
+                        cache = %self.path,
+                        "block {block} of volume {} was written last, before any flush was \
+                         answered, and cannot be read: what it was before stands: {why}",
+                        e.volume
+                    );
+                    false
+                }
+                Found::Unreadable(why) => {
+                    tracing::error!(
+                        cache = %self.path,
+                        "block {block} of volume {} was written last, and cannot be read: {why}",
+                        e.volume
+                    );
+                    true
+                }
+            });
+        }
+        if arrived.contains(&false) {
+            // What a pass found bad was entered again where it is. It had arrived: what is in the
+            // pool must not be taken for it.
+            let known = self.known(e).await?;
+            arrived.iter_mut().zip(known).for_each(|(arrived, known)| *arrived |= known);
+        }
+        Ok(arrived)
     }
 
     /// Which blocks of an extent the index has, in the same places with the same checksums.
