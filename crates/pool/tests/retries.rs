@@ -1,6 +1,10 @@
 //! What the pool does again after an error, and what it must not: with devices that answer so while
 //! they may have done it.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba};
 use pool::Pool;
 use rt::{FileId, Op, Rt};
@@ -119,6 +123,40 @@ fn what_was_given_up_is_not_there_when_the_commit_succeeds() {
         assert_eq!(pool.status().pool.state, "online");
         pool.close().await.expect("close");
     });
+}
+
+/// Torture's seed 113750. A device that has lost the writes of the second try has those of the
+/// first: both are good pages of one generation, and none may say what the other does not.
+#[test]
+fn a_second_try_writes_the_same_pages() {
+    let bench = mirror(9);
+    let (world, rules, id) = (bench.world.clone(), bench.rules.clone(), bench.volume);
+    let seen = Rc::new(RefCell::new(BTreeMap::<(u64, u64), Vec<u8>>::new()));
+    let (pages, again) = (seen.clone(), Rc::new(Cell::new(0)));
+    let count = again.clone();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        world.watch_writes(files[0].file, move |at, data| {
+            let blocks = data.iter().flat_map(|slice| slice.chunks(BLOCK));
+            for (block, at) in blocks.zip((at..).step_by(BLOCK)) {
+                if !block.starts_with(b"FBPG") {
+                    continue;
+                }
+                let generation = u64::from_le_bytes(block[16..24].try_into().expect("8 bytes"));
+                let first = pages.borrow_mut().insert((at, generation), block.to_vec());
+                count.set(count.get() + u32::from(first.is_some()));
+                assert!(first.is_none_or(|first| first == block), "two pages of {generation}");
+            }
+        });
+        no_pages(&rules, files[1].file);
+        pool.create_volume("w", MIB, 4096).await.expect_err("no pages");
+        // And a group is formed.
+        put(&pool, id, 1000, 400, 1).await;
+        rules.clear();
+        pool.commit().await.expect("commit");
+        pool.close().await.expect("close");
+    });
+    assert!(again.get() > 0, "{:?}", seen.borrow().keys());
 }
 
 /// A flush for which there is no space has lost what it cannot say: that device is dropped, and the

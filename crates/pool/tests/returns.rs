@@ -8,7 +8,8 @@ use pool::{DeviceFile, Pool};
 use rt::Rt;
 use sim::DiskModel;
 use testkit::{
-    Done, MIB, Mirror, block, change, disk, fill, holds_each, only_byte, open, try_open, writes_to,
+    Done, MIB, Mirror, block, change, disk, fill, holds_each, is_superblock, only_byte, open,
+    try_open, writes_to,
 };
 
 const BLOCKS: u64 = 2048;
@@ -219,6 +220,51 @@ fn a_device_comes_back_to_a_pool_of_which_all_others_were_replaced() {
     model[..BLOCKS as usize / 2].fill(2);
     alone(&bench, 0, &model);
     alone(&bench, 1, &model);
+}
+
+/// Torture's seed 112694. A device fails while it is invited, and has the invitation or not. Then
+/// all others are replaced. It was never in use without them: the pool opens, and it comes back.
+#[test]
+fn a_device_that_failed_while_it_was_invited_is_no_other_half() {
+    // The pool's superblock, and the four slots of the invitation.
+    for (nth, done) in (0..5).flat_map(|nth| [(nth, Done::Yes), (nth, Done::No)]) {
+        let mut bench = mirror(8);
+        let id = bench.volume;
+        let new = disk(&bench.world, "disk2", DiskModel::nvme(32 * MIB));
+        let (rules, second, replacement) = (bench.rules.clone(), bench.files[1].file, new.clone());
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            pool.offline_device("disk1").await.expect("offline");
+            fill(&pool, id, BLOCKS / 2, 2).await;
+            let written = Cell::new(0);
+            rules.set(move |op| {
+                let counts = is_superblock(op) && writes_to(op, second);
+                let before = written.replace(written.get() + u32::from(counts));
+                (counts && before >= nth).then_some((IoError::IO, done))
+            });
+            pool.online_device("disk1").await.expect_err("it fails");
+            rules.clear();
+            pool.replace_device("disk0", replacement, [9; 16]).await.expect("replace");
+            for _ in 0..6000 {
+                rt.sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(pool.moves_status().state, "none", "{:?}", pool.moves_status());
+            pool.close().await.expect("close");
+        });
+        bench.files[0] = new;
+        bench.run(|rt, files| async move {
+            let (pool, warnings) = try_open(&rt, files).await.expect("open");
+            assert!(warnings.iter().any(|w| w.contains("stale")), "{nth}: {warnings:?}");
+            assert!(pool.online_device("disk1").await.expect("online"));
+            whole(&rt, &pool).await;
+            pool.close().await.expect("close");
+        });
+        assert!(bench.check().is_clean(), "{nth}: {:?}", bench.check());
+        let mut model = vec![1u8; BLOCKS as usize];
+        model[..BLOCKS as usize / 2].fill(2);
+        alone(&bench, 0, &model);
+        alone(&bench, 1, &model);
+    }
 }
 
 #[test]

@@ -46,13 +46,6 @@ async fn change(boot: &Boot, devices: &Devices) {
     let members = members(&env.world, &devices.all());
     let (first, now) = (env.settings.devices.len(), members.len());
     let some = |n: usize| members[env.below(n as u64) as usize].path.clone();
-    let stays = anchor(env);
-    let may_leave: Vec<&str> = members
-        .iter()
-        .map(|f| f.path.as_str())
-        .filter(|path| stays.as_deref() != Some(path))
-        .collect();
-    let some_that_leaves = || may_leave[env.below(may_leave.len() as u64) as usize].to_owned();
     let spares = spares(pool);
     let serving = now - spares.len().min(now);
     let outcome = match env.below(17) {
@@ -61,14 +54,14 @@ async fn change(boot: &Boot, devices: &Devices) {
             env.note(format!("{} is added", file.path));
             pool.add_device(file, env.id()).await
         }
-        2 | 3 if devices.all().len() < first + MOST_ADDED && !may_leave.is_empty() => {
-            let (old, file) = (some_that_leaves(), devices.another());
+        2 | 3 if devices.all().len() < first + MOST_ADDED && now > 0 => {
+            let (old, file) = (some(now), devices.another());
             env.note(format!("{old} is replaced by {}", file.path));
             pool.replace_device(&old, file, env.id()).await
         }
         // Never fewer than there were: clients may be told that the pool is full only if it is.
-        4 if serving > first && !may_leave.is_empty() => {
-            let old = some_that_leaves();
+        4 if serving > first && now > 0 => {
+            let old = some(now);
             env.note(format!("{old} is removed"));
             pool.remove_device(&old).await
         }
@@ -108,9 +101,9 @@ async fn change(boot: &Boot, devices: &Devices) {
             env.note(format!("{} is added as a spare", file.path));
             pool.add_spare(file, env.id()).await
         }
-        12 if !spares.is_empty() && !may_leave.is_empty() => {
+        12 if !spares.is_empty() && now > 0 => {
             let spare = &spares[env.below(spares.len() as u64) as usize];
-            let old = env.one_in(2).then(some_that_leaves);
+            let old = env.one_in(2).then(|| some(now));
             env.note(format!("the spare {spare} is used, for {old:?}"));
             let used = pool.use_spare(spare, old.as_deref()).await;
             used.map(|_| env.count("spares that were used", 1))
@@ -132,19 +125,6 @@ async fn change(boot: &Boot, devices: &Devices) {
         }
     };
     judge(env, outcome);
-}
-
-/// Where there are victims: a device that never leaves the pool, one that is whole.
-///
-/// A victim that dies while it comes back may hold an invitation: a superblock by which it is in
-/// use, as the others do not know. They still call it failed since the time before. If all devices
-/// that it knows have been replaced when it returns, nothing tells that it was never in use without
-/// the others. Then the open and the offline check refuse the pool: split brain (seed 112694,
-/// without this). See `Returning` in `pool/src/moves/come_back.rs`: it leaves the record as it was.
-fn anchor(env: &Env) -> Option<String> {
-    let victims = &env.settings.victims;
-    let whole = (0..env.settings.devices.len()).find(|d| !victims.contains(d));
-    whole.filter(|_| !victims.is_empty()).map(|d| format!("disk{d}"))
 }
 
 async fn grow(boot: &Boot, path: &str, size: u64) -> Result<()> {

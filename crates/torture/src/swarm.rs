@@ -109,15 +109,6 @@ pub(crate) fn spare_the_moved(settings: &mut Settings) {
     let needed = settings.failures.needed.is_some() || settings.aim.is_some();
     if needed || settings.damage == Damage::Beyond {
         settings.changes.moves = 0;
-        return;
-    }
-    // A commit that finds no space is tried again in the same generation, perhaps with other
-    // content. A victim that loses the second write of a table page keeps the first, which is
-    // valid, too: two versions of one generation, an error of the offline check (seed 113750,
-    // without this).
-    if settings.faults.full {
-        settings.faults.rates.lost_write = 0;
-        settings.faults.rates.misdirected_write = 0;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Generation, GroupId};
+use base::{Generation, GroupId, Slice};
 use btree::Tree;
 
 use crate::devices::standing::Permit;
@@ -39,6 +39,10 @@ pub(super) struct FrozenTxn {
     /// the committed one.
     pub bitmap_pages: Vec<BitmapPage>,
     pub table_pages: BTreeSet<u32>,
+    /// The bytes of the table pages and where they go, once they were made. A second try writes the
+    /// same: of a device that has lost a write of the second, the first is good too, and two pages
+    /// of one generation must not differ. What has changed since is of the next commit.
+    pub table_blocks: Option<Vec<(u64, Slice)>>,
 }
 
 impl FrozenTxn {
@@ -57,6 +61,7 @@ impl FrozenTxn {
             touched_groups: BTreeSet::new(),
             bitmap_pages: Vec::new(),
             table_pages: BTreeSet::new(),
+            table_blocks: None,
         }
     }
 

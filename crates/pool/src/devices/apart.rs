@@ -40,7 +40,10 @@ pub(crate) fn went_apart(own: &Superblock, best: &Superblock) -> bool {
         .devices
         .get(mine)
         .is_some_and(|d| d.state == DeviceState::Failed && left_at(own.sequence, d.since));
+    // It has been away by its own: it was given this superblock before an invitation.
+    let is_away = own.devices.get(mine).is_some_and(|d| d.state == DeviceState::Failed);
     own.device != best.device
+        && !is_away
         && !joined_since
         && !left_before
         && !(0..best.devices.len()).any(shared)

@@ -144,6 +144,12 @@ impl PoolDevice {
         (self.joining, self.path, self.disk) = (None, path, disk);
     }
 
+    /// It stays away, and may have a superblock by which it is in use, of the commit before that of
+    /// `sequence`.
+    pub(crate) fn was_invited(&mut self, sequence: u64) {
+        self.record.since = sequence;
+    }
+
     /// It has all pages, and is a device of the pool from the next commit on.
     pub(crate) fn joined(&mut self, sequence: u64) {
         self.record = self.record_joined(sequence);

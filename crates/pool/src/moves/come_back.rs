@@ -8,8 +8,9 @@
 //!    lacks is committed.
 //! 4. The pages that it lacks are copied to it, as to a new device ([`join`](super::join)).
 //! 5. Its chunks of groups that have changed since are marked as *behind*, durably.
-//! 6. It gets its invitation, as a new device does. Now it is in use, with all chunks that are not
-//!    behind.
+//! 6. It gets the pool's superblock, which says that it is away, and then its invitation, as a new
+//!    device does. Now it is in use, with all chunks that are not behind. If it fails meanwhile, it
+//!    counts as away from then on ([`join`](super::join)).
 //! 7. The chunks that are behind get what they lack
 //!    ([`bring_up_to_date`](super::bring_up_to_date)).
 //!
@@ -18,7 +19,7 @@
 //!
 //! | power fails | the device is |
 //! | --- | --- |
-//! | before the invitation | away still; what was written to it meanwhile is written again |
+//! | before the invitation | away still, by its own superblock too or not; what was written to it meanwhile is written again |
 //! | before the next commit | in use by its own superblock, and away by those of the others; its own is right, as it lacks only what is marked |
 //! | later | in use, with chunks that are behind |
 
@@ -305,7 +306,11 @@ impl State {
         // A device whose superblock is older than the one that it had is an old copy of itself: it
         // gets everything. (So does one that a power cut left a superblock behind, and that was
         // missing at the next open.)
-        let is_it = left_at(own.sequence, record.since);
+        let of_own = own.devices.get(row);
+        let still_away = of_own.is_some_and(|d| {
+            (d.uuid, d.state, d.since) == (uuid, DeviceState::Failed, record.since)
+        });
+        let is_it = still_away || left_at(own.sequence, record.since);
         let has = record.lacks_since.filter(|&g| is_it && g.0 <= own.generation);
         Ok(has.unwrap_or_default())
     }

@@ -16,7 +16,7 @@
 
 use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, SliceList, StorageError};
 use format::page::{GroupKind, PageId, PageKind, open_page};
-use format::superblock::{DeviceRecord, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
+use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
 
 use super::{Role, invalid};
@@ -43,6 +43,26 @@ impl Drop for Joining {
         if !self.joined {
             // Its queue stays: a commit may be under way that writes to it.
             drop(self.pool.state_mut().devices.clear_row(self.row));
+        }
+    }
+}
+
+/// A device that was away, and may have an invitation: a superblock by which it is in use. If this
+/// is dropped before it is in use, the next superblock is the first that calls it failed again, as
+/// if it had been in use until then. So that invitation is no state that went apart from the
+/// pool's, even if all devices that it names are replaced before the device is seen again.
+struct Invited {
+    pool: Pool,
+    row: usize,
+    accepted: bool,
+}
+
+impl Drop for Invited {
+    fn drop(&mut self) {
+        if !self.accepted {
+            let mut st = self.pool.state_mut();
+            let next = st.txns.sequence() + 1;
+            st.devices.row_mut(self.row).into_iter().for_each(|d| d.was_invited(next));
         }
     }
 }
@@ -200,7 +220,9 @@ impl Pool {
         disk.write(self.permit()?, Class::Move, at, SliceList::from_iter(both)).await.map_err(what)
     }
 
-    /// Writes the invitation, and makes the device one of the pool.
+    /// Writes the invitation, and makes the device one of the pool. One that was away gets the
+    /// pool's superblock before, by which it is away still. So whatever it has if this fails, it is
+    /// known that it was never in use: see [`Invited`].
     pub(super) async fn invite(
         &self,
         row: usize,
@@ -211,11 +233,13 @@ impl Pool {
         let _alone = self.between_commits().await?;
         self.has_all(row)?;
         disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
-        let (slots, leaving) = {
+        let (slots, leaving, away) = {
             let st = self.state();
             let leaving = replaces.map(|old| st.row_named(old)).transpose()?;
             let (generation, digest) = (st.txns.committed(), st.tables.digest());
             let mut sb = st.superblock_for(row, generation, digest);
+            let was_away = sb.devices.get(row).is_some_and(|d| d.state == DeviceState::Failed);
+            let away = was_away.then(|| self.encode_slot(&sb));
             sb.devices = st.devices.records_with(row, sb.sequence);
             if let Some(old) = leaving {
                 (sb.devices[old].leaving, sb.devices[old].successor) = (true, Some(row as u8));
@@ -224,18 +248,25 @@ impl Pool {
             let slots: Vec<_> = (newest.saturating_sub(SLOTS - 1).max(1)..=newest)
                 .map(|sequence| {
                     sb.sequence = sequence;
-                    let mut slot = self.bufs().take(SLOT_COPIES * BLOCK);
-                    sb.encode_slot(&mut slot);
-                    (Superblock::offset_of(sequence), slot)
+                    self.encode_slot(&sb)
                 })
                 .collect();
-            (slots, leaving)
+            (slots, leaving, away)
         };
-        for (at, slot) in slots {
-            let data = SliceList::from_iter([slot.freeze()]);
-            disk.write_durable(self.permit()?, Class::Move, at, data).await.map_err(what)?;
+        let write = async |(at, slot)| {
+            let data = SliceList::from_iter([slot]);
+            disk.write_durable(self.permit()?, Class::Move, at, data).await.map_err(what)
+        };
+        let mut invited = None;
+        if let Some(away) = away {
+            write(away).await?;
+            invited = Some(Invited { pool: self.clone(), row, accepted: false });
+        }
+        for slot in slots {
+            write(slot).await?;
         }
         self.has_all(row)?;
+        invited.iter_mut().for_each(|invited| invited.accepted = true);
         let mut st = self.state_mut();
         let sequence = st.txns.sequence();
         st.devices.row_mut(row).into_iter().for_each(|d| d.joined(sequence));
@@ -244,6 +275,15 @@ impl Pool {
         }
         st.need_superblock();
         Ok(())
+    }
+}
+
+impl Pool {
+    /// A superblock for the slot of its sequence number, and where that is.
+    fn encode_slot(&self, sb: &Superblock) -> (u64, Slice) {
+        let mut slot = self.bufs().take(SLOT_COPIES * BLOCK);
+        sb.encode_slot(&mut slot);
+        (Superblock::offset_of(sb.sequence), slot.freeze())
     }
 }
 

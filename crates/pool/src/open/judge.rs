@@ -43,6 +43,8 @@
 //! | B was ahead while opening, then each was opened alone | A, `I+2` | B, `I+3` | B | split brain |
 //! | B joined, power failed before A's superblock said so | A, `I` | A B, `I` | B | up to date |
 //! | B came back, power failed before A's superblock said so | A, `I` | A B, `I`, B back since then | B | up to date |
+//! | B was invited, died, and A went on; then C was added and A replaced by it | C | A B, `I` | C | stale: the first that calls it failed is the next one |
+//! | B was about to be invited, died, and so on | C | A, `I`, itself away | C | stale: it was never in use by its own |
 //! | C missing, power left B ahead while opening, then A and C opened | A C, `I+2` | A B, `I+2` | A, C or B | stale, not split |
 //!
 //! An open that calls a device failed that was in use skips an incarnation: the missing device may
@@ -201,12 +203,17 @@ pub(super) fn without_unsure(
 }
 
 /// The superblock that judges all. Of the same commit one may have one device more in use than the
-/// others: that was about to join, or to come back.
+/// others: that was about to join, or to come back. One that says the same may stand on a device
+/// that is away by it: that was about to come back too, and judges nothing.
 pub fn newest(found: &[Candidate]) -> Option<Superblock> {
     let devices =
         |sb: &Superblock| sb.devices.iter().filter(|d| d.state == DeviceState::Online).count();
     let all = found.iter().map(|f| &f.sb);
-    all.max_by_key(|sb| (sb.generation, sb.sequence, devices(sb))).cloned()
+    let in_use = |sb: &Superblock| {
+        let own = sb.devices.get(usize::from(sb.device));
+        own.is_some_and(|d| d.state == DeviceState::Online)
+    };
+    all.max_by_key(|sb| (sb.generation, sb.sequence, devices(sb), in_use(sb))).cloned()
 }
 
 /// Whether the state after `best` was never complete. If no device in use shows that, it may be
