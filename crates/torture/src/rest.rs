@@ -78,9 +78,11 @@ fn all_in_use(pool: &Pool) -> bool {
 async fn bring_back(boot: &Boot, devices: &Devices) {
     let (env, pool) = (&boot.env, boot.volumes.pool());
     for d in pool.status().pool.devices {
+        // One that is offline and has lost its superblocks has no path.
+        let name = if d.path.is_empty() { &d.id } else { &d.path };
         let lost = match d.state {
             "offline" | "failed" | "stale" | "flapping" => {
-                match pool.online_device(&d.path).await {
+                match pool.online_device(name).await {
                     // It comes back by itself just now, or has left the pool.
                     Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => false,
                     Ok(there) => !there,
