@@ -46,6 +46,13 @@ async fn change(boot: &Boot, devices: &Devices) {
     let members = members(&env.world, &devices.all());
     let (first, now) = (env.settings.devices.len(), members.len());
     let some = |n: usize| members[env.below(n as u64) as usize].path.clone();
+    let stays = anchor(env);
+    let may_leave: Vec<&str> = members
+        .iter()
+        .map(|f| f.path.as_str())
+        .filter(|path| stays.as_deref() != Some(path))
+        .collect();
+    let some_that_leaves = || may_leave[env.below(may_leave.len() as u64) as usize].to_owned();
     let spares = spares(pool);
     let serving = now - spares.len().min(now);
     let outcome = match env.below(17) {
@@ -54,14 +61,14 @@ async fn change(boot: &Boot, devices: &Devices) {
             env.note(format!("{} is added", file.path));
             pool.add_device(file, env.id()).await
         }
-        2 | 3 if devices.all().len() < first + MOST_ADDED && now > 0 => {
-            let (old, file) = (some(now), devices.another());
+        2 | 3 if devices.all().len() < first + MOST_ADDED && !may_leave.is_empty() => {
+            let (old, file) = (some_that_leaves(), devices.another());
             env.note(format!("{old} is replaced by {}", file.path));
             pool.replace_device(&old, file, env.id()).await
         }
         // Never fewer than there were: clients may be told that the pool is full only if it is.
-        4 if serving > first && now > 0 => {
-            let old = some(now);
+        4 if serving > first && !may_leave.is_empty() => {
+            let old = some_that_leaves();
             env.note(format!("{old} is removed"));
             pool.remove_device(&old).await
         }
@@ -101,9 +108,9 @@ async fn change(boot: &Boot, devices: &Devices) {
             env.note(format!("{} is added as a spare", file.path));
             pool.add_spare(file, env.id()).await
         }
-        12 if !spares.is_empty() && now > 0 => {
+        12 if !spares.is_empty() && !may_leave.is_empty() => {
             let spare = &spares[env.below(spares.len() as u64) as usize];
-            let old = env.one_in(2).then(|| some(now));
+            let old = env.one_in(2).then(some_that_leaves);
             env.note(format!("the spare {spare} is used, for {old:?}"));
             let used = pool.use_spare(spare, old.as_deref()).await;
             used.map(|_| env.count("spares that were used", 1))
@@ -125,6 +132,17 @@ async fn change(boot: &Boot, devices: &Devices) {
         }
     };
     judge(env, outcome);
+}
+
+/// Where victims come back as they were long before: a device that never leaves the pool, one that
+/// is whole.
+///
+/// Nothing tells of an old copy of a device whether it was in use without the others since. If they
+/// have all been replaced meanwhile, the pool refuses it, and should: split brain.
+fn anchor(env: &Env) -> Option<String> {
+    let victims = &env.settings.victims;
+    let whole = (0..env.settings.devices.len()).find(|d| !victims.contains(d));
+    whole.filter(|_| env.settings.faults.stale).map(|d| format!("disk{d}"))
 }
 
 async fn grow(boot: &Boot, path: &str, size: u64) -> Result<()> {
