@@ -3,7 +3,8 @@
 //! A [`Store`] is plain data and stands in its owner's state. The owner says how a node is read,
 //! and how its state is reached between two awaits ([`Loader`]). The loop that runs a step until it
 //! needs nothing more ([`resident`]) and the loading of a node, once for all who want it
-//! ([`load`]), are here.
+//! ([`load`]), are here. Loads that give way to clients are the exception: who must not wait behind
+//! the background's share of a device reads a node itself that such a load is under way for.
 
 use std::any::Any;
 use std::future::Future;
@@ -45,7 +46,16 @@ impl<E> From<Fault> for Stop<E> {
 /// The clean resident nodes of any number of trees, and the loads that are under way.
 pub struct Store {
     pub(crate) nodes: NodeCache,
-    loading: FxHashMap<Fault, Shared<Loaded>>,
+    loading: FxHashMap<Fault, Load>,
+    /// Loads that have begun.
+    loads: u64,
+}
+
+/// A load that is under way.
+struct Load {
+    number: u64,
+    gives_way: bool,
+    shared: Shared<Loaded>,
 }
 
 /// The result of a load; the error type is the loader's.
@@ -55,7 +65,7 @@ impl Store {
     /// A store of at most `limit_nodes` nodes, but at least 16; an edit that needs more has more
     /// while it waits for them.
     pub fn new(limit_nodes: usize) -> Store {
-        Store { nodes: NodeCache::new(limit_nodes), loading: FxHashMap::default() }
+        Store { nodes: NodeCache::new(limit_nodes), loading: FxHashMap::default(), loads: 0 }
     }
 
     /// Verifies that `bytes` are the node that `fault` asks for, and keeps it.
@@ -104,14 +114,34 @@ impl Store {
         self.nodes.stats()
     }
 
-    /// A new load of this node; or the one that is under way.
-    fn begin(&mut self, fault: Fault) -> Result<Worker<Loaded>, Shared<Loaded>> {
-        if let Some(load) = self.loading.get(&fault).filter(|load| load.is_running()) {
-            return Err(load.clone());
+    /// A new load of this node, and its number; or the one that is under way, if it is soon enough.
+    /// Later ones share the new load.
+    fn begin(
+        &mut self,
+        fault: Fault,
+        gives_way: bool,
+    ) -> Result<(u64, Worker<Loaded>), Shared<Loaded>> {
+        let load = self.loading.get(&fault).filter(|load| load.shared.is_running());
+        if let Some(load) = load.filter(|load| gives_way || !load.gives_way) {
+            return Err(load.shared.clone());
         }
-        let (load, worker) = Shared::begin();
-        self.loading.insert(fault, load);
-        Ok(worker)
+        let (shared, worker) = Shared::begin();
+        self.loads += 1;
+        self.loading.insert(fault, Load { number: self.loads, gives_way, shared });
+        Ok((self.loads, worker))
+    }
+
+    /// Keeps what a load has read, unless another one was sooner.
+    fn end(&mut self, number: u64, fault: &Fault, bytes: &[u8]) -> Result<(), NodeError> {
+        self.given_up(number, fault);
+        if self.has(fault) { Ok(()) } else { self.admit(fault, bytes) }
+    }
+
+    /// A load has ended.
+    fn given_up(&mut self, number: u64, fault: &Fault) {
+        if self.loading.get(fault).is_some_and(|load| load.number == number) {
+            self.loading.remove(fault);
+        }
     }
 }
 
@@ -138,6 +168,9 @@ pub trait Loader {
 
     /// The runtime.
     fn rt(&self) -> Rt;
+
+    /// Whether its reads give way to those of clients, and so may take long.
+    fn gives_way(&self) -> bool;
 
     /// Reads the block of a node.
     fn read(
@@ -175,11 +208,13 @@ pub async fn resident<L: Loader, T>(
 
 /// Brings a node into memory. Tasks that want the same node wait for one read, and if it fails, all
 /// of them fail: were each to try again, one that never gives up could be first every time. If the
-/// read is dropped, they fault again.
+/// read is dropped, they fault again. No task waits for a read that gives way, if its own would
+/// not.
 pub async fn load<L: Loader>(loader: &mut L, fault: &Fault, pin: &L::Pin) -> Result<(), L::Error> {
-    let begun = L::store(&mut loader.state()).begin(*fault);
-    let worker = match begun {
-        Ok(worker) => worker,
+    let gives_way = loader.gives_way();
+    let begun = L::store(&mut loader.state()).begin(*fault, gives_way);
+    let (number, worker) = match begun {
+        Ok(begun) => begun,
         Err(load) => {
             let loaded = loader.rt().waits(L::REASON, load.wait()).await;
             let failed = loaded.and_then(Result::err);
@@ -191,10 +226,12 @@ pub async fn load<L: Loader>(loader: &mut L, fault: &Fault, pin: &L::Pin) -> Res
     let bytes = rt.waits(L::REASON, loader.read(fault, pin)).await;
     let mut state = loader.state();
     let store = L::store(&mut state);
-    store.loading.remove(fault);
     let outcome = match bytes {
-        Ok(bytes) => store.admit(fault, &bytes).map_err(|why| L::refused(fault, why)),
-        Err(e) => Err(e),
+        Ok(bytes) => store.end(number, fault, &bytes).map_err(|why| L::refused(fault, why)),
+        Err(e) => {
+            store.given_up(number, fault);
+            if store.has(fault) { Ok(()) } else { Err(e) }
+        }
     };
     worker.end(outcome.clone().map_err(|e| Rc::new(e) as Rc<dyn Any>));
     outcome

@@ -340,6 +340,10 @@ impl Loader for Nodes<'_> {
         self.0.rt().clone()
     }
 
+    fn gives_way(&self) -> bool {
+        self.1.is_background()
+    }
+
     async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {
         read_node(self.0.device().queue(), self.0.layout(), fault, self.1).await
     }

@@ -24,9 +24,9 @@ impl Backend for OnlyTime {
     }
 }
 
-/// A tree on a disk that takes a millisecond for a read.
+/// A tree on a disk that takes a millisecond for a read, and a hundred for one that gives way.
 #[derive(Clone)]
-struct Shelf(Rc<Inner>);
+struct Shelf(Rc<Inner>, bool);
 
 struct Inner {
     rt: Rt,
@@ -58,9 +58,14 @@ impl Loader for Shelf {
         self.0.rt.clone()
     }
 
+    fn gives_way(&self) -> bool {
+        self.1
+    }
+
     async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice, String> {
         self.0.reads.set(self.0.reads.get() + 1);
-        self.0.rt.sleep(Duration::from_millis(1)).await;
+        let takes = if self.1 { 100 } else { 1 };
+        self.0.rt.sleep(Duration::from_millis(takes)).await;
         if self.0.failing.get() > 0 {
             self.0.failing.set(self.0.failing.get() - 1);
             return Err("unreadable".to_owned());
@@ -88,7 +93,7 @@ fn shelf() -> (Rt, Shelf) {
     let state = RefCell::new((Tree::open(ID, w.durable), Store::new(0)));
     let inner =
         Inner { rt: rt.clone(), state, disk: w.disk, failing: Cell::new(0), reads: Cell::new(0) };
-    (rt, Shelf(Rc::new(inner)))
+    (rt, Shelf(Rc::new(inner), false))
 }
 
 #[test]
@@ -137,4 +142,47 @@ fn a_read_that_is_dropped_is_made_by_the_next() {
     });
     assert_eq!(waits, Some(Some(Ok(12))));
     assert_eq!(shelf.0.reads.get(), 1 + u32::from(shelf.0.state.borrow().0.height()));
+}
+
+/// Who must not wait reads a node itself that a background load is under way for. Others that must
+/// not wait share that read, and those of the background share theirs.
+#[test]
+fn no_client_waits_for_a_read_that_gives_way() {
+    let (rt, shelf) = shelf();
+    let slow = Shelf(shelf.0.clone(), true);
+    let background: Vec<_> = (0..2).map(|_| rt.spawn(look(slow.clone()))).collect();
+    let (r, inner) = (rt.clone(), shelf.0.clone());
+    let height = u64::from(inner.state.borrow().0.height());
+    rt.block_on(async move {
+        r.sleep(Duration::from_micros(500)).await;
+        assert_eq!(inner.reads.get(), 1);
+        let clients: Vec<_> = (0..2).map(|_| r.spawn(look(shelf.clone()))).collect();
+        let from = r.now();
+        for client in clients {
+            assert_eq!(client.await, Some(Ok(12)));
+        }
+        assert_eq!(r.now().since(from), Duration::from_millis(height), "a read for each level");
+        assert_eq!(u64::from(inner.reads.get()), 1 + height);
+        for task in background {
+            assert_eq!(task.await, Some(Ok(12)));
+        }
+        let took = r.now().since(Instant(0));
+        assert_eq!(took, Duration::from_millis(100), "what clients have read is there");
+        assert_eq!(u64::from(inner.reads.get()), 1 + height);
+    });
+}
+
+/// A load of the background that fails is no error to it, where a client has read the node.
+#[test]
+fn a_background_read_that_fails_where_a_client_has_the_node_is_no_error() {
+    let (rt, shelf) = shelf();
+    let background = rt.spawn(look(Shelf(shelf.0.clone(), true)));
+    let (r, inner) = (rt.clone(), shelf.0.clone());
+    rt.block_on(async move {
+        r.sleep(Duration::from_micros(500)).await;
+        assert_eq!(look(shelf).await, Ok(12));
+        inner.failing.set(1);
+        assert_eq!(background.await, Some(Ok(12)));
+        assert_eq!(inner.failing.get(), 0);
+    });
 }

@@ -222,7 +222,7 @@ impl Cache {
         if outcome.is_ok() {
             let crcs: Crcs = block_crcs(&whole).collect();
             outcome = self
-                .resident(Class::Commit, |st| {
+                .resident(Class::Promotion, |st| {
                     let open = st.buckets.epoch();
                     // What belongs to a cut stays as it is.
                     if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
@@ -243,7 +243,7 @@ impl Cache {
         let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
         let found = (*addr, crcs.clone(), *cover);
         let mut room = self.ring_room(Share::Clients, blocks_for(1, 0)).await?;
-        self.resident(Class::Commit, |st| {
+        self.resident(Class::Collection, |st| {
             let same = st.same_part(part.volume, part.lba, &found)?;
             if same.is_some_and(|e| st.index.unpublished(&e).is_none()) {
                 st.drop_keys(&mut room, part.volume, (part.lba, part.lba.plus(1)))?;

@@ -176,7 +176,7 @@ impl Cache {
         taken: &[Taken],
         crcs: &[Crc],
     ) -> Result<()> {
-        self.resident(Class::Commit, |st| {
+        self.resident(Class::Promotion, |st| {
             let Some((volume, from, _)) = st.promotions.good(key) else { return Ok(()) };
             let end = from.plus(crcs.len() as u64);
             let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;

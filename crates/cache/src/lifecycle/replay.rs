@@ -557,6 +557,10 @@ impl Loader for Replayer {
         self.rt.clone()
     }
 
+    fn gives_way(&self) -> bool {
+        false
+    }
+
     async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice> {
         read_node(&self.device, &self.layout, fault, Class::Commit).await
     }

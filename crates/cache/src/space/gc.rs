@@ -204,7 +204,7 @@ impl Cache {
             self.collections().count(|gc| gc.dead_last += leaf.dead.len() as u64);
             for (volume, lba) in leaf.dead {
                 let dropped = self
-                    .resident(Class::Commit, |st| {
+                    .resident(Class::Collection, |st| {
                         let _timer = Timer::new(self.rt(), &mut busy);
                         st.drop_dead(volume, lba)
                     })
@@ -213,7 +213,7 @@ impl Cache {
             }
             if let Some((volume, lba)) = leaf.first {
                 let merged = self
-                    .resident(Class::Commit, |st| {
+                    .resident(Class::Collection, |st| {
                         let _timer = Timer::new(self.rt(), &mut busy);
                         st.index.merge_thin(volume, lba)
                     })
@@ -221,7 +221,7 @@ impl Cache {
                 self.collections().count(|gc| gc.merged_nodes += u64::from(merged));
                 let short = self.wants_node_room();
                 let moved = self
-                    .resident(Class::Commit, |st| {
+                    .resident(Class::Collection, |st| {
                         let _timer = Timer::new(self.rt(), &mut busy);
                         // Where room is short, only nodes are moved whose room comes back at once:
                         // nodes of the cut are held for it.
@@ -285,7 +285,7 @@ impl Cache {
         busy: &mut Duration,
     ) -> Result<Leaf> {
         let ghosts_stay = self.has_room_for_ghosts();
-        self.resident(Class::Commit, |st| {
+        self.resident(Class::Collection, |st| {
             let _timer = Timer::new(self.rt(), busy);
             let mut leaf = Leaf::default();
             let mut all: Vec<IndexKey> = Vec::new();

@@ -53,7 +53,7 @@ impl Cache {
             return Err(e);
         }
         let settled =
-            self.resident(Class::Commit, |st| settle_move(st, room, e, &taken, hits)).await?;
+            self.resident(Class::Collection, |st| settle_move(st, room, e, &taken, hits)).await?;
         Ok(if settled { Moved::Done } else { Moved::Stays })
     }
 }

@@ -424,7 +424,7 @@ impl Cache {
             // The cut keeps its own room: a later try may read the block well.
             let mut reserved = self.pool().take_over(1);
             let known = self
-                .resident(Class::Commit, |st| {
+                .resident(Class::WriteBack, |st| {
                     let range = (bad.lba, bad.lba.plus(1));
                     let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
                     let now = now.first().map(|e| e.slice(range.0.0, range.1.0));

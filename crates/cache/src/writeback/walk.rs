@@ -118,7 +118,7 @@ impl Cache {
     /// The dirty extents of the cut's next leaf.
     async fn next_leaf(&self, walk: &mut Walk) -> Result<Vec<IndexKey>> {
         let Walk { cut, cursor, more, .. } = walk;
-        self.resident(Class::Commit, |st| {
+        self.resident(Class::WriteBack, |st| {
             let mut out = Vec::new();
             let mut bad = false;
             let buckets = &st.buckets;

@@ -45,6 +45,10 @@ impl Loader for Nodes<'_> {
         self.0.rt().clone()
     }
 
+    fn gives_way(&self) -> bool {
+        self.1.is_background()
+    }
+
     async fn read(&mut self, fault: &Fault, pin: &Pin) -> Result<Slice> {
         if !self.0.state().space.geometry().contains(fault.ptr.addr) {
             return Err(damaged(fault, "its address is outside of the pool"));
