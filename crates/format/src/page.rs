@@ -7,12 +7,15 @@
 //!
 //! ```text
 //!    0  magic "FBPG", kind       5  slot + 1 (0: not recorded)   8  page number
-//!   16  generation              24  pool uuid                   40  reserved (zero)
-//!   56  payload (4032 bytes)  4088 reserved     4092 crc32c
+//!   16  generation              24  pool uuid                   40  attempt
+//!   44  reserved (zero)         56  payload (4032 bytes)      4088  reserved     4092 crc32c
 //! ```
 //!
 //! A bitmap page counts if it has the generation that its group's record names. Of the two slots of
-//! any other page, the newest one that is not above the superblock's generation counts.
+//! any other page, the newest one that is not above the superblock's generation counts; of one
+//! generation, that of the last attempt.
+
+use std::fmt;
 
 use base::prng::mix64;
 use base::{BLOCK, Generation, PoolAddr};
@@ -78,7 +81,8 @@ struct Header {
     page: U64,
     generation: U64,
     pool_uuid: [u8; 16],
-    reserved_b: [u8; 16],
+    attempt: U32,
+    reserved_b: [u8; 12],
 }
 
 const _: () = {
@@ -108,15 +112,43 @@ impl PageId {
     }
 }
 
-/// The contribution of page `page`, written by `generation`, to the digest in a superblock. The
-/// digest is the sum of the contributions of all pages, modulo 2^64.
-pub fn page_digest(page: u32, generation: Generation) -> u64 {
-    mix64(mix64(u64::from(page) + 1) ^ generation.0)
+/// Which version of a page it is. A commit that fails is tried again in the same generation, and
+/// its table pages may say something else then: the last attempt counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct PageVersion {
+    /// The transaction that wrote it.
+    pub generation: Generation,
+    /// Attempts of its commit before this one; 0 in pages other than those of the pool's tables.
+    pub attempt: u32,
+}
+
+impl From<Generation> for PageVersion {
+    fn from(generation: Generation) -> PageVersion {
+        PageVersion { generation, attempt: 0 }
+    }
+}
+
+impl fmt::Display for PageVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.attempt {
+            0 => write!(f, "{}", self.generation),
+            n => write!(f, "{} (attempt {})", self.generation, u64::from(n) + 1),
+        }
+    }
+}
+
+/// The contribution of this version of page `page` to the digest in a superblock. The digest is the
+/// sum of the contributions of all pages, modulo 2^64.
+pub fn page_digest(page: u32, version: impl Into<PageVersion>) -> u64 {
+    let PageVersion { generation, attempt } = version.into();
+    let digest = mix64(mix64(u64::from(page) + 1) ^ generation.0);
+    if attempt == 0 { digest } else { mix64(digest ^ u64::from(attempt)) }
 }
 
 /// Completes a page whose payload is in `block[56..]`: writes the header before it and the seal
 /// behind it.
-pub fn seal_page(id: &PageId, generation: Generation, block: &mut [u8]) {
+pub fn seal_page(id: &PageId, version: impl Into<PageVersion>, block: &mut [u8]) {
+    let PageVersion { generation, attempt } = version.into();
     let header = Header {
         magic: MAGIC,
         kind: id.kind.code(),
@@ -125,15 +157,16 @@ pub fn seal_page(id: &PageId, generation: Generation, block: &mut [u8]) {
         page: id.page.into(),
         generation: generation.0.into(),
         pool_uuid: id.pool_uuid,
-        reserved_b: [0; 16],
+        attempt: attempt.into(),
+        reserved_b: [0; 12],
     };
     block[..56].copy_from_slice(header.as_bytes());
     block[56 + PAYLOAD..].fill(0);
     seal(block);
 }
 
-/// Verifies a page. Returns its generation and its payload of [`PAYLOAD`] bytes.
-pub fn open_page<'a>(id: &PageId, block: &'a [u8]) -> Result<(Generation, &'a [u8]), FormatError> {
+/// Verifies a page. Returns its version and its payload of [`PAYLOAD`] bytes.
+pub fn open_page<'a>(id: &PageId, block: &'a [u8]) -> Result<(PageVersion, &'a [u8]), FormatError> {
     check_seal(WHAT, block)?;
     let (h, rest) = Header::read_from_prefix(block).map_err(|_| FormatError::Length {
         what: WHAT,
@@ -160,7 +193,9 @@ pub fn open_page<'a>(id: &PageId, block: &'a [u8]) -> Result<(Generation, &'a [u
         expect("pool", short(&h.pool_uuid), short(&id.pool_uuid))?;
         return Err(FormatError::Value { what: WHAT, field: "pool", found: short(&h.pool_uuid) });
     }
-    Ok((Generation(h.generation.get()), &rest[..PAYLOAD]))
+    let version =
+        PageVersion { generation: Generation(h.generation.get()), attempt: h.attempt.get() };
+    Ok((version, &rest[..PAYLOAD]))
 }
 
 /// The payload part of a page's block.

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::*;
@@ -47,10 +48,26 @@ fn group_page_round_trip() {
     records[3] = group();
     let mut block = vec![0; BLOCK];
     encode_groups(&records, payload_mut(&mut block));
-    seal_page(&ID, Generation(6), &mut block);
-    let (generation, payload) = open_page(&ID, &block).expect("good");
-    assert_eq!(generation, Generation(6));
+    let version = PageVersion { generation: Generation(6), attempt: 3 };
+    seal_page(&ID, version, &mut block);
+    let (found, payload) = open_page(&ID, &block).expect("good");
+    assert_eq!(found, version);
     assert_eq!(decode_groups(payload), Ok(records));
+}
+
+/// The last attempt of the newest transaction. Pages of the first attempt are what pages were
+/// before attempts had numbers.
+#[test]
+fn versions_are_ordered_and_differ_in_the_digest() {
+    let version = |g: u64, attempt| PageVersion { generation: Generation(g), attempt };
+    let ordered = [version(6, 0), version(6, 1), version(6, 2), version(7, 0), version(7, 1)];
+    assert!(ordered.is_sorted());
+    let digests: BTreeSet<u64> = ordered.iter().map(|&v| page_digest(3, v)).collect();
+    assert_eq!(digests.len(), ordered.len());
+    assert_eq!(page_digest(3, Generation(6)), mix64(mix64(4) ^ 6));
+    let mut block = vec![0; BLOCK];
+    seal_page(&ID, Generation(6), &mut block);
+    assert_eq!(block[40..56], [0; 16]);
 }
 
 #[test]

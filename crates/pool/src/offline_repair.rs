@@ -17,8 +17,8 @@
 //! All its devices have to be there. A device that is away gets what it lacks when the pool is
 //! served.
 
-use base::{BLOCK, Buf, Crc, ErrorKind, Generation, PoolAddr, Result, StorageError, crc32c};
-use format::page::{PageId, open_page};
+use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, StorageError, crc32c};
+use format::page::{PageId, PageVersion, open_page};
 use queue::Class;
 use rt::Rt;
 
@@ -43,17 +43,16 @@ pub struct Spot {
 pub enum Content {
     /// Data or a node of this checksum, which what refers to it says.
     Block(Crc),
-    /// The version of a page of this generation, which the newest superblock or the group's record
-    /// says.
-    Page(PageId, Generation),
+    /// The version of a page that the newest superblock or the group's record says.
+    Page(PageId, PageVersion),
 }
 
 impl Content {
     fn is_in(&self, block: &[u8]) -> bool {
         match self {
             Content::Block(crc) => crc32c(block) == *crc,
-            Content::Page(id, generation) => {
-                open_page(id, block).is_ok_and(|(found, _)| found == *generation)
+            Content::Page(id, version) => {
+                open_page(id, block).is_ok_and(|(found, _)| found == *version)
             }
         }
     }

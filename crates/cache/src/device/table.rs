@@ -2,7 +2,7 @@
 
 use base::{BLOCK, BucketId, Buf, BufPool, ErrorKind, Generation, Result, StorageError};
 use format::cache::bucket::{BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets};
-use format::page::{PageId, PageKind, open_page, payload_mut, seal_page};
+use format::page::{PageId, PageKind, PageVersion, open_page, payload_mut, seal_page};
 use queue::{Class, Device};
 
 use super::layout::Layout;
@@ -59,7 +59,7 @@ pub fn open_slot(
     slot: u8,
 ) -> std::result::Result<(Generation, Vec<BucketRecord>), String> {
     let block = block.ok_or("it cannot be read")?;
-    let (generation, payload) =
+    let (PageVersion { generation, .. }, payload) =
         open_page(&page_id(uuid, page, slot), block).map_err(|e| e.to_string())?;
     let mut records = decode_buckets(payload).map_err(|e| e.to_string())?;
     records.truncate(buckets_of(layout, page).count());

@@ -173,7 +173,7 @@ pub fn records(data: &[u8]) {
     let id = PageId { pool_uuid: UUID, kind: PageKind::Buckets, page: 3, slot: 0 };
     let payload = payload_mut(&mut page).to_vec();
     seal_page(&id, Generation(9), &mut page);
-    assert_eq!(open_page(&id, &page), Ok((Generation(9), &payload[..])));
+    assert_eq!(open_page(&id, &page), Ok((Generation(9).into(), &payload[..])));
     summary(data);
     if let Some((&n, rest)) = data.split_first() {
         let (key, value) = rest.split_at(usize::from(n).min(rest.len()));

@@ -3,8 +3,9 @@
 use base::{Bitmap, Generation, PoolAddr, crc32c};
 use format::node::{NodePtr, NodeRef, decode};
 use format::page::{
-    BITS_PER_PAGE, PAYLOAD, PageId, PageKind, decode_bitmap, decode_groups, decode_volumes,
-    encode_bitmap, encode_groups, encode_volumes, open_page, payload_mut, seal_page,
+    BITS_PER_PAGE, PAYLOAD, PageId, PageKind, PageVersion, decode_bitmap, decode_groups,
+    decode_volumes, encode_bitmap, encode_groups, encode_volumes, open_page, payload_mut,
+    seal_page,
 };
 use format::records::{Checksums, MappedExtent, encode_checksums, mapping_key};
 use format::seal::seal;
@@ -36,8 +37,10 @@ pub fn page(data: &[u8]) {
         seal(&mut bytes);
         let _ = open_page(&id, &bytes);
         let mut sealed = bytes;
-        seal_page(&id, Generation(word(&bytes, 16)), &mut sealed);
-        assert!(open_page(&id, &sealed).is_ok());
+        let generation = Generation(word(&bytes, 16));
+        let version = PageVersion { generation, attempt: word(&bytes, 40) as u32 };
+        seal_page(&id, version, &mut sealed);
+        assert_eq!(open_page(&id, &sealed).expect("sealed").0, version);
     }
     let payload = payload_mut(&mut bytes).to_vec();
     let mut again = [0; PAYLOAD];

@@ -2,15 +2,12 @@
 
 use std::future::Future;
 
-use base::{
-    BLOCK, BLOCK_U64, Bitmap, Generation, GroupId, Lba, PoolAddr, Result, SECTOR, SliceList,
-    VolumeId,
-};
+use base::{BLOCK, BLOCK_U64, Bitmap, GroupId, Lba, PoolAddr, Result, SECTOR, SliceList, VolumeId};
 use format::node::{NodePage, NodePtr, NodeRef, RootPtr, decode};
 use format::page::{
-    GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VolumeRecord, decode_bitmap,
-    decode_groups, decode_volumes, encode_bitmap, encode_groups, encode_volumes, open_page,
-    payload_mut, seal_page,
+    GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, PageVersion, VolumeRecord,
+    decode_bitmap, decode_groups, decode_volumes, encode_bitmap, encode_groups, encode_volumes,
+    open_page, payload_mut, seal_page,
 };
 use format::records::{MappedExtent, mapping_key};
 use format::superblock::{SLOTS, Superblock};
@@ -34,7 +31,7 @@ pub struct Version {
     pub offset: u64,
     pub payload: Vec<u8>,
     id: PageId,
-    generation: Generation,
+    version: PageVersion,
 }
 
 impl Lab {
@@ -181,18 +178,19 @@ impl Lab {
             let id = PageId { pool_uuid: sb.pool_uuid, kind, page, slot };
             let offset = geometry.page_offset(page, slot);
             let block = self.block(offset);
-            let (generation, payload) = open_page(&id, &block).ok()?;
+            let (version, payload) = open_page(&id, &block).ok()?;
             let payload = payload.to_vec();
-            (generation.0 <= sb.generation).then_some(Version { offset, payload, id, generation })
+            let found = Version { offset, payload, id, version };
+            (version.generation.0 <= sb.generation).then_some(found)
         });
-        slots.max_by_key(|v| v.generation).expect("one of them")
+        slots.max_by_key(|v| v.version).expect("one of them")
     }
 
     /// Writes another content in place of a version of a page, to all disks.
     pub fn put_page(&self, version: &Version, encode: impl FnOnce(&mut [u8])) {
         let mut block = vec![0; BLOCK];
         encode(payload_mut(&mut block));
-        seal_page(&version.id, version.generation, &mut block);
+        seal_page(&version.id, version.version, &mut block);
         let disks = 0..self.0.files.len();
         self.put(disks.map(|disk| (disk, version.offset)).collect(), block);
     }

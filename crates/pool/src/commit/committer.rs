@@ -33,7 +33,7 @@ impl Committer {
 
     pub(super) fn keep_failed(&mut self, frozen: FrozenTxn) {
         self.pool.requests().set_retry(true);
-        self.failed = Some(frozen);
+        self.failed = Some(FrozenTxn { attempt: frozen.attempt.saturating_add(1), ..frozen });
     }
 
     /// Begins to run commits in the background: when one is asked for, and when something has been

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Generation, GroupId, Slice};
+use base::{Generation, GroupId};
 use btree::Tree;
+use format::page::PageVersion;
 
 use crate::devices::standing::Permit;
 use crate::forest::FrozenVolume;
@@ -21,6 +22,8 @@ pub(super) const RUNS: usize = 256;
 pub(super) struct FrozenTxn {
     pub txn: Txn,
     pub generation: Generation,
+    /// Attempts to write it before this one.
+    pub attempt: u32,
     /// Groups that were taken into use or given up.
     pub groups: BTreeSet<GroupId>,
     pub volumes: Vec<FrozenVolume>,
@@ -39,16 +42,18 @@ pub(super) struct FrozenTxn {
     /// the committed one.
     pub bitmap_pages: Vec<BitmapPage>,
     pub table_pages: BTreeSet<u32>,
-    /// The bytes of the table pages and where they go, once they were made. A second try writes the
-    /// same: of a device that has lost a write of the second, the first is good too, and two pages
-    /// of one generation must not differ. What has changed since is of the next commit.
-    pub table_blocks: Option<Vec<(u64, Slice)>>,
 }
 
 impl FrozenTxn {
+    /// What the pages of tables are that this attempt writes.
+    pub fn version(&self) -> PageVersion {
+        PageVersion { generation: self.generation, attempt: self.attempt }
+    }
+
     fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
         FrozenTxn {
             generation: txn.generation(),
+            attempt: 0,
             txn,
             groups,
             volumes: Vec::new(),
@@ -61,7 +66,6 @@ impl FrozenTxn {
             touched_groups: BTreeSet::new(),
             bitmap_pages: Vec::new(),
             table_pages: BTreeSet::new(),
-            table_blocks: None,
         }
     }
 

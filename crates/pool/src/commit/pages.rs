@@ -1,8 +1,8 @@
 //! The pages that a commit writes: which they are, their bytes, and those of superblocks.
 
-use base::{BLOCK, Buf, BufPool, EntrySeq, Generation, Slice, SliceList};
+use base::{BLOCK, Buf, BufPool, EntrySeq, Generation, SliceList};
 use format::page::{
-    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
+    GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, PageVersion, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, payload_mut, seal_page,
 };
 use format::superblock::Superblock;
@@ -26,12 +26,7 @@ impl State {
     }
 
     /// The next version of a table page and where it goes.
-    pub fn encode_table_page(
-        &self,
-        page: u32,
-        generation: Generation,
-        bufs: &BufPool,
-    ) -> (u64, Buf) {
+    pub fn encode_table_page(&self, page: u32, version: PageVersion, bufs: &BufPool) -> (u64, Buf) {
         let geometry = self.space.geometry();
         let mut block = bufs.zeroed(BLOCK);
         let kind = geometry.kind_of_table_page(page);
@@ -47,7 +42,7 @@ impl State {
         }
         let slot = self.tables.next_slot(page);
         let id = PageId { pool_uuid: self.identity.uuid, kind, page: u64::from(page), slot };
-        seal_page(&id, generation, &mut block);
+        seal_page(&id, version, &mut block);
         (geometry.page_offset(u64::from(page), slot), block)
     }
 
@@ -88,11 +83,8 @@ impl State {
 }
 
 impl Pool {
-    /// Decides which pages have to be written, and makes those of tables; once for a transaction.
+    /// Decides which pages have to be written.
     pub(super) async fn plan_pages(&self, frozen: &mut FrozenTxn) {
-        if frozen.table_blocks.is_some() {
-            return;
-        }
         let (mut written, mut skipped) = (0, 0);
         while !frozen.before.is_empty() {
             let pages = frozen.before.len();
@@ -114,26 +106,6 @@ impl Pool {
             }
             self.breathe(pages).await;
         }
-        self.add_other_pages(frozen, (written, skipped));
-        let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
-        let mut blocks = Vec::with_capacity(table_pages.len());
-        for part in table_pages.chunks(SLICE) {
-            {
-                let st = self.state();
-                blocks.extend(part.iter().map(|&page| {
-                    let (at, block) = st.encode_table_page(page, frozen.generation, self.bufs());
-                    (at, block.freeze())
-                }));
-            }
-            self.breathe(part.len()).await;
-        }
-        frozen.table_blocks = Some(blocks);
-    }
-
-    /// Adds the pages that are written whatever they say, and those of groups whose records have
-    /// changed. `counts`: pages so far that are written, and that are not.
-    fn add_other_pages(&self, frozen: &mut FrozenTxn, counts: (u64, u64)) {
-        let (mut written, mut skipped) = counts;
         let mut st = self.state_mut();
         for place in st.space.take_forced() {
             if frozen.bitmap_pages.contains(&place) {
@@ -166,26 +138,29 @@ impl Pool {
         for part in frozen.bitmap_pages.chunks(SLICE) {
             let blocks = {
                 let st = self.state();
-                let encode = |&place| st.encode_bitmap_page(place, generation, self.bufs());
-                let frozen = |(at, block): (u64, Buf)| (at, block.freeze());
-                part.iter().filter_map(encode).map(frozen).collect::<Vec<_>>()
+                let encode = |&place| st.encode_bitmap_page(place, generation, self.rt().bufs());
+                part.iter().filter_map(encode).collect()
             };
             self.write_everywhere(blocks, writes).await;
         }
-        let tables = frozen.table_blocks.iter().flatten().cloned();
-        self.write_everywhere(tables, writes).await;
+        let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
+        for part in table_pages.chunks(SLICE) {
+            let blocks = {
+                let st = self.state();
+                part.iter()
+                    .map(|&page| st.encode_table_page(page, frozen.version(), self.rt().bufs()))
+                    .collect()
+            };
+            self.write_everywhere(blocks, writes).await;
+        }
     }
 
     /// Sends blocks to the same offsets of all devices, also to one that is being added.
-    async fn write_everywhere(
-        &self,
-        blocks: impl IntoIterator<Item = (u64, Slice)>,
-        writes: &mut Writes,
-    ) {
+    async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
         for (offset, block) in blocks {
             let devices = self.state().devices.written_rows();
             let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
-            let (pool, data) = (self.clone(), SliceList::from_iter([block]));
+            let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
             writes
                 .add(
                     self.rt().spawn(async move {

@@ -12,7 +12,8 @@
 //!    waited for the commit are woken.
 //!
 //! A commit that fails before the flush keeps its frozen transaction and is tried again, as a
-//! whole, at the next request; until it succeeds none of its changes count. The flush and the
+//! whole, at the next request; until it succeeds none of its changes count. Its table pages may say
+//! something else then, so they have the number of the attempt. The flush and the
 //! superblocks ([`superblocks`](super::superblocks)) have no second try: they succeed, if need be
 //! without a device, or the pool's [standing](crate::devices::standing) ends. It also ends with a
 //! free of a block that is not allocated, which is found before the bitmaps are changed.
@@ -80,7 +81,7 @@ impl Pool {
         // Also after a failure: writes under way must end before anything is tried again.
         let written = writes.finish().await;
         let flushed = self.flush_devices(sent.and(written)?).await?;
-        let digest = self.state().tables.digest_with(&frozen.table_pages, frozen.generation);
+        let digest = self.state().tables.digest_with(&frozen.table_pages, frozen.version());
         self.write_superblocks(flushed, frozen.generation, digest).await
     }
 
@@ -230,7 +231,7 @@ impl Pool {
     /// The commit is durable: lets go of what it held.
     fn complete(&self, _: Durable, frozen: FrozenTxn) {
         let mut st = self.state_mut();
-        st.tables.complete(&frozen.table_pages, frozen.generation);
+        st.tables.complete(&frozen.table_pages, frozen.version());
         frozen.bitmap_pages.iter().for_each(|&place| st.space.flip_slot(place));
         frozen.volumes.iter().for_each(|v| st.forest.settle_volume(v));
         frozen.sums.iter().for_each(|(id, tree)| st.forest.settle_sums(*id, tree));

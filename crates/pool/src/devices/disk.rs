@@ -157,10 +157,10 @@ impl Disk {
                 slots.errors.push((at, e));
                 continue;
             }
-            let Ok((generation, payload)) = open_page(&page.in_slot(slot), &block) else {
+            let Ok((version, payload)) = open_page(&page.in_slot(slot), &block) else {
                 continue;
             };
-            if let (true, Ok(words)) = (generation == want, decode_bitmap(payload, bits)) {
+            if let (true, Ok(words)) = (version == want.into(), decode_bitmap(payload, bits)) {
                 slots.found = Some((slot, words, block.freeze()));
                 break;
             }

@@ -15,7 +15,7 @@
 //! | while that commit writes superblocks | its superblock may be older than that of another device, as for any device: see `open/catch_up.rs` |
 
 use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, SliceList, StorageError};
-use format::page::{GroupKind, PageId, PageKind, open_page};
+use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
 
@@ -288,10 +288,10 @@ impl Pool {
 }
 
 impl State {
-    /// The id of a page and its committed generation; `None` if a device that has everything up to
+    /// The id of a page and its committed version; `None` if a device that has everything up to
     /// `since` does not need the page. Every page of a table is needed, as an open takes the newest
     /// version that it finds.
-    fn page_to_copy(&self, page: u64, since: Generation) -> Option<(PageId, Generation)> {
+    fn page_to_copy(&self, page: u64, since: Generation) -> Option<(PageId, PageVersion)> {
         let (geometry, pool_uuid) = (self.space.geometry(), self.identity.uuid);
         let Some(n) = page.checked_sub(geometry.table_pages().into()) else {
             let kind = geometry.kind_of_table_page(page as u32);
@@ -304,6 +304,6 @@ impl State {
         if want <= since || self.space.group_kind(group) == GroupKind::Free {
             return None;
         }
-        Some((PageId { pool_uuid, kind: PageKind::Bitmap, page, slot: 0 }, want))
+        Some((PageId { pool_uuid, kind: PageKind::Bitmap, page, slot: 0 }, want.into()))
     }
 }

@@ -91,8 +91,7 @@ impl Loader<'_> {
         }
         self.tables.groups.truncate(self.geometry.group_capacity as usize);
         let pages = self.tables.pages.iter().enumerate();
-        let digest =
-            pages.fold(0u64, |d, (i, p)| d.wrapping_add(page_digest(i as u32, p.generation)));
+        let digest = pages.fold(0u64, |d, (i, p)| d.wrapping_add(page_digest(i as u32, p.version)));
         if digest != self.best.tables_digest {
             let text = "the tables are not those of the newest superblock: a page is older on \
                         every device that \
@@ -148,7 +147,7 @@ impl Loader<'_> {
             for slot in 0..2u8 {
                 let from = (i as usize * 2 + usize::from(slot)) * BLOCK;
                 let block = &bytes[from..from + BLOCK];
-                let Ok((generation, payload)) = open_page(&id.in_slot(slot), block) else {
+                let Ok((version, payload)) = open_page(&id.in_slot(slot), block) else {
                     // Perhaps torn by the crash. The sectors that it lacks may be the same in the
                     // next version: were power to fail while that is written, the torn one could be
                     // whole all at once, and no longer above the superblock's generation.
@@ -157,13 +156,13 @@ impl Loader<'_> {
                     }
                     continue;
                 };
-                if generation.0 > self.best.generation {
+                if version.generation.0 > self.best.generation {
                     self.tables.forced.insert(page);
                     continue;
                 }
-                best_here = best_here.max(Some(generation));
-                if chosen.as_ref().is_none_or(|(c, ..)| c.generation < generation) {
-                    chosen = Some((TablePage { generation, slot }, payload, block));
+                best_here = best_here.max(Some(version));
+                if chosen.as_ref().is_none_or(|(c, ..)| c.version < version) {
+                    chosen = Some((TablePage { version, slot }, payload, block));
                 }
             }
             seen.push((*device, best_here));
@@ -172,8 +171,7 @@ impl Loader<'_> {
             let text = format!("table page {page}: no good copy on any device");
             return Err(StorageError::new(ErrorKind::Damaged, text));
         };
-        for (device, _) in seen.into_iter().filter(|(_, newest)| *newest != Some(entry.generation))
-        {
+        for (device, _) in seen.into_iter().filter(|(_, newest)| *newest != Some(entry.version)) {
             self.tables.forced.insert(page);
             if self.behind {
                 let offset = self.geometry.page_offset(u64::from(page), entry.slot);

@@ -3,7 +3,7 @@
 //! runs. Commits are held up only where something seems to be bad.
 
 use base::{BLOCK_U64, Generation, GroupId, Result};
-use format::page::{PageId, PageKind, open_page};
+use format::page::{PageId, PageKind, PageVersion, open_page};
 use format::superblock::{SLOT_COPIES, Superblock};
 use queue::Class;
 
@@ -13,8 +13,8 @@ use crate::findings::BlockKind;
 use crate::pool::Pool;
 use crate::state::State;
 
-/// A page, and the generation that it must have.
-type Page = (PageId, Generation);
+/// A page, and the version that it must be.
+type Page = (PageId, PageVersion);
 
 impl Pool {
     /// Scrubs the superblocks of all devices. They come last: the start of the scrub has just
@@ -150,9 +150,9 @@ impl Pool {
 /// A page of the volume or group table, as of the last commit.
 fn table_page(st: &State, page: u32) -> Option<Page> {
     let kind = st.space.geometry().kind_of_table_page(page);
-    let (slot, generation) = st.tables.committed(page);
+    let (slot, version) = st.tables.committed(page);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page: u64::from(page), slot };
-    Some((id, generation))
+    Some((id, version))
 }
 
 /// A bitmap page, as of the last commit; `None`: it has no bit and was not written, or is not in
@@ -163,5 +163,5 @@ fn bitmap_page(st: &State, group: GroupId, i: u32) -> Option<Page> {
     let page = st.space.geometry().bitmap_page(group, i);
     let (kind, slot) = (PageKind::Bitmap, slots[i as usize]);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page, slot };
-    (generation != Generation(0)).then_some((id, generation))
+    (generation != Generation(0)).then_some((id, generation.into()))
 }

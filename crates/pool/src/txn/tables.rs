@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use base::Generation;
-use format::page::page_digest;
+use format::page::{PageVersion, page_digest};
 
 /// A page of the volume or group table.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TablePage {
-    pub generation: Generation,
+    pub version: PageVersion,
     /// The slot that holds the committed version.
     pub slot: u8,
 }
@@ -32,11 +31,11 @@ impl Tables {
         self.digest
     }
 
-    /// The sum once `pages` are written in `generation`.
-    pub fn digest_with(&self, pages: &BTreeSet<u32>, generation: Generation) -> u64 {
+    /// The sum once `pages` are written as this version.
+    pub fn digest_with(&self, pages: &BTreeSet<u32>, version: PageVersion) -> u64 {
         pages.iter().fold(self.digest, |digest, &page| {
-            let old = page_digest(page, self.pages[page as usize].generation);
-            digest.wrapping_sub(old).wrapping_add(page_digest(page, generation))
+            let old = page_digest(page, self.pages[page as usize].version);
+            digest.wrapping_sub(old).wrapping_add(page_digest(page, version))
         })
     }
 
@@ -50,10 +49,10 @@ impl Tables {
         self.forced.insert(page);
     }
 
-    /// The slot that holds the committed version of a page, and its generation.
-    pub fn committed(&self, page: u32) -> (u8, Generation) {
+    /// The slot that holds the committed version of a page, and which that is.
+    pub fn committed(&self, page: u32) -> (u8, PageVersion) {
         let p = &self.pages[page as usize];
-        (p.slot, p.generation)
+        (p.slot, p.version)
     }
 
     /// The slot that the next version of a page goes to.
@@ -62,17 +61,18 @@ impl Tables {
     }
 
     /// A commit is durable that has written `pages`.
-    pub fn complete(&mut self, pages: &BTreeSet<u32>, generation: Generation) {
-        self.digest = self.digest_with(pages, generation);
+    pub fn complete(&mut self, pages: &BTreeSet<u32>, version: PageVersion) {
+        self.digest = self.digest_with(pages, version);
         for &page in pages {
             let p = &mut self.pages[page as usize];
-            *p = TablePage { generation, slot: 1 - p.slot };
+            *p = TablePage { version, slot: 1 - p.slot };
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base::Generation;
     use proptest::prelude::*;
 
     use super::*;
@@ -83,26 +83,26 @@ mod tests {
         fn digest_and_slots_follow_commits(
             commits in prop::collection::vec(prop::collection::btree_set(0u32..8, 0..6), 1..20),
         ) {
-            let sum = |pages: &[u64]| {
-                let each = pages.iter().enumerate();
-                each.map(|(i, &g)| page_digest(i as u32, Generation(g))).fold(0, u64::wrapping_add)
+            let sum = |model: &[(PageVersion, u8)]| {
+                let each = model.iter().enumerate();
+                each.map(|(i, p)| page_digest(i as u32, p.0)).fold(0, u64::wrapping_add)
             };
-            let mut model = vec![(0u64, 0u8); 8];
-            let generations = |model: &[(u64, u8)]| model.iter().map(|p| p.0).collect::<Vec<_>>();
-            let first = sum(&generations(&model));
+            let mut model = vec![(PageVersion::default(), 0u8); 8];
+            let first = sum(&model);
             let mut tables = Tables::new(vec![TablePage::default(); 8], BTreeSet::from([3]), first);
             prop_assert_eq!(tables.take_forced().len(), 1);
             prop_assert!(tables.take_forced().is_empty());
             for (n, pages) in commits.into_iter().enumerate() {
-                let generation = 2 * n as u64 + 1;
+                let generation = Generation(2 * n as u64 + 1);
+                let version = PageVersion { generation, attempt: n as u32 % 3 };
                 for &page in &pages {
                     prop_assert_eq!(tables.next_slot(page), 1 - model[page as usize].1);
-                    model[page as usize] = (generation, 1 - model[page as usize].1);
+                    model[page as usize] = (version, 1 - model[page as usize].1);
                 }
-                let next = tables.digest_with(&pages, Generation(generation));
-                tables.complete(&pages, Generation(generation));
+                let next = tables.digest_with(&pages, version);
+                tables.complete(&pages, version);
                 prop_assert_eq!(tables.digest(), next);
-                prop_assert_eq!(next, sum(&generations(&model)));
+                prop_assert_eq!(next, sum(&model));
             }
         }
     }

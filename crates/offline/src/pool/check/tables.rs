@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use base::{Bitmap, Buf, Generation, GroupId};
 use format::page::{
-    BITS_PER_PAGE, GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE,
-    VolumeRecord, decode_bitmap, decode_groups, decode_volumes, open_page, page_digest,
+    BITS_PER_PAGE, GROUPS_PER_PAGE, GroupKind, GroupRecord, PageId, PageKind, PageVersion,
+    VOLUMES_PER_PAGE, VolumeRecord, decode_bitmap, decode_groups, decode_volumes, open_page,
+    page_digest,
 };
 use pool::offline_repair::{Content, Spot};
 
@@ -32,7 +33,7 @@ pub(crate) struct Tables {
 /// A version of a page on a device.
 struct Version {
     device: usize,
-    generation: Generation,
+    version: PageVersion,
     slot: u8,
     payload: Vec<u8>,
 }
@@ -60,10 +61,8 @@ pub(crate) async fn read_tables(
             };
             let copies: Vec<_> = read.iter().map(|(d, blocks)| (*d, slots(blocks))).collect();
             let chosen = choose(src, (kind, page), &copies, log, plan);
-            digest = digest.wrapping_add(page_digest(
-                page,
-                chosen.as_ref().map_or(Generation(0), |c| c.generation),
-            ));
+            let version = chosen.as_ref().map_or(PageVersion::default(), |c| c.version);
+            digest = digest.wrapping_add(page_digest(page, version));
             let decoded = chosen.is_some_and(|c| take_in(kind, page, &c.payload, &mut tables, log));
             if !decoded {
                 tables.whole = false;
@@ -98,16 +97,16 @@ fn choose(
     let mut chosen: Option<Version> = None;
     for (device, slots) in copies {
         for (slot, block) in slots.iter().enumerate() {
-            let Some(Ok((generation, payload))) =
+            let Some(Ok((version, payload))) =
                 block.as_ref().map(|b| open_page(&id.in_slot(slot as u8), b))
             else {
                 continue;
             };
-            if generation.0 <= src.best.generation
-                && chosen.as_ref().is_none_or(|c| c.generation < generation)
+            if version.generation.0 <= src.best.generation
+                && chosen.as_ref().is_none_or(|c| c.version < version)
             {
                 let (device, slot) = (*device, slot as u8);
-                chosen = Some(Version { device, generation, slot, payload: payload.to_vec() });
+                chosen = Some(Version { device, version, slot, payload: payload.to_vec() });
             }
         }
     }
@@ -121,20 +120,17 @@ fn choose(
         let why = match block.map(|b| open_page(&id.in_slot(c.slot), b)) {
             None => "it cannot be read".to_owned(),
             Some(Err(e)) => e.to_string(),
-            Some(Ok((generation, _))) if generation.0 > src.best.generation => format!(
-                "generation {generation}, newer than the superblock, where {} was expected: the \
+            Some(Ok((found, _))) if found.generation.0 > src.best.generation => format!(
+                "generation {found}, newer than the superblock, where {} was expected: the \
                  pool was opened \
                  without the other devices, and that was cut short",
-                c.generation
+                c.version
             ),
-            Some(Ok((generation, _))) if generation != c.generation => {
-                format!(
-                    "generation {generation} where {} was expected: a write was lost",
-                    c.generation
-                )
+            Some(Ok((found, _))) if found != c.version => {
+                format!("generation {found} where {} was expected: a write was lost", c.version)
             }
-            Some(Ok((generation, payload))) if payload != c.payload => {
-                let what = format!("two different versions of generation {generation}");
+            Some(Ok((found, payload))) if payload != c.payload => {
+                let what = format!("two different versions of generation {found}");
                 log.error(Subject::Table, &place, what, "restore from a backup");
                 continue;
             }
@@ -143,7 +139,7 @@ fn choose(
         log.copy(Subject::Table, &place, &src.name(*d), why, REWRITTEN);
         let offset = src.geometry.page_offset(u64::from(page), c.slot);
         let [bad, good] = [*d, c.device].map(|device| Spot { device, offset });
-        plan.copy(Subject::Table, bad, good, Content::Page(id.in_slot(c.slot), c.generation));
+        plan.copy(Subject::Table, bad, good, Content::Page(id.in_slot(c.slot), c.version));
     }
     Some(c)
 }
@@ -308,10 +304,10 @@ fn bitmap(
         let version = |blocks: &[Option<Buf>]| {
             let slots = &blocks[2 * i as usize..2 * i as usize + 2];
             slots.iter().enumerate().find_map(|(slot, block)| {
-                let (generation, payload) =
+                let (version, payload) =
                     open_page(&id.in_slot(slot as u8), block.as_ref()?).ok()?;
                 let words = decode_bitmap(payload, g.bits_of_page(i) as usize).ok()?;
-                (generation == want).then_some((slot as u8, words))
+                (version == want.into()).then_some((slot as u8, words))
             })
         };
         let found: Vec<_> = copies.iter().map(|(d, blocks)| (*d, version(blocks))).collect();
@@ -340,7 +336,12 @@ fn bitmap(
                     );
                     let offset = g.page_offset(page, slot);
                     let [bad, good] = [*d, of].map(|device| Spot { device, offset });
-                    plan.copy(Subject::Bitmap, bad, good, Content::Page(id.in_slot(slot), want));
+                    plan.copy(
+                        Subject::Bitmap,
+                        bad,
+                        good,
+                        Content::Page(id.in_slot(slot), want.into()),
+                    );
                 }
                 Some((_, other)) if *other != words => {
                     let what = format!("two different versions of generation {want}");
