@@ -25,6 +25,7 @@
 //! their pages to it too.
 
 mod admit;
+mod ask;
 mod bring_up_to_date;
 mod come_back;
 mod copy;
@@ -144,12 +145,7 @@ impl Pool {
     /// Begins to move everything from a device, named by its path or its uuid, to others. Then the
     /// device is removed from the pool. It may be missing.
     pub async fn remove_device(&self, name: &str) -> Result<()> {
-        {
-            let mut st = self.state_mut();
-            st.standing.permit()?;
-            let row = st.row_named(name)?;
-            st.leave_if_possible(row)?;
-        }
+        self.leave_if_possible(name).await?;
         self.note_moves().await
     }
 
@@ -194,11 +190,7 @@ impl Pool {
     /// the background. Fails if there are too few devices or too little space; fewer copies than
     /// before are always possible.
     pub async fn set_copies(&self, copies: u8) -> Result<()> {
-        {
-            let mut st = self.state_mut();
-            st.standing.permit()?;
-            st.change_copies(copies)?;
-        }
+        self.change_copies(copies).await?;
         self.note_moves().await
     }
 

@@ -10,6 +10,7 @@ mod behind;
 mod bitmaps;
 mod fetched;
 mod fit;
+mod flow;
 mod geometry;
 mod limbo;
 mod maps;
@@ -17,6 +18,7 @@ mod moving;
 mod reservation;
 mod room;
 pub(crate) mod run;
+mod sets;
 
 use std::collections::BTreeSet;
 
@@ -31,7 +33,7 @@ pub(crate) use alloc::Alloc;
 pub(crate) use bitmaps::{BitmapPage, PageChange, Planned};
 pub use fetched::Counts as FetchedCounts;
 pub(crate) use fetched::{Fetched, Load, Part};
-pub(crate) use fit::Shortage;
+pub(crate) use fit::{Fit, Shortage, Terms};
 pub use geometry::Geometry;
 pub(crate) use limbo::{Era, Pin};
 pub(crate) use maps::Maps;
@@ -42,10 +44,11 @@ pub(crate) use run::{Run, push_run};
 
 use limbo::Limbo;
 use reservation::SetAside;
+use sets::{Entered, Sets};
 
 struct Group {
     /// Kind and chunks as of now; the rest as of the last commit.
-    record: GroupRecord,
+    record: Entered,
     /// Blocks that may not be allocated.
     busy: u32,
     maps: Option<Box<Maps>>,
@@ -69,6 +72,8 @@ pub(crate) struct Space {
     geometry: Geometry,
     copies: u8,
     groups: Vec<Group>,
+    /// On which devices they are.
+    sets: Sets,
     unused: BTreeSet<GroupId>,
     /// Groups with free blocks, by kind, in the order of the logarithm of their number.
     by_free: [BTreeSet<(u32, GroupId)>; 2],
@@ -117,9 +122,10 @@ fn class_of(free: u32) -> u32 {
 impl Space {
     /// The space that the records of all groups describe.
     pub fn new(geometry: Geometry, copies: u8, records: Vec<GroupRecord>) -> Space {
+        let mut sets = Sets::default();
         let group = |record: GroupRecord| Group {
             busy: record.used,
-            record,
+            record: sets.enter(record),
             maps: None,
             unreadable: false,
             writing: 0,
@@ -131,6 +137,7 @@ impl Space {
             geometry,
             copies,
             groups: records.into_iter().map(group).collect(),
+            sets,
             unused: BTreeSet::new(),
             by_free: [BTreeSet::new(), BTreeSet::new()],
             free: [0; 2],
@@ -176,6 +183,11 @@ impl Space {
         &mut self.groups[id.0 as usize]
     }
 
+    /// Changes the record of a group, and the numbers that say where groups are.
+    fn change_record<T>(&mut self, id: GroupId, f: impl FnOnce(&mut GroupRecord) -> T) -> T {
+        self.sets.change(&mut self.groups[id.0 as usize].record, f)
+    }
+
     fn free_blocks(&self, id: GroupId) -> u32 {
         self.geometry.group_blocks - self.group(id).busy
     }
@@ -214,7 +226,7 @@ impl Space {
 
     /// The records of the groups from `first` on, at most `count`.
     pub fn records(&self, first: usize, count: usize) -> Vec<GroupRecord> {
-        self.groups.iter().skip(first).take(count).map(|g| g.record.clone()).collect()
+        self.groups.iter().skip(first).take(count).map(|g| (*g.record).clone()).collect()
     }
 
     /// What a group holds.
@@ -233,7 +245,7 @@ impl Space {
 
     /// A commit has written a group's checksum tree.
     pub fn set_checksums(&mut self, id: GroupId, root: Option<RootPtr>) {
-        self.group_mut(id).record.checksums = root;
+        self.change_record(id, |record| record.checksums = root);
     }
 
     /// Groups that were taken into use or given up since this was asked last.

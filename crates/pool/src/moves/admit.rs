@@ -1,37 +1,56 @@
 //! Which moves are let in: those that can come to an end with the devices that there are.
 //!
-//! What is asked for is entered, and all that groups are to get then, also for moves that run, must
-//! find room on devices that are in use and stay ([`crate::space::Shortage`]). If it does not, and
-//! did before, the change is taken back, and the refusal says what is missing.
+//! All that groups would be to get then, also for moves that run, must find room on devices that
+//! are in use and stay ([`crate::space::Fit`]). If it would not, and less finds no room now, the
+//! refusal says what is missing. What is asked for is entered in the step in which the answer is
+//! found, so what is let in finds room by the state in which it is entered.
 
 use base::{ErrorKind, Result, StorageError};
 use format::superblock::MAX_COPIES;
 
 use super::invalid;
-use crate::devices::PoolDevice;
-use crate::space::Shortage;
+use crate::pool::Pool;
+use crate::space::{Fit, Shortage, Terms};
 use crate::state::State;
 
+impl Pool {
+    /// Marks a device, named by its path or its uuid, as leaving. Fails if the other devices cannot
+    /// take what it holds.
+    pub(super) async fn leave_if_possible(&self, device: &str) -> Result<()> {
+        self.ask(
+            |st| st.ask_to_leave(device),
+            |st, fit| {
+                let row = st.row_named(device)?;
+                let name = st.name_of(row);
+                if let Some(shortage) = fit.new_shortage() {
+                    return st.no_room(
+                        format!("without {name} "),
+                        &shortage,
+                        &format!("; or replace it (forebay device replace {name} NEW)"),
+                    );
+                }
+                st.leave(row, None);
+                Ok(())
+            },
+        )
+        .await
+    }
+
+    /// Sets the number of copies. Fails if there are too few devices in use, or too little room.
+    /// Fewer copies than before are always possible: that is the way back.
+    pub(super) async fn change_copies(&self, copies: u8) -> Result<()> {
+        self.ask(|st| st.ask_for_copies(copies), |st, fit| st.change_copies(copies, &fit)).await
+    }
+}
+
 impl State {
-    /// Marks a device as leaving. Fails if the other devices cannot take what it holds.
-    pub(super) fn leave_if_possible(&mut self, row: usize) -> Result<()> {
-        let before = self.space.shortage(&self.devices);
+    fn ask_to_leave(&self, device: &str) -> Result<Vec<Terms>> {
+        self.standing.permit()?;
+        let row = self.row_named(device)?;
         if self.devices.row(row).is_some_and(|d| d.takes_chunks()) {
             self.enough_devices_without(row)?;
         }
-        let was = self.devices.row(row).map(|d| (d.is_leaving(), d.record().successor));
-        self.leave(row, None);
-        let Some(shortage) = self.new_shortage(before) else { return Ok(()) };
-        let name = self.name_of(row);
-        match was {
-            Some((true, successor)) => self.leave(row, successor),
-            _ => self.devices.row_mut(row).into_iter().for_each(PoolDevice::stay),
-        }
-        self.no_room(
-            format!("without {name} "),
-            &shortage,
-            &format!("; or replace it (forebay device replace {name} NEW)"),
-        )
+        Ok(self.space.terms(&self.devices).before_and_after(|now| now.without(row)))
     }
 
     fn enough_devices_without(&self, row: usize) -> Result<()> {
@@ -47,9 +66,8 @@ impl State {
         Ok(())
     }
 
-    /// Sets the number of copies. Fails if there are too few devices in use, or too little room.
-    /// Fewer copies than before are always possible: that is the way back.
-    pub(super) fn change_copies(&mut self, copies: u8) -> Result<()> {
+    fn ask_for_copies(&self, copies: u8) -> Result<Vec<Terms>> {
+        self.standing.permit()?;
         let (before, devices) = (self.identity.copies, self.serving().count());
         let most = devices.min(MAX_COPIES);
         if copies == 0 || copies > before && usize::from(copies) > most {
@@ -58,31 +76,28 @@ impl State {
                  there are devices in use"
             ));
         }
-        let shortage = self.space.shortage(&self.devices);
-        self.space.set_copies(copies);
-        let shortage = self.new_shortage(shortage);
-        if shortage.is_none() && (copies <= before || self.reserved_fits()) {
-            self.identity.copies = copies;
-            return Ok(());
+        Ok(self.space.terms(&self.devices).before_and_after(|now| now.with_copies(copies)))
+    }
+
+    fn change_copies(&mut self, copies: u8, fit: &Fit) -> Result<()> {
+        if let Some(shortage) = fit.new_shortage() {
+            return self.no_room(format!("for {copies} copies "), &shortage, "");
         }
-        self.space.set_copies(before);
-        match shortage {
-            Some(shortage) => self.no_room(format!("for {copies} copies "), &shortage, ""),
-            None => Err(StorageError::new(
+        let before = self.identity.copies;
+        self.space.set_copies(copies);
+        if copies > before && !self.reserved_fits() {
+            self.space.set_copies(before);
+            return Err(StorageError::new(
                 ErrorKind::NoSpace,
                 format!(
                     "with {copies} copies there is no room for what the cache holds and the pool \
                      does not: add a device first (forebay device add PATH), or empty the cache \
                      (forebay cache flush)"
                 ),
-            )),
+            ));
         }
-    }
-
-    /// What finds no room now, if that is more than before.
-    fn new_shortage(&self, before: Option<Shortage>) -> Option<Shortage> {
-        let had = before.map_or(0, |s| s.chunks);
-        self.space.shortage(&self.devices).filter(|s| s.chunks > had)
+        self.identity.copies = copies;
+        Ok(())
     }
 
     /// The rows of devices that are in use and stay.

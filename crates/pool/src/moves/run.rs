@@ -10,7 +10,7 @@ use rt::sync::{either, within};
 use super::copy::To;
 use crate::devices::PoolDevice;
 use crate::pool::Pool;
-use crate::space::{Closing, Era, Purpose, Want};
+use crate::space::{Closing, Era, Fit, Purpose, Want};
 use crate::state::State;
 
 /// The job's name.
@@ -274,7 +274,7 @@ impl Pool {
             Err(moved) => return Ok(moved),
         };
         self.settle_group(id).await?;
-        let Some(targets) = self.take_targets(&want) else {
+        let Some(targets) = self.take_targets(&want).await? else {
             return Ok(Moved::Later("a device with room"));
         };
         // These must have everything before a chunk is given up.
@@ -356,33 +356,12 @@ impl Pool {
 
     /// Takes the chunks that a group is to get; `None`, and none is taken, if there are not enough,
     /// or if what was let in needs them.
-    fn take_targets(&self, want: &Want) -> Option<Vec<Chunk>> {
-        let mut st = self.state_mut();
-        let devices = &mut st.devices;
-        let row = |c: &Chunk| usize::from(c.device);
-        let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
-        let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
-        let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
-        let mut rows: Vec<usize> = (0..devices.count())
-            .filter(|&d| want.of.is_none_or(|of| of == d))
-            .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
-            .collect();
-        rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
-        if rows.len() < want.gets {
-            return None;
-        }
-        let rows = st.space.choose(&st.devices, want, &rows);
-        let st = &mut *st;
-        let (demand, before) = (st.demand(), st.reserved_fits());
-        let take = |&d: &usize| st.devices.take_chunk_of(d);
-        let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
-        // What was let in counts on chunks of which groups can still be formed.
-        let commits = st.space.admits(&st.devices, Purpose::Free, demand.dirty_nodes);
-        if !commits || before && !st.reserved_fits() {
-            st.devices.give_chunks(taken);
-            return None;
-        }
-        Some(taken)
+    async fn take_targets(&self, want: &Want) -> Result<Option<Vec<Chunk>>> {
+        self.ask(
+            |st| Ok(st.space.terms_of_choice(&st.devices, want, &st.targets(want))),
+            |st, fit| Ok(st.take_targets(want, fit)),
+        )
+        .await
     }
 
     /// Enters the new chunks into the record of a group, durably. No commit may be under way that
@@ -469,5 +448,40 @@ impl Pool {
             self.state_mut().moves.removed(disk.file());
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// The devices of which a group may get chunks, the best ones first.
+    fn targets(&self, want: &Want) -> Vec<usize> {
+        let devices = &self.devices;
+        let row = |c: &Chunk| usize::from(c.device);
+        let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
+        let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
+        let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
+        let mut rows: Vec<usize> = (0..devices.count())
+            .filter(|&d| want.of.is_none_or(|of| of == d))
+            .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
+            .collect();
+        rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
+        rows
+    }
+
+    fn take_targets(&mut self, want: &Want, fit: Fit) -> Option<Vec<Chunk>> {
+        let order = self.targets(want);
+        if order.len() < want.gets {
+            return None;
+        }
+        let rows = fit.choose(want.gets, &order);
+        let (demand, before) = (self.demand(), self.reserved_fits());
+        let take = |&d: &usize| self.devices.take_chunk_of(d);
+        let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
+        // What was let in counts on chunks of which groups can still be formed.
+        let commits = self.space.admits(&self.devices, Purpose::Free, demand.dirty_nodes);
+        if !commits || before && !self.reserved_fits() {
+            self.devices.give_chunks(taken);
+            return None;
+        }
+        Some(taken)
     }
 }

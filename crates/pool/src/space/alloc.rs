@@ -146,11 +146,12 @@ impl Space {
         let chunks = devices.take_chunks(usize::from(self.copies))?;
         self.unused.remove(&id);
         let bits = self.geometry.group_blocks as usize;
-        let g = self.group_mut(id);
-        assert!(g.record.kind == GroupKind::Free && g.record.used == 0);
-        g.record =
-            GroupRecord { kind, chunks, checksums: g.record.checksums, ..GroupRecord::free() };
-        g.busy = 0;
+        self.change_record(id, |record| {
+            assert!(record.kind == GroupKind::Free && record.used == 0);
+            let checksums = record.checksums;
+            *record = GroupRecord { kind, chunks, checksums, ..GroupRecord::free() };
+        });
+        self.group_mut(id).busy = 0;
         let maps = Maps {
             busy: Bitmap::new(bits),
             durable: Bitmap::new(bits),
@@ -185,9 +186,10 @@ impl Space {
 
     fn dissolve_group(&mut self, devices: &mut Devices, id: GroupId) {
         self.unindex_group(id);
-        let g = self.group_mut(id);
-        let chunks = std::mem::take(&mut g.record.chunks);
-        g.record = GroupRecord { checksums: g.record.checksums, ..GroupRecord::free() };
+        let chunks = self.change_record(id, |record| {
+            let free = GroupRecord { checksums: record.checksums, ..GroupRecord::free() };
+            std::mem::replace(record, free).chunks
+        });
         self.set_maps(id, None);
         devices.give_chunks(chunks);
         self.changed.insert(id);

@@ -14,16 +14,18 @@ use crate::devices::Devices;
 impl Space {
     /// Marks the chunks on this device as behind whose groups have changed since this generation.
     pub fn mark_behind(&mut self, row: usize, since: Generation) {
+        let mark = |chunks: &mut [Chunk]| {
+            let on = chunks.iter_mut().filter(|c| usize::from(c.device) == row);
+            on.map(|c| c.behind = true).count()
+        };
         for (id, g) in (0..).map(GroupId).zip(&mut self.groups) {
             if g.record.bitmap_generations.iter().all(|&g| g <= since) {
                 continue;
             }
-            let before = g.before.iter_mut().flat_map(|(_, chunks)| chunks);
-            for c in g.record.chunks.iter_mut().chain(before) {
-                if usize::from(c.device) == row {
-                    c.behind = true;
-                    self.changed.insert(id);
-                }
+            let now = self.sets.change(&mut g.record, |record| mark(&mut record.chunks));
+            let before = g.before.as_mut().map_or(0, |(_, chunks)| mark(chunks));
+            if now + before > 0 {
+                self.changed.insert(id);
             }
         }
     }
@@ -64,9 +66,11 @@ impl Space {
     /// Records that these chunks of a group are not behind any more. What they lacked must be
     /// durable.
     pub fn caught_up(&mut self, id: GroupId, chunks: &[Chunk]) {
-        for c in &mut self.group_mut(id).record.chunks {
-            c.behind &= !chunks.iter().any(|other| other.is_at(c));
-        }
+        self.change_record(id, |record| {
+            for c in &mut record.chunks {
+                c.behind &= !chunks.iter().any(|other| other.is_at(c));
+            }
+        });
         self.changed.insert(id);
     }
 }

@@ -196,16 +196,19 @@ impl Space {
     /// As [`Space::note_page`], whatever the page was before. [`PageChange::Same`]: it is not in
     /// memory.
     pub fn renew_page(&mut self, (id, page): BitmapPage, generation: Generation) -> PageChange {
-        let g = &mut self.groups[id.0 as usize];
-        let Some(maps) = &g.maps else { return PageChange::Same };
+        let Some(maps) = &self.group(id).maps else { return PageChange::Same };
         let words = page_words(maps, page);
         // A page without a bit names no generation and is not written; so an empty group names no
         // page at all. When it is given up and taken again, the slot that is written first holds
         // nothing that counts.
         let clear = words.iter().all(|&w| w == 0);
-        g.record.bitmap_generations[page as usize] = if clear { Generation(0) } else { generation };
-        g.record.used = maps.durable.count() as u32;
-        if g.record.used == 0 {
+        let used = maps.durable.count() as u32;
+        self.change_record(id, |record| {
+            let changed = &mut record.bitmap_generations[page as usize];
+            *changed = if clear { Generation(0) } else { generation };
+            record.used = used;
+        });
+        if used == 0 {
             self.maybe_empty.insert(id);
         }
         if clear { PageChange::Cleared } else { PageChange::Changed }

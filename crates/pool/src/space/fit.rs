@@ -1,35 +1,86 @@
 //! Whether all chunks that groups are to get find room.
 //!
 //! The copies of a group are on different devices, so a sum of free chunks says nothing: they may
-//! be on the device that has the group already. Groups that have chunks on the same devices and are
-//! to get as many are *alike*. There are few kinds of groups, however many groups there are, and
-//! few devices. So this is a small flow: from the kinds to the devices, of all chunks that groups
-//! are to get. A group takes one chunk of a device at most.
-
-use std::collections::{BTreeMap, VecDeque};
+//! be on the device that has the group already. Groups of the same [set](super::sets) are to get as
+//! many chunks, and can get them of the same devices. There are few sets, however many groups there
+//! are, and few devices. So this is a small [`Flow`].
+//!
+//! **No step is long.** There may be thousands of kinds after all, so a [`Fit`] works in slices.
+//! Between two of them the state may change. Each slice is given what is asked as of now
+//! ([`Terms`]); if that, or a number of groups, is not what it was, the work begins again, in
+//! longer slices. So an answer is one of the step in which it is given.
 
 use base::GroupId;
-use format::page::{Chunk, GroupKind};
 
+use super::flow::{Flow, Work};
+use super::moving::Goal;
+use super::sets::{Rows, Set, Sets, rows_of};
 use super::{Space, Want};
 use crate::devices::Devices;
 
-/// A set of devices, a bit for each row.
-type Rows = u128;
+/// The work of a slice, in devices and kinds that are looked at: about 0.1 ms.
+const SLICE: u64 = 1 << 16;
 
-fn rows_of(set: Rows) -> impl Iterator<Item = usize> {
-    let mut left = set;
-    std::iter::from_fn(move || {
-        let row = (left != 0).then(|| left.trailing_zeros() as usize)?;
-        left &= left - 1;
-        Some(row)
-    })
+/// The most work of a slice after the work had to begin again. Two thousand sets need one such
+/// slice; there are more only where three copies are spread over many devices. Then a new group may
+/// make the work begin again, but groups are formed far less often than in each few slices.
+const LONG_SLICE: u64 = 4 * SLICE;
+
+/// The work for a set that wants nothing.
+const SET: u64 = 32;
+
+/// What is asked: whether everything finds room if it is to be like this.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Terms {
+    goal: Goal,
+    /// How many chunks may be taken of each device, which is in use and stays.
+    free: Vec<u64>,
+    /// How many devices are added that have room for everything.
+    added: usize,
+    own: Option<Own>,
 }
 
-/// What groups are to get: how many groups there are of those that have chunks on these devices,
-/// and are to get so many on others.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Wishes(BTreeMap<(Rows, usize), u64>);
+/// A group of its own kind, for which devices are [chosen](Fit::choose).
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Own {
+    group: GroupId,
+    /// Of which devices it may get chunks.
+    may: Rows,
+    gets: usize,
+}
+
+impl Terms {
+    /// The same, if this device leaves.
+    pub fn without(mut self, row: usize) -> Terms {
+        self.goal = self.goal.without(row);
+        self.free.iter_mut().skip(row).take(1).for_each(|free| *free = 0);
+        self
+    }
+
+    /// The same for another number of copies.
+    pub fn with_copies(self, copies: u8) -> Terms {
+        Terms { goal: self.goal.with_copies(copies), ..self }
+    }
+
+    /// The same, if so many devices are added that have room for everything.
+    fn with_added(self, added: usize) -> Terms {
+        Terms { added, ..self }
+    }
+
+    /// The terms for [`Fit::new_shortage`]: what is, and what would be.
+    pub fn before_and_after(self, after: impl FnOnce(Terms) -> Terms) -> Vec<Terms> {
+        let after = after(self.clone());
+        // A group gets at most as many chunks as there are copies: so many devices suffice.
+        let added = 0..after.goal.copies().max(1);
+        let mut all = vec![self];
+        all.extend(added.map(|added| after.clone().with_added(added)));
+        all
+    }
+
+    fn all(&self) -> Rows {
+        Rows::MAX >> (Rows::BITS as usize - self.free.len())
+    }
+}
 
 /// Chunks that find no room.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,364 +93,155 @@ pub(crate) struct Shortage {
     pub devices: usize,
 }
 
-impl Wishes {
-    /// Adds a group with chunks on the devices of `has`, which is to get `gets` on others.
-    fn add(&mut self, has: Rows, gets: usize) {
-        if gets > 0 {
-            *self.0.entry((has, gets)).or_default() += 1;
+/// The work on a question.
+#[derive(Default)]
+pub(crate) struct Fit {
+    lanes: Vec<Lane>,
+    /// The number of changes of the sets when it began.
+    changes: u64,
+    /// The set that was looked at last.
+    at: Option<Set>,
+    /// All sets were looked at.
+    over: bool,
+    /// The work of a slice; 0: it has not begun.
+    slice: u64,
+}
+
+/// One of the terms that are asked about together.
+struct Lane {
+    terms: Terms,
+    /// The set of the group that is of its own kind.
+    own: Option<Set>,
+    flow: Flow,
+}
+
+impl Fit {
+    /// Does a slice of the work on what is asked as of now. Returns true when there is an answer.
+    pub fn go_on(&mut self, space: &Space, asked: Vec<Terms>) -> bool {
+        let same = self.lanes.iter().map(|lane| &lane.terms).eq(&asked);
+        if self.slice == 0 || !same || self.changes != space.sets.changes() {
+            // Longer slices leave less time for changes.
+            self.begin(space, asked, (2 * self.slice).clamp(SLICE, LONG_SLICE));
         }
+        self.work(&space.sets);
+        self.over
     }
 
-    /// What finds no room, if `free` says how many chunks of each device may be taken.
-    pub fn shortage(&self, free: &[u64]) -> Option<Shortage> {
-        let flow = Flow::of(self, free.to_vec());
-        let chunks = flow.left();
-        if chunks == 0 {
-            return None;
-        }
-        // A group gets at most as many chunks as there can be copies, so this ends.
-        let suffice = |&added: &usize| {
-            let unbounded = std::iter::repeat_n(u64::MAX, added);
-            Flow::of(self, free.iter().copied().chain(unbounded).collect()).left() == 0
+    fn begin(&mut self, space: &Space, asked: Vec<Terms>, slice: u64) {
+        let lane = |terms: Terms| Lane {
+            own: terms.own.as_ref().map(|own| space.group(own.group).record.set()),
+            flow: Flow::new(&terms.free),
+            terms,
         };
-        let devices = (1..).find(suffice).unwrap_or_default();
-        Some(Shortage { chunks, rows: rows_of(flow.in_the_way()).collect(), devices })
+        let lanes: Vec<Lane> = asked.into_iter().map(lane).collect();
+        let over = lanes.is_empty();
+        *self = Fit { lanes, changes: space.sets.changes(), at: None, over, slice };
     }
 
-    fn left(&self, free: &[u64]) -> u64 {
-        Flow::of(self, free.to_vec()).left()
-    }
-
-    /// The devices on which a group is to get `gets` chunks, so that the groups of these wishes
-    /// find room too, as far as that is possible. `has`: where it has chunks; `order`: the devices
-    /// that it may get chunks of, the best ones first.
-    fn choose(&self, (mut has, gets): (Rows, usize), order: &[usize], free: &[u64]) -> Vec<usize> {
-        let left = |has, gets, free: &[u64]| {
-            let mut all = self.clone();
-            all.add(has, gets);
-            all.left(free)
-        };
-        let (mut free, mut chosen) = (free.to_vec(), Vec::new());
-        let least = left(has, gets, &free);
-        for &row in order {
-            if chosen.len() == gets {
-                return chosen;
+    /// Does a slice of the work. Returns how much that was.
+    fn work(&mut self, sets: &Sets) -> u64 {
+        let mut work = Work { done: 0, most: self.slice };
+        if self.over || !self.settle(&mut work) {
+            return work.done;
+        }
+        let from = self.at.take();
+        for (set, groups) in sets.after(from.as_ref()) {
+            for lane in &mut self.lanes {
+                work.did(SET);
+                lane.add(set, groups);
             }
-            let with = has | 1 << row;
-            free[row] -= 1;
-            if left(with, gets - chosen.len() - 1, &free) <= least {
-                chosen.push(row);
-                has = with;
-            } else {
-                free[row] += 1;
+            if !self.settle(&mut work) {
+                self.at = Some(set.clone());
+                return work.done;
             }
         }
-        let others = order.iter().filter(|&row| has & 1 << row == 0);
-        chosen.extend(others.take(gets - chosen.len()));
-        chosen
+        self.over = true;
+        for lane in &mut self.lanes {
+            lane.add_own(&mut work);
+        }
+        work.done
     }
-}
 
-/// Groups that are alike.
-struct Kind {
-    groups: u64,
-    /// Chunks that they have not got yet.
-    left: u64,
-    /// Chunks that they have got, by device.
-    got: Vec<u64>,
-    /// Devices of which some of the groups can get a chunk, if there is one.
-    open: Rows,
-}
+    /// Finds chunks for the kinds that were added last. Returns false if that is to go on in the
+    /// next slice.
+    fn settle(&mut self, work: &mut Work) -> bool {
+        self.lanes.iter_mut().all(|lane| lane.flow.settle(work))
+    }
 
-impl Kind {
-    /// They get so many chunks of a device.
-    fn take(&mut self, row: usize, n: u64) {
-        self.got[row] += n;
-        if self.got[row] == self.groups {
-            self.open &= !(1 << row);
+    /// What finds no room by the second of the terms, if that is more than by the first; the others
+    /// are those with devices added ([`Terms::before_and_after`]).
+    pub fn new_shortage(&self) -> Option<Shortage> {
+        let [before, after, added @ ..] = self.lanes.as_slice() else { return None };
+        let chunks = after.flow.left();
+        let suffices = |lane: &Lane| lane.flow.left() == 0;
+        let devices = 1 + added.iter().position(suffices).unwrap_or(added.len());
+        let rows = || rows_of(after.flow.in_the_way()).collect();
+        (chunks > before.flow.left()).then(|| Shortage { chunks, rows: rows(), devices })
+    }
+
+    /// The devices on which the group of its own kind is to get `gets` chunks, so that all other
+    /// groups find room too, as far as that is possible. `order`: the devices that it may get
+    /// chunks of, the best ones first, and enough of them.
+    pub fn choose(self, gets: usize, order: &[usize]) -> Vec<usize> {
+        match self.lanes.into_iter().next() {
+            Some(lane) => lane.flow.choose(gets, order),
+            None => order[..gets].to_vec(),
         }
     }
-
-    fn give(&mut self, row: usize, n: u64) {
-        self.got[row] -= n;
-        self.open |= 1 << row;
-    }
 }
 
-/// A step of a change that makes room: a kind of groups gives chunks of one device, and takes as
-/// many of another.
-type Hop = (usize, usize, usize);
-
-/// As many chunks as possible for all kinds of groups.
-struct Flow {
-    free: Vec<u64>,
-    kinds: Vec<Kind>,
-}
-
-impl Flow {
-    fn of(wishes: &Wishes, free: Vec<u64>) -> Flow {
-        let all: Rows = (1 << free.len()) - 1;
-        let kind = |(&(has, gets), &groups): (&(Rows, usize), &u64)| {
-            let (left, got) = (groups * gets as u64, vec![0; free.len()]);
-            Kind { groups, left, got, open: all & !has }
-        };
-        let kinds = wishes.0.iter().map(kind).collect();
-        let mut flow = Flow { free, kinds };
-        for kind in 0..flow.kinds.len() {
-            flow.take_free(kind);
-            while flow.kinds[kind].left > 0 && flow.make_room(kind) {}
-        }
-        flow
+impl Lane {
+    /// Adds the groups of a set, if they are to get chunks.
+    fn add(&mut self, set: &Set, groups: u64) {
+        let groups = groups - u64::from(self.own.as_ref() == Some(set));
+        let Some(want) = Want::of(GroupId(0), &set.chunks(), &self.terms.goal) else { return };
+        // On each device that is added it gets one.
+        let gets = want.gets.saturating_sub(self.terms.added);
+        self.flow.add(self.terms.all() & !set.rows(), groups, gets);
     }
 
-    /// Chunks that find no room.
-    fn left(&self) -> u64 {
-        self.kinds.iter().map(|k| k.left).sum()
-    }
-
-    /// A kind takes free chunks, of the devices with the most.
-    fn take_free(&mut self, kind: usize) {
-        let k = &mut self.kinds[kind];
-        while k.left > 0 {
-            let with_room = rows_of(k.open).filter(|&row| self.free[row] > 0);
-            let Some(row) = with_room.max_by_key(|&row| self.free[row]) else { return };
-            let n = k.left.min(self.free[row]).min(k.groups - k.got[row]);
-            k.take(row, n);
-            k.left -= n;
-            self.free[row] -= n;
+    /// Adds the group of its own kind, and finds chunks for it.
+    fn add_own(&mut self, work: &mut Work) {
+        if let Some(own) = &self.terms.own {
+            self.flow.add(own.may, 1, own.gets);
+            // These are a few chunks.
+            work.most = u64::MAX;
+            self.flow.settle(work);
         }
     }
-
-    /// A kind takes chunks of other kinds, which take others for them. Returns false if that is not
-    /// possible.
-    fn make_room(&mut self, kind: usize) -> bool {
-        let Ok((first, hops)) = self.way(kind) else { return false };
-        let last = hops.last().map_or(first, |hop| hop.2);
-        let k = &self.kinds[kind];
-        let mut n = k.left.min(k.groups - k.got[first]).min(self.free[last]);
-        for &(kind, from, to) in &hops {
-            let k = &self.kinds[kind];
-            n = n.min(k.got[from]).min(k.groups - k.got[to]);
-        }
-        for &(kind, from, to) in &hops {
-            self.kinds[kind].give(from, n);
-            self.kinds[kind].take(to, n);
-        }
-        self.kinds[kind].take(first, n);
-        self.kinds[kind].left -= n;
-        self.free[last] -= n;
-        true
-    }
-
-    /// The device of which a kind can take chunks, and the hops that make room there. Error: there
-    /// is none; these are the devices that are in the way.
-    fn way(&self, kind: usize) -> Result<(usize, Vec<Hop>), Rows> {
-        let mut seen = self.kinds[kind].open;
-        let mut next: VecDeque<usize> = rows_of(seen).collect();
-        let mut by: Vec<Option<Hop>> = vec![None; self.free.len()];
-        while let Some(row) = next.pop_front() {
-            if self.free[row] > 0 {
-                return Ok(hops_to(row, &by));
-            }
-            for (i, k) in self.kinds.iter().enumerate().filter(|(_, k)| k.got[row] > 0) {
-                for to in rows_of(k.open & !seen) {
-                    by[to] = Some((i, row, to));
-                    next.push_back(to);
-                }
-                seen |= k.open;
-            }
-        }
-        Err(seen)
-    }
-
-    /// Devices without a free chunk that all kinds need which find no room.
-    fn in_the_way(&self) -> Rows {
-        let stuck = (0..self.kinds.len()).filter(|&kind| self.kinds[kind].left > 0);
-        stuck.filter_map(|kind| self.way(kind).err()).fold(0, |all, rows| all | rows)
-    }
-}
-
-/// The first device of the way to `last`, and the hops from there.
-fn hops_to(last: usize, by: &[Option<Hop>]) -> (usize, Vec<Hop>) {
-    let (mut hops, mut at) = (Vec::new(), last);
-    while let Some(hop) = by[at] {
-        hops.push(hop);
-        at = hop.1;
-    }
-    hops.reverse();
-    (at, hops)
-}
-
-fn rows_with(chunks: &[Chunk]) -> Rows {
-    chunks.iter().fold(0, |all, c| all | 1 << c.device)
-}
-
-/// How many chunks may be taken of each device, which is in use and stays.
-fn free_chunks(devices: &Devices) -> Vec<u64> {
-    let free = |row| if devices.is_live(row) { devices.spare_chunks(row) } else { 0 };
-    (0..devices.count()).map(free).collect()
 }
 
 impl Space {
-    /// What groups are to get, but for one.
-    fn wishes(&self, devices: &Devices, but: Option<GroupId>) -> Wishes {
-        let mut wishes = Wishes::default();
-        for (id, g) in (0..).map(GroupId).zip(&self.groups) {
-            if g.record.kind == GroupKind::Free || Some(id) == but {
-                continue;
-            }
-            let chunks = &g.record.chunks;
-            if let Some(want) = Want::of(id, chunks, usize::from(self.copies), devices) {
-                wishes.add(rows_with(chunks), want.gets);
-            }
+    /// Whether everything finds room as it is.
+    pub fn terms(&self, devices: &Devices) -> Terms {
+        let free = |row| if devices.is_live(row) { devices.spare_chunks(row) } else { 0 };
+        let free = (0..devices.count()).map(free).collect();
+        Terms { goal: self.goal(devices), free, added: 0, own: None }
+    }
+
+    /// What is to be asked for [`Fit::choose`]. Nothing where any choice is right, or there is
+    /// none.
+    pub fn terms_of_choice(&self, of: &Devices, want: &Want, order: &[usize]) -> Vec<Terms> {
+        let need = self.most_to_get(of) + want.gets as u64;
+        let mut first = order.iter().take(want.gets);
+        if order.len() < want.gets || first.all(|&row| of.spare_chunks(row) >= need) {
+            return Vec::new();
         }
-        wishes
+        let may = order.iter().fold(0, |all, row| all | 1 << row);
+        let own = Some(Own { group: want.group, may, gets: want.gets });
+        vec![Terms { own, ..self.terms(of) }]
     }
 
-    /// What finds no room of all chunks that groups are to get.
-    pub fn shortage(&self, devices: &Devices) -> Option<Shortage> {
-        self.wishes(devices, None).shortage(&free_chunks(devices))
-    }
-
-    /// The devices on which a group is to get what it wants, so that all other groups find room
-    /// too, if that is possible. `order`: the devices that it may get chunks of, the best ones
-    /// first, and enough of them.
-    pub fn choose(&self, devices: &Devices, want: &Want, order: &[usize]) -> Vec<usize> {
-        let first = &order[..want.gets];
-        // There is room for everything on each: any choice is right. That is quick to find out.
-        let left = self.chunks_to_get(devices);
-        if first.iter().all(|&row| devices.spare_chunks(row) >= left) {
-            return first.to_vec();
-        }
-        let has = rows_with(&want.keeps) | rows_with(&want.loses);
-        let others = self.wishes(devices, Some(want.group));
-        others.choose((has, want.gets), order, &free_chunks(devices))
-    }
-
-    /// How many chunks all groups together are to get.
-    fn chunks_to_get(&self, devices: &Devices) -> u64 {
-        let stays =
-            |c: &&Chunk| devices.row(usize::from(c.device)).is_some_and(|d| !d.is_leaving());
-        let gets = |g: &super::Group| {
-            let stay = g.record.chunks.iter().filter(stays).count();
-            usize::from(self.copies).saturating_sub(stay) as u64
-        };
-        self.used_groups().map(gets).sum()
+    /// How many chunks all groups together are to get at most.
+    fn most_to_get(&self, devices: &Devices) -> u64 {
+        let goal = self.goal(devices);
+        let lack = |(chunks, groups)| goal.copies().saturating_sub(chunks) as u64 * groups;
+        let leave = (0..devices.count()).filter(|&row| goal.leaves(row));
+        self.sets.by_chunks().map(lack).sum::<u64>()
+            + leave.map(|row| self.sets.chunks_on(row)).sum::<u64>()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use base::Prng;
-
-    use super::*;
-
-    fn wishes(groups: &[(Rows, usize)]) -> Wishes {
-        let mut all = Wishes::default();
-        groups.iter().for_each(|&(has, gets)| all.add(has, gets));
-        all
-    }
-
-    /// The most chunks that these groups can get, by trying all ways.
-    fn most(groups: &[(Rows, usize)], free: &mut [u64]) -> u64 {
-        let Some((&(has, gets), others)) = groups.split_first() else { return 0 };
-        let sets = (0..1 << free.len()).filter(|set: &Rows| {
-            set & has == 0
-                && set.count_ones() as usize <= gets
-                && rows_of(*set).all(|row| free[row] > 0)
-        });
-        let sets: Vec<Rows> = sets.collect();
-        let mut best = 0;
-        for set in sets {
-            rows_of(set).for_each(|row| free[row] -= 1);
-            best = best.max(u64::from(set.count_ones()) + most(others, free));
-            rows_of(set).for_each(|row| free[row] += 1);
-        }
-        best
-    }
-
-    /// A few groups on a few devices, and what is free there.
-    fn case(rng: &mut Prng) -> (Vec<(Rows, usize)>, Vec<u64>) {
-        let n = rng.range(1, 5) as usize;
-        let free = (0..n).map(|_| rng.range(0, 4)).collect();
-        let group = |rng: &mut Prng| (Rows::from(rng.range(0, 1 << n)), rng.range(1, 3) as usize);
-        ((0..rng.range(1, 6)).map(|_| group(rng)).collect(), free)
-    }
-
-    /// Two copies. The first device leaves; it has 50 groups together with the second one. There
-    /// are 60 free chunks, and 10 of them are of use.
-    #[test]
-    fn free_chunks_beside_the_other_copy_are_of_no_use() {
-        let on_both = wishes(&[(0b011, 1); 50]);
-        let found = on_both.shortage(&[0, 50, 10]).expect("a shortage");
-        assert_eq!(found, Shortage { chunks: 40, rows: vec![2], devices: 1 });
-        assert_eq!(on_both.shortage(&[0, 0, 50]), None);
-        assert_eq!(on_both.shortage(&[0, 0, 10, 40]), None);
-        let found = wishes(&[(0b1, 2)]).shortage(&[9]).expect("a shortage");
-        assert_eq!(found, Shortage { chunks: 2, rows: vec![], devices: 2 });
-    }
-
-    #[test]
-    fn what_finds_no_room_is_what_no_way_of_placing_it_finds_room_for() {
-        let mut rng = Prng::new(1);
-        for _ in 0..3000 {
-            let (groups, mut free) = case(&mut rng);
-            let all: u64 = groups.iter().map(|g| g.1 as u64).sum();
-            let chunks = all - most(&groups, &mut free);
-            let found = wishes(&groups).shortage(&free);
-            assert_eq!(found.as_ref().map_or(0, |s| s.chunks), chunks, "{groups:?} {free:?}");
-            let Some(found) = found else { continue };
-            for row in 0..free.len() {
-                free[row] += 1;
-                let helps = wishes(&groups).left(&free) < chunks;
-                assert_eq!(helps, found.rows.contains(&row), "{groups:?} {free:?} {row}");
-                free[row] -= 1;
-            }
-            for (added, suffices) in [(found.devices, true), (found.devices - 1, false)] {
-                let more = free.iter().copied().chain(std::iter::repeat_n(chunks, added));
-                let left = wishes(&groups).left(&more.collect::<Vec<_>>());
-                assert_eq!(left == 0, suffices, "{groups:?} {free:?}");
-            }
-        }
-    }
-
-    /// Each group takes its chunks without knowing what comes later.
-    #[test]
-    fn what_finds_room_together_finds_it_one_by_one() {
-        let (mut rng, mut seen) = (Prng::new(2), 0);
-        for _ in 0..3000 {
-            let (mut groups, mut free) = case(&mut rng);
-            if wishes(&groups).shortage(&free).is_some() {
-                continue;
-            }
-            seen += 1;
-            while let Some((has, gets)) = groups.pop() {
-                let may = |row: &usize| has & 1 << row == 0 && free[*row] > 0;
-                let mut order: Vec<usize> = (0..free.len()).filter(may).collect();
-                order.sort_by_key(|&row| std::cmp::Reverse(free[row]));
-                let chosen = wishes(&groups).choose((has, gets), &order, &free);
-                assert_eq!(chosen.len(), gets);
-                chosen.iter().for_each(|&row| free[row] -= 1);
-                assert_eq!(wishes(&groups).shortage(&free), None);
-            }
-        }
-        assert!(seen > 500, "{seen}");
-    }
-
-    /// It holds the engine: a full pool of many devices and groups is judged at once.
-    #[test]
-    fn many_kinds_of_groups_are_judged_soon() {
-        let mut rng = Prng::new(3);
-        let mut all = Wishes::default();
-        for _ in 0..100_000 {
-            let (a, b) = (rng.range(0, 63), rng.range(0, 63));
-            all.add(1 << 63 | 1 << a | 1 << b, 1);
-        }
-        let free: Vec<u64> = (0..64).map(|row| if row < 63 { 1500 } else { 0 }).collect();
-        #[allow(clippy::disallowed_methods, reason = "the test measures")]
-        let since = std::time::Instant::now();
-        let found = all.shortage(&free).expect("a shortage");
-        assert_eq!(found.chunks, 100_000 - 63 * 1500);
-        assert!(since.elapsed().as_secs() < 5, "{:?}", since.elapsed());
-    }
-}
+#[path = "fit_tests.rs"]
+mod tests;

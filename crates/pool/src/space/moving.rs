@@ -14,6 +14,7 @@ use format::page::{Chunk, GroupKind};
 
 use super::limbo::{Era, Pin};
 use super::room::{Demand, Purpose};
+use super::sets::Rows;
 use super::{Space, kind_index};
 use crate::devices::Devices;
 
@@ -27,6 +28,51 @@ pub(crate) enum Closing {
     OfPass,
     /// Its free blocks are needed: it is not closed.
     Needed,
+}
+
+/// What decides where the chunks of groups are to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Goal {
+    copies: usize,
+    /// Devices that keep no chunks: they leave, or are no devices of the pool.
+    leave: Rows,
+    /// Devices in use.
+    live: Rows,
+}
+
+impl Goal {
+    pub fn of(devices: &Devices, copies: u8) -> Goal {
+        let (mut leave, mut live) = (Rows::MAX, 0);
+        for (row, d) in devices.iter().enumerate() {
+            leave &= !(Rows::from(!d.is_leaving() && !d.is_removed()) << row);
+            live |= Rows::from(d.live().is_some()) << row;
+        }
+        Goal { copies: copies.into(), leave, live }
+    }
+
+    /// The same, if this device leaves.
+    pub fn without(self, row: usize) -> Goal {
+        Goal { leave: self.leave | 1 << row, ..self }
+    }
+
+    /// The same for another number of copies.
+    pub fn with_copies(self, copies: u8) -> Goal {
+        Goal { copies: copies.into(), ..self }
+    }
+
+    pub fn copies(&self) -> usize {
+        self.copies
+    }
+
+    /// True if a device keeps no chunks.
+    pub fn leaves(&self, row: usize) -> bool {
+        self.leave >> row & 1 == 1
+    }
+
+    /// True if a chunk is a copy that counts.
+    fn is_whole(&self, c: &Chunk) -> bool {
+        !c.behind && self.live >> c.device & 1 == 1
+    }
 }
 
 /// How the chunks of a group should change.
@@ -44,23 +90,18 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// What a group with these chunks needs so that it has `copies` chunks, none of them on a
-    /// device that leaves; `None`: nothing. A chunk on a device that is away is kept, as the device
-    /// may come back.
-    pub(super) fn of(
-        group: GroupId,
-        chunks: &[Chunk],
-        copies: usize,
-        devices: &Devices,
-    ) -> Option<Want> {
-        let row = |c: &Chunk| devices.row(usize::from(c.device));
-        let leaves = |c: &&Chunk| row(c).is_none_or(|d| d.is_leaving() || d.is_removed());
+    /// What a group with these chunks needs so that it has the copies that it should have, none of
+    /// them on a device that leaves; `None`: nothing. A chunk on a device that is away is kept, as
+    /// the device may come back.
+    pub(super) fn of(group: GroupId, chunks: &[Chunk], goal: &Goal) -> Option<Want> {
+        let copies = goal.copies();
+        let leaves = |c: &&Chunk| goal.leaves(c.device.into());
         if chunks.len() == copies && !chunks.iter().any(|c| leaves(&c)) {
             return None;
         }
         let mut loses: Vec<Chunk> = chunks.iter().filter(leaves).copied().collect();
         let mut keeps: Vec<Chunk> = chunks.iter().filter(|c| !leaves(c)).copied().collect();
-        let is_there = |c: &Chunk| devices.is_whole(c);
+        let is_there = |c: &Chunk| goal.is_whole(c);
         // If there are too many chunks, those that are no whole copies go first.
         keeps.sort_by_key(|c| !is_there(c));
         loses.extend(keeps.split_off(keeps.len().min(copies)));
@@ -101,12 +142,18 @@ impl Want {
 }
 
 impl Space {
+    /// What decides where chunks are to be now.
+    pub(super) fn goal(&self, devices: &Devices) -> Goal {
+        Goal::of(devices, self.copies)
+    }
+
     /// The next group, from this number on, that should have other chunks than it has.
     pub fn next_to_move(&self, from: GroupId, devices: &Devices) -> Option<Want> {
+        let goal = self.goal(devices);
         let groups = (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize);
         groups
             .filter(|(_, g)| g.record.kind != GroupKind::Free)
-            .find_map(|(id, g)| Want::of(id, &g.record.chunks, usize::from(self.copies), devices))
+            .find_map(|(id, g)| Want::of(id, &g.record.chunks, &goal))
     }
 
     /// The next group, from this number on, with a chunk that should move to fill all devices to
@@ -139,8 +186,9 @@ impl Space {
 
     /// Bytes in use of the chunks that groups are to get: what is left to be copied.
     pub fn bytes_to_move(&self, devices: &Devices) -> u64 {
+        let goal = self.goal(devices);
         let of = |(id, g): (GroupId, &super::Group)| {
-            let want = Want::of(id, &g.record.chunks, usize::from(self.copies), devices)?;
+            let want = Want::of(id, &g.record.chunks, &goal)?;
             Some(u64::from(g.record.used) * want.gets as u64)
         };
         let used = (0..).map(GroupId).zip(&self.groups);
@@ -150,19 +198,18 @@ impl Space {
 
     /// If groups are to get copies: how many the group with the fewest has.
     pub fn fewest_copies(&self) -> Option<u8> {
-        let least = self.used_groups().map(|g| g.record.chunks.len() as u8).min()?;
+        let least = self.sets.by_chunks().next()?.0 as u8;
         (least < self.copies).then_some(least)
     }
 
     /// Groups in use.
     pub fn used_groups_count(&self) -> u64 {
-        self.used_groups().count() as u64
+        self.sets.by_chunks().map(|(_, groups)| groups).sum()
     }
 
     /// The number of chunks of a device that groups have.
     pub fn chunks_on(&self, row: usize) -> u64 {
-        let on = |c: &&Chunk| usize::from(c.device) == row;
-        self.used_groups().map(|g| g.record.chunks.iter().filter(on).count() as u64).sum()
+        self.sets.chunks_on(row)
     }
 
     /// True if a group has a chunk of this device.
@@ -270,12 +317,13 @@ impl Space {
     /// Returns their era. Chunks that the group had already stay behind if they were.
     pub fn set_chunks(&mut self, id: GroupId, mut chunks: Vec<Chunk>) -> Era {
         let era = self.limbo.reads_until_now();
-        let g = self.group_mut(id);
-        for c in &mut chunks {
-            c.behind = g.record.chunks.iter().any(|had| had.is_at(c) && had.behind);
-        }
-        let old = std::mem::replace(&mut g.record.chunks, chunks);
-        g.before = Some((era, old));
+        let old = self.change_record(id, |record| {
+            for c in &mut chunks {
+                c.behind = record.chunks.iter().any(|had| had.is_at(c) && had.behind);
+            }
+            std::mem::replace(&mut record.chunks, chunks)
+        });
+        self.group_mut(id).before = Some((era, old));
         self.changed.insert(id);
         era
     }
@@ -308,9 +356,9 @@ mod tests {
 
     /// What a group on these devices wants: the devices of the chunks that it keeps and loses, and
     /// how many it is to get.
-    fn want(on: &[u16], copies: usize, devices: &Devices) -> Option<(Vec<u16>, Vec<u16>, usize)> {
+    fn want(on: &[u16], copies: u8, devices: &Devices) -> Option<(Vec<u16>, Vec<u16>, usize)> {
         let chunks: Vec<Chunk> = on.iter().map(|&d| chunk(d)).collect();
-        let want = Want::of(GroupId(0), &chunks, copies, devices)?;
+        let want = Want::of(GroupId(0), &chunks, &Goal::of(devices, copies))?;
         let rows = |chunks: Vec<Chunk>| chunks.into_iter().map(|c| c.device).collect();
         Some((rows(want.keeps), rows(want.loses), want.gets))
     }
