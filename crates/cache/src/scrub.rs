@@ -12,15 +12,14 @@
 //! so there is no place to remember.
 
 use base::{BLOCK_U64, CacheAddr, Duration, Instant, Lba, Result, VolumeId};
-use btree::Cursor;
 use pool::{ScrubState, Step};
 use queue::Class;
 
 use crate::Cache;
-use crate::error::malformed;
 use crate::job;
 use crate::space::take::Pinned;
-use crate::store::key::{Body, Crcs, IndexKey};
+use crate::store::index_walk::IndexWalk;
+use crate::store::key::{Body, Crcs};
 use crate::store::scrubbed::{CacheScrub, CacheScrubPart, Part};
 use crate::store::state::State;
 
@@ -139,15 +138,13 @@ impl Cache {
     /// Goes over the index, until it is done or the part is over.
     async fn scrub_all(&self, number: u64) -> Result<()> {
         self.scrub_counts().begin(self.scrub_bytes());
-        let mut cursor = Cursor::new(&[0], None);
-        let mut more = true;
-        while more {
+        let mut walk = IndexWalk::over_all();
+        while walk.goes_on() {
             if !self.scrub_goes_on(number).await {
                 return Ok(());
             }
             let from = self.rt().now();
-            let extents =
-                self.resident(Class::Scrub, |st| next_extents(st, &mut cursor, &mut more)).await?;
+            let extents = self.resident(Class::Scrub, |st| next_extents(st, &mut walk)).await?;
             let bytes: u64 = extents.iter().map(|e| e.crcs.len() as u64 * BLOCK_U64).sum();
             let mut tasks = Vec::with_capacity(extents.len().min(AT_ONCE));
             for mut e in extents {
@@ -204,17 +201,8 @@ impl Cache {
 }
 
 /// The extents of the next leaf, in the order of their places, their buckets pinned.
-fn next_extents(st: &mut State, cursor: &mut Cursor, more: &mut bool) -> Step<Vec<Unverified>> {
-    let (mut all, mut bad): (Vec<IndexKey>, bool) = (Vec::new(), false);
-    *more = cursor.next_leaf(st.index.tree(), st.index.store(), |k, v| {
-        match IndexKey::decode(&st.buckets, k, v) {
-            Some(e) => all.push(e),
-            None => bad = true,
-        }
-    })?;
-    if bad {
-        return Err(malformed().into());
-    }
+fn next_extents(st: &mut State, walk: &mut IndexWalk) -> Step<Vec<Unverified>> {
+    let all = walk.next_leaf(&st.index, &st.buckets)?;
     let mut extents = Vec::with_capacity(all.len());
     for e in all {
         if e.is_stale(&st.buckets) || st.index.is_dead(&st.buckets, &e) {

@@ -25,13 +25,13 @@
 //! commit fails from then on.
 
 use base::{ErrorKind, Lba, Result, StorageError};
-use btree::Cursor;
 use pool::CacheMark;
 use queue::Class;
 
 use crate::Cache;
-use crate::error::malformed;
-use crate::store::key::{Body, IndexKey};
+use crate::store::index_walk::IndexWalk;
+use crate::store::key::Body;
+use crate::store::state::State;
 
 impl Cache {
     /// What commits of the pool say of a cache whose journal is not written any more. Fails if the
@@ -54,14 +54,17 @@ impl Cache {
         Ok(Some(self.mark(untold)))
     }
 
-    /// Drops all keys of blocks that the pool has; the pool then says that clean keys count again.
-    /// To be called while the cache is being opened: nothing else runs, and the journal is empty.
+    /// Drops all keys of blocks that the pool has, stale keys among them. The pool then says that
+    /// clean keys count again. To be called while the cache is being opened: nothing else runs, and
+    /// the journal is empty.
     pub(crate) async fn drop_all_clean(&self) -> Result<()> {
-        let mut cursor = Cursor::new(&[0], None);
-        let (mut more, mut dropped) = (true, 0);
-        while more {
-            let clean = self.next_clean(&mut cursor, &mut more).await?;
-            for e in clean {
+        let (mut walk, mut dropped) = (IndexWalk::over_all(), 0);
+        while walk.goes_on() {
+            let leaf = |st: &mut State| walk.next_leaf(&st.index, &st.buckets);
+            for e in self.resident(Class::Commit, leaf).await? {
+                if self.state().index.unpublished(&e).is_some() {
+                    continue;
+                }
                 let range = (e.lba, Lba(e.end()));
                 // Not journaled: after a crash it is there again, and dropped again.
                 self.resident(Class::Commit, |st| {
@@ -87,30 +90,6 @@ impl Cache {
             "the cache had failed, and the pool went on without it: its clean blocks were dropped"
         );
         Ok(())
-    }
-
-    /// The keys of the next leaf whose blocks the pool has, stale keys among them.
-    async fn next_clean(&self, cursor: &mut Cursor, more: &mut bool) -> Result<Vec<IndexKey>> {
-        self.resident(Class::Commit, |st| {
-            let (mut clean, mut bad) = (Vec::new(), false);
-            *more =
-                cursor.next_leaf(
-                    st.index.tree(),
-                    st.index.store(),
-                    |k, v| match IndexKey::decode(&st.buckets, k, v) {
-                        Some(e) if st.index.published() >= e.written.unwrap_or_default() => {
-                            clean.push(e)
-                        }
-                        Some(_) => {}
-                        None => bad = true,
-                    },
-                )?;
-            if bad {
-                return Err(malformed().into());
-            }
-            Ok(clean)
-        })
-        .await
     }
 }
 

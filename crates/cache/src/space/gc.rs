@@ -21,18 +21,17 @@
 use std::time::Duration;
 
 use base::{BucketId, CacheAddr, Instant, Lba, Result, VolumeId};
-use btree::Cursor;
 use format::cache::bucket::BucketKind;
 use format::cache::journal::blocks_for;
 use queue::Class;
 use rt::Rt;
 
 use crate::Cache;
-use crate::error::malformed;
 use crate::policy::gc_pace::{Beside, Pace};
 use crate::space::mover::{Moved, is_movable};
 use crate::space::take::Pinned;
 use crate::store::buckets::Buckets;
+use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::Share;
 use crate::store::taken::most_extents;
@@ -102,9 +101,6 @@ struct Leaf {
     ghosts: u64,
     /// In sparse buckets.
     sparse: Vec<IndexKey>,
-    /// The size of its keys and their values.
-    bytes: u64,
-    bad: bool,
 }
 
 impl Cache {
@@ -184,7 +180,7 @@ impl Cache {
     }
 
     async fn walk(&self) -> Result<()> {
-        let mut cursor = Cursor::new(&[0], None);
+        let mut walk = IndexWalk::over_all();
         let mut slice_began = self.rt().precise_now();
         let nodes = self.state().buckets.node_blocks();
         let mut pace = Pace::begin(slice_began, nodes, &self.collections().stats().runs);
@@ -192,15 +188,10 @@ impl Cache {
         let mut busy = Duration::ZERO;
         // The leaves that were looked at since then.
         let mut leaves = 0;
-        let mut more = true;
-        let (mut ghosts, mut bytes) = (0, 0);
-        while more && !self.health().is_closed() {
-            let leaf = self.next_gc_leaf(&mut cursor, &mut more, &mut busy).await?;
+        let mut ghosts = 0;
+        while walk.goes_on() && !self.health().is_closed() {
+            let leaf = self.next_gc_leaf(&mut walk, &mut busy).await?;
             ghosts += leaf.ghosts;
-            bytes += leaf.bytes;
-            if leaf.bad {
-                return Err(malformed());
-            }
             self.collections().count(|gc| gc.dead_last += leaf.dead.len() as u64);
             for (volume, lba) in leaf.dead {
                 let dropped = self
@@ -236,13 +227,13 @@ impl Cache {
                 self.move_sparse(e).await?;
             }
             leaves += 1;
-            if self.settings().gc().ends_slice(busy, leaves) || !more {
+            if self.settings().gc().ends_slice(busy, leaves) || !walk.goes_on() {
                 let ended = self.rt().precise_now();
                 pace.worked(leaves, ended.since(slice_began));
                 self.collections().count(|gc| gc.slices.record(std::mem::take(&mut busy)));
                 leaves = 0;
                 self.rt().yield_now().await;
-                if more {
+                if walk.goes_on() {
                     self.sleep_by(|s| pace.pause(ended, &s.gc(), self.beside_gc())).await;
                 }
                 slice_began = self.rt().precise_now();
@@ -250,7 +241,7 @@ impl Cache {
         }
         self.collections().count(|gc| {
             gc.ghosts = ghosts;
-            gc.key_bytes = Some(bytes).filter(|_| !more);
+            gc.key_bytes = Some(walk.bytes()).filter(|_| !walk.goes_on());
         });
         Ok(())
     }
@@ -278,27 +269,14 @@ impl Cache {
     }
 
     /// Counts the keys of the next leaf, and finds those that are dead or in sparse buckets.
-    async fn next_gc_leaf(
-        &self,
-        cursor: &mut Cursor,
-        more: &mut bool,
-        busy: &mut Duration,
-    ) -> Result<Leaf> {
+    async fn next_gc_leaf(&self, walk: &mut IndexWalk, busy: &mut Duration) -> Result<Leaf> {
         let ghosts_stay = self.has_room_for_ghosts();
         self.resident(Class::Collection, |st| {
             let _timer = Timer::new(self.rt(), busy);
-            let mut leaf = Leaf::default();
-            let mut all: Vec<IndexKey> = Vec::new();
-            *more = cursor.next_leaf(st.index.tree(), st.index.store(), |k, v| {
-                leaf.bytes += (k.len() + v.len()) as u64;
-                match IndexKey::decode(&st.buckets, k, v) {
-                    Some(e) => all.push(e),
-                    None => leaf.bad = true,
-                }
-            })?;
-            let passed = cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec);
-            st.index.audit_leaf(&st.buckets, &all, passed);
-            leaf.first = all.first().map(|e| (e.volume, e.lba));
+            let all = walk.next_leaf(&st.index, &st.buckets)?;
+            st.index.audit_leaf(&st.buckets, &all, walk.passed());
+            let first = all.first().map(|e| (e.volume, e.lba));
+            let mut leaf = Leaf { first, ..Leaf::default() };
             for e in all {
                 let is_ghost = ghosts_stay
                     && e.is_stale(&st.buckets)

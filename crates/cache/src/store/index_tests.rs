@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::*;
 use crate::policy::replacement::Policy;
 use crate::store::buckets::census::Stream;
+use crate::store::index_walk::IndexWalk;
 use crate::store::key::Crcs;
 use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::index::{MAX_EXTENT_BLOCKS, StagedBelow};
@@ -27,6 +28,25 @@ enum Block {
     Data { addr: CacheAddr, generation: BucketGen, crc: Crc, written: Option<Epoch>, cover: Cover },
     Staged { crc: Crc, epoch: Epoch },
     Zeros { epoch: Epoch },
+}
+
+/// The blocks of an extent.
+fn blocks(e: &IndexKey) -> impl Iterator<Item = ((VolumeId, u64), Block)> {
+    let epoch = e.written.unwrap_or_default();
+    (e.lba.0..e.end()).enumerate().map(move |(i, lba)| {
+        let block = match &e.body {
+            Body::Data { addr, generation, crcs, cover } => Block::Data {
+                addr: CacheAddr(addr.0 + i as u64),
+                generation: *generation,
+                crc: crcs[i],
+                written: e.written,
+                cover: *cover,
+            },
+            Body::Staged { crcs } => Block::Staged { crc: crcs[i], epoch },
+            Body::Zeros { .. } => Block::Zeros { epoch },
+        };
+        ((e.volume, lba), block)
+    })
 }
 
 struct World {
@@ -134,24 +154,7 @@ impl World {
     fn replace(&mut self, volume: VolumeId, (from, end): (u64, u64), new: &[IndexKey]) {
         self.run(|index, buckets| index.replace(buckets, volume, (Lba(from), Lba(end)), new));
         self.model.retain(|&(v, lba), _| v != volume || lba < from || lba >= end);
-        for e in new {
-            for (i, lba) in (e.lba.0..e.end()).enumerate() {
-                let block = match &e.body {
-                    Body::Data { addr, generation, crcs, cover } => Block::Data {
-                        addr: CacheAddr(addr.0 + i as u64),
-                        generation: *generation,
-                        crc: crcs[i],
-                        written: e.written,
-                        cover: *cover,
-                    },
-                    Body::Staged { crcs } => {
-                        Block::Staged { crc: crcs[i], epoch: e.written.unwrap_or_default() }
-                    }
-                    Body::Zeros { .. } => Block::Zeros { epoch: e.written.unwrap_or_default() },
-                };
-                self.model.insert((volume, lba), block);
-            }
-        }
+        self.model.extend(new.iter().flat_map(blocks));
     }
 
     fn crcs(&mut self, blocks: u64) -> Crcs {
@@ -293,26 +296,18 @@ impl World {
         let found = self.run(|index, buckets| {
             index.overlapping(buckets, volume, (Lba(from), Lba(end)), usize::MAX)
         });
-        let mut blocks = BTreeMap::new();
+        let mut met = BTreeMap::new();
         for e in found.iter().filter(|e| !self.index.is_dead(&self.buckets, e)) {
-            for lba in e.lba.0.max(from)..e.end().min(end) {
-                let block = match e.slice(lba, lba + 1).body {
-                    Body::Data { addr, generation, crcs, cover } => {
-                        self.parts.1 += u64::from(!cover.is_all());
-                        Block::Data { addr, generation, crc: crcs[0], written: e.written, cover }
-                    }
-                    Body::Staged { crcs } => {
-                        Block::Staged { crc: crcs[0], epoch: e.written.unwrap_or_default() }
-                    }
-                    Body::Zeros { .. } => Block::Zeros { epoch: e.written.unwrap_or_default() },
-                };
-                assert!(blocks.insert((volume, lba), block).is_none(), "two keys name block {lba}");
+            for (at, block) in blocks(&e.slice(from, end)) {
+                let is_part = matches!(block, Block::Data { cover, .. } if !cover.is_all());
+                self.parts.1 += u64::from(is_part);
+                assert!(met.insert(at, block).is_none(), "two keys name block {at:?}");
             }
         }
         let wanted: BTreeMap<_, _> =
             self.model.range((volume, from)..(volume, end)).map(|(k, b)| (*k, *b)).collect();
         let wanted: BTreeMap<_, _> = wanted.into_iter().filter(|(_, b)| self.counts(b)).collect();
-        assert_eq!(blocks, wanted);
+        assert_eq!(met, wanted);
     }
 
     /// Everything, and all counters.
@@ -343,12 +338,11 @@ impl World {
             |b: &&Block| matches!(b, Block::Staged { epoch, .. } if *epoch > self.index.published);
         let (open, cut) = self.buckets.staged_named();
         assert_eq!(open + cut, self.model.values().filter(staged).count() as u64);
-        let (mut keys, mut cursor) = (0, Cursor::new(&[], None));
-        while self
-            .run(|index, _| Ok(cursor.next_leaf(&index.tree, &index.store, |_, _| keys += 1)?))
-        {
+        let (mut keys, mut walk) = (0, IndexWalk::over_all());
+        while walk.goes_on() {
+            keys += self.run(|index, buckets| walk.next_leaf(index, buckets)).len();
         }
-        assert_eq!(self.index.keys, keys);
+        assert_eq!(self.index.keys, keys as i64);
     }
 }
 
@@ -376,4 +370,56 @@ fn index_and_buckets_agree_with_a_map_of_blocks() {
         assert!(w.index.tree.is_empty());
     }
     assert!(faults > 5_000 && keys > 2000, "{faults} faults, {keys} keys at most");
+}
+
+#[test]
+fn a_walk_meets_what_stays_as_it_is() {
+    let (mut faults, mut missed) = (0, 0);
+    for seed in 0..4 {
+        let mut w = World::new(seed);
+        // Nothing is evicted or published, so every key counts.
+        let change = |w: &mut World| match w.rng.below(10) {
+            0..5 => w.write(),
+            5..7 => w.write_part(),
+            7 => w.stage(),
+            8 => w.discard(),
+            _ => {
+                let (volume, from, end) = w.range(400);
+                w.replace(volume, (from, end), &[]);
+            }
+        };
+        (0..3000).for_each(|_| change(&mut w));
+        w.commit();
+        let before = w.model.clone();
+        let mut cut = IndexWalk::over_cut(w.index.tree(), Generation(0));
+        let mut all = IndexWalk::over_all();
+        let (mut in_cut, mut in_all) = (BTreeMap::new(), BTreeMap::new());
+        while cut.goes_on() || all.goes_on() {
+            for e in w.run(|index, buckets| cut.next_leaf(index, buckets)) {
+                for (at, block) in blocks(&e) {
+                    assert!(in_cut.insert(at, block).is_none(), "{at:?} is met twice");
+                }
+            }
+            let from = all.passed();
+            for e in w.run(|index, buckets| all.next_leaf(index, buckets)) {
+                let key = index_key(e.volume, e.lba);
+                assert!(from[..] <= key[..] && key[..] < all.passed()[..], "it is out of order");
+                for (at, block) in blocks(&e) {
+                    assert_eq!(w.model.get(&at), Some(&block), "{at:?} is not what it is by now");
+                    in_all.insert(at, block);
+                }
+            }
+            (0..60).for_each(|_| change(&mut w));
+            w.collect();
+        }
+        assert_eq!(in_cut, before);
+        for (at, block) in &w.model {
+            // Zeros that were discarded again look as before, and have another key.
+            let is_same = before.get(at) == Some(block) && !matches!(block, Block::Zeros { .. });
+            missed += u32::from(!in_all.contains_key(at));
+            assert!(!is_same || in_all.get(at) == Some(block), "{at:?} was missed");
+        }
+        faults += w.faults;
+    }
+    assert!(faults > 100 && missed > 100, "{faults} faults, {missed} blocks came too late");
 }

@@ -8,13 +8,12 @@
 //! needs become too many to be held.
 
 use base::{Epoch, Generation, Lba, Result, VolumeId};
-use btree::Cursor;
 use pool::Pass;
 use queue::Class;
 use rt::JoinHandle;
 
 use crate::Cache;
-use crate::error::malformed;
+use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, IndexKey};
 use crate::writeback::cuts::Cut;
 
@@ -51,25 +50,23 @@ impl Carried {
 
 /// A place in a cut.
 pub(super) struct Walk {
-    cut: Cut,
-    cursor: Cursor,
+    leaves: IndexWalk,
     /// The run that the next extent may continue.
     pending: Option<Carried>,
     /// Runs that were found, and did not fit into the last batch.
     left: Vec<Carried>,
-    more: bool,
 }
 
 impl Walk {
     /// A walk over what has changed in a cut since the last one was published.
     pub fn over(cut: &Cut, published_before: Generation) -> Walk {
-        let cursor = Cursor::new(&[0], None).since(published_before);
-        Walk { cut: cut.clone(), cursor, pending: None, left: Vec::new(), more: true }
+        let leaves = IndexWalk::over_cut(&cut.tree, published_before);
+        Walk { leaves, pending: None, left: Vec::new() }
     }
 
     /// True if there may be another batch.
     pub fn goes_on(&self) -> bool {
-        self.more || !self.left.is_empty()
+        self.leaves.goes_on() || !self.left.is_empty()
     }
 }
 
@@ -101,11 +98,11 @@ impl Cache {
     async fn next_runs(&self, walk: &mut Walk) -> Result<Vec<Carried>> {
         let mut runs = std::mem::take(&mut walk.left);
         let (mut blocks, mut counted) = (0, 0);
-        while walk.more && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
-            for extent in self.next_leaf(walk).await? {
+        while walk.leaves.goes_on() && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
+            for extent in self.next_dirty(&mut walk.leaves).await? {
                 join(&mut walk.pending, extent, &mut runs);
             }
-            if !walk.more {
+            if !walk.leaves.goes_on() {
                 runs.extend(walk.pending.take());
             }
             blocks += runs[counted..].iter().map(Carried::carried).sum::<u64>();
@@ -116,25 +113,11 @@ impl Cache {
     }
 
     /// The dirty extents of the cut's next leaf.
-    async fn next_leaf(&self, walk: &mut Walk) -> Result<Vec<IndexKey>> {
-        let Walk { cut, cursor, more, .. } = walk;
+    async fn next_dirty(&self, leaves: &mut IndexWalk) -> Result<Vec<IndexKey>> {
         self.resident(Class::WriteBack, |st| {
-            let mut out = Vec::new();
-            let mut bad = false;
-            let buckets = &st.buckets;
-            let published = st.index.published();
-            *more =
-                cursor.next_leaf(&cut.tree, st.index.store(), |k, v| {
-                    match IndexKey::decode(buckets, k, v) {
-                        Some(e) if e.written.is_some_and(|w| w > published) => out.push(e),
-                        Some(_) => {}
-                        None => bad = true,
-                    }
-                })?;
-            if bad {
-                return Err(malformed().into());
-            }
-            Ok(out)
+            let mut extents = leaves.next_leaf(&st.index, &st.buckets)?;
+            extents.retain(|e| st.index.unpublished(e).is_some());
+            Ok(extents)
         })
         .await
     }
