@@ -13,6 +13,7 @@ use pool::CacheMark;
 use queue::Class;
 
 use crate::Cache;
+use crate::store::index::STEP_EXTENTS;
 use crate::store::promotions::MAX_BLOCKS;
 use crate::store::ring_room::nodes_for;
 
@@ -134,15 +135,11 @@ impl Cache {
             let mut room = if between_passes {
                 self.room_between_passes().await?
             } else {
-                self.room_for_request(blocks_for(1, 0), nodes_for(SLICE as u64)).await?
+                self.room_for_request(blocks_for(1, 0), nodes_for(STEP_EXTENTS as u64)).await?
             };
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    let old = st.index.overlapping(&st.buckets, volume, (at, end), SLICE)?;
-                    let upto = match old.last() {
-                        Some(last) if old.len() >= SLICE => Lba(last.end().min(end.0)),
-                        _ => end,
-                    };
+                    let (old, upto) = st.index.overlapping_step(&st.buckets, volume, (at, end))?;
                     if old.is_empty() {
                         return Ok(upto);
                     }
@@ -208,6 +205,3 @@ impl Cache {
         self.health().is_aside()
     }
 }
-
-/// Extents dropped in one step.
-const SLICE: usize = 64;

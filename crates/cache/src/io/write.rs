@@ -14,6 +14,7 @@ use crate::io::bypass::STEP_BLOCKS;
 use crate::job;
 use crate::space::take::TakenBlocks;
 use crate::store::buckets::census::Stream;
+use crate::store::index::STEP_EXTENTS;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::extents;
@@ -110,17 +111,11 @@ impl Cache {
         let mut at = lba;
         while at < end {
             let mut room =
-                self.room_for_request(blocks_for(1, 0), nodes_for(DISCARD_EXTENTS as u64)).await?;
+                self.room_for_request(blocks_for(1, 0), nodes_for(STEP_EXTENTS as u64)).await?;
             self.clients().note_request(self.rt().now());
-            // As many extents as one step may drop; what is beyond is one step more.
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    let old =
-                        st.index.overlapping(&st.buckets, volume, (at, end), DISCARD_EXTENTS)?;
-                    let upto = match old.last() {
-                        Some(last) if old.len() >= DISCARD_EXTENTS => Lba(last.end().min(end.0)),
-                        _ => end,
-                    };
+                    let (_, upto) = st.index.overlapping_step(&st.buckets, volume, (at, end))?;
                     let written = Some(st.buckets.epoch());
                     let zeros = IndexKey {
                         volume,
@@ -199,6 +194,3 @@ impl Write {
             .await
     }
 }
-
-/// Extents that one step of a discard replaces.
-const DISCARD_EXTENTS: usize = 64;

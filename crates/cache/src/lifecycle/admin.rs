@@ -6,8 +6,6 @@ use rt::sync::Permit;
 
 use crate::Cache;
 
-/// Extents dropped in one step.
-const SLICE: usize = 64;
 /// Blocks of a volume are below this.
 const END: Lba = Lba(1 << 39);
 
@@ -36,11 +34,7 @@ impl Cache {
             let mut room = self.room_between_passes().await?;
             let upto = self
                 .resident(Class::Commit, |st| {
-                    let old = st.index.overlapping(&st.buckets, volume, (at, END), SLICE)?;
-                    let upto = match old.last() {
-                        Some(last) if old.len() >= SLICE => Lba(last.end()),
-                        _ => END,
-                    };
+                    let (old, upto) = st.index.overlapping_step(&st.buckets, volume, (at, END))?;
                     if old.is_empty() {
                         return Ok(upto);
                     }

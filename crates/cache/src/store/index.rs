@@ -25,6 +25,9 @@ use crate::store::audit::Audit;
 use crate::store::buckets::Buckets;
 use crate::store::key::{Body, IndexKey};
 
+/// Extents that one step over a range changes at most.
+pub(crate) const STEP_EXTENTS: usize = 64;
+
 /// The tree, its resident nodes, and what the open generation has changed.
 pub(crate) struct Index {
     tree: Tree,
@@ -232,6 +235,22 @@ impl Index {
             }
         })?;
         if bad { Err(malformed().into()) } else { Ok(out) }
+    }
+
+    /// Those of [`Index::overlapping`] that one step may change, so that others have their turn.
+    /// And where this step ends.
+    pub fn overlapping_step(
+        &self,
+        buckets: &Buckets,
+        volume: VolumeId,
+        (lba, end): (Lba, Lba),
+    ) -> Step<(SmallVec<[IndexKey; 2]>, Lba)> {
+        let found = self.overlapping(buckets, volume, (lba, end), STEP_EXTENTS)?;
+        let upto = match found.last() {
+            Some(last) if found.len() >= STEP_EXTENTS => Lba(last.end().min(end.0)),
+            _ => end,
+        };
+        Ok((found, upto))
     }
 
     /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows.

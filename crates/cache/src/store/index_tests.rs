@@ -423,3 +423,24 @@ fn a_walk_meets_what_stays_as_it_is() {
     }
     assert!(faults > 100 && missed > 100, "{faults} faults, {missed} blocks came too late");
 }
+
+#[test]
+fn steps_over_a_range_meet_all_of_it() {
+    let mut w = World::new(1);
+    (0..4000).for_each(|_| w.step());
+    let (volume, end, mut steps) = (VolumeId(1), Lba(VOLUME_BLOCKS), 0);
+    let (mut at, mut met) = (Lba(0), BTreeMap::new());
+    while at < end {
+        let (found, upto) =
+            w.run(|index, buckets| index.overlapping_step(buckets, volume, (at, end)));
+        assert!(at < upto && (found.len() == STEP_EXTENTS || upto == end));
+        let live = found.iter().filter(|e| !w.index.is_dead(&w.buckets, e));
+        for (place, block) in live.flat_map(|e| blocks(&e.slice(at.0, upto.0)).collect::<Vec<_>>())
+        {
+            assert!(met.insert(place, block).is_none(), "{place:?} is met twice");
+        }
+        (at, steps) = (upto, steps + 1);
+    }
+    let wanted = w.model.iter().filter(|(place, block)| place.0 == volume && w.counts(block));
+    assert!(steps > 5 && met.iter().eq(wanted), "{steps} steps");
+}
