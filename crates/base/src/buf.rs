@@ -181,7 +181,7 @@ impl fmt::Debug for Buf {
     }
 }
 
-/// A shared, read-only view into a [`Buf`]. Cloning and cutting it copy no bytes.
+/// A shared, read-only view into a [`Buf`]. Neither a clone nor a slice of it copies bytes.
 #[derive(Clone)]
 pub struct Slice {
     buf: Rc<Buf>,
@@ -206,6 +206,21 @@ impl Deref for Slice {
     fn deref(&self) -> &[u8] {
         &self.buf[self.start as usize..(self.start + self.len) as usize]
     }
+}
+
+/// `len` bytes of `list` from `from` on, or as many as there are. No bytes are copied.
+pub fn slice_of_list(list: &SliceList, mut from: usize, mut len: usize) -> SliceList {
+    let mut out = SliceList::new();
+    for s in list {
+        let start = from.min(s.len());
+        from -= start;
+        let n = len.min(s.len() - start);
+        if n > 0 {
+            out.push(s.slice(start, n));
+        }
+        len -= n;
+    }
+    out
 }
 
 impl From<Buf> for Slice {
@@ -240,6 +255,23 @@ mod tests {
         drop(tail);
         assert_eq!(pool.outstanding(), 0);
         assert_eq!(pool.take(8192).as_ptr(), first, "the memory is reused");
+    }
+
+    #[test]
+    fn a_slice_of_a_list_has_the_bytes_of_all_of_it() {
+        let pool = BufPool::new(0);
+        let all = b"abcdefghi";
+        let parts = [&all[..3], &all[3..3], &all[3..4], &all[4..]];
+        let list: SliceList = parts.iter().map(|part| pool.copy_of(part).freeze()).collect();
+        for from in 0..=all.len() + 1 {
+            for len in (0..=all.len() + 1).chain([usize::MAX]) {
+                let got = slice_of_list(&list, from, len);
+                let bytes: Vec<u8> = got.iter().flat_map(|s| s.to_vec()).collect();
+                let wanted: Vec<u8> = all.iter().copied().skip(from).take(len).collect();
+                assert_eq!(bytes, wanted, "{len} bytes from {from} on");
+                assert!(got.iter().all(|s| !s.is_empty()), "a slice is empty");
+            }
+        }
     }
 
     #[test]

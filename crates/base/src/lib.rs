@@ -15,7 +15,7 @@ pub mod time;
 pub mod units;
 
 pub use bitmap::Bitmap;
-pub use buf::{Buf, BufList, BufPool, Slice, SliceList};
+pub use buf::{Buf, BufList, BufPool, Slice, SliceList, slice_of_list};
 pub use checksum::{Crc, crc32c};
 pub use error::{ErrorKind, IoError, Result, StorageError};
 pub use histogram::{BOUNDS_NS, CoarseHistogram, Histogram};

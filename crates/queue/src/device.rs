@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{BLOCK, Buf, IoError, SliceList};
+use base::{BLOCK, Buf, IoError, SliceList, slice_of_list};
 use rt::sync::{Event, oneshot};
 use rt::{DeviceKind, FileId, Holder, Op, PlaceId, Reason, Rt, What};
 
@@ -11,7 +11,7 @@ use crate::limits::{Limits, Targets};
 use crate::request::Request;
 use crate::scheduler::{Scheduler, Ticket};
 use crate::stats::{Class, DeviceStats};
-use crate::transfer::{Ended, Medium, cut};
+use crate::transfer::{Ended, Medium};
 use crate::work::{ReadDone, ReadEnd, WholeRead, WholeWrite, Work, WriteDone, WriteEnd};
 
 struct Inner {
@@ -173,7 +173,7 @@ impl Device {
         } else {
             let (whole, end) = WholeWrite::new(len.div_ceil(self.0.largest));
             for (at, place) in self.pieces(offset, len) {
-                let piece = cut(&data, at, place.1);
+                let piece = slice_of_list(&data, at, place.1);
                 self.plug_write(class, place, piece, WriteDone::Piece(whole.clone()));
             }
             end

@@ -1,7 +1,7 @@
 //! Transfers: one request to the device for a run of requests, finished where the device moved only
 //! a part of it, and split where it failed.
 
-use base::{BufList, IoError, SliceList};
+use base::{BufList, IoError, SliceList, slice_of_list};
 use rt::{Completion, FileId, Op, Payload, Rt, Told, What};
 use smallvec::SmallVec;
 
@@ -206,8 +206,8 @@ impl Medium {
             let mut at = got;
             let mut stalls = 0;
             while at < transfer.len {
-                // Direct I/O wants an aligned start: read again from the beginning of the block
-                // that was cut.
+                // Direct I/O wants an aligned start: read again from the beginning of the block of
+                // which only a part came.
                 let from = at / base::BLOCK * base::BLOCK;
                 let want = (transfer.len - from).min(medium.max_request_bytes);
                 let mut bounce = BufList::new();
@@ -247,7 +247,8 @@ impl Medium {
                 }
                 Ok(0) => then(transfer.end(Err(IoError::IO), BufList::new())),
                 Ok(n) => {
-                    // Again from the start of the block that was cut, for direct I/O's sake.
+                    // Direct I/O wants an aligned start: again from the block of which only a part
+                    // was written.
                     let keep = (transfer.moved + n as usize) / base::BLOCK * base::BLOCK;
                     if keep == transfer.moved {
                         transfer.stalls += 1;
@@ -255,7 +256,7 @@ impl Medium {
                             return then(transfer.end(Err(IoError::IO), BufList::new()));
                         }
                     }
-                    let rest = tail(&data, keep - transfer.moved);
+                    let rest = slice_of_list(&data, keep - transfer.moved, usize::MAX);
                     transfer.moved = keep;
                     if transfer.parts.len() > 1 {
                         transfer.whole.get_or_insert(data);
@@ -286,24 +287,4 @@ fn scatter(bufs: &mut BufList, mut at: usize, mut bytes: &[u8]) {
         bytes = &bytes[n..];
         at = 0;
     }
-}
-
-/// `data` without its first `skip` bytes.
-fn tail(data: &SliceList, skip: usize) -> SliceList {
-    cut(data, skip, usize::MAX)
-}
-
-/// `len` bytes of `data`, or as many as there are, without the first `skip`.
-pub(crate) fn cut(data: &SliceList, mut skip: usize, mut len: usize) -> SliceList {
-    let mut out = SliceList::new();
-    for s in data {
-        let from = skip.min(s.len());
-        skip -= from;
-        let n = len.min(s.len() - from);
-        if n > 0 {
-            out.push(s.slice(from, n));
-        }
-        len -= n;
-    }
-    out
 }

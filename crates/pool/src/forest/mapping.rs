@@ -89,8 +89,8 @@ pub(crate) fn replace(
     let old = edit.look(|tree, store| overlapping(tree, store, geometry, (lba, end), usize::MAX));
     let mut blocks = 0;
     for e in old.unwrap_or_else(|e| unreachable!("it was looked at before: {e}")) {
-        let cut = e.lba.0.max(lba.0)..e.end().min(end.0);
-        let run = Run { addr: e.addr.plus(cut.start - e.lba.0), len: (cut.end - cut.start) as u32 };
+        let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
+        let run = Run { addr: e.addr.plus(from - e.lba.0), len: (to - from) as u32 };
         blocks += run.len;
         freed.push(run);
         if e.lba < lba {

@@ -7,7 +7,10 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK, Buf, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError};
+use base::{
+    BLOCK, Buf, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError,
+    slice_of_list,
+};
 use queue::Class;
 use rt::Reason;
 
@@ -225,7 +228,7 @@ impl Pool {
         let mut at = 0;
         for run in runs {
             let len = run.len as usize * BLOCK;
-            let (pool, part, addr) = (self.clone(), slice(&data, at, len), run.addr);
+            let (pool, part, addr) = (self.clone(), slice_of_list(&data, at, len), run.addr);
             at += len;
             tasks.push(self.rt().spawn(async move { pool.write_copies(addr, part, class).await }));
         }
@@ -359,18 +362,4 @@ fn no_copy(addr: PoolAddr) -> StorageError {
         ErrorKind::Missing,
         format!("block {addr} of the pool: every device that holds a copy is missing"),
     )
-}
-
-/// `len` bytes of `data` from `from` on.
-fn slice(data: &SliceList, from: usize, len: usize) -> SliceList {
-    let mut out = SliceList::new();
-    let (mut at, end) = (0, from + len);
-    for s in data {
-        let (a, b) = (from.max(at), end.min(at + s.len()));
-        if a < b {
-            out.push(s.slice(a - at, b - a));
-        }
-        at += s.len();
-    }
-    out
 }
