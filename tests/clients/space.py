@@ -1,4 +1,4 @@
-"""Space: out of it, given back, promised, and volumes far larger than the pool."""
+"""Space: out of it, given back, reserved, and volumes far larger than the pool."""
 
 import errno
 import time

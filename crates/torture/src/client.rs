@@ -395,9 +395,9 @@ impl Client {
         let now = env.world.now().0;
         let status = self.boot.volumes.pool().status().pool;
         let free = status.capacity_bytes.saturating_sub(status.used_bytes);
-        // In front of it space is promised: for what is dirty, for every request under way, and for
-        // the nodes that they change.
-        let promised = self.boot.volumes.cache().map_or(0, |c| {
+        // Some of that is reserved: for what is dirty, for every request under way, and for the
+        // nodes that they change.
+        let reserved = self.boot.volumes.cache().map_or(0, |c| {
             let dirty = c.status().dirty_bytes;
             dirty + dirty / 10 + env.bytes_in_flight(1 << 20) + 3 * env.settings.group_bytes
         });
@@ -405,7 +405,7 @@ impl Client {
         if free
             <= 4 * env.settings.group_bytes
                 + 4 * env.settings.pool.dirty_nodes * BLOCK_U64
-                + promised
+                + reserved
         {
             env.full_at.set(Some(now));
         }

@@ -72,10 +72,10 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             Err(e) => env.fail(format!("publishing everything: {:?}: {e}", e.kind)),
         }
         // Room is kept for what is dirty, and for nothing else.
-        let (promised, dirty) =
+        let (reserved, dirty) =
             (boot.volumes.pool().status().pool.reserved_bytes, cache.status().dirty_bytes);
-        if promised != dirty && !cache.is_aside() {
-            env.fail(format!("{promised} bytes are promised for {dirty} dirty ones"));
+        if reserved != dirty && !cache.is_aside() {
+            env.fail(format!("{reserved} bytes are reserved for {dirty} dirty ones"));
         }
     }
     if let Err(text) = env.model.borrow().check_space(&boot.volumes.list()) {

@@ -30,7 +30,7 @@ use crate::checkpoint::table_slots::{DurableState, NewPage};
 use crate::device::cache_device::all_written;
 use crate::device::flush_barrier::Durable;
 use crate::store::buckets::census::Stream;
-use crate::store::frozen::{Frozen, Named};
+use crate::store::frozen::{FrozenIndex, Named};
 use crate::store::index::node_addr;
 use crate::store::taken::Taken;
 
@@ -104,7 +104,7 @@ impl Cache {
     }
 
     /// Freezes what is to be written, and has the pool commit the staged blocks in it.
-    fn freeze(&self) -> (Frozen, Option<rt::JoinHandle<Result<()>>>) {
+    fn freeze(&self) -> (FrozenIndex, Option<rt::JoinHandle<Result<()>>>) {
         let committed = self.staged_in(None).map(|_| {
             let cache = self.clone();
             self.rt().spawn(async move { cache.commit_staged().await })
@@ -151,7 +151,7 @@ impl Cache {
         }
     }
 
-    async fn write_nodes(&self, frozen: &Frozen) -> Result<Option<RootPtr>> {
+    async fn write_nodes(&self, frozen: &FrozenIndex) -> Result<Option<RootPtr>> {
         let mut out = WriteOut::new(&frozen.tree, frozen.named.generation);
         loop {
             // A run of neighbouring blocks, as long as there are nodes.

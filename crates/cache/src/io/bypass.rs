@@ -155,8 +155,8 @@ impl Cache {
         open * 2 > STAGED_PER_BLOCK * self.layout().data_blocks()
     }
 
-    /// Writes up to [`STEP_BLOCKS`] blocks past the buckets. False: they have to go through the
-    /// cache, now as ever.
+    /// Writes up to [`STEP_BLOCKS`] blocks past the buckets. False: the caller has to write them
+    /// through the cache.
     pub(crate) async fn write_past(
         &self,
         volume: VolumeId,

@@ -37,7 +37,7 @@ impl Cache {
 
     /// Waits until the journal's record `target`, and all before it, is durable, with what
     /// these records are about. That takes the device and nothing else: all that wait share one
-    /// entry and one flush, and its room is held.
+    /// entry and one flush, and room for it is reserved.
     pub(crate) async fn durable(&self, target: RecordSeq, class: Class) -> Result<()> {
         loop {
             if self.state().journal().durable() >= target {

@@ -213,7 +213,7 @@ impl Cache {
         }
         tracing::warn!(cache = %self.path(), "blocks of volume {volume} from {} on are bad in the \
             cache; read from the pool instead", lba.0 + bad);
-        // A cache that has failed is told of nothing: then the key stays.
+        // A cache that has failed gives no room for a record. Then the key stays.
         while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
             && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
         {}

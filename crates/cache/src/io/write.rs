@@ -86,10 +86,10 @@ impl Cache {
         cover: Cover,
     ) -> Result<Write> {
         let blocks = (data.len() / BLOCK) as u64;
-        let (held, room) = self.admit(volume, blocks).await?;
+        let (admitted, room) = self.admit(volume, blocks).await?;
         let reserved = self.reserve(blocks).await?;
         let taken = self.take(self.stream_of(volume, lba), blocks as u32).await?;
-        drop(held);
+        drop(admitted);
         Ok(Write { cache: self.clone(), key: (volume, lba), data, cover, room, reserved, taken })
     }
 

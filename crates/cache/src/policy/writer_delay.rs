@@ -100,7 +100,7 @@ pub struct Load {
     /// How many of these it has carried: they become room when it is published.
     pub soon: u64,
     /// Blocks that are reserved for requests which have passed, and which they have not taken yet.
-    pub held: u64,
+    pub reserved: u64,
     /// The age of the pool's image as a share of what it may be, where writers are slowed for it.
     pub age: Option<f64>,
 }
@@ -134,7 +134,7 @@ impl Load {
     }
 
     fn left(&self) -> u64 {
-        self.room.saturating_sub(self.held)
+        self.room.saturating_sub(self.reserved)
     }
 }
 
@@ -148,7 +148,7 @@ pub enum Next<T> {
     /// The next one waits for room.
     Room,
     /// No request waits.
-    Nobody,
+    Empty,
 }
 
 struct Queue<T> {
@@ -229,7 +229,7 @@ impl<T> Line<T> {
     /// Decides what happens next. A request that passes is removed from the line.
     pub fn next(&mut self, now: Instant, load: &Load) -> Next<T> {
         let least = self.queues.iter().enumerate().min_by_key(|(_, q)| q.served);
-        let Some((place, queue)) = least else { return Next::Nobody };
+        let Some((place, queue)) = least else { return Next::Empty };
         let blocks = queue.waiting.front().map_or(0, |w| w.1);
         let due = self.due(blocks, load);
         if due > now {
@@ -248,7 +248,7 @@ impl<T> Line<T> {
         }
         match first {
             Some((who, blocks)) => Next::Pass(who, blocks),
-            None => Next::Nobody,
+            None => Next::Empty,
         }
     }
 
@@ -277,10 +277,10 @@ impl<T> Line<T> {
     }
 }
 
-/// True if there is room for a request, or if no other request holds room: then this one is to wait
-/// for buckets.
+/// True if there is room for a request, or if none is reserved for another one: then this one is to
+/// wait for buckets.
 fn has_room(blocks: u64, load: &Load) -> bool {
-    load.held == 0 || load.left() >= blocks
+    load.reserved == 0 || load.left() >= blocks
 }
 
 #[cfg(test)]

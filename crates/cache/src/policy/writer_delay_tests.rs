@@ -6,7 +6,7 @@ use super::*;
 const V: VolumeId = VolumeId(1);
 
 fn load(room: u64, all: u64) -> Load {
-    Load { room, all, lump: 0, soon: 0, held: 0, age: None }
+    Load { room, all, lump: 0, soon: 0, reserved: 0, age: None }
 }
 
 proptest! {
@@ -42,7 +42,7 @@ proptest! {
             due.push((volume, i + 1));
             now += pause * 1_000_000;
             loop {
-                match line.next(Instant(now), &Load { held: 1, ..load(room, all) }) {
+                match line.next(Instant(now), &Load { reserved: 1, ..load(room, all) }) {
                     Next::Pass((volume, i), blocks) => {
                         prop_assert!(blocks < room && i > last[volume as usize]);
                         last[volume as usize] = i;
@@ -53,7 +53,7 @@ proptest! {
                         prop_assert!(when.since(Instant(now)) <= MOST);
                         break;
                     }
-                    Next::Room | Next::Nobody => break,
+                    Next::Room | Next::Empty => break,
                 }
             }
             if i % 7 == 0 {
@@ -156,7 +156,7 @@ impl Plant {
         // Others have room in hand, so no request passes without.
         let soon = self.carried as u64;
         Load {
-            held: 1,
+            reserved: 1,
             lump: self.sealed.front().copied().unwrap_or_default(),
             soon,
             ..load(self.all - self.open - self.sealed.iter().sum::<u64>(), self.all)

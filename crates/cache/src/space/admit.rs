@@ -1,6 +1,6 @@
 //! Admission of writers: [`crate::policy::writer_delay`] decides, this file makes them wait.
 //!
-//! A writer that is admitted holds its room until it has taken its blocks. So writers that arrive
+//! A writer that is admitted keeps its room until it has taken its blocks. So writers that arrive
 //! together are not admitted to more room than there is.
 
 use base::{Instant, Result, VolumeId};
@@ -32,23 +32,23 @@ impl Cache {
         let now = self.rt().now();
         self.clients().note_request(now);
         let load = self.load(now);
-        let held = match self.admission().pass_at_once(now, blocks, &load) {
-            Some(held) => held,
+        let admitted = match self.admission().pass_at_once(now, blocks, &load) {
+            Some(admitted) => admitted,
             None => Box::pin(self.wait_in_line(volume, blocks)).await?,
         };
         self.check_failed()?;
         let room = self
             .room_for_request(blocks_for(most_extents(blocks), blocks as usize), nodes_for(blocks))
             .await?;
-        Ok((held, room))
+        Ok((admitted, room))
     }
 
     async fn wait_in_line(&self, volume: VolumeId, blocks: u64) -> Result<AdmittedRoom> {
         let let_in = self.admission().line_up(volume, blocks);
         self.pressed();
         self.share_device();
-        let held = self.rt().waits_for_job(Reason::Throttle, job::WRITE_BACK, let_in).await;
-        held.ok_or_else(|| self.hopeless())
+        let admitted = self.rt().waits_for_job(Reason::Throttle, job::WRITE_BACK, let_in).await;
+        admitted.ok_or_else(|| self.hopeless())
     }
 
     /// Lets writers in.
@@ -66,7 +66,7 @@ impl Cache {
             }
             match next {
                 Next::Pass(to, blocks) => admission.let_in(to, blocks),
-                Next::Nobody => arrived.await,
+                Next::Empty => arrived.await,
                 Next::At(when) => {
                     either(either(self.rt().sleep_until(when), room), arrived).await;
                 }
@@ -116,7 +116,7 @@ impl Cache {
                 Some(age.as_secs_f64() / self.settings().max_lag.as_secs_f64())
             }
         };
-        Load { room, all, lump, soon, held: self.admission().held(), age }
+        Load { room, all, lump, soon, reserved: self.admission().reserved(), age }
     }
 
     /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.

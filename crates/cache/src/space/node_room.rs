@@ -34,21 +34,21 @@ impl Cache {
             + u64::from(st.buckets.left_open(Stream::Nodes))
     }
 
-    /// Nodes that requests under way hold.
-    fn nodes_held(&self) -> u64 {
+    /// Nodes that are reserved for requests under way.
+    fn nodes_reserved(&self) -> u64 {
         self.state().journal().room().nodes()
     }
 
     /// True if a request that may change `nodes` nodes finds room for them beside all other
     /// requests.
     pub(crate) fn has_nodes_for(&self, nodes: u64) -> bool {
-        !self.lacks_node_room(self.nodes_held() + nodes + self.layout().node_margin())
+        !self.lacks_node_room(self.nodes_reserved() + nodes + self.layout().node_margin())
     }
 
     /// Buckets that only nodes may take: a share of the cache, or more if nodes will need more
     /// soon.
     pub(crate) fn node_reserve(&self) -> u32 {
-        let due = self.nodes_due() + self.nodes_held() + self.layout().node_margin();
+        let due = self.nodes_due() + self.nodes_reserved() + self.layout().node_margin();
         let needed = due.div_ceil(u64::from(self.layout().bucket_blocks)) as u32;
         self.layout().node_reserve().max(needed)
     }

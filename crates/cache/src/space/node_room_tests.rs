@@ -68,7 +68,7 @@ fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
                         !cache.lacks_node_room(0),
                         "{} nodes are due, {} held, margin {}, room {}",
                         cache.nodes_due(),
-                        cache.nodes_held(),
+                        cache.nodes_reserved(),
                         cache.layout().node_margin(),
                         cache.node_room()
                     );

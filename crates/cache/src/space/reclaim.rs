@@ -27,8 +27,8 @@ const JOURNAL_WAITING: usize = 64;
 /// The room for nodes that a task needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Nodes {
-    /// Room for this many nodes, which is held from then on.
-    Held(u64),
+    /// Room for this many nodes, which is reserved from then on.
+    Reserved(u64),
     /// Room for this many nodes more than are due.
     Spare(u64),
     /// It needs no room for nodes.
@@ -177,7 +177,7 @@ impl Cache {
         let (reason, job) = self.why_at_the_door(nodes);
         let _first = self.rt().waits_for_job(reason, job, self.turns().door()).await;
         loop {
-            self.uncrowd(Nodes::Held(nodes), waiting).await?;
+            self.uncrowd(Nodes::Reserved(nodes), waiting).await?;
             let room = self.ring_room(Share::Clients, blocks).await?;
             if !self.is_crowded() && self.has_nodes_for(nodes) {
                 return Ok(room.with_nodes(nodes));
@@ -269,7 +269,7 @@ impl Cache {
     /// True if a task that needs room for nodes has to wait.
     fn lacks(&self, nodes: Nodes) -> bool {
         match nodes {
-            Nodes::Held(nodes) => !self.has_nodes_for(nodes),
+            Nodes::Reserved(nodes) => !self.has_nodes_for(nodes),
             Nodes::Spare(spare) => self.lacks_node_room(spare),
             Nodes::Any => false,
         }

@@ -16,10 +16,10 @@ pub(crate) struct WaitStart {
     pub passes: u64,
 }
 
-/// The writers that wait, and the room that those let in still hold.
+/// The writers that wait, and the room that is reserved for those let in.
 pub(crate) struct Admission {
     line: RefCell<Line<OneShotSender<AdmittedRoom>>>,
-    held: Cell<u64>,
+    reserved: Cell<u64>,
     arrived: Event,
 }
 
@@ -27,7 +27,7 @@ impl Admission {
     /// No writer waits.
     pub fn new(settings: &Settings) -> Admission {
         let line = Line::new(Curve::until(settings.dirty_limit_percent));
-        Admission { line: RefCell::new(line), held: Cell::new(0), arrived: Event::new() }
+        Admission { line: RefCell::new(line), reserved: Cell::new(0), arrived: Event::new() }
     }
 
     /// True if writers wait.
@@ -67,8 +67,8 @@ impl Admission {
     }
 
     /// Blocks that are reserved for requests which were let in, and which they have not taken yet.
-    pub fn held(&self) -> u64 {
-        self.held.get()
+    pub fn reserved(&self) -> u64 {
+        self.reserved.get()
     }
 
     /// Lets a request of `blocks` blocks in, if it need not stand in line.
@@ -79,7 +79,7 @@ impl Admission {
         load: &Load,
     ) -> Option<AdmittedRoom> {
         let passes = self.line.borrow_mut().pass_at_once(now, blocks, load);
-        passes.then(|| self.hold(blocks))
+        passes.then(|| self.reserve(blocks))
     }
 
     /// Adds a request of `blocks` blocks to the line of its volume. It gets its room when it is let
@@ -99,7 +99,7 @@ impl Admission {
 
     /// Lets a request of `blocks` blocks in that has waited: sends it its room.
     pub fn let_in(self: &Rc<Admission>, to: OneShotSender<AdmittedRoom>, blocks: u64) {
-        to.send(self.hold(blocks));
+        to.send(self.reserve(blocks));
     }
 
     /// Lets all in that wait, whatever the room.
@@ -116,8 +116,8 @@ impl Admission {
         self.line.borrow_mut().drain().collect()
     }
 
-    fn hold(self: &Rc<Admission>, blocks: u64) -> AdmittedRoom {
-        self.held.set(self.held.get() + blocks);
+    fn reserve(self: &Rc<Admission>, blocks: u64) -> AdmittedRoom {
+        self.reserved.set(self.reserved.get() + blocks);
         AdmittedRoom { of: self.clone(), blocks }
     }
 }
@@ -130,7 +130,7 @@ pub(crate) struct AdmittedRoom {
 
 impl Drop for AdmittedRoom {
     fn drop(&mut self) {
-        self.of.held.set(self.of.held.get() - self.blocks);
+        self.of.reserved.set(self.of.reserved.get() - self.blocks);
         if self.of.has_line() {
             self.of.arrived.notify();
         }

@@ -22,7 +22,7 @@ pub(crate) struct Named {
 
 /// The state at the moment of a checkpoint.
 #[must_use = "it is to be written"]
-pub(crate) struct Frozen {
+pub(crate) struct FrozenIndex {
     pub tree: Tree,
     pub named: Named,
     pub freed: Freed,

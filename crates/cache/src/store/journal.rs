@@ -14,8 +14,8 @@
 //! ([`Cache::write_watermark`](crate::Cache)).
 //!
 //! **Room.** The ring is freed by checkpoints only; they begin when half of it is used. To push a
-//! record one must hold room for it ([`crate::store::ring_room`]), so whatever was pushed can be
-//! written at any time, and waits for no checkpoint.
+//! record one must have reserved room for it ([`crate::store::ring_room`]), so whatever was pushed
+//! can be written at any time, and waits for no checkpoint.
 
 use std::collections::VecDeque;
 
@@ -161,7 +161,7 @@ impl Journal {
         self.durable_entry
     }
 
-    /// Adds a record, in room that was held for it. Returns its number.
+    /// Adds a record, in room that was reserved for it. Returns its number.
     pub(super) fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) -> RecordSeq {
         let before = self.pending();
         self.stats.records += 1;
@@ -231,7 +231,7 @@ impl Journal {
     }
 
     /// All that was pushed and not taken out yet, as entries with their places. They always find
-    /// room: it was held for their records. `pool_seen`: by now.
+    /// room: it was reserved for their records. `pool_seen`: by now.
     pub(super) fn take_ready(&mut self, pool_seen: PoolSeen, bufs: &BufPool) -> Vec<Ready> {
         self.close();
         let mut ready = Vec::with_capacity(self.full.len());
@@ -241,7 +241,7 @@ impl Journal {
             let (position, skipped) = self.next_position();
             assert!(
                 self.used + skipped + blocks < self.ring.blocks,
-                "room was held for every record"
+                "room was reserved for every record"
             );
             let header = EntryHeader {
                 uuid: self.identity.uuid,

@@ -90,7 +90,7 @@ fn what_was_pushed_always_finds_its_place() {
             }
         }
         requests.clear();
-        assert_eq!(journal.room().held(), journal.blocks(), "seed {seed}");
+        assert_eq!(journal.room().taken(), journal.blocks(), "seed {seed}");
     }
 }
 

@@ -1,9 +1,9 @@
-//! Room in the journal's ring: held, not checked.
+//! Room in the journal's ring: it is reserved before it is needed.
 //!
 //! A task takes a [`JournalRoom`] before it pushes records. The room has as many blocks as the
 //! records need at worst, which is in an entry of their own. It is the permit to push
 //! ([`crate::store::journal::Journal::push`] spends it); what is left of it is given back when it
-//! is dropped. Blocks are *held* from then on until a checkpoint has made their records needless.
+//! is dropped. Blocks that records took stay taken until a checkpoint has made these needless.
 //! So all that was pushed always finds its place in the ring, and to write the journal never
 //! waits for a checkpoint.
 //!
@@ -67,7 +67,7 @@ struct RingState {
     blocks: u32,
     kept_back: u32,
     /// Blocks of records that no checkpoint has made needless, and of reservations.
-    held: Cell<u32>,
+    taken: Cell<u32>,
     /// Nodes that requests with room may change.
     nodes: Cell<u64>,
     /// Upkeep's line, and clients'.
@@ -82,7 +82,7 @@ struct RingState {
 #[derive(Clone)]
 pub(crate) struct RingRoom(Rc<RingState>);
 
-/// Blocks of the ring, and nodes, that are held for a task.
+/// Blocks of the ring, and nodes, that are reserved for a task.
 #[must_use = "room that is dropped is given back"]
 pub(crate) struct JournalRoom {
     of: Rc<RingState>,
@@ -91,7 +91,7 @@ pub(crate) struct JournalRoom {
 }
 
 impl RingRoom {
-    /// Nothing is held of a ring of so many blocks. `wanted` is notified when those in line may
+    /// Nothing is taken of a ring of so many blocks. `wanted` is notified when those in line may
     /// need a checkpoint, `nodes_freed` when nodes are given back.
     pub fn new(ring_blocks: u32, wanted: Event, nodes_freed: Event) -> RingRoom {
         // A lap passes over less than an entry at its end, and the ring is never quite full.
@@ -99,7 +99,7 @@ impl RingRoom {
         RingRoom(Rc::new(RingState {
             blocks,
             kept_back: (blocks / 16).clamp(KEPT_BACK.0, KEPT_BACK.1),
-            held: Cell::new(0),
+            taken: Cell::new(0),
             nodes: Cell::new(0),
             lines: RefCell::default(),
             wanted,
@@ -113,7 +113,7 @@ impl RingRoom {
             let lines = self.0.lines.borrow();
             lines[Share::Upkeep as usize].is_empty() && lines[share as usize].is_empty()
         };
-        (first && self.0.fits(share, blocks)).then(|| self.0.hold(blocks))
+        (first && self.0.fits(share, blocks)).then(|| self.0.take(blocks))
     }
 
     /// Stands in line. `None` comes of [`RingRoom::wake_all`], an error of
@@ -144,7 +144,7 @@ impl RingRoom {
     }
 
     /// Records have `records` blocks, and a task waits: a checkpoint would help. Not where nearly
-    /// all is held by requests that have pushed nothing yet.
+    /// all is reserved for requests that have pushed nothing yet.
     pub fn wants_checkpoint(&self, records: u32) -> bool {
         let lines = self.0.lines.borrow();
         let upkeep = !lines[Share::Upkeep as usize].is_empty() && records > 0;
@@ -153,7 +153,7 @@ impl RingRoom {
 
     /// Records of so many blocks are needless.
     pub fn forgotten(&self, blocks: u32) {
-        self.0.release(blocks);
+        self.0.give_back(blocks);
     }
 
     /// Nodes that requests with room may change.
@@ -162,8 +162,8 @@ impl RingRoom {
     }
 
     #[cfg(test)]
-    pub fn held(&self) -> u32 {
-        self.0.held.get()
+    pub fn taken(&self) -> u32 {
+        self.0.taken.get()
     }
 }
 
@@ -173,16 +173,16 @@ impl RingState {
             Share::Upkeep => self.blocks,
             Share::Clients => self.blocks - self.kept_back,
         };
-        self.held.get() + blocks <= most
+        self.taken.get() + blocks <= most
     }
 
-    fn hold(self: &Rc<RingState>, blocks: u32) -> JournalRoom {
-        self.held.set(self.held.get() + blocks);
+    fn take(self: &Rc<RingState>, blocks: u32) -> JournalRoom {
+        self.taken.set(self.taken.get() + blocks);
         JournalRoom { of: self.clone(), blocks, nodes: 0 }
     }
 
-    fn release(self: &Rc<RingState>, blocks: u32) {
-        self.held.set(self.held.get() - blocks);
+    fn give_back(self: &Rc<RingState>, blocks: u32) {
+        self.taken.set(self.taken.get() - blocks);
         self.grant();
     }
 
@@ -203,7 +203,7 @@ impl RingState {
                     self.wanted.notify();
                     return;
                 };
-                to.send(Ok(self.hold(blocks)));
+                to.send(Ok(self.take(blocks)));
             }
         }
     }
@@ -220,7 +220,7 @@ impl JournalRoom {
         self.blocks -= blocks;
     }
 
-    /// Holds so many nodes too.
+    /// Reserves so many nodes too.
     pub fn with_nodes(mut self, nodes: u64) -> JournalRoom {
         self.nodes += nodes;
         self.of.nodes.set(self.of.nodes.get() + nodes);
@@ -234,7 +234,7 @@ impl Drop for JournalRoom {
         if self.nodes > 0 {
             self.of.nodes_freed.notify();
         }
-        self.of.release(self.blocks);
+        self.of.give_back(self.blocks);
     }
 }
 

@@ -34,7 +34,7 @@ fn room_is_given_in_order_and_upkeep_finds_what_is_kept_back() {
             && granted(&mut second).is_none()
             && granted(&mut late).is_none()
     );
-    // What was pushed stays held until it is forgotten; the rest of the room is there at once.
+    // What was pushed stays taken until it is forgotten; the rest of the room is there at once.
     let mut all = all;
     all.spend(80);
     drop(all);
@@ -46,9 +46,9 @@ fn room_is_given_in_order_and_upkeep_finds_what_is_kept_back() {
     assert!(granted(&mut first).is_none());
     ring.forgotten(80);
     let (first, second) = (granted(&mut first).unwrap(), granted(&mut second).unwrap());
-    assert_eq!(ring.held(), 102);
+    assert_eq!(ring.taken(), 102);
     drop((late, first, second));
-    assert_eq!(ring.held(), 0);
+    assert_eq!(ring.taken(), 0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn who_leaves_the_line_holds_nothing() {
     assert!(granted(&mut next).is_some());
     // Granted, and never looked at.
     drop(late);
-    assert_eq!(ring.held(), 0);
+    assert_eq!(ring.taken(), 0);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn all_are_woken_when_nobody_makes_room_any_more() {
     ring.wake_all();
     assert!(matches!(poll(&mut line), Poll::Ready(None)));
     drop(all);
-    assert_eq!(ring.held(), 0);
+    assert_eq!(ring.taken(), 0);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn clients_are_told_that_there_will_be_none_and_upkeep_waits_on() {
     assert!(poll(&mut upkeep).is_pending());
     drop(all);
     assert!(granted(&mut upkeep).is_some());
-    assert_eq!(ring.held(), 0);
+    assert_eq!(ring.taken(), 0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::bad_blocks::BadBlocks;
 use crate::store::buckets::census::Stream;
 use crate::store::buckets::{Buckets, Victim};
-use crate::store::frozen::{Frozen, Named};
+use crate::store::frozen::{FrozenIndex, Named};
 use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
 use crate::store::journal::{Journal, Ready};
@@ -319,10 +319,10 @@ impl State {
         self.buckets.set_clock(pushed);
         outcome?;
         self.bad.replaced(volume, (lba, end));
-        let (dirty, held) = (self.buckets.dirty_blocks().0, self.reserved.blocks());
+        let (dirty, before) = (self.buckets.dirty_blocks().0, self.reserved.blocks());
         match reserved {
-            Some(reserved) if dirty > held => self.reserved.merge(reserved.split(dirty - held)),
-            _ => drop(self.reserved.split(held - dirty)),
+            Some(reserved) if dirty > before => self.reserved.merge(reserved.split(dirty - before)),
+            _ => drop(self.reserved.split(before - dirty)),
         }
         if let Some(room) = room {
             self.buckets.add_zeros(
@@ -457,7 +457,7 @@ impl State {
     }
 
     /// Freezes all that a checkpoint writes. `entry`: as for [`State::take_entries`].
-    pub fn freeze(&mut self, entry: EntrySeq) -> Frozen {
+    pub fn freeze(&mut self, entry: EntrySeq) -> FrozenIndex {
         let (place, last) = self.journal.next_place();
         self.buckets.freeze();
         let (tree, mut changes) = self.index.freeze();
@@ -471,7 +471,7 @@ impl State {
             counted_from: Epoch(self.buckets.counted_above().0 + 1),
             pool_seen: PoolSeen { entry, published: self.index.published() },
         };
-        Frozen { tree, named, freed: changes.take_freed(), last }
+        FrozenIndex { tree, named, freed: changes.take_freed(), last }
     }
 
     /// Writes the next node of a checkpoint into `block`, which will stand at `at`.
@@ -483,7 +483,7 @@ impl State {
     }
 
     /// A checkpoint is durable; it has replaced the nodes `freed`.
-    pub fn complete(&mut self, proof: Durable, frozen: &Frozen, freed: Vec<NodePtr>) {
+    pub fn complete(&mut self, proof: Durable, frozen: &FrozenIndex, freed: Vec<NodePtr>) {
         self.index.settle(&frozen.tree);
         self.journal.forget_before(proof, frozen.named.place.sequence, frozen.last);
         self.limbo.replaced(freed);

@@ -73,7 +73,7 @@ impl Ours {
         // Other requests have room in hand.
         let room = self.cache_blocks - self.dirty();
         let lump = self.cuts.front().map_or(0, |cut| cut.blocks);
-        Load { room, all: self.cache_blocks, lump, soon: self.carried, held: 1, age: None }
+        Load { room, all: self.cache_blocks, lump, soon: self.carried, reserved: 1, age: None }
     }
 
     fn insert(&mut self, now: Instant, block: u64) {

@@ -155,9 +155,9 @@ impl Pool {
         Ok(out)
     }
 
-    /// Blocks of a volume, the first of which is at `addr`, could not be read. One of which no copy
-    /// is good is entered in the list of these, unless a device that is away, or one that answers
-    /// nothing, may have it.
+    /// Returns the error of a read of blocks of a volume, the first of which is at `addr`. A block
+    /// of which no copy is good is entered in the list of lost blocks. It is not, if a device that
+    /// is away, or one that does not answer, may have a good copy.
     async fn unread(
         &self,
         ((volume, lba), class): ((VolumeId, Lba), Class),
@@ -165,7 +165,7 @@ impl Pool {
         why: Unread,
     ) -> StorageError {
         let Unread::Bad(block, _) = why else { return why.into() };
-        // Those alone that have a copy: another one may stand still.
+        // Only devices that have a copy are asked: another one may stand still.
         let rows = self.state().rows_of(block);
         if self.answer(rows.into_iter(), class).await.is_ok() {
             let mut st = self.state_mut();

@@ -312,8 +312,8 @@ fn a_look_at_the_pool_frees_a_little() {
     });
 }
 
-/// Room for nodes is held by each change until it is made: as many begin as there is room for, and
-/// others wait for these.
+/// Room for nodes is reserved for each change until it is made: as many begin as there is room for,
+/// and others wait for these.
 #[test]
 fn changes_that_are_under_way_hold_room_for_their_nodes() {
     let (world, files) = bench();

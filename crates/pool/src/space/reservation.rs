@@ -105,27 +105,27 @@ mod tests {
             steps in prop::collection::vec((0u8..7, 0usize..4, 0u64..50), 1..200),
         ) {
             let set_aside = SetAside::default();
-            let (mut held, mut model): (Vec<Reservation>, Vec<u64>) = (Vec::new(), Vec::new());
+            let (mut taken, mut model): (Vec<Reservation>, Vec<u64>) = (Vec::new(), Vec::new());
             let mut kept = 0u64;
             for (what, at, blocks) in steps {
-                let at = at % held.len().max(1);
+                let at = at % taken.len().max(1);
                 match what {
                     0 => {
-                        held.push(set_aside.reserve(blocks));
+                        taken.push(set_aside.reserve(blocks));
                         model.push(blocks);
                     }
-                    _ if held.is_empty() => {}
+                    _ if taken.is_empty() => {}
                     1 => {
                         let blocks = blocks.min(model[at]);
-                        held.push(set_aside.clone().reserve(0));
+                        taken.push(set_aside.clone().reserve(0));
                         model.push(blocks);
-                        let part = held[at].split(blocks);
+                        let part = taken[at].split(blocks);
                         model[at] -= blocks;
-                        held.last_mut().expect("it was pushed").merge(part);
+                        taken.last_mut().expect("it was pushed").merge(part);
                     }
                     2 => {
-                        let (other, n) = (held.swap_remove(at), model.swap_remove(at));
-                        match held.first_mut() {
+                        let (other, n) = (taken.swap_remove(at), model.swap_remove(at));
+                        match taken.first_mut() {
                             Some(first) => {
                                 first.merge(other);
                                 model[0] += n;
@@ -135,24 +135,24 @@ mod tests {
                     }
                     3 => {
                         let blocks = blocks.min(model[at]);
-                        held[at].spend(blocks);
+                        taken[at].spend(blocks);
                         model[at] -= blocks;
                     }
                     4 => {
-                        held[at].restore(blocks);
+                        taken[at].restore(blocks);
                         model[at] += blocks;
                     }
                     5 => {
-                        held.swap_remove(at).keep();
+                        taken.swap_remove(at).keep();
                         kept += model.swap_remove(at);
                     }
                     _ => {
-                        drop(held.swap_remove(at));
+                        drop(taken.swap_remove(at));
                         model.swap_remove(at);
                     }
                 }
                 prop_assert_eq!(set_aside.blocks(), model.iter().sum::<u64>() + kept);
-                prop_assert!(held.iter().map(Reservation::blocks).eq(model.iter().copied()));
+                prop_assert!(taken.iter().map(Reservation::blocks).eq(model.iter().copied()));
             }
         }
     }

@@ -110,7 +110,7 @@ impl Pool {
             drop(self.rt().spawn(async move {
                 for ((d, offset), i) in heals {
                     let good = data.slice(i * BLOCK, BLOCK);
-                    // It is told there.
+                    // `heal` counts an error itself.
                     let _ = pool.heal(d, offset, good, Class::Foreground).await;
                 }
                 drop(pin);
