@@ -10,12 +10,12 @@ the same run.
 import bisect
 import pathlib
 import tempfile
-import threading
 import time
 
 import cached
 import control
 import fio
+from steady import Repeated
 
 LOADS = (("randwrite", 10), ("randwrite", 128), ("randrw", 10), ("randrw", 128))
 JOBS = ("collection", "checkpoint", "write-back")
@@ -55,30 +55,25 @@ def run(server, rw, depth, seconds):
     return requests, watch.times()
 
 
-class Watch:
+class Watch(Repeated):
     """Which jobs are under way, again and again."""
 
     def __init__(self, server):
+        super().__init__(EVERY_S)
         self.control = control.Control(server.control)
         self.seen = []
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.sample, daemon=True)
 
-    def __enter__(self):
-        self.thread.start()
-        return self
+    def __exit__(self, *ended):
+        try:
+            super().__exit__(*ended)
+        finally:
+            self.control.socket.close()
 
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
-        self.control.socket.close()
-
-    def sample(self):
-        while not self.over.wait(EVERY_S):
-            asked = time.time() * 1000
-            status = self.control.cache_status()
-            passes = {"collection": status["gc"]["passes"], "checkpoint": status["index"]["checkpoints"], "write-back": status["writeback"]["passes"]}
-            self.seen.append((asked, time.time() * 1000, set(status["working"]), passes))
+    def step(self):
+        asked = time.time() * 1000
+        status = self.control.cache_status()
+        passes = {"collection": status["gc"]["passes"], "checkpoint": status["index"]["checkpoints"], "write-back": status["writeback"]["passes"]}
+        self.seen.append((asked, time.time() * 1000, set(status["working"]), passes))
 
     def times(self):
         """Of each job, the times in which it may have been under way, in order: from the look before it was seen to the one after. One that began and

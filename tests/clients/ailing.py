@@ -1,43 +1,23 @@
 """A device that stands still holds up nobody who does not need it. It is a file of nbdfuse, over nbdkit with a filter that stops its requests."""
 
-import os
-import pathlib
 import socket
-import subprocess
-import time
 
 import nbd
 
-from harness.case import Skip, limit, pool_only
+from harness.case import limit, pool_only
 from harness.data import MIB, noise
+from harness.fuse import FuseFile
 
 # Reads at once: more than FUSE takes, so the thread that asks for the next one has to wait.
 ASKED = 64
 
 
-class Still:
+class Still(FuseFile):
     """A file of a device that stands still when told so."""
 
     def __init__(self, t, size):
-        t.need("nbdkit", "nbdfuse", "fusermount3")
-        if os.getuid() != 0 or not pathlib.Path("/dev/fuse").exists():
-            raise Skip("only root can mount here, and where there is /dev/fuse")
-        backing, listens, self.control = t.dir / "backing.img", t.dir / "nbdkit.sock", t.dir / "pause.sock"
-        self.path = t.dir / "fuse.img"
-        for path, length in ((backing, size), (self.path, 0)):
-            with open(path, "wb") as file:
-                file.truncate(length)
-        filtered = ["--filter=pause", "file", backing, f"pause-control={self.control}"]
-        self.start(t, ["nbdkit", "-f", "-U", listens, *filtered], lambda: listens.exists() and self.control.exists())
-        self.start(t, ["nbdfuse", self.path, f"nbd+unix:///?socket={listens}"], lambda: self.path.stat().st_size == size)
-
-    def start(self, t, command, is_up):
-        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL)
-        t.later(process.wait)
-        t.later(process.terminate)
-        while not is_up():
-            assert process.poll() is None, f"{command[0]} does not serve"
-            time.sleep(0.02)
+        self.control = t.dir / "pause.sock"
+        super().__init__(t, "fuse", size, ["pause"], [f"pause-control={self.control}"], told=[self.control])
 
     def stop(self):
         self.tell(b"p")

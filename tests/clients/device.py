@@ -1,48 +1,35 @@
 """`forebay device` and `forebay pool`: devices come and go under a client's load and over kills, and nothing that was written is lost."""
 
 import json
-import threading
 import re
 import time
 
+from harness.background import Background
 from harness.case import limit
 from harness.data import BLOCK, MIB, noise
 
 PIECE = 64 * BLOCK
 
 
-class Load:
+class Load(Background):
     """Writes pieces again and again until it is stopped; remembers what each holds."""
 
     def __init__(self, server, pieces=128):
+        super().__init__()
         self.server, self.pieces = server, pieces
         self.held = {}
-        self.over = threading.Event()
-        self.error = None
-        self.thread = threading.Thread(target=self.work, daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
 
     def work(self):
-        try:
-            handle, n = self.server.connect("vol0"), 0
-            while not self.over.is_set():
-                piece = n * 7919 % self.pieces
-                data = noise(("device", n), PIECE)
-                handle.pwrite(data, piece * PIECE)
-                self.held[piece] = data
-                n += 1
-                if n % 8 == 0:
-                    handle.flush()
-            handle.flush()
-        except Exception as error:  # noqa: BLE001
-            self.error = error
+        handle, n = self.server.connect("vol0"), 0
+        while not self.over.is_set():
+            piece = n * 7919 % self.pieces
+            data = noise(("device", n), PIECE)
+            handle.pwrite(data, piece * PIECE)
+            self.held[piece] = data
+            n += 1
+            if n % 8 == 0:
+                handle.flush()
+        handle.flush()
 
     def verify(self, server):
         assert self.error is None, self.error

@@ -4,57 +4,43 @@ Each state is asked for by `forebay status`, with its page. What the page says t
 every byte, e2fsck finds nothing, and so does `forebay check`.
 """
 
-import json
 import os
 import pathlib
-import subprocess
-import threading
 import time
 
 from clients.filesystems import Disk
-from harness.case import Skip, cache_only, limit, pool_only
+from harness.background import Background
+from harness.case import cache_only, limit, pool_only
 from harness.data import BLOCK, MIB, data_ranges, find_blocks, flip, noise, sample_tree
+from harness.fuse import FuseFile
 
 FILES = 64
 
 
-class Load:
+class Load(Background):
     """Files that are written, synced, read and deleted again and again, until it is stopped."""
 
     def __init__(self, at):
+        super().__init__()
         self.at = pathlib.Path(at)
         self.at.mkdir()
         self.held = {}
         self.rounds = 0
-        self.over = threading.Event()
-        self.error = None
-        self.thread = threading.Thread(target=self.work, daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
 
     def work(self):
-        try:
-            while not self.over.is_set():
-                name = f"file{self.rounds * 7919 % FILES}"
-                data = noise(("ext4", self.rounds), (1 + self.rounds % 40) * 10_007)
-                with open(self.at / name, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                self.held[name] = data
-                if self.rounds % 5 == 0 and len(self.held) > FILES // 2:
-                    gone = next(iter(self.held))
-                    (self.at / gone).unlink()
-                    del self.held[gone]
-                self.rounds += 1
-        except Exception as error:  # noqa: BLE001
-            self.error = error
+        while not self.over.is_set():
+            name = f"file{self.rounds * 7919 % FILES}"
+            data = noise(("ext4", self.rounds), (1 + self.rounds % 40) * 10_007)
+            with open(self.at / name, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self.held[name] = data
+            if self.rounds % 5 == 0 and len(self.held) > FILES // 2:
+                gone = next(iter(self.held))
+                (self.at / gone).unlink()
+                del self.held[gone]
+            self.rounds += 1
 
     def goes_on(self):
         """Waits for some more files."""
@@ -71,33 +57,15 @@ class Load:
             assert (self.at / name).read_bytes() == data, name
 
 
-class Faulty:
-    """A file of a device that fails when told so: nbdfuse over nbdkit with filters."""
+class Faulty(FuseFile):
+    """A file of a device that fails when told so."""
 
     def __init__(self, t, name, size):
-        t.need("nbdkit", "nbdfuse", "fusermount3")
-        if os.getuid() != 0 or not pathlib.Path("/dev/fuse").exists():
-            raise Skip("only root can mount here, and where there is /dev/fuse")
-        self.backing, listens = t.dir / f"{name}.backing", t.dir / f"{name}.nbdkit"
-        self.path = t.dir / f"{name}.img"
         self.reads, self.writes, self.rate = (t.dir / f"{name}.{what}" for what in ("reads", "writes", "rate"))
-        for path, length in ((self.backing, size), (self.path, 0)):
-            with open(path, "wb") as file:
-                file.truncate(length)
-        settings = ["error=EIO"]
+        settings = ["error=EIO", f"rate-file={self.rate}"]
         for call, when in (("pread", self.reads), ("pwrite", self.writes), ("trim", self.writes), ("zero", self.writes)):
             settings += [f"error-{call}-rate=100%", f"error-{call}-file={when}"]
-        filters = ["--filter=error", "--filter=rate"]
-        self.start(t, ["nbdkit", "-f", "-U", listens, *filters, "file", self.backing, *settings, f"rate-file={self.rate}"], listens.exists)
-        self.start(t, ["nbdfuse", self.path, f"nbd+unix:///?socket={listens}"], lambda: self.path.stat().st_size == size)
-
-    def start(self, t, command, is_up):
-        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL)
-        t.later(process.wait)
-        t.later(process.terminate)
-        while not is_up():
-            assert process.poll() is None, f"{command[0]} does not serve"
-            time.sleep(0.02)
+        super().__init__(t, name, size, ["error", "rate"], settings)
 
     def fail(self, *what):
         for path in what:

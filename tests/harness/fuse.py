@@ -1,0 +1,34 @@
+"""A file of a device that does not do as it should: nbdfuse over nbdkit with filters."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+from .case import Skip
+
+
+class FuseFile:
+    """The file is `path`; what it holds is in `backing`. It is there when nbdkit has made the files `told`, too."""
+
+    def __init__(self, t, name, size, filters, settings, told=()):
+        t.need("nbdkit", "nbdfuse", "fusermount3")
+        if os.getuid() != 0 or not pathlib.Path("/dev/fuse").exists():
+            raise Skip("only root can mount here, and where there is /dev/fuse")
+        self.backing, listens = t.dir / f"{name}.backing", t.dir / f"{name}.nbdkit"
+        self.path = t.dir / f"{name}.img"
+        for path, length in ((self.backing, size), (self.path, 0)):
+            with open(path, "wb") as file:
+                file.truncate(length)
+        filtered = [*(f"--filter={one}" for one in filters), "file", self.backing, *settings]
+        made = (listens, *told)
+        self.start(t, ["nbdkit", "-f", "-U", listens, *filtered], lambda: all(path.exists() for path in made))
+        self.start(t, ["nbdfuse", self.path, f"nbd+unix:///?socket={listens}"], lambda: self.path.stat().st_size == size)
+
+    def start(self, t, command, is_up):
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL)
+        t.later(process.wait)
+        t.later(process.terminate)
+        while not is_up():
+            assert process.poll() is None, f"{command[0]} does not serve"
+            time.sleep(0.02)
