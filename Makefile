@@ -95,7 +95,8 @@ fmt-check:
 commit-check: ## the messages of the last commits
 	@$(PYTHON) tests/commit-check
 
-lint: ## clippy, warnings are errors
+lint: ## clippy, warnings are errors; whether the mends that `make mutations` takes out are there
+	@$(PYTHON) tests/mutations --check
 	cargo clippy --profile ci $(ALL) -- -D warnings
 
 unit: ## unit, property and conformance tests
