@@ -21,6 +21,7 @@
 use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, Result, SliceList, VolumeId};
 use btree::Tree;
 use format::page::GroupKind;
+use queue::Class;
 
 use crate::attached::Published;
 use crate::forest::{Change, Edited};
@@ -121,7 +122,7 @@ impl Pass {
     /// Makes a part of a change; returns how far it came.
     async fn edit(&self, change: &Change<'_>) -> Result<Lba> {
         loop {
-            match self.0.resident(self.0.pass_class(), |st| st.edit(Kind::Pass, change)).await? {
+            match self.0.resident(Class::Commit, |st| st.edit(Kind::Pass, change)).await? {
                 Edited::Upto(lba) => return Ok(lba),
                 Edited::Busy => self.0.commit_direct().await?,
             }
