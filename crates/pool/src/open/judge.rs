@@ -345,5 +345,13 @@ pub fn judge(
         }
         devices.push(d);
     }
+    if devices.iter().all(|d| d.live().is_none()) {
+        let text = format!(
+            "of the pool {:?} only devices that are out of use are there, which lack what was \
+             written since: give the others too",
+            best.name
+        );
+        return Err(StorageError::new(ErrorKind::Damaged, text));
+    }
     Ok(devices)
 }
