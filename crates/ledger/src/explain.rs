@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 use crate::holder::Holder;
 use crate::ledger::Ledger;
 use crate::reason::{Kind, Reason};
+use crate::slowest::Slow;
 use crate::story::{Cause, Part};
-use crate::summary::{Band, Slow, Summary, band_of};
+use crate::summary::{Band, Summary, band_of};
 
 /// The shares of requests whose length is said.
 const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];

@@ -7,14 +7,13 @@ use std::rc::Rc;
 use base::{Instant, VolumeId};
 
 use crate::reason::Kind;
+use crate::slowest::{Slow, Slowest};
 use crate::story::{Moment, PlaceId, Story};
-use crate::summary::{Slow, Summary};
+use crate::summary::Summary;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Minutes that are kept.
 const MINUTES: usize = 60;
-/// Slow requests that are kept of each minute.
-const SLOWEST: usize = 16;
 
 /// Requests by volume and kind.
 type ByKind = BTreeMap<(Option<VolumeId>, Kind), Summary>;
@@ -24,26 +23,7 @@ struct Minute {
     /// Minutes since the clock's origin.
     number: u64,
     of: ByKind,
-    slowest: Vec<Slow>,
-    /// The shortest of these, once there are as many as are kept.
-    least_ns: u64,
-}
-
-impl Minute {
-    fn keep(&mut self, ns: u64, slow: impl FnOnce() -> Slow) {
-        if self.slowest.len() < SLOWEST {
-            self.slowest.push(slow());
-        } else if ns > self.least_ns {
-            if let Some(least) = self.slowest.iter_mut().min_by_key(|s| s.ns) {
-                *least = slow();
-            }
-        } else {
-            return;
-        }
-        if self.slowest.len() == SLOWEST {
-            self.least_ns = self.slowest.iter().map(|s| s.ns).min().unwrap_or(0);
-        }
-    }
+    slowest: Slowest,
 }
 
 #[derive(Default)]
@@ -97,7 +77,7 @@ impl Ledger {
         let Some(minute) = state.minutes.back_mut() else { return };
         let key = (story.volume(), story.kind());
         minute.of.entry(key).or_default().count_one(ns, &parts);
-        minute.keep(ns, || Slow {
+        minute.slowest.offer(ns, || Slow {
             ended: moment.now,
             ns,
             volume: story.volume(),
@@ -116,7 +96,7 @@ impl Ledger {
             for (key, summary) in &minute.of {
                 of.entry(*key).or_insert_with(Summary::default).merge(summary);
             }
-            slowest.extend(minute.slowest.iter().filter(|s| s.ended >= since).cloned());
+            slowest.extend(minute.slowest.kept().iter().filter(|s| s.ended >= since).cloned());
         }
         slowest.sort_by_key(|s| (std::cmp::Reverse(s.ns), s.ended));
         (of, slowest)

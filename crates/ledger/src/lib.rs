@@ -18,14 +18,16 @@ pub mod explain;
 mod holder;
 mod ledger;
 pub mod reason;
+mod slowest;
 mod story;
 mod summary;
 
 pub use holder::Holder;
 pub use ledger::Ledger;
 pub use reason::{Kind, Layer, Reason};
+pub use slowest::Slow;
 pub use story::{Away, Cause, Moment, Part, PlaceId, Story, Token, What};
-pub use summary::{Slow, Summary};
+pub use summary::Summary;
 
 #[cfg(test)]
 #[path = "lib_tests.rs"]

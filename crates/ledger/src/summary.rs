@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use base::{Instant, VolumeId};
 use smallvec::SmallVec;
 
-use crate::reason::Kind;
 use crate::story::{Cause, Part, add};
 
 /// Lengths are told apart to an eighth.
@@ -109,21 +107,4 @@ impl Summary {
         self.bands.iter().filter(|(band, _)| top_of(**band) > ns).for_each(|(_, b)| all.merge(b));
         all
     }
-}
-
-/// One slow request, whole.
-#[derive(Clone, Debug)]
-pub struct Slow {
-    /// When it ended.
-    pub ended: Instant,
-    /// How long it took.
-    pub ns: u64,
-    /// Its volume.
-    pub volume: Option<VolumeId>,
-    /// What was asked for.
-    pub kind: Kind,
-    /// The range in bytes: offset and length.
-    pub range: (u64, u64),
-    /// Where its time went, the longest part first.
-    pub parts: SmallVec<[Part; 6]>,
 }
