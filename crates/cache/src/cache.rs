@@ -12,26 +12,26 @@ use queue::Class;
 use rt::sync::either;
 use rt::{Reason, Rt};
 
-use crate::checkpoint::checkpoints::Checkpoints;
+use crate::checkpoint::state::Checkpoints;
 use crate::checkpoint::table_slots::DurableState;
 use crate::device::cache_device::CacheDevice;
 use crate::device::flush_barrier::Health;
 use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::io::clients::Clients;
-use crate::io::group_commits::GroupCommits;
+use crate::io::group_commit_state::GroupCommits;
 use crate::io::window::Bypass;
 use crate::lifecycle::replay::Replay;
 use crate::settings::Settings;
+use crate::space::admission::Admission;
 use crate::space::collected::Collections;
 use crate::space::turns::Turns;
-use crate::space::writers_line::Admission;
 use crate::store::limbo::Pin;
 use crate::store::load::read_node;
 use crate::store::scrubbed::ScrubCounts;
 use crate::store::state::State;
 use crate::wakes::{Marks, Wakes};
-use crate::writeback::write_back::WriteBack;
+use crate::writeback::state::WriteBack;
 
 /// Each part is of the folder that its type is in, and changes by the methods of that type alone.
 struct Inner {

@@ -53,7 +53,7 @@ pub use io::block_part::BlockPart;
 pub use io::parts::Patch;
 pub use lifecycle::create::{CreateOptions, check_create, create};
 pub use policy::replacement::Policy;
-pub use policy::{controller, gc_pace, replacement, writer_delay};
+pub use policy::{gc_pace, rate_controller, replacement, writer_delay};
 pub use settings::{LagPolicy, Promote, Settings, StreamWrites};
 pub use status::CacheStatus;
 pub use store::scrubbed::{CacheScrub, CacheScrubPart};

@@ -186,7 +186,7 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
         dirty_limit_percent: target + one_of(r, &[5, 30, 35]),
         seal_blocks: one_of(cuts, &[0, 0, 1, 8, 40]),
         pressure_percent: one_of(cuts, &[33, 0, 5, 15, 100]),
-        writeback: cache::controller::Settings {
+        writeback: cache::rate_controller::Settings {
             min: one_of(r, &[64 << 10, 4 << 20]).min(max),
             max,
             idle_rate: one_of(r, &[64 << 10, 64 << 20]).min(max),

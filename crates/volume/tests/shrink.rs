@@ -71,7 +71,8 @@ async fn grow_behind(rt: Rt, bench: Cached, later: Duration) {
 
 async fn meet_cuts(rt: Rt, bench: Cached) {
     // 64 blocks a second, once something is dirty; and the oldest cut first.
-    let slow = cache::controller::Settings { min: 256 << 10, max: 256 << 10, idle_rate: 256 << 10 };
+    let slow =
+        cache::rate_controller::Settings { min: 256 << 10, max: 256 << 10, idle_rate: 256 << 10 };
     let settings = Settings {
         writeback: slow,
         max_lag: Duration::from_millis(2),

@@ -71,6 +71,21 @@ impl Cache {
         much || self.journal_wants_checkpoint() || self.would_give_back()
     }
 
+    /// Half of the ring is taken.
+    fn journal_is_crowded(&self) -> bool {
+        let (used, all) = self.state().journal().usage();
+        used * 2 >= all
+    }
+
+    /// The same, or somebody waits for room in the ring that a checkpoint would make.
+    fn journal_wants_checkpoint(&self) -> bool {
+        let st = self.state();
+        let waited_for = st.journal().room().has_line()
+            && st.journal().room().wants_checkpoint(st.journal().blocks());
+        drop(st);
+        waited_for || self.journal_is_crowded()
+    }
+
     /// Room for nodes is short, or a collection asks, and a checkpoint would give back what it
     /// replaces.
     fn would_give_back(&self) -> bool {

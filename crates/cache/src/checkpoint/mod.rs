@@ -2,5 +2,5 @@
 
 #[allow(clippy::module_inception, reason = "the flow itself")]
 mod checkpoint;
-pub(crate) mod checkpoints;
+pub(crate) mod state;
 pub(crate) mod table_slots;

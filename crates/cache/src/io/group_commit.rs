@@ -1,15 +1,41 @@
 //! Group commit: all tasks that wait for a FLUSH share one entry of the journal and one flush of
 //! the device.
 
-use base::{ErrorKind, IoError, Result, SliceList, StorageError};
+use base::{ErrorKind, IoError, RecordSeq, Result, SliceList, StorageError};
 use queue::{Class, Device};
+use rt::Reason;
 
 use crate::Cache;
 use crate::device::cache_device::all_written;
+use crate::job;
 
 impl Cache {
+    /// Waits until the journal's record `target`, and all before it, is durable, with what
+    /// these records are about. That takes the device and nothing else: all that wait share one
+    /// entry and one flush, and room for it is reserved.
+    pub(crate) async fn durable(&self, target: RecordSeq, class: Class) -> Result<()> {
+        loop {
+            if self.state().journal().durable() >= target {
+                return Ok(());
+            }
+            self.check_failed()?;
+            match self.group_commits().begin() {
+                Some(_turn) => {
+                    // A job's work: all requests that wait for it tell what it waits for.
+                    let rt = self.rt();
+                    let commit = rt.as_job(job::JOURNAL, self.group_commit(class));
+                    rt.waits_for_job(Reason::Journal, job::JOURNAL, commit).await?;
+                }
+                None => {
+                    let moved = self.group_commits().moved();
+                    self.rt().waits_for_job(Reason::Journal, job::JOURNAL, moved).await;
+                }
+            }
+        }
+    }
+
     /// Writes the records that were pushed before, and makes them durable.
-    pub(super) async fn group_commit(&self, class: Class) -> Result<()> {
+    async fn group_commit(&self, class: Class) -> Result<()> {
         // Before the records are taken: what they rely on was durable by then.
         let entry = self.pool().named_entry();
         let ready = self.state_mut().take_entries(entry, self.rt().bufs());

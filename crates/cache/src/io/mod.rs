@@ -1,17 +1,18 @@
 //! The requests of clients, one file for each path of data.
 
 pub(crate) mod block_part;
+mod bucket_io;
 pub(crate) mod bypass;
 pub(crate) mod clients;
 mod direct;
 mod flush;
 mod group_commit;
-pub(crate) mod group_commits;
+pub(crate) mod group_commit_state;
+mod journal_clock;
 pub(crate) mod parts;
 mod promote;
 mod read;
 mod recent_parts;
-mod transfer;
 mod watermark;
 pub(crate) mod window;
 mod write;

@@ -3,7 +3,7 @@
 use base::{Duration, ErrorKind, Lba, VolumeId};
 
 use super::*;
-use crate::controller;
+use crate::rate_controller;
 use crate::settings::{LagPolicy, Promote, StreamWrites};
 use crate::testkit::{Lab, fill, settings};
 
@@ -12,12 +12,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A change that is not told to a pass that sleeps would be seen by then.
 const LOOK: Duration = Duration::from_millis(100);
 
-fn rates(min: u64, max: u64, idle_rate: u64) -> controller::Settings {
-    controller::Settings { min, max, idle_rate }
+fn rates(min: u64, max: u64, idle_rate: u64) -> rate_controller::Settings {
+    rate_controller::Settings { min, max, idle_rate }
 }
 
 /// A block a second.
-fn crawl() -> controller::Settings {
+fn crawl() -> rate_controller::Settings {
     rates(4096, 4096, 4096)
 }
 

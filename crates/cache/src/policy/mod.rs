@@ -1,8 +1,8 @@
 //! Decisions: plain functions on plain data. Time is passed in; nothing here waits or does I/O.
 
-pub mod controller;
 pub(crate) mod doorkeeper;
 pub mod gc_pace;
+pub mod rate_controller;
 pub mod replacement;
 pub(crate) mod seal;
 pub(crate) mod streams;

@@ -1,13 +1,14 @@
 //! Room: free buckets, room for requests and for nodes of the index, survivors, garbage collection.
 
-mod admit;
+pub(crate) mod admission;
+mod cache_full;
 pub(crate) mod collected;
+mod evict;
 mod gc;
-mod give_up;
 mod mover;
 mod node_room;
-mod reclaim;
+mod request_room;
 mod survivors;
 pub(crate) mod take;
+mod throttle;
 pub(crate) mod turns;
-pub(crate) mod writers_line;

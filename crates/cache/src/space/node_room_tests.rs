@@ -9,7 +9,8 @@ use crate::testkit::{Lab, fill, settings};
 
 /// Write-back of so many bytes a second.
 fn slow(rate: u64) -> Settings {
-    let writeback = crate::policy::controller::Settings { min: rate, max: rate, idle_rate: rate };
+    let writeback =
+        crate::policy::rate_controller::Settings { min: rate, max: rate, idle_rate: rate };
     Settings { writeback, dirty_target_percent: 1, dirty_nodes: 8, ..settings() }
 }
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use base::Instant;
 use rt::sync::{Permit, Semaphore};
 
-use super::writers_line::WaitStart;
+use super::admission::WaitStart;
 use crate::policy::writer_delay::PATIENCE;
 
 /// What a write learned that has waited in vain.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::passes::AgeNews;
+use super::pass_state::AgeNews;
 use crate::Cache;
 use crate::settings::LagPolicy;
 

@@ -12,7 +12,7 @@
 
 use base::{ErrorKind, Result, StorageError};
 
-use super::write_back::Urgent;
+use super::state::Urgent;
 use crate::Cache;
 
 impl Cache {

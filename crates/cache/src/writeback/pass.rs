@@ -23,17 +23,14 @@
 //! epoch, so that it stays dirty and reading it stays an error: if it became clean, reads would get
 //! the pool's old block.
 
-use std::collections::VecDeque;
-use std::time::Duration;
-
 use base::{
-    BLOCK_U64, Epoch, ErrorKind, Instant, Lba, Result, SliceList, StorageError, VolumeId,
-    worth_telling,
+    BLOCK_U64, Epoch, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, worth_telling,
 };
 use pool::Pass;
 use queue::Class;
-use rt::sync::{Semaphore, either};
+use rt::sync::Semaphore;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 
 use crate::Cache;
 use crate::store::key::{Body, IndexKey};
@@ -49,93 +46,8 @@ const BLOCKS: u64 = 4096;
 /// The most runs that are read from the cache at once. Few: other work of the background on the
 /// cache device (checkpoints, collection, promotion) waits behind them.
 const READS: u64 = 128;
-/// After an error a pass is tried again after this time.
-const AGAIN: Duration = Duration::from_secs(1);
-/// After a pass that found nothing but bad blocks the next one begins after this time, however much
-/// room is needed.
-const AFTER_NOTHING: Duration = Duration::from_millis(125);
-/// A pass that paces itself looks at its rate this often.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// While the pool's image is no older than this part of `max_lag`, only the controller and the room
-/// that is gone say how fast a pass goes.
-const BEGINNING: u32 = 6;
 
 impl Cache {
-    /// Runs passes: when much is dirty, and before the pool's image is older than it may be.
-    pub(crate) async fn write_back(&self) {
-        while !self.health().is_closed() {
-            let wait = self.wakes().pass.wait();
-            match self.due_in() {
-                None => wait.await,
-                Some(Duration::ZERO) => {
-                    if let Err(e) = self.next_pass().await {
-                        if self.has_failed() {
-                            if !self.has_handed_over() {
-                                return;
-                            }
-                            self.rt().sleep(AGAIN).await;
-                            continue;
-                        }
-                        self.note_failing(e);
-                        self.rt().sleep(AGAIN).await;
-                    } else if self.writeback().passes().was_in_vain() {
-                        self.rt().sleep(AFTER_NOTHING).await;
-                    }
-                }
-                Some(time) => either(self.rt().sleep(time), wait).await,
-            }
-        }
-    }
-
-    /// Notes that write-back has failed. Each cause is logged once.
-    fn note_failing(&self, e: StorageError) {
-        let what = format!("write-back: {e}; tried again each second");
-        if self.writeback().passes_mut().fails(e, self.rt().now()) {
-            tracing::warn!("{what}");
-        }
-        // Writers that wait for room look whether there will be any.
-        self.wakes().room.notify();
-    }
-
-    /// When the next pass is due; `None`: nothing is dirty.
-    fn due_in(&self) -> Option<Duration> {
-        let age = self.writeback().passes().age(self.rt().now())?;
-        if self.wants_pass() {
-            return Some(Duration::ZERO);
-        }
-        // The cut is taken at half of the lag that is allowed, and carried in the other half.
-        Some((self.settings().max_lag / 2).saturating_sub(age))
-    }
-
-    /// True if a pass should begin now.
-    pub(crate) fn wants_pass(&self) -> bool {
-        let passes = self.writeback().passes();
-        if passes.cuts().count() > 0 || passes.is_urgent() {
-            return passes.age(self.rt().now()).is_some();
-        }
-        drop(passes);
-        let open = self.state().buckets.dirty_blocks().0;
-        self.state().buckets.is_dirty()
-            && (self.much_is_dirty()
-                || self.pass_wanted_by_staged()
-                || self.wants_node_room()
-                || self.is_short() && open > 0)
-    }
-
-    /// Notes when the pool's image begins to lack something.
-    pub(crate) fn note_dirty(&self) {
-        let dirty = self.state().buckets.is_dirty();
-        if self.writeback().passes_mut().note_dirty(dirty, self.rt().now()) {
-            self.wakes().pass.notify();
-        }
-    }
-
-    /// How often all that was dirty has been published: several passes each time while there are
-    /// several cuts.
-    pub(crate) fn passes(&self) -> u64 {
-        self.writeback().passes().turns()
-    }
-
     /// One pass, from the cut (or with the cut that an error left) to its publication. To be
     /// called by [`Cache::run_pass`] alone.
     pub(crate) async fn one_pass(&self) -> Result<()> {
@@ -198,7 +110,7 @@ impl Cache {
 
     /// True if the pool has all of the carried cut: it publishes the cut with the next good commit,
     /// even if the cache device fails.
-    fn has_handed_over(&self) -> bool {
+    pub(super) fn has_handed_over(&self) -> bool {
         self.writeback().passes().cuts().handed_over().is_some()
     }
 
@@ -258,48 +170,6 @@ impl Cache {
             outcome = outcome.and(join_task(t).await);
         }
         outcome
-    }
-
-    /// Waits until `bytes` more may be carried: at the controller's rate, or at the rate that being
-    /// in time or the room requires, but never above the maximum that is set. The rate is computed
-    /// anew whenever more is needed. While a task waits until everything is published (a detach, a
-    /// full pool), this does not wait.
-    async fn pace(&self, bytes: u64) {
-        loop {
-            let pressed = self.wakes().pace.wait();
-            let now = self.rt().now();
-            let rate = self.rate(now);
-            self.share_device();
-            let wait = self.writeback().passes_mut().take_turn(now, bytes, rate);
-            if wait.is_zero() {
-                break;
-            }
-            either(self.rt().sleep(wait.min(LOOK_AGAIN)), pressed).await;
-        }
-        self.admission().carried(bytes / BLOCK_U64);
-    }
-
-    /// Bytes a second that a pass may carry now.
-    fn rate(&self, now: Instant) -> u64 {
-        let pressure = if self.is_late() { 1.0 } else { self.pressure() };
-        let (open, cut) = self.split_by_pass();
-        let target = self.layout().data_blocks()
-            * BLOCK_U64
-            * u64::from(self.settings().dirty_target_percent)
-            / 100;
-        let max = self.settings().writeback.max;
-        let idle = self.clients().quiet_for(now) > Duration::from_secs(1);
-        let mut passes = self.writeback().passes_mut();
-        let rate = passes.controlled(now, (open + cut) * BLOCK_U64, target, idle);
-        let taken = passes.cuts().carried().map_or(now, |c| c.taken_at);
-        let left =
-            (self.settings().max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
-        // The whole cut is counted, also what was carried already: then the pass is somewhat too
-        // fast, and so in time. While a burst begins there is no hurry, so that the pass takes
-        // little speed from the burst.
-        let begins = passes.age(now).unwrap_or_default() < self.settings().max_lag / BEGINNING;
-        let in_time = if begins { 0.0 } else { (cut * BLOCK_U64) as f64 / left };
-        rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
     }
 
     /// Reads one run from the cache and writes it into the pass.

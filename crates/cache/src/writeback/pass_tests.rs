@@ -15,7 +15,7 @@ fn a_long_pass_holds_the_nodes_that_its_cuts_know_and_no_others() {
             let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
             // Blocks that are dirty since before are reason enough for a pass, which carries a
             // block every 125 ms.
-            let slow = crate::policy::controller::Settings {
+            let slow = crate::policy::rate_controller::Settings {
                 min: 32 << 10,
                 max: 32 << 10,
                 idle_rate: 32 << 10,
@@ -67,7 +67,7 @@ fn a_pass_that_a_burst_made_begin_goes_slowly_at_first() {
         max_lag: Duration::from_secs(60),
         dirty_target_percent: 12,
         // Four blocks a second.
-        writeback: crate::policy::controller::Settings { min: 16 << 10, ..Default::default() },
+        writeback: crate::policy::rate_controller::Settings { min: 16 << 10, ..Default::default() },
         ..settings()
     };
     Lab::new().within_an_hour(settings, |cache, a| async move {
@@ -98,7 +98,8 @@ fn what_carries_no_data_waits_for_no_rate() {
     lab.boot(move |rt| async move {
         let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
         // A block a second.
-        let slow = crate::policy::controller::Settings { min: 4096, max: 4096, idle_rate: 4096 };
+        let slow =
+            crate::policy::rate_controller::Settings { min: 4096, max: 4096, idle_rate: 4096 };
         let settings = Settings { max_lag: Duration::from_secs(4), writeback: slow, ..settings() };
         let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
         let a = pool.find_volume("a").unwrap().id;

@@ -30,7 +30,7 @@ use base::Result;
 use rt::sync::Permit;
 
 use super::cuts::Cut;
-use super::write_back::Passing;
+use super::state::Passing;
 use crate::Cache;
 use crate::policy::seal::{STAGED_PER_BLOCK, SealInput, WhichCut, next, seal_at, should_seal};
 use crate::store::ring_room::JournalRoom;

@@ -185,7 +185,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
 fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
     let lab = Lab::new();
     // 125 blocks a second.
-    let slow = crate::policy::controller::Settings {
+    let slow = crate::policy::rate_controller::Settings {
         min: 500 << 10,
         max: 500 << 10,
         idle_rate: 500 << 10,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use base::{BLOCK_U64, Duration, Instant, VolumeId};
-use cache::controller::{Controller, Pacer, Settings};
+use cache::rate_controller::{Controller, Pacer, Settings};
 use cache::writer_delay::{Curve, Line, Load, Next};
 
 use super::array::{Array, Job};

@@ -195,5 +195,5 @@ impl Pacer {
 }
 
 #[cfg(test)]
-#[path = "controller_tests.rs"]
+#[path = "rate_controller_tests.rs"]
 mod tests;

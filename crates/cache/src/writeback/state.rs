@@ -5,8 +5,8 @@ use std::cell::{Ref, RefCell, RefMut};
 
 use rt::sync::{Permit, Semaphore};
 
-use super::passes::Passes;
-use crate::policy::controller;
+use super::pass_state::Passes;
+use crate::policy::rate_controller;
 use crate::settings::Settings;
 
 /// See the [module](self).
@@ -65,7 +65,7 @@ impl WriteBack {
     }
 
     /// From now on these rates hold, also for a pass that runs.
-    pub fn set_rates(&self, rates: controller::Settings) {
+    pub fn set_rates(&self, rates: rate_controller::Settings) {
         self.passes_mut().set_rates(rates);
     }
 

@@ -4,7 +4,7 @@ use base::{ErrorKind, Result, StorageError};
 
 use crate::Cache;
 use crate::policy::writer_delay::{PASSES, PATIENCE};
-use crate::space::writers_line::WaitStart;
+use crate::space::admission::WaitStart;
 
 impl Cache {
     /// Ends the use of the cache device, and fails, if a task has waited for buckets for too long

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::{BLOCK_U64, Epoch, Instant, Result, StorageError};
 
 use super::cuts::{Cut, Cuts};
-use crate::policy::controller::{self, Controller, ControllerState, Pacer};
+use crate::policy::rate_controller::{self, Controller, ControllerState, Pacer};
 use crate::settings::Settings;
 
 /// The log says again that the image is too old after this time, while it stays so.
@@ -133,7 +133,7 @@ impl Passes {
     }
 
     /// From now on these rates hold.
-    pub fn set_rates(&mut self, rates: controller::Settings) {
+    pub fn set_rates(&mut self, rates: rate_controller::Settings) {
         self.controller.set(rates);
     }
 
@@ -273,5 +273,5 @@ impl Tries {
 }
 
 #[cfg(test)]
-#[path = "passes_tests.rs"]
+#[path = "pass_state_tests.rs"]
 mod tests;

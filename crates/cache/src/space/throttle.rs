@@ -12,7 +12,7 @@ use crate::Cache;
 use crate::job;
 use crate::policy::writer_delay::{Load, Next, PATIENCE};
 use crate::settings::LagPolicy;
-use crate::space::writers_line::AdmittedRoom;
+use crate::space::admission::AdmittedRoom;
 use crate::store::buckets::census::Stream;
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::most_extents;

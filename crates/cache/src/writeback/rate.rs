@@ -1,0 +1,76 @@
+//! How fast a pass carries: the controller's rate ([`crate::policy::rate_controller`]), or more
+//! where the room or the age of the pool's image requires it.
+
+use std::time::Duration;
+
+use base::{BLOCK_U64, Instant};
+use rt::sync::either;
+
+use crate::Cache;
+
+/// A pass that paces itself looks at its rate this often.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// While the pool's image is no older than this part of `max_lag`, only the controller and the room
+/// that is gone say how fast a pass goes.
+const BEGINNING: u32 = 6;
+
+impl Cache {
+    /// Waits until `bytes` more may be carried: at the controller's rate, or at the rate that being
+    /// in time or the room requires, but never above the maximum that is set. The rate is computed
+    /// anew whenever more is needed. While a task waits until everything is published (a detach, a
+    /// full pool), this does not wait.
+    pub(super) async fn pace(&self, bytes: u64) {
+        loop {
+            let pressed = self.wakes().pace.wait();
+            let now = self.rt().now();
+            let rate = self.rate(now);
+            self.share_device();
+            let wait = self.writeback().passes_mut().take_turn(now, bytes, rate);
+            if wait.is_zero() {
+                break;
+            }
+            either(self.rt().sleep(wait.min(LOOK_AGAIN)), pressed).await;
+        }
+        self.admission().carried(bytes / BLOCK_U64);
+    }
+
+    /// Bytes a second that a pass may carry now.
+    fn rate(&self, now: Instant) -> u64 {
+        let pressure = if self.is_late() { 1.0 } else { self.pressure() };
+        let (open, cut) = self.split_by_pass();
+        let target = self.layout().data_blocks()
+            * BLOCK_U64
+            * u64::from(self.settings().dirty_target_percent)
+            / 100;
+        let max = self.settings().writeback.max;
+        let idle = self.clients().quiet_for(now) > Duration::from_secs(1);
+        let mut passes = self.writeback().passes_mut();
+        let rate = passes.controlled(now, (open + cut) * BLOCK_U64, target, idle);
+        let taken = passes.cuts().carried().map_or(now, |c| c.taken_at);
+        let left =
+            (self.settings().max_lag / 2).saturating_sub(now.since(taken)).as_secs_f64().max(0.1);
+        // The whole cut is counted, also what was carried already: then the pass is somewhat too
+        // fast, and so in time. While a burst begins there is no hurry, so that the pass takes
+        // little speed from the burst.
+        let begins = passes.age(now).unwrap_or_default() < self.settings().max_lag / BEGINNING;
+        let in_time = if begins { 0.0 } else { (cut * BLOCK_U64) as f64 / left };
+        rate.max(in_time as u64).max((max as f64 * pressure) as u64).min(max)
+    }
+
+    /// Wakes a pass that waits for its turn, if write-back is needed much more than when its rate
+    /// was computed.
+    pub(crate) fn pressed(&self) {
+        let slow = self
+            .writeback()
+            .passes()
+            .sleeps_at()
+            .is_some_and(|rate| self.wanted_rate() > 2.0 * rate as f64);
+        if slow {
+            self.wakes().pace.notify();
+        }
+    }
+
+    fn wanted_rate(&self) -> f64 {
+        self.settings().writeback.max as f64 * self.pressure()
+    }
+}
