@@ -58,6 +58,10 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
         ));
     }
     if let Some(cache) = &boot.volumes.cache() {
+        match cache.status().gc.miscounted_buckets {
+            0 => {}
+            n => env.fail(format!("collections of this cache found {n} counters that are wrong")),
+        }
         // What volumes take in the pool is known when all of it is there.
         if env.one_in(2) || env.cache_struck.get() || env.failing.get() {
             return;

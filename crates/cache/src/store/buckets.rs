@@ -402,8 +402,8 @@ impl Buckets {
         b.live -= len as u16;
         self.live_blocks -= u64::from(len);
         if let Some(class) = class {
-            self.dirty.remove(u64::from(len), class);
-            if !self.epochs.remove(&mut b.dirt, class, len) {
+            let enough = self.epochs.remove(&mut b.dirt, class, len);
+            if !(enough && self.dirty.remove(u64::from(len), class)) {
                 self.contradicts(format!("{id:?} has fewer dirty blocks than are removed"));
             }
         }
@@ -551,7 +551,12 @@ impl Buckets {
     /// [counted](Buckets::counted).
     pub(in crate::store) fn remove_staged(&mut self, len: u64, written: Option<Epoch>) {
         match written.map(|w| self.class_of(w)) {
-            Some(class) => self.staged.remove(len, class),
+            Some(class) if self.staged.remove(len, class) => {}
+            Some(_) if matches!(self.source, Source::Disk(_)) => {
+                self.contradicts(format!("fewer staged blocks than are removed: not {len}"));
+            }
+            // The superblock's number was wrong: the next collection counts, and says so.
+            Some(_) => {}
             None => self.forget_stale(len),
         }
     }

@@ -16,6 +16,13 @@ struct Sealed {
     retained: u64,
 }
 
+impl Sealed {
+    /// Those that were not overwritten.
+    fn named(&self) -> u64 {
+        self.all - self.retained
+    }
+}
+
 /// Counts of all epochs that are not published.
 #[derive(Clone, Default, Debug)]
 pub(super) struct EpochCounts {
@@ -44,13 +51,18 @@ impl EpochCounts {
         self.open += n;
     }
 
-    /// `n` of those of `epoch` are overwritten.
-    pub fn remove(&mut self, n: u64, epoch: Epoch) {
-        match self.sealed.iter_mut().find(|s| s.epoch == epoch) {
-            Some(s) => s.retained += n,
-            // A wrong number in a superblock is for the offline check to find.
-            None => self.open = self.open.saturating_sub(n),
+    /// `n` of those of `epoch` are overwritten. False if it does not have as many.
+    #[must_use]
+    pub fn remove(&mut self, n: u64, epoch: Epoch) -> bool {
+        let sealed = self.sealed.iter_mut().find(|s| s.epoch == epoch);
+        let has = sealed.as_ref().map_or(self.open, |s| s.named());
+        let enough = n <= has;
+        match sealed {
+            Some(s) if enough => s.retained += n,
+            None if enough => self.open -= n,
+            _ => {}
         }
+        enough
     }
 
     /// Seals the open epoch, which is `epoch`, and opens the next.
@@ -66,7 +78,7 @@ impl EpochCounts {
         while let Some(&first) = self.sealed.front().filter(|s| s.epoch <= epoch) {
             self.sealed.pop_front();
             gone.all += first.all;
-            gone.named += first.all.saturating_sub(first.retained);
+            gone.named += first.named();
         }
         self.sealed_sum -= gone.all;
         gone
@@ -84,7 +96,7 @@ impl EpochCounts {
 
     /// As [`EpochCounts::all`], without what is retained.
     pub fn named(&self) -> (u64, u64) {
-        (self.open, self.sealed.iter().map(|s| s.all.saturating_sub(s.retained)).sum())
+        (self.open, self.sealed.iter().map(Sealed::named).sum())
     }
 }
 
@@ -115,7 +127,9 @@ mod tests {
                             continue;
                         }
                         let i = live[rng.below(live.len() as u64) as usize];
-                        counts.remove(1, things[i].0);
+                        let has = things.iter().filter(|t| **t == (things[i].0, false)).count();
+                        assert!(!counts.remove(has as u64 + 1, things[i].0), "more than there are");
+                        assert!(counts.remove(1, things[i].0));
                         things[i].1 = true;
                         if things[i].0 == open {
                             things.swap_remove(i);

@@ -65,7 +65,10 @@ impl Buckets {
         self.live_blocks -= u64::from(b.live);
         b.live = 0;
         // All that it had was in the pool by then.
-        self.dirty.remove(u64::from(b.dirt.above(self.epochs.above())), self.epochs.open());
+        let dirty = u64::from(b.dirt.above(self.epochs.above()));
         b.dirt.clear();
+        if !self.dirty.remove(dirty, self.epochs.open()) {
+            self.contradicts(format!("{id:?} was evicted, and has more dirty blocks than all"));
+        }
     }
 }
