@@ -14,7 +14,7 @@
 //! chunk, and the copy is free space.
 //!
 //! **A device that was away comes back** ([`come_back`]) and keeps its content; its chunks of
-//! groups that have changed since are *behind*, and get what they lack ([`bring_up_to_date`]).
+//! groups that have changed since are *behind*, and get what they lack ([`resync`]).
 //!
 //! **A removal, or another number of copies,** is let in if everything will find room ([`admit`]).
 //!
@@ -26,11 +26,11 @@
 
 mod admit;
 mod ask;
-mod bring_up_to_date;
 mod come_back;
 mod copy;
 mod in_order;
 mod join;
+mod resync;
 mod run;
 mod spares;
 

@@ -11,8 +11,7 @@
 //! 6. It gets the pool's superblock, which says that it is away, and then its invitation, as a new
 //!    device does. Now it is in use, with all chunks that are not behind. If it fails meanwhile, it
 //!    counts as away from then on ([`join`](super::join)).
-//! 7. The chunks that are behind get what they lack
-//!    ([`bring_up_to_date`](super::bring_up_to_date)).
+//! 7. The chunks that are behind get what they lack ([`resync`](super::resync)).
 //!
 //! When a device goes away, the generation up to which it has everything is recorded
 //! ([`everyone_has`](crate::txn::Progress::everyone_has)).

@@ -122,7 +122,7 @@ impl Pool {
     /// Goes over all groups.
     async fn move_all(&self) -> Result<Left> {
         // Devices that were away get what they lack first.
-        let mut waits = Waits { what: self.refresh_all().await?, ..Waits::default() };
+        let mut waits = Waits { what: self.resync_all().await?, ..Waits::default() };
         // Where most devices are full, and a new one is empty, no group can be formed, and none be
         // closed: chunks of others make room.
         while self.move_each(&mut waits).await? {

@@ -1,4 +1,4 @@
-//! Chunks that are behind get what they lack: what was written while their device was away.
+//! Resync: chunks that are behind get what was written while their device was away.
 //!
 //! Since a device began to come back it gets all that is written. So its groups need not be closed:
 //! all that a chunk lacks was committed before, and a block is not used anew while a read of it is
@@ -17,7 +17,7 @@ const TOGETHER: usize = 16;
 impl Pool {
     /// Copies to all chunks that are behind what they lack. Returns what some of them still wait
     /// for, if any do.
-    pub(super) async fn refresh_all(&self) -> Result<Option<&'static str>> {
+    pub(super) async fn resync_all(&self) -> Result<Option<&'static str>> {
         let (mut from, mut later) = (GroupId(0), None);
         loop {
             let mut copied: Vec<(GroupId, Vec<Chunk>, Present)> = Vec::new();
@@ -48,7 +48,7 @@ impl Pool {
                 }
             }
             if !copied.is_empty() {
-                self.note_refreshed(copied).await?;
+                self.note_resynced(copied).await?;
             }
             if end {
                 self.note_whole().await?;
@@ -66,7 +66,7 @@ impl Pool {
     }
 
     /// Makes the copies durable; then these chunks are not behind any more.
-    async fn note_refreshed(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
+    async fn note_resynced(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
         self.commit_direct().await?;
         // Reads that began before may be about blocks that were freed, and not copied.
         let before = self.state_mut().space.reads_until_now();
