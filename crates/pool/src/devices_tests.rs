@@ -69,7 +69,7 @@ fn a_failure_counts_against_the_device_that_it_was_sent_to() {
     let used = devices.to_write(0).0;
     devices.drop_from_use([0], 7, Generation(3));
     let disk = devices.row(0).and_then(PoolDevice::disk).cloned().expect("a disk");
-    devices.row_mut(0).expect("a row").come_back("disk".into(), disk);
+    devices.row_mut(0).expect("a row").reattach("disk".into(), disk);
     assert_eq!(failed(&mut devices, (used, 0)), (0, Some(IoError::IO)), "it does not come back");
     devices.row_mut(0).expect("a row").joined(8);
     assert_eq!(failed(&mut devices, (used, 0)).0, 1, "it is left out");

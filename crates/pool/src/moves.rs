@@ -13,7 +13,7 @@
 //! and no read uses the chunk any more. After a crash before the commit the group still has the old
 //! chunk, and the copy is free space.
 //!
-//! **A device that was away comes back** ([`come_back`]) and keeps its content; its chunks of
+//! **A device that was away comes back** ([`reattach`]) and keeps its content; its chunks of
 //! groups that have changed since are *behind*, and get what they lack ([`resync`]).
 //!
 //! **A removal, or another number of copies,** is let in if everything will find room ([`admit`]).
@@ -26,10 +26,10 @@
 
 mod admit;
 mod ask;
-mod come_back;
 mod copy;
 mod in_order;
 mod join;
+mod reattach;
 mod resync;
 mod run;
 mod spares;

@@ -126,7 +126,7 @@ impl PoolDevice {
 
     /// It was away, and is there again: it is given all that is written from now on. Returns the
     /// path and the queue that it had.
-    pub(crate) fn come_back(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
+    pub(crate) fn reattach(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
         (self.joining, self.missed) = (Some(Joining::Back), None);
         (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
     }

@@ -98,7 +98,7 @@ impl Pool {
             (row, st.devices.path(row).to_owned(), disk)
         };
         let Some(disk) = disk else { return Ok(false) };
-        self.come_back(row, path, disk, true).await.map(|()| true)
+        self.reattach(row, path, disk, true).await.map(|()| true)
     }
 
     /// Takes a device that was away into use again; what it lacks is written to it in the
@@ -126,7 +126,7 @@ impl Pool {
             }
             row
         };
-        self.come_back(row, file.path, disk, true).await
+        self.reattach(row, file.path, disk, true).await
     }
 
     /// Tries to bring back the devices that were left out as stale when the pool was opened.
@@ -191,7 +191,7 @@ impl Pool {
                 d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
             };
             let Some((path, disk)) = there.filter(|_| !self.is_closed()) else { return };
-            match self.come_back(row, path.clone(), disk, false).await {
+            match self.reattach(row, path.clone(), disk, false).await {
                 Ok(()) => return,
                 Err(_) if self.is_closed() => return,
                 Err(e) => {
@@ -227,7 +227,7 @@ impl Pool {
 
     /// Brings a device back by the steps at the head of this file. `asked`: the user has asked for
     /// it.
-    async fn come_back(&self, row: usize, path: String, disk: Disk, asked: bool) -> Result<()> {
+    async fn reattach(&self, row: usize, path: String, disk: Disk, asked: bool) -> Result<()> {
         self.state().is_away(row, &path)?;
         let own = self.newest_on(&disk, &path).await;
         let (since, mut returning, before) = {
@@ -240,7 +240,7 @@ impl Pool {
                 return invalid(format!("{path}: is not to come back by itself any more"));
             }
             let since = st.recognize(row, &own, &path)?;
-            let had = st.devices.row_mut(row).map(|d| d.come_back(path.clone(), disk.clone()));
+            let had = st.devices.row_mut(row).map(|d| d.reattach(path.clone(), disk.clone()));
             let before = (st.space.reads_until_now(), st.txns.pass_ended());
             (since, Returning { pool: self.clone(), row, had }, before)
         };
