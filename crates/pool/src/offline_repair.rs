@@ -167,7 +167,7 @@ impl Repair {
         if leaked.is_empty() && !slots {
             return Ok(());
         }
-        self.pool.catch_up(std::mem::take(&mut self.lacking)).await?;
+        self.pool.sync_superblocks(std::mem::take(&mut self.lacking)).await?;
         if !leaked.is_empty() {
             {
                 let mut st = self.pool.state_mut();

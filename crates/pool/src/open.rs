@@ -1,9 +1,9 @@
 //! Opening a pool: its devices are found and [judged](judge), its [tables] read, and what a crash
-//! has left behind [catches up](catch_up). And [creating](create) one.
+//! has left behind [catches up](superblock_sync). And [creating](create) one.
 
-mod catch_up;
 mod create;
 mod judge;
+mod superblock_sync;
 mod tables;
 
 use base::{ErrorKind, Generation, GroupId, Result, StorageError};
@@ -41,7 +41,7 @@ impl Pool {
             tracing::warn!("{w}");
         }
         let pool = Pool::over(rt, settings, loaded.state);
-        pool.catch_up(loaded.lacking).await?;
+        pool.sync_superblocks(loaded.lacking).await?;
         pool.state_mut().need_superblock();
         pool.end_stale_stagings();
         // The first commit marks a new incarnation: all that a crash left behind is older than what

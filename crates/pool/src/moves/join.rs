@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | before the invitation | it is no device of any pool |
 //! | before the next commit | of the two newest superblocks one names it and one does not; either is right, as both states are complete |
-//! | while that commit writes superblocks | its superblock may be older than that of another device, as for any device: see `open/catch_up.rs` |
+//! | while that commit writes superblocks | its superblock may be older than that of another device, as for any device: see `open/superblock_sync.rs` |
 
 use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, SliceList, StorageError};
 use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};

@@ -52,7 +52,7 @@
 //! taken for the newest.
 //!
 //! A device in use whose own superblock is not of the newest commit is *behind*. It is brought up
-//! to date before anything else is written: see `catch_up.rs`.
+//! to date before anything else is written: see `superblock_sync.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What a crash has left behind catches up, before an open writes anything else.
+//! Sync of superblocks: devices that a crash has left a commit behind get the newest superblock,
+//! before an open writes anything else.
 //!
 //! A crash between the superblocks of two devices leaves one of them behind: its own superblock is
 //! of the commit before. It has all that the newest one refers to, as that was flushed before. But
@@ -29,7 +30,7 @@ use crate::transfer::{Writes, Written};
 impl Pool {
     /// Brings all devices in use to the newest commit, if one is behind; `lacking` is what they do
     /// not have of its table pages.
-    pub(crate) async fn catch_up(&self, lacking: Vec<PageCopy>) -> Result<()> {
+    pub(crate) async fn sync_superblocks(&self, lacking: Vec<PageCopy>) -> Result<()> {
         {
             let st = self.state();
             if st.txns.known() == st.txns.committed() {
