@@ -3,6 +3,7 @@
 
 mod commit_writes;
 mod copies;
+mod heal;
 mod load;
 mod node_writer;
 mod wait_for_reads;

@@ -1,5 +1,5 @@
-//! Reading and writing the copies of pool blocks: verified, healed, and without those devices that
-//! fail.
+//! Reading and writing the copies of pool blocks: verified, and without those devices that fail.
+//! What is bad in what was read is healed ([`heal`](super::heal)).
 //!
 //! Each is a loop of plan, transfer and settle. A step takes a device of the state; what talks to
 //! it ([`Disk`]) knows no state; the next step counts its errors, and chooses the next copy, or
@@ -8,14 +8,12 @@
 use std::rc::Rc;
 
 use base::{
-    BLOCK, Buf, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError,
-    slice_of_list,
+    BLOCK, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, SliceList, StorageError, slice_of_list,
 };
 use queue::Class;
-use rt::Reason;
 
 use crate::devices::standing::Permit;
-use crate::devices::{Copied, Disk, Outcome};
+use crate::devices::{Disk, Outcome};
 use crate::pool::Pool;
 use crate::space::{Pin, Run};
 
@@ -23,7 +21,7 @@ use crate::space::{Pin, Run};
 const WRITE_RETRIES: u32 = 2;
 
 /// A copy: the row of its device, and the offset in bytes.
-type Copy = (usize, u64);
+pub(super) type Copy = (usize, u64);
 
 /// Why blocks could not be read.
 pub(crate) enum Unread {
@@ -85,65 +83,6 @@ impl Pool {
         Box::pin(self.heal_read(addr, crcs, class, pin, read, &copies)).await
     }
 
-    /// The slow path of a read: finds a good version of every block that is bad in what was read
-    /// and rewrites the copies that are not.
-    async fn heal_read(
-        &self,
-        addr: PoolAddr,
-        crcs: &[Crc],
-        class: Class,
-        pin: &Pin,
-        Copied { mut buf, bad, .. }: Copied,
-        copies: &[Copy],
-    ) -> std::result::Result<Slice, Unread> {
-        let mut heals: Vec<(Copy, usize)> = Vec::new();
-        for (i, _) in bad.iter().enumerate().filter(|(_, b)| **b) {
-            let of_block = |&(d, start): &Copy| (d, start + (i * BLOCK) as u64);
-            let (good, broken) = self.find_good(copies.iter().map(of_block), crcs[i], class).await;
-            let good = good.ok_or_else(|| Unread::Bad(addr.plus(i as u64), broken.len()))?;
-            buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
-            heals.extend(broken.into_iter().map(|copy| (copy, i)));
-        }
-        let whole = buf.freeze();
-        if !heals.is_empty() {
-            let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
-            drop(self.rt().spawn(async move {
-                for ((d, offset), i) in heals {
-                    let good = data.slice(i * BLOCK, BLOCK);
-                    // `heal` counts an error itself.
-                    let _ = pool.heal(d, offset, good, Class::Foreground).await;
-                }
-                drop(pin);
-            }));
-        }
-        Ok(whole)
-    }
-
-    /// The first good one of the copies of a block, and those before it, which are bad.
-    async fn find_good(
-        &self,
-        copies: impl Iterator<Item = Copy>,
-        crc: Crc,
-        class: Class,
-    ) -> (Option<Buf>, Vec<Copy>) {
-        let mut broken = Vec::new();
-        for (d, offset) in copies {
-            let Some(disk) = self.disk(d) else { continue };
-            let read = disk.read_copy(class, offset, std::slice::from_ref(&crc));
-            let read = self.rt().waits(Reason::Heal, read).await;
-            if read.bad.is_empty() {
-                return (Some(read.buf), broken);
-            }
-            let mut st = self.state_mut();
-            match read.error {
-                None => st.devices.note_bad_block(d, offset, self.now()),
-                Some(e) => st.devices.note_read_error(d, offset, e, self.now()),
-            }
-            broken.push((d, offset));
-        }
-        (None, broken)
-    }
-
     /// Fails if a device in use answers nothing. Then what could not be read just now is not known
     /// to be bad.
     pub(crate) async fn all_answer(&self, class: Class) -> Result<()> {
@@ -166,36 +105,6 @@ impl Pool {
             }
         }
         Ok(())
-    }
-
-    /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
-    /// do without it.
-    pub(crate) async fn heal(
-        &self,
-        d: usize,
-        offset: u64,
-        good: Slice,
-        class: Class,
-    ) -> Result<()> {
-        let permit = self.permit()?;
-        let gone = || StorageError::new(ErrorKind::Missing, "the device is out of use");
-        let device = self.disk(d).ok_or_else(gone)?;
-        let data = SliceList::from_iter([good]);
-        let outcome = self.write_one(permit, (d, &device), offset, &data, class).await;
-        let mut st = self.state_mut();
-        match outcome {
-            Ok(()) => st.devices.note_healed(d),
-            Err(e) => {
-                st.devices.note_heal_error(d, offset, e);
-                // Space may come back.
-                if !e.is_no_space() {
-                    st.fail_devices(&[d]);
-                    drop(st);
-                    self.see_to_dropped();
-                }
-            }
-        }
-        outcome.map_err(|e| StorageError::from_io(e, "write of a bad block"))
     }
 
     /// Writes all copies of the blocks at `addr`. A device that cannot is dropped, unless the pool
@@ -329,7 +238,7 @@ impl Pool {
         Outcome { row, of, result }
     }
 
-    async fn write_one(
+    pub(super) async fn write_one(
         &self,
         permit: Permit,
         (d, device): (usize, &Disk),

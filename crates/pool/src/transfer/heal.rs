@@ -1,0 +1,108 @@
+//! Healing: a bad copy of a block is written anew from a good one.
+//!
+//! A read that meets a bad block takes it from the first copy that its checksum proves good. It
+//! returns that at once; the copies that were bad are written in the background, while the pin of
+//! the read keeps their place. A scrub finds out by itself which copies are bad, has each written
+//! here, and reads it again (`scrub/verify.rs`).
+//!
+//! A device that cannot write the good block is dropped, if the pool can do without it.
+
+use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, Slice, SliceList, StorageError};
+use queue::Class;
+use rt::Reason;
+
+use super::copies::{Copy, Unread};
+use crate::devices::Copied;
+use crate::pool::Pool;
+use crate::space::Pin;
+
+impl Pool {
+    /// The slow path of a read: finds a good version of every block that is bad in what was read
+    /// and rewrites the copies that are not.
+    pub(super) async fn heal_read(
+        &self,
+        addr: PoolAddr,
+        crcs: &[Crc],
+        class: Class,
+        pin: &Pin,
+        Copied { mut buf, bad, .. }: Copied,
+        copies: &[Copy],
+    ) -> std::result::Result<Slice, Unread> {
+        let mut heals: Vec<(Copy, usize)> = Vec::new();
+        for (i, _) in bad.iter().enumerate().filter(|(_, b)| **b) {
+            let of_block = |&(d, start): &Copy| (d, start + (i * BLOCK) as u64);
+            let (good, broken) = self.find_good(copies.iter().map(of_block), crcs[i], class).await;
+            let good = good.ok_or_else(|| Unread::Bad(addr.plus(i as u64), broken.len()))?;
+            buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
+            heals.extend(broken.into_iter().map(|copy| (copy, i)));
+        }
+        let whole = buf.freeze();
+        if !heals.is_empty() {
+            let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
+            drop(self.rt().spawn(async move {
+                for ((d, offset), i) in heals {
+                    let good = data.slice(i * BLOCK, BLOCK);
+                    // `heal` counts an error itself.
+                    let _ = pool.heal(d, offset, good, Class::Foreground).await;
+                }
+                drop(pin);
+            }));
+        }
+        Ok(whole)
+    }
+
+    /// The first good one of the copies of a block, and those before it, which are bad.
+    async fn find_good(
+        &self,
+        copies: impl Iterator<Item = Copy>,
+        crc: Crc,
+        class: Class,
+    ) -> (Option<Buf>, Vec<Copy>) {
+        let mut broken = Vec::new();
+        for (d, offset) in copies {
+            let Some(disk) = self.disk(d) else { continue };
+            let read = disk.read_copy(class, offset, std::slice::from_ref(&crc));
+            let read = self.rt().waits(Reason::Heal, read).await;
+            if read.bad.is_empty() {
+                return (Some(read.buf), broken);
+            }
+            let mut st = self.state_mut();
+            match read.error {
+                None => st.devices.note_bad_block(d, offset, self.now()),
+                Some(e) => st.devices.note_read_error(d, offset, e, self.now()),
+            }
+            broken.push((d, offset));
+        }
+        (None, broken)
+    }
+
+    /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
+    /// do without it.
+    pub(crate) async fn heal(
+        &self,
+        d: usize,
+        offset: u64,
+        good: Slice,
+        class: Class,
+    ) -> Result<()> {
+        let permit = self.permit()?;
+        let gone = || StorageError::new(ErrorKind::Missing, "the device is out of use");
+        let device = self.disk(d).ok_or_else(gone)?;
+        let data = SliceList::from_iter([good]);
+        let outcome = self.write_one(permit, (d, &device), offset, &data, class).await;
+        let mut st = self.state_mut();
+        match outcome {
+            Ok(()) => st.devices.note_healed(d),
+            Err(e) => {
+                st.devices.note_heal_error(d, offset, e);
+                // Space may come back.
+                if !e.is_no_space() {
+                    st.fail_devices(&[d]);
+                    drop(st);
+                    self.see_to_dropped();
+                }
+            }
+        }
+        outcome.map_err(|e| StorageError::from_io(e, "write of a bad block"))
+    }
+}
