@@ -3,9 +3,9 @@
 //! [`attached`](crate::attached).
 
 mod for_cache;
-mod pass_txn;
+mod pass;
 mod read_ahead;
 mod staging;
 
-pub use pass_txn::Pass;
+pub use pass::Pass;
 pub use staging::Staging;

@@ -11,7 +11,7 @@
 use base::{Lba, VolumeId};
 use queue::Class;
 
-use super::pass_txn::Pass;
+use super::pass::Pass;
 use crate::forest::Missing;
 use crate::pool::Pool;
 use crate::state::State;
