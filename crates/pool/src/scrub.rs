@@ -14,9 +14,10 @@
 //!
 //! **Progress is durable.** The place, the counters and the blocks that are lost stand in each
 //! superblock ([`crate::findings`]), so after a restart or a kill a scrub goes on at the place that
-//! the last commit recorded.
+//! the last commit recorded. The next one begins by itself ([`schedule`]).
 
 pub(crate) mod run;
+mod schedule;
 mod tables;
 mod trees;
 pub(crate) mod verify;

@@ -9,7 +9,6 @@ use queue::Class;
 use rt::JoinHandle;
 use rt::sync::either;
 
-use crate::findings::ScrubOptions;
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::transfer::walk::{Leaf, ReadRun, Walk, runs};
@@ -144,14 +143,6 @@ impl Window {
     }
 }
 
-/// True at a time of day, minutes after midnight, and for an hour after it: the server may be busy
-/// or away at that moment.
-fn is_time(unix_seconds: u32, at: Option<u16>) -> bool {
-    const DAY: u32 = 86_400;
-    let since = |at: u16| (unix_seconds % DAY + DAY - u32::from(at) * 60) % DAY;
-    at.is_none_or(|at| since(at) < 3600)
-}
-
 impl Pool {
     /// Begins to scrub in the background whenever a scrub runs; one that ran when the pool was
     /// closed or killed goes on.
@@ -175,36 +166,6 @@ impl Pool {
                 }
             }
         });
-    }
-
-    /// Starts a scrub if none of all devices was complete for the time that is set; after one that
-    /// was cancelled, not within a day. Without a clock none is ever due. The first one comes after
-    /// half to all of that time, by the uuid of the pool, so that pools that were made together are
-    /// not scrubbed together.
-    async fn start_when_due(&self) {
-        let (now, every) = (self.unix_time(self.now()), self.settings().scrub_every.as_secs());
-        let at = self.settings().scrub_at;
-        if now == 0 || self.permit().is_err() {
-            return;
-        }
-        if self.state_mut().scrub.note_paused(now) {
-            self.state_mut().need_superblock();
-        }
-        if every == 0 {
-            return;
-        }
-        let since = self.state().scrub.since();
-        if since == 0 {
-            let part = u64::from(self.uuid()[0]) * every / 512;
-            let mut st = self.state_mut();
-            st.scrub.begin_counting((u64::from(now) - part.min(u64::from(now) - 1)) as u32);
-            st.need_superblock();
-        } else if self.state().scrub.is_due(now.into(), every) && is_time(now, at) {
-            match self.start_scrub(ScrubOptions::default()).await {
-                Ok(()) => tracing::info!("a scrub begins, as scrub.every says"),
-                Err(e) => tracing::warn!("a scrub that is due could not begin: {e}"),
-            }
-        }
     }
 
     /// Goes on from where the scrub is.
