@@ -1,8 +1,10 @@
 //! What a scrub records of itself.
 
 use base::{Lba, PoolAddr};
+use format::superblock::scrub::MAX_LOST;
 
 use super::*;
+use crate::space::Run;
 
 fn lost(addr: u64, lba: u64) -> LostExtent {
     LostExtent { addr: PoolAddr(addr), volume: VolumeId(1), lba: Lba(lba), blocks: 1 }
