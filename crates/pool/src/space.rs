@@ -1,9 +1,9 @@
 //! Block groups, their bitmaps, free blocks and reservations.
 //!
 //! A block is *busy* from its allocation until the commit that frees it is durable and no read uses
-//! it any more ([`limbo`]). The *durable* bitmap of a group changes by commits only ([`bitmaps`]).
-//! So what an open transaction has allocated is known in memory alone, and a crash leaves free
-//! space.
+//! it any more ([`free`], [`limbo`]). The *durable* bitmap of a group changes by commits only
+//! ([`bitmaps`]). So what an open transaction has allocated is known in memory alone, and a crash
+//! leaves free space.
 
 mod alloc;
 mod behind;
@@ -11,6 +11,7 @@ mod bitmaps;
 mod fetched;
 mod fit;
 mod flow;
+mod free;
 mod geometry;
 mod limbo;
 mod maps;
@@ -357,34 +358,6 @@ impl Space {
         self.group_mut(id).of_pass = false;
         self.maybe_empty.insert(id);
     }
-}
-
-impl Space {
-    /// A pin, to be held by a read of addresses that are looked up now.
-    pub fn pin(&self) -> Pin {
-        self.limbo.pin()
-    }
-
-    /// The era of the reads and direct writes that have begun by now.
-    pub fn reads_until_now(&mut self) -> Era {
-        self.limbo.reads_until_now()
-    }
-
-    /// The last era for whose reads freed blocks wait; `None` where none wait.
-    pub fn newest_in_limbo(&self) -> Option<Era> {
-        self.limbo.newest()
-    }
-
-    /// True if the reads and direct writes until then have ended, and the blocks that waited for
-    /// them were [drained](Space::drain).
-    pub fn has_passed(&self, era: Era) -> bool {
-        self.limbo.has_passed(era)
-    }
-
-    /// Waits until reads have ended, so that [`Space::drain`] may free more.
-    pub fn reads_ended(&self) -> impl Future<Output = ()> + use<> {
-        self.limbo.reads_ended()
-    }
 
     /// The data that was read ahead.
     pub fn fetched(&self) -> &Fetched {
@@ -394,43 +367,6 @@ impl Space {
     /// As [`Space::fetched`], to change it.
     pub fn fetched_mut(&mut self) -> &mut Fetched {
         &mut self.fetched
-    }
-
-    /// A commit is durable, and has freed `frees`.
-    pub fn free_after_reads(&mut self, frees: Vec<Vec<Run>>) {
-        self.limbo.push(frees);
-    }
-
-    /// True if freed blocks wait for reads, or for [`Space::drain`].
-    pub fn has_limbo(&self) -> bool {
-        !self.limbo.is_empty()
-    }
-
-    /// Frees up to `max` runs of limbo that no read uses any more. Returns true if there may be
-    /// more.
-    pub fn drain(&mut self, max: usize) -> bool {
-        for _ in 0..max {
-            let Some(run) = self.limbo.pop() else { return false };
-            self.release(run);
-        }
-        true
-    }
-
-    /// Makes blocks free that nothing refers to: they were freed, or were taken and not used.
-    pub fn release(&mut self, run: Run) {
-        self.fetched.forget(run);
-        let (id, block) = self.geometry.split(run.addr);
-        let g = self.group_mut(id);
-        let freed = match &mut g.maps {
-            Some(m) => m.busy.assign(block as usize, run.len as usize, false) as u32,
-            None => unreachable!("{id:?} has blocks in limbo: its maps stay loaded"),
-        };
-        assert_eq!(freed, run.len, "blocks of {run:?} were free already");
-        let busy = g.busy - freed;
-        if busy == 0 {
-            self.maybe_empty.insert(id);
-        }
-        self.set_busy(id, busy);
     }
 }
 

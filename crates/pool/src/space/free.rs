@@ -1,0 +1,74 @@
+//! How blocks become free.
+//!
+//! A write or a discard frees blocks in the open transaction. When the commit of that is durable
+//! they wait in [limbo](super::limbo) for the reads that may still use them. Then they are
+//! *drained*: they are not busy any more, and may be allocated again.
+
+use super::Space;
+use super::limbo::{Era, Pin};
+use super::run::Run;
+
+impl Space {
+    /// A pin, to be held by a read of addresses that are looked up now.
+    pub fn pin(&self) -> Pin {
+        self.limbo.pin()
+    }
+
+    /// The era of the reads and direct writes that have begun by now.
+    pub fn reads_until_now(&mut self) -> Era {
+        self.limbo.reads_until_now()
+    }
+
+    /// The last era for whose reads freed blocks wait; `None` where none wait.
+    pub fn newest_in_limbo(&self) -> Option<Era> {
+        self.limbo.newest()
+    }
+
+    /// True if the reads and direct writes until then have ended, and the blocks that waited for
+    /// them were [drained](Space::drain).
+    pub fn has_passed(&self, era: Era) -> bool {
+        self.limbo.has_passed(era)
+    }
+
+    /// Waits until reads have ended, so that [`Space::drain`] may free more.
+    pub fn reads_ended(&self) -> impl Future<Output = ()> + use<> {
+        self.limbo.reads_ended()
+    }
+
+    /// A commit is durable, and has freed `frees`.
+    pub fn free_after_reads(&mut self, frees: Vec<Vec<Run>>) {
+        self.limbo.push(frees);
+    }
+
+    /// True if freed blocks wait for reads, or for [`Space::drain`].
+    pub fn has_limbo(&self) -> bool {
+        !self.limbo.is_empty()
+    }
+
+    /// Frees up to `max` runs of limbo that no read uses any more. Returns true if there may be
+    /// more.
+    pub fn drain(&mut self, max: usize) -> bool {
+        for _ in 0..max {
+            let Some(run) = self.limbo.pop() else { return false };
+            self.release(run);
+        }
+        true
+    }
+
+    /// Makes blocks free that nothing refers to: they were freed, or were taken and not used.
+    pub fn release(&mut self, run: Run) {
+        self.fetched.forget(run);
+        let (id, block) = self.geometry.split(run.addr);
+        let g = self.group_mut(id);
+        let freed = match &mut g.maps {
+            Some(m) => m.busy.assign(block as usize, run.len as usize, false) as u32,
+            None => unreachable!("{id:?} has blocks in limbo: its maps stay loaded"),
+        };
+        assert_eq!(freed, run.len, "blocks of {run:?} were free already");
+        let busy = g.busy - freed;
+        if busy == 0 {
+            self.maybe_empty.insert(id);
+        }
+        self.set_busy(id, busy);
+    }
+}
