@@ -4,7 +4,7 @@
 //! ([`Progress`]), the [`Tables`], the cache in front ([`Attached`]) and the [`Standing`]. All of
 //! it is plain data that changes between awaits only.
 
-use std::collections::BTreeSet;
+mod drop_devices;
 
 use base::{Generation, Lba, PoolAddr, Result, VolumeId};
 use format::page::{Chunk, GroupKind, VolumeRecord};
@@ -165,24 +165,6 @@ impl State {
     /// The next commit has to write the superblocks, whatever else it has.
     pub fn need_superblock(&mut self) {
         self.txns.open_mut().need_superblock();
-    }
-
-    /// Takes these devices out of use, if every group goes on without all of them; false, and
-    /// nothing is changed, if the pool needs one of them.
-    pub fn fail_devices(&mut self, rows: &[usize]) -> bool {
-        let failing: BTreeSet<usize> =
-            rows.iter().copied().filter(|&row| self.devices.is_live(row)).collect();
-        if failing.is_empty() {
-            return true;
-        }
-        let any_other = self.devices.live_rows().iter().any(|row| !failing.contains(row));
-        if !any_other || !self.space.goes_on_without(&self.devices, &failing) {
-            return false;
-        }
-        let (sequence, has) = (self.txns.sequence() + 1, self.txns.everyone_has());
-        self.devices.drop_from_use(failing, sequence, has);
-        self.need_superblock();
-        true
     }
 
     /// Where a block is written: device and offset in bytes, also where its chunk is behind.

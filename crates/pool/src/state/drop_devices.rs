@@ -1,0 +1,30 @@
+//! Devices that fail are dropped from use.
+//!
+//! A device is dropped if a write to it fails after all tries (`transfer/copies.rs`,
+//! `transfer/heal.rs`), if a flush or a superblock write fails (`commit/superblocks.rs`), or if the
+//! user takes it out of use (`moves/reattach.rs`). The next commit records that in the superblocks
+//! of the others. Reads that fail drop no device; it may sit out (`devices/sources.rs`).
+
+use std::collections::BTreeSet;
+
+use super::State;
+
+impl State {
+    /// Takes these devices out of use, if every group goes on without all of them; false, and
+    /// nothing is changed, if the pool needs one of them.
+    pub fn fail_devices(&mut self, rows: &[usize]) -> bool {
+        let failing: BTreeSet<usize> =
+            rows.iter().copied().filter(|&row| self.devices.is_live(row)).collect();
+        if failing.is_empty() {
+            return true;
+        }
+        let any_other = self.devices.live_rows().iter().any(|row| !failing.contains(row));
+        if !any_other || !self.space.goes_on_without(&self.devices, &failing) {
+            return false;
+        }
+        let (sequence, has) = (self.txns.sequence() + 1, self.txns.everyone_has());
+        self.devices.drop_from_use(failing, sequence, has);
+        self.need_superblock();
+        true
+    }
+}
