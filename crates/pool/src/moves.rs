@@ -41,6 +41,7 @@ use rt::FileId;
 use crate::devices::{DeviceFile, PoolDevice};
 use crate::findings::{MovesStatus, ToMove};
 use crate::pool::Pool;
+use crate::state::State;
 
 /// What a device that joins is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,32 +220,31 @@ impl Pool {
 
     /// What is being moved, and how far that is.
     pub fn moves_status(&self) -> MovesStatus {
-        let st = self.state();
-        let mut left = st.space.bytes_to_move(&st.devices);
-        if st.moves.is_balancing() {
-            left += st.space.bytes_to_balance(&st.devices);
+        let mut st = self.state_mut();
+        let State { space, devices, moves, .. } = &mut *st;
+        let mut left = space.bytes_to_move(devices);
+        if moves.is_balancing() {
+            left += space.bytes_to_balance(devices);
         }
-        let any = st.space.next_to_move(base::GroupId(0), &st.devices).is_some();
-        let leaving = st.devices.iter().enumerate().filter(|(_, d)| d.is_leaving());
-        let leaving = leaving.map(|(row, d)| st.devices.name_of(row, d)).collect();
+        let leaving = devices.iter().enumerate().filter(|(_, d)| d.is_leaving());
+        let leaving = leaving.map(|(row, d)| devices.name_of(row, d)).collect();
         let lacks = |d: &PoolDevice| {
             let returns = d.is_joining() && !d.is_new();
             returns || d.live().is_some() && d.record().lacks_since.is_some()
         };
-        let behind = || st.devices.iter().enumerate().filter(|(_, d)| lacks(d));
-        let lacked = |row: usize, d: &PoolDevice| {
-            st.space.lacked_bytes(row, d.record().lacks_since.unwrap_or_default())
-        };
-        left += behind().map(|(row, d)| lacked(row, d)).sum::<u64>();
+        let behind = || devices.iter().enumerate().filter(|(_, d)| lacks(d));
+        for (row, d) in behind() {
+            left += space.lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
+        }
         let what = ToMove {
-            any,
+            any: space.any_to_move(devices),
             left_bytes: left,
             leaving,
-            behind_groups: behind().map(|(row, _)| st.space.behind_on(row)).sum(),
-            behind: behind().map(|(row, d)| st.devices.name_of(row, d)).collect(),
-            fewest_copies: st.space.fewest_copies(),
+            behind_groups: behind().map(|(row, _)| space.behind_on(row)).sum(),
+            behind: behind().map(|(row, d)| devices.name_of(row, d)).collect(),
+            fewest_copies: space.fewest_copies(),
         };
-        st.moves.status(self.now(), what)
+        moves.status(self.now(), what)
     }
 
     /// After a change of the device table: wakes the flow of moves, and makes the change durable.

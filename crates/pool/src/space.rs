@@ -45,24 +45,17 @@ pub(crate) use run::{Run, push_run};
 
 use limbo::Limbo;
 use reservation::SetAside;
-use sets::{Entered, Sets};
+use sets::{Entered, Rows, Set, Sets};
 
 struct Group {
-    /// Kind and chunks as of now; the rest as of the last commit.
+    /// Kind, chunks and busy blocks as of now; the rest as of the last commit.
     record: Entered,
-    /// Blocks that may not be allocated.
-    busy: u32,
     maps: Option<Box<Maps>>,
-    /// Its bitmaps could not be read: it is not in the index of free space.
-    unreadable: bool,
     /// Runs that direct writes have taken and not entered yet. A write-back pass may not begin to
     /// edit its checksums, because these writes will.
     writing: u32,
     /// The open write-back pass allocates from it, and nothing else does.
     of_pass: bool,
-    /// The group is closed for a move: nothing is allocated from it, so its blocks only become
-    /// fewer.
-    moving: bool,
     /// The chunks that it had before a move, for reads that began up to that era: the new chunks
     /// need not have what was freed since.
     before: Option<(Era, Vec<Chunk>)>,
@@ -73,8 +66,13 @@ pub(crate) struct Space {
     geometry: Geometry,
     copies: u8,
     groups: Vec<Group>,
-    /// On which devices they are.
+    /// On which devices they are, and sums over them.
     sets: Sets,
+    /// Groups that are closed for a move: nothing is allocated from them, so their blocks only
+    /// become fewer.
+    closed: BTreeSet<GroupId>,
+    /// Groups whose bitmaps could not be read: they are not in the index of free space.
+    unreadable: BTreeSet<GroupId>,
     unused: BTreeSet<GroupId>,
     /// Groups with free blocks, by kind, in the order of the logarithm of their number.
     by_free: [BTreeSet<(u32, GroupId)>; 2],
@@ -123,22 +121,21 @@ fn class_of(free: u32) -> u32 {
 impl Space {
     /// The space that the records of all groups describe.
     pub fn new(geometry: Geometry, copies: u8, records: Vec<GroupRecord>) -> Space {
-        let mut sets = Sets::default();
-        let group = |record: GroupRecord| Group {
-            busy: record.used,
-            record: sets.enter(record),
+        let mut sets = Sets::new(geometry);
+        let group = |(id, record): (GroupId, GroupRecord)| Group {
+            record: sets.enter(id, record),
             maps: None,
-            unreadable: false,
             writing: 0,
             of_pass: false,
-            moving: false,
             before: None,
         };
         let mut space = Space {
             geometry,
             copies,
-            groups: records.into_iter().map(group).collect(),
+            groups: (0..).map(GroupId).zip(records).map(group).collect(),
             sets,
+            closed: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
             unused: BTreeSet::new(),
             by_free: [BTreeSet::new(), BTreeSet::new()],
             free: [0; 2],
@@ -184,17 +181,21 @@ impl Space {
         &mut self.groups[id.0 as usize]
     }
 
-    /// Changes the record of a group, and the numbers that say where groups are.
+    /// Changes the record of a group, and the numbers that follow from it.
     fn change_record<T>(&mut self, id: GroupId, f: impl FnOnce(&mut GroupRecord) -> T) -> T {
         self.sets.change(&mut self.groups[id.0 as usize].record, f)
     }
 
     fn free_blocks(&self, id: GroupId) -> u32 {
-        self.geometry.group_blocks - self.group(id).busy
+        self.geometry.group_blocks - self.group(id).record.busy()
     }
 
-    fn used_groups(&self) -> impl Iterator<Item = &Group> {
-        self.groups.iter().filter(|g| g.record.kind != GroupKind::Free)
+    fn is_moving(&self, id: GroupId) -> bool {
+        self.closed.contains(&id)
+    }
+
+    fn is_unreadable(&self, id: GroupId) -> bool {
+        self.unreadable.contains(&id)
     }
 
     /// True if there is a group of this number.
@@ -214,10 +215,10 @@ impl Space {
 
     /// True if every group in use that has a chunk on a device in `lost` has one elsewhere.
     pub fn goes_on_without(&self, devices: &Devices, lost: &BTreeSet<usize>) -> bool {
-        let is_lost = |c: &Chunk| lost.contains(&usize::from(c.device));
-        let stays = |c: &Chunk| !is_lost(c) && devices.is_whole(c);
-        self.used_groups()
-            .all(|g| g.record.chunks.iter().any(stays) || !g.record.chunks.iter().any(is_lost))
+        let lost = lost.iter().fold(0, |all: Rows, row| all | 1 << row);
+        let stay = devices.live_rows().iter().fold(0, |all: Rows, row| all | 1 << row) & !lost;
+        let goes_on = |set: &Set| set.rows_not_behind() & stay != 0 || set.rows() & lost == 0;
+        self.sets.after(None).all(|(set, _)| goes_on(set))
     }
 
     /// The table page with a group's record.
@@ -237,11 +238,8 @@ impl Space {
 
     /// Bytes in use of all copies that are on these devices, as of the last commit.
     pub fn used_bytes(&self, counts: impl Fn(usize) -> bool) -> u64 {
-        let copies = |g: &Group| {
-            g.record.chunks.iter().filter(|c| counts(usize::from(c.device))).count() as u64
-        };
-        let each = self.groups.iter().map(|g| u64::from(g.record.used) * copies(g));
-        each.sum::<u64>() * base::BLOCK_U64
+        let rows = self.sets.rows().filter(|&row| counts(row));
+        rows.map(|row| self.sets.used_on(row)).sum::<u64>() * base::BLOCK_U64
     }
 
     /// A commit has written a group's checksum tree.
@@ -256,7 +254,7 @@ impl Space {
 
     /// Blocks in use or not yet free for others.
     pub fn used_blocks(&self) -> u64 {
-        self.used_groups().map(|g| u64::from(g.busy)).sum()
+        self.sets.busy()
     }
 
     /// Bytes of the groups in use, and of those that could be.
@@ -268,7 +266,7 @@ impl Space {
     /// The error where nothing could be allocated: no group has room, or only groups whose bitmaps
     /// cannot be read may have some. `what` begins its text.
     pub fn no_room(&self, what: &str) -> StorageError {
-        match self.groups.iter().filter(|g| g.unreadable).count() {
+        match self.unreadable.len() {
             0 => StorageError::new(
                 ErrorKind::NoSpace,
                 format!("{what}; discard something or add space"),
@@ -288,9 +286,9 @@ impl Space {
         let blocks = self.geometry.group_blocks;
         let g = &mut self.groups[id.0 as usize];
         let k = kind_index(g.record.kind);
-        let (old, new) = (blocks - g.busy, blocks - busy);
-        g.busy = busy;
-        if g.moving {
+        let (old, new) = (blocks - g.record.busy(), blocks - busy);
+        self.sets.set_busy(&mut g.record, busy);
+        if self.closed.contains(&id) {
             return;
         }
         self.free[k] = self.free[k] + u64::from(new) - u64::from(old);

@@ -124,7 +124,7 @@ impl Space {
             return None;
         };
         maps.busy.assign(start, len, true);
-        let busy = self.group(id).busy + len as u32;
+        let busy = self.group(id).record.busy() + len as u32;
         self.set_busy(id, busy);
         self.cursors[cursor] = Some((id, (start + len) as u32));
         Some(Alloc::Got(Run { addr: self.geometry.join(id, start as u32), len: len as u32 }))
@@ -151,7 +151,7 @@ impl Space {
             let checksums = record.checksums;
             *record = GroupRecord { kind, chunks, checksums, ..GroupRecord::free() };
         });
-        self.group_mut(id).busy = 0;
+        assert!(self.group(id).record.busy() == 0);
         let maps = Maps {
             busy: Bitmap::new(bits),
             durable: Bitmap::new(bits),
@@ -169,10 +169,10 @@ impl Space {
         for _ in 0..max {
             let Some(id) = self.maybe_empty.pop_first() else { return };
             let g = self.group(id);
-            let used = g.busy > 0 || g.record.used > 0;
+            let used = g.record.busy() > 0 || g.record.used > 0;
             // The write-back pass looks at a group that it has again when it ends, and so does a
             // move.
-            let rests = !g.unreadable && !g.of_pass && !g.moving;
+            let rests = !self.is_unreadable(id) && !g.of_pass && !self.is_moving(id);
             if g.record.kind != GroupKind::Free && !used && rests {
                 self.dissolve_group(devices, id);
             }

@@ -169,10 +169,11 @@ fn bench_with_an_unreadable_bitmap() -> (World, Vec<DeviceFile>) {
 fn assert_one_is_passed_over(pool: &Pool) {
     let st = pool.state();
     let free = |kind: GroupKind| {
-        let groups = st.space.groups.iter().filter(|g| g.record.kind == kind && !g.unreadable);
-        groups.map(|g| u64::from(st.space.geometry().group_blocks - g.busy)).sum::<u64>()
+        let all = (0..).map(GroupId).zip(&st.space.groups);
+        let free = all.filter(|&(id, g)| g.record.kind == kind && !st.space.is_unreadable(id));
+        free.map(|(id, _)| u64::from(st.space.free_blocks(id))).sum::<u64>()
     };
-    assert_eq!(st.space.groups.iter().filter(|g| g.unreadable).count(), 1);
+    assert_eq!(st.space.unreadable.len(), 1);
     assert_eq!(st.space.free, [free(GroupKind::Data), free(GroupKind::Metadata)]);
 }
 

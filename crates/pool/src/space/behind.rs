@@ -33,34 +33,24 @@ impl Space {
     /// The next group, from this number on, with chunks that are behind and on devices in use; and
     /// these chunks.
     pub fn next_behind(&self, from: GroupId, devices: &Devices) -> Option<(GroupId, Vec<Chunk>)> {
-        let of = |(id, g): (GroupId, &super::Group)| {
-            let is_it = |c: &&Chunk| c.behind && devices.is_live(c.device.into());
-            let behind: Vec<Chunk> = g.record.chunks.iter().filter(is_it).copied().collect();
-            (!behind.is_empty()).then_some((id, behind))
-        };
-        (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize).find_map(of)
+        let next = |row: usize| self.sets.behind(row).range(from..).next().copied();
+        let live = (0..devices.count()).filter(|&row| devices.is_live(row));
+        let id = live.filter_map(next).min()?;
+        let is_it = |c: &&Chunk| c.behind && devices.is_live(c.device.into());
+        Some((id, self.chunks(id).iter().filter(is_it).copied().collect()))
     }
 
-    /// The number of groups whose chunk on this device is behind.
+    /// The number of chunks on this device that are behind.
     pub fn behind_on(&self, row: usize) -> u64 {
-        let is_it = |c: &&Chunk| c.behind && usize::from(c.device) == row;
-        self.used_groups().map(|g| g.record.chunks.iter().filter(is_it).count() as u64).sum()
+        self.sets.behind_on(row)
     }
 
     /// Bytes that the chunks on this device lack at most: what is in use of all parts of their
     /// groups that have changed since this generation.
-    pub fn lacked_bytes(&self, row: usize, since: Generation) -> u64 {
-        let is_it = |c: &Chunk| c.behind && usize::from(c.device) == row;
-        let behind = self.used_groups().filter(|g| g.record.chunks.iter().any(is_it));
-        let changed = |g: &super::Group| {
-            let pages = (0..).zip(&g.record.bitmap_generations);
-            let blocks: u32 = pages
-                .filter(|(_, changed)| **changed > since)
-                .map(|(page, _)| self.geometry.bits_of_page(page))
-                .sum();
-            u64::from(blocks.min(g.record.used))
-        };
-        behind.map(changed).sum::<u64>() * base::BLOCK_U64
+    pub fn lacked_bytes(&mut self, row: usize, since: Generation) -> u64 {
+        let groups = &self.groups;
+        let lacked = self.sets.lacked(row, since, |id| &groups[id.0 as usize].record);
+        lacked * base::BLOCK_U64
     }
 
     /// Records that these chunks of a group are not behind any more. What they lacked must be

@@ -94,11 +94,11 @@ impl Space {
     /// Nothing is allocated from a group whose bitmaps cannot be read, until a later try reads
     /// them.
     fn set_unreadable(&mut self, id: GroupId, unreadable: bool) {
-        if self.group(id).unreadable == unreadable {
-            return;
-        }
-        self.group_mut(id).unreadable = unreadable;
-        if self.group(id).moving {
+        let changed = match unreadable {
+            true => self.unreadable.insert(id),
+            false => self.unreadable.remove(&id),
+        };
+        if !changed || self.is_moving(id) {
             return;
         }
         if unreadable {

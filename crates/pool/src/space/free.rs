@@ -65,7 +65,7 @@ impl Space {
             None => unreachable!("{id:?} has blocks in limbo: its maps stay loaded"),
         };
         assert_eq!(freed, run.len, "blocks of {run:?} were free already");
-        let busy = g.busy - freed;
+        let busy = g.record.busy() - freed;
         if busy == 0 {
             self.maybe_empty.insert(id);
         }

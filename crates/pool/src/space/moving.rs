@@ -11,10 +11,12 @@
 
 use base::GroupId;
 use format::page::{Chunk, GroupKind};
+use format::superblock::MAX_COPIES;
+use smallvec::SmallVec;
 
 use super::limbo::{Era, Pin};
 use super::room::{Demand, Purpose};
-use super::sets::Rows;
+use super::sets::{Rows, Set};
 use super::{Space, kind_index};
 use crate::devices::Devices;
 
@@ -29,6 +31,9 @@ pub(crate) enum Closing {
     /// Its free blocks are needed: it is not closed.
     Needed,
 }
+
+/// Chunks of a group.
+type Chunks = SmallVec<[Chunk; MAX_COPIES]>;
 
 /// What decides where the chunks of groups are to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +78,27 @@ impl Goal {
     fn is_whole(&self, c: &Chunk) -> bool {
         !c.behind && self.live >> c.device & 1 == 1
     }
+
+    /// The chunks that a group with these chunks keeps, and those that it is to lose; `None`: it
+    /// has the chunks that it should have.
+    fn split(&self, chunks: &[Chunk]) -> Option<(Chunks, Chunks)> {
+        let leaves = |c: &&Chunk| self.leaves(c.device.into());
+        if chunks.len() == self.copies && !chunks.iter().any(|c| leaves(&c)) {
+            return None;
+        }
+        let mut loses: Chunks = chunks.iter().filter(leaves).copied().collect();
+        let mut keeps: Chunks = chunks.iter().filter(|c| !leaves(c)).copied().collect();
+        let is_there = |c: &Chunk| self.is_whole(c);
+        // If there are too many chunks, those that are no whole copies go first.
+        keeps.sort_by_key(|c| !is_there(c));
+        let most = keeps.len().min(self.copies);
+        loses.extend(keeps.drain(most..));
+        // If only chunks that it is to lose are whole copies, it gets at least one new chunk.
+        if loses.iter().any(is_there) && !keeps.iter().any(is_there) && keeps.len() == self.copies {
+            loses.extend(keeps.pop());
+        }
+        (keeps.len() < self.copies || !loses.is_empty()).then_some((keeps, loses))
+    }
 }
 
 /// How the chunks of a group should change.
@@ -94,23 +120,10 @@ impl Want {
     /// them on a device that leaves; `None`: nothing. A chunk on a device that is away is kept, as
     /// the device may come back.
     pub(super) fn of(group: GroupId, chunks: &[Chunk], goal: &Goal) -> Option<Want> {
-        let copies = goal.copies();
-        let leaves = |c: &&Chunk| goal.leaves(c.device.into());
-        if chunks.len() == copies && !chunks.iter().any(|c| leaves(&c)) {
-            return None;
-        }
-        let mut loses: Vec<Chunk> = chunks.iter().filter(leaves).copied().collect();
-        let mut keeps: Vec<Chunk> = chunks.iter().filter(|c| !leaves(c)).copied().collect();
-        let is_there = |c: &Chunk| goal.is_whole(c);
-        // If there are too many chunks, those that are no whole copies go first.
-        keeps.sort_by_key(|c| !is_there(c));
-        loses.extend(keeps.split_off(keeps.len().min(copies)));
-        // If only chunks that it is to lose are whole copies, it gets at least one new chunk.
-        if loses.iter().any(is_there) && !keeps.iter().any(is_there) && keeps.len() == copies {
-            loses.extend(keeps.pop());
-        }
-        let gets = copies - keeps.len();
-        (gets > 0 || !loses.is_empty()).then_some(Want { group, keeps, loses, gets, of: None })
+        let (keeps, loses) = goal.split(chunks)?;
+        let gets = goal.copies() - keeps.len();
+        let (keeps, loses) = (keeps.into_vec(), loses.into_vec());
+        Some(Want { group, keeps, loses, gets, of: None })
     }
 
     /// The best move of one chunk of a group to another device, so that all devices are filled more
@@ -161,8 +174,15 @@ impl Space {
     pub fn next_to_balance(&self, from: GroupId, devices: &Devices) -> Option<Want> {
         let groups = (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize);
         let used = groups.filter(|(_, g)| g.record.kind != GroupKind::Free);
-        used.filter(|(_, g)| !g.moving && !g.unreadable)
+        used.filter(|&(id, _)| !self.is_moving(id) && !self.is_unreadable(id))
             .find_map(|(id, g)| Want::to_balance(id, &g.record.chunks, devices))
+    }
+
+    /// True if a group should have other chunks than it has.
+    pub fn any_to_move(&self, devices: &Devices) -> bool {
+        let goal = self.goal(devices);
+        self.sets.by_chunks().any(|(chunks, _)| chunks != goal.copies())
+            || self.sets.rows().any(|row| goal.leaves(row))
     }
 
     /// True if the free chunks would make more groups, were they spread more evenly over devices.
@@ -186,14 +206,15 @@ impl Space {
 
     /// Bytes in use of the chunks that groups are to get: what is left to be copied.
     pub fn bytes_to_move(&self, devices: &Devices) -> u64 {
+        if !self.any_to_move(devices) {
+            return 0;
+        }
         let goal = self.goal(devices);
-        let of = |(id, g): (GroupId, &super::Group)| {
-            let want = Want::of(id, &g.record.chunks, &goal)?;
-            Some(u64::from(g.record.used) * want.gets as u64)
+        let gets = |set: &Set| {
+            goal.split(&set.chunks()).map_or(0, |(keeps, _)| goal.copies() - keeps.len())
         };
-        let used = (0..).map(GroupId).zip(&self.groups);
-        used.filter(|(_, g)| g.record.kind != GroupKind::Free).filter_map(of).sum::<u64>()
-            * base::BLOCK_U64
+        let blocks = self.sets.used().map(|(set, used)| used * gets(set) as u64).sum::<u64>();
+        blocks * base::BLOCK_U64
     }
 
     /// If groups are to get copies: how many the group with the fewest has.
@@ -219,7 +240,7 @@ impl Space {
 
     /// True if a group is closed: when it is open again there may be room.
     pub fn any_closed(&self) -> bool {
-        self.groups.iter().any(|g| g.moving)
+        !self.closed.is_empty()
     }
 
     /// Waits until a group that is closed is open again.
@@ -252,7 +273,8 @@ impl Space {
     /// True if all that is reserved finds room without the free blocks of this group.
     fn does_without(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> bool {
         let g = self.group(id);
-        let left_out = g.moving || g.unreadable || g.record.kind == GroupKind::Free;
+        let left_out =
+            self.is_moving(id) || self.is_unreadable(id) || g.record.kind == GroupKind::Free;
         let (kind, free) = (g.record.kind, self.free_blocks(id));
         if left_out {
             return true;
@@ -269,41 +291,40 @@ impl Space {
     /// begins later takes it.
     pub fn close_group(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> Closing {
         let closed = if self.group(id).of_pass { Closing::OfPass } else { Closing::Closed };
-        if self.group(id).moving {
+        if self.is_moving(id) {
             return closed;
         }
         if !self.does_without(devices, id, demand) {
             return Closing::Needed;
         }
         self.unindex(id);
-        self.group_mut(id).moving = true;
+        self.closed.insert(id);
         closed
     }
 
     /// Opens the groups whose moves wait for the open write-back pass, as an allocation needs their
     /// room. Returns true if there was one.
     pub fn open_waiting(&mut self) -> bool {
-        let waits = |(_, g): &(GroupId, &super::Group)| g.moving && g.of_pass;
-        let all = (0..).map(GroupId).zip(&self.groups);
-        let waiting: Vec<GroupId> = all.filter(waits).map(|(id, _)| id).collect();
+        let closed = self.closed.iter().copied();
+        let waiting: Vec<GroupId> = closed.filter(|&id| self.is_of_pass(id)).collect();
         waiting.iter().for_each(|&id| self.open_group(id));
         !waiting.is_empty()
     }
 
     /// Blocks are allocated from a group again.
     pub fn open_group(&mut self, id: GroupId) {
-        if !std::mem::replace(&mut self.group_mut(id).moving, false) {
+        if !self.closed.remove(&id) {
             return;
         }
         self.opened.notify();
-        if self.group(id).record.kind != GroupKind::Free && !self.group(id).unreadable {
+        if self.group(id).record.kind != GroupKind::Free && !self.is_unreadable(id) {
             self.index_group(id);
         }
         self.maybe_empty.insert(id);
     }
 
     fn unindex(&mut self, id: GroupId) {
-        if !self.group(id).unreadable {
+        if !self.is_unreadable(id) {
             self.unindex_group(id);
         }
     }

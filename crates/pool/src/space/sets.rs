@@ -1,17 +1,21 @@
-//! On which devices groups are: how many groups there are of each set of devices.
+//! What is known about all groups together: on which devices they are, and sums over them.
 //!
-//! There are few sets, however many groups there are. So what is asked about all groups, and
-//! depends only on where their chunks are, is asked about the sets ([`super::fit`]).
+//! There are few sets of devices, however many groups there are. So what is asked about all groups,
+//! and depends only on where their chunks are, is asked about the sets ([`super::fit`]). Other
+//! numbers are kept by device. No answer here takes longer where there are more groups.
 //!
-//! The record of a group is an [`Entered`], which changes only by [`Sets::change`]. So the numbers
-//! agree with the records at any time.
+//! The record of a group is an [`Entered`], which changes only by [`Sets::change`], and its number
+//! of busy blocks by [`Sets::set_busy`]. So the numbers agree with the groups at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref};
 
+use base::{Generation, GroupId};
 use format::page::{Chunk, GroupRecord};
 use format::superblock::{MAX_COPIES, MAX_DEVICES};
 use smallvec::SmallVec;
+
+use super::Geometry;
 
 /// Devices, a bit for each row.
 pub(super) type Rows = u64;
@@ -44,17 +48,38 @@ impl Set {
         self.0.iter().map(chunk).collect()
     }
 
+    /// All devices.
     pub fn rows(&self) -> Rows {
         self.0.iter().fold(0, |all, c| all | 1 << c.0)
     }
+
+    /// The devices of the chunks that are not behind.
+    pub fn rows_not_behind(&self) -> Rows {
+        self.0.iter().filter(|c| !c.1).fold(0, |all, c| all | 1 << c.0)
+    }
+
+    /// The devices of the chunks that are behind, each once.
+    fn behind(&self) -> impl Iterator<Item = usize> {
+        let behind = self.0.iter().filter(|c| c.1).fold(0, |all, c| all | 1 << c.0);
+        rows_of(behind)
+    }
 }
 
-/// The record of a group, which is counted. It can be read like a [`GroupRecord`].
-pub(super) struct Entered(GroupRecord);
+/// A group, as far as it is counted. It can be read like a [`GroupRecord`].
+pub(super) struct Entered {
+    id: GroupId,
+    record: GroupRecord,
+    busy: u32,
+}
 
 impl Entered {
     pub fn set(&self) -> Set {
-        Set::of(&self.0.chunks)
+        Set::of(&self.record.chunks)
+    }
+
+    /// Blocks that may not be allocated.
+    pub fn busy(&self) -> u32 {
+        self.busy
     }
 }
 
@@ -62,57 +87,168 @@ impl Deref for Entered {
     type Target = GroupRecord;
 
     fn deref(&self) -> &GroupRecord {
-        &self.0
+        &self.record
     }
 }
 
-/// How many groups there are of each set.
+/// What a group adds to the numbers.
+#[derive(PartialEq, Eq)]
+struct Share {
+    set: Set,
+    used: u64,
+    busy: u64,
+    /// By device: blocks that the group's chunk lacks at most, if it is behind.
+    lacks: SmallVec<[(usize, u64); MAX_COPIES]>,
+}
+
+/// The groups of a set.
 #[derive(Default)]
+struct Tally {
+    groups: u64,
+    /// Blocks in use by the last commit.
+    used: u64,
+}
+
+/// What is known about the chunks on a device.
+#[derive(Clone, Default)]
+struct Row {
+    chunks: u64,
+    /// Blocks in use by the last commit.
+    used: u64,
+    behind_chunks: u64,
+    /// The groups of the chunks that are behind.
+    behind: BTreeSet<GroupId>,
+    /// Blocks that these lack at most: of what has changed since this generation.
+    lacked: u64,
+    since: Generation,
+}
+
+/// How many groups there are of each set, and sums over groups.
 pub(super) struct Sets {
-    groups: BTreeMap<Set, u64>,
-    /// Chunks by device.
-    on: BTreeMap<usize, u64>,
+    geometry: Geometry,
+    groups: BTreeMap<Set, Tally>,
+    /// By device.
+    rows: Vec<Row>,
     /// Groups by the number of their chunks.
     by_chunks: BTreeMap<usize, u64>,
+    /// Blocks that may not be allocated.
+    busy: u64,
     /// How often a number of groups has changed.
     changes: u64,
 }
 
 impl Sets {
-    /// Enters the record of a group.
-    pub fn enter(&mut self, record: GroupRecord) -> Entered {
-        let record = Entered(record);
-        self.count(&record.set(), add);
-        record
+    pub fn new(geometry: Geometry) -> Sets {
+        Sets {
+            geometry,
+            groups: BTreeMap::new(),
+            rows: vec![Row::default(); MAX_DEVICES],
+            by_chunks: BTreeMap::new(),
+            busy: 0,
+            changes: 0,
+        }
+    }
+
+    /// Enters a group. All that its record says is in use is busy.
+    pub fn enter(&mut self, id: GroupId, record: GroupRecord) -> Entered {
+        let entered = Entered { id, busy: record.used, record };
+        let share = self.share(&entered);
+        self.count(id, &share.set, add);
+        self.sum(&share, |sum, n| sum + n);
+        entered
     }
 
     /// Changes a record that was entered here.
-    pub fn change<T>(&mut self, record: &mut Entered, f: impl FnOnce(&mut GroupRecord) -> T) -> T {
-        let before = record.set();
-        let out = f(&mut record.0);
-        let after = record.set();
-        if before != after {
-            self.count(&before, subtract);
-            self.count(&after, add);
+    pub fn change<T>(&mut self, group: &mut Entered, f: impl FnOnce(&mut GroupRecord) -> T) -> T {
+        let before = self.share(group);
+        let out = f(&mut group.record);
+        let after = self.share(group);
+        if before == after {
+            return out;
         }
+        self.sum(&before, |sum, n| sum - n);
+        if before.set != after.set {
+            self.count(group.id, &before.set, subtract);
+            self.count(group.id, &after.set, add);
+        }
+        self.sum(&after, |sum, n| sum + n);
         out
     }
 
-    fn count(&mut self, set: &Set, by_one: fn(Option<u64>) -> Option<u64>) {
+    /// Changes the number of busy blocks of a group that was entered here.
+    pub fn set_busy(&mut self, group: &mut Entered, busy: u32) {
+        if !group.record.chunks.is_empty() {
+            self.busy = self.busy + u64::from(busy) - u64::from(group.busy);
+        }
+        group.busy = busy;
+    }
+
+    fn share(&self, group: &Entered) -> Share {
+        let (set, record) = (group.set(), &group.record);
+        let lacks = set.behind().map(|row| (row, self.lacks(record, self.rows[row].since)));
+        let lacks = lacks.collect();
+        Share { set, used: record.used.into(), busy: group.busy.into(), lacks }
+    }
+
+    /// What is in use of all parts of a group that have changed since this generation, at most.
+    fn lacks(&self, record: &GroupRecord, since: Generation) -> u64 {
+        let pages = (0..).zip(&record.bitmap_generations);
+        let changed = pages.filter(|(_, changed)| **changed > since);
+        let blocks: u32 = changed.map(|(page, _)| self.geometry.bits_of_page(page)).sum();
+        blocks.min(record.used).into()
+    }
+
+    fn count(&mut self, id: GroupId, set: &Set, by_one: fn(u64) -> u64) {
         // A group that is not in use has no chunks, and one that is has some.
         if set.0.is_empty() {
             return;
         }
-        change(&mut self.groups, set.clone(), by_one);
-        change(&mut self.by_chunks, set.0.len(), by_one);
-        set.0.iter().for_each(|c| change(&mut self.on, c.0.into(), by_one));
+        let tally = self.groups.entry(set.clone()).or_default();
+        tally.groups = by_one(tally.groups);
+        if tally.groups == 0 {
+            self.groups.remove(set);
+        }
+        let groups = self.by_chunks.entry(set.0.len()).or_default();
+        *groups = by_one(*groups);
+        if *groups == 0 {
+            self.by_chunks.remove(&set.0.len());
+        }
+        for &(device, behind) in &set.0 {
+            let row = &mut self.rows[usize::from(device)];
+            row.chunks = by_one(row.chunks);
+            if behind {
+                row.behind_chunks = by_one(row.behind_chunks);
+            }
+        }
+        for row in set.behind() {
+            let behind = &mut self.rows[row].behind;
+            match by_one(1) {
+                0 => behind.remove(&id),
+                _ => behind.insert(id),
+            };
+        }
         self.changes += 1;
+    }
+
+    /// Adds the share of a group of a set that is counted to the sums, or subtracts them.
+    fn sum(&mut self, share: &Share, f: fn(u64, u64) -> u64) {
+        let Some(tally) = self.groups.get_mut(&share.set) else { return };
+        tally.used = f(tally.used, share.used);
+        for &(device, _) in &share.set.0 {
+            let row = &mut self.rows[usize::from(device)];
+            row.used = f(row.used, share.used);
+        }
+        for &(row, blocks) in &share.lacks {
+            let row = &mut self.rows[row];
+            row.lacked = f(row.lacked, blocks);
+        }
+        self.busy = f(self.busy, share.busy);
     }
 
     /// The sets after this one, in order, with their numbers of groups; `None`: all.
     pub fn after(&self, set: Option<&Set>) -> impl Iterator<Item = (&Set, u64)> {
         let from = set.map_or(Bound::Unbounded, Bound::Excluded);
-        self.groups.range((from, Bound::Unbounded)).map(|(set, &n)| (set, n))
+        self.groups.range((from, Bound::Unbounded)).map(|(set, tally)| (set, tally.groups))
     }
 
     /// A number that is another one after each change of what [`Sets::after`] returns.
@@ -120,81 +256,75 @@ impl Sets {
         self.changes
     }
 
-    /// Chunks of a device.
-    pub fn chunks_on(&self, row: usize) -> u64 {
-        self.on.get(&row).copied().unwrap_or_default()
+    /// All sets, with the blocks in use of their groups.
+    pub fn used(&self) -> impl Iterator<Item = (&Set, u64)> {
+        self.groups.iter().map(|(set, tally)| (set, tally.used))
     }
 
     /// Numbers of chunks, from the least on, with the number of groups that have so many.
     pub fn by_chunks(&self) -> impl Iterator<Item = (usize, u64)> {
         self.by_chunks.iter().map(|(&chunks, &groups)| (chunks, groups))
     }
-}
 
-fn add(n: Option<u64>) -> Option<u64> {
-    Some(n.unwrap_or_default() + 1)
-}
-
-fn subtract(n: Option<u64>) -> Option<u64> {
-    n.and_then(|n| n.checked_sub(1)).filter(|&n| n > 0)
-}
-
-/// Changes a number; one that is zero is left out.
-fn change<K: Ord>(of: &mut BTreeMap<K, u64>, key: K, f: fn(Option<u64>) -> Option<u64>) {
-    match f(of.get(&key).copied()) {
-        Some(n) => drop(of.insert(key, n)),
-        None => drop(of.remove(&key)),
+    /// The devices that groups have chunks of.
+    pub fn rows(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().enumerate().filter(|(_, row)| row.chunks > 0).map(|(row, _)| row)
     }
+
+    /// Chunks of a device.
+    pub fn chunks_on(&self, row: usize) -> u64 {
+        self.rows[row].chunks
+    }
+
+    /// Blocks in use of the chunks of a device.
+    pub fn used_on(&self, row: usize) -> u64 {
+        self.rows[row].used
+    }
+
+    /// Blocks of all groups that may not be allocated.
+    pub fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// Chunks of a device that are behind.
+    pub fn behind_on(&self, row: usize) -> u64 {
+        self.rows[row].behind_chunks
+    }
+
+    /// The groups of these chunks.
+    pub fn behind(&self, row: usize) -> &BTreeSet<GroupId> {
+        &self.rows[row].behind
+    }
+
+    /// Blocks that these lack at most, of what has changed since this generation. `record`: the
+    /// record of a group that was entered here.
+    ///
+    /// The sum is kept for one generation. If it is asked for another one, it is made anew, of all
+    /// groups whose chunk on this device is behind. That is rare: the generation changes when the
+    /// device goes away or comes back. For 100,000 groups it takes 3 ms.
+    pub fn lacked<'a>(
+        &mut self,
+        row: usize,
+        since: Generation,
+        record: impl Fn(GroupId) -> &'a GroupRecord,
+    ) -> u64 {
+        if self.rows[row].since != since {
+            let behind = self.rows[row].behind.iter();
+            let lacked = behind.map(|&id| self.lacks(record(id), since)).sum();
+            (self.rows[row].lacked, self.rows[row].since) = (lacked, since);
+        }
+        self.rows[row].lacked
+    }
+}
+
+fn add(n: u64) -> u64 {
+    n + 1
+}
+
+fn subtract(n: u64) -> u64 {
+    n - 1
 }
 
 #[cfg(test)]
-mod tests {
-    use base::Prng;
-    use format::page::GroupKind;
-
-    use super::*;
-
-    /// Records change at random. The model counts all of them anew.
-    #[test]
-    fn the_numbers_agree_with_the_records() {
-        let (mut rng, mut sets) = (Prng::new(4), Sets::default());
-        let mut all: Vec<Entered> = (0..12).map(|_| sets.enter(GroupRecord::free())).collect();
-        let mut seen = sets.changes();
-        for _ in 0..5000 {
-            let before: Vec<(Set, u64)> = sets.after(None).map(|(s, n)| (s.clone(), n)).collect();
-            let (at, n) = (rng.below(12) as usize, rng.below(4) as usize);
-            let mut rows: Vec<u16> = (0..5).collect();
-            while rows.len() > n {
-                rows.remove(rng.below(rows.len() as u64) as usize);
-            }
-            let behind = rng.below(4) == 0;
-            sets.change(&mut all[at], |record| match rng.below(3) {
-                0 => record.used += 1,
-                1 => record.chunks.iter_mut().for_each(|c| c.behind = behind),
-                _ => {
-                    record.kind = if n == 0 { GroupKind::Free } else { GroupKind::Data };
-                    record.chunks = rows.iter().map(|&row| Chunk::new(row, 7)).collect();
-                }
-            });
-            let (mut model, mut by_chunks) = (BTreeMap::new(), BTreeMap::new());
-            for record in all.iter().filter(|r| r.kind != GroupKind::Free) {
-                *model.entry(record.set()).or_insert(0) += 1;
-                *by_chunks.entry(record.chunks.len()).or_insert(0) += 1;
-            }
-            let model: Vec<(Set, u64)> = model.into_iter().collect();
-            let now: Vec<(Set, u64)> = sets.after(None).map(|(s, n)| (s.clone(), n)).collect();
-            assert_eq!(now, model);
-            assert_eq!(sets.by_chunks().collect::<BTreeMap<_, _>>(), by_chunks);
-            for row in 0..5 {
-                let chunks = all.iter().flat_map(|r| &r.chunks);
-                let on = chunks.filter(|c| usize::from(c.device) == row).count();
-                assert_eq!(sets.chunks_on(row), on as u64);
-            }
-            assert!(now == before || sets.changes() != seen);
-            seen = sets.changes();
-            if let Some((set, _)) = now.get(now.len() / 2) {
-                assert_eq!(sets.after(Some(set)).count(), now.len() - now.len() / 2 - 1);
-            }
-        }
-    }
-}
+#[path = "sets_tests.rs"]
+mod tests;
