@@ -19,6 +19,7 @@ mod moving;
 mod reservation;
 mod room;
 pub(crate) mod run;
+mod search;
 mod sets;
 
 use std::collections::BTreeSet;
@@ -42,6 +43,7 @@ pub(crate) use moving::{Closing, Want};
 pub use reservation::Reservation;
 pub(crate) use room::{Demand, NodeRoom, Purpose};
 pub(crate) use run::{Run, push_run};
+pub(crate) use search::Search;
 
 use limbo::Limbo;
 use reservation::SetAside;

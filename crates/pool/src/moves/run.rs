@@ -10,7 +10,7 @@ use rt::sync::{either, within};
 use super::copy::To;
 use crate::devices::PoolDevice;
 use crate::pool::Pool;
-use crate::space::{Closing, Era, Fit, Purpose, Want};
+use crate::space::{Closing, Era, Fit, Purpose, Search, Want};
 use crate::state::State;
 
 /// The job's name.
@@ -157,7 +157,7 @@ impl Pool {
     async fn move_each(&self, waits: &mut Waits) -> Result<bool> {
         // First groups that no write-back pass has, as these need not wait.
         let (mut from, mut of_pass) = (GroupId(0), Vec::new());
-        while let Some(want) = self.next_to_move(from) {
+        while let Some(want) = self.next_to_move(from).await {
             let id = want.group;
             from = GroupId(id.0 + 1);
             if self.state().space.is_of_pass(id) {
@@ -167,9 +167,7 @@ impl Pool {
             }
         }
         for id in of_pass {
-            let Some(want) = self.next_to_move(id).filter(|want| want.group == id) else {
-                continue;
-            };
+            let Some(want) = self.to_move(id) else { continue };
             match self.move_group(want).await? {
                 Moved::Stopped => return Ok(false),
                 moved => waits.note(id, moved),
@@ -183,12 +181,8 @@ impl Pool {
     async fn spread_one(&self) -> Result<bool> {
         let mut from = GroupId(0);
         loop {
-            let want = {
-                let st = self.state();
-                let helps = st.space.lies_unevenly(&st.devices) && !self.moves_rest();
-                helps.then(|| st.space.next_to_balance(from, &st.devices)).flatten()
-            };
-            let Some(want) = want else { return Ok(false) };
+            let helps = |st: &State| st.space.lies_unevenly(&st.devices);
+            let Some(want) = self.next_to_balance(from, helps).await else { return Ok(false) };
             from = GroupId(want.group.0 + 1);
             if self.move_group(want).await? == Moved::Done {
                 return Ok(true);
@@ -219,26 +213,55 @@ impl Pool {
         self.state().moves.is_paused() || self.is_closed()
     }
 
-    /// The next group, from this number on, that is to be moved now.
-    fn next_to_move(&self, from: GroupId) -> Option<Want> {
-        if self.moves_rest() {
-            return None;
-        }
+    /// What a group needs, if it is to be moved now.
+    fn to_move(&self, id: GroupId) -> Option<Want> {
         let st = self.state();
-        st.space.next_to_move(from, &st.devices)
+        (!self.moves_rest()).then(|| st.space.to_move(id, &st.devices)).flatten()
+    }
+
+    /// The next group, from this number on, that is to be moved now.
+    async fn next_to_move(&self, from: GroupId) -> Option<Want> {
+        self.search(from, |st, from| st.space.next_to_move(from, &st.devices)).await
+    }
+
+    /// The next group, from this number on, of which a chunk is to be moved now to fill all devices
+    /// to the same share, as long as that `helps`.
+    async fn next_to_balance(&self, from: GroupId, helps: impl Fn(&State) -> bool) -> Option<Want> {
+        let step = |st: &State, from| match helps(st) {
+            true => st.space.next_to_balance(from, &st.devices),
+            false => Search::Over,
+        };
+        self.search(from, step).await
+    }
+
+    /// Searches for a group from this number on, in steps, until moves are to rest. What is found
+    /// is as of the step in which this returns.
+    async fn search(
+        &self,
+        mut from: GroupId,
+        step: impl Fn(&State, GroupId) -> Search,
+    ) -> Option<Want> {
+        while !self.moves_rest() {
+            let outcome = step(&self.state(), from);
+            match outcome {
+                Search::Found(want) => return Some(want),
+                Search::GoesOn(next) => from = next,
+                Search::Over => return None,
+            }
+            self.rt().yield_now().await;
+        }
+        None
     }
 
     /// Moves chunks until all devices are filled to the same share. Returns what that waits for.
     async fn balance(&self) -> Result<Waits> {
         let (mut from, mut waits, mut any) = (GroupId(0), Waits::default(), false);
         loop {
-            let want = {
-                let st = self.state();
-                if st.moves.is_paused() || self.is_closed() || !st.moves.is_balancing() {
-                    return Ok(Waits::default());
-                }
-                st.space.next_to_balance(from, &st.devices)
-            };
+            let goes_on = |st: &State| st.moves.is_balancing();
+            let want = self.next_to_balance(from, goes_on).await;
+            if self.moves_rest() || !goes_on(&self.state()) {
+                return Ok(Waits::default());
+            }
             match want {
                 Some(want) => {
                     let id = want.group;

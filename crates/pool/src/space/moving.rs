@@ -125,57 +125,12 @@ impl Want {
         let (keeps, loses) = (keeps.into_vec(), loses.into_vec());
         Some(Want { group, keeps, loses, gets, of: None })
     }
-
-    /// The best move of one chunk of a group to another device, so that all devices are filled more
-    /// evenly; `None`: there is none. The group has the copies that it should have. Each such move
-    /// lowers the sum of `used * used / chunks` over all devices, so balancing ends.
-    fn to_balance(group: GroupId, chunks: &[Chunk], devices: &Devices) -> Option<Want> {
-        let gain = |from: &Chunk, to: usize| {
-            let (used, all) = devices.fill(from.device.into())?;
-            let (used_there, all_there) = devices.fill(to)?;
-            if used_there == all_there || used == 0 || !devices.is_whole(from) {
-                return None;
-            }
-            let [used, all, used_there, all_there] =
-                [used, all, used_there, all_there].map(i128::from);
-            // By how much that sum falls, times both numbers of chunks.
-            let fall = (2 * used - 1) * all_there - (2 * used_there + 1) * all;
-            // To compare pairs: in thousandths, without that factor.
-            (fall > 0).then(|| fall * 1000 / (all * all_there))
-        };
-        let is_free = |row: &usize| chunks.iter().all(|c| usize::from(c.device) != *row);
-        let pairs = chunks.iter().flat_map(|from| {
-            let to = (0..devices.count()).filter(is_free);
-            to.filter_map(move |to| Some((gain(from, to)?, *from, to)))
-        });
-        let (_, from, to) = pairs.max_by_key(|&(gain, ..)| gain)?;
-        let keeps = chunks.iter().filter(|c| **c != from).copied().collect();
-        Some(Want { group, keeps, loses: vec![from], gets: 1, of: Some(to) })
-    }
 }
 
 impl Space {
     /// What decides where chunks are to be now.
     pub(super) fn goal(&self, devices: &Devices) -> Goal {
         Goal::of(devices, self.copies)
-    }
-
-    /// The next group, from this number on, that should have other chunks than it has.
-    pub fn next_to_move(&self, from: GroupId, devices: &Devices) -> Option<Want> {
-        let goal = self.goal(devices);
-        let groups = (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize);
-        groups
-            .filter(|(_, g)| g.record.kind != GroupKind::Free)
-            .find_map(|(id, g)| Want::of(id, &g.record.chunks, &goal))
-    }
-
-    /// The next group, from this number on, with a chunk that should move to fill all devices to
-    /// the same share.
-    pub fn next_to_balance(&self, from: GroupId, devices: &Devices) -> Option<Want> {
-        let groups = (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize);
-        let used = groups.filter(|(_, g)| g.record.kind != GroupKind::Free);
-        used.filter(|&(id, _)| !self.is_moving(id) && !self.is_unreadable(id))
-            .find_map(|(id, g)| Want::to_balance(id, &g.record.chunks, devices))
     }
 
     /// True if a group should have other chunks than it has.
