@@ -22,7 +22,7 @@
 //! | before the next commit | in use by its own superblock, and away by those of the others; its own is right, as it lacks only what is marked |
 //! | later | in use, with chunks that are behind |
 
-use base::{Duration, ErrorKind, Generation, Result, StorageError};
+use base::{Duration, ErrorKind, Generation, GroupId, Result, StorageError};
 use format::superblock::{DeviceState, Superblock};
 use queue::Class;
 
@@ -256,7 +256,13 @@ impl Pool {
             let mut st = self.state_mut();
             st.standing.permit()?;
             st.devices.row_mut(row).into_iter().for_each(|d| d.set_lacks_since(Some(since)));
-            st.space.mark_behind(row, since);
+        }
+        let mut next = Some(GroupId(0));
+        while let Some(from) = next {
+            next = self.state_mut().space.mark_behind(row, since, from);
+            if next.is_some() {
+                self.rt().yield_now().await;
+            }
         }
         self.commit_direct().await?;
         self.invite(row, &disk, None).await.map_err(failed)?;

@@ -211,6 +211,29 @@ fn all_answers_are_those_of_sweeps_over_all_groups() {
     assert!(seen.iter().all(|&n| n > 100), "{seen:?}");
 }
 
+/// Chunks are marked in steps, and all are.
+#[test]
+fn each_chunk_is_marked_whose_group_has_changed_since() {
+    let record = |n: u32| {
+        let chunks = vec![Chunk::new(0, n), Chunk::new(1, n)];
+        let mut record = GroupRecord { kind: GroupKind::Data, chunks, ..GroupRecord::free() };
+        record.bitmap_generations[0] = Generation((n % 3).into());
+        record
+    };
+    let mut space = Space::new(GEOMETRY, 2, (0..2000).map(record).collect());
+    let (mut next, mut steps) = (Some(GroupId(0)), 0);
+    while let Some(from) = next {
+        next = space.mark_behind(1, Generation(1), from);
+        steps += 1;
+    }
+    assert!(steps > 1);
+    let marked = |id: &GroupId| space.chunks(*id)[1].behind && !space.chunks(*id)[0].behind;
+    let all: BTreeSet<GroupId> = (0..2000).map(GroupId).collect();
+    assert!(all.iter().all(|id| marked(id) == (id.0 % 3 == 2)));
+    assert_eq!(space.behind_on(1), 666);
+    assert_eq!(space.changed, all.into_iter().filter(marked).collect());
+}
+
 /// In a step at most so many groups are looked at, however many there are.
 #[test]
 fn no_step_of_a_search_is_long_however_many_groups_there_are() {
