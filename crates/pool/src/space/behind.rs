@@ -11,8 +11,8 @@ use format::page::Chunk;
 use super::Space;
 use crate::devices::Devices;
 
-/// Groups that are looked at in a step, to mark their chunks: at most 0.5 ms.
-const MARKS: usize = 256;
+/// Groups that are looked at in a step, to mark their chunks. Few, as for searches.
+const MARKS: usize = 32;
 
 impl Space {
     /// Marks the chunks on this device as behind whose groups have changed since this generation:

@@ -14,8 +14,8 @@ use format::page::{Chunk, GroupKind};
 use super::{Group, Space, Want};
 use crate::devices::Devices;
 
-/// Groups that are looked at in a step: at most 0.3 ms.
-const LOOKS: usize = 4096;
+/// Groups that are looked at in a step. Few, so that pools in tests need several steps, too.
+const LOOKS: usize = 64;
 
 /// The outcome of a step of a search.
 #[derive(PartialEq, Eq, Debug)]
