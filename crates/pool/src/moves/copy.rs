@@ -167,11 +167,11 @@ impl Pool {
                 let geometry = self.state().space.geometry();
                 into.extend(found.into_iter().filter(|e| geometry.split(e.addr).0 == id));
             }
+            self.rt().yield_now().await;
             match next {
                 Some(next) => from = next,
                 None => return Ok(()),
             }
-            self.rt().yield_now().await;
         }
     }
 
