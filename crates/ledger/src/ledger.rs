@@ -23,7 +23,8 @@ struct Minute {
     /// Minutes since the clock's origin.
     number: u64,
     of: ByKind,
-    slowest: Slowest,
+    /// By kind, so that slow writes leave the stories of slow flushes.
+    slowest: BTreeMap<Kind, Slowest>,
 }
 
 #[derive(Default)]
@@ -77,7 +78,7 @@ impl Ledger {
         let Some(minute) = state.minutes.back_mut() else { return };
         let key = (story.volume(), story.kind());
         minute.of.entry(key).or_default().count_one(ns, &parts);
-        minute.slowest.offer(ns, || Slow {
+        minute.slowest.entry(story.kind()).or_default().offer(ns, || Slow {
             ended: moment.now,
             ns,
             volume: story.volume(),
@@ -96,7 +97,8 @@ impl Ledger {
             for (key, summary) in &minute.of {
                 of.entry(*key).or_insert_with(Summary::default).merge(summary);
             }
-            slowest.extend(minute.slowest.kept().iter().filter(|s| s.ended >= since).cloned());
+            let kept = minute.slowest.values().flat_map(Slowest::kept);
+            slowest.extend(kept.filter(|s| s.ended >= since).cloned());
         }
         slowest.sort_by_key(|s| (std::cmp::Reverse(s.ns), s.ended));
         (of, slowest)

@@ -206,6 +206,24 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     assert!(well.kinds[0].verdict.ends_with("None was slower than 100.0 ms."));
 }
 
+/// A thousand slower writes of that minute do not take the room of the stories of slow reads.
+#[test]
+fn the_slowest_of_each_kind_are_kept() {
+    let ledger = Ledger::default();
+    for i in 0..1_000 {
+        let write = Story::of_request(Kind::Write, 0, 4096, at(i));
+        ledger.end(&write, at(i + 900_000));
+    }
+    for i in 0..3 {
+        ledger.end(&read(i), at(i + 30_000));
+    }
+    let since = Instant(0);
+    let question =
+        Question { volume: None, kind: Some(Kind::Read), since, slower_than_ns: 20_000_000 };
+    let told: Vec<_> = explain(&ledger, &question).slowest.iter().map(|s| s.0.kind).collect();
+    assert_eq!(told, [Kind::Read; 3]);
+}
+
 #[test]
 fn what_is_older_than_an_hour_is_forgotten() {
     let ledger = Ledger::default();

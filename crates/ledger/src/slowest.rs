@@ -1,4 +1,4 @@
-//! The slowest requests of a minute, each with its whole story.
+//! The slowest requests of a kind in a minute, each with its whole story.
 
 use base::{Instant, VolumeId};
 use smallvec::SmallVec;

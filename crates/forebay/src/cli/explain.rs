@@ -90,6 +90,9 @@ fn text(answer: &Value, look: &Look) -> String {
     if !slowest.is_empty() {
         out += "the slowest requests:\n";
         slowest.iter().for_each(|slow| out += &story(slow, look));
+    } else if classes.iter().any(|class| class["slow_requests"].as_u64() > Some(0)) {
+        let text = "of these slow requests no story is kept: requests of other volumes were slower";
+        out += &paragraph((Tone::Plain, ""), text, look);
     }
     out
 }
