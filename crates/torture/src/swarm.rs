@@ -51,11 +51,13 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
         read_ahead: read_ahead(seed),
         ..pool::Settings::default()
     };
-    // Large requests are split. On a device of up to seconds a request, one block at a time, all
-    // the patience of a run would not suffice for one commit.
+    // Large requests are split, and requests of one segment are not merged. On a device of up to
+    // seconds a request, one block at a time, all the patience of a run would not suffice for one
+    // commit; nor for a write behind several large ones of a crowd that overlap each other.
     let slowest = |model: &DiskModel| model.read_latency.1.max(model.write_latency.1);
     if devices.iter().any(|model| slowest(model) >= VERY_SLOW) {
         pool.device.max_request_bytes = 1 << 20;
+        pool.device.max_segments = 256;
     }
     let direct = r.below(4) as usize;
     let boots = boots(r);
