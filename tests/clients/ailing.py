@@ -1,40 +1,17 @@
 """A device that stands still holds up nobody who does not need it. It is a file of nbdfuse, over nbdkit with a filter that stops its requests."""
 
-import socket
-
 import nbd
 
 from harness.case import limit, pool_only
 from harness.data import MIB, noise
-from harness.fuse import FuseFile
+from harness.fuse import Still
 
 # Reads at once: more than FUSE takes, so the thread that asks for the next one has to wait.
 ASKED = 64
 
 
-class Still(FuseFile):
-    """A file of a device that stands still when told so."""
-
-    def __init__(self, t, size):
-        self.control = t.dir / "pause.sock"
-        super().__init__(t, "fuse", size, ["pause"], [f"pause-control={self.control}"], told=[self.control])
-
-    def stop(self):
-        self.tell(b"p")
-
-    def go_on(self):
-        self.tell(b"r")
-
-    def tell(self, letter):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as told:
-            told.settimeout(20)
-            told.connect(str(self.control))
-            told.sendall(letter)
-            assert told.recv(1) == letter.upper(), "nbdkit's filter does not obey"
-
-
 def around_a_stop(t, *io):
-    device = Still(t, 1024 * MIB)
+    device = Still(t, "fuse", 1024 * MIB)
     t.forebay("create", "--device", device.path, "--copies", "1")
     server = t.serve([device.path], *io)
     server.volume("create", "vol0", "--size", "512M")

@@ -9,48 +9,7 @@ import nbd
 
 from harness.case import limit
 from harness.data import MIB, noise
-
-# Of the slow requests so many are named rightly.
-NAMED = 0.99
-
-
-class Explain:
-    """`forebay explain` of one server."""
-
-    def __init__(self, t, server):
-        self.t = t
-        self.server = server
-
-    def __call__(self, *words):
-        return self.t.forebay("explain", *words, "--socket", self.server.control).stdout
-
-    def named(self, slower_than, kind, is_right, least):
-        """At least so many requests were slower, and nearly all of them for the right reason."""
-        answer = json.loads(self("--slower-than", slower_than, "--class", kind, "--json"))
-        (of,) = answer["classes"]
-        right = sum(cause["requests"] for cause in of["causes"] if is_right(cause))
-        assert of["slow_requests"] >= least, of
-        assert right >= NAMED * of["slow_requests"], of["causes"]
-        text = self("--slower-than", slower_than, "--class", kind)
-        assert of["verdict"] in text and "the slowest requests:" in text, text
-        for slow in answer["slowest"]:
-            parts = sum(part["us"] for part in slow["parts"])
-            assert abs(parts - slow["duration_us"]) <= 1, slow
-        return of
-
-
-def reads(handle, places):
-    """Reads of a block at all of these places at once."""
-    ended = [0]
-
-    def done(_):
-        ended[0] += 1
-        return 1
-
-    for place in places:
-        handle.aio_pread(nbd.Buffer(4096), place, completion=done)
-    while ended[0] < len(places):
-        handle.poll(-1)
+from harness.explain import Explain, reads
 
 
 def test_nothing_wrong(t):

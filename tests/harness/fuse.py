@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import socket
 import subprocess
 import time
 
@@ -32,3 +33,24 @@ class FuseFile:
         while not is_up():
             assert process.poll() is None, f"{command[0]} does not serve"
             time.sleep(0.02)
+
+
+class Still(FuseFile):
+    """A file of a device that stands still when told so."""
+
+    def __init__(self, t, name, size):
+        self.control = t.dir / f"{name}.pause"
+        super().__init__(t, name, size, ["pause"], [f"pause-control={self.control}"], told=[self.control])
+
+    def stop(self):
+        self.tell(b"p")
+
+    def go_on(self):
+        self.tell(b"r")
+
+    def tell(self, letter):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as told:
+            told.settimeout(20)
+            told.connect(str(self.control))
+            told.sendall(letter)
+            assert told.recv(1) == letter.upper(), "nbdkit's filter does not obey"

@@ -1,0 +1,197 @@
+"""Stalls of devices and of the engine, made one by one in a real server: `forebay explain` names them. The slow devices are files of nbdfuse over nbdkit with a filter."""
+
+import random
+import threading
+import time
+
+import nbd
+
+from harness.background import Background
+from harness.case import limit, once
+from harness.data import MIB, noise
+from harness.explain import Explain, reads
+from harness.fuse import FuseFile, Still
+
+SLOW = ("rdelay=30ms", "wdelay=30ms")
+BLOCK = 4096
+
+
+class Stalls:
+    """A server whose pool or cache is on the slow device that is given."""
+
+    def __init__(self, t, pool=None, cache=None, cache_size="256M", settings=()):
+        path = pool.path if pool else t.devices(1024 * MIB)[0]
+        t.forebay("create", "--device", path, "--copies", "1")
+        if cache_size and not cache:
+            settings = (*settings, "--cache", t.dir / "cache.img", "--cache-size", cache_size)
+        self.server = t.serve([path], *settings)
+        if cache:
+            t.forebay("cache", "attach", cache.path, "--socket", self.server.control)
+        self.server.volume("create", "vol0", "--size", "512M")
+        self.handle = self.server.connect()
+        self.explain = Explain(t, self.server)
+
+    def fill(self, size):
+        for at in range(0, size, MIB):
+            self.handle.pwrite(noise("stalls", MIB), at)
+        self.handle.flush()
+
+    def each(self, ask, places, depth=16):
+        """Asks for a block at each place, so many at a time."""
+        under_way = [0]
+
+        def done(_):
+            under_way[0] -= 1
+            return 1
+
+        for place in places:
+            while under_way[0] >= depth:
+                self.handle.poll(-1)
+            under_way[0] += 1
+            ask(place, done)
+        while under_way[0]:
+            self.handle.poll(-1)
+
+    def write(self, places, depth=16):
+        block = nbd.Buffer.from_bytearray(bytearray(noise("block", BLOCK)))
+        self.each(lambda at, done: self.handle.aio_pwrite(block, at, completion=done), places, depth)
+
+    def read(self, places, depth=16):
+        self.each(lambda at, done: self.handle.aio_pread(nbd.Buffer(BLOCK), at, completion=done), places, depth)
+
+
+def shuffled(blocks, of):
+    """So many blocks of the first `of`, each once."""
+    return [at * BLOCK for at in random.Random(7).sample(range(of), blocks)]
+
+
+def is_of(device):
+    return lambda cause: cause["layer"] == "device" and device in (cause["device"] or "")
+
+
+@limit(120)
+@once
+def test_a_slow_cache_device(t):
+    """Writes to a slow cache device name it; so do flushes, which wait for its journal."""
+    s = Stalls(t, cache=FuseFile(t, "slow", 300 * MIB, ["delay"], SLOW))
+    s.write(shuffled(300, 30_000))
+    s.explain.named("15ms", "write", is_of("cache device"), 250)
+    for at in range(20):
+        s.write([at * BLOCK])
+        s.handle.flush()
+    s.explain.named("15ms", "flush", is_of("cache device"), 20)
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_a_cache_device_that_pauses(t):
+    """What was asked of the cache device while it stood still names it."""
+    still = Still(t, "still", 300 * MIB)
+    s = Stalls(t, cache=still)
+    s.fill(16 * MIB)
+    pause(s, still, 16 * MIB)
+    s.explain.named("200ms", "read", is_of("cache device"), 16)
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_a_pool_device_that_pauses(t):
+    """What was asked of the pool's device while it stood still names it."""
+    still = Still(t, "still", 1024 * MIB)
+    s = Stalls(t, pool=still, cache_size=None)
+    s.fill(16 * MIB)
+    s.read([at * BLOCK for at in range(0, 4096, 64)])
+    pause(s, still, 16 * MIB)
+    s.explain.named("200ms", "read", is_of("pool device"), 16)
+    s.server.stop()
+
+
+def pause(s, still, size):
+    """Reads while a device stands still for a moment, some times."""
+    for n in range(4):
+        still.stop()
+        timer = threading.Timer(0.5, still.go_on)
+        timer.start()
+        reads(s.handle, shuffled(8, size // BLOCK))
+        timer.join()
+
+
+@limit(180)
+@once
+def test_a_full_cache(t):
+    """Writers that wait for room in a small cache before a slow pool name the write-back."""
+    slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("wdelay=40ms",))
+    s = Stalls(t, pool=slow, cache_size="64M")
+    s.write(shuffled(20_000, 100_000), depth=64)
+    full = ("write_throttle", "buckets", "node_room")
+    s.explain.named("30ms", "write", lambda c: c["stage"] in full, 100)
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_a_slow_commit(t):
+    """Flushes that wait for a commit of the pool name its device."""
+    slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("wdelay=30ms",))
+    s = Stalls(t, pool=slow, cache_size=None)
+    for at in range(20):
+        s.write([at * BLOCK])
+        s.handle.flush()
+    of = s.explain.named("15ms", "flush", is_of("pool device"), 20)
+    assert all(cause["stage"] == "pool_commit" for cause in of["causes"]), of["causes"]
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_writes_of_the_same_block(t):
+    """Writes that wait for earlier ones of the same block say so, and not that a device is slow."""
+    s = Stalls(t, cache=FuseFile(t, "slow", 300 * MIB, ["delay"], SLOW))
+    s.write([0] * 200, depth=16)
+    s.explain.named("100ms", "write", lambda c: c["stage"] == "range_lock", 150)
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_an_index_that_is_not_in_memory(t):
+    """Reads that load nodes of the index from a slow cache device name the index or the device."""
+    slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("rdelay=30ms",))
+    s = Stalls(t, cache=slow, settings=("--index-memory", "1M"))
+    # Every second block, so that each has a key of its own.
+    s.write([at * BLOCK for at in range(0, 80_000, 2)], depth=64)
+    s.server.stop()
+    s.server.command = [*s.server.command, "--cache", str(slow.path)]
+    s.server.start()
+    s.handle = s.server.connect()
+    s.read([2 * at for at in shuffled(600, 40_000)], depth=8)
+    of = s.explain.named("20ms", "read", is_of("cache device"), 200)
+    index = sum(cause["requests"] for cause in of["causes"] if cause["stage"] == "index_load")
+    assert index >= 20, of["causes"]
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_a_change_of_the_mode(t):
+    """Requests that wait for a change of the cache's mode name it."""
+    slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("wdelay=100ms",))
+    s = Stalls(t, pool=slow)
+    s.fill(MIB)
+
+    class Changes(Background):
+        def work(self):
+            while not self.over.is_set():
+                for mode in ("writethrough", "writeback"):
+                    t.forebay("cache", "mode", "vol0", mode, "--socket", s.server.control)
+
+    with Changes() as changes:
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            # Of blocks that were never written: no device is asked.
+            s.read([256 * MIB + at * BLOCK for at in range(64)])
+    assert changes.error is None, changes.error
+    s.explain.named("50ms", "read", lambda c: c["stage"] == "mode_change", 16)
+    s.server.stop()
