@@ -190,13 +190,13 @@ impl Cache {
     /// True if the pool has all of a volume.
     pub fn is_written_back(&self, volume: VolumeId) -> bool {
         let st = self.state();
-        st.unpublished().last(Some(volume)) <= st.index.published()
+        st.dirty_volumes().last(Some(volume)) <= st.index.published()
     }
 
     /// True if the pool has everything.
     pub(crate) fn all_written_back(&self) -> bool {
         let st = self.state();
-        st.unpublished().last(None) <= st.index.published()
+        st.dirty_volumes().last(None) <= st.index.published()
     }
 
     /// True if the cache has failed while it held nothing that the pool lacks, or is being detached

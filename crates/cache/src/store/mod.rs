@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod bad_blocks;
 pub(crate) mod buckets;
+pub(crate) mod dirty_volumes;
 pub(crate) mod frozen;
 pub(crate) mod hit_ratio;
 pub(crate) mod index;
@@ -19,4 +20,3 @@ pub(crate) mod ring_room;
 pub(crate) mod scrubbed;
 pub(crate) mod state;
 pub(crate) mod taken;
-pub(crate) mod unpublished;

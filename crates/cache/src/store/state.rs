@@ -17,6 +17,7 @@ use crate::policy::doorkeeper::Doorkeeper;
 use crate::store::bad_blocks::BadBlocks;
 use crate::store::buckets::census::Stream;
 use crate::store::buckets::{Buckets, Victim};
+use crate::store::dirty_volumes::DirtyVolumes;
 use crate::store::frozen::{FrozenIndex, Named};
 use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
@@ -26,7 +27,6 @@ use crate::store::limbo::Limbo;
 use crate::store::pool_commits::Commits;
 use crate::store::promotions::{Key, Promotions};
 use crate::store::ring_room::JournalRoom;
-use crate::store::unpublished::Unpublished;
 
 /// What clients' requests met.
 #[derive(Clone, Copy, Default, Debug)]
@@ -76,7 +76,7 @@ pub(crate) struct State {
     /// What commits of the pool wait for, and what waits for them.
     commits: Commits,
     /// Which volumes the pool lacks something of.
-    unpublished: Unpublished,
+    dirty_volumes: DirtyVolumes,
     /// Dirty blocks that cannot be written back.
     bad: BadBlocks,
     /// Whether anything can be made durable.
@@ -107,7 +107,7 @@ impl State {
             promotions: Promotions::default(),
             doorkeeper: Doorkeeper::new(1 << 16),
             commits: Commits::default(),
-            unpublished: Unpublished::new(dirty_at_open),
+            dirty_volumes: DirtyVolumes::new(dirty_at_open),
             bad: BadBlocks::default(),
             health,
             stats: HitStats::default(),
@@ -133,8 +133,8 @@ impl State {
     }
 
     /// Which volumes the pool lacks something of.
-    pub fn unpublished(&self) -> &Unpublished {
-        &self.unpublished
+    pub fn dirty_volumes(&self) -> &DirtyVolumes {
+        &self.dirty_volumes
     }
 
     /// Whether anything can be made durable.
@@ -207,7 +207,7 @@ impl State {
     /// A volume was deleted: nothing is said of it any more.
     pub fn forget_volume(&mut self, volume: VolumeId) {
         self.commits.forget(volume);
-        self.unpublished.forget(volume);
+        self.dirty_volumes.forget(volume);
         self.bad.replaced(volume, (Lba(0), Lba(u64::MAX)));
         self.ratios.forget(volume);
     }
@@ -330,7 +330,7 @@ impl State {
             );
             self.promotions.spoil(volume, lba, end);
             if new.iter().any(|e| e.written.is_some()) {
-                self.unpublished.note(volume, self.buckets.epoch());
+                self.dirty_volumes.note(volume, self.buckets.epoch());
             }
             new.iter().for_each(|e| self.push_insert(room, e));
             if new.is_empty() {

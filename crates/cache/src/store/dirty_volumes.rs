@@ -4,16 +4,16 @@ use base::{Epoch, VolumeId};
 use rustc_hash::FxHashMap;
 
 /// See the [module](self).
-pub(crate) struct Unpublished {
+pub(crate) struct DirtyVolumes {
     /// The epoch of each volume's last write that the pool did not get at once.
     until: FxHashMap<VolumeId, Epoch>,
     /// And of all volumes', as the cache was opened.
     at_open: Epoch,
 }
 
-impl Unpublished {
-    pub fn new(at_open: Epoch) -> Unpublished {
-        Unpublished { until: FxHashMap::default(), at_open }
+impl DirtyVolumes {
+    pub fn new(at_open: Epoch) -> DirtyVolumes {
+        DirtyVolumes { until: FxHashMap::default(), at_open }
     }
 
     /// A volume was written to in this epoch, which is the newest.
@@ -42,11 +42,11 @@ mod tests {
     #[test]
     fn a_volume_that_was_not_written_may_be_dirty_since_the_open() {
         let (a, b) = (VolumeId(1), VolumeId(2));
-        let mut unpublished = Unpublished::new(Epoch(3));
-        unpublished.note(a, Epoch(5));
-        assert_eq!((unpublished.last(Some(a)), unpublished.last(Some(b))), (Epoch(5), Epoch(3)));
-        assert_eq!(unpublished.last(None), Epoch(5));
-        unpublished.forget(a);
-        assert_eq!(unpublished.last(None), Epoch(3));
+        let mut dirty = DirtyVolumes::new(Epoch(3));
+        dirty.note(a, Epoch(5));
+        assert_eq!((dirty.last(Some(a)), dirty.last(Some(b))), (Epoch(5), Epoch(3)));
+        assert_eq!(dirty.last(None), Epoch(5));
+        dirty.forget(a);
+        assert_eq!(dirty.last(None), Epoch(3));
     }
 }
