@@ -1,6 +1,8 @@
 //! Blocks without a good copy are listed from when they are met until they are written again or
 //! found good; devices on which many blocks have rotted, until a scrub finds none.
 
+use std::cell::Cell;
+
 use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
 use pool::{Pool, Rot, ScrubOptions};
 use rt::{Op, Rt};
@@ -158,6 +160,31 @@ fn what_devices_hold_that_answer_nothing_is_not_lost() {
         let status = pool.scrub_status().await;
         assert_eq!((status.state, status.lost), ("done", 1), "{status:?}");
         assert_eq!(listed(&pool), [9]);
+        pool.close().await.expect("close");
+    });
+}
+
+/// The path to both devices is gone for some reads, and there again at any of them.
+#[test]
+fn what_devices_did_not_answer_for_a_moment_is_not_lost() {
+    let bench = mirror(7);
+    let (rules, id) = (bench.rules.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.prefetch(id, Lba(0), Lba(BLOCKS)).await.expect("prefetch");
+        let mut failed = 0;
+        for gone in 1..24 {
+            let left = Cell::new(gone);
+            rules.set(move |op| {
+                let fails = matches!(op, Op::Read { .. }) && left.get() > 0;
+                fails.then(|| left.set(left.get() - 1)).map(|()| (IoError::IO, Done::No))
+            });
+            failed += u64::from(pool.read(id, Lba(gone), 1).await.is_err());
+            rules.clear();
+            assert_eq!(listed(&pool), [], "after {gone} reads that were not answered");
+        }
+        assert!(failed > 0);
+        assert_eq!(unreadable(&pool, id).await, []);
         pool.close().await.expect("close");
     });
 }

@@ -114,7 +114,10 @@ impl Pool {
             let read = self.read_copies(addr, &plan.crcs, class, &plan.pin).await;
             out.push(match read {
                 Ok(data) => data,
-                Err(why) => return Err(self.unread((plan.of, class), addr, why).await),
+                Err(why) => {
+                    let of = (plan.of, class);
+                    return Err(self.unread(of, (addr, &plan.crcs, &plan.pin), why).await);
+                }
             });
             return Ok(out);
         }
@@ -141,7 +144,7 @@ impl Pool {
                     }
                     match pool.read_copies(addr, &crcs, class, &pin).await {
                         Ok(data) => Ok(data),
-                        Err(why) => Err(pool.unread((of, class), addr, why).await),
+                        Err(why) => Err(pool.unread((of, class), (addr, &crcs, &pin), why).await),
                     }
                 })
             }));
@@ -155,23 +158,22 @@ impl Pool {
         Ok(out)
     }
 
-    /// Returns the error of a read of blocks of a volume, the first of which is at `addr`. A block
-    /// of which no copy is good is entered in the list of lost blocks. It is not, if a device that
-    /// is away, or one that does not answer, may have a good copy.
+    /// Returns the error of a read of blocks of a volume, the first of which is at `addr`, with
+    /// these checksums. A block that [is lost](Pool::is_lost) is entered in the list of lost
+    /// blocks.
     async fn unread(
         &self,
         ((volume, lba), class): ((VolumeId, Lba), Class),
-        addr: PoolAddr,
+        (addr, crcs, pin): (PoolAddr, &[Crc], &Pin),
         why: Unread,
     ) -> StorageError {
         let Unread::Bad(block, _) = why else { return why.into() };
-        // Only devices that have a copy are asked: another one may stand still.
-        let rows = self.state().rows_of(block);
-        if self.answer(rows.into_iter(), class).await.is_ok() {
+        let at = block.0 - addr.0;
+        if self.is_lost(block, crcs[at as usize], class, pin).await {
             let mut st = self.state_mut();
-            let lba = lba.plus(block.0 - addr.0);
+            let lba = lba.plus(at);
             let extent = LostExtent { addr: block, volume, lba, blocks: 1 };
-            if !st.may_be_away(block) && st.scrub.enter_lost(extent) {
+            if st.scrub.enter_lost(extent) {
                 st.need_superblock();
                 tracing::error!(
                     volume = volume.0,

@@ -199,26 +199,23 @@ impl Pool {
                     turn.comes().await;
                     self.write_to(targets, e.addr, SliceList::from_iter([data]), None).await?;
                 }
-                Err(why) => {
-                    // A device that is away may have it.
-                    self.all_copies_tried(e, &why)?;
-                }
+                Err(why) => self.no_copy_read(e, why, pin).await?,
             }
         }
         Ok(())
     }
 
-    /// To be called when no copy of a block can be read. If all devices of its group are in use,
-    /// the block is lost and the move goes on. If one is away, or the block is a node, this returns
+    /// To be called when no copy of a block could be read. If it is lost, the move goes on without
+    /// it. If a device that is away or does not answer may have it, or it is a node, this returns
     /// the error and the move ends.
-    fn all_copies_tried(&self, e: &Expected, why: &StorageError) -> Result<()> {
-        self.permit()?;
-        let mut st = self.state_mut();
-        if st.may_be_away(e.addr) || matches!(e.owner, Owner::Node(_)) {
-            return Err(why.clone());
+    async fn no_copy_read(&self, e: &Expected, why: StorageError, pin: &Pin) -> Result<()> {
+        let is_node = matches!(e.owner, Owner::Node(_));
+        if is_node || !self.is_lost(e.addr, e.crc, Class::Move, pin).await {
+            return Err(why);
         }
+        self.permit()?;
         tracing::error!(block = e.addr.0, "a block that moves has no good copy: {why}");
-        st.scrub.lost(e.extent());
+        self.state_mut().scrub.lost(e.extent());
         Ok(())
     }
 

@@ -107,6 +107,26 @@ impl Pool {
         Ok(())
     }
 
+    /// True if no copy of a block is good. A device that answered nothing for a moment has not
+    /// said that a copy is bad. So the copies are read once more, and count only if their devices
+    /// answer before and afterwards.
+    pub(crate) async fn is_lost(&self, addr: PoolAddr, crc: Crc, class: Class, pin: &Pin) -> bool {
+        // Only devices that have a copy are asked: another one may stand still.
+        let rows: Vec<usize> = self.state().rows_of(addr).into_iter().collect();
+        if self.answer(rows.iter().copied(), class).await.is_err() {
+            return false;
+        }
+        let copies = self.state_mut().copies_to_read(addr, BLOCK, pin);
+        for (row, offset) in copies {
+            let Some(disk) = self.disk(row) else { return false };
+            let read = disk.read_copy(class, offset, &[crc]).await;
+            if read.bad.is_empty() || read.error.is_some_and(IoError::is_gone) {
+                return false;
+            }
+        }
+        self.answer(rows.into_iter(), class).await.is_ok() && !self.state().may_be_away(addr)
+    }
+
     /// Writes all copies of the blocks at `addr`. A device that cannot is dropped, unless the pool
     /// cannot do without it: then, and if there is no space under a device, the write fails.
     pub(crate) async fn write_copies(
