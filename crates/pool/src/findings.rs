@@ -242,13 +242,20 @@ impl Scrub {
     }
 
     /// The scrub has verified all that it was to. Only one of all devices counts as complete.
-    pub fn complete(&mut self, now: u32) {
+    ///
+    /// False, and nothing is changed, if the start of this number does not run any more: it was
+    /// paused or cancelled, and another one may have been started.
+    pub fn complete(&mut self, turn: u64, now: u32) -> bool {
+        if self.turn() != Some(turn) {
+            return false;
+        }
         (self.record.state, self.record.ended_at) = (ScrubState::Done, now);
         if self.record.device.is_none() {
             self.record.completed_at = now;
             self.record.passed_before = false;
             self.record.more_lost = self.record.more_lost_now;
         }
+        true
     }
 
     pub fn set_rate(&mut self, rate: Option<u64>) {

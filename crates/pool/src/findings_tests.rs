@@ -25,7 +25,7 @@ fn it_is_started_paused_resumed_cancelled_and_completed() {
     assert_eq!((s.record().state, s.record().ended_at), (ScrubState::Cancelled, 9));
     s.start(None, 100, 10).expect("start");
     assert_ne!(s.turn(), first);
-    s.complete(20);
+    assert!(s.complete(s.turn, 20));
     assert_eq!((s.record().completed_at, s.turn()), (20, None));
     s.start(None, 100, 30).expect("start");
     assert_eq!((s.record().completed_at, s.record().ended_at), (20, 0));
@@ -69,12 +69,12 @@ fn what_the_list_has_no_room_for_is_known_until_a_whole_scrub_finds_less() {
     for (device, stays) in [(Some(1), true), (None, false)] {
         s.start(device, 100, 1).expect("start");
         list(&mut s);
-        s.complete(2);
+        assert!(s.complete(s.turn, 2));
         assert_eq!(s.record().more_lost, stays, "{device:?}");
     }
     s.start(None, 100, 3).expect("start");
     s.lost(Some(lost(9_000, 9_000)));
-    s.complete(4);
+    assert!(s.complete(s.turn, 4));
     assert!(s.record().more_lost, "this scrub has found it too");
 }
 
@@ -96,7 +96,7 @@ fn only_a_complete_scrub_of_all_devices_puts_the_next_one_off() {
     s.begin_counting(1_000);
     assert!(!s.is_due(999 + month, month) && s.is_due(1_000 + month, month));
     s.start(Some(0), 100, 2_000).expect("start");
-    s.complete(3_000);
+    assert!(s.complete(s.turn, 3_000));
     assert_eq!(s.record().completed_at, 0);
     assert!(s.is_due(1_000 + month, month), "only one device was scrubbed");
     let late = 1_000 + month as u32;
@@ -107,7 +107,7 @@ fn only_a_complete_scrub_of_all_devices_puts_the_next_one_off() {
     assert!(s.is_due(u64::from(late) + DAY_S, month), "it was cancelled a day ago");
     assert!(s.is_due(u64::from(late) + 60, 60), "scrubs are a minute apart");
     s.start(None, 100, late).expect("start");
-    s.complete(late);
+    assert!(s.complete(s.turn, late));
     assert!(!s.is_due(u64::from(late) + month - 1, month));
 }
 
@@ -140,17 +140,17 @@ fn a_part_that_was_passed_over_is_known_until_a_whole_scrub_passes_over_none() {
     s.start(None, 100, 1).expect("start");
     s.lost(None);
     assert_eq!(shown(&s), (1, 1, true));
-    s.complete(2);
+    assert!(s.complete(s.turn, 2));
     assert_eq!(shown(&s), (1, 1, true));
     s.start(Some(1), 100, 3).expect("start");
     assert_eq!(shown(&s), (0, 0, true));
-    s.complete(4);
+    assert!(s.complete(s.turn, 4));
     assert_eq!(shown(&s), (0, 0, true), "it has read one device only");
     s.start(None, 100, 5).expect("start");
     s.cancel(6).expect("cancel");
     s.start(None, 100, 7).expect("start");
     assert_eq!(shown(&s), (0, 0, true));
-    s.complete(8);
+    assert!(s.complete(s.turn, 8));
     assert_eq!(shown(&s), (0, 0, false));
 }
 

@@ -421,6 +421,34 @@ fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
     });
 }
 
+/// One is cancelled just before its end, and the next one is started: the next one is not done with
+/// the end of the first.
+#[test]
+fn the_end_of_a_cancelled_scrub_is_not_that_of_the_next_one() {
+    let bench = mirror(11, 2, 2);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let whole = scrub(&rt, &pool).await.verified_bytes;
+        let mut late = 0;
+        for left in (0..64 * BLOCK_U64).step_by(2 * BLOCK) {
+            pool.start_scrub(ScrubOptions::default()).await.expect("start");
+            loop {
+                let status = pool.scrub_status().await;
+                if status.verified_bytes + left >= whole || status.state == "done" {
+                    break;
+                }
+                rt.sleep(Duration::from_micros(5)).await;
+            }
+            late += u32::from(pool.cancel_scrub().await.is_ok());
+            let status = scrub(&rt, &pool).await;
+            assert_eq!((status.state, status.bad), ("done", 0));
+            assert!(status.verified_bytes >= whole, "{left}: {status:?}");
+        }
+        assert!(late > 0, "none was cancelled");
+        pool.close().await.expect("close");
+    });
+}
+
 #[test]
 fn a_scrub_keeps_its_rate_over_a_restart() {
     let bench = mirror(12, 2, 2);

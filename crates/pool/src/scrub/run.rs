@@ -191,7 +191,9 @@ impl Pool {
         }
         self.scrub_superblocks().await?;
         let now = self.unix_time(self.now());
-        self.state_mut().scrub.complete(now);
+        if !self.state_mut().scrub.complete(turn, now) {
+            return Err(Stop::Ended);
+        }
         self.state_mut().need_superblock();
         {
             let mut st = self.state_mut();
