@@ -91,7 +91,8 @@ fn text(answer: &Value, look: &Look) -> String {
         out += "the slowest requests:\n";
         slowest.iter().for_each(|slow| out += &story(slow, look));
     } else if classes.iter().any(|class| class["slow_requests"].as_u64() > Some(0)) {
-        let text = "of these slow requests no story is kept: requests of other volumes were slower";
+        let text = "of these slow requests no story is told: in their minute requests of other \
+                    volumes were slower, or they ended before the time that was asked for";
         out += &paragraph((Tone::Plain, ""), text, look);
     }
     out
