@@ -88,11 +88,7 @@ def test_a_slow_cache_device(t):
 def test_a_cache_device_that_pauses(t):
     """What was asked of the cache device while it stood still names it."""
     still = Still(t, "still", 300 * MIB)
-    s = Stalls(t, cache=still)
-    s.fill(16 * MIB)
-    pause(s, still, 16 * MIB)
-    s.explain.named("200ms", "read", is_of("cache device"), 16)
-    s.server.stop()
+    pause(Stalls(t, cache=still), still, "cache device")
 
 
 @limit(120)
@@ -100,22 +96,23 @@ def test_a_cache_device_that_pauses(t):
 def test_a_pool_device_that_pauses(t):
     """What was asked of the pool's device while it stood still names it."""
     still = Still(t, "still", 1024 * MIB)
-    s = Stalls(t, pool=still, cache_size=None)
-    s.fill(16 * MIB)
-    s.read([at * BLOCK for at in range(0, 4096, 64)])
-    pause(s, still, 16 * MIB)
-    s.explain.named("200ms", "read", is_of("pool device"), 16)
-    s.server.stop()
+    pause(Stalls(t, pool=still, cache_size=None), still, "pool device")
 
 
-def pause(s, still, size):
-    """Reads while a device stands still for a moment, some times."""
-    for n in range(4):
+def pause(s, still, device):
+    """Reads while a device stands still for a moment, some times; they name it."""
+    size = 16 * MIB
+    s.fill(size)
+    # The nodes that say where the blocks are come to memory.
+    s.read(range(0, size, 64 * BLOCK))
+    for _ in range(4):
         still.stop()
         timer = threading.Timer(0.5, still.go_on)
         timer.start()
         reads(s.handle, shuffled(8, size // BLOCK))
         timer.join()
+    s.explain.named("200ms", "read", is_of(device), 16)
+    s.server.stop()
 
 
 @limit(180)
