@@ -12,7 +12,8 @@
 //! held for as long as an earlier one of the same place waits or is in flight.
 //!
 //! Writes of moves, which fill a device from below, reach it in their order of arrival: of them one
-//! at a time is in the sweep, and the next when that has gone.
+//! at a time is in the sweep, and the next when that has gone. One that was held keeps its place in
+//! this order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -200,7 +201,8 @@ impl<W> Elevator<W> {
     fn enter(&mut self, request: Request<W>) {
         let in_line = request.write && request.class == Class::Move;
         if in_line && self.first.is_some() {
-            self.line.push_back(request);
+            let at = self.line.partition_point(|other| other.since <= request.since);
+            self.line.insert(at, request);
             return;
         }
         self.arrived += 1;

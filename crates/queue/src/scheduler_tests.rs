@@ -9,6 +9,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::share::LEAST_BYTES;
 
+#[path = "scheduler_tests/order_of_writes.rs"]
+mod order_of_writes;
 #[path = "scheduler_tests/write_gate.rs"]
 mod write_gate;
 
@@ -443,79 +445,6 @@ fn where_nothing_rotates_there_are_no_gaps() {
     lab.dispatch();
     let places: Vec<u64> = lab.sent.iter().map(|s| s.place.0 / 4096).collect();
     assert_eq!(places, [0, 2, 5]);
-}
-
-/// Writes that overlap, over a device that ends them in any order: what is on it in the end.
-fn overlapping(seed: u64) {
-    const BLOCKS: u64 = 40;
-    let mut rng = Prng::new(seed);
-    let mut service = rng.fork();
-    let rule = move |_: Instant, _: u64, waiting: &Waiting| {
-        (service.below(waiting.len() as u64) as usize, us(service.range(10, 5000)))
-    };
-    let limits = Limits { depth: 8, ..Limits::default() };
-    let mut lab = Lab::new(DeviceKind::Rotating, limits, Served::new(4, rule));
-    let (mut disk, mut want) = (vec![0; BLOCKS as usize], vec![0; BLOCKS as usize]);
-    let mut places: Vec<(u64, u64)> = Vec::new();
-    let mut ended = 0;
-    while ended < 300 {
-        if places.len() < 300 && (rng.one_in(2) || lab.in_flight.is_empty()) {
-            let (at, len) = (rng.below(BLOCKS), rng.range(1, 8));
-            let end = (at + len).min(BLOCKS);
-            let class = if rng.one_in(3) { Class::Commit } else { Class::Foreground };
-            let id = lab.ask(class, true, at * 4096, ((end - at) as usize * 4096, 1));
-            places.push((at, end));
-            want[at as usize..end as usize].fill(id);
-            lab.dispatch();
-            continue;
-        }
-        for write in lab.step(Instant(u64::MAX)) {
-            let (at, end) = places[write.id as usize];
-            disk[at as usize..end as usize].fill(write.id);
-            ended += 1;
-        }
-    }
-    assert_eq!(disk, want, "seed {seed}");
-}
-
-#[test]
-fn overlapping_writes_keep_their_order() {
-    (0..50).for_each(overlapping);
-}
-
-/// Writes of a move come in ascending order, some in pieces, and so the disk gets them, however
-/// others make its head jump.
-#[test]
-fn writes_of_moves_reach_a_rotating_disk_in_their_order() {
-    for seed in 0..20 {
-        let mut rng = Prng::new(seed);
-        let mut lab = Lab::new(DeviceKind::Rotating, Limits::default(), Disk::new(64 * M));
-        // Others write on both sides of the chunk, and read everywhere.
-        let (mut at, mut asked, mut ended) = (16 * M, 0, 0);
-        while ended < asked || at < 47 * M {
-            if at < 47 * M && (rng.one_in(2) || lab.in_flight.is_empty()) {
-                at += rng.below(4) * 64 * 1024;
-                let pieces = rng.range(1, 4) as u32;
-                lab.ask(Class::Move, true, at, (64 * K, pieces));
-                at += u64::from(pieces) * 64 * 1024;
-                asked += u64::from(pieces);
-                for _ in 0..rng.below(4) {
-                    let class = if rng.one_in(2) { Class::WriteBack } else { Class::Foreground };
-                    let (write, place) = (rng.one_in(2), rng.below(32 * M / 4096) * 4096);
-                    let outside = if place < 16 * M { place } else { place + 32 * M };
-                    let offset = if write { outside } else { 2 * place };
-                    lab.ask(class, write, offset, (4 * K, 1));
-                }
-                lab.dispatch();
-                continue;
-            }
-            let moves = lab.step(Instant(u64::MAX)).into_iter().filter(|e| e.class == Class::Move);
-            ended += moves.count() as u64;
-        }
-        let moves = lab.sent.iter().filter(|s| s.class == Class::Move && s.write);
-        let places: Vec<(u64, u64)> = moves.map(|s| s.place).collect();
-        assert!(places.len() > 50 && places.is_sorted(), "seed {seed}: {places:?}");
-    }
 }
 
 /// A task that always has `depth` requests waiting or in flight.
