@@ -38,6 +38,7 @@ def of_pool(table, results):
         if "btrfs" in row:
             bars.least(f"{at}: rate to kernel btrfs", ours["mb_per_s"] / row["btrfs"]["mb_per_s"], 1.1)
             bars.most(f"{at}: CPU a GiB to that of btrfs", ours["cpu_s_per_gib"] / max(row["btrfs"]["cpu_s_per_gib"], 1e-9), 1)
+        bars.most(f"{at}: memory that it adds, MiB", ours["memory_mib"], 32)
     for row in results["loaded"]:
         one, other, at = row["without"], row["with"], f"clients beside a scrub, {row['backing']}"
         bars.most(f"{at}: P99 to that without", other["p99_ms"] / one["p99_ms"], 1.5)
@@ -45,6 +46,11 @@ def of_pool(table, results):
             bars.most(f"{at}: P99.9 to that without", other["p999_ms"] / one["p999_ms"], 2)
         bars.least(f"{at}: share of the scrub that was done", row["done_share"], 1)
         bars.most(f"{at}: time of the scrub to that of an idle one", other["scrub_s"] / row["idle_s"], 4)
+    for row in results["moves"]:
+        limit, full = min(row[name]["mb_per_s"] for name in ("read", "write")), row["resync_all"]
+        bars.least(f"replace, {row['backing']}: rate to the slower of reads and writes", row["replace"]["mb_per_s"] / limit, 0.9)
+        bars.least(f"resync of all, {row['backing']}: rate to the slower of reads and writes", full["mb_per_s"] / limit, 0.9)
+        bars.most(f"resync of 1 %, {row['backing']}: time to that of all", row["resync"]["seconds"] / full["seconds"], 0.03)
     return bars
 
 

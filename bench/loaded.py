@@ -22,10 +22,11 @@ LEAST_REQUESTS = 1000
 
 
 def measure(options, backing, work):
-    """Rows: latencies in ms without and with a scrub, and the times of scrubs in s; medians of rounds."""
+    """Yields rows: latencies in ms without and with a scrub, and the times of scrubs in s; medians of rounds."""
     # What is measured takes longer than the rest: a part of the data is enough.
     size = max(GIB // 4, (options.size_disk if backing == "disk" else options.size_shm) * GIB // 4)
-    return [loaded(options, backing, work, size, emulate) for emulate in (("hdd", "") if backing == "disk" else ("",))]
+    for emulate in ("hdd", "") if backing == "disk" else ("",):
+        yield loaded(options, backing, work, size, emulate)
 
 
 def loaded(options, backing, work, size, emulate):

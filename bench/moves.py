@@ -5,7 +5,7 @@ A pool of two copies on two files, its volume written once in order. In each rou
 turn: fio writes a file as large as the data (1 MiB, depth 8, io_uring, O_DIRECT), a device is
 replaced by a new one, and a device comes back after one block in a hundred was written without it,
 in pieces of 64 KiB at random. The limit of a copy is the slower of what reads and writes; on one
-disk for all, reads and writes share it.
+disk for all, reads and writes share it. A device then comes back after all was written without it.
 """
 
 import json
@@ -25,14 +25,15 @@ CHANGED = 0.01
 def measure(options, backing, work):
     """A row: rates in MB/s, seconds, and bytes copied; medians."""
     size = (options.size_disk if backing == "disk" else options.size_shm) * GIB // 2
-    runs = {"read": [], "write": [], "replace": [], "resync": []}
+    runs = {"read": [], "write": [], "replace": [], "resync": [], "resync_all": []}
     pool = Pool(work, size, options)
     try:
         for number in range(options.rounds):
             runs["read"].append(read_file(pool.files[0], size))
             runs["write"].append(write_file(work / "limit.img", size))
             runs["replace"].append(pool.replace(work / f"new{number}.img"))
-            runs["resync"].append(pool.resync(number))
+            runs["resync"].append(pool.resync(pool.change(number)))
+            runs["resync_all"].append(pool.resync(["--rw=write", "--bs=1m"]))
     finally:
         pool.stop()
     row = {"backing": backing, "gib": size / GIB}
@@ -99,31 +100,41 @@ class Pool(scrub.Pool):
         self.files[1] = new
         return {"mb_per_s": (copied - before) / took / 1e6, "seconds": took}
 
-    def resync(self, seed):
-        """The second device was away while one part in a hundred was written."""
+    def change(self, seed):
+        """What writes one part in a hundred."""
+        size = int(self.size * CHANGED)
+        return ["--rw=randwrite", "--bs=64k", f"--randseed={seed + 1}", f"--io_size={size}"]
+
+    def resync(self, changes):
+        """The second device was away while fio wrote this."""
         self.device("offline", self.files[1])
         words, size = self.fio_target()
-        command = ["fio", "--output-format=json", "--name=change", *words, "--rw=randwrite", "--bs=64k", "--iodepth=8", f"--randseed={seed + 1}"]
-        fio.call([*command, f"--size={int(size)}", f"--io_size={int(size * CHANGED)}"])
+        command = ["fio", "--output-format=json", "--name=change", *words, *changes, "--iodepth=8"]
+        fio.call([*command, f"--size={int(size)}"])
         with nbd_client.Client(self.socket, self.export) as client:
             client.flush()
         before = self.listed()["moves"]["copied_bytes"]
         began = time.monotonic()
         self.device("online", self.files[1])
         took, copied = self.until_whole(began)
-        return {"seconds": took, "copied_mb": (copied - before) / 1e6}
+        copied_mb = (copied - before) / 1e6
+        return {"seconds": took, "copied_mb": copied_mb, "mb_per_s": copied_mb / took}
 
 
 def markdown(rows):
     if not rows:
         return []
     lines = ["## Devices that are replaced, and that come back", ""]
-    lines += ["| files on | GiB | fio reads, MB/s | writes | replace | to the slower | resync of 1 %, s | MB copied | of the time of a replace |"]
-    lines += ["| --- |" + " ---: |" * 8]
+    head = ["files on", "GiB", "fio reads, MB/s", "writes", "replace", "to the slower"]
+    head += ["resync of all", "to the slower", "resync of 1 %, s", "MB copied", "of the time of all"]
+    lines += ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for row in rows:
         read, write, replace = (row[name]["mb_per_s"] for name in ("read", "write", "replace"))
-        resync = row["resync"]
-        cells = [row["backing"], f"{row['gib']:g}", f"{read:,.0f}", f"{write:,.0f}", f"{replace:,.0f}", f"{replace / min(read, write):.2f}"]
-        cells += [f"{resync['seconds']:.2f}", f"{resync['copied_mb']:,.0f}", f"{resync['seconds'] / row['replace']['seconds'] * 100:.1f} %"]
+        resync, full = row["resync"], row["resync_all"]
+        cells = [row["backing"], f"{row['gib']:g}", f"{read:,.0f}", f"{write:,.0f}"]
+        for copied in (replace, full["mb_per_s"]):
+            cells += [f"{copied:,.0f}", f"{copied / min(read, write):.2f}"]
+        share = resync["seconds"] / full["seconds"]
+        cells += [f"{resync['seconds']:.2f}", f"{resync['copied_mb']:,.0f}", f"{share:.1%}"]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
