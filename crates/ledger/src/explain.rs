@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::holder::Holder;
 use crate::ledger::Ledger;
-use crate::reason::{Kind, Reason};
+use crate::reason::{Kind, Layer, Reason};
 use crate::slowest::Slow;
 use crate::story::{Cause, Part};
 use crate::summary::{Band, Summary, band_of};
@@ -150,7 +150,8 @@ fn holders(slow: &Band) -> Vec<(&'static str, u64)> {
 fn say(ledger: &Ledger, cause: &Cause) -> String {
     let mut text = String::new();
     let what = cause.what;
-    if cause.stage != what.reason {
+    // Of transfers side by side, each waits for itself.
+    if cause.stage != what.reason && cause.stage.layer() != Layer::Device {
         text.push_str(cause.stage.text());
         text.push_str(", which waited for ");
     }

@@ -294,6 +294,43 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn no_time_is_untold_while_anything_is_waited_for(
+        steps in prop::collection::vec((0u8..4, 0usize..3, 0usize..1000, 0u64..50), 0..300),
+    ) {
+        let ledger = Ledger::default();
+        let places = ["a", "b", "c"].map(|name| ledger.place(name));
+        let story = read(0);
+        let (mut now, mut open, mut idle) = (0, Vec::new(), 0);
+        for (step, place, which, passed) in steps {
+            now += passed;
+            if open.is_empty() {
+                idle += passed;
+            }
+            let on = |reason| What { reason, place: places[place], holder: Holder::NONE };
+            match step {
+                // More than half are enters, so that many wait at a time.
+                0 | 1 => open.push(story.enter(on(Reason::DeviceQueue), at(now))),
+                2 if !open.is_empty() => {
+                    story.turn(&open[which % open.len()], on(Reason::Transfer), at(now));
+                }
+                3 if !open.is_empty() => {
+                    story.leave(open.swap_remove(which % open.len()), at(now));
+                }
+                _ => {}
+            }
+            prop_assert!(story.depth() <= open.len() && (open.is_empty() == (story.depth() == 0)));
+        }
+        if open.is_empty() {
+            idle += 3;
+        }
+        let (_, parts) = story.end(at(now + 3));
+        let untold = parts.iter().filter(|p| p.cause.what.reason == Reason::Turn);
+        prop_assert_eq!(untold.map(|p| p.ns).sum::<u64>(), idle * 1_000);
+    }
+}
+
 #[test]
 fn advice_fits_what_kept_the_device_busy() {
     let advice = |holder| Reason::Transfer.advice(Holder::of(holder));

@@ -115,7 +115,7 @@ impl Moment {
 /// Names a wait that was entered.
 #[derive(Debug)]
 #[must_use = "a wait has to be left"]
-pub struct Token(u32);
+pub struct Token(Cell<u32>);
 
 const _: () = assert!(size_of::<What>() == 4 && size_of::<Part>() == 16);
 
@@ -130,8 +130,9 @@ pub(crate) fn add(parts: &mut SmallVec<[Part; 6]>, cause: Cause, ns: u64) {
     }
 }
 
-/// Waits that are entered at a time: the tasks of a pass wait for hundreds of transfers side by
-/// side, and these are all of the same few devices. Those beyond are not told.
+/// Waits of a story that have a place of their own: the tasks of a pass wait for hundreds of
+/// transfers side by side, and these are all of the same few devices. Those beyond share the place
+/// of one that waits for the same.
 const MOST_WAITS: usize = 16;
 
 /// A wait for a job: what of the job's time was seen already, by the number of the part. A job's
@@ -143,6 +144,8 @@ struct JobWait {
 
 struct Wait {
     token: u32,
+    /// So many wait for this.
+    count: u32,
     what: What,
     job: Option<Box<JobWait>>,
 }
@@ -270,33 +273,67 @@ impl Story {
         (what, job): (What, Option<Box<JobWait>>),
         moment: Moment,
     ) -> Token {
+        let token = self.next_token();
+        let Ok(mut state) = self.0.state.try_borrow_mut() else { return Token(Cell::new(token)) };
+        if state.ended {
+            return Token(Cell::new(token));
+        }
+        self.tell(&mut state, moment);
+        if state.waits.len() >= MOST_WAITS
+            && let Some(same) = state.waits.iter_mut().rfind(|w| w.what == what)
+        {
+            same.count += 1;
+            return Token(Cell::new(same.token));
+        }
+        let depth = depth.min(state.waits.len());
+        state.waits.insert(depth, Wait { token, count: 1, what, job });
+        Token(Cell::new(token))
+    }
+
+    fn next_token(&self) -> u32 {
         let token = self.0.tokens.get().wrapping_add(1);
         self.0.tokens.set(token);
-        if let Ok(mut state) = self.0.state.try_borrow_mut()
-            && !state.ended
-            && state.waits.len() < MOST_WAITS
-        {
-            self.tell(&mut state, moment);
-            let depth = depth.min(state.waits.len());
-            state.waits.insert(depth, Wait { token, what, job });
-        }
-        Token(token)
+        token
     }
 
     /// A wait is over.
     pub fn leave(&self, token: Token, moment: Moment) {
         let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
-        let Some(place) = state.waits.iter().rposition(|w| w.token == token.0) else { return };
+        let Some(place) = state.waits.iter().rposition(|w| w.token == token.0.get()) else {
+            return;
+        };
         self.tell(&mut state, moment);
-        state.waits.remove(place);
+        match &mut state.waits[place].count {
+            1 => drop(state.waits.remove(place)),
+            count => *count -= 1,
+        }
     }
 
     /// A wait turns into another one, in its place.
     pub fn turn(&self, token: &Token, what: What, moment: Moment) {
         let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
-        let Some(place) = state.waits.iter().rposition(|w| w.token == token.0) else { return };
+        let Some(place) = state.waits.iter().rposition(|w| w.token == token.0.get()) else {
+            return;
+        };
         self.tell(&mut state, moment);
-        state.waits[place].what = what;
+        let one = &mut state.waits[place];
+        if one.count == 1 {
+            one.what = what;
+            return;
+        }
+        // The others go on to wait for what they did.
+        one.count -= 1;
+        token.0.set(match state.waits.iter_mut().rfind(|w| w.what == what) {
+            Some(same) => {
+                same.count += 1;
+                same.token
+            }
+            None => {
+                let new = self.next_token();
+                state.waits.insert(place + 1, Wait { token: new, count: 1, what, job: None });
+                new
+            }
+        });
     }
 
     /// Tells the time that went by since it was told last.
