@@ -47,6 +47,7 @@ use base::{BLOCK, BLOCK_U64, Crc, Epoch, Generation, Lba, Result, Slice, VolumeI
 use format::cache::index::MAX_EXTENT_BLOCKS;
 use format::cache::journal::blocks_for;
 use queue::Class;
+use rt::Reason;
 use rt::sync::within;
 use smallvec::SmallVec;
 
@@ -171,7 +172,8 @@ impl Cache {
         let end = lba.plus(blocks);
         let much_room = self.has_much_room();
         let Some(in_window) = self.bypass().enter_window(much_room) else { return Ok(false) };
-        let Some(under_way) = self.bypass().begin((volume, lba, end), much_room).await else {
+        let begun = self.bypass().begin((volume, lba, end), much_room);
+        let Some(under_way) = self.rt().waits(Reason::RangeLock, begun).await else {
             return Ok(false);
         };
         // It stays open while this is under way.

@@ -83,7 +83,7 @@ impl Cache {
                 Err(e)
                     if e.kind == ErrorKind::NoSpace && !self.has_failed() && !self.is_aside() =>
                 {
-                    Box::pin(self.publish_all()).await.map_err(|_| e)?;
+                    self.publish_for_room().await.map_err(|_| e)?;
                 }
                 outcome => return outcome,
             }

@@ -7,11 +7,9 @@ use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Reservation;
 use queue::Class;
-use rt::Reason;
 
 use crate::Cache;
 use crate::io::bypass::STEP_BLOCKS;
-use crate::job;
 use crate::space::take::TakenBlocks;
 use crate::store::buckets::census::Stream;
 use crate::store::index::STEP_EXTENTS;
@@ -140,11 +138,7 @@ impl Cache {
         for _ in 0..2 {
             match self.pool().reserve(blocks) {
                 Ok(reserved) => return Ok(reserved),
-                Err(_) => {
-                    let publish = Box::pin(self.publish_all());
-                    let rt = self.rt();
-                    rt.waits_for_job(Reason::Publish, job::WRITE_BACK, publish).await?;
-                }
+                Err(_) => self.publish_for_room().await?,
             }
         }
         self.pool().reserve(blocks)

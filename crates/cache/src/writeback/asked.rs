@@ -11,9 +11,11 @@
 //! others would wait for them.
 
 use base::{ErrorKind, Result, StorageError};
+use rt::Reason;
 
 use super::state::Urgent;
 use crate::Cache;
+use crate::job;
 
 impl Cache {
     /// Passes are not paced until the guard is dropped.
@@ -33,6 +35,12 @@ impl Cache {
             outcome = self.next_pass().await;
         }
         outcome
+    }
+
+    /// The same for a request for which the pool has no room: that may give some back.
+    pub(crate) async fn publish_for_room(&self) -> Result<()> {
+        let publish = Box::pin(self.publish_all());
+        self.rt().waits_for_job(Reason::Publish, job::WRITE_BACK, publish).await
     }
 
     /// The same for a user, who is told if blocks are lost: of these nothing came to the pool.
@@ -67,7 +75,8 @@ impl Cache {
     /// Runs a pass. The caller holds the lock of passes.
     pub(crate) async fn run_pass(&self) -> Result<()> {
         let number = self.writeback().passes_mut().tries().begin();
-        let outcome = self.one_pass().await;
+        // It is work of write-back, also in a task of a request: requests that wait for it say so.
+        let outcome = self.rt().as_job(job::WRITE_BACK, self.one_pass()).await;
         if outcome.is_err() {
             // The cut may be left: then it is carried first.
             self.wakes().pass.notify();
