@@ -110,7 +110,7 @@ impl Client {
             if volume.is_none() && !self.dying(id) {
                 env.fail(format!("volume {name:?} cannot be opened"));
             }
-            return volume.map(Front::Direct);
+            return volume.map(|v| Front::Direct(v, self.boot.rt.clone()));
         }
         let _turn = self.connecting.acquire(1).await;
         if let Some(c) = self.connections.borrow().get(&id) {

@@ -1,6 +1,7 @@
 //! Two ways to a volume: by its own functions, and by NBD over the simulated wire.
 
 use base::{ErrorKind, Slice, SliceList, StorageError};
+use ledger::Kind;
 use nbd::Errno;
 use nbd::codec::request::{Command, flag};
 use nbd_client::{Client, ClientError};
@@ -59,7 +60,7 @@ impl From<ClientError> for Failure {
 /// A way to a volume.
 #[derive(Clone)]
 pub(crate) enum Front {
-    Direct(Volume),
+    Direct(Volume, Rt),
     Nbd(Client),
 }
 
@@ -67,9 +68,12 @@ pub(crate) enum Front {
 impl Front {
     pub async fn read(&self, offset: u64, len: u64) -> Result<Vec<u8>, Failure> {
         match self {
-            Front::Direct(v) => {
-                let _ticket = v.admit(len).await;
-                Ok(flat(&v.read(offset, len).await?))
+            Front::Direct(v, rt) => {
+                let read = async {
+                    let _ticket = v.admit(len).await;
+                    Ok(flat(&v.read(offset, len).await?))
+                };
+                rt.request(Kind::Read, offset, len).works(read).await
             }
             Front::Nbd(c) => Ok(c.read(offset, len as u32, 0).await?),
         }
@@ -77,34 +81,37 @@ impl Front {
 
     pub async fn write(&self, offset: u64, data: Slice, fua: bool) -> Result<(), Failure> {
         match self {
-            Front::Direct(v) => {
-                let ticket = v.admit(data.len() as u64).await;
-                v.write(offset, data).await?;
-                drop(ticket);
-                self.durable(fua).await
+            Front::Direct(v, rt) => {
+                let len = data.len() as u64;
+                let write = async {
+                    let ticket = v.admit(len).await;
+                    v.write(offset, data).await?;
+                    drop(ticket);
+                    durable(v, fua).await
+                };
+                rt.request(Kind::Write, offset, len).works(write).await
             }
             Front::Nbd(c) => Ok(c.write(offset, &data, if fua { flag::FUA } else { 0 }).await?),
         }
     }
 
-    async fn durable(&self, fua: bool) -> Result<(), Failure> {
-        if fua { self.flush().await } else { Ok(()) }
-    }
-
     pub async fn flush(&self) -> Result<(), Failure> {
         match self {
-            Front::Direct(v) => Ok(v.flush().await?),
+            Front::Direct(v, rt) => rt.request(Kind::Flush, 0, 0).works(durable(v, true)).await,
             Front::Nbd(c) => Ok(c.flush().await?),
         }
     }
 
     pub async fn discard(&self, offset: u64, len: u64, fua: bool) -> Result<(), Failure> {
         match self {
-            Front::Direct(v) => {
-                let ticket = v.admit(0).await;
-                v.discard(offset, len).await?;
-                drop(ticket);
-                self.durable(fua).await
+            Front::Direct(v, rt) => {
+                let discard = async {
+                    let ticket = v.admit(0).await;
+                    v.discard(offset, len).await?;
+                    drop(ticket);
+                    durable(v, fua).await
+                };
+                rt.request(Kind::Discard, offset, len).works(discard).await
             }
             Front::Nbd(c) => Ok(c
                 .command(Command::Trim, offset, len as u32, if fua { flag::FUA } else { 0 })
@@ -120,11 +127,14 @@ impl Front {
         fua: bool,
     ) -> Result<(), Failure> {
         match self {
-            Front::Direct(v) => {
-                let ticket = v.admit(if allocate { len } else { 0 }).await;
-                v.write_zeroes(offset, len, allocate).await?;
-                drop(ticket);
-                self.durable(fua).await
+            Front::Direct(v, rt) => {
+                let zeroes = async {
+                    let ticket = v.admit(if allocate { len } else { 0 }).await;
+                    v.write_zeroes(offset, len, allocate).await?;
+                    drop(ticket);
+                    durable(v, fua).await
+                };
+                rt.request(Kind::Discard, offset, len).works(zeroes).await
             }
             Front::Nbd(c) => {
                 let flags =
@@ -137,10 +147,13 @@ impl Front {
     /// The extents of a range: bytes, and whether they may hold something else than zeros.
     pub async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Failure> {
         match self {
-            Front::Direct(v) => {
-                let _ticket = v.admit(0).await;
-                let parts = v.extents(offset, len, 64).await?;
-                Ok(parts.into_iter().map(|e| (e.len, e.allocated)).collect())
+            Front::Direct(v, rt) => {
+                let extents = async {
+                    let _ticket = v.admit(0).await;
+                    let parts = v.extents(offset, len, 64).await?;
+                    Ok(parts.into_iter().map(|e| (e.len, e.allocated)).collect())
+                };
+                rt.request(Kind::Other, offset, len).works(extents).await
             }
             Front::Nbd(c) => {
                 let parts = c.block_status(offset, len as u32, 0).await?;
@@ -152,10 +165,14 @@ impl Front {
     /// The longest range of one request.
     pub fn most_bytes(&self) -> u64 {
         match self {
-            Front::Direct(_) => u64::MAX,
+            Front::Direct(..) => u64::MAX,
             Front::Nbd(_) => 1 << 31,
         }
     }
+}
+
+async fn durable(volume: &Volume, fua: bool) -> Result<(), Failure> {
+    if fua { Ok(volume.flush().await?) } else { Ok(()) }
 }
 
 fn flat(parts: &SliceList) -> Vec<u8> {

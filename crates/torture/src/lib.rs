@@ -69,6 +69,7 @@ mod spoilt;
 mod start;
 mod story;
 mod swarm;
+mod told;
 mod trouble;
 mod tuner;
 mod verdict;

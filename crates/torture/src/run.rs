@@ -22,6 +22,7 @@ use crate::faults::Devices;
 use crate::limiter;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
+use crate::told;
 use crate::tuner;
 use crate::verify::verify;
 use crate::{mover, rest, scrubber};
@@ -344,6 +345,7 @@ impl Session {
         if !server.shutdown(Duration::from_secs(600)).await {
             env.fail("the NBD server does not come to its end");
         }
+        told::check(&env, &self.rt);
         self.close(&boot).await
     }
 
@@ -527,6 +529,7 @@ impl Session {
 /// The end of a boot that is not closed.
 async fn end(env: &Env, rt: &Rt, ending: Ending) {
     env.check_patience();
+    told::check(env, rt);
     env.take_counters();
     env.model.borrow_mut().look();
     env.note(format!("{ending:?}"));

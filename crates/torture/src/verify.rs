@@ -46,7 +46,8 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
                 .for_each(|(start, len)| *len = (*len).min(size.saturating_sub(*start)));
         }
         for (offset, len) in ranges.into_iter().filter(|r| r.1 > 0) {
-            bad += compare(boot, id, &Front::Direct(volume.clone()), offset, len).await;
+            bad += compare(boot, id, &Front::Direct(volume.clone(), boot.rt.clone()), offset, len)
+                .await;
         }
         compare_extents(boot, id, &volume, size).await;
     }
