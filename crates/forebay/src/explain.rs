@@ -69,6 +69,7 @@ fn kind_json(ledger: &Ledger, of: &OfKind) -> Value {
         let mut shown = part_json(ledger, &part, 1);
         shown["requests"] = json!(c.count);
         shown["text"] = json!(c.text);
+        shown["bytes_per_second"] = json!(c.rate);
         if let Some(fields) = shown.as_object_mut() {
             fields.remove("us");
         }

@@ -9,7 +9,7 @@ use crate::holder::Holder;
 use crate::ledger::Ledger;
 use crate::reason::{Kind, Layer, Reason};
 use crate::slowest::Slow;
-use crate::story::{Cause, Part};
+use crate::story::{Cause, Part, What};
 use crate::summary::{Band, Summary, band_of};
 
 /// The shares of requests whose length is said.
@@ -50,6 +50,8 @@ pub struct Blamed {
     pub cause: Cause,
     /// How many they are.
     pub count: u64,
+    /// What the device moved meanwhile for those whose work they waited for, in bytes a second.
+    pub rate: Option<u64>,
     /// In words, after "they waited for".
     pub text: String,
 }
@@ -96,7 +98,7 @@ pub fn explain(ledger: &Ledger, question: &Question) -> Answer {
             by_kind.entry(*kind).or_default().merge(summary);
         }
     }
-    let kinds = by_kind.iter().map(|(kind, s)| of_kind(ledger, *kind, s, question.slower_than_ns));
+    let kinds = by_kind.iter().map(|(kind, s)| of_kind(ledger, *kind, s, question));
     let told = slowest
         .into_iter()
         .filter(|s| asked(s.volume, s.kind) && s.ns > question.slower_than_ns)
@@ -108,19 +110,27 @@ pub fn explain(ledger: &Ledger, question: &Question) -> Answer {
     Answer { kinds: kinds.collect(), slowest: told.map(in_words).collect() }
 }
 
-fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, slower_than_ns: u64) -> OfKind {
+fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, question: &Question) -> OfKind {
     let percentiles = SHARES.map(|share| {
         let ns = if share < 1.0 { summary.quantile_ns(share) } else { summary.max_ns };
         let band = summary.bands.get(&band_of(ns));
         let (parts, count) = band.map_or_else(Default::default, |b| (b.parts.clone(), b.count));
         Percentile { share, ns, parts, count }
     });
-    let slow = summary.above(slower_than_ns);
-    let mut causes: Vec<Blamed> = slow
-        .causes
-        .iter()
-        .map(|&(cause, count)| Blamed { cause, count, text: say(ledger, &cause) })
-        .collect();
+    let slow = summary.above(question.slower_than_ns);
+    let blamed = slow.causes.iter().map(|&(cause, count)| {
+        let mut text = say(ledger, &cause);
+        let rate = says_whose(&cause).then(|| {
+            let What { place, holder, .. } = cause.what;
+            ledger.rate(place, holder, question.since)
+        });
+        let rate = rate.flatten();
+        if let Some(rate) = rate {
+            text.push_str(&format!(" at {}", speed(rate)));
+        }
+        Blamed { cause, count, rate, text }
+    });
+    let mut causes: Vec<Blamed> = blamed.collect();
     causes.sort_by_key(|c| (std::cmp::Reverse(c.count), c.cause));
     let mut of = OfKind {
         kind,
@@ -132,7 +142,7 @@ fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, slower_than_ns: u64) 
         causes,
         verdict: String::new(),
     };
-    of.verdict = verdict(&of, slower_than_ns);
+    of.verdict = verdict(&of, question.slower_than_ns);
     of
 }
 
@@ -161,13 +171,26 @@ fn say(ledger: &Ledger, cause: &Cause) -> String {
         text.push(' ');
         text.push_str(&place);
     }
-    let says_whose = matches!(what.reason, Reason::Engine | Reason::DeviceQueue | Reason::Transfer);
-    if says_whose && what.holder != Holder::NONE {
+    if says_whose(cause) {
         let link = if what.reason == Reason::Engine { " with " } else { ", beside " };
         text.push_str(link);
         text.push_str(what.holder.name());
     }
     text
+}
+
+/// True if the words of a cause say whose work it is.
+fn says_whose(cause: &Cause) -> bool {
+    let busy = [Reason::Engine, Reason::DeviceQueue, Reason::Transfer];
+    busy.contains(&cause.what.reason) && cause.what.holder != Holder::NONE
+}
+
+/// Bytes a second in the unit that fits.
+fn speed(bytes: u64) -> String {
+    match bytes as f64 / f64::from(1 << 20) {
+        mib if mib < 10.0 => format!("{mib:.1} MiB/s"),
+        mib => format!("{mib:.0} MiB/s"),
+    }
 }
 
 /// A length in the unit that fits.

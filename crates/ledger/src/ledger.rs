@@ -6,17 +6,29 @@ use std::rc::Rc;
 
 use base::{Instant, VolumeId};
 
+use crate::holder::Holder;
 use crate::reason::Kind;
 use crate::slowest::{Slow, Slowest};
 use crate::story::{Moment, PlaceId, Story};
 use crate::summary::Summary;
 
 const MINUTE_NS: u64 = 60_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
 /// Minutes that are kept.
 const MINUTES: usize = 60;
 
 /// Requests by volume and kind.
 type ByKind = BTreeMap<(Option<VolumeId>, Kind), Summary>;
+
+/// What was moved on a device for one of those whose work keeps requests waiting.
+#[derive(Clone, Copy)]
+struct Moved {
+    place: PlaceId,
+    holder: Holder,
+    bytes: u64,
+    /// A bit for each second of the minute in which something was.
+    seconds: u64,
+}
 
 #[derive(Default)]
 struct Minute {
@@ -25,6 +37,7 @@ struct Minute {
     of: ByKind,
     /// By kind, so that slow writes leave the stories of slow flushes.
     slowest: BTreeMap<Kind, Slowest>,
+    moved: Vec<Moved>,
 }
 
 #[derive(Default)]
@@ -32,6 +45,24 @@ struct State {
     minutes: VecDeque<Minute>,
     places: Vec<String>,
     jobs: BTreeMap<&'static str, Story>,
+}
+
+impl State {
+    /// The minute of this time: the last that there is, or a new one.
+    fn minute(&mut self, now: Instant) -> Option<&mut Minute> {
+        let number = now.0 / MINUTE_NS;
+        if self.minutes.back().is_none_or(|m| m.number != number) {
+            if self.minutes.len() == MINUTES {
+                self.minutes.pop_front();
+            }
+            self.minutes.push_back(Minute { number, ..Minute::default() });
+        }
+        self.minutes.back_mut()
+    }
+
+    fn of_minutes_since(&self, since: Instant) -> impl Iterator<Item = &Minute> {
+        self.minutes.iter().filter(move |m| (m.number + 1) * MINUTE_NS > since.0)
+    }
 }
 
 /// The ledger of an engine; clones are the same one.
@@ -68,14 +99,7 @@ impl Ledger {
         let (began, parts) = story.end(moment);
         let ns = moment.now.since(began).as_nanos() as u64;
         let mut state = self.0.borrow_mut();
-        let number = moment.now.0 / MINUTE_NS;
-        if state.minutes.back().is_none_or(|m| m.number != number) {
-            if state.minutes.len() == MINUTES {
-                state.minutes.pop_front();
-            }
-            state.minutes.push_back(Minute { number, ..Minute::default() });
-        }
-        let Some(minute) = state.minutes.back_mut() else { return };
+        let Some(minute) = state.minute(moment.now) else { return };
         let key = (story.volume(), story.kind());
         minute.of.entry(key).or_default().count_one(ns, &parts);
         minute.slowest.entry(story.kind()).or_default().offer(ns, || Slow {
@@ -88,12 +112,41 @@ impl Ledger {
         });
     }
 
+    /// A device has moved bytes for one of those whose work keeps requests waiting.
+    pub fn moved(&self, place: PlaceId, holder: Holder, bytes: u64, now: Instant) {
+        if place == PlaceId::NONE {
+            return;
+        }
+        let mut state = self.0.borrow_mut();
+        let Some(minute) = state.minute(now) else { return };
+        let second = 1 << (now.0 % MINUTE_NS / SECOND_NS);
+        match minute.moved.iter_mut().find(|m| m.place == place && m.holder == holder) {
+            Some(moved) => {
+                moved.bytes += bytes;
+                moved.seconds |= second;
+            }
+            None => minute.moved.push(Moved { place, holder, bytes, seconds: second }),
+        }
+    }
+
+    /// Bytes a second that were moved in the minutes since `since`, of the seconds in which
+    /// anything was; `None` if nothing was.
+    pub(crate) fn rate(&self, place: PlaceId, holder: Holder, since: Instant) -> Option<u64> {
+        let state = self.0.borrow();
+        let moved = state.of_minutes_since(since).flat_map(|m| &m.moved);
+        let moved = moved.filter(|m| m.place == place && m.holder == holder);
+        let (bytes, seconds) = moved.fold((0, 0), |(bytes, seconds), m| {
+            (bytes + m.bytes, seconds + u64::from(m.seconds.count_ones()))
+        });
+        bytes.checked_div(seconds)
+    }
+
     /// What ended in the minutes since `since`: by volume and kind, and the slowest requests, the
     /// longest first.
     pub(crate) fn since(&self, since: Instant) -> (ByKind, Vec<Slow>) {
         let state = self.0.borrow();
         let (mut of, mut slowest) = (BTreeMap::new(), Vec::new());
-        for minute in state.minutes.iter().filter(|m| (m.number + 1) * MINUTE_NS > since.0) {
+        for minute in state.of_minutes_since(since) {
             for (key, summary) in &minute.of {
                 of.entry(*key).or_insert_with(Summary::default).merge(summary);
             }

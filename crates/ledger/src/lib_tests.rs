@@ -206,6 +206,35 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     assert!(well.kinds[0].verdict.ends_with("None was slower than 100.0 ms."));
 }
 
+#[test]
+fn an_answer_says_how_fast_the_work_was_that_kept_the_device_busy() {
+    let (ledger, other) = (Ledger::default(), Holder::of("other requests"));
+    let (disk, second) = (ledger.place("pool device sda"), 1_000_000);
+    let what = What { reason: Reason::Transfer, place: disk, holder: Holder::of("write-back") };
+    let story = read(0);
+    let wait = story.enter(what, at(0));
+    story.leave(wait, at(30_000));
+    ledger.end(&story, at(30_000));
+    assert_eq!(answer(&ledger, 20_000).kinds[0].causes[0].rate, None);
+    // 40 MiB in each of three seconds, of which two are of the next minute. Others, and another
+    // device, do not count.
+    for at_second in [58, 60, 61] {
+        let now = at(at_second * second).now;
+        for _ in 0..40 {
+            ledger.moved(disk, what.holder, 1 << 20, now);
+            ledger.moved(disk, other, 1 << 20, now);
+            ledger.moved(ledger.place("pool device sdb"), what.holder, 1 << 20, now);
+        }
+    }
+    let reads = answer(&ledger, 20_000).kinds.remove(0);
+    let text = "a transfer of pool device sda, beside write-back at 40 MiB/s";
+    assert_eq!((reads.causes[0].rate, reads.causes[0].text.as_str()), (Some(40 << 20), text));
+    assert!(reads.verdict.contains(text), "{}", reads.verdict);
+    // A device without a name is none in particular.
+    ledger.moved(PlaceId::NONE, other, 1 << 20, at(61 * second).now);
+    assert_eq!(ledger.rate(PlaceId::NONE, other, Instant(0)), None);
+}
+
 /// A thousand slower writes of that minute do not take the room of the stories of slow reads.
 #[test]
 fn the_slowest_of_each_kind_are_kept() {

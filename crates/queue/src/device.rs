@@ -323,6 +323,10 @@ impl Device {
                     let kind = if request.write { &mut counters.write } else { &mut counters.read };
                     kind.record(request.len as u64, now.since(request.since));
                 }
+                let class = ended.requests().next().map(|request| request.class);
+                let bytes = ended.requests().map(|request| request.len as u64).sum();
+                let holder = class.map_or(Holder::NONE, |class| self.0.holders[class as usize]);
+                self.0.medium.rt.ledger().moved(self.0.place.get(), holder, bytes, now);
                 ended.tell();
             }
             scheduler.end(now, ticket);
