@@ -189,6 +189,34 @@ fn what_devices_did_not_answer_for_a_moment_is_not_lost() {
     });
 }
 
+/// Some blocks have rotted on one device, and the other answers nothing when these are asked for:
+/// once, twice, three times. What it has of them is good.
+#[test]
+fn what_a_device_did_not_answer_for_a_moment_is_healed_by_a_scrub() {
+    let bench = mirror(8);
+    let (at, rotten) = (places(&bench, 0), [7, 20, 40]);
+    rot(&bench, 1, rotten.into_iter());
+    let left: Vec<(u64, Cell<usize>)> =
+        rotten.iter().zip(1..).map(|(block, times)| (at[*block], Cell::new(times))).collect();
+    let (rules, other) = (bench.rules.clone(), bench.files[0].file);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        rules.set(move |op| match op {
+            Op::Read { file, offset, .. } if *file == other => {
+                let (_, left) = left.iter().find(|(at, left)| at == offset && left.get() > 0)?;
+                left.set(left.get() - 1);
+                Some((IoError::NO_DEVICE, Done::No))
+            }
+            _ => None,
+        });
+        scrub(&rt, &pool).await;
+        let status = pool.status().pool.scrub;
+        assert_eq!((status.state, status.bad, status.healed, status.lost), ("done", 3, 3, 0));
+        assert_eq!(listed(&pool), []);
+        pool.close().await.expect("close");
+    });
+}
+
 /// Whether a block is lost is asked of the devices that have it, and of no other.
 #[test]
 fn a_read_does_not_wait_for_a_device_that_has_no_copy() {

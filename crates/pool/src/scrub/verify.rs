@@ -24,6 +24,17 @@ pub(super) enum Mended {
     Lost,
 }
 
+/// The copies of a block, as they were read.
+#[derive(Default)]
+struct Sorted {
+    /// What is good.
+    good: Option<Slice>,
+    /// Those that are bad, or cannot be read.
+    bad: Vec<Copy>,
+    /// A device in use that answered nothing: what it has is not known.
+    gone: Option<usize>,
+}
+
 impl Pool {
     /// Reads all copies of a run, of the devices that are scrubbed, and mends what is bad. `pin`
     /// was taken when its checksums were looked up.
@@ -98,17 +109,21 @@ impl Pool {
         kind: BlockKind,
         is_good: impl Fn(&[u8]) -> bool,
     ) -> Result<Mended> {
-        let (mut good, mut bad) = self.sort(copies, class, &is_good).await;
-        if good.is_none() {
+        let mut sorted = self.sort(copies, class, &is_good).await;
+        if sorted.good.is_none() {
             // A device may have answered nothing meanwhile: what could not be read counts only if
             // it cannot be read between two answers either.
             self.answer(copies.iter().map(|copy| copy.0), class).await?;
-            (good, bad) = self.sort(copies, class, &is_good).await;
-            if good.is_none() {
+            sorted = self.sort(copies, class, &is_good).await;
+            if sorted.good.is_none() {
                 self.answer(copies.iter().map(|copy| copy.0), class).await?;
             }
         }
+        let Sorted { good, bad, gone } = sorted;
         let Some(good) = good else {
+            if let Some(row) = gone {
+                return Err(self.answers_nothing(row));
+            }
             // Of a page the caller has the content, and a commit writes it again.
             let healed = kind == BlockKind::Page;
             bad.iter().for_each(|&(row, _)| self.state_mut().scrub.found(row, kind, healed));
@@ -124,20 +139,20 @@ impl Pool {
         Ok(Mended::Healed)
     }
 
-    /// What is good of the copies of a block, and the copies that are bad or cannot be read.
     async fn sort(
         &self,
         copies: &[Copy],
         class: Class,
         is_good: &impl Fn(&[u8]) -> bool,
-    ) -> (Option<Slice>, Vec<Copy>) {
-        let (mut good, mut bad): (Option<Slice>, Vec<Copy>) = (None, Vec::new());
+    ) -> Sorted {
+        let mut sorted = Sorted::default();
         for &(row, offset) in copies {
             match self.read_copy((row, offset), class).await {
                 None => {}
                 Some(Ok(block)) if is_good(&block) => {
-                    good.get_or_insert_with(|| block.freeze());
+                    sorted.good.get_or_insert_with(|| block.freeze());
                 }
+                Some(Err(e)) if e.is_gone() => sorted.gone = Some(row),
                 Some(outcome) => {
                     let now = self.now();
                     let mut st = self.state_mut();
@@ -145,11 +160,11 @@ impl Pool {
                         Ok(_) => st.devices.note_bad_block(row, offset, now),
                         Err(e) => st.devices.note_read_error(row, offset, e, now),
                     }
-                    bad.push((row, offset));
+                    sorted.bad.push((row, offset));
                 }
             }
         }
-        (good, bad)
+        sorted
     }
 
     /// True if all of these copies are good whose devices are in use.
@@ -158,6 +173,7 @@ impl Pool {
             match self.read_copy(copy, Class::Scrub).await {
                 None => {}
                 Some(Ok(block)) if is_good(&block) => {}
+                Some(Err(e)) if e.is_gone() => {}
                 Some(_) => return false,
             }
         }
@@ -172,10 +188,7 @@ impl Pool {
     ) -> Option<std::result::Result<Buf, base::IoError>> {
         let disk = self.disk(row)?;
         let (outcome, buf) = disk.read_new(class, offset, BLOCK).await;
-        match outcome {
-            Err(e) if e.is_gone() => None,
-            outcome => Some(outcome.map(|()| buf)),
-        }
+        Some(outcome.map(|()| buf))
     }
 
     /// Writes a copy and reads it again.

@@ -99,12 +99,17 @@ impl Pool {
         for row in rows {
             let Some(disk) = self.disk(row) else { continue };
             if !disk.answers(class).await {
-                let path = self.state().devices.path(row).to_owned();
-                let text = format!("{path} answers nothing: see to its path, cable or power");
-                return Err(StorageError::new(ErrorKind::Io, text));
+                return Err(self.answers_nothing(row));
             }
         }
         Ok(())
+    }
+
+    /// That a device in use answers nothing.
+    pub(crate) fn answers_nothing(&self, row: usize) -> StorageError {
+        let path = self.state().devices.path(row).to_owned();
+        let text = format!("{path} answers nothing: see to its path, cable or power");
+        StorageError::new(ErrorKind::Io, text)
     }
 
     /// True if no copy of a block is good. A device that answered nothing for a moment has not
