@@ -145,7 +145,10 @@ pub(crate) struct Scrub {
     leaves: u64,
     /// The number of the last start; work that belongs to an older start does not count.
     turn: u64,
-    /// Rung when a scrub has begun, or is to rest, go on or end.
+    /// The flow of scrubs is at work on one.
+    at_work: bool,
+    /// Rung when a scrub has begun, or is to rest, go on or end, or nothing of it is in flight any
+    /// more.
     changed: Event,
 }
 
@@ -161,6 +164,7 @@ impl Scrub {
             speed: Speed::default(),
             leaves: 0,
             turn: 0,
+            at_work: false,
             changed: Event::new(),
         }
     }
@@ -175,7 +179,19 @@ impl Scrub {
         self.changed.notify();
     }
 
-    /// Waits until a scrub has begun, or is to rest, go on or end.
+    /// The flow of scrubs begins to work on one, or nothing of that is in flight any more.
+    pub fn set_at_work(&mut self, at_work: bool) {
+        self.at_work = at_work;
+        self.look_again();
+    }
+
+    /// True if a scrub is over, and something of it is still in flight.
+    pub fn is_ending(&self) -> bool {
+        let over = !matches!(self.record.state, ScrubState::Running | ScrubState::Paused);
+        over && self.at_work
+    }
+
+    /// Waits until a scrub has begun, or is to rest, go on or end, or nothing of it is in flight.
     pub fn changed(&self) -> impl Future<Output = ()> + use<> {
         self.changed.wait()
     }

@@ -35,6 +35,14 @@ impl Pool {
             None => None,
             Some(name) => Some(self.row_of(name)?),
         };
+        // What an earlier one has in flight is not counted for this one.
+        loop {
+            let changed = self.state().scrub.changed();
+            if !self.state().scrub.is_ending() {
+                break;
+            }
+            changed.await;
+        }
         let (all, now) = (self.bytes_to_verify(device), self.unix_time(self.now()));
         {
             let mut st = self.state_mut();

@@ -115,6 +115,13 @@ impl Window {
         Ok(())
     }
 
+    /// Waits for everything in flight, whatever becomes of it.
+    async fn rest(&mut self) {
+        for (flight, _) in std::mem::take(&mut self.flights) {
+            flight.await;
+        }
+    }
+
     /// Fails if the scrub does not run any more.
     fn check(&self) -> Went {
         let runs = self.pool.state().scrub.turn() == Some(self.turn) && !self.pool.is_closed();
@@ -157,7 +164,10 @@ impl Pool {
                     either(changed, pool.rt().sleep(LOOK)).await;
                     continue;
                 };
-                match pool.scrub(turn).await {
+                pool.state_mut().scrub.set_at_work(true);
+                let went = pool.scrub(turn).await;
+                pool.state_mut().scrub.set_at_work(false);
+                match went {
                     Ok(()) | Err(Stop::Ended) => {}
                     Err(Stop::Failed(e)) => {
                         tracing::error!("scrub error: {e}; retrying in 5 s");
@@ -168,16 +178,22 @@ impl Pool {
         });
     }
 
-    /// Goes on from where the scrub is.
+    /// Goes on from where the scrub is. Nothing of it is in flight afterwards.
     async fn scrub(&self, turn: u64) -> Went {
         let mut window = Window::new(self, turn);
+        let went = self.scrub_all(&mut window).await;
+        window.rest().await;
+        went
+    }
+
+    async fn scrub_all(&self, window: &mut Window) -> Went {
         let place = self.state().scrub.place();
         if place.stage == ScrubStage::Tables {
-            self.scrub_tables(&mut window).await?;
+            self.scrub_tables(window).await?;
             window.reach(ScrubStage::Volumes, 0, 0).await?;
         }
         if place.stage <= ScrubStage::Volumes {
-            self.scrub_volumes(&mut window, place.index).await?;
+            self.scrub_volumes(window, place.index).await?;
             window.reach(ScrubStage::Groups, 0, 0).await?;
         }
         let (mut at, mut block) = match place.stage {
@@ -185,13 +201,13 @@ impl Pool {
             _ => (0, 0),
         };
         while at < self.state().space.geometry().group_capacity {
-            self.scrub_group(&mut window, GroupId(at), block).await?;
+            self.scrub_group(window, GroupId(at), block).await?;
             (at, block) = (at + 1, 0);
             window.reach(ScrubStage::Groups, at, 0).await?;
         }
         self.scrub_superblocks().await?;
         let now = self.unix_time(self.now());
-        if !self.state_mut().scrub.complete(turn, now) {
+        if !self.state_mut().scrub.complete(window.turn, now) {
             return Err(Stop::Ended);
         }
         self.state_mut().need_superblock();
