@@ -45,6 +45,7 @@ def of_pool(table, results):
         if min(one["requests"], other["requests"]) >= LEAST_REQUESTS:
             bars.most(f"{at}: P99.9 to that without", other["p999_ms"] / one["p999_ms"], 2)
         bars.least(f"{at}: share of the scrub that was done", row["done_share"], 1)
+        bars.most(f"{at}: pausing it, s", other["pause_s"], 1)
         bars.most(f"{at}: time of the scrub to that of an idle one", other["scrub_s"] / row["idle_s"], 4)
     for row in results["moves"]:
         limit, full = min(row[name]["mb_per_s"] for name in ("read", "write")), row["resync_all"]

@@ -87,9 +87,9 @@ class Pool(scrub.Pool):
         return f"{str(path).replace(',', ',,')},emulate={self.emulate}" if self.emulate else path
 
     def scrub_beside(self, rate, seconds):
-        """The load, and scrubs one after another as long as it goes on: latencies of the load, the median time of the scrubs that ended, and how much
-        was done of the first."""
-        times, done, began, found = [], 0.0, 0.0, {}
+        """The load, and scrubs one after another as long as it goes on: latencies of the load, the median time of the scrubs that ended, how much was
+        done of the first, and how long it took to pause it."""
+        times, done, began, found, paused = [], 0.0, 0.0, {}, 0.0
 
         def offer():
             try:
@@ -102,6 +102,8 @@ class Pool(scrub.Pool):
         while load.is_alive():
             began = time.monotonic()
             self.call("scrub", "start", "--socket", self.control)
+            if not paused:
+                paused, began = self.pause(began)
             while (status := self.status())["state"] == "running" and load.is_alive():
                 time.sleep(0.05)
             if status["bad"]:
@@ -116,7 +118,28 @@ class Pool(scrub.Pool):
         if self.status()["state"] == "running":
             self.call("scrub", "cancel", "--socket", self.control)
         ended = bool(times)
-        return found | {"scrub_s": statistics.median(times) if ended else time.monotonic() - began, "done_share": 1.0 if ended else done}
+        took = statistics.median(times) if ended else time.monotonic() - began
+        return found | {"scrub_s": took, "done_share": 1.0 if ended else done, "pause_s": paused}
+
+    def pause(self, began):
+        """Pauses a scrub that began then, and lets it go on: how long the first took, until nothing is verified any more; and when it would have begun
+        without the pause."""
+        while self.status()["verified_bytes"] == 0:
+            time.sleep(0.01)
+        asked = time.monotonic()
+        try:
+            self.asks.ask("scrub-pause")
+        except RuntimeError:
+            if self.status()["state"] == "done":
+                return 0.0, began
+            raise
+        took, verified = time.monotonic() - asked, self.status()["verified_bytes"]
+        time.sleep(0.2)
+        while (now := self.status()["verified_bytes"]) != verified:
+            took, verified = time.monotonic() - asked, now
+            time.sleep(0.2)
+        self.asks.ask("scrub-resume")
+        return took, began + time.monotonic() - asked
 
     def discard(self):
         self.stop()
