@@ -36,7 +36,7 @@ struct Context {
     began: u64,
     /// The volume's least size and number of resizes when it began.
     size: u64,
-    resizes: u64,
+    resizes: usize,
     offset: u64,
     end: u64,
     what: &'static str,
@@ -143,7 +143,7 @@ impl Client {
             let model = env.model.borrow();
             model
                 .volume(id)
-                .map(|v| (v.sizes().0, u64::from(v.sector), v.resizes, v.resizing.is_some()))
+                .map(|v| (v.sizes().0, u64::from(v.sector), v.resizes(), v.resizing.is_some()))
         }) else {
             return;
         };
@@ -332,7 +332,7 @@ impl Client {
         env.count("outside", 1);
         let (now, resizes) = {
             let model = env.model.borrow();
-            model.volume(context.volume).map_or((0, 0), |v| (v.sizes().1, v.resizes))
+            model.volume(context.volume).map_or((0, 0), |v| (v.sizes().1, v.resizes()))
         };
         match outcome {
             Ok(()) if resizes == context.resizes && now == size => env.fail(format!(
@@ -349,7 +349,9 @@ impl Client {
         let env = &self.boot.env;
         let (size, resizes, dying) = {
             let model = env.model.borrow();
-            model.volume(context.volume).map_or((0, 0, true), |v| (v.sizes().0, v.resizes, v.dying))
+            model.volume(context.volume).map_or((0, 0, true), |v| {
+                (v.least_size_since(context.resizes), v.resizes(), v.dying)
+            })
         };
         let outside = context.end > size.min(context.size)
             && (context.end == u64::MAX || resizes != context.resizes);

@@ -236,7 +236,7 @@ impl Model {
         let (op, tick, era) = (self.op(), self.tick(), self.era);
         let v = self.volumes.get_mut(&id)?;
         v.resizing = Some((size, op));
-        v.resizes += 1;
+        v.note_resize();
         if size < v.size {
             self.cuts.lag.give_up(id, size / BLOCK_U64, u64::MAX);
             let cut =
@@ -251,11 +251,11 @@ impl Model {
         let tick = self.tick();
         if let Some(v) = self.volumes.get_mut(&id) {
             v.resizing = None;
-            v.resizes += 1;
             if ok {
                 v.resized(size, tick);
             }
             v.size = size;
+            v.note_resize();
             v.end(op, End { tick, ok, durable: ok });
         }
     }

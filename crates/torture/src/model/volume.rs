@@ -47,8 +47,8 @@ pub(crate) struct Volume {
     pub resizing: Option<(u64, u64)>,
     /// Sizes that a resize which failed may have left, to be found after the next open.
     pub also: Vec<u64>,
-    /// Resizes so far, begun or ended.
-    pub resizes: u64,
+    /// The least size that it may have had after each resize that has begun or ended so far.
+    least: Vec<u64>,
     /// Blocks behind the end that a crash may bring back: a shrink gives them up after its commit.
     /// They are never seen, but take space.
     behind: u64,
@@ -83,7 +83,7 @@ impl Volume {
             size,
             resizing: None,
             also: Vec::new(),
-            resizes: 0,
+            least: Vec::new(),
             behind: 0,
             given_up: None,
             dying: false,
@@ -103,6 +103,22 @@ impl Volume {
     pub fn sizes(&self) -> (u64, u64) {
         let other = self.resizing.map_or(self.size, |r| r.0);
         (self.size.min(other), self.size.max(other))
+    }
+
+    /// A resize has begun or ended.
+    pub fn note_resize(&mut self) {
+        self.least.push(self.sizes().0);
+    }
+
+    /// Resizes so far, begun or ended.
+    pub fn resizes(&self) -> usize {
+        self.least.len()
+    }
+
+    /// The least size that it may have, or may have had since so many resizes.
+    pub fn least_size_since(&self, resizes: usize) -> u64 {
+        let since = self.least.get(resizes..).unwrap_or_default();
+        since.iter().fold(self.sizes().0, |least, &size| least.min(size))
     }
 
     /// Zeros up to the end of the volume are under way, and so to the end of its last block,
