@@ -18,6 +18,8 @@ use volume::{Volume, Volumes};
 
 const VOLUME_BYTES: u64 = 64 * MIB;
 const SLOW: Duration = Duration::from_millis(10);
+/// Blocks that are written in no order, so that each has a key of its own.
+const SCATTERED: u64 = 16_000;
 /// Of the slow requests so many are named rightly, in a hundred.
 const NAMED: u64 = 99;
 
@@ -37,6 +39,8 @@ enum Ask {
     Write,
     /// Of one block only.
     Same,
+    /// Of blocks in no order.
+    Scattered,
     Flush,
     WriteAndFlush,
 }
@@ -51,7 +55,11 @@ impl Bench {
             clients.push(self.rt.spawn(async move {
                 while next.get() < requests {
                     let n = next.replace(next.get() + 1);
-                    let block = if matches!(ask, Ask::Same) { from } else { from + n };
+                    let block = match ask {
+                        Ask::Same => from,
+                        Ask::Scattered => (from + n) * 7919 % SCATTERED,
+                        _ => from + n,
+                    };
                     one(&rt, &volume, ask, block % (VOLUME_BYTES / BLOCK_U64)).await;
                 }
             }));
@@ -110,7 +118,7 @@ async fn one(rt: &Rt, volume: &Volume, ask: Ask, block: u64) {
         let outcome = match ask {
             Ask::Read => volume.read(at, BLOCK_U64).await.map(drop),
             Ask::Flush => volume.flush().await,
-            Ask::Write | Ask::Same | Ask::WriteAndFlush => {
+            Ask::Write | Ask::Same | Ask::Scattered | Ask::WriteAndFlush => {
                 let mut data = BufPool::new(0).take(BLOCK);
                 data.fill(block as u8);
                 volume.write(at, data.freeze()).await
@@ -274,15 +282,26 @@ fn a_full_journal() {
 }
 
 #[test]
+fn too_many_changed_nodes() {
+    let small = |_: &mut pool::Settings, c: &mut cache::Settings| c.dirty_nodes = 8;
+    bench(192 * MIB, small, |b| async move {
+        b.run(Ask::Scattered, 0, SCATTERED, 16).await;
+        b.flush_all().await;
+        let since = b.next_minute().await;
+        b.set_delay(true, 8);
+        b.run(Ask::Scattered, 0, 4_000, 16).await;
+        let nodes = |c: &Cause| c.stage == Reason::NodeRoom;
+        b.named(since, 100, nodes, "room for nodes of the cache's index");
+    });
+}
+
+#[test]
 fn an_index_that_is_not_in_memory() {
     let small = |_: &mut pool::Settings, c: &mut cache::Settings| {
         (c.resident_nodes, c.dirty_nodes) = (8, 16);
     };
     bench(192 * MIB, small, |b| async move {
-        // In no order, so that each block has a key of its own.
-        for i in 0..16_000 {
-            one(&b.rt, &b.volume, Ask::Write, i * 7919 % 16_000).await;
-        }
+        b.run(Ask::Scattered, 0, SCATTERED, 1).await;
         b.flush_all().await;
         let since = b.next_minute().await;
         b.set_delay(true, 20);

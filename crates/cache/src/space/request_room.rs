@@ -53,6 +53,8 @@ impl Cache {
             (Reason::NodeRoom, job::WRITE_BACK)
         } else if self.state().journal().waiting() > JOURNAL_WAITING {
             (Reason::JournalEntries, job::JOURNAL)
+        } else if self.has_many_changed_nodes() {
+            (Reason::NodeRoom, job::CHECKPOINT)
         } else {
             (Reason::Ring, job::CHECKPOINT)
         }
@@ -147,9 +149,12 @@ impl Cache {
 
     /// True if more has changed than checkpoints and the journal keep up with.
     fn is_crowded(&self) -> bool {
-        let st = self.state();
-        st.index.dirty_nodes() >= 2 * self.settings().dirty_nodes
-            || st.journal().waiting() > JOURNAL_WAITING
+        self.has_many_changed_nodes() || self.state().journal().waiting() > JOURNAL_WAITING
+    }
+
+    /// True if so many nodes have changed that a checkpoint has to write them first.
+    fn has_many_changed_nodes(&self) -> bool {
+        self.state().index.dirty_nodes() >= 2 * self.settings().dirty_nodes
     }
 
     /// True if a task that needs room for nodes has to wait.
