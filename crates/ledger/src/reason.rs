@@ -117,6 +117,8 @@ pub enum Reason {
     Ring,
     /// The nodes of the index would find no room.
     NodeRoom,
+    /// Too many nodes of the index have changed since the last checkpoint.
+    ChangedNodes,
     /// Too many entries of the journal wait to be written.
     JournalEntries,
     /// No bucket is free.
@@ -147,7 +149,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 28] = [
+    pub const ALL: [Reason; 29] = [
         Reason::NotRunning,
         Reason::NoProcessor,
         Reason::Engine,
@@ -163,6 +165,7 @@ impl Reason {
         Reason::Throttle,
         Reason::Ring,
         Reason::NodeRoom,
+        Reason::ChangedNodes,
         Reason::JournalEntries,
         Reason::Buckets,
         Reason::Index,
@@ -196,6 +199,7 @@ impl Reason {
             Reason::Throttle => "write_throttle",
             Reason::Ring => "journal_ring",
             Reason::NodeRoom => "node_room",
+            Reason::ChangedNodes => "changed_nodes",
             Reason::JournalEntries => "journal_entries",
             Reason::Buckets => "buckets",
             Reason::Index => "index_load",
@@ -222,6 +226,7 @@ impl Reason {
             Reason::Throttle
             | Reason::Ring
             | Reason::NodeRoom
+            | Reason::ChangedNodes
             | Reason::JournalEntries
             | Reason::Buckets
             | Reason::Index
@@ -254,6 +259,7 @@ impl Reason {
             Reason::Throttle => "write-back, as room for dirty data runs short",
             Reason::Ring => "a checkpoint, as the journal's ring is full",
             Reason::NodeRoom => "room for nodes of the cache's index",
+            Reason::ChangedNodes => "a checkpoint, as many nodes of the cache's index have changed",
             Reason::JournalEntries => "entries of the journal that wait to be written",
             Reason::Buckets => "a free bucket of the cache",
             Reason::Index => "a node of the cache's index",
@@ -295,6 +301,7 @@ impl Reason {
                  larger cache"
             }
             Reason::NodeRoom => "the cache is small for its index: use a larger one",
+            Reason::ChangedNodes => "raise cache.dirty_nodes, so that more of the index may change",
             Reason::Index => "raise cache.index_memory, so that more of the index stays in memory",
             Reason::Tree => "raise pool.cached_nodes, so that more of the trees stays in memory",
             Reason::Publish | Reason::PoolRoom => "the pool is nearly full: free some of it",

@@ -290,8 +290,8 @@ fn too_many_changed_nodes() {
         let since = b.next_minute().await;
         b.set_delay(true, 8);
         b.run(Ask::Scattered, 0, 4_000, 16).await;
-        let nodes = |c: &Cause| c.stage == Reason::NodeRoom;
-        b.named(since, 100, nodes, "room for nodes of the cache's index");
+        let nodes = |c: &Cause| c.stage == Reason::ChangedNodes;
+        b.named(since, 100, nodes, "many nodes of the cache's index have changed");
     });
 }
 

@@ -54,7 +54,7 @@ impl Cache {
         } else if self.state().journal().waiting() > JOURNAL_WAITING {
             (Reason::JournalEntries, job::JOURNAL)
         } else if self.has_many_changed_nodes() {
-            (Reason::NodeRoom, job::CHECKPOINT)
+            (Reason::ChangedNodes, job::CHECKPOINT)
         } else {
             (Reason::Ring, job::CHECKPOINT)
         }
@@ -196,7 +196,7 @@ impl Cache {
                 continue;
             }
             self.wakes().checkpoint.notify();
-            self.rt().waits_for_job(Reason::NodeRoom, job::CHECKPOINT, wait).await;
+            self.rt().waits_for_job(Reason::ChangedNodes, job::CHECKPOINT, wait).await;
         }
         Ok(())
     }
