@@ -20,6 +20,8 @@ import servers
 from servers import GIB
 
 CHANGED = 0.01
+# Moves that wait for longer have come to no end.
+WAITS_S = 30
 
 
 def measure(options, backing, work):
@@ -33,7 +35,9 @@ def measure(options, backing, work):
             runs["write"].append(write_file(work / "limit.img", size))
             runs["replace"].append(pool.replace(work / f"new{number}.img"))
             runs["resync"].append(pool.resync(pool.change(number)))
-            runs["resync_all"].append(pool.resync(["--rw=write", "--bs=1m"]))
+        # Last, and once: afterwards all chunks are in use, and the next replacement would wait for
+        # room.
+        runs["resync_all"].append(pool.resync(["--rw=write", "--bs=1m"]))
     finally:
         pool.stop()
     row = {"backing": backing, "gib": size / GIB}
@@ -81,7 +85,11 @@ class Pool(scrub.Pool):
         return json.loads(self.device("list", "--json"))
 
     def until_whole(self, began):
-        while (listed := self.listed())["moves"]["state"] != "none":
+        waits = None
+        while (moves := (listed := self.listed())["moves"])["state"] != "none":
+            waits = (waits or time.monotonic()) if moves["state"] == "waiting" else None
+            if waits and time.monotonic() - waits > WAITS_S:
+                raise RuntimeError(f"chunks that should move wait: {moves['trouble']}")
             time.sleep(0.02)
         states = {device["state"] for device in listed["devices"]}
         if states != {"online"}:
