@@ -31,10 +31,6 @@ impl Pool {
     /// Starts a scrub. That is durable when this returns. Fails if one runs or is paused, or if the
     /// device is not there.
     pub async fn start_scrub(&self, options: ScrubOptions) -> Result<()> {
-        let device = match &options.device {
-            None => None,
-            Some(name) => Some(self.row_of(name)?),
-        };
         // What an earlier one has in flight is not counted for this one.
         loop {
             let changed = self.state().scrub.changed();
@@ -43,6 +39,10 @@ impl Pool {
             }
             changed.await;
         }
+        let device = match &options.device {
+            None => None,
+            Some(name) => Some(self.row_of(name)?),
+        };
         let (all, now) = (self.bytes_to_verify(device), self.unix_time(self.now()));
         {
             let mut st = self.state_mut();
