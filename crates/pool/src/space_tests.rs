@@ -131,7 +131,7 @@ proptest! {
                 }
                 3 | 4 => loop {
                     let quiet = |id: GroupId| flag || id.0 % 2 == 0;
-                    match space.alloc_for_pass(&mut devices, want, quiet) {
+                    match space.alloc_for_pass(&mut devices, want, true, quiet) {
                         Alloc::Joined(id) => {
                             let busy = space.group(id).record.busy();
                             prop_assert!(flag || id.0 % 2 == 0 || busy == 0)

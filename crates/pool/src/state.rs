@@ -100,12 +100,13 @@ impl State {
         self.space.alloc(&mut self.devices, kind, want, dirty)
     }
 
-    /// As [`State::alloc`], of data for the write-back pass.
-    pub fn alloc_for_pass(&mut self, want: u32) -> Result<Alloc> {
+    /// As [`State::alloc`], of data for the write-back pass; `keeps`: what is kept for metadata
+    /// stays.
+    pub fn alloc_for_pass(&mut self, want: u32, keeps: bool) -> Result<Alloc> {
         let State { forest, txns, space, devices, .. } = self;
         let g = txns.generations();
         let pass = txns.txn_mut(Kind::Pass)?;
-        let got = space.alloc_for_pass(devices, want, |id| forest.is_quiet(id, g));
+        let got = space.alloc_for_pass(devices, want, keeps, |id| forest.is_quiet(id, g));
         if let Alloc::Joined(id) = got {
             forest.join_sums(pass, g, id);
         }

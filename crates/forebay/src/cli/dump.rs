@@ -20,6 +20,8 @@ use crate::terminal::progress::waiting;
 /// cache: cache superblock, cache buckets, cache index (as of the last checkpoint), cache journal
 /// (what came since), cache watermark, cache summaries. docs/format.md explains the fields.
 #[derive(Args, Debug)]
+// The other way round the last device takes WHAT for one more.
+#[command(override_usage = "forebay dump [OPTIONS] <WHAT> [ARGUMENT] [--device <PATH>...]")]
 pub struct Dump {
     /// The structure
     what: String,

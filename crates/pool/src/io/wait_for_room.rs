@@ -141,7 +141,7 @@ impl Pool {
         let mut tried = Tried::default();
         loop {
             let room = self.admit(Purpose::Write).await?;
-            match self.take_now(Kind::Direct, blocks, &mut taken)? {
+            match take_now(blocks, &mut taken, |n| Ok(self.try_take(n)))? {
                 Took::All => return Ok((room, taken)),
                 Took::NeedMaps(id) => {
                     room.forgo();
@@ -165,7 +165,10 @@ impl Pool {
         let mut taken = TakenRuns::none(self, Kind::Pass);
         let mut commits = 0;
         loop {
-            match self.take_now(Kind::Pass, blocks, &mut taken)? {
+            // What was let in goes before what is kept for metadata.
+            let keeps = commits < PASS_COMMITS;
+            let take = |n| self.state_mut().alloc_for_pass(n, keeps);
+            match take_now(blocks, &mut taken, take)? {
                 Took::All => return Ok(taken),
                 Took::NeedMaps(id) => self.load_maps_to_take(id).await,
                 Took::Joined => self.warm_checksums().await,
@@ -184,29 +187,12 @@ impl Pool {
         }
     }
 
-    /// Takes blocks until there are as many as `blocks`, or no more can be taken now.
-    fn take_now(&self, kind: Kind, blocks: u32, taken: &mut TakenRuns) -> Result<Took> {
-        while taken.blocks() < blocks {
-            let got = self.try_take(kind, blocks - taken.blocks())?;
-            match got {
-                Alloc::Got(run) => taken.push(run),
-                Alloc::NeedMaps(id) => return Ok(Took::NeedMaps(id)),
-                Alloc::Joined(_) => return Ok(Took::Joined),
-                Alloc::Full => return Ok(Took::Some),
-            }
-        }
-        Ok(Took::All)
-    }
-
-    fn try_take(&self, kind: Kind, blocks: u32) -> Result<Alloc> {
+    /// Takes blocks for a direct write.
+    fn try_take(&self, blocks: u32) -> Alloc {
         let mut st = self.state_mut();
-        match kind {
-            Kind::Pass => st.alloc_for_pass(blocks),
-            Kind::Direct if st.space.pass_waits() => Ok(Alloc::Full),
-            Kind::Direct if st.leaves_reserved(blocks.into()) => {
-                Ok(st.alloc(GroupKind::Data, blocks))
-            }
-            Kind::Direct => Ok(Alloc::Full),
+        match !st.space.pass_waits() && st.leaves_reserved(blocks.into()) {
+            true => st.alloc(GroupKind::Data, blocks),
+            false => Alloc::Full,
         }
     }
 
@@ -252,4 +238,21 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+/// Takes blocks until there are as many as `blocks`, or no more can be taken now.
+fn take_now(
+    blocks: u32,
+    taken: &mut TakenRuns,
+    take: impl Fn(u32) -> Result<Alloc>,
+) -> Result<Took> {
+    while taken.blocks() < blocks {
+        match take(blocks - taken.blocks())? {
+            Alloc::Got(run) => taken.push(run),
+            Alloc::NeedMaps(id) => return Ok(Took::NeedMaps(id)),
+            Alloc::Joined(_) => return Ok(Took::Joined),
+            Alloc::Full => return Ok(Took::Some),
+        }
+    }
+    Ok(Took::All)
 }

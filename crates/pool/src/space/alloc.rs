@@ -57,11 +57,13 @@ impl Space {
     }
 
     /// As [`Space::alloc`], for data of the write-back pass. The groups are those that the pass
-    /// has, or those where no direct write is under way and whose checksum tree is `quiet`.
+    /// has, or those where no direct write is under way and whose checksum tree is `quiet`. A new
+    /// one is formed only where metadata `keeps` its share, if it is to.
     pub fn alloc_for_pass(
         &mut self,
         devices: &mut Devices,
         want: u32,
+        keeps: bool,
         quiet: impl Fn(GroupId) -> bool,
     ) -> Alloc {
         self.drain(2 * DRAIN);
@@ -73,8 +75,13 @@ impl Space {
                 let g = space.group(id);
                 g.of_pass || g.writing == 0 && quiet(id)
             });
-            let roomy = best.filter(|&id| self.is_roomy(id));
-            let next = roomy.or_else(|| self.form_group(devices, GroupKind::Data)).or(best);
+            let next = match best.filter(|&id| self.is_roomy(id)) {
+                Some(id) => Some(id),
+                None if !keeps || self.formable_for_data(devices) > 0 => {
+                    self.form_group(devices, GroupKind::Data).or(best)
+                }
+                None => best,
+            };
             let Some(id) = next else { return Alloc::Full };
             self.leave(id);
             self.cursors[PASS] = Some((id, 0));

@@ -14,7 +14,9 @@ use crate::devices::tests::row;
 use crate::space::{Alloc, Geometry, Run};
 
 const GROUP: u32 = 256;
-const GROUPS: u64 = 12;
+const GROUPS: u64 = 36;
+/// Of these, groups that are metadata's.
+const SHARE: u64 = 2;
 /// What a change may add, and what is kept for those that give space back.
 const CHANGE: u64 = 48;
 const KEPT: u64 = 64;
@@ -76,6 +78,12 @@ impl Account {
             }
         }
         room + unused * u64::from(GROUP)
+    }
+
+    /// Groups that metadata has, and those that it may have.
+    fn groups_of_metadata(&self) -> u64 {
+        let kind = |id| self.space.group_kind(GroupId(id));
+        (0..GROUPS as u32).filter(|&id| kind(id) != GroupKind::Data).count() as u64
     }
 
     /// A change asks for room. By the account it gets it, or waits for others, or there is none.
@@ -159,7 +167,8 @@ impl Account {
     fn pass(&mut self) {
         let Some(mut room) = self.reserved.pop() else { return };
         while room.blocks() > 0 {
-            match self.space.alloc_for_pass(&mut self.devices, room.blocks() as u32, |_| true) {
+            let want = room.blocks() as u32;
+            match self.space.alloc_for_pass(&mut self.devices, want, true, |_| true) {
                 Alloc::Got(run) => {
                     room.spend(u64::from(run.len));
                     self.seen.2 += u64::from(run.len);
@@ -192,6 +201,7 @@ fn what_was_let_in_finds_room_and_what_waits_is_woken_by_the_end_of_a_change() {
             }
             let reserved: u64 = account.reserved.iter().map(Reservation::blocks).sum();
             assert_eq!(account.space.reserved(), reserved);
+            assert!(account.groups_of_metadata() >= SHARE, "seed {seed}");
             let changes = account.changes.len() as u64;
             assert_eq!(account.space.reserved_nodes.blocks(), CHANGE * changes);
             let demand = account.demand();

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref};
 
 use base::{Generation, GroupId};
-use format::page::{Chunk, GroupRecord};
+use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{MAX_COPIES, MAX_DEVICES};
 use smallvec::SmallVec;
 
@@ -95,6 +95,8 @@ impl Deref for Entered {
 #[derive(PartialEq, Eq)]
 struct Share {
     set: Set,
+    /// 1 for a group of metadata.
+    of_metadata: u64,
     used: u64,
     busy: u64,
     /// By device: blocks that the group's chunk lacks at most, if it is behind.
@@ -131,6 +133,8 @@ pub(super) struct Sets {
     rows: Vec<Row>,
     /// Groups by the number of their chunks.
     by_chunks: BTreeMap<usize, u64>,
+    /// Groups of metadata.
+    of_metadata: u64,
     /// Blocks that may not be allocated.
     busy: u64,
     /// How often a number of groups has changed.
@@ -144,6 +148,7 @@ impl Sets {
             groups: BTreeMap::new(),
             rows: vec![Row::default(); MAX_DEVICES],
             by_chunks: BTreeMap::new(),
+            of_metadata: 0,
             busy: 0,
             changes: 0,
         }
@@ -187,7 +192,9 @@ impl Sets {
         let (set, record) = (group.set(), &group.record);
         let lacks = set.behind().map(|row| (row, self.lacks(record, self.rows[row].since)));
         let lacks = lacks.collect();
-        Share { set, used: record.used.into(), busy: group.busy.into(), lacks }
+        let of_metadata = u64::from(record.kind == GroupKind::Metadata);
+        let (used, busy) = (record.used.into(), group.busy.into());
+        Share { set, of_metadata, used, busy, lacks }
     }
 
     /// What is in use of all parts of a group that have changed since this generation, at most.
@@ -242,6 +249,7 @@ impl Sets {
             let row = &mut self.rows[row];
             row.lacked = f(row.lacked, blocks);
         }
+        self.of_metadata = f(self.of_metadata, share.of_metadata);
         self.busy = f(self.busy, share.busy);
     }
 
@@ -279,6 +287,11 @@ impl Sets {
     /// Blocks in use of the chunks of a device.
     pub fn used_on(&self, row: usize) -> u64 {
         self.rows[row].used
+    }
+
+    /// Groups of metadata.
+    pub fn of_metadata(&self) -> u64 {
+        self.of_metadata
     }
 
     /// Blocks of all groups that may not be allocated.

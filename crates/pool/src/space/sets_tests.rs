@@ -51,7 +51,8 @@ fn change_one(rng: &mut Prng, sets: &mut Sets, all: &mut [Entered]) {
         2 => record.chunks.iter_mut().take(1).for_each(|c| c.behind = behind),
         3 => record.bitmap_generations[n % 2] = Generation(rng.below(8)),
         _ => {
-            record.kind = if n == 0 { GroupKind::Free } else { GroupKind::Data };
+            let kinds = [GroupKind::Data, GroupKind::Metadata];
+            record.kind = if n == 0 { GroupKind::Free } else { kinds[rng.below(2) as usize] };
             record.chunks = rows.iter().map(|&row| Chunk::new(row, 7)).collect();
         }
     });
@@ -59,6 +60,8 @@ fn change_one(rng: &mut Prng, sets: &mut Sets, all: &mut [Entered]) {
 
 fn compare(sets: &Sets, all: &[Entered]) {
     let (mut model, mut by_chunks, mut busy) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let of_metadata = all.iter().filter(|g| g.kind == GroupKind::Metadata).count();
+    assert_eq!(sets.of_metadata(), of_metadata as u64);
     for g in all.iter().filter(|g| g.kind != GroupKind::Free) {
         let of: &mut (u64, u64) = model.entry(g.set()).or_default();
         *of = (of.0 + 1, of.1 + u64::from(g.used));
