@@ -79,20 +79,18 @@ class Pool(scrub.Pool):
             raise RuntimeError(f"forebay device {' '.join(map(str, words))}: {done.stderr}")
         return done.stdout
 
-    def listed(self):
-        return json.loads(self.device("list", "--json"))
-
     def until_whole(self, began):
         waits = None
-        while (moves := (listed := self.listed())["moves"])["state"] != "none":
+        while (moves := self.ask("moves-status"))["state"] != "none":
             waits = (waits or time.monotonic()) if moves["state"] == "waiting" else None
             if waits and time.monotonic() - waits > WAITS_S:
                 raise RuntimeError(f"chunks that should move wait: {moves['trouble']}")
-            time.sleep(0.02)
-        states = {device["state"] for device in listed["devices"]}
+            time.sleep(0.005)
+        took = time.monotonic() - began
+        states = {device["state"] for device in json.loads(self.device("list", "--json"))["devices"]}
         if states != {"online"}:
             raise RuntimeError(f"devices are {states}")
-        return time.monotonic() - began, listed["moves"]["copied_bytes"]
+        return took, moves["copied_bytes"]
 
     def replace(self, new):
         """The second device by a new one, of which nothing is allocated yet."""
@@ -120,7 +118,7 @@ class Pool(scrub.Pool):
         fio.call([*command, f"--size={int(size)}"])
         with nbd_client.Client(self.socket, self.export) as client:
             client.flush()
-        before = self.listed()["moves"]["copied_bytes"]
+        before = self.ask("moves-status")["copied_bytes"]
         began = time.monotonic()
         self.device("online", self.files[1])
         took, copied = self.until_whole(began)

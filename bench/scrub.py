@@ -87,11 +87,14 @@ class Pool(servers.Forebay):
         """What the server is told of a file."""
         return path
 
-    def status(self):
-        # Asked 20 times a second: a process for each would take time of the processors from what is measured.
+    def ask(self, request):
+        # Asked many times a second: a process for each would take time of the processors from what is measured.
         if self.asks is None:
             self.asks = control.Control(self.control)
-        return self.asks.ask("scrub-status")
+        return self.asks.ask(request)
+
+    def status(self):
+        return self.ask("scrub-status")
 
     def stop(self):
         if self.asks is not None:

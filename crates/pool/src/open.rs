@@ -143,10 +143,15 @@ fn assemble(
         entry: best.cache_journal,
         clean_void: best.clean_void,
     });
+    let mut space = Space::new(geometry, best.copies, tables.groups);
+    // Summed before anything is served.
+    for (row, d) in devices.iter().enumerate() {
+        space.lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
+    }
     Ok(State {
         identity: Identity { uuid: best.pool_uuid, name: best.name.clone(), copies: best.copies },
         devices,
-        space: Space::new(geometry, best.copies, tables.groups),
+        space,
         forest,
         txns: Progress::new(Generation(best.generation), known, open, best.sequence),
         tables: Tables::new(tables.pages, tables.forced, best.tables_digest),

@@ -31,7 +31,7 @@ pub fn now() -> Instant {
 }
 
 /// The processor time that the calling thread has used.
-pub(crate) fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     let mut t = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: `t` is valid for writing. The clock exists for every thread, so the call initialises
     // `t`.

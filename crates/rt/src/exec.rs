@@ -134,6 +134,8 @@ pub(crate) struct State {
     ready: RefCell<VecDeque<usize>>,
     /// The task that is polled is one of the background.
     in_background: Cell<bool>,
+    /// A task that is not of the background has yielded: the runtime looks at the world.
+    yielded: Cell<bool>,
     /// The story of the task that is polled.
     pub(crate) story: RefCell<Option<Story>>,
     pub(crate) ledger: Ledger,
@@ -175,6 +177,7 @@ impl Rt {
             woken: Arc::default(),
             ready: RefCell::new(VecDeque::new()),
             in_background: Cell::new(false),
+            yielded: Cell::new(false),
             story: RefCell::new(None),
             ledger: Ledger::default(),
             thread: RefCell::new(Thread::new(now)),
@@ -288,6 +291,9 @@ impl Rt {
             }
             if polls < POLLS_PER_TURN && self.poll_one(false) {
                 polls += 1;
+                if self.0.yielded.take() {
+                    self.turn(true, &mut done);
+                }
                 continue;
             }
             let busy = polls >= POLLS_PER_TURN;
@@ -503,7 +509,8 @@ impl Rt {
         .await;
     }
 
-    /// Lets other ready tasks run first. Long work calls it between slices.
+    /// Lets other ready tasks run first, and what has come meanwhile. Long work calls it between
+    /// slices.
     pub async fn yield_now(&self) {
         let mut asked = false;
         std::future::poll_fn(|cx| {
@@ -511,6 +518,8 @@ impl Rt {
                 return Poll::Ready(());
             }
             asked = true;
+            // The background looks at the clock instead.
+            self.0.yielded.set(!self.0.in_background.get());
             cx.waker().wake_by_ref();
             Poll::Pending
         })

@@ -160,6 +160,35 @@ fn settled_ends_even_if_a_task_is_always_ready() {
     assert_eq!(rt.block_on(async move { r.settled().await }), Some(()));
 }
 
+/// Long work in slices: what comes between two of them does not wait for them all.
+#[test]
+fn the_world_is_looked_at_between_two_slices() {
+    struct Looked(OnlyTime, Rc<Cell<u32>>);
+    impl Backend for Looked {
+        fn submit(&mut self, id: OpId, op: Op) {
+            self.0.submit(id, op);
+        }
+        fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
+            self.1.set(self.1.get() + 1);
+            self.0.wait(until, done)
+        }
+        fn now(&self) -> Instant {
+            self.0.now()
+        }
+    }
+    for order in [Order::Fifo, Order::Seeded(5)] {
+        let looks = Rc::new(Cell::new(0));
+        let rt = Rt::new(Box::new(Looked(OnlyTime(Instant(0)), looks.clone())), order, 4);
+        let r = rt.clone();
+        rt.block_on(async move {
+            for slices in 0..50 {
+                assert!(looks.get() >= slices, "{} looks in {slices} slices", looks.get());
+                r.yield_now().await;
+            }
+        });
+    }
+}
+
 #[test]
 fn the_background_runs_beside_others_a_little_and_alone_as_it_likes() {
     let rt = rt(Order::Fifo);

@@ -62,6 +62,7 @@
 //! * `ascending`: whether what fills a part of a disk is in ascending order
 
 mod ascending;
+mod compact;
 mod disk;
 mod fault;
 mod idle;
@@ -72,6 +73,7 @@ mod wire;
 mod world;
 
 pub use ascending::{Ascending, Place};
+pub use compact::CompactDisks;
 pub use fault::{Fault, FaultCounts, FaultRates, Loses, Times};
 pub use model::DiskModel;
 pub use store::DiskSnapshot;

@@ -12,6 +12,7 @@ mod mirror;
 mod model;
 mod rules;
 mod setup;
+mod steps;
 
 pub use blocks::{block, blocks, fill, holds, number, numbers, only_byte, put, try_put};
 pub use cached::Cached;
@@ -21,3 +22,4 @@ pub use mirror::Mirror;
 pub use model::Model;
 pub use rules::{Done, Rules, is_superblock, writes_to};
 pub use setup::{MIB, boot, check_cache, check_pool, create_pool, disk, open, try_open};
+pub use steps::Steps;

@@ -3,7 +3,7 @@
 use base::{BLOCK, BLOCK_U64, Lba, Prng, Slice, VolumeId};
 use pool::raw::Geometry;
 use pool::status::CommitStatus;
-use pool::{CreateOptions, DeviceFile, Pool, Settings};
+use pool::{CreateOptions, Pool, Settings};
 use rt::{Order, Rt};
 
 use super::disk::{Disk, Tables};
@@ -74,9 +74,8 @@ pub(super) fn run((groups, mib): (u64, u64), rounds: (u64, u64)) -> Vec<(Spread,
     let size_bytes = groups * group_bytes * 21 / 20 + 16 * MIB;
     let geometry = Geometry::choose(&[size_bytes], Some(group_bytes));
     let disk = Disk::new(size_bytes, IDS[0], geometry);
-    let rt = Rt::new(Box::new(disk.clone()), Order::Fifo, SLOTS);
-    let file = DeviceFile { path: "disk".into(), file: Disk::FILE, size_bytes };
-    let found = rt.block_on(loads(rt.clone(), disk, file, (groups, group_bytes), rounds));
+    let rt = Rt::new(disk.backend(), Order::Fifo, SLOTS);
+    let found = rt.block_on(loads(rt.clone(), disk, (groups, group_bytes), rounds));
     rt.kill();
     found.expect("the runtime ends when its task does")
 }
@@ -84,11 +83,10 @@ pub(super) fn run((groups, mib): (u64, u64), rounds: (u64, u64)) -> Vec<(Spread,
 async fn loads(
     rt: Rt,
     disk: Disk,
-    file: DeviceFile,
     (groups, group_bytes): (u64, u64),
     (rounds, writes): (u64, u64),
 ) -> Vec<(Spread, Found)> {
-    let files = vec![file];
+    let files = vec![disk.file.clone()];
     let options =
         CreateOptions { name: "experiment".into(), copies: 1, group_bytes: Some(group_bytes) };
     pool::create(&rt, &files, &options, &IDS).await.expect("create");

@@ -85,6 +85,13 @@ impl Pool {
         }
     }
 
+    /// Gives others a turn when `done` things fill one more slice.
+    pub(super) async fn breathe_each(&self, done: usize) {
+        if done % SLICE == 0 {
+            self.rt().yield_now().await;
+        }
+    }
+
     /// Takes the open transaction, and opens the next one. Other tasks wait for no other part of a
     /// commit.
     pub(super) fn freeze(&self, _: Permit) -> FrozenTxn {

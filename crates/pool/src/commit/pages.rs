@@ -106,8 +106,10 @@ impl Pool {
             }
             self.breathe(pages).await;
         }
-        let mut st = self.state_mut();
-        for place in st.space.take_forced() {
+        let forced = self.state_mut().space.take_forced();
+        for (n, place) in (1..).zip(forced) {
+            self.breathe_each(n).await;
+            let mut st = self.state_mut();
             if frozen.bitmap_pages.contains(&place) {
                 continue;
             }
@@ -118,17 +120,19 @@ impl Pool {
             }
             frozen.table_pages.insert(st.space.page_of(place.0));
         }
-        for &id in frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0)) {
-            frozen.table_pages.insert(st.space.page_of(id));
+        let geometry = self.state().space.geometry();
+        for (n, &id) in (1..).zip(frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0))) {
+            frozen.table_pages.insert(geometry.page_of_group(id));
+            self.breathe_each(n).await;
         }
-        for id in std::mem::take(&mut frozen.touched_groups) {
-            if frozen.table_pages.contains(&st.space.page_of(id)) {
-                written += 1
-            } else {
-                skipped += 1
+        for (n, id) in (1..).zip(std::mem::take(&mut frozen.touched_groups)) {
+            match frozen.table_pages.contains(&geometry.page_of_group(id)) {
+                true => written += 1,
+                false => skipped += 1,
             }
+            self.breathe_each(n).await;
         }
-        frozen.table_pages.extend(st.tables.take_forced());
+        frozen.table_pages.extend(self.state_mut().tables.take_forced());
         self.metrics_mut().note_group_updates(written, skipped);
     }
 
@@ -142,6 +146,7 @@ impl Pool {
                 part.iter().filter_map(encode).collect()
             };
             self.write_everywhere(blocks, writes).await;
+            self.breathe(part.len()).await;
         }
         let table_pages: Vec<u32> = frozen.table_pages.iter().copied().collect();
         for part in table_pages.chunks(SLICE) {
@@ -152,6 +157,7 @@ impl Pool {
                     .collect()
             };
             self.write_everywhere(blocks, writes).await;
+            self.breathe(part.len()).await;
         }
     }
 

@@ -45,7 +45,7 @@ impl Committer {
         };
         match pool.write_frozen(&mut frozen).await {
             Ok(durable) => {
-                pool.complete(durable, frozen);
+                pool.complete(durable, frozen).await;
                 let took = pool.rt().now().since(started);
                 pool.metrics_mut().note_committed(took);
                 pool.requests().tell_ended();
@@ -90,7 +90,7 @@ impl Pool {
         self.capture(frozen).await;
         let roots = self.write_nodes(frozen, writes).await?;
         self.apply(frozen).await?;
-        self.enter_roots(frozen, &roots);
+        self.enter_roots(frozen, &roots).await;
         self.plan_pages(frozen).await;
         self.write_pages(frozen, writes).await;
         Ok(())
@@ -161,8 +161,9 @@ impl Pool {
             groups.extend(part.iter().map(|r| geometry.split(r.addr).0));
             self.breathe(part.len()).await;
         }
-        for &id in &groups {
+        for (n, &id) in (1..).zip(&groups) {
             self.load_maps(id).await?;
+            self.breathe_each(n).await;
         }
         let mut planned = Planned::default();
         for (part, set) in frozen.changes() {
@@ -215,26 +216,36 @@ impl Pool {
     }
 
     /// Puts the new roots into the records that the table pages will say.
-    fn enter_roots(&self, frozen: &mut FrozenTxn, roots: &[Option<RootPtr>]) {
-        let mut st = self.state_mut();
+    async fn enter_roots(&self, frozen: &mut FrozenTxn, roots: &[Option<RootPtr>]) {
         let (volume_roots, sum_roots) = roots.split_at(frozen.volumes.len());
-        for (v, root) in frozen.volumes.iter().zip(volume_roots) {
-            let place = st.forest.enter_root(v, *root);
+        for (n, (v, root)) in (1..).zip(frozen.volumes.iter().zip(volume_roots)) {
+            let place = self.state_mut().forest.enter_root(v, *root);
             frozen.table_pages.extend(place.map(|place| place / VOLUMES_PER_PAGE));
+            self.breathe_each(n).await;
         }
-        for ((id, _), root) in frozen.sums.iter().zip(sum_roots) {
-            st.space.set_checksums(*id, *root);
+        for (n, ((id, _), root)) in (1..).zip(frozen.sums.iter().zip(sum_roots)) {
+            self.state_mut().space.set_checksums(*id, *root);
             frozen.touched_groups.insert(*id);
+            self.breathe_each(n).await;
         }
     }
 
     /// The commit is durable: lets go of what it held.
-    fn complete(&self, _: Durable, frozen: FrozenTxn) {
+    async fn complete(&self, _: Durable, frozen: FrozenTxn) {
+        for (n, &place) in (1..).zip(&frozen.bitmap_pages) {
+            self.state_mut().space.flip_slot(place);
+            self.breathe_each(n).await;
+        }
+        for (n, v) in (1..).zip(&frozen.volumes) {
+            self.state_mut().forest.settle_volume(v);
+            self.breathe_each(n).await;
+        }
+        for (n, (id, tree)) in (1..).zip(&frozen.sums) {
+            self.state_mut().forest.settle_sums(*id, tree);
+            self.breathe_each(n).await;
+        }
         let mut st = self.state_mut();
         st.tables.complete(&frozen.table_pages, frozen.version());
-        frozen.bitmap_pages.iter().for_each(|&place| st.space.flip_slot(place));
-        frozen.volumes.iter().for_each(|v| st.forest.settle_volume(v));
-        frozen.sums.iter().for_each(|(id, tree)| st.forest.settle_sums(*id, tree));
         st.txns.complete(frozen.generation);
         st.attached.end_publishing();
         let mut found = false;

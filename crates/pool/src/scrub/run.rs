@@ -92,7 +92,8 @@ impl Window {
         Ok(())
     }
 
-    /// Waits for everything in flight, and records that all before this place is verified.
+    /// Waits for everything in flight, and records that all before this place is verified. Others
+    /// get a turn, as thousands of groups in a row may have nothing to be verified.
     pub async fn reach(&mut self, stage: ScrubStage, index: u32, block: u32) -> Went {
         while !self.flights.is_empty() {
             self.end_first().await?;
@@ -100,6 +101,7 @@ impl Window {
         self.check()?;
         self.pool.state_mut().scrub.go_to(stage, index, block);
         self.reached = self.pool.now();
+        self.pool.rt().yield_now().await;
         if self.pool.now().since(self.noted) > NOTED {
             self.noted = self.pool.now();
             self.pool.state_mut().need_superblock();

@@ -20,6 +20,10 @@ impl Space {
     /// looked at. The device gets all that is written, so groups that change between two steps need
     /// not be looked at again.
     pub fn mark_behind(&mut self, row: usize, since: Generation, from: GroupId) -> Option<GroupId> {
+        if from == GroupId(0) {
+            // What is marked from now on is summed by this generation: few are marked already.
+            self.lacked_bytes(row, since);
+        }
         let mark = |chunks: &mut [Chunk]| {
             let on = chunks.iter_mut().filter(|c| usize::from(c.device) == row);
             on.map(|c| c.behind = true).count()

@@ -22,6 +22,8 @@ pub(crate) struct NodeWriter<'w> {
     pool: Pool,
     kind: Kind,
     run: Option<NodeRun>,
+    /// Nodes of this slice, of all trees: thousands may have a node each.
+    done: usize,
     /// The blocks that nodes got.
     blocks: &'w mut Vec<Run>,
     writes: &'w mut Writes,
@@ -42,7 +44,7 @@ impl<'w> NodeWriter<'w> {
         blocks: &'w mut Vec<Run>,
         writes: &'w mut Writes,
     ) -> NodeWriter<'w> {
-        NodeWriter { pool: pool.clone(), kind, run: None, blocks, writes }
+        NodeWriter { pool: pool.clone(), kind, run: None, done: 0, blocks, writes }
     }
 
     /// Writes what `generation` has changed in a tree; returns the root. If it fails,
@@ -50,14 +52,16 @@ impl<'w> NodeWriter<'w> {
     pub async fn tree(&mut self, tree: &Tree, generation: Generation) -> Result<Option<RootPtr>> {
         let mut out = WriteOut::new(tree, generation);
         while self.slice(&mut out).await? {
+            self.done = 0;
             self.pool.rt().yield_now().await;
         }
         Ok(out.root())
     }
 
-    /// Serialises up to a slice of nodes; false after the last.
+    /// Serialises the rest of a slice of nodes; false after the last.
     async fn slice(&mut self, out: &mut WriteOut) -> Result<bool> {
-        for _ in 0..SLICE {
+        while self.done < SLICE {
+            self.done += 1;
             if self.run.as_ref().is_none_or(|r| r.filled == r.at.len) {
                 self.send().await;
                 let at = self.take_run().await?;

@@ -1,0 +1,197 @@
+//! How long the engine's thread works between two looks at the world, in small pools and in large
+//! ones: no step grows with the pool.
+
+use std::cell::RefCell;
+use std::future::Future;
+
+use base::{BLOCK_U64, Duration, Lba, Prng, VolumeId};
+use pool::{CreateOptions, DeviceFile, Pool, ScrubOptions, Settings};
+use rt::{Order, Rt};
+use sim::CompactDisks;
+use testkit::{MIB, Steps, block, blocks};
+
+/// That of the product: others take milliseconds now and then to tidy up.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Blocks of a write of 1 MiB.
+const LARGE: u64 = 256;
+const JOBS: u64 = 8;
+
+/// A phase, and its longest step.
+type Step = (&'static str, Duration);
+
+/// A pool of two copies on two disks, with a volume that fills most of it.
+struct Bench {
+    rt: Rt,
+    steps: Steps,
+    pool: Pool,
+    volume: VolumeId,
+    /// Blocks of the volume, and of a group.
+    blocks: u64,
+    group: u64,
+    longest: RefCell<Vec<Step>>,
+}
+
+impl Bench {
+    async fn phase(&self, name: &'static str, work: impl Future<Output = ()>) {
+        self.steps.take();
+        work.await;
+        self.longest.borrow_mut().push((name, self.steps.take()));
+    }
+
+    async fn fill(&self) {
+        for at in (0..self.blocks).step_by(LARGE as usize) {
+            self.pool.write(self.volume, Lba(at), &blocks(1, LARGE)).await.expect("write");
+        }
+        self.pool.commit().await.expect("commit");
+    }
+
+    /// Writes single blocks: one for each so many, in order, or `count` at random places.
+    async fn scatter(&self, every: u64, count: Option<u64>) {
+        let places = self.blocks / every;
+        let job = |job: u64| {
+            let (pool, id) = (self.pool.clone(), self.volume);
+            self.rt.spawn(async move {
+                let mut rng = Prng::new(job);
+                for i in 0..count.unwrap_or(places) / JOBS {
+                    let place = if count.is_some() { rng.below(places) } else { i * JOBS + job };
+                    let lba = place * every + rng.below(every);
+                    pool.write(id, Lba(lba), &block(2)).await.expect("write");
+                }
+            })
+        };
+        for job in (0..JOBS).map(job).collect::<Vec<_>>() {
+            job.await.expect("a job");
+        }
+        self.pool.commit().await.expect("commit");
+    }
+
+    async fn status(&self) {
+        drop(self.pool.status());
+        self.rt.sleep(Duration::from_millis(1)).await;
+    }
+
+    async fn scrub(&self) {
+        self.pool.start_scrub(ScrubOptions::default()).await.expect("start");
+        while self.pool.scrub_status().await.state == "running" {
+            self.rt.sleep(Duration::from_millis(100)).await;
+        }
+        let status = self.pool.scrub_status().await;
+        assert_eq!((status.state, status.bad), ("done", 0), "{status:?}");
+    }
+
+    /// Waits until nothing is left to be moved.
+    async fn moved(&self) {
+        while self.pool.moves_status().state != "none" {
+            assert_eq!(self.pool.moves_status().trouble, None);
+            self.rt.sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// A device is away while something is written to each group, and comes back.
+    async fn resync(&self) {
+        self.pool.offline_device("b").await.expect("offline");
+        self.scatter(self.group, None).await;
+        self.pool.online_device("b").await.expect("online");
+        self.moved().await;
+    }
+
+    async fn replace(&self, new: DeviceFile) {
+        self.pool.replace_device("b", new, [9; 16]).await.expect("replace");
+        self.moved().await;
+    }
+
+    async fn discard_half(&self) {
+        self.pool.discard(self.volume, Lba(0), Lba(self.blocks / 2)).await.expect("discard");
+        self.pool.commit().await.expect("commit");
+    }
+
+    async fn delete(&self) {
+        self.pool.delete_volume(self.volume).await.expect("delete");
+        self.pool.commit().await.expect("commit");
+        // The groups' checksum trees stay, each a node.
+        while self.pool.status().pool.used_bytes > self.blocks * BLOCK_U64 / 50 {
+            self.rt.sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// All phases on a pool of so many groups of so many MiB.
+fn run((groups, mib): (u64, u64)) -> Vec<Step> {
+    let (disks, steps) = (CompactDisks::default(), Steps::default());
+    let size = groups * mib * MIB * 21 / 20 + 16 * MIB;
+    let [a, b, new] = ["a", "b", "new"].map(|name| DeviceFile {
+        path: name.into(),
+        file: disks.add(size),
+        size_bytes: size,
+    });
+    let rt = Rt::new(steps.over(Box::new(disks)), Order::Fifo, 4096);
+    let body = phases(rt.clone(), steps, vec![a, b], new, (groups, mib));
+    let longest = rt.block_on(body).expect("alive");
+    rt.kill();
+    longest
+}
+
+async fn phases(
+    rt: Rt,
+    steps: Steps,
+    files: Vec<DeviceFile>,
+    new: DeviceFile,
+    (groups, mib): (u64, u64),
+) -> Vec<Step> {
+    let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(mib * MIB) };
+    pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
+    let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");
+    let (group, longest) = (mib * MIB / BLOCK_U64, RefCell::default());
+    let blocks = groups * group * 8 / 10 / LARGE * LARGE;
+    let volume = pool.create_volume("v", blocks * BLOCK_U64, 4096).await.expect("volume");
+    let bench = Bench { rt, steps, pool, volume, blocks, group, longest };
+    bench.phase("fill", bench.fill()).await;
+    bench.phase("write at random", bench.scatter(1, Some(20_000))).await;
+    bench.phase("status", bench.status()).await;
+    bench.phase("scrub", bench.scrub()).await;
+    bench.phase("resync", bench.resync()).await;
+    bench.phase("replace", bench.replace(new)).await;
+    bench.phase("discard", bench.discard_half()).await;
+    bench.phase("delete", bench.delete()).await;
+    bench.pool.close().await.expect("close");
+    bench.longest.take()
+}
+
+/// The longest step of each phase may be so many times as long in a large pool: caches of the
+/// processor are missed more often.
+const TIMES: u32 = 6;
+
+/// Fails if steps grow from a pool of 64 groups to one of so many groups of so many MiB.
+fn compare(large: (u64, u64)) {
+    // The kernel clears 2 MiB at once where memory is used for the first time.
+    nix::sys::prctl::set_thp_disable(true).expect("prctl");
+    let mut tries = 0;
+    loop {
+        let (small, large) = (run((64, 1)), run(large));
+        // What is short anyway may grow.
+        let least = small.iter().map(|&(_, took)| took).max().unwrap_or_default() / 2;
+        let grown = |&(&(_, small), &(_, large)): &(&Step, &Step)| large > small.max(least) * TIMES;
+        let grown: Vec<_> = small.iter().zip(&large).filter(grown).collect();
+        println!("longest steps, {tries}: {small:?}; {large:?}");
+        tries += 1;
+        if grown.is_empty() {
+            return;
+        }
+        // An interrupt of the machine may be counted for a step.
+        assert!(tries < 3, "these steps have grown: {grown:?}");
+    }
+}
+
+#[test]
+fn no_step_grows_with_the_pool() {
+    compare((4096, 1));
+}
+
+/// Takes half an hour and 8 GiB of memory; block groups are as large as the product makes them.
+#[test]
+#[ignore = "run by hand: docs/testing.md"]
+fn no_step_grows_up_to_a_tebibyte() {
+    compare((1024, 1024));
+}
