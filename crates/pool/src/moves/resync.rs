@@ -10,6 +10,7 @@ use format::page::Chunk;
 use super::copy::To;
 use super::run::Present;
 use crate::pool::Pool;
+use crate::state::State;
 
 /// The most groups whose copies one commit makes durable.
 const TOGETHER: usize = 16;
@@ -83,24 +84,35 @@ impl Pool {
 
     /// Records that devices without a chunk that is behind lack nothing any more.
     async fn note_whole(&self) -> Result<()> {
+        if self.state().whole_again().is_empty() {
+            return Ok(());
+        }
+        // A superblock says what devices are as of now, also where its commit began before. So that
+        // no chunk is behind is durable first.
+        self.commit_direct().await?;
         let mut whole = Vec::new();
         {
             let mut st = self.state_mut();
-            for row in st.devices.live_rows() {
-                let lacked = st.devices.row(row).is_some_and(|d| d.record().lacks_since.is_some());
-                if lacked && st.space.behind_on(row) == 0 {
-                    st.devices.row_mut(row).into_iter().for_each(|d| d.set_lacks_since(None));
-                    whole.push(st.devices.path(row).to_owned());
-                }
+            for row in st.whole_again() {
+                st.devices.row_mut(row).into_iter().for_each(|d| d.set_lacks_since(None));
+                whole.push(st.devices.path(row).to_owned());
             }
-        }
-        if whole.is_empty() {
-            return Ok(());
+            st.need_superblock();
         }
         self.commit_direct().await?;
         for device in whole {
             tracing::info!(device = %device, "the device is up to date again");
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// Devices in use that lack something by their records, and have no chunk that is behind.
+    fn whole_again(&self) -> Vec<usize> {
+        let lacks =
+            |row: usize| self.devices.row(row).is_some_and(|d| d.record().lacks_since.is_some());
+        let rows = self.devices.live_rows().into_iter();
+        rows.filter(|&row| lacks(row) && self.space.behind_on(row) == 0).collect()
     }
 }
