@@ -8,7 +8,7 @@ use base::{BLOCK_U64, Duration, Lba, Prng, VolumeId};
 use pool::{CreateOptions, DeviceFile, Pool, ScrubOptions, Settings};
 use rt::{Order, Rt};
 use sim::CompactDisks;
-use testkit::{MIB, Steps, block, blocks};
+use testkit::{MIB, Step, Steps, block, blocks, compare_steps};
 
 /// That of the product: others take milliseconds now and then to tidy up.
 #[global_allocator]
@@ -17,9 +17,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Blocks of a write of 1 MiB.
 const LARGE: u64 = 256;
 const JOBS: u64 = 8;
-
-/// A phase, and its longest step.
-type Step = (&'static str, Duration);
 
 /// A pool of two copies on two disks, with a volume that fills most of it.
 struct Bench {
@@ -159,39 +156,14 @@ async fn phases(
     bench.longest.take()
 }
 
-/// The longest step of each phase may be so many times as long in a large pool: caches of the
-/// processor are missed more often.
-const TIMES: u32 = 6;
-
-/// Fails if steps grow from a pool of 64 groups to one of so many groups of so many MiB.
-fn compare(large: (u64, u64)) {
-    // The kernel clears 2 MiB at once where memory is used for the first time.
-    nix::sys::prctl::set_thp_disable(true).expect("prctl");
-    let mut tries = 0;
-    loop {
-        let (small, large) = (run((64, 1)), run(large));
-        // What is short anyway may grow.
-        let least = small.iter().map(|&(_, took)| took).max().unwrap_or_default() / 2;
-        let grown = |&(&(_, small), &(_, large)): &(&Step, &Step)| large > small.max(least) * TIMES;
-        let grown: Vec<_> = small.iter().zip(&large).filter(grown).collect();
-        println!("longest steps, {tries}: {small:?}; {large:?}");
-        tries += 1;
-        if grown.is_empty() {
-            return;
-        }
-        // An interrupt of the machine may be counted for a step.
-        assert!(tries < 3, "these steps have grown: {grown:?}");
-    }
-}
-
 #[test]
 fn no_step_grows_with_the_pool() {
-    compare((4096, 1));
+    compare_steps(|| run((64, 1)), || run((4096, 1)));
 }
 
 /// Takes half an hour and 8 GiB of memory; block groups are as large as the product makes them.
 #[test]
 #[ignore = "run by hand: docs/testing.md"]
 fn no_step_grows_up_to_a_tebibyte() {
-    compare((1024, 1024));
+    compare_steps(|| run((64, 1)), || run((1024, 1024)));
 }

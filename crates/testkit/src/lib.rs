@@ -22,4 +22,4 @@ pub use mirror::Mirror;
 pub use model::Model;
 pub use rules::{Done, Rules, is_superblock, writes_to};
 pub use setup::{MIB, boot, check_cache, check_pool, create_pool, disk, open, try_open};
-pub use steps::Steps;
+pub use steps::{Step, Steps, compare_steps};
