@@ -41,8 +41,6 @@ use crate::writeback::walk::{Carried, Content, Walk};
 /// the queue merges those that wait together into one request. A disk with too few requests at hand
 /// loses revolutions.
 const RUNS: usize = 512;
-/// Runs that are begun before other tasks get a turn.
-const SPAWNED: usize = 64;
 /// Blocks in them.
 const BLOCKS: u64 = 4096;
 /// The most runs that are read from the cache at once. Few: other work of the background on the
@@ -141,10 +139,7 @@ impl Cache {
                     break;
                 }
             };
-            for (begun, run) in (1..).zip(batch) {
-                if begun % SPAWNED == 0 {
-                    self.rt().yield_now().await;
-                }
+            for run in batch {
                 // Staged blocks and zeros take no memory.
                 let n = run.carried();
                 while (tasks.len() >= RUNS || in_flight + n > BLOCKS)
