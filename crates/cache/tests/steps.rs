@@ -1,9 +1,6 @@
 //! How long the engine's thread works between two looks at the world, with a small cache and with a
 //! large one: no step grows with the cache.
 
-use std::cell::RefCell;
-use std::future::Future;
-
 use base::{BLOCK_U64, Duration, Lba, Prng, VolumeId};
 use cache::{Cache, CacheFile, CreateOptions, Settings};
 use pool::{DeviceFile, Pool};
@@ -24,16 +21,9 @@ struct Bench {
     cache: Cache,
     volume: VolumeId,
     blocks: u64,
-    longest: RefCell<Vec<Step>>,
 }
 
 impl Bench {
-    async fn phase(&self, name: &'static str, work: impl Future<Output = ()>) {
-        self.steps.take();
-        work.await;
-        self.longest.borrow_mut().push((name, self.steps.take()));
-    }
-
     /// So many requests of a block at random places.
     async fn at_random(&self, count: u64, writes: bool) {
         let job = |job: u64| {
@@ -80,22 +70,22 @@ async fn phases(rt: Rt, steps: Steps, file: CacheFile, disk: DeviceFile) -> Vec<
     let in_cache = file.size_bytes / BLOCK_U64;
     let blocks = 2 * in_cache;
     let volume = pool.create_volume("v", blocks * BLOCK_U64, 4096).await.expect("volume");
-    let bench = Bench { rt, steps, cache, volume, blocks, longest: RefCell::default() };
+    let bench = Bench { rt, steps, cache, volume, blocks };
     let cache = &bench.cache;
-    bench.phase("write", bench.at_random(in_cache * 3 / 2, true)).await;
-    bench.phase("read", bench.at_random(in_cache / 2, false)).await;
-    bench.phase("status", bench.status()).await;
-    bench.phase("flush", async { cache.flush().await.expect("flush") }).await;
-    bench.phase("collect", async { cache.collect().await.expect("collect") }).await;
-    bench.phase("publish", async { cache.publish_all().await.expect("publish") }).await;
+    bench.steps.phase("write", bench.at_random(in_cache * 3 / 2, true)).await;
+    bench.steps.phase("read", bench.at_random(in_cache / 2, false)).await;
+    bench.steps.phase("status", bench.status()).await;
+    bench.steps.phase("flush", async { cache.flush().await.expect("flush") }).await;
+    bench.steps.phase("collect", async { cache.collect().await.expect("collect") }).await;
+    bench.steps.phase("publish", async { cache.publish_all().await.expect("publish") }).await;
     let (end, half) = (Lba(blocks), Lba(blocks / 2));
     let discard = async { cache.discard(volume, half, end).await.expect("discard") };
-    bench.phase("discard", discard).await;
-    bench.phase("forget", async { cache.forget(volume).await.expect("forget") }).await;
-    bench.phase("write again", bench.at_random(in_cache / 4, true)).await;
-    bench.phase("detach", async { cache.detach().await.expect("detach") }).await;
+    bench.steps.phase("discard", discard).await;
+    bench.steps.phase("forget", async { cache.forget(volume).await.expect("forget") }).await;
+    bench.steps.phase("write again", bench.at_random(in_cache / 4, true)).await;
+    bench.steps.phase("detach", async { cache.detach().await.expect("detach") }).await;
     pool.close().await.expect("close");
-    bench.longest.take()
+    bench.steps.take_phases()
 }
 
 #[test]

@@ -1,9 +1,6 @@
 //! How long the engine's thread works between two looks at the world, in small pools and in large
 //! ones: no step grows with the pool.
 
-use std::cell::RefCell;
-use std::future::Future;
-
 use base::{BLOCK_U64, Duration, Lba, Prng, VolumeId};
 use pool::{CreateOptions, DeviceFile, Pool, ScrubOptions, Settings};
 use rt::{Order, Rt};
@@ -27,16 +24,9 @@ struct Bench {
     /// Blocks of the volume, and of a group.
     blocks: u64,
     group: u64,
-    longest: RefCell<Vec<Step>>,
 }
 
 impl Bench {
-    async fn phase(&self, name: &'static str, work: impl Future<Output = ()>) {
-        self.steps.take();
-        work.await;
-        self.longest.borrow_mut().push((name, self.steps.take()));
-    }
-
     async fn fill(&self) {
         for at in (0..self.blocks).step_by(LARGE as usize) {
             self.pool.write(self.volume, Lba(at), &blocks(1, LARGE)).await.expect("write");
@@ -140,20 +130,20 @@ async fn phases(
     let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(mib * MIB) };
     pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
     let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");
-    let (group, longest) = (mib * MIB / BLOCK_U64, RefCell::default());
+    let group = mib * MIB / BLOCK_U64;
     let blocks = groups * group * 8 / 10 / LARGE * LARGE;
     let volume = pool.create_volume("v", blocks * BLOCK_U64, 4096).await.expect("volume");
-    let bench = Bench { rt, steps, pool, volume, blocks, group, longest };
-    bench.phase("fill", bench.fill()).await;
-    bench.phase("write at random", bench.scatter(1, Some(20_000))).await;
-    bench.phase("status", bench.status()).await;
-    bench.phase("scrub", bench.scrub()).await;
-    bench.phase("resync", bench.resync()).await;
-    bench.phase("replace", bench.replace(new)).await;
-    bench.phase("discard", bench.discard_half()).await;
-    bench.phase("delete", bench.delete()).await;
+    let bench = Bench { rt, steps, pool, volume, blocks, group };
+    bench.steps.phase("fill", bench.fill()).await;
+    bench.steps.phase("write at random", bench.scatter(1, Some(20_000))).await;
+    bench.steps.phase("status", bench.status()).await;
+    bench.steps.phase("scrub", bench.scrub()).await;
+    bench.steps.phase("resync", bench.resync()).await;
+    bench.steps.phase("replace", bench.replace(new)).await;
+    bench.steps.phase("discard", bench.discard_half()).await;
+    bench.steps.phase("delete", bench.delete()).await;
     bench.pool.close().await.expect("close");
-    bench.longest.take()
+    bench.steps.take_phases()
 }
 
 #[test]
@@ -161,7 +151,7 @@ fn no_step_grows_with_the_pool() {
     compare_steps(|| run((64, 1)), || run((4096, 1)));
 }
 
-/// Takes half an hour and 8 GiB of memory; block groups are as large as the product makes them.
+/// Takes half an hour a try and 8 GiB of memory. Block groups are as large as the product has them.
 #[test]
 #[ignore = "run by hand: docs/testing.md"]
 fn no_step_grows_up_to_a_tebibyte() {

@@ -4,7 +4,8 @@
 //! other programs do not change, and without the work of the backend itself. The time that the
 //! engine sees goes on meanwhile, as work is cut into slices by it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::rc::Rc;
 
 use base::{Duration, Instant};
@@ -50,27 +51,41 @@ fn grown((small, large): &(Vec<Step>, Vec<Step>)) -> Vec<(Step, Step)> {
     both.filter(|(small, large)| large.1 > small.1.max(least) * TIMES).collect()
 }
 
-/// The longest step since it was asked for. Clones are the same.
+/// The longest steps of phases. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Steps(Rc<Cell<Duration>>);
+pub struct Steps(Rc<Found>);
+
+#[derive(Default)]
+struct Found {
+    /// Of the phase that is under way.
+    longest: Cell<Duration>,
+    phases: RefCell<Vec<Step>>,
+}
 
 impl Steps {
-    /// The longest step until now; it is begun anew.
-    pub fn take(&self) -> Duration {
-        self.0.take()
+    /// Does the work of a phase.
+    pub async fn phase(&self, name: &'static str, work: impl Future<Output = ()>) {
+        self.0.longest.take();
+        work.await;
+        self.0.phases.borrow_mut().push((name, self.0.longest.take()));
+    }
+
+    /// The phases so far.
+    pub fn take_phases(&self) -> Vec<Step> {
+        self.0.phases.take()
     }
 
     /// A backend over `inner` that measures the steps of the engine above it.
     pub fn over(&self, inner: Box<dyn Backend>) -> Box<dyn Backend> {
         let now = processor_time();
         let (below, ran) = (Duration::ZERO, Duration::ZERO);
-        Box::new(Measured { inner, longest: self.clone(), began: now, below, ran })
+        Box::new(Measured { inner, steps: self.clone(), began: now, below, ran })
     }
 }
 
 struct Measured {
     inner: Box<dyn Backend>,
-    longest: Steps,
+    steps: Steps,
     /// When the step began that is under way, in time of the processor.
     began: Duration,
     /// How long the backend below has worked in it.
@@ -95,7 +110,7 @@ impl Backend for Measured {
 
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
         let took = self.took();
-        self.longest.0.set(self.longest.0.get().max(took));
+        self.steps.0.longest.set(self.steps.0.longest.get().max(took));
         self.ran += took;
         let until = until.map(|until| Instant(until.0.saturating_sub(self.ran.as_nanos() as u64)));
         let now = self.inner.wait(until, done).after(self.ran);
