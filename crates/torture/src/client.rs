@@ -403,12 +403,11 @@ impl Client {
             let dirty = c.status().dirty_bytes;
             dirty + dirty / 10 + env.bytes_in_flight(1 << 20) + 3 * env.settings.group_bytes
         });
-        // What metadata keeps for itself, and some groups that are as good as full.
-        if free
-            <= 4 * env.settings.group_bytes
-                + 4 * env.settings.pool.dirty_nodes * BLOCK_U64
-                + reserved
-        {
+        // What metadata keeps for itself, a 32nd and two groups at least, and some groups that are
+        // as good as full.
+        let group = env.settings.group_bytes;
+        let kept = (status.capacity_bytes / 32).next_multiple_of(group).max(2 * group);
+        if free <= kept + 2 * group + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 + reserved {
             env.full_at.set(Some(now));
         }
         self.was_full_at(now)
