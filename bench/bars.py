@@ -113,6 +113,10 @@ def of_cache(table, results):
             bars.most(f"{at}: wrong blocks of {row['right'] + row['wrong']:,}", row["wrong"], 0)
     of_traces(bars, results["traces"])
     of_jobs(bars, results["beside"])
+    by_share = {(row["backing"], row["share"]): row["iops"] for row in results["overwrite"]}
+    for (backing, share), iops in by_share.items():
+        if share == 0.12:
+            bars.least(f"random writes over 12 % of the cache, {backing}: rate to that over 5 %", iops / by_share[backing, 0.05], 0.7)
     for row in results["reread"]:
         bars.least("reads in order after random writes, cold: rate to before", row["cold_to_before"], 0.6)
     return bars
@@ -127,7 +131,7 @@ def of_jobs(bars, rows):
     for row in rows:
         inside, outside = row["beside"], row["outside"]
         if min(inside["requests"], outside["requests"]) >= LEAST_REQUESTS:
-            at = f"{row['load']}, depth {row['depth']}, {row['backing']}, beside the {row['job']}"
+            at = f"{row['load']} over {row['share']} of the cache, depth {row['depth']}, {row['backing']}, beside the {row['job']}"
             bars.most(f"{at}: P99.9 to that outside of it", inside["P99.9"] / outside["P99.9"], 1.2)
             bars.most(f"{at}: longest request, ms above that outside of it", inside["longest"] - outside["longest"], 10)
 

@@ -1,23 +1,35 @@
 """The part `beside` of bench/cache.py: what clients see of each job of the background.
 
-4 KiB random writes, and reads and writes 70 to 30, at a low and at a high depth, over four times the
-cache. Every request is logged with its latency; the server is asked again and again which jobs are
-under way. A request counts to a job if it overlaps a time in which the job was seen, and to the
-time outside of the job if it does not. So each job is compared with the same load without it, in
-the same run.
+4 KiB random writes, and reads and writes 70 to 30, at a low and at a high depth, over a quarter of
+the cache and over four times the cache; and `paced` ones, writes over four times the cache at a rate
+that the pool can take. Every request is logged with its latency; the server is asked
+again and again which jobs are under way. A request counts to a job if it overlaps a time in which
+the job was seen, and to the time outside of the job if it does not. So each job is compared with
+the same load without it, in the same run.
+
+Over four times the cache a pass of write-back runs nearly always, and the disk behind it decides
+what clients get, unless they ask for less than it can do: paced. As in
+`steady`, a thread writes single blocks into a file of its own: when the disk of the cache stands
+still, it waits too.
 """
 
 import bisect
 import pathlib
+import subprocess
 import tempfile
 import time
 
 import cached
 import control
 import fio
-from steady import Repeated
+from servers import GIB
+from steady import Repeated, Singles
 
-LOADS = (("randwrite", 10), ("randwrite", 128), ("randrw", 10), ("randrw", 128))
+# The part of the cache that is written, and writes a second; 0: as many as there can be.
+SHARES = {"0.25": (0.25, 0), "4": (4, 0), "paced": (4, 4000)}
+LOADS = [(share, rw, depth) for share in ("0.25", "4") for rw in ("randwrite", "randrw") for depth in (10, 128)]
+LOADS += [("paced", "randwrite", depth) for depth in (10, 128)]
+SLOW = "50ms"
 JOBS = ("collection", "checkpoint", "write-back")
 EVERY_S = 0.02
 SET = ("P50", 0.5), ("P99", 0.99), ("P99.9", 0.999), ("longest", 1.0)
@@ -29,20 +41,39 @@ def measure(options, work, seconds):
     size = options.steady_cache
     server = cached.start("forebay", work, options, cache_gib=size, volume_gib=size * 4, set_gib=size)
     try:
-        for rw, depth in LOADS:
-            requests, times = run(server, rw, depth, seconds)
-            for job in JOBS:
-                rows.append({"load": rw, "depth": depth, "job": job, "seconds": seconds, **compare(requests, times[job])})
+        words, volume = server.fio_target()
+        for share, rw, depth in LOADS:
+            if not options.shares or share in options.shares:
+                target = words, min(volume, int(size * SHARES[share][0] * GIB))
+                rows += look(server, target, share, rw, depth, seconds)
     finally:
         server.stop()
     return rows
 
 
-def run(server, rw, depth, seconds):
+def look(server, target, share, rw, depth, seconds):
+    """The rows of one load."""
+    if SHARES[share][0] < 1:
+        # Reads find it in the cache then.
+        fio.cover(target)
+    with Singles(server.file.with_name("singles.img")) as singles:
+        requests, times = run(server, target, (rw, depth, SHARES[share][1]), seconds)
+    about = {"load": rw, "depth": depth, "share": share, "seconds": seconds, "longest_single_ms": singles.longest_ms, "verdict": verdict(server, seconds)}
+    return [about | {"job": job} | compare(requests, times[job]) for job in JOBS]
+
+
+def verdict(server, seconds):
+    """What the server says of its slow requests."""
+    words = [server.bin, "explain", "--since", f"{seconds + 1}s", "--slower-than", SLOW, "--socket", server.control]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def run(server, target, load, seconds):
     """The requests, as (end, latency) in ms, and the times of each job, on the same clock."""
-    words, size = server.fio_target()
+    (words, size), (rw, depth, rate) = target, load
     with tempfile.TemporaryDirectory(prefix="forebay-beside-") as logs, Watch(server) as watch:
         mix = ["--rwmixread=70"] if rw == "randrw" else []
+        mix += [f"--rate_iops={rate}", "--rate_process=poisson"] if rate else []
         fio.call([
             "fio", "--name=beside", *words, f"--rw={rw}", *mix, "--bs=4k", f"--iodepth={depth}", f"--size={size}", "--norandommap", "--randrepeat=0",
             "--time_based", f"--runtime={seconds}", "--output-format=json", f"--write_lat_log={logs}/log", "--log_unix_epoch=1",
@@ -114,14 +145,20 @@ def summary(took):
 def markdown(rows):
     if not rows:
         return []
-    lines = ["## Latency beside the background, ms", "", "| load | depth | job | times | s | requests beside it | P50 | P99 | P99.9 | longest |"]
-    lines += ["| --- | ---: | --- | ---: | ---: | ---: | --- | --- | --- | --- |"]
+    lines = ["## Latency beside the background, ms", ""]
+    lines += ["| load | of the cache | depth | job | times | s | requests beside it | P50 | P99 | P99.9 | longest | longest of the witness |"]
+    lines += ["| --- | ---: | ---: | --- | ---: | ---: | ---: | --- | --- | --- | --- | ---: |"]
     for row in rows:
-        cells = [row["load"], str(row["depth"]), row["job"], str(row["times"]), f"{row['job_seconds']:.1f} of {row['seconds']}"]
+        cells = [row["load"], row["share"], str(row["depth"]), row["job"], str(row["times"]), f"{row['job_seconds']:.1f} of {row['seconds']}"]
         cells += [f"{row['beside']['requests']:,} of {row['beside']['requests'] + row['outside']['requests']:,}"]
         cells += [f"{value(row['beside'][name])} / {value(row['outside'][name])}" for name, _ in SET]
+        cells.append(f"{row['longest_single_ms']:.0f}")
         lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, "", "Each pair: beside the job / outside of it.", ""]
+    lines += ["", "Each pair: beside the job / outside of it.", ""]
+    for row in rows[:: len(JOBS)]:
+        lines += [f"`forebay explain --slower-than {SLOW}` after {row['load']}, depth {row['depth']}, over {row['share']} of the cache:", ""]
+        lines += ["```text", row["verdict"].rstrip(), "```", ""]
+    return lines
 
 
 def value(ms):

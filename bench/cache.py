@@ -4,7 +4,8 @@
 The pool is emulated as a rotating disk (`emulate=hdd`), the cache is a file on the disk or on /dev/shm. Beside it: nbdkit with its cache filter in
 writeback mode, nbdkit and qemu-nbd on a file of the fast device itself, and fio's io_uring with O_DIRECT on a file as large as the cache, the
 limit. Rounds are interleaved; a server is stopped while another one has its turn. Then steady random writes over four times the cache, drawn as
-a picture, restarts after `kill -9` with a full cache, latencies beside each job of the background, reads in order after random writes, and block
+a picture, restarts after `kill -9` with a full cache, latencies beside each job of the background, reads in order after random writes,
+random writes over a part of the cache, and block
 traces (`--trace FILE`) and synthetic loads, replayed on fresh servers. Results: a table in Markdown and everything in JSON, in bench/out.
 """
 
@@ -28,6 +29,7 @@ import blocktrace  # noqa: E402
 import cache_report  # noqa: E402
 import cached  # noqa: E402
 import fio  # noqa: E402
+import overwrite  # noqa: E402
 import replay  # noqa: E402
 import report  # noqa: E402
 import reread  # noqa: E402
@@ -48,7 +50,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     results = {
         "machine": report.machine(), "options": {key: str(value) for key, value in vars(options).items()}, "runs": [], "memory": {}, "steady": [],
-        "restart": [], "traces": [], "beside": [], "reread": [],
+        "restart": [], "traces": [], "beside": [], "reread": [], "overwrite": [],
     }
     for part in options.parts:
         for backing in options.backing:
@@ -85,6 +87,8 @@ def arguments():
     parser.add_argument("--steady", type=int, default=600, help="seconds of steady random writes")
     parser.add_argument("--steady-cache", type=float, default=1, help="GiB of cache for them; the volume is four times as large")
     parser.add_argument("--beside", type=int, default=120, help="seconds of each load beside the jobs of the background")
+    parser.add_argument("--overwrite", type=int, default=20, help="seconds of random writes over each part of the cache")
+    parser.add_argument("--shares", type=words, default=[], help="only the loads over these parts of the cache, of 0.25, 4 and paced, with commas (part beside)")
     parser.add_argument("--svg", type=pathlib.Path, help="where the picture of it goes, the backing's name appended to the stem [OUT/steady.svg]")
     parser.add_argument("--restart-size", type=float, default=16, help="GiB of cache to restart with, less if there is no room")
     parser.add_argument("--restart-shm", type=float, default=2, help="the same on /dev/shm")
@@ -100,7 +104,7 @@ def arguments():
         parser.error("this fio was built without the nbd engine")
     for given, known in (
         (options.servers, cached.KINDS), (options.parts, PARTS),
-        (options.backing, ("disk", "shm")), (options.synthetic, traced.SYNTHETIC),
+        (options.backing, ("disk", "shm")), (options.synthetic, traced.SYNTHETIC), (options.shares, beside.SHARES),
     ):
         if set(given) - set(known):
             parser.error(f"unknown: {set(given) - set(known)}; there are {list(known)}")
@@ -236,6 +240,11 @@ def watch_jobs(options, backing, work, results):
     results["beside"] += [row | {"backing": backing} for row in rows]
 
 
+def write_again(options, backing, work, results):
+    rows = overwrite.measure(options, work, options.overwrite)
+    results["overwrite"] += [row | {"backing": backing} for row in rows]
+
+
 def read_again(options, backing, work, results):
     """Once: there is no cache while it is read, and the pool is in memory anyway."""
     if backing == options.backing[0]:
@@ -269,7 +278,7 @@ def say(text):
 
 PARTS = {
     "compare": compare, "steady": write_steadily, "restart": start_again, "trace": replay_traces, "beside": watch_jobs,
-    "reread": read_again,
+    "reread": read_again, "overwrite": write_again,
 }
 
 if __name__ == "__main__":

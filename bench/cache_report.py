@@ -2,6 +2,7 @@
 
 import bars
 import beside
+import overwrite
 import report
 import reread
 import restart
@@ -29,7 +30,7 @@ def markdown(results):
         lines += report.memory(results["memory"].get(backing, {}))
     lines += steady(results["steady"]) + restarts(results["restart"])
     lines += trace_report.markdown(results["traces"]) + beside.markdown(results["beside"])
-    lines += reread.markdown(results["reread"])
+    lines += reread.markdown(results["reread"]) + overwrite.markdown(results["overwrite"])
     found = bars.of_cache(table, results)
     results["bars"] = found.rows
     return "\n".join(lines + found.markdown()) + "\n"

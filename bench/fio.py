@@ -51,6 +51,12 @@ def fill(target, *, block="1m", end_fsync=True):
     return call(command + (["--end_fsync=1"] if end_fsync else []))
 
 
+def cover(target):
+    """Writes each 4 KiB once, in no order: a cache takes it all."""
+    words, size = target
+    return call(["fio", "--name=cover", *words, "--rw=randwrite", "--bs=4k", "--iodepth=32", f"--size={size}", "--end_fsync=1", "--output-format=json"])
+
+
 def scatter(target, seconds):
     """Overwrites 4 KiB here and there."""
     words, size = target
