@@ -63,6 +63,36 @@ def test_life_in_up(t):
 
 @cache_only
 @limit(60)
+def test_up_finds_a_cache_that_was_attached_elsewhere(t):
+    """After a kill too, and offline; after a detach it makes its own again."""
+    server = t.up("--cache-size", "64M", size="1G", volume_size="64M")
+    server.command = server.command[:-2]
+    elsewhere = t.dir / "fast.img"
+    server.cache("detach")
+    server.cache("attach", elsewhere, "--size", "128M")
+    handle = server.connect()
+    handle.pwrite(noise("in the cache", 4 * MIB), 0)
+    handle.flush()
+    server.kill()
+    server.start()
+    assert server.status()["cache"]["path"] == str(elsewhere)
+    assert server.connect().pread(4 * MIB, 0) == noise("in the cache", 4 * MIB)
+    server.kill()
+    elsewhere.rename(t.dir / "away.img")
+    t.refused(*server.command, saying=("fast.img", "does not exist"))
+    (t.dir / "away.img").rename(elsewhere)
+    server.start()
+    # A failed attach leaves it where it is.
+    t.refused(t.bin, "cache", "attach", t.dir / "other.img", "--size", "64M", "--socket", server.control, saying=("already",))
+    server.cache("detach")
+    t.refused(t.bin, "cache", "attach", t.dir / "none" / "c.img", "--size", "64M", "--socket", server.control, saying=("none",))
+    server.restart()
+    assert server.status()["cache"]["path"] == str(image_of(server))
+    assert elsewhere.exists(), "it is not this server's file"
+
+
+@cache_only
+@limit(60)
 def test_a_missing_cache(t):
     """Refused while it may hold what was flushed, and nothing is changed by that; given up only if it is really gone, with a report."""
     server = t.up("--cache-size", "256M", size="1G", volume_size="64M")

@@ -24,6 +24,7 @@ use crate::cache_file::{
 use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
+use crate::home::Home;
 use crate::mailbox::spawn_blocking;
 use crate::tuning::Tuning;
 use crate::units::{human_bytes, human_seconds, utc};
@@ -114,6 +115,24 @@ impl Caches {
     /// Opens, makes, detaches or forgets the pool's cache when the server starts. What the user
     /// should hear goes to `notes`.
     pub async fn open(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
+        let cache = self.open_or_make(pool, notes).await?;
+        let path = self.config.path.as_deref().filter(|_| cache.is_some());
+        if let Err(e) = self.remember(path).await {
+            tracing::warn!("the next start does not find the cache by itself: {e}");
+        }
+        Ok(cache)
+    }
+
+    /// Keeps for the next start where the cache is.
+    async fn remember(&self, path: Option<&Path>) -> Result<()> {
+        let Some(dir) = self.config.kept_in.clone() else { return Ok(()) };
+        let path = path.map(Path::to_owned);
+        let keep = move || Home::keep_cache(&dir, path.as_deref());
+        let kept = spawn_blocking(&self.rt, &self.handles, keep).await;
+        kept.map_err(|e| CommandError::failed("keeping the place of the cache", e))?
+    }
+
+    async fn open_or_make(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
         if self.config.forget {
             self.forget(pool, notes).await?;
         }
@@ -301,6 +320,22 @@ impl Caches {
                 "the pool has a cache already: forebay cache detach takes it out",
             ));
         }
+        // Before the pool has it: then no crash leaves a cache that the next start does not find.
+        let kept = self.remember(Some(path)).await;
+        kept.map_err(|e| RequestError::new("failed", e.to_string()))?;
+        let attached = self.attach_at(volumes, path, size).await;
+        if attached.is_err() {
+            self.forget_place().await;
+        }
+        Ok(self.tuning.settle(&attached?)?)
+    }
+
+    async fn attach_at(
+        &self,
+        volumes: &Volumes,
+        path: &Path,
+        size: Option<u64>,
+    ) -> std::result::Result<Cache, RequestError> {
         let made = self.make(volumes.pool(), path, size).await;
         let cache = made.map_err(|e| RequestError::new("refused", e.to_string()))?;
         if let Err(e) = volumes.attach(cache.clone()).await {
@@ -309,7 +344,14 @@ impl Caches {
             let _ = volumes.pool().commit().await;
             return Err(e.into());
         }
-        Ok(self.tuning.settle(&cache)?)
+        Ok(cache)
+    }
+
+    /// The pool has no cache any more.
+    async fn forget_place(&self) {
+        if let Err(e) = self.remember(None).await {
+            tracing::warn!("the next start looks for a cache that is not there: {e}");
+        }
     }
 
     /// Writes everything back and takes the cache out, under load.
@@ -317,6 +359,7 @@ impl Caches {
         let _alone = Alone::take(&self.changing)?;
         volumes.detach().await?;
         self.let_go();
+        self.forget_place().await;
         tracing::info!("cache detached");
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The directory of `forebay up`: two pool devices and the cache as sparse files, the sockets, and
-//! a lock. Where the devices are once some have come and gone is in a [list](crate::device_list).
+//! a lock. Where the devices are once some have come and gone is in a [list](crate::device_list);
+//! where the cache is, if it is elsewhere, in a file of its own.
 //!
 //! A new pool is made under names that end in `.new`, and gets its real names when it is whole and
 //! has its volume, the second device first. So a crash in the first run leaves one of these:
@@ -10,8 +11,10 @@
 //! | `pool0.img.new` and `pool1.img` | the pool is whole: the first device gets its name |
 //! | `pool0.img` or `pool1.img`, otherwise; or a list of devices | a pool that was used: opened, degraded if one is missing, never made anew |
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +29,8 @@ use crate::world::{OpenError, World};
 
 const DEVICES: [&str; 2] = ["pool0.img", "pool1.img"];
 const CACHE: &str = "cache.img";
+/// Says where the cache is if it is elsewhere: the path and a newline.
+const CACHE_AT: &str = "cache.path";
 const LOCK: &str = "lock";
 const LOCK_BYTES: u64 = 4096;
 
@@ -80,9 +85,47 @@ impl Home {
         DEVICES.iter().map(|name| dir.join(name)).collect()
     }
 
-    /// The path of the cache.
-    pub fn cache(dir: &Path) -> PathBuf {
+    /// The path of the cache that a server of this directory makes by itself.
+    pub fn own_cache(dir: &Path) -> PathBuf {
         dir.join(CACHE)
+    }
+
+    /// The path of the cache: where the last server of this directory had it. May block.
+    pub fn cache(dir: &Path) -> Result<PathBuf> {
+        let at = dir.join(CACHE_AT);
+        match std::fs::read(&at) {
+            Ok(path) => {
+                let path = path.strip_suffix(b"\n").unwrap_or(&path);
+                Ok(dir.join(OsStr::from_bytes(path)))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Home::own_cache(dir)),
+            Err(e) => Err(CommandError::failed(at.display(), e)),
+        }
+    }
+
+    /// Keeps for the next server where the cache is; `None`: there is none. Durable when it
+    /// returns. Blocks.
+    pub fn keep_cache(dir: &Path, path: Option<&Path>) -> Result<()> {
+        let at = dir.join(CACHE_AT);
+        let failed = |e: std::io::Error| CommandError::failed(at.display(), e);
+        let absolute = |path: &Path| std::path::absolute(path).map_err(failed);
+        let (path, usual) = (path.map(absolute).transpose()?, absolute(&Home::own_cache(dir))?);
+        match path.filter(|path| *path != usual) {
+            None => remove_if_there(&at)?,
+            Some(path) => {
+                let new = at.with_extension("path.new");
+                let mut text = path.into_os_string().into_vec();
+                text.push(b'\n');
+                let write = || {
+                    let mut file = File::create(&new)?;
+                    file.write_all(&text)?;
+                    file.sync_all()
+                };
+                write().map_err(failed)?;
+                rename(&new, &at)?;
+            }
+        }
+        sync_dir(dir)
     }
 
     /// The path of the socket of the HTTP API.
@@ -190,6 +233,26 @@ mod tests {
         let world = World::new(IoChoice::Posix, &[]).unwrap();
         let home = Home::open(&world, dir).unwrap();
         (world, home)
+    }
+
+    #[test]
+    fn a_cache_that_is_elsewhere_is_found_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path();
+        let usual = dir.join("cache.img");
+        assert_eq!(Home::cache(dir), Ok(usual.clone()));
+        let odd = Path::new(OsStr::from_bytes(b"/fast/\xff \n"));
+        for elsewhere in [Path::new("/fast/c"), odd] {
+            Home::keep_cache(dir, Some(elsewhere)).unwrap();
+            assert_eq!(Home::cache(dir), Ok(elsewhere.to_owned()));
+        }
+        for usual_again in [Some(&*usual), None] {
+            Home::keep_cache(dir, Some(odd)).unwrap();
+            Home::keep_cache(dir, usual_again).unwrap();
+            assert_eq!(Home::cache(dir), Ok(usual.clone()));
+        }
+        std::fs::create_dir(dir.join(CACHE_AT)).unwrap();
+        assert!(Home::cache(dir).unwrap_err().to_string().contains(CACHE_AT));
     }
 
     #[test]

@@ -359,15 +359,17 @@ fn a_cache_comes_and_goes() {
     let status: Value = serde_json::from_str(&fine(&["cache", "status", "--json"])).unwrap();
     assert_eq!((&status["path"], &status["state"]), (&text(&other).into(), &"serving".into()));
     up.stop("TERM");
-    let log = self::refused(1, &["up", text(&dir)]);
+    let old = dir.join("cache.img");
+    let log = self::refused(1, &["up", text(&dir), "--cache", text(&old)]);
     assert!(
         log.contains("is not what")
             && log.contains("--cache PATH")
             && log.contains("--forget-cache"),
         "{log}"
     );
-    Up::start(&dir, &["--cache", text(&other)]).stop("TERM");
-    let up = Up::start(&dir, &["--cache", text(&other), "--cache-size", "0"]);
+    // The next start finds it by itself.
+    Up::start(&dir, &[]).stop("TERM");
+    let up = Up::start(&dir, &["--cache-size", "0"]);
     assert!(
         up.log("out").contains("written back") && other.exists() && up.status()["cache"].is_null()
     );

@@ -81,7 +81,10 @@ impl Doctor {
         match config {
             Ok(mut config) => {
                 let in_directory = self.config.is_none() && self.devices.is_empty();
-                let own = in_directory.then(|| Home::cache(&self.dir));
+                let own = match in_directory.then(|| Home::cache(&self.dir)).transpose() {
+                    Ok(own) => own,
+                    Err(e) => return vec![unreadable(&e.to_string())],
+                };
                 let all = of_config(&mut config, own);
                 all.into_iter().chain(as_root(&config)).collect()
             }
@@ -105,7 +108,10 @@ impl Doctor {
         if devices.iter().all(|path| path.symlink_metadata().is_err()) {
             return None;
         }
-        let own = Some(Home::cache(&self.dir)).filter(|path| path.exists());
+        let own = match Home::cache(&self.dir) {
+            Ok(path) => Some(path).filter(|path| path.exists()),
+            Err(e) => return Some(Err(e)),
+        };
         let cache =
             CacheOverrides { path: self.cache.clone().or(own), ..CacheOverrides::default() };
         let devices = devices.into_iter().map(DeviceChoice::from).collect();

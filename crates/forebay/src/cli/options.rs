@@ -305,8 +305,12 @@ impl OfflineOptions {
         dir: &Path,
         write: bool,
     ) -> Result<Option<CacheFile>> {
-        let own = || Some(Home::cache(dir)).filter(|path| self.devices.is_empty() && path.exists());
-        let Some(path) = self.cache.clone().or_else(own) else { return Ok(None) };
+        let path = match &self.cache {
+            Some(path) => Some(path.clone()),
+            None if self.devices.is_empty() => Some(Home::cache(dir)?).filter(|path| path.exists()),
+            None => None,
+        };
+        let Some(path) = path else { return Ok(None) };
         let opened = cache_file::open_for(&world.handles, &path, write);
         opened.map(Some).map_err(|e| CommandError::Failed(e.to_string()))
     }
@@ -315,12 +319,12 @@ impl OfflineOptions {
     pub fn open_only_cache(&self, dir: &Path) -> Result<(World, CacheFile)> {
         let world = World::new(self.io, &[])?;
         let file = self.open_cache(&world, dir)?;
-        let missing = || {
-            CommandError::Failed(format!(
+        let Some(file) = file else {
+            return Err(CommandError::Failed(format!(
                 "there is no {}: name the cache with --cache",
-                Home::cache(dir).display()
-            ))
+                Home::cache(dir)?.display()
+            )));
         };
-        Ok((world, file.ok_or_else(missing)?))
+        Ok((world, file))
     }
 }

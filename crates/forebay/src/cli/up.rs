@@ -30,11 +30,12 @@ const HTTP_ADDRESS: HttpPlace =
 ///
 /// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two
 /// copies of every block, a volume `vol0`, and a write-back cache, DIR/cache.img: best on a faster
-/// disk than the pool (--cache PATH). Devices that are added, replaced or removed later are found
-/// again by DIR/devices.json. Every run serves all volumes of the pool on DIR/nbd.sock and
-/// prints their addresses. The HTTP API and metrics are on DIR/http.sock, and on 127.0.0.1:10810 if
-/// that is free, where the token in DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that
-/// a client has flushed is lost however it ends.
+/// disk than the pool (--cache PATH). Devices that are added, replaced or removed later, and a
+/// cache that is attached elsewhere, are found again by DIR/devices.json and DIR/cache.path. Every
+/// run serves all volumes of the pool on DIR/nbd.sock and prints their addresses. The HTTP API and
+/// metrics are on DIR/http.sock, and on 127.0.0.1:10810 if that is free, where the token in
+/// DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that a client has flushed is lost
+/// however it ends.
 #[derive(Args, Debug)]
 pub struct Up {
     /// The directory
@@ -65,14 +66,18 @@ impl Up {
             .map(|path| DeviceChoice { path, emulate: self.emulate });
         let mut cache = self.cache.choice();
         let place = &mut cache.place;
-        let (owned, optional) = (place.path.is_none(), place.size_bytes.is_none());
-        place.path.get_or_insert_with(|| Home::cache(&self.dir));
+        let (found, optional) = (place.path.is_none(), place.size_bytes.is_none());
+        if found {
+            place.path = Some(Home::cache(&self.dir)?);
+        }
+        let owned = found && place.path.as_ref() == Some(&Home::own_cache(&self.dir));
         place.size_bytes.get_or_insert(CACHE_BYTES);
         let overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
         let mut config = usual(&self.dir, overrides)?;
         (config.cache.owned, config.cache.optional) = (owned, optional);
+        config.cache.kept_in = Some(self.dir.clone());
         config.places.by_default("devices");
-        if owned {
+        if found {
             config.places.by_default("cache.path");
         }
         if optional {

@@ -18,6 +18,8 @@ pub struct CacheConfig {
     pub optional: bool,
     /// The file is the server's own: it is removed when it is of no use any more.
     pub owned: bool,
+    /// The directory of `forebay up` in which it is kept where the cache is.
+    pub kept_in: Option<PathBuf>,
 }
 
 /// Options of the command line: what is given takes precedence.
@@ -43,6 +45,6 @@ impl CacheConfig {
                 "a cache needs a path: --cache PATH, or path in [cache]".into(),
             ));
         }
-        Ok(CacheConfig { path, size_bytes, forget, optional: false, owned: false })
+        Ok(CacheConfig { path, size_bytes, forget, ..CacheConfig::default() })
     }
 }
