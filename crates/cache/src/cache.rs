@@ -295,6 +295,9 @@ impl Cache {
         if after.may_reclaim(before) && self.wants_victims() {
             wakes.reclaim.notify();
         }
+        if after.takes_room(before) && self.wants_compaction() {
+            wakes.compact.notify();
+        }
         if after.has_more_summaries(before) {
             wakes.summary.notify();
         }

@@ -4,6 +4,8 @@
 pub(crate) const WRITE_BACK: &str = "write-back";
 /// Garbage collection.
 pub(crate) const COLLECTION: &str = "collection";
+/// Puts dirty blocks of thin buckets together.
+pub(crate) const COMPACTION: &str = "compaction";
 /// Keeps blocks that were hit when their bucket goes.
 pub(crate) const SURVIVORS: &str = "survivors";
 /// Makes the index durable.

@@ -161,6 +161,8 @@ pub struct GcStatus {
     pub merged_nodes: u64,
     /// Blocks moved out of sparse buckets.
     pub moved_blocks: u64,
+    /// Dirty blocks that were put together, so that writers find room.
+    pub compacted_blocks: u64,
     /// Nodes of the index that were written elsewhere for the same reason.
     pub moved_nodes: u64,
     /// Buckets whose counter was wrong: there should be none.
@@ -304,6 +306,7 @@ impl Cache {
             dropped_keys: gc.dropped_keys,
             merged_nodes: gc.merged_nodes,
             moved_blocks: gc.moved_blocks,
+            compacted_blocks: gc.compacted_blocks,
             moved_nodes: gc.moved_nodes,
             miscounted_buckets: gc.miscounted,
         }

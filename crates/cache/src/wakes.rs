@@ -18,6 +18,8 @@ pub(crate) struct Wakes {
     pub seal: Event,
     /// A pass has to go faster.
     pub pace: Event,
+    /// The room is getting short, and less than it was.
+    pub compact: Event,
     /// The summary of a bucket is to be written.
     pub summary: Event,
     /// The settings have changed.
@@ -27,8 +29,9 @@ pub(crate) struct Wakes {
 impl Wakes {
     /// The cache has failed, or is closed.
     pub fn all(&self) {
-        let Wakes { room, reclaim, checkpoint, pass, seal, pace, summary, settings } = self;
-        let all = [room, reclaim, checkpoint, pass, seal, pace, summary, settings];
+        let Wakes { room, reclaim, checkpoint, pass, seal, pace, compact, summary, settings } =
+            self;
+        let all = [room, reclaim, checkpoint, pass, seal, pace, compact, summary, settings];
         all.into_iter().for_each(Event::notify);
     }
 

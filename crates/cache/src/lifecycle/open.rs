@@ -198,6 +198,8 @@ impl Cache {
         let c = self.clone();
         self.rt().detach_background(job::COLLECTION, async move { c.collector().await });
         let c = self.clone();
+        self.rt().detach_job(job::COMPACTION, async move { c.compactor().await });
+        let c = self.clone();
         self.rt().detach_background(job::SCRUB, async move { c.scrubber().await });
         let c = self.clone();
         self.rt().detach_background(job::SURVIVORS, async move { c.summarizer().await });

@@ -17,10 +17,10 @@ pub(crate) enum WhichCut {
     Newest,
 }
 
-/// Dirty blocks in the open epoch at which it is sealed while a pass runs: `set` if that is not 0,
-/// else an eighth of the cache. A pass rewrites the leaves of the pool's trees that it touches, of
-/// random blocks one for every few, so smaller cuts cost much of the pool's speed. It is at least
-/// four buckets, because smaller cuts free next to nothing.
+/// Dirty blocks of the open epoch that no cut has, at which it is sealed while a pass runs: `set`
+/// if that is not 0, else an eighth of the cache. A pass rewrites the leaves of the pool's trees
+/// that it touches, of random blocks one for every few, so smaller cuts cost much of the pool's
+/// speed. It is at least four buckets, because smaller cuts free next to nothing.
 pub(crate) fn seal_at(data_blocks: u64, bucket_blocks: u32, set: u64) -> u64 {
     match set {
         0 => (data_blocks / LUMP).max(4 * u64::from(bucket_blocks)),
@@ -31,8 +31,8 @@ pub(crate) fn seal_at(data_blocks: u64, bucket_blocks: u32, set: u64) -> u64 {
 /// What is known when it is asked whether the open epoch should be sealed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SealInput {
-    /// Dirty blocks in the open epoch.
-    pub open: u64,
+    /// Dirty blocks in the open epoch that are in no cut.
+    pub fresh: u64,
     /// Cuts that there are.
     pub cuts: usize,
     /// Nodes of the index that are held for all cuts, and for the newest of them.
@@ -41,13 +41,14 @@ pub(crate) struct SealInput {
     pub data_blocks: u64,
 }
 
-/// True if the open epoch, in which `least` blocks should be dirty, should be sealed while a pass
-/// runs. While more nodes than a thirty-second of the cache are held, another cut may come only
-/// when eight times as many blocks are dirty as nodes are held for the last one.
+/// True if the open epoch, in which `least` blocks should be dirty that no cut has, should be
+/// sealed while a pass runs. While more nodes than a thirty-second of the cache are held, another
+/// cut may come only when eight times as many such blocks are dirty as nodes are held for the last
+/// one.
 pub(crate) fn should_seal(s: SealInput, least: u64) -> bool {
     let (all, newest) = s.held;
-    let cheap = all * 32 <= s.data_blocks || s.open >= 8 * newest;
-    s.cuts < MAX_SEALED && s.open >= least && cheap
+    let cheap = all * 32 <= s.data_blocks || s.fresh >= 8 * newest;
+    s.cuts < MAX_SEALED && s.fresh >= least && cheap
 }
 
 /// The cut that a pass carries. `sealed`: how many cuts there are; `dirty`: dirty blocks of a cache

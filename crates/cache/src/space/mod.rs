@@ -3,6 +3,8 @@
 pub(crate) mod admission;
 mod cache_full;
 pub(crate) mod collected;
+mod compact;
+mod contents;
 mod evict;
 mod gc;
 mod mover;

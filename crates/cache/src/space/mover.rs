@@ -6,12 +6,14 @@
 //! same key, the key gets the new place. Blocks that were overwritten, discarded or moved meanwhile
 //! are left alone, and the new copy is wasted.
 
-use base::{CacheAddr, Lba, Result};
+use base::checksum::block_crcs;
+use base::{BLOCK, CacheAddr, Crc, Lba, Result, Slice};
 use pool::Step;
 use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
+use crate::space::take::TakenBlocks;
 use crate::store::buckets::Buckets;
 use crate::store::buckets::census::Stream;
 use crate::store::key::{Body, IndexKey};
@@ -43,19 +45,102 @@ impl Cache {
         let Ok(data) = self.read_bucket(*addr, crcs, Class::Collection).await else {
             return Ok(Moved::Bad);
         };
-        let mut taken = self.take_some(Stream::Main, crcs.len() as u32);
-        if taken.blocks() < crcs.len() as u32 {
+        let Some(taken) = self.write_elsewhere(&data, Class::Collection).await? else {
             return Ok(Moved::Stays);
-        }
-        if let Err(e) = self.write_taken(&mut taken, &data, Class::Collection).await {
-            let mut st = self.state_mut();
-            taken.iter().for_each(|t| st.buckets.condemn(t.addr));
-            return Err(e);
-        }
+        };
         let settled =
             self.resident(Class::Collection, |st| settle_move(st, room, e, &taken, hits)).await?;
         Ok(if settled { Moved::Done } else { Moved::Stays })
     }
+
+    /// Moves extents of one pinned bucket together, in the order of their places: with one read and
+    /// one write, of `class`. Returns how many blocks were moved. Bad ones stay, and all do if
+    /// there is no room for all.
+    pub(crate) async fn move_together(
+        &self,
+        all: &[IndexKey],
+        room: &mut JournalRoom,
+        class: Class,
+    ) -> Result<u64> {
+        let Some((good, data)) = self.read_together(all, class).await else { return Ok(0) };
+        let Some(taken) = self.write_elsewhere(&data, class).await? else { return Ok(0) };
+        let (mut at, mut moved) = (0, 0);
+        for e in good {
+            let part = part_of(&taken, at, e.len() as u32);
+            at += e.len() as u32;
+            let settle = |st: &mut State| settle_move(st, room, e, &part, Buckets::hits);
+            moved += if self.resident(class, settle).await? { e.len() } else { 0 };
+        }
+        Ok(moved)
+    }
+
+    /// Writes whole blocks into an open bucket of the main queue; `None`: there is no room.
+    async fn write_elsewhere(&self, data: &Slice, class: Class) -> Result<Option<TakenBlocks>> {
+        let blocks = (data.len() / BLOCK) as u32;
+        let mut taken = self.take_some(Stream::Main, blocks);
+        if taken.blocks() < blocks {
+            return Ok(None);
+        }
+        if let Err(e) = self.write_taken(&mut taken, data, class).await {
+            let mut st = self.state_mut();
+            taken.iter().for_each(|t| st.buckets.condemn(t.addr));
+            return Err(e);
+        }
+        Ok(Some(taken))
+    }
+
+    /// Reads extents of one bucket. Returns those that are good, and their data; `None`: none is.
+    async fn read_together<'e>(
+        &self,
+        all: &'e [IndexKey],
+        class: Class,
+    ) -> Option<(Vec<&'e IndexKey>, Slice)> {
+        let places: Vec<_> =
+            all.iter().filter_map(|e| place_of(e).map(|(at, crcs)| (e, at, crcs))).collect();
+        let (&(_, first, _), &(last, at, _)) = (places.first()?, places.last()?);
+        let (from, blocks) = (self.offset_of(CacheAddr(first)), at + last.len() - first);
+        let read = self.device().queue().read_blocks(class, from, blocks as usize).await;
+        let bytes = places.iter().map(|p| p.2.len() * BLOCK).sum();
+        let (mut data, mut good, mut filled) = (self.rt().bufs().take(bytes), Vec::new(), 0);
+        for (e, at, crcs) in places {
+            let begin = (at - first) as usize * BLOCK;
+            let mut found = &read.buf[begin..begin + crcs.len() * BLOCK];
+            let again;
+            if !block_crcs(found).eq(crcs.iter().copied()) {
+                // It may be good when it is asked for again.
+                let read = self.read_bucket(CacheAddr(at), crcs, class).await;
+                let Ok(good) = read else { continue };
+                again = good;
+                found = &again;
+            }
+            data[filled..filled + found.len()].copy_from_slice(found);
+            filled += found.len();
+            good.push(e);
+        }
+        (filled > 0).then(|| (good, data.freeze().slice(0, filled)))
+    }
+}
+
+/// The place of an extent, and the checksums of its blocks.
+pub(super) fn place_of(e: &IndexKey) -> Option<(u64, &[Crc])> {
+    match &e.body {
+        Body::Data { addr, crcs, .. } => Some((addr.0, crcs)),
+        Body::Staged { .. } | Body::Zeros { .. } => None,
+    }
+}
+
+/// The part of taken blocks from block `from` on that has `len` blocks.
+fn part_of(taken: &[Taken], mut from: u32, mut len: u32) -> SmallVec<[Taken; 2]> {
+    let mut part = SmallVec::new();
+    for t in taken {
+        let skip = from.min(t.len);
+        let of_this = len.min(t.len - skip);
+        if of_this > 0 {
+            part.push(Taken { addr: CacheAddr(t.addr.0 + u64::from(skip)), len: of_this, ..*t });
+        }
+        (from, len) = (from - skip, len - of_this);
+    }
+    part
 }
 
 /// True if the extent is clean, or dirty in the open epoch: a sealed epoch needs its blocks where

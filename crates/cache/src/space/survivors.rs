@@ -6,22 +6,25 @@
 //! or the incarnation that filled it ended before it wrote one. A bucket that is evicted while room
 //! is short has none either. A survivor that is bad is dropped with the others.
 
-use base::{BLOCK, BucketGen, BucketId, CacheAddr, Result, SliceList};
+use base::{BLOCK, BucketGen, BucketId, Result, SliceList};
 use format::cache::journal::blocks_for;
-use format::cache::summary::{SummaryKey, SummaryOf, decode_summary, encode_summary};
+use format::cache::summary::{SummaryKey, encode_summary};
 use queue::Class;
+use rt::sync::Semaphore;
 
 use crate::Cache;
 use crate::job;
 use crate::space::mover::Moved;
 use crate::store::buckets::Buckets;
 use crate::store::buckets::summaries::NextSummary;
-use crate::store::key::{Body, IndexKey};
+use crate::store::key::IndexKey;
 use crate::store::ring_room::nodes_for;
+use crate::store::state::State;
 use crate::store::taken::most_extents;
 
-/// Blocks looked up before others get a turn.
-const SLICE: usize = 16;
+/// Summaries that are written at once. They wait in line with the requests of a pass, and buckets
+/// are filled meanwhile.
+const SUMMARIES_AT_ONCE: u64 = 32;
 
 /// A bucket whose survivors move. When this is dropped they have moved, or were given up, and the
 /// bucket may be evicted.
@@ -45,7 +48,9 @@ impl Cache {
     }
 
     async fn move_survivors(&self, id: BucketId, generation: BucketGen) -> Result<()> {
-        let Some(keys) = self.keys_of(id, generation).await else { return Ok(()) };
+        let Some(keys) = self.keys_of(id, generation, Class::Collection).await else {
+            return Ok(());
+        };
         let mut left = self.survivors_of(id, generation, &keys).await?;
         // The last first.
         left.reverse();
@@ -76,10 +81,6 @@ impl Cache {
         Ok(())
     }
 
-    fn first_of(&self, id: BucketId) -> CacheAddr {
-        CacheAddr(u64::from(id.0) * u64::from(self.layout().bucket_blocks))
-    }
-
     /// The blocks of a leaving bucket that are to be kept, neighbours together.
     async fn survivors_of(
         &self,
@@ -87,67 +88,29 @@ impl Cache {
         generation: BucketGen,
         keys: &[SummaryKey],
     ) -> Result<Vec<IndexKey>> {
-        let mut found: Vec<IndexKey> = Vec::new();
         let places = self.state().buckets.survivors(id);
-        for (i, place) in places.into_iter().enumerate() {
-            let Some(&Some((volume, lba))) = keys.get(place as usize) else { continue };
-            let there = CacheAddr(self.first_of(id).0 + u64::from(place));
-            let block = self
-                .resident(Class::Collection, |st| {
-                    let all = st.index.overlapping(&st.buckets, volume, (lba, lba.plus(1)), 1)?;
-                    let block = all.into_iter().next().map(|e| e.slice(lba.0, lba.0 + 1));
-                    let is_there = |e: &IndexKey| {
-                        matches!(&e.body, Body::Data { addr, generation: g, .. }
-                            if (*addr, *g) == (there, generation))
-                    };
-                    // A bucket that leaves has nothing dirty. Of a published part, the pool has the
-                    // whole block.
-                    let is_clean = |e: &IndexKey| !e.is_part() && st.index.unpublished(e).is_none();
-                    Ok(block.filter(|e| is_there(e) && is_clean(e)))
-                })
-                .await?;
-            if let Some(e) = block {
-                let blocks = self.layout().bucket_blocks;
-                match found.last_mut().filter(|last| last.continued_by(&e, blocks)) {
-                    Some(last) => last.extend(&e),
-                    None => found.push(e),
-                }
-            }
-            if i % SLICE == SLICE - 1 {
-                self.rt().yield_now().await;
-            }
-        }
-        Ok(found)
-    }
-
-    fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOf {
-        SummaryOf { uuid: self.device().uuid(), bucket, generation }
-    }
-
-    /// The volume and block of each block of a bucket, as they were written, if that is known.
-    async fn keys_of(&self, id: BucketId, generation: BucketGen) -> Option<Vec<SummaryKey>> {
-        let unwritten = self.state().buckets.unwritten_summary(id);
-        if unwritten.is_some() {
-            return unwritten;
-        }
-        let (addr, blocks) = self.state().buckets.summary_place(id);
-        let read = self
-            .device()
-            .queue()
-            .read_blocks(Class::Collection, self.offset_of(addr), blocks as usize)
-            .await;
-        decode_summary(&self.summary_of(id, generation), &read.buf).ok()
+        // A bucket that leaves has nothing dirty. Of a published part, the pool has the whole
+        // block.
+        let is_clean = |st: &State, e: &IndexKey| !e.is_part() && st.index.unpublished(e).is_none();
+        self.still_there((id, generation), keys, places, (is_clean, Class::Collection)).await
     }
 
     /// Writes the summaries of buckets that are full.
     pub(crate) async fn summarizer(&self) {
+        let turns = Semaphore::new(SUMMARIES_AT_ONCE);
         while !self.health().is_closed() && self.check_failed().is_ok() {
-            let wait = self.wakes().summary.wait();
+            let (wait, turn) = (self.wakes().summary.wait(), turns.acquire(1).await);
             let next = self.state_mut().buckets.next_summary();
-            match next {
-                Some(next) => self.write_summary(next).await,
-                None => wait.await,
-            }
+            let Some(next) = next else {
+                drop(turn);
+                wait.await;
+                continue;
+            };
+            let cache = self.clone();
+            self.rt().detach(async move {
+                cache.write_summary(next).await;
+                drop(turn);
+            });
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use base::{Lba, VolumeId};
+use base::{CacheAddr, Lba, VolumeId};
 use sim::Fault;
 
 use super::*;
+use crate::store::key::Body;
 use crate::testkit::{BLOCKS, Lab, fill, settings};
 
 /// Every fourth of the first blocks of volume "a" that were written, which are the even ones: fewer

@@ -57,6 +57,8 @@ pub struct Buckets {
     candidates: u32,
     /// Buckets whose survivors move.
     leaving: u32,
+    /// The bucket that is looked at next to find thin ones.
+    looked_at: u32,
     /// Blocks that were to be kept, and went.
     lost_survivors: u64,
     /// What generations are.
@@ -96,6 +98,7 @@ impl Buckets {
             replacement: Replacement::new(policy, count as usize, blocks, seed),
             candidates: 0,
             leaving: 0,
+            looked_at: 0,
             lost_survivors: 0,
             drop_clock: DropClock::new(blocks),
             summaries: Summaries::new(policy.keeps_blocks(), blocks),
@@ -297,6 +300,7 @@ impl Buckets {
             let b = &mut self.all[id.0 as usize];
             b.life = Life::Open;
             b.kind = stream.kind();
+            b.compacted_in = Epoch(0);
             let generation = b.generation;
             match stream.origin() {
                 Some(origin) => {

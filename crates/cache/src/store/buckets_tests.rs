@@ -264,3 +264,39 @@ fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
     b.publish(Epoch(8));
     assert_eq!((b.dirty_blocks(), b.counted_above(), b.cut()), ((0, 0), Epoch(8), Some(Epoch(9))));
 }
+
+#[test]
+fn the_thinnest_bucket_is_found_once_in_an_epoch() {
+    let mut b = Buckets::new(8, 8, Policy::Fifo, 0, Epoch(1));
+    let fill = |b: &mut Buckets| {
+        let (at, ..) = b.append(Stream::Writes, 8).expect("one is free");
+        b.add(at, 8, true);
+        b.unpin(at);
+        b.of(at)
+    };
+    let filled: Vec<BucketId> = (0..4).map(|_| fill(&mut b)).collect();
+    let overwrite = |b: &mut Buckets, id: BucketId, len| {
+        b.remove(CacheAddr(u64::from(id.0) * 8), BucketGen(0), len, Some(b.epoch()));
+    };
+    assert_eq!(b.pin_thinnest(8), None);
+    for (&id, len) in filled.iter().zip([3, 4, 6, 5]) {
+        overwrite(&mut b, id, len);
+    }
+    // Of the first, more than half is dirty.
+    let mut found = Vec::new();
+    while let Some((id, _)) = b.pin_thinnest(8) {
+        b.unpin(CacheAddr(u64::from(id.0) * 8));
+        found.push(id);
+    }
+    assert_eq!(found, [filled[2], filled[3], filled[1]]);
+    // A cut needs its blocks where they are.
+    let cut = b.take_cut();
+    assert_eq!(b.pin_thinnest(8), None);
+    b.publish(cut);
+    let next = fill(&mut b);
+    overwrite(&mut b, next, 7);
+    b.pin(CacheAddr(u64::from(next.0) * 8));
+    assert_eq!(b.pin_thinnest(8), None, "it is read");
+    b.unpin(CacheAddr(u64::from(next.0) * 8));
+    assert_eq!(b.pin_thinnest(8), Some((next, BucketGen(0))));
+}

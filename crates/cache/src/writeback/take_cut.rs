@@ -7,9 +7,11 @@
 //! publishes its epoch: that cut and all before it are done at once.
 //!
 //! **When one is taken.** When a pass begins, unless it takes an older one; and while a pass runs,
-//! whenever enough is dirty in the open epoch ([`crate::policy::seal::should_seal`]). So what comes
-//! in during a long pass is not one large next cut, but several that can be published one by one,
-//! and room comes free in small lumps.
+//! whenever enough is dirty in the open epoch that no cut has
+//! ([`crate::policy::seal::should_seal`]). So what comes in during a long pass is not one large
+//! next cut, but several that can be published one by one, and room comes free in small lumps.
+//! Where clients write the same blocks again and again, each cut would keep them all once more, and
+//! none would bring room.
 //!
 //! **What one costs.** Nodes of the index that are replaced while it is the newest stay where they
 //! are until it is published, all of the index at most. Where changes are all over the index, many
@@ -66,10 +68,8 @@ impl Cache {
             seal_at(layout.data_blocks(), layout.bucket_blocks, self.settings().seal_blocks);
         let standing = {
             let st = self.state();
-            let open =
-                st.buckets.dirty_blocks().0 + st.buckets.staged_blocks().0 / STAGED_PER_BLOCK;
             SealInput {
-                open,
+                fresh: st.buckets.fresh_blocks() + st.buckets.staged_blocks().0 / STAGED_PER_BLOCK,
                 cuts: cuts.count(),
                 held: st.limbo().held(),
                 data_blocks: layout.data_blocks(),

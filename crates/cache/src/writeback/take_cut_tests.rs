@@ -21,7 +21,7 @@ fn the_open_epoch_is_sealed_when_a_share_of_the_cache_is_dirty_in_it() {
 
 #[test]
 fn cuts_are_few_where_each_holds_much_of_the_index() {
-    let standing = SealInput { open: 100, cuts: 3, held: (0, 0), data_blocks: 3200 };
+    let standing = SealInput { fresh: 100, cuts: 3, held: (0, 0), data_blocks: 3200 };
     assert!(should_seal(standing, 100) && !should_seal(standing, 101));
     assert!(should_seal(SealInput { cuts: MAX_SEALED - 1, ..standing }, 100));
     assert!(!should_seal(SealInput { cuts: MAX_SEALED, ..standing }, 100));

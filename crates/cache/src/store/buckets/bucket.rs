@@ -1,6 +1,6 @@
 //! One bucket.
 
-use base::BucketGen;
+use base::{BucketGen, Epoch};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
 use super::epochs::{Dirt, Moment};
@@ -35,6 +35,8 @@ pub(super) struct Bucket {
     pub errors: u8,
     pub kind: BucketKind,
     pub life: Life,
+    /// The epoch that was open when its dirty blocks were moved last; 0: they were not.
+    pub compacted_in: Epoch,
     /// It is a victim, and its survivors move.
     pub leaving: bool,
 }

@@ -27,6 +27,8 @@ impl Sealed {
 #[derive(Clone, Default, Debug)]
 pub(super) struct EpochCounts {
     open: u64,
+    /// How many of sealed epochs the open one has overwritten.
+    overwritten: u64,
     /// The oldest first.
     sealed: VecDeque<Sealed>,
     sealed_sum: u64,
@@ -58,16 +60,25 @@ impl EpochCounts {
         let has = sealed.as_ref().map_or(self.open, |s| s.named());
         let enough = n <= has;
         match sealed {
-            Some(s) if enough => s.retained += n,
+            Some(s) if enough => {
+                s.retained += n;
+                self.overwritten += n;
+            }
             None if enough => self.open -= n,
             _ => {}
         }
         enough
     }
 
+    /// How many the open epoch has that were in no sealed epoch before, at least.
+    pub fn fresh(&self) -> u64 {
+        self.open - self.open.min(self.overwritten)
+    }
+
     /// Seals the open epoch, which is `epoch`, and opens the next.
     pub fn seal(&mut self, epoch: Epoch) {
         let all = std::mem::take(&mut self.open);
+        self.overwritten = 0;
         self.sealed_sum += all;
         self.sealed.push_back(Sealed { epoch, all, retained: 0 });
     }
@@ -164,5 +175,26 @@ mod tests {
                 assert_eq!(counts.upto(upto), count(&|t| t.0 <= upto && t.0 < open));
             }
         }
+    }
+
+    #[test]
+    fn what_a_cut_has_is_not_fresh_when_it_is_written_again() {
+        let mut counts = EpochCounts::default();
+        counts.add(10);
+        assert_eq!(counts.fresh(), 10);
+        counts.seal(Epoch(1));
+        assert_eq!(counts.fresh(), 0);
+        // Four of the cut are overwritten, one of them twice, and three new ones come.
+        assert!(counts.remove(4, Epoch(1)));
+        counts.add(4);
+        assert!(counts.remove(1, Epoch(2)));
+        counts.add(1 + 3);
+        assert_eq!((counts.all(), counts.fresh()), ((7, 10), 3));
+        // Discarded, they are in no epoch.
+        assert!(counts.remove(7, Epoch(2)));
+        assert_eq!(counts.fresh(), 0);
+        counts.seal(Epoch(2));
+        counts.add(2);
+        assert_eq!(counts.fresh(), 2);
     }
 }

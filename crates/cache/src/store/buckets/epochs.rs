@@ -34,6 +34,13 @@ impl Dirt {
         self.0.iter().filter(|s| s.epoch > published).map(|s| u32::from(s.dirty)).sum()
     }
 
+    /// Blocks of `epoch`, if no other epoch above `published` has any.
+    pub fn only_of(&self, epoch: Epoch, published: Epoch) -> Option<u32> {
+        let mut counts = self.0.iter().filter(|s| s.epoch > published && s.dirty > 0);
+        let only = counts.next().filter(|s| s.epoch == epoch)?;
+        counts.next().is_none().then_some(only.dirty.into())
+    }
+
     /// Blocks of epochs above `after` and up to `upto` that keys name.
     pub fn named(&self, after: Epoch, upto: Epoch) -> u16 {
         self.0

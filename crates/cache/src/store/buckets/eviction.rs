@@ -9,6 +9,7 @@
 //! a key tells how old its blocks are, also when it is stale.
 
 use base::{BucketGen, BucketId, CacheAddr, RecordSeq};
+use format::cache::bucket::BucketKind;
 
 use super::Buckets;
 use super::bucket::Life;
@@ -59,6 +60,32 @@ impl Buckets {
         }
         self.journal_durable(self.clock);
         victim.is_some()
+    }
+
+    /// Looks at up to `most` buckets, after those that were looked at before. Of the unpinned ones
+    /// of which at most half is dirty, in the open epoch alone, it pins the one with the fewest
+    /// dirty blocks. It is found once in an epoch.
+    pub fn pin_thinnest(&mut self, most: u32) -> Option<(BucketId, BucketGen)> {
+        let (count, open, above) = (self.count(), self.epochs.open(), self.epochs.above());
+        let mut thinnest: Option<(u32, u32)> = None;
+        for _ in 0..most.min(count) {
+            let id = self.looked_at;
+            self.looked_at = (id + 1) % count;
+            let b = &self.all[id as usize];
+            let is_used =
+                (b.life, b.kind, b.pins, b.leaving) != (Life::Sealed, BucketKind::Data, 0, false);
+            if is_used || b.compacted_in == open {
+                continue;
+            }
+            let dirty = b.dirt.only_of(open, above).filter(|dirty| 2 * dirty <= self.blocks);
+            let thin = dirty.map(|dirty| (dirty, id));
+            thinnest = [thinnest, thin].into_iter().flatten().min();
+        }
+        let (_, id) = thinnest?;
+        let b = &mut self.all[id as usize];
+        b.pins += 1;
+        b.compacted_in = open;
+        Some((BucketId(id), b.generation))
     }
 
     fn take_victim(&mut self) -> Option<BucketId> {

@@ -111,6 +111,11 @@ impl Buckets {
         self.zeros.all()
     }
 
+    /// Dirty blocks of the open epoch that are in no cut.
+    pub fn fresh_blocks(&self) -> u64 {
+        self.dirty.fresh()
+    }
+
     /// All blocks that no published image has, here or in staging volumes, of the open epoch and of
     /// the sealed ones.
     pub fn unpublished_blocks(&self) -> (u64, u64) {

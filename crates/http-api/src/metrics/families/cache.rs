@@ -155,6 +155,12 @@ pub const FAMILIES: &[Family] = &[
         "/cache/gc/moved_blocks",
         "blocks moved out of sparse buckets",
     ),
+    count(
+        "forebay_cache_compacted_blocks_total",
+        Once,
+        "/cache/gc/compacted_blocks",
+        "dirty blocks put together, so that writers find room",
+    ),
     row(
         "forebay_cache_gc_pass_max_seconds",
         Kind::Gauge,

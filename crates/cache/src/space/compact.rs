@@ -1,0 +1,115 @@
+//! Compaction: what writers have left of dirty buckets is put together.
+//!
+//! A bucket with one dirty block can be neither evicted nor filled anew. Where clients write the
+//! same blocks again and again, most of what a bucket holds is overwritten soon, but hardly ever
+//! all of it. So a set of a tenth of the cache makes four fifths of all buckets dirty, and writers
+//! would be slowed to the speed of write-back. While the room is getting short, the dirty blocks of
+//! the thinnest buckets are moved together, and their buckets are clean or free then.
+//!
+//! Only buckets whose dirty blocks are all of the open epoch are compacted: a sealed epoch needs
+//! its blocks where they are. Only those of which at most half is dirty: so each block that is
+//! moved makes room for one at least. Their summaries say what they were filled with.
+
+use base::{BucketGen, BucketId, Result};
+use format::cache::journal::blocks_for;
+use queue::Class;
+use rt::sync::Semaphore;
+
+use crate::Cache;
+use crate::space::mover::{is_movable, place_of};
+use crate::space::take::Pinned;
+use crate::store::key::IndexKey;
+use crate::store::ring_room::nodes_for;
+use crate::store::state::State;
+use crate::store::taken::most_extents;
+
+/// Buckets that are looked at to find a thin one.
+const LOOKED_AT: u32 = 1024;
+/// Buckets that are compacted at once.
+const AT_ONCE: u64 = 16;
+/// Clients would wait for what it makes. In the line of the background it would stand behind all
+/// that a pass has asked for, and be too slow.
+const COMPACTION: Class = Class::Commit;
+/// Extents that are moved together, and the blocks that are read for that.
+const TOGETHER: (usize, u64) = (32, 256);
+
+/// A thin bucket. It is pinned.
+struct Thin {
+    id: BucketId,
+    generation: BucketGen,
+    _pin: Pinned,
+}
+
+impl Cache {
+    /// Compacts thin dirty buckets while the room is getting short.
+    pub(crate) async fn compactor(&self) {
+        let turns = Semaphore::new(AT_ONCE);
+        while !self.health().is_closed() && self.check_failed().is_ok() {
+            let less_room = self.wakes().compact.wait();
+            let thin = if self.wants_compaction() { self.pin_thin() } else { None };
+            let Some(thin) = thin else {
+                less_room.await;
+                continue;
+            };
+            let (cache, turn) = (self.clone(), turns.acquire(1).await);
+            self.rt().detach(async move {
+                if let Err(e) = cache.compact(thin).await {
+                    tracing::debug!("a bucket was not compacted: {e}");
+                }
+                drop(turn);
+            });
+        }
+    }
+
+    /// True if the room for dirty blocks is getting short, or buckets would be evicted soon: what
+    /// is compacted is not lost.
+    pub(crate) fn wants_compaction(&self) -> bool {
+        let soon = self.free_target() + self.layout().free_band();
+        let st = self.state();
+        let is_short = st.buckets.free() + st.buckets.pending() < soon;
+        drop(st);
+        self.settings().policy.keeps_blocks() && (is_short || self.pressure() > 0.0)
+    }
+
+    fn pin_thin(&self) -> Option<Thin> {
+        let (id, generation) = self.state_mut().buckets.pin_thinnest(LOOKED_AT)?;
+        Some(Thin { id, generation, _pin: self.pinned(self.first_of(id)) })
+    }
+
+    /// Moves the dirty blocks of a bucket.
+    async fn compact(&self, thin: Thin) -> Result<()> {
+        let (id, generation) = (thin.id, thin.generation);
+        let Some(keys) = self.keys_of(id, generation, COMPACTION).await else { return Ok(()) };
+        let is_dirty =
+            |st: &State, e: &IndexKey| is_movable(st, e) && st.index.unpublished(e).is_some();
+        let places = 0..keys.len() as u32;
+        let wanted: (fn(&State, &IndexKey) -> bool, Class) = (is_dirty, COMPACTION);
+        let all = self.still_there((id, generation), &keys, places, wanted).await?;
+        let mut left = &all[..];
+        while !left.is_empty() {
+            self.check_open()?;
+            let (some, rest) = left.split_at(next_together(left));
+            left = rest;
+            let records = some.iter().map(|e| most_extents(e.len())).sum();
+            let checksums = some.iter().map(IndexKey::len).sum::<u64>() as usize;
+            let nodes = some.iter().map(|e| nodes_for(e.len())).sum();
+            let mut room = self.room_for_request(blocks_for(records, checksums), nodes).await?;
+            let moved = self.move_together(some, &mut room, COMPACTION).await?;
+            self.collections().count(|gc| gc.compacted_blocks += moved);
+        }
+        Ok(())
+    }
+}
+
+/// How many of these extents, which are in the order of their places, are moved together next.
+fn next_together(all: &[IndexKey]) -> usize {
+    let place = |e: &IndexKey| place_of(e).map_or(0, |(at, _)| at);
+    let first = all.first().map_or(0, place);
+    let (most, blocks) = TOGETHER;
+    let near = |e: &&IndexKey| place(e) + e.len() <= first + blocks;
+    all.iter().take(most).take_while(near).count().max(1)
+}
+
+#[cfg(test)]
+#[path = "compact_tests.rs"]
+mod tests;

@@ -1,0 +1,80 @@
+//! What a bucket was filled with, and what of that the index still has there.
+
+use base::{BucketGen, BucketId, CacheAddr, Result};
+use format::cache::summary::{SummaryKey, SummaryOf, decode_summary};
+use queue::Class;
+
+use crate::Cache;
+use crate::store::key::{Body, IndexKey};
+use crate::store::state::State;
+
+/// Blocks looked up before others get a turn.
+const SLICE: usize = 16;
+
+impl Cache {
+    /// The first block of a bucket.
+    pub(crate) fn first_of(&self, id: BucketId) -> CacheAddr {
+        CacheAddr(u64::from(id.0) * u64::from(self.layout().bucket_blocks))
+    }
+
+    /// What the summary of a bucket says of itself.
+    pub(crate) fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOf {
+        SummaryOf { uuid: self.device().uuid(), bucket, generation }
+    }
+
+    /// The volume and block of each block of a bucket, as they were written, if that is known. Read
+    /// by requests of `class`.
+    pub(crate) async fn keys_of(
+        &self,
+        id: BucketId,
+        generation: BucketGen,
+        class: Class,
+    ) -> Option<Vec<SummaryKey>> {
+        let unwritten = self.state().buckets.unwritten_summary(id);
+        if unwritten.is_some() {
+            return unwritten;
+        }
+        let (addr, blocks) = self.state().buckets.summary_place(id);
+        let read =
+            self.device().queue().read_blocks(class, self.offset_of(addr), blocks as usize).await;
+        decode_summary(&self.summary_of(id, generation), &read.buf).ok()
+    }
+
+    /// Of a pinned bucket's blocks at `places`, those that the index still has there, and that are
+    /// `wanted`, neighbours together. `keys` says what they were written as.
+    pub(crate) async fn still_there(
+        &self,
+        (id, generation): (BucketId, BucketGen),
+        keys: &[SummaryKey],
+        places: impl IntoIterator<Item = u32>,
+        (wanted, class): (fn(&State, &IndexKey) -> bool, Class),
+    ) -> Result<Vec<IndexKey>> {
+        let mut found: Vec<IndexKey> = Vec::new();
+        for (i, place) in places.into_iter().enumerate() {
+            let Some(&Some((volume, lba))) = keys.get(place as usize) else { continue };
+            let there = CacheAddr(self.first_of(id).0 + u64::from(place));
+            let block = self
+                .resident(class, |st| {
+                    let all = st.index.overlapping(&st.buckets, volume, (lba, lba.plus(1)), 1)?;
+                    let block = all.into_iter().next().map(|e| e.slice(lba.0, lba.0 + 1));
+                    let is_there = |e: &IndexKey| {
+                        matches!(&e.body, Body::Data { addr, generation: g, .. }
+                            if (*addr, *g) == (there, generation))
+                    };
+                    Ok(block.filter(|e| is_there(e) && wanted(st, e)))
+                })
+                .await?;
+            if let Some(e) = block {
+                let blocks = self.layout().bucket_blocks;
+                match found.last_mut().filter(|last| last.continued_by(&e, blocks)) {
+                    Some(last) => last.extend(&e),
+                    None => found.push(e),
+                }
+            }
+            if i % SLICE == SLICE - 1 {
+                self.rt().yield_now().await;
+            }
+        }
+        Ok(found)
+    }
+}
