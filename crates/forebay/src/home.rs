@@ -96,6 +96,13 @@ impl Home {
         match std::fs::read(&at) {
             Ok(path) => {
                 let path = path.strip_suffix(b"\n").unwrap_or(&path);
+                if path.is_empty() {
+                    return Err(CommandError::Failed(format!(
+                        "{} is empty, and it says where the cache is: write its path into it, or \
+                         remove it if the pool has none",
+                        at.display()
+                    )));
+                }
                 Ok(dir.join(OsStr::from_bytes(path)))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Home::own_cache(dir)),
@@ -251,6 +258,9 @@ mod tests {
             Home::keep_cache(dir, usual_again).unwrap();
             assert_eq!(Home::cache(dir), Ok(usual.clone()));
         }
+        std::fs::write(dir.join(CACHE_AT), "\n").unwrap();
+        assert!(Home::cache(dir).unwrap_err().to_string().contains("is empty"));
+        std::fs::remove_file(dir.join(CACHE_AT)).unwrap();
         std::fs::create_dir(dir.join(CACHE_AT)).unwrap();
         assert!(Home::cache(dir).unwrap_err().to_string().contains(CACHE_AT));
     }

@@ -7,7 +7,7 @@ use base::{Duration, Histogram};
 pub enum Class {
     /// A client waits for it.
     Foreground,
-    /// Writing a transaction, the journal or a checkpoint: clients may wait for it.
+    /// Writing a transaction, the journal or a checkpoint, or compacting: clients may wait for it.
     Commit,
     /// A write-back pass.
     WriteBack,
