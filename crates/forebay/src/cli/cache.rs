@@ -81,8 +81,8 @@ impl CacheCommand {
                     .map_err(|e| CommandError::failed(path.display(), e))?;
                 client.ask(&Request::CacheAttach { path: path.clone(), size_bytes: size })?;
                 print(&format!(
-                    "attached; from now on the server must be started with --cache {} (forebay up \
-                     knows its own)\n",
+                    "attached; from now on forebay serve must be started with --cache {} (forebay \
+                     up finds it by itself)\n",
                     path.display()
                 ))
             }
