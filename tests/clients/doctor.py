@@ -2,14 +2,11 @@
 
 import json
 import os
-import pathlib
 import shutil
-import tempfile
 
-from harness.case import Skip, once
+from harness.case import SHM, Skip, once
 from harness.data import GIB
 
-SHM = pathlib.Path("/dev/shm")
 FAULTY = """devices = ["{memory}/a.img", "none.img", "c.img", "{long}/d.img"]
 [nbd]
 socket = "in-the-way"
@@ -134,10 +131,7 @@ def test_limits(t):
 @once
 def test_faults(t):
     """Each fault of a configuration is named, with what to do."""
-    if not SHM.is_dir():
-        raise Skip("needs /dev/shm")
-    memory = pathlib.Path(tempfile.mkdtemp(dir=SHM))
-    t.later(lambda: shutil.rmtree(memory))
+    memory = t.memory()
     for path in (memory / "a.img", t.dir / "c.img", t.dir / "fast.img", memory / "d.img"):
         with open(path, "wb") as file:
             file.truncate(GIB)

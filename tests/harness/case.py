@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import traceback
 
 from . import server
@@ -16,6 +17,7 @@ from . import server
 DEFAULT_LIMIT_S = 60
 # Of tests that run with a cache and do not choose it: small, so that what they write does not stay in it.
 CACHE_SIZE = "64M"
+SHM = pathlib.Path("/dev/shm")
 # Where Debian keeps mkfs, losetup and the like, which a user's PATH does not name.
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 # The clients' messages are compared in places.
@@ -117,6 +119,14 @@ class Case:
         if shutil.which("sudo") and subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False).returncode == 0:
             return ["sudo", "-n"]
         raise Skip("needs root, or sudo without a password")
+
+    def memory(self):
+        """A directory in memory, which is gone when the test ends: files there wait for no disk."""
+        if not SHM.is_dir():
+            raise Skip(f"needs {SHM}")
+        made = pathlib.Path(tempfile.mkdtemp(prefix="forebay-", dir=SHM))
+        self.later(lambda: shutil.rmtree(made))
+        return made
 
     # Clean-up.
 
