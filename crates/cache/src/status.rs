@@ -161,7 +161,7 @@ pub struct GcStatus {
     pub merged_nodes: u64,
     /// Blocks moved out of sparse buckets.
     pub moved_blocks: u64,
-    /// Dirty blocks that were put together, so that writers find room.
+    /// Blocks of thin buckets that were put together, so that writers find room.
     pub compacted_blocks: u64,
     /// Nodes of the index that were written elsewhere for the same reason.
     pub moved_nodes: u64,

@@ -122,7 +122,7 @@ impl Coverage {
         self.add("cache: blocks promoted", s.promoted);
         self.add("cache: buckets evicted", s.evicted);
         self.add("cache: survivors moved", s.replacement.moved_blocks);
-        self.add("cache: dirty blocks compacted", s.gc.compacted_blocks);
+        self.add("cache: blocks compacted", s.gc.compacted_blocks);
         self.add("cache: survivors dropped", s.replacement.lost_survivors);
         self.add("cache: survivors that were bad", s.replacement.bad_survivors);
         self.add("cache: ghosts that came back", s.replacement.ghost_hits);

@@ -22,7 +22,7 @@ pub(crate) struct GcStats {
     pub merged_nodes: u64,
     pub moved_nodes: u64,
     pub moved_blocks: u64,
-    /// Dirty blocks that compaction has put together.
+    /// Blocks that compaction has put together.
     pub compacted_blocks: u64,
     /// Buckets whose counter was not what the keys say.
     pub miscounted: u64,

@@ -6,11 +6,16 @@
 //! would be slowed to the speed of write-back. While the room is getting short, the dirty blocks of
 //! the thinnest buckets are moved together, and their buckets are clean or free then.
 //!
+//! Eviction would take the oldest buckets, and lose clean blocks of them. While at most half of
+//! what the buckets hold is needed, nothing is to be lost for garbage: so all that is left of a
+//! bucket is moved then, and where buckets run short, thin ones without dirty blocks are compacted
+//! too.
+//!
 //! Only buckets whose dirty blocks are all of the open epoch are compacted: a sealed epoch needs
 //! its blocks where they are. Only those of which at most half is dirty: so each block that is
 //! moved makes room for one at least. Their summaries say what they were filled with.
 
-use base::{BucketGen, BucketId, Result};
+use base::Result;
 use format::cache::journal::blocks_for;
 use queue::Class;
 use rt::sync::Semaphore;
@@ -18,6 +23,7 @@ use rt::sync::Semaphore;
 use crate::Cache;
 use crate::space::mover::{is_movable, place_of};
 use crate::space::take::Pinned;
+use crate::store::buckets::Thinnest;
 use crate::store::key::IndexKey;
 use crate::store::ring_room::nodes_for;
 use crate::store::state::State;
@@ -35,8 +41,7 @@ const TOGETHER: (usize, u64) = (32, 256);
 
 /// A thin bucket. It is pinned.
 struct Thin {
-    id: BucketId,
-    generation: BucketGen,
+    bucket: Thinnest,
     _pin: Pinned,
 }
 
@@ -61,29 +66,35 @@ impl Cache {
         }
     }
 
-    /// True if the room for dirty blocks is getting short, or buckets would be evicted soon: what
-    /// is compacted is not lost.
+    /// True if the room for dirty blocks is getting short, or buckets are while most of what they
+    /// hold is garbage.
     pub(crate) fn wants_compaction(&self) -> bool {
+        let keeps_blocks = self.settings().policy.keeps_blocks();
+        keeps_blocks && (self.pressure() > 0.0 || self.evicts_garbage_soon())
+    }
+
+    /// True if buckets would be evicted soon, although at most half of what they hold is needed.
+    fn evicts_garbage_soon(&self) -> bool {
         let soon = self.free_target() + self.layout().free_band();
         let st = self.state();
-        let is_short = st.buckets.free() + st.buckets.pending() < soon;
-        drop(st);
-        self.settings().policy.keeps_blocks() && (is_short || self.pressure() > 0.0)
+        st.buckets.free() + st.buckets.pending() < soon && st.buckets.is_half_garbage()
     }
 
     fn pin_thin(&self) -> Option<Thin> {
-        let (id, generation) = self.state_mut().buckets.pin_thinnest(LOOKED_AT)?;
-        Some(Thin { id, generation, _pin: self.pinned(self.first_of(id)) })
+        let clean_too = self.evicts_garbage_soon();
+        let bucket = self.state_mut().buckets.pin_thinnest(LOOKED_AT, clean_too)?;
+        Some(Thin { bucket, _pin: self.pinned(self.first_of(bucket.id)) })
     }
 
-    /// Moves the dirty blocks of a bucket.
+    /// Moves the dirty blocks of a bucket, or all.
     async fn compact(&self, thin: Thin) -> Result<()> {
-        let (id, generation) = (thin.id, thin.generation);
+        let Thinnest { id, generation, whole } = thin.bucket;
         let Some(keys) = self.keys_of(id, generation, COMPACTION).await else { return Ok(()) };
         let is_dirty =
             |st: &State, e: &IndexKey| is_movable(st, e) && st.index.unpublished(e).is_some();
+        let is_needed = if whole { is_movable } else { is_dirty };
         let places = 0..keys.len() as u32;
-        let wanted: (fn(&State, &IndexKey) -> bool, Class) = (is_dirty, COMPACTION);
+        let wanted: (fn(&State, &IndexKey) -> bool, Class) = (is_needed, COMPACTION);
         let all = self.still_there((id, generation), &keys, places, wanted).await?;
         let mut left = &all[..];
         while !left.is_empty() {

@@ -98,6 +98,30 @@ fn a_set_that_is_overwritten_gets_no_cut_after_the_other() {
     });
 }
 
+/// Without compaction of what is clean, its buckets would be evicted to make room for garbage.
+#[test]
+fn clean_blocks_are_not_lost_while_most_of_the_cache_is_garbage() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        // What is left of a bucket is clean after each pass.
+        let mut has = vec![0; 3 * SET as usize];
+        let mut random = Prng::new(5);
+        for i in 0..WRITES {
+            let block = random.below(3 * SET);
+            has[block as usize] = i as u8;
+            fill(&cache, a, block, 1, i as u8).await;
+            if i % 400 == 0 {
+                cache.publish_all().await.unwrap();
+            }
+        }
+        let before = cache.status();
+        assert!(before.gc.compacted_blocks > 0, "{before:?}");
+        verify(&cache, a, &has).await;
+        let after = cache.status();
+        assert_eq!(after.misses - before.misses, 0, "{after:?}");
+    });
+}
+
 /// A policy that writes no summaries does not know what a bucket was filled with.
 #[test]
 fn nothing_is_compacted_without_summaries() {

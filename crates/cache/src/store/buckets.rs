@@ -27,7 +27,7 @@ use bucket::{Bucket, Life, OpenBucket, Source};
 use census::{STREAMS, Stream};
 use counts::EpochCounts;
 use epochs::Epochs;
-pub(crate) use eviction::Victim;
+pub(crate) use eviction::{Thinnest, Victim};
 use frozen::FrozenBuckets;
 use summaries::Summaries;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng, RecordSeq};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
-use super::{Buckets, Life, Stream, Victim};
+use super::{Buckets, Life, Stream, Thinnest, Victim};
 use crate::policy::replacement::Policy;
 
 const BUCKETS: u32 = 24;
@@ -268,35 +268,75 @@ fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
 #[test]
 fn the_thinnest_bucket_is_found_once_in_an_epoch() {
     let mut b = Buckets::new(8, 8, Policy::Fifo, 0, Epoch(1));
-    let fill = |b: &mut Buckets| {
-        let (at, ..) = b.append(Stream::Writes, 8).expect("one is free");
-        b.add(at, 8, true);
-        b.unpin(at);
+    let filled = [(); 4].map(|()| {
+        let at = fill(&mut b, true);
         b.of(at)
-    };
-    let filled: Vec<BucketId> = (0..4).map(|_| fill(&mut b)).collect();
+    });
     let overwrite = |b: &mut Buckets, id: BucketId, len| {
         b.remove(CacheAddr(u64::from(id.0) * 8), BucketGen(0), len, Some(b.epoch()));
     };
-    assert_eq!(b.pin_thinnest(8), None);
+    assert_eq!(b.pin_thinnest(8, false), None);
     for (&id, len) in filled.iter().zip([3, 4, 6, 5]) {
         overwrite(&mut b, id, len);
     }
     // Of the first, more than half is dirty.
     let mut found = Vec::new();
-    while let Some((id, _)) = b.pin_thinnest(8) {
-        b.unpin(CacheAddr(u64::from(id.0) * 8));
-        found.push(id);
+    while let Some(thin) = b.pin_thinnest(8, false) {
+        b.unpin(CacheAddr(u64::from(thin.id.0) * 8));
+        found.push(thin.id);
     }
     assert_eq!(found, [filled[2], filled[3], filled[1]]);
     // A cut needs its blocks where they are.
     let cut = b.take_cut();
-    assert_eq!(b.pin_thinnest(8), None);
+    assert_eq!(b.pin_thinnest(8, false), None);
     b.publish(cut);
-    let next = fill(&mut b);
+    let next = fill(&mut b, true);
+    let next = b.of(next);
     overwrite(&mut b, next, 7);
     b.pin(CacheAddr(u64::from(next.0) * 8));
-    assert_eq!(b.pin_thinnest(8), None, "it is read");
+    assert_eq!(b.pin_thinnest(8, false), None, "it is read");
     b.unpin(CacheAddr(u64::from(next.0) * 8));
-    assert_eq!(b.pin_thinnest(8), Some((next, BucketGen(0))));
+    let thin = Thinnest { id: next, generation: BucketGen(0), whole: true };
+    assert_eq!(b.pin_thinnest(8, false), Some(thin));
+}
+
+fn fill(b: &mut Buckets, dirty: bool) -> CacheAddr {
+    let (at, ..) = b.append(Stream::Writes, 8).expect("one is free");
+    b.add(at, b.capacity(Stream::Writes), dirty);
+    b.unpin(at);
+    at
+}
+
+/// The thinnest bucket, and whether all of it is to be moved.
+fn thin(b: &mut Buckets, clean_too: bool) -> Option<(BucketId, bool)> {
+    let thin = b.pin_thinnest(4, clean_too)?;
+    b.unpin(CacheAddr(u64::from(thin.id.0) * 8));
+    Some((thin.id, thin.whole))
+}
+
+/// While most of the cache is garbage, what is clean is not lost for it.
+#[test]
+fn what_is_clean_is_moved_too_while_half_is_garbage() {
+    let mut b = Buckets::new(4, 8, Policy::Adaptive, 0, Epoch(1));
+    let [clean, dirty] = [false, true].map(|d| fill(&mut b, d));
+    let len = b.capacity(Stream::Writes);
+    b.remove(clean, BucketGen(0), len - 2, None);
+    b.remove(dirty, BucketGen(0), len - 3, Some(Epoch(1)));
+    assert!(b.is_half_garbage());
+    assert_eq!(thin(&mut b, false), Some((b.of(dirty), true)));
+    assert_eq!(thin(&mut b, false), None);
+    assert_eq!(thin(&mut b, true), Some((b.of(clean), true)));
+    assert_eq!(thin(&mut b, true), None, "it was tried in this epoch");
+}
+
+#[test]
+fn only_what_is_dirty_is_moved_while_more_than_half_is_needed() {
+    let mut b = Buckets::new(4, 8, Policy::Adaptive, 0, Epoch(1));
+    let [clean, dirty, ..] = [false, true, false, false].map(|d| fill(&mut b, d));
+    let len = b.capacity(Stream::Writes);
+    b.remove(clean, BucketGen(0), len - 2, None);
+    b.remove(dirty, BucketGen(0), len - 1, Some(Epoch(1)));
+    assert!(!b.is_half_garbage());
+    assert_eq!(thin(&mut b, true), Some((b.of(dirty), false)));
+    assert_eq!(thin(&mut b, true), None);
 }

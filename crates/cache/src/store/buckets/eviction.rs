@@ -24,6 +24,15 @@ pub enum Victim {
     Leaving(BucketId, BucketGen),
 }
 
+/// A thin bucket: at most half of it is to be moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Thinnest {
+    pub id: BucketId,
+    pub generation: BucketGen,
+    /// All that is left of it is to be moved, not just what is dirty.
+    pub whole: bool,
+}
+
 impl Buckets {
     /// Evicts one bucket: raises its generation. It becomes free when the record that will tell of
     /// it is durable, which is the next one. `None`: there is none to be had.
@@ -62,11 +71,17 @@ impl Buckets {
         victim.is_some()
     }
 
+    /// True if at most half of what the buckets can hold is needed.
+    pub fn is_half_garbage(&self) -> bool {
+        2 * self.live_blocks <= u64::from(self.count()) * u64::from(self.blocks)
+    }
+
     /// Looks at up to `most` buckets, after those that were looked at before. Of the unpinned ones
-    /// of which at most half is dirty, in the open epoch alone, it pins the one with the fewest
-    /// dirty blocks. It is found once in an epoch.
-    pub fn pin_thinnest(&mut self, most: u32) -> Option<(BucketId, BucketGen)> {
+    /// that are thin, and not dirty in a sealed epoch, it pins the thinnest. It is found once in an
+    /// epoch. `clean_too`: also if none of its blocks is dirty.
+    pub fn pin_thinnest(&mut self, most: u32, clean_too: bool) -> Option<Thinnest> {
         let (count, open, above) = (self.count(), self.epochs.open(), self.epochs.above());
+        let keeps_all = self.is_half_garbage();
         let mut thinnest: Option<(u32, u32)> = None;
         for _ in 0..most.min(count) {
             let id = self.looked_at;
@@ -77,15 +92,21 @@ impl Buckets {
             if is_used || b.compacted_in == open {
                 continue;
             }
-            let dirty = b.dirt.only_of(open, above).filter(|dirty| 2 * dirty <= self.blocks);
-            let thin = dirty.map(|dirty| (dirty, id));
-            thinnest = [thinnest, thin].into_iter().flatten().min();
+            let dirty = match b.dirt.above(above) {
+                0 => clean_too.then_some(0),
+                _ => b.dirt.only_of(open, above),
+            };
+            let live = u32::from(b.live);
+            let left = |dirty| if keeps_all && 2 * live <= self.blocks { live } else { dirty };
+            let thin = dirty.map(left).filter(|left| (1..=self.blocks / 2).contains(left));
+            thinnest = [thinnest, thin.map(|left| (left, id))].into_iter().flatten().min();
         }
-        let (_, id) = thinnest?;
+        let (left, id) = thinnest?;
         let b = &mut self.all[id as usize];
         b.pins += 1;
         b.compacted_in = open;
-        Some((BucketId(id), b.generation))
+        let whole = keeps_all && left == u32::from(b.live);
+        Some(Thinnest { id: BucketId(id), generation: b.generation, whole })
     }
 
     fn take_victim(&mut self) -> Option<BucketId> {

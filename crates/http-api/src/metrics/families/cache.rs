@@ -159,7 +159,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_cache_compacted_blocks_total",
         Once,
         "/cache/gc/compacted_blocks",
-        "dirty blocks put together, so that writers find room",
+        "blocks of thin buckets put together, so that writers find room",
     ),
     row(
         "forebay_cache_gc_pass_max_seconds",
