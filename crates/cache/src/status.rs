@@ -124,6 +124,9 @@ pub struct ReplacementStatus {
     pub lost_survivors: u64,
     /// Such blocks that were bad.
     pub bad_survivors: u64,
+    /// Buckets that got no summary, as too many waited to be written: none of their blocks is kept,
+    /// and they are not compacted.
+    pub lost_summaries: u64,
 }
 
 /// Shares of the cache, 0 to 1.
@@ -348,6 +351,7 @@ impl Cache {
             moved_blocks: st.stats().survivors,
             lost_survivors: st.buckets.lost_survivors(),
             bad_survivors: st.stats().bad_survivors,
+            lost_summaries: st.buckets.lost_summaries(),
         }
     }
 

@@ -22,8 +22,9 @@ use crate::store::ring_room::nodes_for;
 use crate::store::state::State;
 use crate::store::taken::most_extents;
 
-/// Summaries that are written at once. They wait in line with the requests of a pass, and buckets
-/// are filled meanwhile.
+/// Summaries that are written at once, by requests of the class of commits. Buckets are filled
+/// meanwhile: in the line of the background they stood behind the requests of a pass, and a quarter
+/// of the buckets got none.
 const SUMMARIES_AT_ONCE: u64 = 32;
 
 /// A bucket whose survivors move. When this is dropped they have moved, or were given up, and the
@@ -118,7 +119,7 @@ impl Cache {
         let mut buf = self.rt().bufs().take(next.blocks as usize * BLOCK);
         encode_summary(&self.summary_of(next.id, next.generation), &next.keys, &mut buf);
         let (at, data) = (self.offset_of(next.addr), SliceList::from_iter([buf.freeze()]));
-        let outcome = self.device().queue().write(Class::Collection, at, data).await;
+        let outcome = self.device().queue().write(Class::Commit, at, data).await;
         let mut st = self.state_mut();
         if outcome.is_err() {
             st.buckets.condemn(next.addr);

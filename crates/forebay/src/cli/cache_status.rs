@@ -143,6 +143,10 @@ fn kept(r: &Value) -> String {
         0 => {}
         n => text += &format!(", {n} BAD"),
     }
+    match number(&r["lost_summaries"]) {
+        0 => {}
+        n => text += &format!("; {n} buckets got no summary, as the cache's device was too slow"),
+    }
     text
 }
 
@@ -284,7 +288,8 @@ mod tests {
                 "hit_ratio": { "total": 0.75, "last_hour": 0.5, "last_minute": null,
                     "volumes": [{ "name": "a", "total": 0.75, "last_minute": 0.25 }] },
                 "replacement": { "policy": "adaptive", "moved_blocks": 12, "ghost_hits": 5,
-                    "shares": { "read": 0.05, "write": 0.85, "main": 0.1 }, "bad_survivors": 1 },
+                    "shares": { "read": 0.05, "write": 0.85, "main": 0.1 }, "bad_survivors": 1,
+                    "lost_summaries": 4 },
                 "buckets": { "free": 5, "retired": 1 }, "journal": { "used": 4096,
                     "size": 1 << 20, "records_per_commit": 2.25 },
                 "gc": { "passes": 3, "last_sec": 2.5, "average_duration_ms": 20.0,
@@ -301,7 +306,8 @@ mod tests {
             "3 MiB dirty, 0 B clean, of 2 GiB",
             "75.0% found here, 50.0% of the last hour's, - of the last minute's (3 of 4)",
             "by adaptive (read 5.0%, write 85.0%, main 10.0%); 12 blocks kept when their bucket \
-             went, 5 came back soon, 1 BAD",
+             went, 5 came back soon, 1 BAD; 4 buckets got no summary, as the cache's device was \
+             too slow",
             "a 75.0% (last minute 25.0%)",
             "2 BAD HERE",
             "5 free, 0 clean, 0 dirty, 0 metadata, 1 RETIRED",

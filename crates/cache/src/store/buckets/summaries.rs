@@ -26,6 +26,8 @@ pub(super) struct Summaries {
     blocks: u32,
     filled: BTreeMap<BucketId, Filled>,
     waiting: VecDeque<BucketId>,
+    /// Buckets that got none, as too many waited.
+    lost: u64,
 }
 
 /// A summary to be written. Its bucket is pinned.
@@ -45,7 +47,8 @@ pub struct NextSummary {
 impl Summaries {
     pub fn new(keeps: bool, bucket_blocks: u32) -> Summaries {
         let blocks = if keeps { summary_blocks(bucket_blocks) } else { 0 };
-        Summaries { bucket_blocks, blocks, filled: BTreeMap::new(), waiting: VecDeque::new() }
+        let (filled, waiting) = (BTreeMap::new(), VecDeque::new());
+        Summaries { bucket_blocks, blocks, filled, waiting, lost: 0 }
     }
 
     pub fn blocks(&self) -> u32 {
@@ -68,6 +71,7 @@ impl Summaries {
             self.waiting.push_back(id);
         } else {
             self.filled.remove(&id);
+            self.lost += 1;
         }
     }
 
@@ -87,6 +91,11 @@ impl Summaries {
     /// Summaries that wait to be written.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Buckets that got none, as too many waited to be written.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Where the summary of a bucket stands.

@@ -23,6 +23,11 @@ impl Buckets {
         self.summaries.waiting()
     }
 
+    /// Buckets that got no summary, as too many waited to be written.
+    pub fn lost_summaries(&self) -> u64 {
+        self.summaries.lost()
+    }
+
     /// Where the summary of a bucket stands, and its blocks.
     pub fn summary_place(&self, id: BucketId) -> (CacheAddr, u32) {
         (self.summaries.place(id), self.summaries.blocks())

@@ -156,6 +156,12 @@ pub const FAMILIES: &[Family] = &[
         "blocks moved out of sparse buckets",
     ),
     count(
+        "forebay_cache_lost_summaries_total",
+        Once,
+        "/cache/replacement/lost_summaries",
+        "buckets of which nothing is kept, as their summaries were not written in time",
+    ),
+    count(
         "forebay_cache_compacted_blocks_total",
         Once,
         "/cache/gc/compacted_blocks",
