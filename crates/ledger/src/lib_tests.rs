@@ -368,6 +368,7 @@ fn advice_fits_what_kept_the_device_busy() {
         ("scrub", "scrub.rate"),
         ("move", "forebay device pause"),
         ("collection", "gc_pause"),
+        ("compaction", "larger cache"),
         ("foreground", "forebay volume limit"),
     ] {
         assert!(advice(holder).contains(word), "{holder}: {}", advice(holder));

@@ -329,6 +329,9 @@ fn beside(holder: Holder) -> &'static str {
              pool.latency_target_read"
         }
         "collection" => "raise cache.gc_pause or lower cache.gc_slice",
+        "compaction" => {
+            "clients write a large part of the cache again and again: use a larger cache"
+        }
         "promotion" => "keep only what is read again (forebay set cache.promote second)",
         "foreground" => {
             "the device itself was slow, or clients ask for more than it can do: use a faster \

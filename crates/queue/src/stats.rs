@@ -7,8 +7,10 @@ use base::{Duration, Histogram};
 pub enum Class {
     /// A client waits for it.
     Foreground,
-    /// Writing a transaction, the journal or a checkpoint, or compacting: clients may wait for it.
+    /// Writing a transaction, the journal or a checkpoint: clients may wait for it.
     Commit,
+    /// What is left of thin buckets is put together: clients would wait for the room.
+    Compaction,
     /// A write-back pass.
     WriteBack,
     /// Blocks that were read move into the cache.
@@ -23,9 +25,10 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order of [`DeviceStats::classes`].
-    pub const ALL: [Class; 7] = [
+    pub const ALL: [Class; 8] = [
         Class::Foreground,
         Class::Commit,
+        Class::Compaction,
         Class::WriteBack,
         Class::Promotion,
         Class::Collection,
@@ -35,7 +38,7 @@ impl Class {
 
     /// No client waits for it: it gives way to the other classes ([`crate::Device`]).
     pub fn is_background(self) -> bool {
-        !matches!(self, Class::Foreground | Class::Commit)
+        !matches!(self, Class::Foreground | Class::Commit | Class::Compaction)
     }
 
     /// It is of the background, and clients may come to wait for what it makes: room, or a second
@@ -49,6 +52,7 @@ impl Class {
         match self {
             Class::Foreground => "foreground",
             Class::Commit => "commit",
+            Class::Compaction => "compaction",
             Class::WriteBack => "write-back",
             Class::Promotion => "promotion",
             Class::Collection => "collection",

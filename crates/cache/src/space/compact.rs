@@ -33,9 +33,6 @@ use crate::store::taken::most_extents;
 const LOOKED_AT: u32 = 1024;
 /// Buckets that are compacted at once.
 const AT_ONCE: u64 = 16;
-/// Clients would wait for what it makes. In the line of the background it would stand behind all
-/// that a pass has asked for, and be too slow.
-const COMPACTION: Class = Class::Commit;
 /// Extents that are moved together, and the blocks that are read for that.
 const TOGETHER: (usize, u64) = (32, 256);
 
@@ -89,12 +86,14 @@ impl Cache {
     /// Moves the dirty blocks of a bucket, or all.
     async fn compact(&self, thin: Thin) -> Result<()> {
         let Thinnest { id, generation, whole } = thin.bucket;
-        let Some(keys) = self.keys_of(id, generation, COMPACTION).await else { return Ok(()) };
+        let Some(keys) = self.keys_of(id, generation, Class::Compaction).await else {
+            return Ok(());
+        };
         let is_dirty =
             |st: &State, e: &IndexKey| is_movable(st, e) && st.index.unpublished(e).is_some();
         let is_needed = if whole { is_movable } else { is_dirty };
         let places = 0..keys.len() as u32;
-        let wanted: (fn(&State, &IndexKey) -> bool, Class) = (is_needed, COMPACTION);
+        let wanted: (fn(&State, &IndexKey) -> bool, Class) = (is_needed, Class::Compaction);
         let all = self.still_there((id, generation), &keys, places, wanted).await?;
         let mut left = &all[..];
         while !left.is_empty() {
@@ -105,7 +104,7 @@ impl Cache {
             let checksums = some.iter().map(IndexKey::len).sum::<u64>() as usize;
             let nodes = some.iter().map(|e| nodes_for(e.len())).sum();
             let mut room = self.room_for_request(blocks_for(records, checksums), nodes).await?;
-            let moved = self.move_together(some, &mut room, COMPACTION).await?;
+            let moved = self.move_together(some, &mut room, Class::Compaction).await?;
             self.collections().count(|gc| gc.compacted_blocks += moved);
         }
         Ok(())
