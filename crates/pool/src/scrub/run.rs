@@ -51,8 +51,10 @@ pub(super) struct Window {
     turn: u64,
     flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
     bytes: u64,
-    /// Nothing more is read before this time, so that the rate is kept.
-    due: Option<Instant>,
+    /// Bytes of each copy that were read, and for which it has not rested yet, so that the rate is
+    /// kept; as of that moment.
+    owed: f64,
+    owed_at: Instant,
     /// When the place was made durable last, and when it moved.
     noted: Instant,
     reached: Instant,
@@ -65,7 +67,8 @@ impl Window {
             turn,
             flights: VecDeque::new(),
             bytes: 0,
-            due: None,
+            owed: 0.0,
+            owed_at: pool.now(),
             noted: pool.now(),
             reached: pool.now(),
         }
@@ -76,11 +79,14 @@ impl Window {
         self.pool.now().since(self.reached) > MOVED
     }
 
-    /// Verifies runs as soon as there is room and the rate lets it.
+    /// Verifies runs as soon as there is room. It does not rest for the rate: while the pin is held
+    /// nothing that was freed is used again, and where room is short clients would wait for that.
+    /// So [`Window::rest`] comes before it, without a pin.
     pub async fn verify(&mut self, runs: Vec<ReadRun>, pin: &Pin) -> Went {
         for run in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
-            self.goes_on(bytes).await?;
+            self.check()?;
+            self.owed += bytes as f64;
             while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
                 self.end_first().await?;
             }
@@ -118,7 +124,7 @@ impl Window {
     }
 
     /// Waits for everything in flight, whatever becomes of it.
-    async fn rest(&mut self) {
+    async fn drain(&mut self) {
         for (flight, _) in std::mem::take(&mut self.flights) {
             flight.await;
         }
@@ -130,25 +136,37 @@ impl Window {
         if runs { Ok(()) } else { Err(Stop::Ended) }
     }
 
-    /// Waits for the turn of `bytes` bytes of each copy.
-    pub async fn goes_on(&mut self, bytes: u64) -> Went {
+    /// `bytes` bytes of each copy are to be read without [`Window::verify`].
+    pub fn owes(&mut self, bytes: u64) {
+        self.owed += bytes as f64;
+    }
+
+    /// Waits until it has rested for everything that was read, as the rate wants it. To be called
+    /// without a pin.
+    pub async fn rest(&mut self) -> Went {
         loop {
             self.check()?;
-            let now = self.pool.now();
-            let own = self.pool.state().scrub.rate();
-            let rate = own.unwrap_or_else(|| self.pool.settings().scrub_rate);
-            if rate == 0 {
-                return Ok(());
-            }
-            let due = self.due.unwrap_or(now).max(now);
-            if due <= now {
-                let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
-                self.due = Some(self.due.unwrap_or(now).max(now).after(takes));
-                return Ok(());
-            }
             let changed = self.pool.state().scrub.changed();
+            let own = self.pool.state().scrub.rate();
+            let rate = own.unwrap_or_else(|| self.pool.settings().scrub_rate) as f64;
+            self.pay(rate);
+            if rate == 0.0 || self.owed == 0.0 {
+                self.owed = 0.0;
+                return Ok(());
+            }
+            let due = self.owed_at.after(Duration::from_secs_f64(self.owed / rate));
             either(self.pool.rt().sleep_until(due), changed).await;
+            // What was rested until now counts at the rate that held meanwhile.
+            self.pay(rate);
         }
+    }
+
+    fn pay(&mut self, rate: f64) {
+        let now = self.pool.now();
+        let paid = now.since(self.owed_at).as_secs_f64() * rate;
+        // A rest is over to the nanosecond, not to the fraction of a byte.
+        self.owed = if paid + 1.0 > self.owed { 0.0 } else { self.owed - paid };
+        self.owed_at = now;
     }
 }
 
@@ -184,7 +202,7 @@ impl Pool {
     async fn scrub(&self, turn: u64) -> Went {
         let mut window = Window::new(self, turn);
         let went = self.scrub_all(&mut window).await;
-        window.rest().await;
+        window.drain().await;
         went
     }
 
@@ -260,6 +278,7 @@ impl Pool {
         let gap = (self.settings().scrub_gap / BLOCK_U64) as u32;
         let (mut walk, mut at) = (Walk::new(id, from, group_blocks), from);
         loop {
+            window.rest().await?;
             self.read_leaves(&walk).await;
             let mut step = |st: &mut crate::state::State| {
                 let pin = st.space.pin();

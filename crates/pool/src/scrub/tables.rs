@@ -31,7 +31,8 @@ impl Pool {
     pub(super) async fn scrub_tables(&self, window: &mut Window) -> Went {
         let pages = self.state().space.geometry().table_pages();
         for page in 0..pages {
-            window.goes_on(BLOCK_U64).await?;
+            window.rest().await?;
+            window.owes(BLOCK_U64);
             let force = |st: &mut State| st.tables.force(page);
             self.scrub_page(|st| table_page(st, page), force).await?;
         }

@@ -37,6 +37,7 @@ impl Pool {
     async fn scrub_tree(&self, window: &mut Window, which: Which) -> Went {
         let mut from = Key::EMPTY;
         loop {
+            window.rest().await?;
             let mut step = |st: &mut State| {
                 let pin = st.space.pin();
                 Ok((nodes_from(st, which, Generation(0), &from)?, pin))
