@@ -153,8 +153,9 @@ impl Drop for Progress {
 
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-    let filled = if is_stderr_coloured() { "{bar:14.cyan}" } else { "{bar:14}" };
-    let template = format!("{{prefix}} [{filled}] {{percent:>3}} %  {{wide_msg}}");
+    // The bar takes what the words leave: a line of 80 columns has room for all of them.
+    let filled = if is_stderr_coloured() { "{wide_bar:.cyan}" } else { "{wide_bar}" };
+    let template = format!("{{prefix}} [{filled}] {{percent:>3}} %  {{msg}}");
     styled(bar, &template)
 }
 
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn templates_are_right() {
-        for template in [SPINNER, "{prefix} [{bar:14.cyan}] {percent:>3} %  {wide_msg}"] {
+        for template in [SPINNER, "{prefix} [{wide_bar:.cyan}] {percent:>3} %  {msg}"] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }
