@@ -42,6 +42,10 @@ impl From<StorageError> for Stop {
     }
 }
 
+/// With a rate it reads for this part of a second, and this many blocks at least, and rests.
+const PARTS_OF_A_SECOND: u64 = 8;
+const LEAST_AT_ONCE: u64 = 16;
+
 /// How a part of it went.
 pub(super) type Went = std::result::Result<(), Stop>;
 
@@ -136,6 +140,20 @@ impl Window {
         if runs { Ok(()) } else { Err(Stop::Ended) }
     }
 
+    fn rate(&self) -> u64 {
+        let own = self.pool.state().scrub.rate();
+        own.unwrap_or_else(|| self.pool.settings().scrub_rate)
+    }
+
+    /// Blocks of a leaf that are read before it rests: what the rate lets it read in a while, so
+    /// that it does not go in bursts.
+    fn at_once(&self) -> usize {
+        match self.rate() {
+            0 => usize::MAX,
+            rate => (rate / BLOCK_U64 / PARTS_OF_A_SECOND).max(LEAST_AT_ONCE) as usize,
+        }
+    }
+
     /// `bytes` bytes of each copy are to be read without [`Window::verify`].
     pub fn owes(&mut self, bytes: u64) {
         self.owed += bytes as f64;
@@ -147,8 +165,7 @@ impl Window {
         loop {
             self.check()?;
             let changed = self.pool.state().scrub.changed();
-            let own = self.pool.state().scrub.rate();
-            let rate = own.unwrap_or_else(|| self.pool.settings().scrub_rate) as f64;
+            let rate = self.rate() as f64;
             self.pay(rate);
             if rate == 0.0 || self.owed == 0.0 {
                 self.owed = 0.0;
@@ -310,8 +327,15 @@ impl Pool {
                         return Ok(());
                     }
                 }
-                Leaf::Blocks(blocks, upto) => {
-                    self.state_mut().scrub.count_leaf();
+                Leaf::Blocks(mut blocks, mut upto) => {
+                    match blocks.get(window.at_once()).map(|next| next.addr) {
+                        Some(next) => {
+                            blocks.truncate(window.at_once());
+                            upto = self.state().space.geometry().split(next).1;
+                            walk = Walk::new(id, upto, group_blocks);
+                        }
+                        None => self.state_mut().scrub.count_leaf(),
+                    }
                     window.verify(runs(blocks, group_blocks, gap), &pin).await?;
                     at = upto;
                     drop(pin);
