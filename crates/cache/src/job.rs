@@ -4,7 +4,7 @@
 pub(crate) const WRITE_BACK: &str = "write-back";
 /// Garbage collection.
 pub(crate) const COLLECTION: &str = "collection";
-/// Puts dirty blocks of thin buckets together.
+/// Puts what is left of thin buckets together.
 pub(crate) const COMPACTION: &str = "compaction";
 /// Keeps blocks that were hit when their bucket goes.
 pub(crate) const SURVIVORS: &str = "survivors";

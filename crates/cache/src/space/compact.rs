@@ -43,7 +43,7 @@ struct Thin {
 }
 
 impl Cache {
-    /// Compacts thin dirty buckets while the room is getting short.
+    /// Compacts thin buckets while the room is getting short.
     pub(crate) async fn compactor(&self) {
         let turns = Semaphore::new(AT_ONCE);
         while !self.health().is_closed() && self.check_failed().is_ok() {
