@@ -160,8 +160,8 @@ pub trait Loader {
     /// The store in it.
     fn store(state: &mut Self::State) -> &mut Store;
 
-    /// Taken together with the look at a tree.
-    fn pin(state: &Self::State) -> Self::Pin;
+    /// Keeps the node in its place until it was read. Taken together with the look at a tree.
+    fn pin(state: &Self::State, fault: &Fault) -> Self::Pin;
 
     /// Why a request that needs a node waits.
     const REASON: Reason;
@@ -196,7 +196,8 @@ pub async fn resident<L: Loader, T>(
                 Err(Stop::Error(e)) => return Err(e),
                 Err(Stop::Fault(fault)) => {
                     L::store(&mut state).nodes.note_wait();
-                    (fault, L::pin(&state))
+                    let pin = L::pin(&state, &fault);
+                    (fault, pin)
                 }
             }
         };

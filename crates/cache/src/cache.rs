@@ -333,7 +333,7 @@ impl Loader for Nodes<'_> {
         st.index.store_mut()
     }
 
-    fn pin(st: &State) -> Pin {
+    fn pin(st: &State, _: &Fault) -> Pin {
         st.limbo().pin()
     }
 

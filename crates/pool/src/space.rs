@@ -13,6 +13,7 @@ mod fit;
 mod flow;
 mod free;
 mod geometry;
+mod held;
 mod limbo;
 mod maps;
 mod moving;

@@ -218,7 +218,7 @@ thread_local! {
 
 /// What is in limbo: an allocation frees some of it in passing.
 fn waiting(space: &Space) -> Vec<Run> {
-    space.limbo.runs().collect()
+    space.limbo.runs()
 }
 
 #[test]

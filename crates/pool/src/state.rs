@@ -90,7 +90,7 @@ impl State {
     }
 
     /// Nodes of trees that must find room at a commit.
-    fn dirty_nodes(&self) -> u64 {
+    pub fn dirty_nodes(&self) -> u64 {
         self.txns.dirty_nodes()
     }
 

@@ -1,5 +1,5 @@
-//! Where room is short, writers need what was freed a moment ago. A scrub holds that while it
-//! reads, but not while it rests.
+//! Where room is short, writers need what was freed a moment ago. A scrub keeps what it reads from
+//! being used again, and nothing while it rests.
 
 use base::{BLOCK_U64, Duration, ErrorKind, Lba};
 use pool::ScrubOptions;

@@ -50,7 +50,7 @@ impl Loader for Shelf {
         &mut state.1
     }
 
-    fn pin(_: &(Tree, Store)) {}
+    fn pin(_: &(Tree, Store), _: &Fault) {}
 
     const REASON: rt::Reason = rt::Reason::Tree;
 

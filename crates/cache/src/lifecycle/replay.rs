@@ -549,7 +549,7 @@ impl Loader for Replayer {
         r.restored.nodes_mut()
     }
 
-    fn pin(_: &Replayer) {}
+    fn pin(_: &Replayer, _: &Fault) {}
 
     const REASON: Reason = Reason::Index;
 

@@ -120,14 +120,14 @@ impl Pool {
             let pin = self.state().space.pin();
             let mut missing = Missing::default();
             missing.add(self.state().forest.missing_mapping(volume, range, NODES));
-            if !self.load_missing(missing, &pin).await {
+            if !self.load_missing(missing, pin).await {
                 break;
             }
         }
         for _ in 0..ROUNDS {
             let pin = self.state().space.pin();
             let Some(missing) = self.missing_checksums(volume, range).await else { return };
-            if !self.load_missing(missing, &pin).await {
+            if !self.load_missing(missing, pin).await {
                 return;
             }
         }
@@ -147,7 +147,7 @@ impl Pool {
 
     /// Reads nodes; true if there were some, and all could be read. They are for a client, but no
     /// request of it waits for them yet: so they do not count as foreground.
-    async fn load_missing(&self, missing: Missing, pin: &Pin) -> bool {
+    async fn load_missing(&self, missing: Missing, pin: Pin) -> bool {
         !missing.is_empty()
             && self.load_nodes(Class::Commit, missing.into_faults(), pin, false).await
     }

@@ -3,21 +3,16 @@
 //! A change that holds room for its nodes ([`NodeRoom`]) waits for no other room: so what it holds
 //! becomes free soon, and another change may wait for that.
 
-use std::pin::pin;
-
-use base::{Duration, GroupId, Result};
+use base::{GroupId, Result};
 use format::page::GroupKind;
 use rt::Reason;
-use rt::sync::{either, within};
+use rt::sync::either;
 
 use super::taken::TakenRuns;
 use crate::pool::Pool;
 use crate::space::{Alloc, NodeRoom, Purpose};
 use crate::txn::Kind;
 
-/// A write that finds no room waits for reads of freed blocks, for this long at most: a move may
-/// read for minutes.
-const READS: Duration = Duration::from_secs(2);
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
 const PASS_COMMITS: u32 = 3;
 /// Groups that are looked at, to be dissolved, before other tasks get a turn.
@@ -45,11 +40,30 @@ enum Took {
     Some,
 }
 
-/// What was tried to find blocks: commits, and whether reads were waited for.
-#[derive(Default)]
-struct Tried {
-    commits: u32,
-    waited: bool,
+/// What may make room.
+#[derive(Clone, Copy)]
+enum Try {
+    /// A commit frees blocks.
+    Commit,
+    /// What commits have freed becomes available when the reads of clients that use it have ended,
+    /// and empty groups are dissolved.
+    Freed,
+    /// The rest of it becomes available when background work that has pinned it has ended.
+    Pinned,
+}
+
+/// What is tried, one after the other. A change fails when nothing of this has helped. All twice,
+/// as others take what becomes available too, and no group is dissolved beside a commit.
+const TRIES: [Try; 6] =
+    [Try::Commit, Try::Freed, Try::Pinned, Try::Commit, Try::Freed, Try::Pinned];
+
+/// What is left to be tried.
+struct Tries(std::array::IntoIter<Try, 6>);
+
+impl Tries {
+    fn new() -> Tries {
+        Tries(TRIES.into_iter())
+    }
 }
 
 /// While this lives direct writes take no blocks.
@@ -91,34 +105,57 @@ impl Pool {
     }
 
     async fn make_room(&self, purpose: Purpose) -> Result<NodeRoom> {
-        let mut tries = 0;
+        let mut tries = Tries::new();
         loop {
             let ended = self.state().space.changes_ended();
             match self.try_admit(purpose)? {
                 Admission::Admitted(room) => return Ok(room),
                 Admission::Later => ended.await,
                 Admission::Crowded => self.commit().await?,
-                Admission::Full if tries == 2 => {
-                    let text = "the pool is full: no room for metadata";
-                    return Err(self.state().space.no_room(text));
-                }
                 Admission::Full => {
-                    tries += 1;
-                    self.commit().await?;
-                    self.empty_limbo().await;
+                    if !self.make_some_free(&mut tries).await? {
+                        let text = "the pool is full: no room for metadata";
+                        return Err(self.state().space.no_room(text));
+                    }
                 }
             }
         }
     }
 
-    /// Makes blocks that commits have freed available, in slices. Waits a limited time for reads of
-    /// them. Then dissolves empty groups.
-    pub(crate) async fn empty_limbo(&self) {
-        let freed_in = self.state().space.newest_in_limbo();
-        if let Some(era) = freed_in {
-            let mut reads = pin!(self.wait_for_reads(era));
-            within(&mut reads, self.rt().sleep(READS)).await;
+    /// Does the next thing that may make room. Returns false if nothing is left to be tried: then
+    /// all that had been freed when it began was available since.
+    async fn make_some_free(&self, tries: &mut Tries) -> Result<bool> {
+        for next in tries.0.by_ref() {
+            match next {
+                Try::Commit => {
+                    let frees = {
+                        let st = self.state();
+                        st.gives_back() || st.dirty_nodes() > 0
+                    };
+                    if !frees {
+                        continue;
+                    }
+                    self.commit().await?;
+                }
+                Try::Freed => self.empty_limbo().await,
+                Try::Pinned => {
+                    if !self.state().space.any_pinned() {
+                        continue;
+                    }
+                    let until = self.state_mut().space.reads_until_now();
+                    self.wait_for_reads(until).await;
+                    self.empty_limbo().await;
+                }
+            }
+            return Ok(true);
         }
+        Ok(false)
+    }
+
+    /// Makes blocks that commits have freed available, in slices, when the reads of clients that
+    /// use them have ended. Then dissolves empty groups.
+    pub(crate) async fn empty_limbo(&self) {
+        self.wait_for_freed().await;
         loop {
             {
                 let mut st = self.state_mut();
@@ -138,7 +175,7 @@ impl Pool {
     /// nodes that it will change.
     pub(super) async fn take_for_write(&self, blocks: u32) -> Result<(NodeRoom, TakenRuns)> {
         let mut taken = TakenRuns::none(self, Kind::Direct);
-        let mut tried = Tried::default();
+        let mut tries = Tries::new();
         loop {
             let room = self.admit(Purpose::Write).await?;
             match take_now(blocks, &mut taken, |n| Ok(self.try_take(n)))? {
@@ -150,7 +187,7 @@ impl Pool {
                 Took::Joined => unreachable!("only a pass joins a group"),
                 Took::Some => {
                     room.forgo();
-                    let wait = self.wait_for_blocks(blocks, &mut taken, &mut tried);
+                    let wait = self.wait_for_blocks(blocks, &mut taken, &mut tries);
                     self.rt().waits(Reason::PoolRoom, Box::pin(wait)).await?;
                 }
             }
@@ -207,7 +244,7 @@ impl Pool {
         &self,
         blocks: u32,
         taken: &mut TakenRuns,
-        tried: &mut Tried,
+        tries: &mut Tries,
     ) -> Result<()> {
         if self.open_waiting() {
             return Ok(());
@@ -227,13 +264,7 @@ impl Pool {
         let missing = u64::from(blocks - taken.blocks());
         if self.state().may_take_later(missing) {
             ended.await;
-        } else if tried.commits == 0 && self.state().gives_back() {
-            tried.commits = 1;
-            self.commit().await?;
-        } else if !tried.waited {
-            tried.waited = true;
-            self.empty_limbo().await;
-        } else {
+        } else if !self.make_some_free(tries).await? {
             return Err(self.state().space.no_room("the pool is full"));
         }
         Ok(())

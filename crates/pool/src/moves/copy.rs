@@ -15,8 +15,11 @@ use rt::JoinHandle;
 
 use super::in_order::{Line, Turn, write_all};
 use crate::pool::Pool;
-use crate::space::Pin;
-use crate::transfer::walk::{Expected, Leaf, Owner, ReadRun, Walk, Which, nodes_from, runs};
+use crate::space::{Pin, Run};
+use crate::state::State;
+use crate::transfer::walk::{
+    Expected, Leaf, Owner, ReadRun, Walk, Which, nodes_from, pinned, runs,
+};
 
 /// Bytes in flight.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -43,15 +46,15 @@ struct Flights {
 }
 
 impl Flights {
-    /// Copies runs as soon as there is room. `pin` was taken when they were looked up, or before.
-    async fn copy(&mut self, runs: Vec<ReadRun>, pin: &Pin) -> Result<()> {
-        for run in runs {
+    /// Copies runs as soon as there is room. Each has a pin, as of when it was looked up.
+    async fn copy(&mut self, runs: Vec<(ReadRun, Pin)>) -> Result<()> {
+        for (run, pin) in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
             while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
                 self.end_first().await;
             }
             self.outcome.clone()?;
-            let (pool, to, pin) = (self.pool.clone(), self.to.clone(), pin.clone());
+            let (pool, to) = (self.pool.clone(), self.to.clone());
             let turn = self.line.next();
             let flight =
                 self.pool.rt().spawn(async move { pool.copy_run(run, &to, &pin, turn).await });
@@ -110,13 +113,15 @@ impl Pool {
                 let st = self.state();
                 (walk.ahead(&st, AHEAD), st.space.pin())
             };
-            self.load_nodes(Class::Move, missing, &pin, false).await;
-            let leaf = self.resident(Class::Move, |st| walk.next_leaf(st, at)).await?;
+            self.load_nodes(Class::Move, missing, pin, false).await;
+            let step = |st: &mut State| Ok((walk.next_leaf(st, at)?, st.space.pin()));
+            let (leaf, pin) = self.resident(Class::Move, step).await?;
             match leaf {
                 Leaf::End => return Ok(()),
                 Leaf::NoMaps => self.load_maps(id).await?,
                 Leaf::Blocks(blocks, upto) => {
-                    flights.copy(runs(blocks, group_blocks, 0), &pin).await?;
+                    let runs = pinned(&self.state(), runs(blocks, group_blocks, 0), pin);
+                    flights.copy(runs).await?;
                     at = upto;
                     self.rt().yield_now().await;
                 }
@@ -132,7 +137,12 @@ impl Pool {
         since: Generation,
         flights: &mut Flights,
     ) -> Result<()> {
-        let pin = self.state().space.pin();
+        // To walk all trees may take minutes.
+        let pin = {
+            let st = self.state();
+            let geometry = st.space.geometry();
+            st.space.pin_blocks(Run { addr: geometry.join(id, 0), len: geometry.group_blocks })
+        };
         let (mut nodes, mut next) = (Vec::new(), 0);
         loop {
             let volume = self.state().forest.volume_from(VolumeId(next));
@@ -149,7 +159,8 @@ impl Pool {
         }
         nodes.sort_unstable_by_key(|e: &Expected| e.addr);
         nodes.dedup_by_key(|e| e.addr);
-        flights.copy(runs(nodes, group_blocks, 0), &pin).await
+        let runs = runs(nodes, group_blocks, 0).into_iter().map(|run| (run, pin.clone()));
+        flights.copy(runs.collect()).await
     }
 
     /// Appends the nodes of a tree that stand in a group.

@@ -11,7 +11,7 @@ use rt::sync::either;
 
 use crate::pool::Pool;
 use crate::space::Pin;
-use crate::transfer::walk::{Leaf, ReadRun, Walk, runs};
+use crate::transfer::walk::{Leaf, ReadRun, Walk, pinned, runs};
 
 /// The job's name.
 const JOB: &str = "scrub";
@@ -83,18 +83,18 @@ impl Window {
         self.pool.now().since(self.reached) > MOVED
     }
 
-    /// Verifies runs as soon as there is room. It does not rest for the rate: while the pin is held
-    /// nothing that was freed is used again, and where room is short clients would wait for that.
-    /// So [`Window::rest`] comes before it, without a pin.
-    pub async fn verify(&mut self, runs: Vec<ReadRun>, pin: &Pin) -> Went {
-        for run in runs {
+    /// Verifies runs as soon as there is room. It does not rest for the rate: what is pinned is not
+    /// used again, and where room is short clients would wait for that. So [`Window::rest`] comes
+    /// before it, without a pin.
+    pub async fn verify(&mut self, runs: Vec<(ReadRun, Pin)>) -> Went {
+        for (run, pin) in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
             self.check()?;
             self.owed += bytes as f64;
             while self.bytes > 0 && self.bytes + bytes > WINDOW_BYTES {
                 self.end_first().await?;
             }
-            let (pool, pin) = (self.pool.clone(), pin.clone());
+            let pool = self.pool.clone();
             let flight = self.pool.rt().spawn(async move { pool.verify_run(run, pin).await });
             self.flights.push_back((flight, bytes));
             self.bytes += bytes;
@@ -336,9 +336,9 @@ impl Pool {
                         }
                         None => self.state_mut().scrub.count_leaf(),
                     }
-                    window.verify(runs(blocks, group_blocks, gap), &pin).await?;
+                    let runs = pinned(&self.state(), runs(blocks, group_blocks, gap), pin);
+                    window.verify(runs).await?;
                     at = upto;
-                    drop(pin);
                     if window.lags() {
                         window.reach(ScrubStage::Groups, id.0, at).await?;
                     }
@@ -377,7 +377,7 @@ impl Pool {
             let st = self.state();
             (walk.ahead(&st, AHEAD), st.space.pin())
         };
-        self.load_nodes(Class::Scrub, missing, &pin, false).await;
+        self.load_nodes(Class::Scrub, missing, pin, false).await;
     }
 
     /// Takes blocks from the list of those that are lost which can be read.

@@ -11,7 +11,7 @@ use queue::Class;
 use super::run::{Went, Window};
 use crate::pool::Pool;
 use crate::state::State;
-use crate::transfer::walk::{Which, nodes_from, runs};
+use crate::transfer::walk::{Which, nodes_from, pinned, runs};
 
 /// The most other blocks between two nodes that are read by one request.
 const NODE_GAP: u32 = 4;
@@ -52,7 +52,8 @@ impl Pool {
                 }
             };
             let group_blocks = self.state().space.geometry().group_blocks;
-            window.verify(runs(blocks, group_blocks, NODE_GAP), &pin).await?;
+            let runs = pinned(&self.state(), runs(blocks, group_blocks, NODE_GAP), pin);
+            window.verify(runs).await?;
             match next {
                 Some(next) => from = next,
                 None => return Ok(()),

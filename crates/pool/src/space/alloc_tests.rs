@@ -9,7 +9,7 @@ use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::space::Purpose;
+use crate::space::{Pin, Purpose, Run};
 use crate::{CreateOptions, DeviceFile, Pool, Settings};
 
 const MIB: u64 = 1 << 20;
@@ -138,6 +138,66 @@ fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
             }
             assert!(fill(&pool).await >= blocks / 2, "there was room");
         }
+        pool.close().await.expect("close");
+    });
+}
+
+/// A pool that was full, of which a read of all blocks, or of one, keeps what was discarded.
+async fn discarded_while_pinned(
+    rt: &Rt,
+    pool: &Pool,
+    pin: impl FnOnce(&crate::state::State) -> Pin,
+) -> (Pin, u64) {
+    let blocks = fill(pool).await;
+    pool.commit().await.expect("commit");
+    let pin = pin(&pool.state());
+    pool.discard(VolumeId(1), Lba(0), Lba(blocks)).await.expect("discard");
+    pool.commit().await.expect("commit");
+    rt.sleep(Duration::from_secs(1)).await;
+    assert!(pool.state().space.has_limbo());
+    (pin, blocks)
+}
+
+/// Drops a pin after a while.
+fn drop_later(rt: &Rt, secs: u64, pin: Pin) {
+    let r = rt.clone();
+    rt.detach(async move {
+        r.sleep(Duration::from_secs(secs)).await;
+        drop(pin);
+    });
+}
+
+#[test]
+fn a_write_waits_for_reads_of_freed_blocks_as_long_as_they_take() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        let (pin, blocks) = discarded_while_pinned(&rt, &pool, |st| st.space.pin()).await;
+        drop_later(&rt, 60, pin);
+        let began = rt.now();
+        assert!(fill(&pool).await >= blocks / 2, "there was room");
+        assert!(rt.now().since(began) >= Duration::from_secs(60));
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
+fn what_background_work_reads_keeps_no_other_block() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        let one = |st: &crate::state::State| {
+            let at = st.forest.extents(VolumeId(1), (Lba(0), Lba(1)), 1).expect("resident");
+            st.space.pin_blocks(Run { addr: at[0].addr, len: 1 })
+        };
+        let (pin, blocks) = discarded_while_pinned(&rt, &pool, one).await;
+        let began = rt.now();
+        put(&pool, 0, blocks / 2).await.expect("there is room");
+        assert!(rt.now().since(began) < Duration::from_secs(1));
+        // The last write has to wait for the rest of the page, which is of use to it.
+        drop_later(&rt, 60, pin);
+        fill(&pool).await;
+        assert!(rt.now().since(began) >= Duration::from_secs(60));
         pool.close().await.expect("close");
     });
 }

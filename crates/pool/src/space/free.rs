@@ -5,13 +5,20 @@
 //! *drained*: they are not busy any more, and may be allocated again.
 
 use super::Space;
-use super::limbo::{Era, Pin};
+use super::limbo::{Era, Pin, Popped};
 use super::run::Run;
 
 impl Space {
-    /// A pin, to be held by a read of addresses that are looked up now.
+    /// A pin of all blocks, to be held by a read of addresses that are looked up now.
     pub fn pin(&self) -> Pin {
         self.limbo.pin()
+    }
+
+    /// A pin of these blocks alone, for background work and for nodes. They were looked up in this
+    /// step, or are pinned. A pin for a long time has to be one of these: from a pin of all blocks
+    /// on nothing that is freed is used again, and where room is short clients wait for that.
+    pub fn pin_blocks(&self, run: Run) -> Pin {
+        self.limbo.pin_blocks(run)
     }
 
     /// The era of the reads and direct writes that have begun by now.
@@ -19,13 +26,24 @@ impl Space {
         self.limbo.reads_until_now()
     }
 
-    /// The last era for whose reads freed blocks wait; `None` where none wait.
+    /// The last era for whose reads of all blocks any wait; `None` where none wait.
     pub fn newest_in_limbo(&self) -> Option<Era> {
         self.limbo.newest()
     }
 
-    /// True if the reads and direct writes until then have ended, and the blocks that waited for
-    /// them were [drained](Space::drain).
+    /// True if reads of all blocks until then have ended, and the blocks that waited for them were
+    /// [drained](Space::drain), but for those that are pinned themselves.
+    pub fn has_freed(&self, era: Era) -> bool {
+        self.limbo.has_freed(era)
+    }
+
+    /// True if freed blocks wait for pins of just them.
+    pub fn any_pinned(&self) -> bool {
+        self.limbo.holds_any()
+    }
+
+    /// True if the reads and direct writes until then have ended, and [`Space::drain`] has found
+    /// that.
     pub fn has_passed(&self, era: Era) -> bool {
         self.limbo.has_passed(era)
     }
@@ -45,12 +63,15 @@ impl Space {
         !self.limbo.is_empty()
     }
 
-    /// Frees up to `max` runs of limbo that no read uses any more. Returns true if there may be
-    /// more.
+    /// Looks at up to `max` runs of limbo, and frees those that no read uses any more. Returns true
+    /// if there may be more.
     pub fn drain(&mut self, max: usize) -> bool {
         for _ in 0..max {
-            let Some(run) = self.limbo.pop() else { return false };
-            self.release(run);
+            match self.limbo.pop() {
+                Some(Popped::Free(run)) => self.release(run),
+                Some(Popped::Pinned) => {}
+                None => return false,
+            }
         }
         true
     }

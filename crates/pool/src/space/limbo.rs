@@ -1,75 +1,149 @@
 //! Limbo: blocks that commits have freed, and that reads may still use.
 //!
-//! A read that looks up addresses takes a [`Pin`] in the same step. The blocks that a commit frees
-//! wait for all reads that began before. They become free, in the order of commits, when the last
-//! of these reads has dropped its pin. That rings an event.
+//! A read that looks up addresses takes a [`Pin`] in the same step. There are two kinds:
+//!
+//! - Of *all blocks*, for reads of clients. The blocks that a commit frees wait for all such reads
+//!   that began before. They become free, in the order of commits, when the last of these reads has
+//!   dropped its pin.
+//! - Of *some blocks*, for background work and for nodes of trees. These wait for it if they are
+//!   freed ([`held`](super::held)), and no others do. So work that gives way to clients keeps
+//!   little from being used again, however long it takes.
+//!
+//! The end of a read rings an event.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use rt::sync::Event;
 
+use super::held::{Held, Pages};
 use super::run::Run;
 
 /// Reads in flight hold one of these, so that the blocks they read are not given to others.
 #[derive(Clone)]
-pub(crate) struct Pin(Rc<Hold>);
+pub(crate) struct Pin(Of);
 
-/// Reads of the same era hold the same pin; later ones have a later era.
+#[derive(Clone)]
+enum Of {
+    All(Rc<AllBlocks>),
+    Some(Rc<SomeBlocks>),
+}
+
+/// Reads of the same era began between the same two commits that freed blocks; later ones have a
+/// later era.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Era(u64);
 
-/// What the pins of an era share. The last of them rings.
-struct Hold {
+/// What all pins of an era share. The last of them rings.
+struct Reads {
     era: Era,
     ended: Event,
 }
 
-impl Drop for Hold {
+impl Drop for Reads {
     fn drop(&mut self) {
         self.ended.notify();
     }
 }
 
-impl Pin {
-    fn of(era: Era, ended: &Event) -> Pin {
-        Pin(Rc::new(Hold { era, ended: ended.clone() }))
-    }
+/// What the pins of all blocks of an era share. The last of them rings.
+struct AllBlocks {
+    reads: Rc<Reads>,
+}
 
+impl Drop for AllBlocks {
+    fn drop(&mut self) {
+        self.reads.ended.notify();
+    }
+}
+
+/// What the clones of a pin of some blocks share. The last of them rings.
+struct SomeBlocks {
+    reads: Rc<Reads>,
+    pages: Pages,
+    held: Rc<RefCell<Held>>,
+}
+
+impl Drop for SomeBlocks {
+    fn drop(&mut self) {
+        self.held.borrow_mut().end(&self.pages);
+        self.reads.ended.notify();
+    }
+}
+
+impl Pin {
     /// The era in which the read began.
     pub fn era(&self) -> Era {
-        self.0.era
+        match &self.0 {
+            Of::All(pin) => pin.reads.era,
+            Of::Some(pin) => pin.reads.era,
+        }
     }
 }
 
 /// Freed blocks that wait for reads.
 pub(super) struct Limbo {
-    /// Held by the reads that began since the last commit.
-    pin: Pin,
+    /// Held by the reads of all blocks that began since the last commit.
+    all: Rc<AllBlocks>,
+    /// Eras that have ended, but whose reads may not have, the oldest first.
+    eras: VecDeque<(Era, Weak<Reads>)>,
     /// By era, the oldest first.
     waiting: VecDeque<Waiting>,
-    /// Rings when the last read of an era has ended.
+    /// Blocks that are pinned themselves.
+    held: Rc<RefCell<Held>>,
+    /// Rings when a read has ended.
     ended: Event,
 }
 
-/// Blocks that wait for the reads of an era, and for all that is before them in the queue.
+/// What became of a run of limbo.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Popped {
+    /// No read uses it any more.
+    Free(Run),
+    /// It is pinned itself, and goes on waiting.
+    Pinned,
+}
+
+/// Blocks that wait for the reads of all blocks of an era, and for all that is before them in the
+/// queue.
 struct Waiting {
     era: Era,
-    reads: Weak<Hold>,
+    reads: Weak<AllBlocks>,
     runs: Vec<Run>,
 }
 
 impl Default for Limbo {
     fn default() -> Limbo {
         let ended = Event::new();
-        Limbo { pin: Pin::of(Era::default(), &ended), waiting: VecDeque::new(), ended }
+        Limbo {
+            all: AllBlocks::of(Era::default(), &ended),
+            eras: VecDeque::new(),
+            waiting: VecDeque::new(),
+            held: Rc::default(),
+            ended,
+        }
+    }
+}
+
+impl AllBlocks {
+    fn of(era: Era, ended: &Event) -> Rc<AllBlocks> {
+        Rc::new(AllBlocks { reads: Rc::new(Reads { era, ended: ended.clone() }) })
     }
 }
 
 impl Limbo {
-    /// A pin, to be held by a read of addresses that are looked up now.
+    /// A pin of all blocks, to be held by a read of addresses that are looked up now.
     pub fn pin(&self) -> Pin {
-        self.pin.clone()
+        Pin(Of::All(self.all.clone()))
+    }
+
+    /// A pin of these blocks alone. They were looked up in this step, or are pinned.
+    pub fn pin_blocks(&self, run: Run) -> Pin {
+        let pages = Pages::of(run);
+        self.held.borrow_mut().begin(&pages);
+        let (reads, held) = (self.all.reads.clone(), self.held.clone());
+        Pin(Of::Some(Rc::new(SomeBlocks { reads, pages, held })))
     }
 
     /// A commit is durable, and has freed `frees`.
@@ -83,9 +157,10 @@ impl Limbo {
 
     /// Reads that begin from now on are of another era. These blocks wait for those until now.
     fn end_era(&mut self, runs: Vec<Run>) -> Era {
-        let era = self.pin.era();
-        let pin = std::mem::replace(&mut self.pin, Pin::of(Era(era.0 + 1), &self.ended));
-        self.waiting.push_back(Waiting { era, reads: Rc::downgrade(&pin.0), runs });
+        let era = self.all.reads.era;
+        let all = std::mem::replace(&mut self.all, AllBlocks::of(Era(era.0 + 1), &self.ended));
+        self.eras.push_back((era, Rc::downgrade(&all.reads)));
+        self.waiting.push_back(Waiting { era, reads: Rc::downgrade(&all), runs });
         era
     }
 
@@ -95,46 +170,66 @@ impl Limbo {
         self.end_era(Vec::new())
     }
 
-    /// The last era for whose reads blocks wait; `None` where none wait.
+    /// The last era for whose reads of all blocks any wait; `None` where none wait.
     pub fn newest(&self) -> Option<Era> {
         self.waiting.back().map(|last| last.era)
     }
 
-    /// True if all reads until the end of an era have ended, and [`Limbo::pop`] has returned the
-    /// blocks that waited for them. Only of an era that blocks waited for, or that
-    /// [`Limbo::reads_until_now`] has ended.
-    pub fn has_passed(&self, era: Era) -> bool {
+    /// True if all reads of all blocks until the end of an era have ended, and [`Limbo::pop`] has
+    /// returned the blocks that waited for them, but for those that are pinned themselves. Only of
+    /// an era that blocks waited for, or that [`Limbo::reads_until_now`] has ended.
+    pub fn has_freed(&self, era: Era) -> bool {
         self.waiting.front().is_none_or(|first| first.era > era)
     }
 
-    /// Waits until the last read of an era has ended; then [`Limbo::pop`] may return more.
+    /// True if all reads until the end of an era have ended, and [`Limbo::pop`] has found that.
+    /// Only of an era that [`Limbo::reads_until_now`] has ended.
+    pub fn has_passed(&self, era: Era) -> bool {
+        self.has_freed(era) && self.eras.front().is_none_or(|(first, _)| *first > era)
+    }
+
+    /// Waits until a read has ended; then [`Limbo::pop`] may return more.
     pub fn reads_ended(&self) -> impl Future<Output = ()> + use<> {
         self.ended.wait()
     }
 
     /// True if nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && !self.holds_any()
     }
 
-    /// Takes out a run that no read uses any more; `None`: there is none now.
-    pub fn pop(&mut self) -> Option<Run> {
-        loop {
+    /// True if freed blocks wait for pins of just them.
+    pub fn holds_any(&self) -> bool {
+        self.held.borrow().holds_any()
+    }
+
+    /// Looks at the next run; `None`: all that is left waits.
+    pub fn pop(&mut self) -> Option<Popped> {
+        while self.eras.front().is_some_and(|(_, reads)| reads.strong_count() == 0) {
+            self.eras.pop_front();
+        }
+        let mut held = self.held.borrow_mut();
+        let run = loop {
+            if let Some(run) = held.pop() {
+                break run;
+            }
             let first = self.waiting.front_mut()?;
             if first.reads.strong_count() > 0 {
                 return None;
             }
             match first.runs.pop() {
-                Some(run) => return Some(run),
+                Some(run) => break run,
                 None => drop(self.waiting.pop_front()),
             }
-        }
+        };
+        Some(if held.keeps(run) { Popped::Pinned } else { Popped::Free(run) })
     }
 
     /// All runs that wait.
     #[cfg(test)]
-    pub fn runs(&self) -> impl Iterator<Item = Run> {
-        self.waiting.iter().flat_map(|waiting| waiting.runs.iter().copied())
+    pub fn runs(&self) -> Vec<Run> {
+        let held = self.held.borrow().runs();
+        self.waiting.iter().flat_map(|waiting| waiting.runs.iter().copied()).chain(held).collect()
     }
 }
 
@@ -173,7 +268,8 @@ mod tests {
                     model.push_back((blocks, reads.iter().map(|(read, _)| *read).collect()));
                 }
                 _ => match limbo.pop() {
-                    Some(run) => {
+                    Some(Popped::Pinned) => unreachable!("all reads are of all blocks"),
+                    Some(Popped::Free(run)) => {
                         while model.front().is_some_and(|(blocks, _)| blocks.is_empty()) {
                             model.pop_front();
                         }
@@ -195,6 +291,59 @@ mod tests {
         drop(reads);
         while limbo.pop().is_some() {}
         assert!(limbo.is_empty());
+    }
+
+    /// Blocks are freed, and pinned by themselves. What is freed while it is pinned waits, and no
+    /// more than the rest of its page.
+    #[test]
+    fn a_pin_of_some_blocks_keeps_only_these() {
+        let mut rng = Prng::new(6);
+        let mut limbo = Limbo::default();
+        let mut pins: Vec<(Run, Pin)> = Vec::new();
+        let mut freed: Vec<Run> = Vec::new();
+        let page = |block: u64| block / 32;
+        let touch = |a: &Run, b: &Run| {
+            let last = |run: &Run| run.addr.0 + u64::from(run.len) - 1;
+            page(a.addr.0) <= page(last(b)) && page(b.addr.0) <= page(last(a))
+        };
+        let (mut waited, mut at_once) = (0, 0);
+        for _ in 0..20_000 {
+            let run = Run { addr: PoolAddr(rng.below(5000)), len: 1 + rng.below(100) as u32 };
+            match rng.below(4) {
+                0 if pins.len() < 10 => pins.push((run, limbo.pin_blocks(run))),
+                0 | 1 if !pins.is_empty() => {
+                    drop(pins.swap_remove(rng.below(pins.len() as u64) as usize));
+                }
+                2 => {
+                    limbo.push(vec![vec![run]]);
+                    freed.push(run);
+                }
+                _ => {
+                    while let Some(popped) = limbo.pop() {
+                        let Popped::Free(run) = popped else {
+                            waited += 1;
+                            continue;
+                        };
+                        at_once += 1;
+                        assert!(!pins.iter().any(|(pinned, _)| touch(pinned, &run)), "{run:?}");
+                        let at = freed.iter().position(|r| *r == run).expect("it was freed, once");
+                        freed.swap_remove(at);
+                    }
+                    let pinned = |run: &Run| pins.iter().any(|(pinned, _)| touch(pinned, run));
+                    assert!(freed.iter().all(pinned), "all that is left is pinned");
+                    assert_eq!(limbo.holds_any(), !freed.is_empty());
+                }
+            }
+        }
+        assert!(waited > 500 && at_once > 500, "{waited} and {at_once}");
+        let run = Run { addr: PoolAddr(0), len: 1 };
+        pins.push((run, limbo.pin_blocks(run)));
+        let era = limbo.reads_until_now();
+        while limbo.pop().is_some() {}
+        assert!(limbo.has_freed(era) && !limbo.has_passed(era), "such a read is a read too");
+        pins.clear();
+        while limbo.pop().is_some() {}
+        assert!(limbo.is_empty() && limbo.has_passed(era));
     }
 
     #[test]

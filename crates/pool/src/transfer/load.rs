@@ -12,7 +12,7 @@ use rt::{JoinHandle, Reason, Rt};
 
 use crate::error::Step;
 use crate::pool::Pool;
-use crate::space::{Maps, Pin};
+use crate::space::{Maps, Pin, Run};
 use crate::state::State;
 
 /// Reads of nodes under way at once, of those that are read ahead: few enough for other requests to
@@ -35,8 +35,8 @@ impl Loader for Nodes<'_> {
         st.forest.store_mut()
     }
 
-    fn pin(st: &State) -> Pin {
-        st.space.pin()
+    fn pin(st: &State, fault: &Fault) -> Pin {
+        st.space.pin_blocks(node(fault))
     }
 
     const REASON: Reason = Reason::Tree;
@@ -72,24 +72,30 @@ impl Pool {
     }
 
     /// Brings nodes into memory before steps need them, many at once. They should come in the order
-    /// of their addresses: then a disk reads them in one sweep. Where they are `held`, and a
-    /// write-back pass is open, the store keeps them from eviction. False: one could not be read,
-    /// which the step that needs it will tell.
+    /// of their addresses: then a disk reads them in one sweep. `pin` was taken when they were
+    /// looked up, or before. From now on each is pinned by itself, as this may take long. Where
+    /// they are `held`, and a write-back pass is open, the store keeps them from eviction. False:
+    /// one could not be read, which the step that needs it will tell.
     pub(crate) async fn load_nodes(
         &self,
         class: Class,
         faults: impl IntoIterator<Item = Fault>,
-        pin: &Pin,
+        pin: Pin,
         held: bool,
     ) -> bool {
+        let pinned: Vec<(Fault, Pin)> = {
+            let st = self.state();
+            faults.into_iter().map(|fault| (fault, Nodes::pin(&st, &fault))).collect()
+        };
+        drop(pin);
         let (mut tasks, mut all) = (VecDeque::new(), true);
-        for fault in faults {
+        for (fault, pin) in pinned {
             if tasks.len() >= AT_ONCE
                 && let Some(oldest) = tasks.pop_front()
             {
                 all &= loaded(oldest).await;
             }
-            let (pool, pin) = (self.clone(), pin.clone());
+            let pool = self.clone();
             tasks.push_back(
                 self.rt().spawn(async move { pool.load_node(class, &fault, &pin, held).await }),
             );
@@ -220,6 +226,11 @@ impl Pool {
         }
         Ok((slot, words))
     }
+}
+
+/// The block of a node.
+fn node(fault: &Fault) -> Run {
+    Run { addr: fault.ptr.addr, len: 1 }
 }
 
 async fn loaded(task: JoinHandle<bool>) -> bool {

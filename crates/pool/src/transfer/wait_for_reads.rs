@@ -1,7 +1,7 @@
 //! Waiting for the reads that use blocks or chunks which others want.
 
 use crate::pool::Pool;
-use crate::space::Era;
+use crate::space::{Era, Space};
 
 /// Freed runs that become available before other tasks get a turn.
 const DRAIN: usize = 256;
@@ -10,10 +10,23 @@ impl Pool {
     /// Waits until the reads and direct writes of this era, and of those before, have ended. Makes
     /// the blocks available that waited for them.
     pub(crate) async fn wait_for_reads(&self, until: Era) {
+        self.drain_until(|space| space.has_passed(until)).await;
+    }
+
+    /// Makes the blocks available that commits have freed by now. Waits for reads of clients and of
+    /// direct writes, but not for what background work has pinned.
+    pub(crate) async fn wait_for_freed(&self) {
+        let newest = self.state().space.newest_in_limbo();
+        if let Some(era) = newest {
+            self.drain_until(|space| space.has_freed(era)).await;
+        }
+    }
+
+    async fn drain_until(&self, is_over: impl Fn(&Space) -> bool) {
         loop {
             let ended = self.state().space.reads_ended();
             let may_be_more = self.state_mut().space.drain(DRAIN);
-            if self.state().space.has_passed(until) {
+            if is_over(&self.state().space) {
                 return;
             }
             if may_be_more {

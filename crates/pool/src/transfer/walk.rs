@@ -7,6 +7,7 @@ use format::records::{Checksums, checksum_key};
 use format::superblock::scrub::LostExtent;
 
 use crate::error::Step;
+use crate::space::{Pin, Run};
 use crate::state::State;
 use crate::txn::Kind;
 
@@ -77,6 +78,17 @@ pub(crate) fn runs(
         }
     }
     out
+}
+
+/// A pin for each run, of just its blocks. `pin` was taken when they were looked up.
+pub(crate) fn pinned(st: &State, runs: Vec<ReadRun>, pin: Pin) -> Vec<(ReadRun, Pin)> {
+    let one = |run: ReadRun| {
+        let pin = st.space.pin_blocks(Run { addr: run.first(), len: run.len() });
+        (run, pin)
+    };
+    let runs = runs.into_iter().map(one).collect();
+    drop(pin);
+    runs
 }
 
 /// Nodes of one tree, in the order of addresses, each once.

@@ -54,7 +54,7 @@ impl Pass {
             let pin = pool.state().space.pin();
             missing_sums(&pool.state(), blocks, &mut wanted);
             if wanted.is_empty()
-                || !pool.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
+                || !pool.load_nodes(Class::Commit, wanted.into_faults(), pin, true).await
             {
                 break;
             }
@@ -74,7 +74,7 @@ impl Pool {
             let lacking = self.lacking(parts, &mut missing).await;
             let (leaves, inner): (Vec<_>, Vec<_>) =
                 missing.into_faults().partition(|fault| fault.level == 0);
-            if inner.is_empty() || !self.load_nodes(Class::Commit, inner, &pin, true).await {
+            if inner.is_empty() || !self.load_nodes(Class::Commit, inner, pin, true).await {
                 wanted.add(leaves);
                 return lacking;
             }
@@ -108,7 +108,7 @@ impl Pool {
             let mut wanted = Missing::default();
             missing_sums(&self.state(), FIRST_BLOCKS, &mut wanted);
             if wanted.is_empty()
-                || !self.load_nodes(Class::Commit, wanted.into_faults(), &pin, true).await
+                || !self.load_nodes(Class::Commit, wanted.into_faults(), pin, true).await
             {
                 return;
             }
