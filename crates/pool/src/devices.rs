@@ -444,7 +444,7 @@ impl Devices {
 
 /// The most groups, up to `most`, of which each takes a chunk of `each` different devices that have
 /// `free` chunks.
-fn groups_of(free: impl Iterator<Item = u64> + Clone, each: u64, most: u64) -> u64 {
+pub(crate) fn groups_of(free: impl Iterator<Item = u64> + Clone, each: u64, most: u64) -> u64 {
     let fits = |n: u64| free.clone().map(|f| f.min(n)).sum::<u64>() >= each * n;
     let (mut lo, mut hi) = (0, most);
     while lo < hi {

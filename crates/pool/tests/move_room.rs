@@ -123,6 +123,30 @@ fn a_removal_is_let_in_only_if_the_copies_find_room_on_different_devices() {
 
 /// More copies were let in, and then clients took the room for them. The old number of copies is
 /// the way back.
+/// Three disks of 32 MiB with two copies have room for 48 MiB, two of them for 32.
+#[test]
+fn a_removal_is_not_let_in_if_what_the_cache_holds_finds_no_room_then() {
+    let bench = Mirror::new(5, (3, 2), |pool| async move {
+        let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
+        fill(&pool, id, 12 * MIB / BLOCK_U64, 1).await;
+        id
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let dirty = pool.reserve(18 * MIB / BLOCK_U64).expect("three disks have room");
+        let e = pool.remove_device("disk2").await.expect_err("no room");
+        assert_eq!(e.kind, ErrorKind::NoSpace);
+        for part in ["without disk2", "what the cache holds", "forebay cache flush"] {
+            assert!(e.to_string().contains(part), "{part}: {e}");
+        }
+        assert_eq!(pool.moves_status().state, "none");
+        drop(dirty);
+        pool.remove_device("disk2").await.expect("remove");
+        moved(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+}
+
 #[test]
 fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
     let bench = Mirror::new(4, (2, 1), |pool| async move {

@@ -29,6 +29,10 @@ impl Pool {
                         &format!("; or replace it (forebay device replace {name} NEW)"),
                     );
                 }
+                let (before, after) = st.room_for_reserved(&fit);
+                if before && !after {
+                    return st.no_room_for_reserved(format!("without {name}"));
+                }
                 st.leave(row, None);
                 Ok(())
             },
@@ -83,21 +87,37 @@ impl State {
         if let Some(shortage) = fit.new_shortage() {
             return self.no_room(format!("for {copies} copies "), &shortage, "");
         }
-        let before = self.identity.copies;
-        self.space.set_copies(copies);
-        if copies > before && !self.reserved_fits() {
-            self.space.set_copies(before);
-            return Err(StorageError::new(
-                ErrorKind::NoSpace,
-                format!(
-                    "with {copies} copies there is no room for what the cache holds and the pool \
-                     does not: add a device first (forebay device add PATH), or empty the cache \
-                     (forebay cache flush)"
-                ),
-            ));
+        if copies > self.identity.copies && !self.room_for_reserved(fit).1 {
+            return self.no_room_for_reserved(format!("with {copies} copies"));
         }
+        self.space.set_copies(copies);
         self.identity.copies = copies;
         Ok(())
+    }
+
+    /// Whether what was let in, such as what the cache holds, has room when all groups have got
+    /// what they are to get: as it is, and as it would be.
+    fn room_for_reserved(&self, fit: &Fit) -> (bool, bool) {
+        let Some((before, after)) = fit.formable(&self.space) else { return (true, true) };
+        let fits = |formable| self.space.reserved_fits_in(formable, &self.demand());
+        (fits(before), fits(after))
+    }
+
+    fn no_room_for_reserved(&self, begin: String) -> Result<()> {
+        let (what, or) = match self.space.reserved() {
+            0 => ("changes of metadata", ""),
+            _ => (
+                "what the cache holds and the pool does not",
+                ", or empty the cache (forebay cache flush)",
+            ),
+        };
+        Err(StorageError::new(
+            ErrorKind::NoSpace,
+            format!(
+                "{begin} there is no room for {what}: add a device first (forebay device add \
+                 PATH){or}"
+            ),
+        ))
     }
 
     /// The rows of devices that are in use and stay.

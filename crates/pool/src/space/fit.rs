@@ -16,7 +16,7 @@ use super::flow::{Flow, Work};
 use super::moving::Goal;
 use super::sets::{Rows, Set, Sets, rows_of};
 use super::{Space, Want};
-use crate::devices::Devices;
+use crate::devices::{Devices, groups_of};
 
 /// The work of a slice, in devices and kinds that are looked at: about 0.1 ms.
 const SLICE: u64 = 1 << 16;
@@ -177,6 +177,17 @@ impl Fit {
         let devices = 1 + added.iter().position(suffices).unwrap_or(added.len());
         let rows = || rows_of(after.flow.in_the_way()).collect();
         (chunks > before.flow.left()).then(|| Shortage { chunks, rows: rows(), devices })
+    }
+
+    /// How many groups can still be formed when everything has found its room: by the first of the
+    /// terms, and by the second ([`Terms::before_and_after`]).
+    pub fn formable(&self, space: &Space) -> Option<(u64, u64)> {
+        let [before, after, ..] = self.lanes.as_slice() else { return None };
+        let formable = |lane: &Lane| {
+            let copies = lane.terms.goal.copies() as u64;
+            groups_of(lane.flow.free().iter().copied(), copies, space.unused.len() as u64)
+        };
+        Some((formable(before), formable(after)))
     }
 
     /// The devices on which the group of its own kind is to get `gets` chunks, so that all other

@@ -99,6 +99,11 @@ impl Flow {
         true
     }
 
+    /// By device: chunks that are left.
+    pub fn free(&self) -> &[u64] {
+        &self.free
+    }
+
     /// Chunks that find no room.
     pub fn left(&self) -> u64 {
         self.kinds.iter().map(|k| k.left).sum()

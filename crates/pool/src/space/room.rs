@@ -112,27 +112,29 @@ impl Space {
         (self.group_blocks() / 8).max(64)
     }
 
-    /// Blocks that metadata can still take.
-    fn metadata_room(&self, devices: &Devices) -> u64 {
-        self.free[1] + self.formable(devices) * self.group_blocks()
+    /// Blocks that metadata can still take, where so many groups can be formed.
+    fn metadata_room(&self, formable: u64) -> u64 {
+        self.free[1] + formable * self.group_blocks()
     }
 
     /// True if a change of the trees may go ahead: all its nodes will find room at commit, and
     /// those of the changes that are under way. It then reserves its own
     /// ([`Space::reserve_nodes`]).
     pub fn admits(&self, devices: &Devices, purpose: Purpose, dirty_nodes: u64) -> bool {
-        self.admits_beside(devices, purpose, dirty_nodes + self.reserved_nodes.blocks())
+        let nodes = dirty_nodes + self.reserved_nodes.blocks();
+        self.admits_beside(self.formable(devices), purpose, nodes)
     }
 
     /// True if a change may go ahead once those that are under way have ended, should they add no
     /// node.
     pub fn admits_later(&self, devices: &Devices, purpose: Purpose, dirty_nodes: u64) -> bool {
-        self.reserved_nodes.blocks() > 0 && self.admits_beside(devices, purpose, dirty_nodes)
+        self.reserved_nodes.blocks() > 0
+            && self.admits_beside(self.formable(devices), purpose, dirty_nodes)
     }
 
-    fn admits_beside(&self, devices: &Devices, purpose: Purpose, nodes: u64) -> bool {
+    fn admits_beside(&self, formable: u64, purpose: Purpose, nodes: u64) -> bool {
         let reserve = if purpose == Purpose::Write { self.reserve_blocks() } else { 0 };
-        self.metadata_room(devices) >= nodes + NODES_PER_CHANGE + reserve
+        self.metadata_room(formable) >= nodes + NODES_PER_CHANGE + reserve
     }
 
     /// Reserves room for the nodes of a change that is admitted, until it is made.
@@ -154,7 +156,8 @@ impl Space {
     /// True if a data group may be formed. Changes that are under way add far fewer nodes than they
     /// reserve, and hundreds of them would keep a small pool from forming any group.
     pub(super) fn data_may_form(&self, devices: &Devices, dirty_nodes: u64) -> bool {
-        let after = self.metadata_room(devices).checked_sub(self.group_blocks());
+        let room = self.metadata_room(self.formable(devices));
+        let after = room.checked_sub(self.group_blocks());
         let need = 2 * (dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
         self.formable_for_data(devices) > 0 && after.is_some_and(|room| room >= need)
     }
@@ -167,14 +170,15 @@ impl Space {
             && !self.leaves_beside(devices, blocks, demand, self.nodes_under_way())
     }
 
-    /// True if `reserved` blocks of data, and the nodes that they will change, would find room.
-    fn can_hold(&self, devices: &Devices, reserved: u64, demand: &Demand) -> bool {
-        self.can_hold_beside(devices, reserved, demand, self.nodes_under_way())
+    /// True if `reserved` blocks of data, and the nodes that they will change, would find room,
+    /// where so many groups can be formed.
+    fn can_hold(&self, formable: u64, reserved: u64, demand: &Demand) -> bool {
+        self.can_hold_beside(formable, reserved, demand, self.nodes_under_way())
     }
 
     fn can_hold_beside(
         &self,
-        devices: &Devices,
+        formable: u64,
         reserved: u64,
         demand: &Demand,
         under_way: u64,
@@ -186,7 +190,6 @@ impl Space {
         let busy = demand.dirty_nodes + under_way + self.reserve_blocks();
         let groups =
             nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks());
-        let formable = self.formable(devices);
         // One group more is left to metadata.
         let for_data = formable.saturating_sub(self.kept_of(formable).max(1));
         let data = self.free[0] + for_data * self.group_blocks();
@@ -195,8 +198,14 @@ impl Space {
 
     /// True if all that is reserved finds room, and what is dirty.
     pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> bool {
-        self.can_hold(devices, self.reserved.blocks(), demand)
-            && self.admits(devices, Purpose::Write, demand.dirty_nodes)
+        self.reserved_fits_in(self.formable(devices), demand)
+    }
+
+    /// As [`Space::reserved_fits`], where so many groups can be formed.
+    pub fn reserved_fits_in(&self, formable: u64, demand: &Demand) -> bool {
+        let nodes = demand.dirty_nodes + self.reserved_nodes.blocks();
+        self.can_hold(formable, self.reserved.blocks(), demand)
+            && self.admits_beside(formable, Purpose::Write, nodes)
     }
 
     /// True if a direct write of `blocks` leaves what is reserved.
@@ -213,12 +222,13 @@ impl Space {
     ) -> bool {
         let reserved = self.reserved.blocks();
         reserved == 0 && !demand.any_staging
-            || self.can_hold_beside(devices, reserved + blocks, demand, under_way)
+            || self.can_hold_beside(self.formable(devices), reserved + blocks, demand, under_way)
     }
 
     /// Reserves `blocks` blocks, if there is room for them.
     pub fn reserve(&self, devices: &Devices, blocks: u64, demand: &Demand) -> Option<Reservation> {
-        let fits = blocks == 0 || self.can_hold(devices, self.reserved.blocks() + blocks, demand);
+        let fits = blocks == 0
+            || self.can_hold(self.formable(devices), self.reserved.blocks() + blocks, demand);
         fits.then(|| self.reserved.reserve(blocks))
     }
 
