@@ -17,8 +17,16 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Minutes that are kept.
 const MINUTES: usize = 60;
 
-/// Requests by volume and kind.
-type ByKind = BTreeMap<(Option<VolumeId>, Kind), Summary>;
+/// A volume, if it was said, and what was asked for.
+type Of = (Option<VolumeId>, Kind);
+
+/// Requests of a volume and a kind.
+#[derive(Default)]
+struct Counted {
+    summary: Summary,
+    /// The longest of them, whole, so that those of a busy volume leave that of a quiet one.
+    longest: Option<Slow>,
+}
 
 /// What was moved on a device for one of those whose work keeps requests waiting.
 #[derive(Clone, Copy)]
@@ -34,7 +42,7 @@ struct Moved {
 struct Minute {
     /// Minutes since the clock's origin.
     number: u64,
-    of: ByKind,
+    of: BTreeMap<Of, Counted>,
     /// By kind, so that slow writes leave the stories of slow flushes.
     slowest: BTreeMap<Kind, Slowest>,
     moved: Vec<Moved>,
@@ -100,16 +108,20 @@ impl Ledger {
         let ns = moment.now.since(began).as_nanos() as u64;
         let mut state = self.0.borrow_mut();
         let Some(minute) = state.minute(moment.now) else { return };
-        let key = (story.volume(), story.kind());
-        minute.of.entry(key).or_default().count_one(ns, &parts);
-        minute.slowest.entry(story.kind()).or_default().offer(ns, || Slow {
+        let whole = || Slow {
             ended: moment.now,
             ns,
             volume: story.volume(),
             kind: story.kind(),
             range: story.range(),
-            parts,
-        });
+            parts: parts.clone(),
+        };
+        let counted = minute.of.entry((story.volume(), story.kind())).or_default();
+        if counted.longest.as_ref().is_none_or(|longest| ns > longest.ns) {
+            counted.longest = Some(whole());
+        }
+        counted.summary.count_one(ns, &parts);
+        minute.slowest.entry(story.kind()).or_default().offer(ns, whole);
     }
 
     /// A device has moved bytes for one of those whose work keeps requests waiting.
@@ -142,18 +154,23 @@ impl Ledger {
     }
 
     /// What ended in the minutes since `since`: by volume and kind, and the slowest requests, the
-    /// longest first.
-    pub(crate) fn since(&self, since: Instant) -> (ByKind, Vec<Slow>) {
+    /// longest first. Of each minute these are the slowest of each kind, and the slowest of each
+    /// volume and kind.
+    pub(crate) fn since(&self, since: Instant) -> (BTreeMap<Of, Summary>, Vec<Slow>) {
         let state = self.0.borrow();
         let (mut of, mut slowest) = (BTreeMap::new(), Vec::new());
         for minute in state.of_minutes_since(since) {
-            for (key, summary) in &minute.of {
-                of.entry(*key).or_insert_with(Summary::default).merge(summary);
-            }
             let kept = minute.slowest.values().flat_map(Slowest::kept);
             slowest.extend(kept.filter(|s| s.ended >= since).cloned());
+            for (key, counted) in &minute.of {
+                of.entry(*key).or_insert_with(Summary::default).merge(&counted.summary);
+                slowest.extend(counted.longest.iter().filter(|s| s.ended >= since).cloned());
+            }
         }
-        slowest.sort_by_key(|s| (std::cmp::Reverse(s.ns), s.ended));
+        let order = |s: &Slow| (std::cmp::Reverse(s.ns), s.ended, s.volume, s.kind, s.range);
+        slowest.sort_by_key(order);
+        // Most of those of a volume are among those of their kind.
+        slowest.dedup_by_key(|s| order(s));
         (of, slowest)
     }
 }

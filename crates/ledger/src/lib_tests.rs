@@ -253,6 +253,30 @@ fn the_slowest_of_each_kind_are_kept() {
     assert_eq!(told, [Kind::Read; 3]);
 }
 
+/// A thousand slower reads of another volume do not take the room of the story of its slowest read.
+#[test]
+fn the_slowest_of_each_volume_is_kept() {
+    let ledger = Ledger::default();
+    let end = |volume, i, took| {
+        let story = read(i);
+        story.set_volume(VolumeId(volume));
+        ledger.end(&story, at(i + took));
+    };
+    (0..1_000).for_each(|i| end(1, i, 900_000));
+    (0..3).for_each(|i| end(2, i, 30_000 + i));
+    let told = |volume| {
+        let since = Instant(0);
+        let question = Question { volume, kind: None, since, slower_than_ns: 20_000_000 };
+        let slowest = explain(&ledger, &question).slowest;
+        slowest.iter().map(|s| (s.0.ended, s.0.ns / 1_000)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Some(VolumeId(2))), [(at(30_004).now, 30_002)]);
+    // That of a volume is not told twice.
+    let mut first = told(Some(VolumeId(1)));
+    first.dedup();
+    assert_eq!(first.len(), 10);
+}
+
 #[test]
 fn what_is_older_than_an_hour_is_forgotten() {
     let ledger = Ledger::default();
