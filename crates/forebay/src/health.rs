@@ -106,9 +106,14 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
     let (used, reserved) = (number(&pool["used_bytes"]), number(&pool["reserved_bytes"]));
     let capacity = number(&pool["capacity_bytes"]);
     let share = (used + reserved) as f64 / capacity.max(1) as f64;
-    if capacity > 0 && share >= NEARLY_FULL {
-        let left = human_bytes(capacity.saturating_sub(used + reserved));
-        let what = format!("the pool is {:.0} % full, {left} are left", share * 100.0);
+    let left = pool["available_bytes"].as_u64();
+    if capacity > 0 && (share >= NEARLY_FULL || left == Some(0)) {
+        let left = left.unwrap_or_else(|| capacity.saturating_sub(used + reserved));
+        let what = format!(
+            "the pool is {:.0} % full, {} are left for data",
+            share * 100.0,
+            human_bytes(left)
+        );
         add(all, "pool-full", what, "add a device (forebay device add), or delete or trim volumes");
     }
 }
@@ -324,6 +329,20 @@ mod tests {
         for strange in [Value::Null, json!([]), json!({ "pool": 5, "cache": { "path": "/c" } })] {
             assert_eq!(problems(&strange), []);
         }
+    }
+
+    #[test]
+    fn a_pool_is_full_where_nothing_is_left_for_data() {
+        let of = |used: u64, left: u64| {
+            problems(&json!({ "pool": {
+                "capacity_bytes": 100 << 20, "used_bytes": used << 20,
+                "available_bytes": left << 20,
+            } }))
+        };
+        assert_eq!(of(80, 1), []);
+        let told = |used, left| of(used, left).into_iter().map(|p| p.what).collect::<Vec<_>>();
+        assert_eq!(told(80, 0), ["the pool is 80 % full, 0 B are left for data"]);
+        assert_eq!(told(95, 2), ["the pool is 95 % full, 2 MiB are left for data"]);
     }
 
     #[test]

@@ -29,7 +29,8 @@ export function update(status) {
   const facts = [
     plural(volumes.length, "volume"),
     `${plural(server.connections, "client connection")}${waiting}`,
-    `${bytes(pool.used_bytes)} of ${bytes(pool.capacity_bytes)} used`,
+    `${bytes(pool.used_bytes)} of ${bytes(pool.capacity_bytes)} used, ` +
+      `${bytes(pool.available_bytes)} left for data`,
     pool.copies === 1 ? "one copy of each block" : `${pool.copies} copies of each block`,
     `up ${span(server.uptime_seconds)}`,
     `version ${server.version}, ${server.io_backend}, ${bytes(server.resident_bytes)} resident`,

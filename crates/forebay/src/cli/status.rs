@@ -131,7 +131,12 @@ fn waits(admission: &Value) -> String {
 fn space(pool: &Value) -> String {
     let (used, capacity) = (number(&pool["used_bytes"]), number(&pool["capacity_bytes"]));
     let percent = used as f64 * 100.0 / capacity.max(1) as f64;
-    format!("{} of {} used ({percent:.1}%)", human_bytes(used), human_bytes(capacity))
+    let mut text =
+        format!("{} of {} used ({percent:.1}%)", human_bytes(used), human_bytes(capacity));
+    if let Some(left) = pool["available_bytes"].as_u64() {
+        text += &format!(", {} left for data", human_bytes(left));
+    }
+    text
 }
 
 fn commits(commit: &Value) -> String {
@@ -228,7 +233,7 @@ mod tests {
         let status = serde_json::json!({
             "pool": { "name": "p", "uuid": "u", "state": "degraded", "copies": 2,
                 "capacity_bytes": 1u64 << 34,
-                "used_bytes": 1u64 << 33, "devices": [
+                "used_bytes": 1u64 << 33, "available_bytes": 7u64 << 30, "devices": [
                     { "path": "/a", "id": "1", "state": "online", "emulate": "hdd",
                         "errors": { "read": 0, "checksum": 3, "healed": 3 } },
                     { "path": "", "id": "2", "state": "missing", "errors": {} }] },
@@ -248,7 +253,7 @@ mod tests {
             "(device 2)",
             "missing",
             "1 FAILED",
-            "8 GiB of 16 GiB used (50.0%)",
+            "8 GiB of 16 GiB used (50.0%), 7 GiB left for data",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }

@@ -52,6 +52,8 @@ pub struct PoolStatus {
     pub used_bytes: u64,
     /// Bytes of dirty blocks of a cache for which room is kept.
     pub reserved_bytes: u64,
+    /// Bytes that data can still take beside that, one copy counted; metadata keeps a share.
+    pub available_bytes: u64,
     /// The last commit.
     pub generation: u64,
     /// Its devices.
@@ -314,6 +316,7 @@ impl Pool {
             capacity_bytes: st.space.capacity_bytes(&st.devices),
             used_bytes: st.space.used_blocks() * BLOCK_U64,
             reserved_bytes: st.space.reserved() * BLOCK_U64,
+            available_bytes: st.space.left_for_data(&st.devices, st.dirty_nodes()) * BLOCK_U64,
             generation: st.txns.committed().0,
             devices: devices.collect(),
             scrub,

@@ -142,6 +142,20 @@ fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
     });
 }
 
+#[test]
+fn as_much_can_be_written_as_is_said_to_be_left() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        let left = |pool: &Pool| pool.status().pool.available_bytes / BLOCK_U64;
+        let said = left(&pool);
+        let wrote = fill(&pool).await;
+        assert!(wrote <= said && wrote + 64 > said, "{wrote} of {said}");
+        assert!(left(&pool) < 64, "{} are left", left(&pool));
+        pool.close().await.expect("close");
+    });
+}
+
 /// A pool that was full, of which a read of all blocks, or of one, keeps what was discarded.
 async fn discarded_while_pinned(
     rt: &Rt,

@@ -162,6 +162,16 @@ impl Space {
         self.formable_for_data(devices) > 0 && after.is_some_and(|room| room >= need)
     }
 
+    /// Blocks that data can still take beside what is reserved, about: metadata keeps its share.
+    pub fn left_for_data(&self, devices: &Devices, dirty_nodes: u64) -> u64 {
+        let groups = match self.data_may_form(devices, dirty_nodes) {
+            true => self.formable_for_data(devices),
+            false => 0,
+        };
+        let room = self.free[0] + groups * self.group_blocks();
+        room.saturating_sub(self.reserved.blocks())
+    }
+
     /// True if a direct write that found too few blocks may find `blocks` more when the changes
     /// that are under way have ended.
     pub fn may_take_later(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {

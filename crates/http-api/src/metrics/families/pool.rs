@@ -33,6 +33,12 @@ pub const FAMILIES: &[Family] = &[
         "/pool/reserved_bytes",
         "what is kept of it for dirty data of the cache",
     ),
+    gauge(
+        "forebay_pool_available_bytes",
+        Once,
+        "/pool/available_bytes",
+        "what data can still take: metadata keeps a share",
+    ),
     count("forebay_commits_total", Once, "/commit/count", "commits of the pool"),
     count(
         "forebay_commits_failed_total",
