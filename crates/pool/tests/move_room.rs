@@ -121,8 +121,6 @@ fn a_removal_is_let_in_only_if_the_copies_find_room_on_different_devices() {
     assert!(bench.check().is_clean(), "{:?}", bench.check());
 }
 
-/// More copies were let in, and then clients took the room for them. The old number of copies is
-/// the way back.
 /// Three disks of 32 MiB with two copies have room for 48 MiB, two of them for 32.
 #[test]
 fn a_removal_is_not_let_in_if_what_the_cache_holds_finds_no_room_then() {
@@ -147,6 +145,8 @@ fn a_removal_is_not_let_in_if_what_the_cache_holds_finds_no_room_then() {
     });
 }
 
+/// More copies were let in, and then clients took the room for them. The old number of copies is
+/// the way back.
 #[test]
 fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
     let bench = Mirror::new(4, (2, 1), |pool| async move {

@@ -107,7 +107,7 @@ impl Pool {
     }
 
     async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
-        let plan = self.resident(class, |st| plan_read(st, from, lba, blocks)).await?;
+        let plan = self.resident(class, |st| plan_for(st, class, from, lba, blocks)).await?;
         let mut out = SliceList::new();
         if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
@@ -277,6 +277,16 @@ impl Plan {
             (len, crcs) = (len - part.len, crcs + part.len as usize);
         }
     }
+}
+
+/// As [`plan_read`]. What a read of the background is about is pinned by itself.
+fn plan_for(st: &mut State, class: Class, from: Origin, lba: Lba, blocks: u64) -> Step<Plan> {
+    let mut plan = plan_read(st, from, lba, blocks)?;
+    if class.is_background() {
+        let run = |piece: &Piece| Some(Run { addr: piece.place.as_ref()?.addr, len: piece.len });
+        plan.pin = st.space.pin_blocks(plan.pieces.iter().filter_map(run), &plan.pin);
+    }
+    Ok(plan)
 }
 
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.

@@ -149,6 +149,8 @@ impl Pool {
     /// request of it waits for them yet: so they do not count as foreground.
     async fn load_missing(&self, missing: Missing, pin: Pin) -> bool {
         !missing.is_empty()
-            && self.load_nodes(Class::Commit, missing.into_faults(), pin, false).await
+            && self
+                .load_nodes(Class::Commit, self.pin_nodes(missing.into_faults(), pin), false)
+                .await
     }
 }

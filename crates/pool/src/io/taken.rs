@@ -91,7 +91,7 @@ impl Pool {
     ) -> impl Future<Output = Result<TakenRuns>> + use<> {
         let pool = self.clone();
         let write = async move {
-            taken.pin = Some(pool.state().space.pin());
+            taken.pin = Some(pool.state().space.pin_none());
             pool.write_runs(&taken, data, class).await?;
             Ok(taken)
         };

@@ -10,7 +10,7 @@ use rt::sync::either;
 
 use super::taken::TakenRuns;
 use crate::pool::Pool;
-use crate::space::{Alloc, NodeRoom, Purpose};
+use crate::space::{Alloc, Era, NodeRoom, Purpose};
 use crate::txn::Kind;
 
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
@@ -48,7 +48,7 @@ enum Try {
     /// What commits have freed becomes available when the reads of clients that use it have ended,
     /// and empty groups are dissolved.
     Freed,
-    /// The rest of it becomes available when background work that has pinned it has ended.
+    /// The rest of it becomes available, run by run, when background work that has pinned it ends.
     Pinned,
 }
 
@@ -58,11 +58,15 @@ const TRIES: [Try; 6] =
     [Try::Commit, Try::Freed, Try::Pinned, Try::Commit, Try::Freed, Try::Pinned];
 
 /// What is left to be tried.
-struct Tries(std::array::IntoIter<Try, 6>);
+struct Tries {
+    left: std::array::IntoIter<Try, 6>,
+    /// [`Try::Pinned`] goes on until all that had begun in this era has ended.
+    pinned_until: Option<Era>,
+}
 
 impl Tries {
     fn new() -> Tries {
-        Tries(TRIES.into_iter())
+        Tries { left: TRIES.into_iter(), pinned_until: None }
     }
 }
 
@@ -125,7 +129,15 @@ impl Pool {
     /// Does the next thing that may make room. Returns false if nothing is left to be tried: then
     /// all that had been freed when it began was available since.
     async fn make_some_free(&self, tries: &mut Tries) -> Result<bool> {
-        for next in tries.0.by_ref() {
+        loop {
+            if let Some(until) = tries.pinned_until {
+                if !self.wait_for_pinned(until).await {
+                    tries.pinned_until = None;
+                }
+                self.empty_limbo().await;
+                return Ok(true);
+            }
+            let Some(next) = tries.left.next() else { return Ok(false) };
             match next {
                 Try::Commit => {
                     let frees = {
@@ -139,17 +151,16 @@ impl Pool {
                 }
                 Try::Freed => self.empty_limbo().await,
                 Try::Pinned => {
-                    if !self.state().space.any_pinned() {
-                        continue;
+                    let any = self.state().space.any_pinned();
+                    if any {
+                        let until = self.state_mut().space.reads_until_now();
+                        tries.pinned_until = Some(until);
                     }
-                    let until = self.state_mut().space.reads_until_now();
-                    self.wait_for_reads(until).await;
-                    self.empty_limbo().await;
+                    continue;
                 }
             }
             return Ok(true);
         }
-        Ok(false)
     }
 
     /// Makes blocks that commits have freed available, in slices, when the reads of clients that

@@ -29,8 +29,7 @@ impl Pool {
                         &format!("; or replace it (forebay device replace {name} NEW)"),
                     );
                 }
-                let (before, after) = st.room_for_reserved(&fit);
-                if before && !after {
+                if st.takes_room(row, &fit) {
                     return st.no_room_for_reserved(format!("without {name}"));
                 }
                 st.leave(row, None);
@@ -95,11 +94,19 @@ impl State {
         Ok(())
     }
 
-    /// Whether what was let in, such as what the cache holds, has room when all groups have got
-    /// what they are to get: as it is, and as it would be.
+    /// True if what was let in, such as what the cache holds, has room when all groups have got
+    /// what they are to get, and would have none without this device. Of one that is not in use groups
+    /// get their copies back, as far as there is room. One that holds nothing has gone at once.
+    fn takes_room(&self, row: usize, fit: &Fit) -> bool {
+        let (before, after) = self.room_for_reserved(fit);
+        let goes_at_once = self.space.reserved() == 0 && !self.space.uses_device(row);
+        before && !after && self.devices.is_live(row) && !goes_at_once
+    }
+
+    /// Whether what was let in has room then: as it is, and as it would be.
     fn room_for_reserved(&self, fit: &Fit) -> (bool, bool) {
         let Some((before, after)) = fit.formable(&self.space) else { return (true, true) };
-        let fits = |formable| self.space.reserved_fits_in(formable, &self.demand());
+        let fits = |formable| self.space.lasting_fits(formable, &self.demand());
         (fits(before), fits(after))
     }
 

@@ -113,12 +113,15 @@ impl Pool {
                 let st = self.state();
                 (walk.ahead(&st, AHEAD), st.space.pin())
             };
-            self.load_nodes(Class::Move, missing, pin, false).await;
+            self.load_nodes(Class::Move, self.pin_nodes(missing, pin), false).await;
             let step = |st: &mut State| Ok((walk.next_leaf(st, at)?, st.space.pin()));
             let (leaf, pin) = self.resident(Class::Move, step).await?;
             match leaf {
                 Leaf::End => return Ok(()),
-                Leaf::NoMaps => self.load_maps(id).await?,
+                Leaf::NoMaps => {
+                    drop(pin);
+                    self.load_maps(id).await?;
+                }
                 Leaf::Blocks(blocks, upto) => {
                     let runs = pinned(&self.state(), runs(blocks, group_blocks, 0), pin);
                     flights.copy(runs).await?;
@@ -141,7 +144,8 @@ impl Pool {
         let pin = {
             let st = self.state();
             let geometry = st.space.geometry();
-            st.space.pin_blocks(Run { addr: geometry.join(id, 0), len: geometry.group_blocks })
+            let group = Run { addr: geometry.join(id, 0), len: geometry.group_blocks };
+            st.space.pin_blocks([group], &st.space.pin())
         };
         let (mut nodes, mut next) = (Vec::new(), 0);
         loop {

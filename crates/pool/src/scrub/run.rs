@@ -318,6 +318,7 @@ impl Pool {
             match leaf {
                 Leaf::End => return Ok(()),
                 Leaf::NoMaps => {
+                    drop(pin);
                     if let Err(e) = self.surely(async || self.load_maps(id).await).await? {
                         tracing::error!(
                             group = id.0,
@@ -377,7 +378,7 @@ impl Pool {
             let st = self.state();
             (walk.ahead(&st, AHEAD), st.space.pin())
         };
-        self.load_nodes(Class::Scrub, missing, pin, false).await;
+        self.load_nodes(Class::Scrub, self.pin_nodes(missing, pin), false).await;
     }
 
     /// Takes blocks from the list of those that are lost which can be read.

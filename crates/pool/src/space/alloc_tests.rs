@@ -202,7 +202,7 @@ fn what_background_work_reads_keeps_no_other_block() {
         let pool = open(&rt, files).await;
         let one = |st: &crate::state::State| {
             let at = st.forest.extents(VolumeId(1), (Lba(0), Lba(1)), 1).expect("resident");
-            st.space.pin_blocks(Run { addr: at[0].addr, len: 1 })
+            st.space.pin_blocks([Run { addr: at[0].addr, len: 1 }], &st.space.pin())
         };
         let (pin, blocks) = discarded_while_pinned(&rt, &pool, one).await;
         let began = rt.now();

@@ -5,7 +5,8 @@
 //! *drained*: they are not busy any more, and may be allocated again.
 
 use super::Space;
-use super::limbo::{Era, Pin, Popped};
+use super::held::Era;
+use super::limbo::{Pin, Popped};
 use super::run::Run;
 
 impl Space {
@@ -14,11 +15,22 @@ impl Space {
         self.limbo.pin()
     }
 
-    /// A pin of these blocks alone, for background work and for nodes. They were looked up in this
-    /// step, or are pinned. A pin for a long time has to be one of these: from a pin of all blocks
-    /// on nothing that is freed is used again, and where room is short clients wait for that.
-    pub fn pin_blocks(&self, run: Run) -> Pin {
-        self.limbo.pin_blocks(run)
+    /// A pin of these blocks alone, for background work and for nodes. They were looked up with the
+    /// other pin, whose place it takes. A pin for a long time has to be one of these: from a pin of
+    /// all blocks on nothing that is freed is used again, and where room is short clients wait for
+    /// that.
+    pub fn pin_blocks(&self, runs: impl IntoIterator<Item = Run>, looked_up: &Pin) -> Pin {
+        self.limbo.pin_blocks(runs, looked_up)
+    }
+
+    /// A pin of no blocks, to be held by a write of blocks that were taken for it.
+    pub fn pin_none(&self) -> Pin {
+        self.limbo.pin_none()
+    }
+
+    /// How many runs of limbo have become free so far.
+    pub fn freed_runs(&self) -> u64 {
+        self.limbo.freed()
     }
 
     /// The era of the reads and direct writes that have begun by now.

@@ -1,6 +1,7 @@
 //! Blocks that are pinned themselves: background reads hold just what they read.
 //!
-//! A commit may free such blocks meanwhile. They wait here until no pin holds them.
+//! A commit may free such blocks meanwhile. They wait here for the pins that began before they were
+//! freed. Later pins are about what has them next, or about neighbours.
 //!
 //! Pins are counted by *pages*, which are parts of the address space. A block waits for the pins of
 //! its whole page. So a pin, its end and a freed run cost the same however many pins there are.
@@ -9,11 +10,17 @@ use std::ops::RangeInclusive;
 
 use base::PoolAddr;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::run::Run;
 
 /// Blocks of a page.
 const PAGE: u64 = 32;
+
+/// Reads of the same era began between the same two commits that freed blocks; later ones have a
+/// later era. Blocks are freed at the end of an era.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct Era(pub(super) u64);
 
 /// The pages of some blocks.
 pub(super) struct Pages(RangeInclusive<u64>);
@@ -21,16 +28,54 @@ pub(super) struct Pages(RangeInclusive<u64>);
 impl Pages {
     pub fn of(run: Run) -> Pages {
         let PoolAddr(first) = run.addr;
-        Pages(first / PAGE..=(first + u64::from(run.len.max(1)) - 1) / PAGE)
+        // The address may be of a damaged node.
+        let last = first.saturating_add(u64::from(run.len.max(1)) - 1);
+        Pages(first / PAGE..=last / PAGE)
     }
 }
 
 /// A page with pins.
 #[derive(Default)]
 struct Page {
-    pins: u32,
-    /// Freed runs that wait for them. Each touches this page, and perhaps others.
-    runs: Vec<Run>,
+    /// How many, by era, the oldest first.
+    pins: SmallVec<[(Era, u32); 1]>,
+    /// Freed runs that wait for some of them, and when they were freed. Each touches this page, and
+    /// perhaps others.
+    runs: Vec<(Era, Run)>,
+}
+
+impl Page {
+    fn begin(&mut self, era: Era) {
+        match self.pins.binary_search_by_key(&era, |pins| pins.0) {
+            Ok(at) => self.pins[at].1 += 1,
+            Err(at) => self.pins.insert(at, (era, 1)),
+        }
+    }
+
+    /// A pin of this era ends. Moves the runs that wait for none any more to `released`.
+    fn end(&mut self, era: Era, released: &mut Vec<(Era, Run)>) {
+        let Ok(at) = self.pins.binary_search_by_key(&era, |pins| pins.0) else {
+            unreachable!("it has a pin")
+        };
+        self.pins[at].1 -= 1;
+        if self.pins[at].1 > 0 {
+            return;
+        }
+        self.pins.remove(at);
+        let pins = &self.pins;
+        self.runs.retain(|&(freed, run)| {
+            let waits = is_pinned(pins, freed);
+            if !waits {
+                released.push((freed, run));
+            }
+            waits
+        });
+    }
+}
+
+/// True if one of these pins, the oldest first, began before the end of an era.
+fn is_pinned(pins: &[(Era, u32)], freed: Era) -> bool {
+    pins.first().is_some_and(|(oldest, _)| *oldest <= freed)
 }
 
 /// Pins by page, and what waits for them.
@@ -38,38 +83,41 @@ struct Page {
 pub(super) struct Held {
     pages: FxHashMap<u64, Page>,
     /// Runs that have waited for a page. Another page of theirs may have pins.
-    released: Vec<Run>,
+    released: Vec<(Era, Run)>,
     /// All runs that wait, those that were released too.
     waiting: usize,
 }
 
 impl Held {
-    /// A pin of these pages begins.
-    pub fn begin(&mut self, pages: &Pages) {
+    /// A pin of these pages begins, of a read of this era.
+    pub fn begin(&mut self, pages: &Pages, era: Era) {
         for page in pages.0.clone() {
-            self.pages.entry(page).or_default().pins += 1;
+            self.pages.entry(page).or_default().begin(era);
         }
     }
 
-    /// It ends.
-    pub fn end(&mut self, pages: &Pages) {
-        for page in pages.0.clone() {
-            let Some(pinned) = self.pages.get_mut(&page) else { unreachable!("it has a pin") };
-            pinned.pins -= 1;
-            if pinned.pins == 0 {
-                self.released.extend(self.pages.remove(&page).into_iter().flat_map(|p| p.runs));
+    /// It ends. Returns true if runs were released.
+    pub fn end(&mut self, pages: &Pages, era: Era) -> bool {
+        let before = self.released.len();
+        for number in pages.0.clone() {
+            let Some(page) = self.pages.get_mut(&number) else { unreachable!("it has a pin") };
+            page.end(era, &mut self.released);
+            if page.pins.is_empty() {
+                self.pages.remove(&number);
             }
         }
+        self.released.len() > before
     }
 
-    /// True if a freed run is pinned: it waits then.
-    pub fn keeps(&mut self, run: Run) -> bool {
+    /// True if a run that was freed at the end of this era is pinned: it waits then.
+    pub fn keeps(&mut self, freed: Era, run: Run) -> bool {
         if self.pages.is_empty() {
             return false;
         }
-        for page in Pages::of(run).0 {
-            if let Some(pinned) = self.pages.get_mut(&page) {
-                pinned.runs.push(run);
+        for number in Pages::of(run).0 {
+            let page = self.pages.get_mut(&number).filter(|page| is_pinned(&page.pins, freed));
+            if let Some(page) = page {
+                page.runs.push((freed, run));
                 self.waiting += 1;
                 return true;
             }
@@ -79,7 +127,7 @@ impl Held {
 
     /// Takes out a run that has waited for a page, and may have to wait for another one; `None`:
     /// there is none now.
-    pub fn pop(&mut self) -> Option<Run> {
+    pub fn pop(&mut self) -> Option<(Era, Run)> {
         let run = self.released.pop()?;
         self.waiting -= 1;
         Some(run)
@@ -94,6 +142,6 @@ impl Held {
     #[cfg(test)]
     pub fn runs(&self) -> Vec<Run> {
         let pinned = self.pages.values().flat_map(|page| &page.runs);
-        pinned.chain(&self.released).copied().collect()
+        pinned.chain(&self.released).map(|(_, run)| *run).collect()
     }
 }

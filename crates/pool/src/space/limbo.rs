@@ -9,15 +9,19 @@
 //!   freed ([`held`](super::held)), and no others do. So work that gives way to clients keeps
 //!   little from being used again, however long it takes.
 //!
-//! The end of a read rings an event.
+//! A write has one too, of no blocks: those that it was given are not freed meanwhile. What waits
+//! for all that began before ([`Limbo::reads_until_now`]) waits for it as well.
+//!
+//! An event rings when blocks may have become free, or the last read of an era has ended.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use rt::sync::Event;
+use smallvec::SmallVec;
 
-use super::held::{Held, Pages};
+use super::held::{Era, Held, Pages};
 use super::run::Run;
 
 /// Reads in flight hold one of these, so that the blocks they read are not given to others.
@@ -28,12 +32,8 @@ pub(crate) struct Pin(Of);
 enum Of {
     All(Rc<AllBlocks>),
     Some(Rc<SomeBlocks>),
+    None(Rc<Reads>),
 }
-
-/// Reads of the same era began between the same two commits that freed blocks; later ones have a
-/// later era.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub(crate) struct Era(u64);
 
 /// What all pins of an era share. The last of them rings.
 struct Reads {
@@ -58,26 +58,37 @@ impl Drop for AllBlocks {
     }
 }
 
-/// What the clones of a pin of some blocks share. The last of them rings.
+/// What the clones of a pin of some blocks share. The last of them rings, if any waited for it.
 struct SomeBlocks {
     reads: Rc<Reads>,
-    pages: Pages,
+    runs: SmallVec<[Pages; 1]>,
     held: Rc<RefCell<Held>>,
 }
 
 impl Drop for SomeBlocks {
     fn drop(&mut self) {
-        self.held.borrow_mut().end(&self.pages);
-        self.reads.ended.notify();
+        let mut held = self.held.borrow_mut();
+        let mut released = false;
+        for pages in &self.runs {
+            released |= held.end(pages, self.reads.era);
+        }
+        if released {
+            self.reads.ended.notify();
+        }
     }
 }
 
 impl Pin {
     /// The era in which the read began.
     pub fn era(&self) -> Era {
+        self.reads().era
+    }
+
+    fn reads(&self) -> &Rc<Reads> {
         match &self.0 {
-            Of::All(pin) => pin.reads.era,
-            Of::Some(pin) => pin.reads.era,
+            Of::All(pin) => &pin.reads,
+            Of::Some(pin) => &pin.reads,
+            Of::None(reads) => reads,
         }
     }
 }
@@ -92,7 +103,9 @@ pub(super) struct Limbo {
     waiting: VecDeque<Waiting>,
     /// Blocks that are pinned themselves.
     held: Rc<RefCell<Held>>,
-    /// Rings when a read has ended.
+    /// Runs that have become free so far.
+    freed: u64,
+    /// Rings when [`Limbo::pop`] may return more.
     ended: Event,
 }
 
@@ -121,6 +134,7 @@ impl Default for Limbo {
             eras: VecDeque::new(),
             waiting: VecDeque::new(),
             held: Rc::default(),
+            freed: 0,
             ended,
         }
     }
@@ -138,12 +152,17 @@ impl Limbo {
         Pin(Of::All(self.all.clone()))
     }
 
-    /// A pin of these blocks alone. They were looked up in this step, or are pinned.
-    pub fn pin_blocks(&self, run: Run) -> Pin {
-        let pages = Pages::of(run);
-        self.held.borrow_mut().begin(&pages);
-        let (reads, held) = (self.all.reads.clone(), self.held.clone());
-        Pin(Of::Some(Rc::new(SomeBlocks { reads, pages, held })))
+    /// A pin of these blocks alone. They were looked up with the other pin, whose place it takes.
+    pub fn pin_blocks(&self, runs: impl IntoIterator<Item = Run>, looked_up: &Pin) -> Pin {
+        let (reads, held) = (looked_up.reads().clone(), self.held.clone());
+        let runs: SmallVec<[Pages; 1]> = runs.into_iter().map(Pages::of).collect();
+        runs.iter().for_each(|pages| held.borrow_mut().begin(pages, reads.era));
+        Pin(Of::Some(Rc::new(SomeBlocks { reads, runs, held })))
+    }
+
+    /// A pin of no blocks, to be held by a write of blocks that were taken for it.
+    pub fn pin_none(&self) -> Pin {
+        Pin(Of::None(self.all.reads.clone()))
     }
 
     /// A commit is durable, and has freed `frees`.
@@ -188,7 +207,8 @@ impl Limbo {
         self.has_freed(era) && self.eras.front().is_none_or(|(first, _)| *first > era)
     }
 
-    /// Waits until a read has ended; then [`Limbo::pop`] may return more.
+    /// Waits until reads have ended, so that [`Limbo::pop`] may return more, or finds that an era
+    /// has passed.
     pub fn reads_ended(&self) -> impl Future<Output = ()> + use<> {
         self.ended.wait()
     }
@@ -209,20 +229,29 @@ impl Limbo {
             self.eras.pop_front();
         }
         let mut held = self.held.borrow_mut();
-        let run = loop {
-            if let Some(run) = held.pop() {
-                break run;
+        let (freed, run) = loop {
+            if let Some(released) = held.pop() {
+                break released;
             }
             let first = self.waiting.front_mut()?;
             if first.reads.strong_count() > 0 {
                 return None;
             }
             match first.runs.pop() {
-                Some(run) => break run,
+                Some(run) => break (first.era, run),
                 None => drop(self.waiting.pop_front()),
             }
         };
-        Some(if held.keeps(run) { Popped::Pinned } else { Popped::Free(run) })
+        if held.keeps(freed, run) {
+            return Some(Popped::Pinned);
+        }
+        self.freed += 1;
+        Some(Popped::Free(run))
+    }
+
+    /// How many runs have become free so far.
+    pub fn freed(&self) -> u64 {
+        self.freed
     }
 
     /// All runs that wait.
@@ -293,30 +322,38 @@ mod tests {
         assert!(limbo.is_empty());
     }
 
-    /// Blocks are freed, and pinned by themselves. What is freed while it is pinned waits, and no
-    /// more than the rest of its page.
+    /// Blocks are freed, and pinned by themselves. What is freed while it is pinned waits for
+    /// that, with what is freed of the rest of its page, and nothing else does.
     #[test]
     fn a_pin_of_some_blocks_keeps_only_these() {
         let mut rng = Prng::new(6);
         let mut limbo = Limbo::default();
-        let mut pins: Vec<(Run, Pin)> = Vec::new();
-        let mut freed: Vec<Run> = Vec::new();
+        // With the number of frees before each of them.
+        let mut pins: Vec<(u64, Run, Pin)> = Vec::new();
+        let mut freed: Vec<(u64, Run)> = Vec::new();
         let page = |block: u64| block / 32;
         let touch = |a: &Run, b: &Run| {
             let last = |run: &Run| run.addr.0 + u64::from(run.len) - 1;
             page(a.addr.0) <= page(last(b)) && page(b.addr.0) <= page(last(a))
         };
-        let (mut waited, mut at_once) = (0, 0);
+        let (mut waited, mut at_once, mut frees) = (0, 0, 0);
         for _ in 0..20_000 {
             let run = Run { addr: PoolAddr(rng.below(5000)), len: 1 + rng.below(100) as u32 };
+            let keeps = |(before, pinned, _): &(u64, Run, Pin), (at, run): &(u64, Run)| {
+                *before <= *at && touch(pinned, run)
+            };
             match rng.below(4) {
-                0 if pins.len() < 10 => pins.push((run, limbo.pin_blocks(run))),
+                0 if pins.len() < 10 => {
+                    let now = limbo.pin();
+                    pins.push((frees, run, limbo.pin_blocks([run], &now)));
+                }
                 0 | 1 if !pins.is_empty() => {
                     drop(pins.swap_remove(rng.below(pins.len() as u64) as usize));
                 }
                 2 => {
                     limbo.push(vec![vec![run]]);
-                    freed.push(run);
+                    freed.push((frees, run));
+                    frees += 1;
                 }
                 _ => {
                     while let Some(popped) = limbo.pop() {
@@ -325,22 +362,22 @@ mod tests {
                             continue;
                         };
                         at_once += 1;
-                        assert!(!pins.iter().any(|(pinned, _)| touch(pinned, &run)), "{run:?}");
-                        let at = freed.iter().position(|r| *r == run).expect("it was freed, once");
+                        let is_it =
+                            |f: &(u64, Run)| f.1 == run && !pins.iter().any(|p| keeps(p, f));
+                        let at = freed.iter().position(is_it).expect("freed, and not pinned");
                         freed.swap_remove(at);
                     }
-                    let pinned = |run: &Run| pins.iter().any(|(pinned, _)| touch(pinned, run));
+                    let pinned = |f: &(u64, Run)| pins.iter().any(|pin| keeps(pin, f));
                     assert!(freed.iter().all(pinned), "all that is left is pinned");
                     assert_eq!(limbo.holds_any(), !freed.is_empty());
                 }
             }
         }
-        assert!(waited > 500 && at_once > 500, "{waited} and {at_once}");
-        let run = Run { addr: PoolAddr(0), len: 1 };
-        pins.push((run, limbo.pin_blocks(run)));
+        assert!(waited > 300 && at_once > 300, "{waited} and {at_once}");
+        pins.push((frees, Run { addr: PoolAddr(0), len: 1 }, limbo.pin_none()));
         let era = limbo.reads_until_now();
         while limbo.pop().is_some() {}
-        assert!(limbo.has_freed(era) && !limbo.has_passed(era), "such a read is a read too");
+        assert!(limbo.has_freed(era) && !limbo.has_passed(era), "all that began before counts");
         pins.clear();
         while limbo.pop().is_some() {}
         assert!(limbo.is_empty() && limbo.has_passed(era));

@@ -14,7 +14,8 @@ use format::page::{Chunk, GroupKind};
 use format::superblock::MAX_COPIES;
 use smallvec::SmallVec;
 
-use super::limbo::{Era, Pin};
+use super::held::Era;
+use super::limbo::Pin;
 use super::room::{Demand, Purpose};
 use super::sets::{Rows, Set};
 use super::{Space, kind_index};

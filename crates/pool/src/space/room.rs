@@ -208,14 +208,16 @@ impl Space {
 
     /// True if all that is reserved finds room, and what is dirty.
     pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> bool {
-        self.reserved_fits_in(self.formable(devices), demand)
+        self.can_hold(self.formable(devices), self.reserved.blocks(), demand)
+            && self.admits(devices, Purpose::Write, demand.dirty_nodes)
     }
 
-    /// As [`Space::reserved_fits`], where so many groups can be formed.
-    pub fn reserved_fits_in(&self, formable: u64, demand: &Demand) -> bool {
-        let nodes = demand.dirty_nodes + self.reserved_nodes.blocks();
-        self.can_hold(formable, self.reserved.blocks(), demand)
-            && self.admits_beside(formable, Purpose::Write, nodes)
+    /// True if all that is reserved for longer than a moment finds room, where so many groups can
+    /// be formed, and changes can go on.
+    pub fn lasting_fits(&self, formable: u64, demand: &Demand) -> bool {
+        let demand = Demand { dirty_nodes: 0, ..*demand };
+        self.can_hold_beside(formable, self.reserved.blocks(), &demand, NODES_PER_CHANGE)
+            && self.admits_beside(formable, Purpose::Write, 0)
     }
 
     /// True if a direct write of `blocks` leaves what is reserved.

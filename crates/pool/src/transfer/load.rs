@@ -36,7 +36,7 @@ impl Loader for Nodes<'_> {
     }
 
     fn pin(st: &State, fault: &Fault) -> Pin {
-        st.space.pin_blocks(node(fault))
+        st.space.pin_blocks([node(fault)], &st.space.pin())
     }
 
     const REASON: Reason = Reason::Tree;
@@ -71,25 +71,30 @@ impl Pool {
         btree::resident(&mut Nodes(self, class), step).await
     }
 
+    /// Pins each of these nodes by itself. `pin` was taken when they were looked up, or before.
+    pub(crate) fn pin_nodes(
+        &self,
+        faults: impl IntoIterator<Item = Fault>,
+        pin: Pin,
+    ) -> Vec<(Fault, Pin)> {
+        let st = self.state();
+        let one = |fault: Fault| (fault, st.space.pin_blocks([node(&fault)], &pin));
+        faults.into_iter().map(one).collect()
+    }
+
     /// Brings nodes into memory before steps need them, many at once. They should come in the order
-    /// of their addresses: then a disk reads them in one sweep. `pin` was taken when they were
-    /// looked up, or before. From now on each is pinned by itself, as this may take long. Where
-    /// they are `held`, and a write-back pass is open, the store keeps them from eviction. False:
-    /// one could not be read, which the step that needs it will tell.
+    /// of their addresses: then a disk reads them in one sweep. Each has a pin
+    /// ([`Pool::pin_nodes`]), as this may take long. Where they are `held`, and a write-back pass
+    /// is open, the store keeps them from eviction. False: one could not be read, which the step
+    /// that needs it will tell.
     pub(crate) async fn load_nodes(
         &self,
         class: Class,
-        faults: impl IntoIterator<Item = Fault>,
-        pin: Pin,
+        nodes: Vec<(Fault, Pin)>,
         held: bool,
     ) -> bool {
-        let pinned: Vec<(Fault, Pin)> = {
-            let st = self.state();
-            faults.into_iter().map(|fault| (fault, Nodes::pin(&st, &fault))).collect()
-        };
-        drop(pin);
         let (mut tasks, mut all) = (VecDeque::new(), true);
-        for (fault, pin) in pinned {
+        for (fault, pin) in nodes {
             if tasks.len() >= AT_ONCE
                 && let Some(oldest) = tasks.pop_front()
             {

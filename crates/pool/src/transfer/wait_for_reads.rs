@@ -13,20 +13,27 @@ impl Pool {
         self.drain_until(|space| space.has_passed(until)).await;
     }
 
-    /// Makes the blocks available that commits have freed by now. Waits for reads of clients and of
-    /// direct writes, but not for what background work has pinned.
+    /// Makes the blocks available that commits have freed by now. Waits for reads of clients, but
+    /// not for what background work has pinned.
     pub(crate) async fn wait_for_freed(&self) {
         let newest = self.state().space.newest_in_limbo();
-        if let Some(era) = newest {
-            self.drain_until(|space| space.has_freed(era)).await;
-        }
+        self.drain_until(|space| newest.is_none_or(|era| space.has_freed(era))).await;
+    }
+
+    /// Waits until a block has become free that background work has pinned, or others. Returns
+    /// false if there can be none any more: what had begun before `until` has ended.
+    pub(crate) async fn wait_for_pinned(&self, until: Era) -> bool {
+        let before = self.state().space.freed_runs();
+        let is_over = |space: &Space| !space.any_pinned() || space.has_passed(until);
+        self.drain_until(|space| space.freed_runs() > before || is_over(space)).await;
+        self.state().space.freed_runs() > before
     }
 
     async fn drain_until(&self, is_over: impl Fn(&Space) -> bool) {
         loop {
             let ended = self.state().space.reads_ended();
             let may_be_more = self.state_mut().space.drain(DRAIN);
-            if is_over(&self.state().space) {
+            if !may_be_more && is_over(&self.state().space) {
                 return;
             }
             if may_be_more {

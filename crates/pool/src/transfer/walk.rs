@@ -80,15 +80,13 @@ pub(crate) fn runs(
     out
 }
 
-/// A pin for each run, of just its blocks. `pin` was taken when they were looked up.
+/// A pin for each run, of just its blocks. `pin` was taken when they were looked up, and ends here.
 pub(crate) fn pinned(st: &State, runs: Vec<ReadRun>, pin: Pin) -> Vec<(ReadRun, Pin)> {
     let one = |run: ReadRun| {
-        let pin = st.space.pin_blocks(Run { addr: run.first(), len: run.len() });
+        let pin = st.space.pin_blocks([Run { addr: run.first(), len: run.len() }], &pin);
         (run, pin)
     };
-    let runs = runs.into_iter().map(one).collect();
-    drop(pin);
-    runs
+    runs.into_iter().map(one).collect()
 }
 
 /// Nodes of one tree, in the order of addresses, each once.

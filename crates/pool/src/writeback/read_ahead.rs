@@ -9,12 +9,13 @@
 //! has changed stays in memory until it is published, and these are about to be changed.
 
 use base::{Lba, VolumeId};
+use btree::Fault;
 use queue::Class;
 
 use super::pass::Pass;
 use crate::forest::Missing;
 use crate::pool::Pool;
-use crate::state::State;
+use crate::space::Pin;
 
 /// A node that was read may lead to others. This is the most rounds in which they are looked for.
 const ROUNDS: usize = 8;
@@ -31,6 +32,9 @@ const STEP: usize = 512;
 /// store holds: while one batch is carried the next one is read.
 const NODES: usize = 2048;
 
+/// A node that is not resident, and its pin.
+type Pinned = (Fault, Pin);
+
 /// A part of a volume that a pass will write to. Nothing is read for an empty one.
 pub type Part = (VolumeId, Lba, Lba);
 
@@ -43,23 +47,20 @@ impl Pass {
     pub async fn read_ahead(&self, parts: &[Part], blocks: u64) -> usize {
         let pool = self.pool();
         pool.state_mut().forest.store_mut().next_turn();
-        let mut wanted = Missing::default();
-        let (mut done, mut lacking) = (0, Vec::new());
+        let (mut done, mut lacking, mut wanted) = (0, Vec::new(), Vec::new());
         while done < parts.len() && wanted.len() + STEP <= NODES {
             let step = &parts[done..parts.len().min(done + STEP)];
-            lacking.extend(pool.lacking_leaves(step, &mut wanted).await);
+            let (without, leaves) = pool.lacking_leaves(step).await;
+            lacking.extend(without);
+            wanted.extend(leaves);
             done += step.len();
         }
         for _ in 0..ROUNDS {
-            let pin = pool.state().space.pin();
-            missing_sums(&pool.state(), blocks, &mut wanted);
-            if wanted.is_empty()
-                || !pool.load_nodes(Class::Commit, wanted.into_faults(), pin, true).await
-            {
+            wanted.extend(pool.missing_sums(blocks));
+            if wanted.is_empty() || !pool.load_nodes(Class::Commit, in_order(wanted), true).await {
                 break;
             }
-            wanted = Missing::default();
-            lacking = pool.lacking(&lacking, &mut wanted).await;
+            (lacking, wanted) = pool.lacking(&lacking).await;
         }
         done
     }
@@ -67,25 +68,22 @@ impl Pass {
 
 impl Pool {
     /// As [`Pool::lacking`], once the inner nodes above the leaves are resident.
-    async fn lacking_leaves(&self, parts: &[Part], wanted: &mut Missing) -> Vec<Part> {
+    async fn lacking_leaves(&self, parts: &[Part]) -> (Vec<Part>, Vec<Pinned>) {
         for _ in 0..ROUNDS {
-            let pin = self.state().space.pin();
-            let mut missing = Missing::default();
-            let lacking = self.lacking(parts, &mut missing).await;
+            let (lacking, missing) = self.lacking(parts).await;
             let (leaves, inner): (Vec<_>, Vec<_>) =
-                missing.into_faults().partition(|fault| fault.level == 0);
-            if inner.is_empty() || !self.load_nodes(Class::Commit, inner, pin, true).await {
-                wanted.add(leaves);
-                return lacking;
+                missing.into_iter().partition(|(fault, _)| fault.level == 0);
+            if inner.is_empty() || !self.load_nodes(Class::Commit, inner, true).await {
+                return (lacking, leaves);
             }
         }
-        Vec::new()
+        Default::default()
     }
 
-    /// The parts that cannot be written to without a node that is not resident, which is added to
-    /// `wanted`.
-    async fn lacking(&self, parts: &[Part], wanted: &mut Missing) -> Vec<Part> {
-        let mut lacking = Vec::new();
+    /// The parts that cannot be written to without a node that is not resident, and these nodes.
+    async fn lacking(&self, parts: &[Part]) -> (Vec<Part>, Vec<Pinned>) {
+        let pin = self.state().space.pin();
+        let (mut lacking, mut wanted) = (Vec::new(), Missing::default());
         for slice in parts.chunks(SLICE) {
             {
                 let mut st = self.state_mut();
@@ -98,27 +96,33 @@ impl Pool {
             }
             self.rt().yield_now().await;
         }
-        lacking
+        (lacking, self.pin_nodes(wanted.into_faults(), pin))
     }
 
     /// The pass begins to take blocks of a group: reads what it needs first of the checksums.
     pub(crate) async fn warm_checksums(&self) {
         for _ in 0..ROUNDS {
-            let pin = self.state().space.pin();
-            let mut wanted = Missing::default();
-            missing_sums(&self.state(), FIRST_BLOCKS, &mut wanted);
-            if wanted.is_empty()
-                || !self.load_nodes(Class::Commit, wanted.into_faults(), pin, true).await
-            {
+            let wanted = self.missing_sums(FIRST_BLOCKS);
+            if wanted.is_empty() || !self.load_nodes(Class::Commit, wanted, true).await {
                 return;
             }
         }
     }
+
+    /// Nodes that are not resident, of checksums of blocks that the pass will take.
+    fn missing_sums(&self, blocks: u64) -> Vec<Pinned> {
+        let (mut missing, pin) = (Missing::default(), self.state().space.pin());
+        let next = self.state().space.next_of_pass(blocks);
+        if let Some((id, part)) = next {
+            missing.add(self.state().forest.missing_sums(id, part, SUMS));
+        }
+        self.pin_nodes(missing.into_faults(), pin)
+    }
 }
 
-/// Adds nodes to `wanted` that are not resident, of checksums of blocks that the pass will take.
-fn missing_sums(st: &State, blocks: u64, wanted: &mut Missing) {
-    if let Some((id, part)) = st.space.next_of_pass(blocks) {
-        wanted.add(st.forest.missing_sums(id, part, SUMS));
-    }
+/// Nodes in the order of their addresses, each once.
+fn in_order(mut nodes: Vec<Pinned>) -> Vec<Pinned> {
+    nodes.sort_unstable_by_key(|(fault, _)| fault.ptr.addr);
+    nodes.dedup_by_key(|(fault, _)| fault.ptr.addr);
+    nodes
 }
