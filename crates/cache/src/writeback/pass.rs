@@ -148,6 +148,10 @@ impl Cache {
                     in_flight -= done;
                     outcome = outcome.and(join_task(t).await);
                 }
+                if self.health().is_closed() {
+                    let text = "the cache is closed: the next start carries the rest";
+                    outcome = outcome.and(Err(StorageError::new(ErrorKind::Io, text)));
+                }
                 if outcome.is_err() {
                     break;
                 }

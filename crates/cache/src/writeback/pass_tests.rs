@@ -114,6 +114,44 @@ fn what_carries_no_data_waits_for_no_rate() {
     });
 }
 
+/// A pass of hours is given up by a close, and the next start carries what it has left.
+#[test]
+fn a_close_does_not_wait_for_a_slow_pass() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files.clone(), pool::Settings::default()).await.unwrap();
+        // A block a second.
+        let slow =
+            crate::policy::rate_controller::Settings { min: 4096, max: 4096, idle_rate: 4096 };
+        let settings = Settings { max_lag: Duration::from_secs(8), writeback: slow, ..settings() };
+        let cache = Cache::open(&rt, &file, &pool, settings.clone()).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        cache.publish_all().await.unwrap();
+        for i in 0..300 {
+            fill(&cache, a, i * 2, 1, 7).await;
+        }
+        rt.sleep(Duration::from_secs(8)).await;
+        assert!(cache.writeback().passes().cuts().carried().is_some(), "a pass runs");
+        let began = rt.now();
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+        let took = rt.now().since(began);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
+        cache.publish_all().await.unwrap();
+        for i in 0..300 {
+            let data = pool.read(a, Lba(i * 2), 1).await.unwrap();
+            assert!(data.iter().all(|s| s.iter().all(|&b| b == 7)), "block {i}");
+        }
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
+
 #[test]
 fn a_cache_that_has_nothing_dirty_knows_it_soon_after_it_was_opened() {
     let lab = Lab::new();

@@ -18,10 +18,13 @@ impl Cache {
     /// Waits until `bytes` more may be carried: at the controller's rate, or at the rate that being
     /// in time or the room requires, but never above the maximum that is set. The rate is computed
     /// anew whenever more is needed. While a task waits until everything is published (a detach, a
-    /// full pool), this does not wait.
+    /// full pool), or when the cache closes, this does not wait.
     pub(super) async fn pace(&self, bytes: u64) {
         loop {
             let pressed = self.wakes().pace.wait();
+            if self.health().is_closed() {
+                return;
+            }
             let now = self.rt().now();
             let rate = self.rate(now);
             self.share_device();

@@ -21,7 +21,11 @@ impl Cache {
             match self.due_in() {
                 None => wait.await,
                 Some(Duration::ZERO) => {
-                    if let Err(e) = self.next_pass().await {
+                    let outcome = self.next_pass().await;
+                    if self.health().is_closed() {
+                        return;
+                    }
+                    if let Err(e) = outcome {
                         if self.has_failed() {
                             if !self.has_handed_over() {
                                 return;

@@ -95,8 +95,9 @@ impl State {
     }
 
     /// True if what was let in, such as what the cache holds, has room when all groups have got
-    /// what they are to get, and would have none without this device. Of one that is not in use groups
-    /// get their copies back, as far as there is room. One that holds nothing has gone at once.
+    /// what they are to get, and would have none without this device. Of one that is not in use
+    /// groups get their copies back, as far as there is room. One that holds nothing has gone at
+    /// once.
     fn takes_room(&self, row: usize, fit: &Fit) -> bool {
         let (before, after) = self.room_for_reserved(fit);
         let goes_at_once = self.space.reserved() == 0 && !self.space.uses_device(row);
