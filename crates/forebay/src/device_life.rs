@@ -264,14 +264,14 @@ impl PoolDevices {
 
     /// Takes a device into use again that was away; it may be named by the path where it is now.
     pub async fn online(&self, pool: &Pool, device: &str) -> Answer {
-        let known = self.find(pool, device).await;
+        let (known, mut tried) = (self.find(pool, device).await, None);
         if let Some(known) = &known {
             match pool.online_device(known.name()).await {
                 Ok(true) => return Ok(self.told(pool, known.name())),
                 // Not there when the pool was opened; or its file is of a device that was
                 // unplugged.
                 Ok(false) => {}
-                Err(e) if e.kind == ErrorKind::Io => {}
+                Err(e) if e.kind == ErrorKind::Io => tried = Some(e),
                 Err(e) => return Err(e.into()),
             }
         }
@@ -284,7 +284,14 @@ impl PoolDevices {
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
         let opened = opening.map_err(failed)?;
         let opened = opened.map_err(|e| {
-            let text = format!("{e}; say by which path the server finds the device now");
+            let text = match tried {
+                // The server itself has it open.
+                Some(why) => format!(
+                    "{path} cannot be used yet: {why}; mend that, or say by which path the server \
+                     finds the device now"
+                ),
+                None => format!("{e}; say by which path the server finds the device now"),
+            };
             RequestError::new("refused", text)
         })?;
         let size_bytes = opened.info.size_bytes;

@@ -32,6 +32,7 @@ pub fn problems(status: &Value) -> Vec<Problem> {
     of_cache(&status["cache"], &mut all);
     for device in pool["devices"].as_array().into_iter().flatten() {
         all.extend(of_device(device, list(&pool["moves"]["leaving"])));
+        all.extend(of_writes(device));
         all.extend(of_source(device));
         all.extend(of_rot(device));
     }
@@ -229,6 +230,16 @@ fn spare(spare: &Value) -> String {
     }
 }
 
+fn of_writes(device: &Value) -> Option<Problem> {
+    let (why, name) = (device["write_trouble"].as_str()?, device["path"].as_str()?);
+    let what = format!("writes to {name} fail: {why}; clients get errors");
+    let todo = format!(
+        "free some space where it is, or see to the device; where other devices have all copies: \
+         forebay device offline {name}; the line goes with the next write that succeeds"
+    );
+    Some(Problem { page: "writes-fail", what, todo })
+}
+
 fn of_source(device: &Value) -> Option<Problem> {
     let out = device["sits_out"].as_object()?;
     let name = device["path"].as_str()?;
@@ -418,13 +429,15 @@ mod tests {
         };
         let mut rots = device("online", "");
         rots["rot"] = json!({ "blocks": 10, "since_s": 7200 });
+        let mut refuses = device("online", "");
+        refuses["write_trouble"] = json!("no space");
         let status = json!({
             "pool": {
                 "trouble": "flush: EIO", "capacity_bytes": 100, "used_bytes": 90,
                 "devices": [
                     device("missing", ""), device("failed", ""), device("flapping", ""),
                     device("stale", ""), device("offline", ""), device("online", "slow"),
-                    device("online", "errs"), rots,
+                    device("online", "errs"), rots, refuses,
                 ],
                 "scrub": { "lost_blocks": [{}], "passed_over": 2, "incomplete": true,
                     "paused_long_s": 86_400 },
@@ -440,7 +453,7 @@ mod tests {
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 20);
+        assert_eq!(found.len(), 21);
         let rots = problems(&status).into_iter().find(|p| p.page == "device-rots").unwrap().what;
         assert_eq!(rots, "/a: 10 blocks were not what was written, in the last 2 h 0 min");
         for page in &found {

@@ -206,7 +206,7 @@ impl Devices {
         d.count(Counted::WriteError);
         let next = match e.is_no_space() {
             true => "it is tried again when the block is met next",
-            false => "the pool goes on without the device, if it can",
+            false => "the device is dropped, if the pool can do without it",
         };
         tracing::error!(
             device = %d.path(), offset,
@@ -315,12 +315,22 @@ impl Devices {
                 d.count(Counted::WriteError);
                 tracing::error!(
                     device = %d.path(),
-                    "{what} failed: {e}; the pool goes on without the device, if it can"
+                    "{what} failed: {e}; the device is dropped, if the pool can do without it"
                 );
                 failed.push((row, e, format!("{what} to {}", d.path())));
             }
         }
         failed
+    }
+
+    /// Notes how writes have ended, for [`PoolDevice::write_trouble`].
+    pub fn note_writes(&mut self, outcomes: &[Outcome]) {
+        for Outcome { row, of, result } in outcomes {
+            let d = &mut self.rows[*row];
+            if d.live().is_some() && *of == d.tenure() {
+                d.note_write(*result);
+            }
+        }
     }
 
     /// The device of the first outcome that is a want of space, and the error. Space may come back,

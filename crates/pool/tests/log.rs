@@ -119,7 +119,7 @@ fn a_line_about_a_device_names_it_and_says_what_happens_next() {
         "a write failed: ",
         "it is tried again",
         "write failed: ",
-        "the pool goes on without the device, if it can",
+        "the device is dropped, if the pool can do without it",
         "device dropped from the pool",
         "the device cannot be used yet: ",
         "it is tried again in 60 s",

@@ -82,6 +82,8 @@ pub struct DeviceStatus {
     pub tried_again: bool,
     /// What is to take its place if it stays out of use.
     pub spare: Option<SpareStatus>,
+    /// Why the last write to it failed, if it did and the device is in use: clients get errors.
+    pub write_trouble: Option<String>,
     /// It is read only where no other has a good copy.
     pub sits_out: Option<SitsOut>,
     /// Errors since the pool was opened.
@@ -298,6 +300,7 @@ impl Pool {
             allocated_bytes: (d.record().chunks - d.free_chunks()) * group_bytes,
             tried_again: d.is_tried(),
             spare: spare(row),
+            write_trouble: d.write_trouble().map(|e| e.to_string()),
             sits_out: d.source().sits_out(now),
             errors: d.errors(),
             rot: d.rot(now),

@@ -68,6 +68,8 @@ pub struct PoolDevice {
     /// Absent if the device is missing.
     disk: Option<Disk>,
     errors: DeviceErrors,
+    /// Why the last write to it failed, if it did.
+    write_trouble: Option<IoError>,
     /// Blocks that were not what was written, since the last scrub that found none; when the first
     /// one was met; and whether one was since the last scrub began.
     rot: Option<(u64, Instant, bool)>,
@@ -103,6 +105,7 @@ impl PoolDevice {
             path,
             disk,
             errors: DeviceErrors::default(),
+            write_trouble: None,
             rot: None,
             read_upto: 0,
             source: Source::default(),
@@ -305,6 +308,17 @@ impl PoolDevice {
 
     pub(crate) fn errors(&self) -> DeviceErrors {
         self.errors
+    }
+
+    /// How a write to it has ended.
+    pub(crate) fn note_write(&mut self, result: Result<(), IoError>) {
+        self.write_trouble = result.err();
+    }
+
+    /// It is in use, as the pool cannot do without it or for want of space, and the last write to
+    /// it failed with this error.
+    pub(crate) fn write_trouble(&self) -> Option<IoError> {
+        self.write_trouble.filter(|_| self.live().is_some())
     }
 
     /// One of its blocks is not what was written.

@@ -224,6 +224,7 @@ impl Pool {
     /// tried again. `others`: devices that were not written to have it.
     fn judge(&self, outcomes: Vec<Outcome>, others: bool) -> Result<()> {
         let mut st = self.state_mut();
+        st.devices.note_writes(&outcomes);
         // Want of space comes first, whatever else went wrong: nothing is dropped for it.
         if let Some((device, e)) = st.devices.without_space(&outcomes) {
             return Err(StorageError::from_io(
