@@ -147,7 +147,7 @@ def test_what_has_no_good_copy_is_named_and_left_alone(t):
     before = digest(*server.devices)
     flip(server.devices[1], where[1][300] + 9)
     text = t.run(t.bin, "check", "--repair", home, ok=(3,)).stdout
-    assert "block 100 of volume 1" in text and "no good copy" in text and "checked again: NOT CLEAN: errors: 1, damaged copies: 0" in text, text
+    assert 'volume 1 ("vol0"), block 100 (bytes 409600 to 413696)' in text and "no good copy" in text and "checked again: NOT CLEAN: errors: 1, damaged copies: 0" in text, text
     assert digest(*server.devices) == before, "the lost block is as it was, the other one too"
     assert "NOT CLEAN" in t.run(t.bin, "check", "--repair", home, ok=(3,)).stdout
     server.start()

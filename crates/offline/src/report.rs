@@ -1,6 +1,7 @@
 //! What the checks of pools and of caches say in the same way: what to look at, how far they have
 //! come, and what they have found.
 
+use base::BLOCK_U64;
 use serde::Serialize;
 
 /// How much of a report's list of problems is kept, if nothing else is asked for.
@@ -116,6 +117,52 @@ pub struct Problem {
     pub what: String,
     /// What to do about it; empty if there is nothing to do.
     pub remedy: &'static str,
+    /// The blocks of a volume, if it is about these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Blocks>,
+    /// How many of the findings' counts it is: more than one where neighbours were put together.
+    pub counted: u64,
+}
+
+/// Blocks of a volume next to each other.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Blocks {
+    /// The volume's number.
+    pub volume: u32,
+    /// Its name, if that is known.
+    pub name: Option<String>,
+    /// The first block.
+    pub first: u64,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl Blocks {
+    /// How they are called in a report.
+    pub(crate) fn place(&self) -> String {
+        let name = self.name.as_ref().map_or(String::new(), |name| format!(" ({name:?})"));
+        format!("volume {}{name}, {}", self.volume, range(self.first, self.end()))
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.count
+    }
+
+    /// True if the others begin where these end, or the other way round.
+    fn touch(&self, other: &Blocks) -> bool {
+        let next = self.end() == other.first || other.end() == self.first;
+        next && self.volume == other.volume
+    }
+}
+
+/// Blocks of a volume, up to before `end`, and the bytes that these are.
+pub(crate) fn range(first: u64, end: u64) -> String {
+    let bytes =
+        format!("(bytes {} to {})", first.saturating_mul(BLOCK_U64), end.saturating_mul(BLOCK_U64));
+    match end - first {
+        1 => format!("block {first} {bytes}"),
+        _ => format!("blocks {first} to {} {bytes}", end - 1),
+    }
 }
 
 impl std::fmt::Display for Problem {
@@ -168,7 +215,8 @@ pub struct Findings<C> {
     pub damaged_copies: u64,
     /// Problems of [`Severity::Note`].
     pub notes: u64,
-    /// The first problems; the counts above tell how many there are.
+    /// The first problems; the counts above tell how many there are. Neighbouring blocks of a
+    /// volume are one.
     pub problems: Vec<Problem>,
 }
 
@@ -186,7 +234,8 @@ pub(crate) struct Log<C> {
     totals: [u64; 3],
     /// The first error that may be about more than the place where it was found.
     unsound: Option<String>,
-    problems: Vec<Problem>,
+    /// With what is said where several blocks are put together.
+    problems: Vec<(Problem, String)>,
     listed: usize,
 }
 
@@ -197,11 +246,64 @@ impl<C: Default> Log<C> {
         Log { counts, totals: [0; 3], unsound: None, problems: Vec::new(), listed }
     }
 
-    fn add(&mut self, problem: Problem) {
+    fn add(&mut self, problem: Problem, brief: String) {
         self.totals[problem.severity as usize] += 1;
         if self.problems.len() < self.listed {
-            self.problems.push(problem);
+            self.problems.push((problem, brief));
         }
+    }
+
+    /// What is about no blocks of a volume, or not about their content.
+    fn add_one(
+        &mut self,
+        severity: Severity,
+        subject: Subject,
+        (place, device): (String, Option<String>),
+        what: String,
+        remedy: &'static str,
+    ) {
+        let (blocks, counted) = (None, 1);
+        let problem = Problem { severity, subject, place, device, what, remedy, blocks, counted };
+        self.add(problem, String::new());
+    }
+
+    /// Content of a volume: lost, or of one copy on a device. Neighbours of which `brief` says the
+    /// same are one problem; `what` is said of what stays alone.
+    pub fn content(
+        &mut self,
+        blocks: Blocks,
+        device: Option<&str>,
+        (what, brief): (String, String),
+        remedy: &'static str,
+    ) {
+        let severity = if device.is_some() { Severity::DamagedCopy } else { Severity::Error };
+        let is_same = |(p, said): &&mut (Problem, String)| {
+            p.blocks.as_ref().is_some_and(|b| b.touch(&blocks))
+                && (p.severity, p.remedy) == (severity, remedy)
+                && p.device.as_deref() == device
+                && *said == brief
+        };
+        if let Some((p, said)) = self.problems.iter_mut().rev().find(is_same) {
+            self.totals[severity as usize] += 1;
+            p.counted += 1;
+            p.what.clone_from(said);
+            if let Some(b) = &mut p.blocks {
+                b.first = b.first.min(blocks.first);
+                b.count += blocks.count;
+            }
+            return;
+        }
+        let problem = Problem {
+            severity,
+            subject: Subject::Data,
+            place: String::new(),
+            device: device.map(str::to_owned),
+            what,
+            remedy,
+            blocks: Some(blocks),
+            counted: 1,
+        };
+        self.add(problem, brief);
     }
 
     /// Something that contradicts itself or something else, or that the rest stands on and is
@@ -227,20 +329,13 @@ impl<C: Default> Log<C> {
         remedy: &'static str,
     ) {
         let (place, what) = (place.into(), what.into());
-        self.add(Problem { severity: Severity::Error, subject, place, device: None, what, remedy });
+        self.add_one(Severity::Error, subject, (place, None), what, remedy);
     }
 
     /// Something worth knowing.
     pub fn note(&mut self, subject: Subject, place: impl Into<String>, what: impl Into<String>) {
         let (place, what) = (place.into(), what.into());
-        self.add(Problem {
-            severity: Severity::Note,
-            subject,
-            place,
-            device: None,
-            what,
-            remedy: "",
-        });
+        self.add_one(Severity::Note, subject, (place, None), what, "");
     }
 
     /// Judges slot `number` of the superblocks on `path`, of which there are `slots`; the newest
@@ -281,8 +376,8 @@ impl<C: Default> Log<C> {
         what: impl Into<String>,
         remedy: &'static str,
     ) {
-        let (place, device, what) = (place.to_owned(), Some(device.to_owned()), what.into());
-        self.add(Problem { severity: Severity::DamagedCopy, subject, place, device, what, remedy });
+        let at = (place.to_owned(), Some(device.to_owned()));
+        self.add_one(Severity::DamagedCopy, subject, at, what.into(), remedy);
     }
 
     /// How many of a kind there were.
@@ -297,12 +392,18 @@ impl<C: Default> Log<C> {
 
     /// What the report says.
     pub fn into_findings(self) -> Findings<C> {
+        let named = |(mut p, _): (Problem, String)| {
+            if let Some(blocks) = &p.blocks {
+                p.place = blocks.place();
+            }
+            p
+        };
         Findings {
             errors: self.total(Severity::Error),
             damaged_copies: self.total(Severity::DamagedCopy),
             notes: self.total(Severity::Note),
             counts: self.counts,
-            problems: self.problems,
+            problems: self.problems.into_iter().map(named).collect(),
         }
     }
 }

@@ -29,9 +29,9 @@ pub struct Checked {
 pub enum Next {
     /// Nothing was tried yet.
     Repair,
-    /// This was said of a repair: it would be made without `--dry-run`.
+    /// This was said of a repair that would do something: it is made without `--dry-run`.
     MakeRepair,
-    /// What a repair could do is done.
+    /// What a repair can do is done, or there is nothing that it could do.
     Restore,
 }
 
@@ -194,7 +194,7 @@ fn problems(problems: &[Problem], found: u64) -> String {
     for p in problems {
         out += &format!("{p}\n");
     }
-    let listed = problems.len() as u64;
+    let listed: u64 = problems.iter().map(|p| p.counted).sum();
     if found > listed {
         out += &format!("... and {} more\n", found - listed);
     }

@@ -59,6 +59,8 @@ pub(crate) struct Checker<'a> {
     staged_at: FxHashMap<(u32, u32), Epoch>,
     /// The same, with their checksums.
     staged: Staged,
+    /// Names of volumes, by their numbers.
+    names: FxHashMap<u32, String>,
     progress: &'a mut dyn FnMut(Progress),
 }
 
@@ -90,6 +92,7 @@ impl<'a> Checker<'a> {
             all_volumes,
             staged_at: FxHashMap::default(),
             staged: Staged::default(),
+            names: FxHashMap::default(),
             progress,
         };
         Ok((checker, devices, tables.volumes))

@@ -186,7 +186,34 @@ fn data() {
     lab.strike(copies[1].0, Fault::ReadError { offset: copies[1].1, len: 512 });
     let r = lab.check();
     assert_eq!(kinds(&r), [(Severity::Error, Subject::Data, None)]);
-    assert!(r.problems[0].place.starts_with("block 2 of volume 2"), "{}", r.problems[0]);
+    assert_eq!(r.problems[0].place, "volume 2 (\"b\"), block 2 (bytes 8192 to 12288)");
+}
+
+#[test]
+fn neighbours_that_are_bad_in_the_same_way_are_one_problem() {
+    let lab = Lab::new(2, 2);
+    let first = lab.first_of_b();
+    for i in (4..40).chain([1]) {
+        for (d, offset) in lab.places(first.plus(i)) {
+            lab.rot(d, offset);
+        }
+    }
+    let (d, offset) = lab.places(first.plus(40))[1];
+    lab.rot(d, offset);
+    let r = lab.check();
+    let said = r.problems.iter().map(|p| (p.place.as_str(), p.counted)).collect::<Vec<_>>();
+    let want = [
+        ("volume 2 (\"b\"), block 1 (bytes 4096 to 8192)", 1),
+        ("volume 2 (\"b\"), blocks 4 to 39 (bytes 16384 to 163840)", 36),
+        ("volume 2 (\"b\"), block 40 (bytes 163840 to 167936)", 1),
+    ];
+    assert_eq!(said, want, "{:?}", r.problems);
+    assert_eq!((r.errors, r.damaged_copies), (37, 1));
+    let what = "no good copy (disk0: its checksum is wrong; disk1: its checksum is wrong)";
+    assert_eq!(r.problems[1].what, what);
+    assert!(r.problems[0].what.contains(", expected "), "{}", r.problems[0]);
+    let blocks = r.problems[1].blocks.as_ref().expect("it is about blocks");
+    assert_eq!((blocks.name.as_deref(), blocks.first, blocks.count), (Some("b"), 4, 36));
 }
 
 #[test]
@@ -275,7 +302,7 @@ fn a_missing_device_is_told_of() {
 fn the_list_is_bounded_and_the_count_is_not() {
     let lab = Lab::new(2, 2);
     let first = lab.first_of_b();
-    for i in 0..20 {
+    for i in (0..40).step_by(2) {
         let (d, offset) = lab.places(first.plus(i))[0];
         lab.rot(d, offset);
     }

@@ -6,9 +6,8 @@ use cache::raw::{Body, IndexKey, Layout};
 use queue::Class;
 
 use super::checker::Checker;
-use super::extents::place_of;
+use super::extents::blocks_of;
 use super::plan::Fix;
-use crate::report::Subject;
 
 /// Extents that are read at once.
 const BATCH: usize = 32;
@@ -41,13 +40,13 @@ impl Checker<'_> {
                 let lost: u64 = bad.iter().map(|(from, end, _)| end - from).sum();
                 self.log.counts.verified_bytes += (e.end() - e.lba.0 - lost) * BLOCK as u64;
                 for (from, end, why) in bad {
-                    let place = place_of(self.image, e.volume, from, end);
+                    let blocks = blocks_of(self.image, e.volume, from, end);
                     if dirty {
                         let what = format!("dirty, and bad: {why}");
-                        self.log.lost(Subject::Data, place, what, LOST);
+                        self.log.content(blocks, None, (what.clone(), what), LOST);
                     } else {
                         let path = self.src.path.clone();
-                        self.log.copy(Subject::Data, &place, &path, why, REFETCHED);
+                        self.log.content(blocks, Some(&path), (why.clone(), why), REFETCHED);
                         for lba in from..end {
                             let at = lba - e.lba.0;
                             self.plan.add(Fix::Data {

@@ -8,13 +8,13 @@ use format::cache::index::{Cover, decode_key};
 use super::checker::{GIVE_UP, Log};
 use super::tally::Tally;
 use crate::pool::check::Image;
-use crate::report::Subject;
+use crate::report::{Blocks, Subject};
 
-/// How an extent is called in a report.
-pub(super) fn place_of(image: &Image, volume: VolumeId, from: u64, end: u64) -> String {
+/// An extent, or a part of one, as a report has it.
+pub(super) fn blocks_of(image: &Image, volume: VolumeId, from: u64, end: u64) -> Blocks {
     let named = image.volumes.iter().flatten().find(|v| v.0 == volume);
-    let name = named.map_or(String::new(), |v| format!(" ({:?})", v.1));
-    format!("volume {volume}{name}, blocks {from} to {}", end - 1)
+    let name = named.map(|v| v.1.clone());
+    Blocks { volume: volume.0, name, first: from, count: end - from }
 }
 
 /// What is in the cache of one volume and outside of it.
@@ -93,7 +93,7 @@ impl<'a> Pass<'a> {
             );
             return Err(());
         };
-        let place = || place_of(self.image, e.volume, e.lba.0, e.end());
+        let place = || blocks_of(self.image, e.volume, e.lba.0, e.end()).place();
         if self.before.is_some_and(|(volume, end)| volume == e.volume && end > e.lba.0) {
             log.error(Subject::Extent, place(), "it begins inside the one before", GIVE_UP);
         }
@@ -188,7 +188,7 @@ impl<'a> Pass<'a> {
             );
             log.error(
                 Subject::Extent,
-                place_of(self.image, e.volume, e.lba.0, e.end()),
+                blocks_of(self.image, e.volume, e.lba.0, e.end()).place(),
                 what,
                 GIVE_UP,
             );

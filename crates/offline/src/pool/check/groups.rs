@@ -12,7 +12,7 @@ use super::Checker;
 use super::space::owner_hash;
 use super::volumes::place_of;
 use super::walk::Walk;
-use crate::report::{Phase, Subject};
+use crate::report::{Blocks, Phase, Subject, range};
 
 /// Groups whose owners are compared block by block if their sums differ; there are hardly ever any.
 const COMPARED: usize = 16;
@@ -27,10 +27,37 @@ struct Piece {
     crcs: Vec<Crc>,
 }
 
+/// What is wrong with a copy of a block.
+#[derive(Clone)]
+enum Bad {
+    /// Its checksum is this one, and should be that one.
+    Sum(Crc, Crc),
+    Unreadable(String),
+}
+
+impl Bad {
+    fn of(got: Crc, want: Crc) -> Option<Bad> {
+        (got != want).then_some(Bad::Sum(got, want))
+    }
+
+    /// Of this block, and of several that are bad in the same way.
+    fn texts(&self) -> (String, String) {
+        match self {
+            Bad::Sum(got, want) => (
+                format!("checksum {got:08x}, expected {want:08x}"),
+                "its checksum is wrong".to_owned(),
+            ),
+            Bad::Unreadable(why) => (why.clone(), why.clone()),
+        }
+    }
+}
+
 impl Checker<'_> {
     /// Walks all checksum trees, those of groups that are not used for data any more too: their
     /// nodes are kept for the next use.
     pub(crate) async fn checksums(&mut self, volumes: &[VolumeRecord]) {
+        let owners = volumes.iter().filter(|v| v.staged.is_none());
+        self.names = owners.map(|v| (v.id.0, v.name.clone())).collect();
         let total = self.space.groups.len() as u64;
         let mut differing = Vec::new();
         for i in 0..self.space.groups.len() {
@@ -143,14 +170,13 @@ impl Checker<'_> {
             .collect();
         for (p, task) in tasks {
             let copies = task.await.unwrap_or_default();
-            let mut bad: Vec<Vec<Option<String>>> = Vec::with_capacity(copies.len());
+            let mut bad: Vec<Vec<Option<Bad>>> = Vec::with_capacity(copies.len());
             for (d, outcome) in &copies {
                 bad.push(match outcome {
-                    Ok(buf) => {
-                        let verdict =
-                            |(got, want): (Crc, &Crc)| (got != *want).then(|| mismatch(got, *want));
-                        block_crcs(buf).zip(&p.crcs).map(verdict).collect()
-                    }
+                    Ok(buf) => block_crcs(buf)
+                        .zip(&p.crcs)
+                        .map(|(got, want)| Bad::of(got, *want))
+                        .collect(),
                     Err(_) => self.singly(group, *d, &p).await,
                 });
             }
@@ -162,14 +188,16 @@ impl Checker<'_> {
                     continue;
                 }
                 let block = p.offset + n as u32;
-                let addr = self.space.geometry.join(GroupId(group as u32), block);
-                let place = format!(
-                    "block {} of volume {}, block {addr} of the pool",
-                    p.lba + n as u64,
-                    p.volume
-                );
-                let verdicts =
-                    copies.iter().zip(&bad).filter_map(|(c, b)| Some((c.0, b[n].clone()?)));
+                let blocks = Blocks {
+                    volume: p.volume,
+                    name: self.names.get(&p.volume).cloned(),
+                    first: p.lba + n as u64,
+                    count: 1,
+                };
+                let verdicts = copies
+                    .iter()
+                    .zip(&bad)
+                    .filter_map(|(c, b)| Some((c.0, b[n].as_ref()?.texts())));
                 if good > 0 {
                     let at = |d| self.src.spot(&chunks, block, d);
                     let good = copies.iter().zip(&bad).find(|(_, b)| b[n].is_none());
@@ -180,26 +208,28 @@ impl Checker<'_> {
                             self.plan.copy(Subject::Data, bad, good, content);
                         }
                         let name = self.src.name(d);
-                        self.log.copy(
-                            Subject::Data,
-                            &place,
-                            &name,
-                            why,
-                            "it is healed when it is read",
-                        );
+                        let heals = "it is healed when it is read";
+                        self.log.content(blocks.clone(), Some(&name), why, heals);
                     }
                 } else {
-                    let why: Vec<String> =
-                        verdicts.map(|(d, why)| format!("{}: {why}", self.src.name(d))).collect();
-                    let what = format!("no good copy ({})", why.join("; "));
-                    self.log.lost(Subject::Data, place, what, LOST);
+                    // Groups have their devices in any order.
+                    let mut why: Vec<_> =
+                        verdicts.map(|(d, why)| (self.src.name(d), why)).collect();
+                    why.sort();
+                    let (what, brief): (Vec<_>, Vec<_>) = why
+                        .into_iter()
+                        .map(|(d, (what, brief))| (format!("{d}: {what}"), format!("{d}: {brief}")))
+                        .unzip();
+                    let texts =
+                        [what, brief].map(|all| format!("no good copy ({})", all.join("; ")));
+                    self.log.content(blocks, None, texts.into(), LOST);
                 }
             }
         }
     }
 
     /// After a read of several blocks failed on a device: what is wrong with each of them there.
-    async fn singly(&self, group: usize, device: usize, p: &Piece) -> Vec<Option<String>> {
+    async fn singly(&self, group: usize, device: usize, p: &Piece) -> Vec<Option<Bad>> {
         let mut out = Vec::with_capacity(p.crcs.len());
         let chunk =
             self.space.groups[group].record.chunks.iter().find(|c| usize::from(c.device) == device);
@@ -207,10 +237,8 @@ impl Checker<'_> {
             let offset =
                 chunk.map_or(0, |c| self.space.geometry.chunk_offset(c.chunk, p.offset + n));
             out.push(match self.src.read(device, offset, BLOCK).await {
-                Ok(buf) => {
-                    Some(crc32c(&buf)).filter(|got| got != want).map(|got| mismatch(got, *want))
-                }
-                Err(e) => Some(e.to_string()),
+                Ok(buf) => Bad::of(crc32c(&buf), *want),
+                Err(e) => Some(Bad::Unreadable(e.to_string())),
             });
         }
         out
@@ -268,7 +296,7 @@ impl Checker<'_> {
                     if (volume, lba) == (v.owner().0, want) {
                         continue;
                     }
-                    let place = format!("{}, block {want}", place_of(v));
+                    let place = format!("{}, {}", place_of(v), range(want, want + 1));
                     let addr = e.addr.plus(u64::from(n));
                     let what = match volume {
                         0 => format!("block {addr} of the pool has no checksum"),
@@ -282,8 +310,4 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-fn mismatch(got: Crc, want: Crc) -> String {
-    format!("checksum {got:08x}, expected {want:08x}")
 }

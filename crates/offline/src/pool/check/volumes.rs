@@ -10,7 +10,7 @@ use format::tree::mapping_tree_id;
 use super::Checker;
 use super::space::owner_hash;
 use super::walk::Walk;
-use crate::report::{Phase, Subject};
+use crate::report::{Phase, Subject, range};
 
 impl Checker<'_> {
     /// Checks all volumes and walks their mappings.
@@ -126,7 +126,7 @@ impl Checker<'_> {
 
     /// One extent against the space.
     fn extent(&mut self, v: &VolumeRecord, place: &str, e: &MappedExtent) {
-        let place = || format!("{place}, blocks {} to {}", e.lba, e.end() - 1);
+        let place = || format!("{place}, {}", range(e.lba.0, e.end()));
         let at = format!("{} blocks at block {} of the pool", e.len, e.addr);
         let Some((group, block)) = self.space.locate(e.addr, e.len, GroupKind::Data) else {
             let what = format!("mapped to {at}, which are not inside one data group");
