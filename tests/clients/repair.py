@@ -146,10 +146,14 @@ def test_what_has_no_good_copy_is_named_and_left_alone(t):
     flip(server.devices[1], where[1][100] + 8)
     before = digest(*server.devices)
     flip(server.devices[1], where[1][300] + 9)
+    heals = "forebay check --repair heals what it can"
+    assert heals in t.run(t.bin, "check", "--repair", "--dry-run", home, ok=(3,)).stdout
     text = t.run(t.bin, "check", "--repair", home, ok=(3,)).stdout
     assert 'volume 1 ("vol0"), block 100 (bytes 409600 to 413696)' in text and "no good copy" in text and "checked again: NOT CLEAN: errors: 1, damaged copies: 0" in text, text
     assert digest(*server.devices) == before, "the lost block is as it was, the other one too"
     assert "NOT CLEAN" in t.run(t.bin, "check", "--repair", home, ok=(3,)).stdout
+    text = t.run(t.bin, "check", "--repair", "--dry-run", home, ok=(3,)).stdout
+    assert heals not in text and "restore what has no good copy" in text, text
     server.start()
     handle = server.connect()
     assert handle.pread(BLOCK, 300 * BLOCK) == written[300]

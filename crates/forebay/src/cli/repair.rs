@@ -178,7 +178,8 @@ impl Repaired {
         } else if self.parts().all(|r| r.is_empty() && r.refused.is_none()) {
             out += "nothing to repair\n";
         }
-        let next = if dry_run { Next::MakeRepair } else { Next::Restore };
+        let heals = self.parts().any(|r| !r.is_empty() && r.refused.is_none());
+        let next = if dry_run && heals { Next::MakeRepair } else { Next::Restore };
         out + &verdict(&self.now, &next, look)
     }
 
