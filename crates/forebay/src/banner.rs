@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::config::ServeConfig;
 use crate::error::Result;
 use crate::output;
+use crate::shell::shell_word;
 use crate::sockets::{nbd_uri_tcp, nbd_uri_unix};
 use crate::units::human_bytes;
 
@@ -94,16 +95,6 @@ fn text(places: &Places, status: &Value, notes: &[String]) -> String {
          See what it does: forebay status --socket {control}\n"
     );
     out
-}
-
-/// As a shell reads it as one word.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/:+,%@".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]

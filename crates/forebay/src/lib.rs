@@ -46,6 +46,7 @@ mod mailbox;
 mod notify;
 mod output;
 mod shard;
+mod shell;
 mod signals;
 mod signatures;
 mod sockets;

@@ -3,6 +3,7 @@
 use super::record::{Means, Record, Records, Wanted};
 use super::{fuse, kernel, mounts};
 use crate::error::{CommandError, Result};
+use crate::shell::shell_word;
 
 /// Attaches a volume. What is left of an attachment whose server or process has ended is taken away
 /// first. Errors: it is attached already; no means are there, with what is missing.
@@ -38,7 +39,8 @@ pub fn detach(records: &Records, name: &str) -> Result<()> {
     if let Some(dir) = mounts::in_use(&record) {
         let dir = dir.display();
         return Err(CommandError::Failed(format!(
-            "{name} is mounted at {dir}: forebay unmount {dir}, which detaches it too"
+            "{name} is mounted at {dir}: forebay unmount {}, which detaches it too",
+            shell_word(&dir.to_string())
         )));
     }
     match record.means {

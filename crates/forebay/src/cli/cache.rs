@@ -14,6 +14,7 @@ use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
+use crate::shell::shell_word;
 use crate::terminal::Look;
 use crate::terminal::progress::{Progress, Step};
 
@@ -83,7 +84,7 @@ impl CacheCommand {
                 print(&format!(
                     "attached; from now on forebay serve must be started with --cache {} (forebay \
                      up finds it by itself)\n",
-                    path.display()
+                    shell_word(&path.display().to_string())
                 ))
             }
             Action::Detach { client } => {

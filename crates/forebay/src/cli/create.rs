@@ -14,6 +14,7 @@ use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::shard::unix_time_at_zero;
+use crate::shell::shell_word;
 use crate::signatures;
 use crate::terminal::progress::waiting;
 use crate::units::human_bytes;
@@ -191,11 +192,11 @@ impl Create {
         let mut serve = String::from("serve it: forebay serve");
         for (f, device) in files.iter().zip(&self.devices) {
             text += &format!("  {}  {}\n", f.path, human_bytes(f.size_bytes));
-            serve += &format!(" --device {device}");
+            serve += &format!(" --device {}", shell_word(&device.to_string()));
         }
         if let Some(f) = cache {
             text += &format!("  {}  {}, write-back cache\n", f.path, human_bytes(f.size_bytes));
-            serve += &format!(" --cache {}", f.path);
+            serve += &format!(" --cache {}", shell_word(&f.path));
         }
         print(&format!("{text}{serve}\n"))
     }

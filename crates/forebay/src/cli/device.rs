@@ -12,6 +12,7 @@ use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::health::moves_todo;
 use crate::output::{print, print_json};
+use crate::shell::shell_word;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
@@ -177,8 +178,8 @@ impl DeviceCommand {
                 let done = client.ask(&Request::DeviceOffline { device })?;
                 let device = done["device"].as_str().unwrap_or("?");
                 return print(&format!(
-                    "{device} is out of use; forebay device online {device} takes it into use \
-                     again\n"
+                    "{device} is out of use; forebay device online {} takes it into use again\n",
+                    shell_word(device)
                 ));
             }
             Action::Online { device, wait, client } => {

@@ -14,6 +14,7 @@ use crate::doctor::{nothing, of_config, of_machine, text, unreadable};
 use crate::error::{PROBLEM, Result};
 use crate::home::Home;
 use crate::output::{print, print_json};
+use crate::shell::shell_word;
 use crate::terminal::Look;
 
 /// Look at this machine and a configuration, and say what would hurt a server
@@ -135,7 +136,7 @@ fn as_root(config: &ServeConfig) -> Option<Finding> {
             "this was looked at as root, which may read and write everything",
             format!(
                 "if the server has a user of its own: sudo -u forebay forebay doctor --config {}",
-                file.display()
+                shell_word(&file.display().to_string())
             ),
         )
     })

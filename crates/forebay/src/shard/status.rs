@@ -13,6 +13,7 @@ use super::Shard;
 use crate::config::{devices_json, path_json};
 use crate::explain::Stalls;
 use crate::health;
+use crate::shell::shell_word;
 
 impl Shard {
     /// The pool's status, with what only the server knows.
@@ -123,7 +124,7 @@ impl Shard {
             None => {
                 let one = |d: &Value| {
                     let path = d["path"].as_str().or(d.as_str()).unwrap_or_default();
-                    format!("--device {}", self.devices.choice(path))
+                    format!("--device {}", shell_word(&self.devices.choice(path).to_string()))
                 };
                 let all = now.as_array().into_iter().flatten().map(one);
                 format!(
