@@ -314,6 +314,8 @@ fn volumes_come_change_and_go() {
         assert!(said.starts_with("a: clients") && said.contains(word), "{said}");
     }
     refused(1, &with(&["volume", "resize", "b", "--size", "3G"]));
+    refused(2, &with(&["volume", "create", "b/c", "--size", "1G"]));
+    refused(2, &with(&["volume", "limit", "a", "--bandwidth", "1K"]));
     let list: Value = serde_json::from_str(&fine(&with(&["volume", "list", "--json"]))).unwrap();
     assert_eq!(list.as_array().unwrap().len(), 2);
     assert_eq!((&list[1]["name"], &list[1]["size_bytes"]), (&"a".into(), &(3u64 << 30).into()));
@@ -487,6 +489,7 @@ fn create_asks_before_it_overwrites() {
     let devices = ["--device", text(&a), "--device", text(&b)];
     let create = |more: &[&'static str]| [&["create"], &devices[..], more].concat();
     assert!(refused(1, &create(&[])).contains("--size"));
+    refused(2, &create(&["--size", "256M", "--name", ""]));
     assert!(!a.exists() && !b.exists());
     refused(1, &create(&["--size", "1M"]));
     assert!(!a.exists() && !b.exists(), "what a failed creation has made goes again");
@@ -521,7 +524,7 @@ fn a_creation_that_cannot_be_leaves_what_was_there() {
     let both = ["create", "--force", "--device", text(&a), "--device", text(&b)];
     assert!(refused(1, &both).contains("too small"));
     let name = ["create", "--force", "--name", "a/b", "--device", text(&a)];
-    assert!(refused(1, &name).contains("name"));
+    assert!(refused(2, &name).contains("name"));
     let cache = ["create", "--force", "--device", text(&a), "--cache", text(&b)];
     assert!(refused(1, &cache).contains("larger"));
     let new = tmp.path().join("new");

@@ -9,7 +9,7 @@ use posix::OpenFile;
 use rt::Rt;
 use serde_json::json;
 
-use crate::cli::options::{log_warnings, positive_size};
+use crate::cli::options::{log_warnings, name, positive_size};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
@@ -42,7 +42,7 @@ pub struct Create {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
     copies: Option<u8>,
     /// The pool's name
-    #[arg(long, default_value = "forebay")]
+    #[arg(long, default_value = "forebay", value_parser = name)]
     name: String,
     /// Size of files that do not exist yet, or are empty; they are sparse
     #[arg(long, value_parser = positive_size)]

@@ -208,6 +208,8 @@ mod tests {
             "forebay pool set size=2",
             "forebay volume",
             "forebay volume create a",
+            "forebay volume create a/b --size 1G",
+            "forebay create --device a --name ",
             "forebay volume create a --size 1G --sector 1000",
             "forebay volume resize a",
             "forebay attach",

@@ -23,6 +23,7 @@ enum Action {
     /// Make a volume; it takes space as it is written
     Create {
         /// Its name: 1 to 64 bytes, without slashes
+        #[arg(value_parser = crate::cli::options::name)]
         name: String,
         /// Its size, such as 100G; at most 1P
         #[arg(long, value_parser = volume_size)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::control::{Request, decode_answer, encode_request};
+use crate::control::{Request, RequestError, decode_answer, encode_request};
 use crate::error::{CommandError, Result};
 
 /// Asks the server at `socket`. However long it takes: a shrink, for instance, frees before it
@@ -24,7 +24,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     BufReader::new(stream).read_until(b'\n', &mut reply).map_err(broken)?;
     match decode_answer(&reply) {
         Some(Ok(value)) => Ok(value),
-        Some(Err(e)) => Err(CommandError::Failed(e.to_string()).or_next(request.next(&e))),
+        Some(Err(e)) => Err(refused(request, &e)),
         None if reply.is_empty() => Err(CommandError::Failed(format!(
             "the server at {at} ended before it answered; its log says why, and forebay \
                  status whether it is there again"
@@ -33,6 +33,19 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
             "what answers at {at} is not forebay; say with --socket where its control socket is"
         ))),
     }
+}
+
+/// The server's refusal. Where it calls a new volume or a limit invalid, that is about the
+/// arguments; of other requests it may be about what is there.
+fn refused(request: &Request, e: &RequestError) -> CommandError {
+    let by_arguments =
+        matches!(request, Request::VolumeCreate { .. } | Request::VolumeLimit { .. });
+    let text = e.to_string();
+    let error = match by_arguments && e.kind == "invalid" {
+        true => CommandError::Usage(text),
+        false => CommandError::Failed(text),
+    };
+    error.or_next(request.next(e))
 }
 
 fn nobody_there(socket: &Path, e: &std::io::Error) -> CommandError {
