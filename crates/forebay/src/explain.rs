@@ -109,11 +109,13 @@ impl Stalls {
     pub fn first_cause(&self) -> Option<String> {
         let first = self.kinds.iter().flat_map(|k| &k.causes).max_by_key(|c| c.count)?;
         Some(format!(
-            "{} requests of the last {STATUS_MINUTES} minutes took more than {} ms; {} waited \
-             mostly for {}",
-            self.slow(),
+            "{} of the last {STATUS_MINUTES} minutes took more than {} ms; {} waited mostly for {}",
+            match self.slow() {
+                1 => "1 request".to_owned(),
+                n => format!("{n} requests"),
+            },
             STATUS_SLOW_NS / 1_000_000,
-            first.count,
+            if self.slow() == 1 { "it".to_owned() } else { first.count.to_string() },
             first.text
         ))
     }

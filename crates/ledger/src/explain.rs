@@ -218,8 +218,10 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
         return text;
     };
     text.push_str(&format!(
-        " {} were slower than {limit}; {} of these waited mostly for {}.",
-        of.slow, first.count, first.text
+        " {} slower than {limit}; {} waited mostly for {}.",
+        if of.slow == 1 { "1 was".to_owned() } else { format!("{} were", of.slow) },
+        if of.slow == 1 { "it".to_owned() } else { format!("{} of these", first.count) },
+        first.text
     ));
     if let Some(second) = of.causes.get(1).filter(|s| s.count * 10 >= of.slow) {
         text.push_str(&format!(" {} waited mostly for {}.", second.count, second.text));

@@ -163,6 +163,19 @@ fn answer(ledger: &Ledger, slower_than_us: u64) -> Answer {
 }
 
 #[test]
+fn one_slow_request_is_told_of_in_the_singular() {
+    let ledger = Ledger::default();
+    let disk = ledger.place("disk");
+    let story = read(0);
+    let what = What { reason: Reason::DeviceQueue, place: disk, holder: Holder::of("write-back") };
+    let wait = story.enter(what, at(0));
+    story.leave(wait, at(50_000));
+    ledger.end(&story, at(50_001));
+    let verdict = &answer(&ledger, 20_000).kinds[0].verdict;
+    assert!(verdict.contains(" 1 was slower than 20.0 ms; it waited mostly for"), "{verdict}");
+}
+
+#[test]
 fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     let ledger = Ledger::default();
     let disk = ledger.place("cache device nvme0");

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
+use crate::cli::checked::counted;
 use crate::cli::options::ClientOptions;
 use crate::cli::{cache_status, device, scrub, volumes};
 use crate::control::Request;
@@ -70,9 +71,9 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
         (
             "clients",
             format!(
-                "{} connected, {} requests in flight{}",
+                "{} connected, {} in flight{}",
                 number(&server["connections"]),
-                number(&server["requests_in_flight"]),
+                counted(number(&server["requests_in_flight"]), "request"),
                 waits(&s["admission"]),
             )
             .into(),

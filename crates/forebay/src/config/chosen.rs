@@ -156,9 +156,10 @@ fn unknown(name: &str, section: Option<&str>) -> String {
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     let near: Vec<String> = near.into_iter().take(PROPOSED).map(|(_, full)| full).collect();
     let full = section.map_or(name.to_owned(), |section| format!("{section}.{name}"));
-    match near.is_empty() {
-        true => format!("there is no setting {full:?}; forebay set lists all"),
-        false => format!("there is no setting {full:?}; the nearest are {}", near.join(", ")),
+    match &near[..] {
+        [] => format!("there is no setting {full:?}; forebay set lists all"),
+        [one] => format!("there is no setting {full:?}; the nearest is {one}"),
+        _ => format!("there is no setting {full:?}; the nearest are {}", near.join(", ")),
     }
 }
 

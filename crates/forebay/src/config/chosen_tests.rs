@@ -96,6 +96,7 @@ fn the_nearest_names_are_proposed() {
     ] {
         let Err(NotFound::Unknown(text)) = find(name) else { panic!("{name} is there") };
         assert!(text.contains(near), "{text}");
+        assert_eq!(text.contains("nearest are"), text.contains(", "), "{text}");
     }
     let Err(NotFound::Unknown(text)) = find("colour") else { panic!("it is there") };
     assert!(text.contains("forebay set lists"), "{text}");
