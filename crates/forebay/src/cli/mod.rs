@@ -183,6 +183,12 @@ mod tests {
     }
 
     #[test]
+    fn serve_asks_for_devices_or_a_configuration() {
+        let e = Cli::try_parse_from(["forebay", "serve"]).unwrap_err().to_string();
+        assert!(e.contains("--device") && e.contains("--config"), "{e}");
+    }
+
+    #[test]
     fn nonsense_is_refused_before_anything_is_done() {
         for line in [
             "forebay",

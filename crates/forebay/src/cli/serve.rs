@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions};
 use crate::config::{ConfigFile, ServeConfig};
@@ -19,6 +19,7 @@ use crate::world::World;
 /// --cache. Sockets are ./forebay-data/nbd.sock and ./forebay-data/control.sock if nothing else is
 /// said.
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("pool").required(true).args(["devices", "config"])))]
 pub struct Serve {
     /// A file or block device of the pool (repeatable). With emulate it is as slow as a rotating
     /// disk, or as an SSD on SATA, for benchmarks and demonstrations. A comma of the path itself is
@@ -27,9 +28,7 @@ pub struct Serve {
         long = "device",
         value_name = "PATH[,emulate=hdd|ssd]",
         value_parser = DeviceChoice::parser(),
-        num_args = 1..,
-        required_unless_present = "config",
-        conflicts_with = "config"
+        num_args = 1..
     )]
     devices: Vec<DeviceChoice>,
     /// Configuration file; options on the command line take precedence
