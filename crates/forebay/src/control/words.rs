@@ -59,6 +59,9 @@ impl Request {
                 "not-found" => "forebay device list shows all devices",
                 _ => "forebay scrub status shows how it stands",
             },
+            Request::DeviceAdd { .. } if e.message.contains("No such file") => {
+                "to add a file, make it first: truncate -s SIZE FILE; see forebay device add --help"
+            }
             Request::DeviceAdd { .. } => "see forebay device add --help, or forebay device list",
             Request::PoolCopies { .. } => "forebay device add PATH adds a device",
             Request::DeviceResize { .. }
@@ -109,5 +112,14 @@ mod tests {
             }
             assert!(!request.doing().is_empty());
         }
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_can_be_made() {
+        let (device, replaces) = ("nofile.img".to_owned(), None);
+        let request = Request::DeviceAdd { device, replaces, force: false, spare: false };
+        let why = std::io::Error::from_raw_os_error(2);
+        let next = request.next(&RequestError::new("refused", format!("nofile.img: {why}")));
+        assert!(next.contains("truncate -s SIZE FILE"), "{next}");
     }
 }
