@@ -233,7 +233,10 @@ impl Change {
         let is_in = |name: &str| devices.iter().any(|d| d["path"] == name || d["id"] == name);
         let device = name("device");
         let old = if matches!(self, Change::Replaced) { name("replaces") } else { device };
+        // A device that is not there goes by its id.
+        let is_gone = uuid::Uuid::parse_str(old).is_ok();
         let left = match is_in(old) {
+            false if is_gone => format!("{old} is out of the pool"),
             false => format!("{old} is out of the pool, and can be used for something else"),
             true => format!(
                 "{old} is in use until it is out of the pool: forebay device list shows when"
@@ -493,6 +496,13 @@ mod tests {
         assert!(said.contains("/b is in use until it is out") && said.contains("3 dev"), "{said}");
         let said = Change::Replaced.told(&begun, &pool(&["/a", "/c"]));
         assert!(said.starts_with("/c is in the pool; /b is out of the pool, and can"), "{said}");
+        let id = "fb3c67df-f111-4703-ab55-386c0277c152";
+        let gone = serde_json::json!({ "device": "/c", "replaces": id });
+        let said = Change::Replaced.told(&gone, &pool(&["/a", "/c"]));
+        assert_eq!(
+            said,
+            format!("/c is in the pool; {id} is out of the pool (2 devices, 2 copies)")
+        );
         let said = Change::Removed.told(&begun, &pool(&["/a"]));
         assert!(said.starts_with("/c is out") && said.ends_with("(1 device, 2 copies)"), "{said}");
     }
