@@ -157,6 +157,8 @@ fn up_serves_and_answers_until_it_is_told_to_stop() {
     up.stop("TERM");
     let again = Up::start(&dir, &["--io", "posix"]);
     assert_eq!(again.status()["server"]["io_backend"], "posix");
+    let told = again.log("err");
+    assert!(told.contains("--size counts") && told.contains("forebay volume resize"), "{told}");
     again.stop("INT");
 }
 

@@ -20,6 +20,8 @@ use crate::shard::{NewPool, Source, serve};
 use crate::world::World;
 
 const POOL_NAME: &str = "forebay";
+const POOL_FILE_BYTES: u64 = 16 << 30;
+const VOLUME_BYTES: u64 = 8 << 30;
 const CACHE_BYTES: u64 = 2 << 30;
 const VOLUME_NAME: &str = "vol0";
 const COPIES: u8 = 2;
@@ -41,12 +43,12 @@ pub struct Up {
     /// The directory
     #[arg(default_value = DEFAULT_HOME)]
     dir: PathBuf,
-    /// Size of each of the two pool files; they are sparse. Only in the first run
-    #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = positive_size)]
-    size: u64,
-    /// Size of the volume; it takes space as it is written. Only in the first run
-    #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = volume_size)]
-    volume_size: u64,
+    /// Size of each of the two pool files; they are sparse. Only in the first run [default: 16G]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    size: Option<u64>,
+    /// Size of the volume; it takes space as it is written. Only in the first run [default: 8G]
+    #[arg(long, value_name = "SIZE", value_parser = volume_size)]
+    volume_size: Option<u64>,
     /// Make the pool files as slow as a rotating disk (hdd), or as an SSD on SATA (ssd), in this
     /// run: for benchmarks and demonstrations
     #[arg(long, value_name = "hdd|ssd")]
@@ -87,12 +89,13 @@ impl Up {
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
         let source = if home.has_pool()? {
+            note_ignored(self.size.is_some(), self.volume_size.is_some());
             Source::Devices(world.open_devices(&config.devices, true)?.go_on())
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
-            match preflight_made(&config.cache)
-                .and_then(|()| home.stage(&world, self.size, self.emulate))
-            {
+            match preflight_made(&config.cache).and_then(|()| {
+                home.stage(&world, self.size.unwrap_or(POOL_FILE_BYTES), self.emulate)
+            }) {
                 Ok(staged) => {
                     let options = pool::CreateOptions {
                         name: POOL_NAME.into(),
@@ -103,7 +106,7 @@ impl Up {
                         home,
                         staged,
                         options,
-                        volume: (VOLUME_NAME.into(), self.volume_size),
+                        volume: (VOLUME_NAME.into(), self.volume_size.unwrap_or(VOLUME_BYTES)),
                     })
                 }
                 Err(e) => {
@@ -113,6 +116,17 @@ impl Up {
             }
         };
         serve(world, config, source, Some(DeviceList::of(&self.dir)))
+    }
+}
+
+/// Tells of options that count in the first run only, and were given in another one.
+fn note_ignored(size: bool, volume_size: bool) {
+    let told = [
+        ("--size", size, "forebay device resize PATH SIZE"),
+        ("--volume-size", volume_size, "forebay volume resize NAME --size SIZE"),
+    ];
+    for (option, _, instead) in told.into_iter().filter(|one| one.1) {
+        tracing::info!("{option} counts in the first run only; what changes it now: {instead}");
     }
 }
 
