@@ -178,7 +178,8 @@ def test_an_index_that_is_not_in_memory(t):
 def test_a_change_of_the_mode(t):
     """Requests that wait for a change of the cache's mode name it."""
     slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("wdelay=100ms",))
-    s = Stalls(t, pool=slow)
+    # A disk that stands still would be named, rightly.
+    s = Stalls(t, pool=slow, cache_in=t.memory())
     s.fill(MIB)
 
     class Changes(Background):
