@@ -69,7 +69,7 @@ pub use moves::Fill;
 pub use open::{check_create, create};
 pub use pool::Pool;
 
-pub use settings::{CreateOptions, Settings};
+pub use settings::{CreateOptions, Settings, is_name};
 pub use space::{FetchedCounts, Reservation};
 pub use writeback::{Pass, Staging};
 

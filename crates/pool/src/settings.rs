@@ -94,12 +94,14 @@ pub struct CreateOptions {
     pub group_bytes: Option<u64>,
 }
 
+/// True if a pool or a volume can have this name.
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(|c| c.is_control() || c == '/')
+}
+
 /// Checks a name for a pool or a volume.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
-    let ok = !name.is_empty()
-        && name.len() <= MAX_NAME
-        && !name.chars().any(|c| c.is_control() || c == '/');
-    if ok {
+    if is_name(name) {
         return Ok(());
     }
     let text = format!(

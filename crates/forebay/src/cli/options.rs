@@ -50,8 +50,7 @@ pub fn volume_size(text: &str) -> std::result::Result<u64, String> {
 
 /// A name of a pool or a volume.
 pub fn name(text: &str) -> std::result::Result<String, String> {
-    let odd = |c: char| c == '/' || c.is_control();
-    match (1..=format::superblock::MAX_NAME).contains(&text.len()) && !text.contains(odd) {
+    match pool::is_name(text) {
         true => Ok(text.to_owned()),
         false => Err("a name has 1 to 64 bytes, no control characters, no '/'".into()),
     }
