@@ -188,7 +188,9 @@ def phases(answered, samples):
 
 
 def longest(answered, since):
-    return max(((entry[3] - entry[2]) * 1e3 for entry in answered if entry[2] > since), default=None)
+    return max(
+        ((entry[3] - entry[2]) * 1e3 for entry in answered if entry[2] > since), default=None
+    )
 
 
 def passed(samples, since, passes):

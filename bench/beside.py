@@ -1,11 +1,11 @@
 """The part `beside` of bench/cache.py: what clients see of each job of the background.
 
 4 KiB random writes, and reads and writes 70 to 30, at a low and at a high depth, over a quarter of
-the cache and over four times the cache; and `paced` ones, writes over four times the cache at a rate
-that the pool can take. Every request is logged with its latency; the server is asked
-again and again which jobs are under way. A request counts to a job if it overlaps a time in which
-the job was seen, and to the time outside of the job if it does not. So each job is compared with
-the same load without it, in the same run.
+the cache and over four times the cache; and `paced` ones, writes over four times the cache at a
+rate that the pool can take. Every request is logged with its latency; the server is asked again and
+again which jobs are under way. A request counts to a job if it overlaps a time in which the job was
+seen, and to the time outside of the job if it does not. So each job is compared with the same load
+without it, in the same run.
 
 Over four times the cache a pass of write-back runs nearly always, and the disk behind it decides
 what clients get, unless they ask for less than it can do: paced. As in
@@ -27,7 +27,12 @@ from steady import Repeated, Singles
 
 # The part of the cache that is written, and writes a second; 0: as many as there can be.
 SHARES = {"0.25": (0.25, 0), "4": (4, 0), "paced": (4, 4000)}
-LOADS = [(share, rw, depth) for share in ("0.25", "4") for rw in ("randwrite", "randrw") for depth in (10, 128)]
+LOADS = [
+    (share, rw, depth)
+    for share in ("0.25", "4")
+    for rw in ("randwrite", "randrw")
+    for depth in (10, 128)
+]
 LOADS += [("paced", "randwrite", depth) for depth in (10, 128)]
 SLOW = "50ms"
 JOBS = ("collection", "checkpoint", "write-back")
@@ -39,7 +44,9 @@ def measure(options, work, seconds):
     """A row for each load and job."""
     rows = []
     size = options.steady_cache
-    server = cached.start("forebay", work, options, cache_gib=size, volume_gib=size * 4, set_gib=size)
+    server = cached.start(
+        "forebay", work, options, cache_gib=size, volume_gib=size * 4, set_gib=size
+    )
     try:
         words, volume = server.fio_target()
         for share, rw, depth in LOADS:
@@ -58,13 +65,19 @@ def look(server, target, share, rw, depth, seconds):
         fio.cover(target)
     with Singles(server.file.with_name("singles.img")) as singles:
         requests, times = run(server, target, (rw, depth, SHARES[share][1]), seconds)
-    about = {"load": rw, "depth": depth, "share": share, "seconds": seconds, "longest_single_ms": singles.longest_ms, "verdict": verdict(server, seconds)}
+    about = {
+        "load": rw, "depth": depth, "share": share, "seconds": seconds,
+        "longest_single_ms": singles.longest_ms, "verdict": verdict(server, seconds),
+    }
     return [about | {"job": job} | compare(requests, times[job]) for job in JOBS]
 
 
 def verdict(server, seconds):
     """What the server says of its slow requests."""
-    words = [server.bin, "explain", "--since", f"{seconds + 1}s", "--slower-than", SLOW, "--socket", server.control]
+    words = [
+        server.bin, "explain", "--since", f"{seconds + 1}s", "--slower-than", SLOW, "--socket",
+        server.control,
+    ]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
@@ -75,8 +88,10 @@ def run(server, target, load, seconds):
         mix = ["--rwmixread=70"] if rw == "randrw" else []
         mix += [f"--rate_iops={rate}", "--rate_process=poisson"] if rate else []
         fio.call([
-            "fio", "--name=beside", *words, f"--rw={rw}", *mix, "--bs=4k", f"--iodepth={depth}", f"--size={size}", "--norandommap", "--randrepeat=0",
-            "--time_based", f"--runtime={seconds}", "--output-format=json", f"--write_lat_log={logs}/log", "--log_unix_epoch=1",
+            "fio", "--name=beside", *words, f"--rw={rw}", *mix, "--bs=4k", f"--iodepth={depth}",
+            f"--size={size}", "--norandommap", "--randrepeat=0", "--time_based",
+            f"--runtime={seconds}", "--output-format=json", f"--write_lat_log={logs}/log",
+            "--log_unix_epoch=1",
         ])
         requests = []
         with pathlib.Path(logs, "log_lat.1.log").open() as lines:
@@ -103,16 +118,23 @@ class Watch(Repeated):
     def step(self):
         asked = time.time() * 1000
         status = self.control.cache_status()
-        passes = {"collection": status["gc"]["passes"], "checkpoint": status["index"]["checkpoints"], "write-back": status["writeback"]["passes"]}
+        passes = {
+            "collection": status["gc"]["passes"],
+            "checkpoint": status["index"]["checkpoints"],
+            "write-back": status["writeback"]["passes"],
+        }
         self.seen.append((asked, time.time() * 1000, set(status["working"]), passes))
 
     def times(self):
-        """Of each job, the times in which it may have been under way, in order: from the look before it was seen to the one after. One that began and
-        ended between two looks is seen by its counter."""
+        """Of each job, the times in which it may have been under way, in order: from the look
+        before it was seen to the one after. One that began and ended between two looks is seen by
+        its counter."""
         found = {}
         for job in JOBS:
             times = found.setdefault(job, [])
-            for (began, _, before, count), (_, ended, after, counted) in zip(self.seen, self.seen[1:]):
+            for (began, _, before, count), (_, ended, after, counted) in zip(
+                self.seen, self.seen[1:]
+            ):
                 if job in before or job in after or count[job] != counted[job]:
                     if times and times[-1][1] >= began:
                         times[-1][1] = ended
@@ -139,24 +161,43 @@ def compare(requests, times):
 def summary(took):
     took.sort()
     count = len(took)
-    return {"requests": count} | {name: took[min(count - 1, int(count * share))] if took else None for name, share in SET}
+    return {"requests": count} | {
+        name: took[min(count - 1, int(count * share))] if took else None for name, share in SET
+    }
 
 
 def markdown(rows):
     if not rows:
         return []
     lines = ["## Latency beside the background, ms", ""]
-    lines += ["| load | of the cache | depth | job | times | s | requests beside it | P50 | P99 | P99.9 | longest | longest of the witness |"]
+    lines += [
+        "| load | of the cache | depth | job | times | s | requests beside it | P50 | P99 | "
+        "P99.9 | longest | longest of the witness |"
+    ]
     lines += ["| --- | ---: | ---: | --- | ---: | ---: | ---: | --- | --- | --- | --- | ---: |"]
     for row in rows:
-        cells = [row["load"], row["share"], str(row["depth"]), row["job"], str(row["times"]), f"{row['job_seconds']:.1f} of {row['seconds']}"]
-        cells += [f"{row['beside']['requests']:,} of {row['beside']['requests'] + row['outside']['requests']:,}"]
-        cells += [f"{value(row['beside'][name])} / {value(row['outside'][name])}" for name, _ in SET]
+        cells = [
+            row["load"], row["share"], str(row["depth"]), row["job"], str(row["times"]),
+            f"{row['job_seconds']:.1f} of {row['seconds']}",
+        ]
+        cells += [
+            f"{row['beside']['requests']:,} of "
+            f"{row['beside']['requests'] + row['outside']['requests']:,}"
+        ]
+        cells += [
+            f"{value(row['beside'][name])} / {value(row['outside'][name])}" for name, _ in SET
+        ]
         cells.append(f"{row['longest_single_ms']:.0f}")
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "Each pair: beside the job / outside of it.", ""]
     for row in rows[:: len(JOBS)]:
-        lines += [f"`forebay explain --slower-than {SLOW}` after {row['load']}, depth {row['depth']}, over {row['share']} of the cache:", ""]
+        lines += [
+            (
+                f"`forebay explain --slower-than {SLOW}` after {row['load']}, "
+                f"depth {row['depth']}, over {row['share']} of the cache:"
+            ),
+            "",
+        ]
         lines += ["```text", row["verdict"].rstrip(), "```", ""]
     return lines
 

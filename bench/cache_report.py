@@ -15,18 +15,49 @@ MIB = 1 << 20
 def markdown(results):
     table = report.Table(results["runs"])
     options = results["options"]
-    lines = ["# Benchmark of the cache", "", *(f"- {name}: {value}" for name, value in results["machine"].items())]
-    lines += [f"- pool emulated: {options['emulate'] or 'no'}; cache: {options['cache_disk']} GiB on the disk, {options['cache_shm']} GiB on /dev/shm"]
-    lines += [f"- {options['rounds']} rounds of {options['seconds']} s, interleaved; medians; in {float(options['set']):.0%} of the cache's size", ""]
+    lines = [
+        "# Benchmark of the cache",
+        "",
+        *(f"- {name}: {value}" for name, value in results["machine"].items()),
+    ]
+    lines += [
+        f"- pool emulated: {options['emulate'] or 'no'}; "
+        f"cache: {options['cache_disk']} GiB on the disk, {options['cache_shm']} GiB on /dev/shm"
+    ]
+    lines += [
+        (
+            f"- {options['rounds']} rounds of {options['seconds']} s, interleaved; medians; "
+            f"in {float(options['set']):.0%} of the cache's size"
+        ),
+        "",
+    ]
     for backing in dict.fromkeys(run["backing"] for run in results["runs"]):
         lines += [f"## Cache on {'a disk' if backing == 'disk' else '/dev/shm'}", ""]
         lines += report.grid(table, backing, "Thousands of requests a second", report.rate)
         lines += report.grid(table, backing, "Latency, median / P99 / longest, us", latency)
-        lines += report.grid(table, backing, "Write and flush, median of both, us", lambda run, _: f"{run['cycle_p50_us']:,.0f}", only="cycle_p50_us")
+        lines += report.grid(
+            table,
+            backing,
+            "Write and flush, median of both, us",
+            lambda run, _: f"{run['cycle_p50_us']:,.0f}",
+            only="cycle_p50_us",
+        )
         lines += report.flushes(table, backing)
         flushed = "MB/s of writes, when the flush after the run is counted"
-        lines += report.grid(table, backing, flushed, lambda run, _: f"{run['flushed_mb_per_s']:,.0f}", only="flushed_mb_per_s")
-        lines += report.grid(table, backing, "Server CPU, seconds per 100,000 requests", lambda run, _: f"{run['cpu_s_per_100k']:.2f}", skip=("raw",))
+        lines += report.grid(
+            table,
+            backing,
+            flushed,
+            lambda run, _: f"{run['flushed_mb_per_s']:,.0f}",
+            only="flushed_mb_per_s",
+        )
+        lines += report.grid(
+            table,
+            backing,
+            "Server CPU, seconds per 100,000 requests",
+            lambda run, _: f"{run['cpu_s_per_100k']:.2f}",
+            skip=("raw",),
+        )
         lines += report.memory(results["memory"].get(backing, {}))
     lines += steady(results["steady"]) + restarts(results["restart"])
     lines += trace_report.markdown(results["traces"]) + beside.markdown(results["beside"])
@@ -44,13 +75,29 @@ def steady(rows):
     if not rows:
         return []
     lines = ["## Steady random writes over 4 x the cache", ""]
-    names = ["cache", "s", "median IOPS", "lowest second", "lowest / median", "P50 ms", "P99 ms", "P99.9 ms", "P99.99 ms", "longest ms", "above 100 ms", "of", "oldest image s"]
+    names = [
+        "cache", "s", "median IOPS", "lowest second", "lowest / median", "P50 ms", "P99 ms",
+        "P99.9 ms", "P99.99 ms", "longest ms", "above 100 ms", "of", "oldest image s",
+    ]
     names += ["longest single write beside, ms"]
     lines += ["| " + " | ".join(names) + " |", "| --- |" + " ---: |" * (len(names) - 1)]
     for row in rows:
-        cells = [f"{row['cache_gib']:g} GiB, {row['backing']}", str(row["seconds"]), f"{row['median_iops']:,.0f}", f"{row['lowest_iops']:,.0f}"]
-        cells += [f"{row['lowest_to_median']:.2f}", *(f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms", "p999_ms", "p9999_ms", "max_ms"))]
-        cells += [f"{row['above_100_ms']:,}", f"{row['requests']:,}", f"{row['max_lag_s']:.0f}", f"{row['longest_single_ms']:.1f}"]
+        cells = [
+            f"{row['cache_gib']:g} GiB, {row['backing']}",
+            str(row["seconds"]),
+            f"{row['median_iops']:,.0f}",
+            f"{row['lowest_iops']:,.0f}",
+        ]
+        cells += [
+            f"{row['lowest_to_median']:.2f}",
+            *(f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms", "p999_ms", "p9999_ms", "max_ms")),
+        ]
+        cells += [
+            f"{row['above_100_ms']:,}",
+            f"{row['requests']:,}",
+            f"{row['max_lag_s']:.0f}",
+            f"{row['longest_single_ms']:.1f}",
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     for row in rows:
         lines += stalls(row)
@@ -58,13 +105,17 @@ def steady(rows):
 
 
 def stalls(row):
-    """Of each second with a request above 100 ms: what a writer beside it, past every server, saw of the disk."""
+    """Of each second with a request above 100 ms: what a writer beside it, past every server, saw
+    of the disk."""
     lines = []
     for second, worst_ms in enumerate(row["max_ms_by_second"]):
         if worst_ms > LATE_MS:
             beside = max((ms for at, ms in row["pauses"] if abs(at - second) < 2), default=None)
             saw = f"took {beside:.0f} ms" if beside else f"took at most {PAUSE_MS} ms"
-            lines.append(f"- second {second}: {worst_ms:.0f} ms; a single write into a file of its own {saw} then")
+            lines.append(
+                f"- second {second}: {worst_ms:.0f} ms; "
+                f"a single write into a file of its own {saw} then"
+            )
     return ["", *lines] if lines else []
 
 
@@ -72,15 +123,35 @@ def restarts(results):
     if not results:
         return []
     lines = ["## Restart after kill -9 with a full cache of 4 KiB extents", ""]
-    names = ["cache", "index memory", "median s", "worst s", "replay, worst ms", "resident MiB at start", "after reads", "peak", "read IOPS then", "wrong of"]
+    names = [
+        "cache", "index memory", "median s", "worst s", "replay, worst ms", "resident MiB at start",
+        "after reads", "peak", "read IOPS then", "wrong of",
+    ]
     names += ["memory for a TiB, GiB", "index for a TiB, GiB"]
     lines += ["| " + " | ".join(names) + " |", "| --- | --- |" + " ---: |" * (len(names) - 2)]
     for result in results:
         for row in result["rows"]:
-            cells = [f"{result['cache_gib']:g} GiB, {result['backing']}", row["index_memory"], f"{row['median_s']:.3f}", f"{row['max_s']:.3f}"]
-            cells += [f"{max(row['replay_ms']):,.0f}", *(f"{row[name] / MIB:.0f}" for name in ("rss_started_bytes", "rss_loaded_bytes", "peak_bytes"))]
-            cells += [f"{row['read_iops']:,.0f}", f"{row['wrong']} / {row['right'] + row['wrong']:,}"]
+            cells = [
+                f"{result['cache_gib']:g} GiB, {result['backing']}",
+                row["index_memory"],
+                f"{row['median_s']:.3f}",
+                f"{row['max_s']:.3f}",
+            ]
+            cells += [
+                f"{max(row['replay_ms']):,.0f}",
+                *(
+                    f"{row[name] / MIB:.0f}"
+                    for name in ("rss_started_bytes", "rss_loaded_bytes", "peak_bytes")
+                ),
+            ]
+            cells += [
+                f"{row['read_iops']:,.0f}",
+                f"{row['wrong']} / {row['right'] + row['wrong']:,}",
+            ]
             held = max(1, restart.cached_bytes(row["status"]))
-            cells += [f"{row['peak_bytes'] / held * 1024:.2f}", f"{restart.metadata_bytes(row['status']) / held * 1024:.2f}"]
+            cells += [
+                f"{row['peak_bytes'] / held * 1024:.2f}",
+                f"{restart.metadata_bytes(row['status']) / held * 1024:.2f}",
+            ]
             lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]

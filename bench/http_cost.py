@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""What HTTP costs a server: processor time of its threads and its memory, while /metrics is read over TCP and four clients follow the events.
+"""What HTTP costs a server: processor time of its threads, and its memory.
 
     bench/http_cost.py --bin target/release/forebay
 
-Everything is asked for once a second, for a pool with one volume and with 300, without HTTP and with it. Processor time is counted by the
-kernel for each thread, so the load of other programs changes it little: the thread with the program's name is the engine.
+It is measured while /metrics is read over TCP and four clients follow the events. Everything is
+asked for once a second, for a pool with one volume and with 300, without HTTP and with it.
+Processor time is counted by the kernel for each thread, so the load of other programs changes it
+little: the thread with the program's name is the engine.
 """
 
 import argparse
@@ -42,9 +44,15 @@ class Clients:
     """One that reads metrics, and some that follow the events."""
 
     def __init__(self, home):
-        self.home, self.token, self.ended = home, (home / "http.token").read_text().strip(), threading.Event()
+        self.home, self.token, self.ended = (
+            home,
+            (home / "http.token").read_text().strip(),
+            threading.Event(),
+        )
         self.bytes = 0
-        self.threads = [threading.Thread(target=self.scrape)] + [threading.Thread(target=self.follow) for _ in range(STREAMS)]
+        self.threads = [threading.Thread(target=self.scrape)] + [
+            threading.Thread(target=self.follow) for _ in range(STREAMS)
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -76,21 +84,37 @@ def measure(options, volumes, served):
     with tempfile.TemporaryDirectory(prefix="forebay-http-", dir="/dev/shm") as where:
         home = pathlib.Path(where) / "pool"
         places = [f"127.0.0.1:{PORT}", f"unix:{home}/http.sock"] if served else ["none"]
-        command = [options.bin, "up", home, "--size", "4G", "--volume-size", "1G", "--cache-size", "0"]
-        server = subprocess.Popen([*command, *(word for place in places for word in ("--http-listen", place))], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        command = [
+            options.bin, "up", home, "--size", "4G", "--volume-size", "1G", "--cache-size", "0",
+        ]
+        server = subprocess.Popen(
+            [*command, *(word for place in places for word in ("--http-listen", place))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             server.stdout.readline()
             for number in range(volumes - 1):
-                create = [options.bin, "volume", "create", f"v{number}", "--size", "8M", "--socket", home / "control.sock"]
+                create = [
+                    options.bin, "volume", "create", f"v{number}", "--size", "8M", "--socket",
+                    home / "control.sock",
+                ]
                 subprocess.run(create, check=True, stdout=subprocess.DEVNULL)
             clients = Clients(home) if served else None
             time.sleep(2)
             before = threads(server.pid)
             time.sleep(options.seconds)
             after = threads(server.pid)
-            shares = {name: 100 * (spent - before.get(name, 0)) / options.seconds for name, spent in after.items()}
+            shares = {
+                name: 100 * (spent - before.get(name, 0)) / options.seconds
+                for name, spent in after.items()
+            }
             engine = sum(share for name, share in shares.items() if name != "http")
-            print(f"| {volumes} | {'on' if served else 'off'} | {engine:.2f} % | {shares.get('http', 0):.2f} % | {resident(server.pid):.0f} MiB | {clients.bytes if clients else 0:,} |")
+            print(
+                f"| {volumes} | {'on' if served else 'off'} | {engine:.2f} % | "
+                f"{shares.get('http', 0):.2f} % | {resident(server.pid):.0f} MiB | "
+                f"{clients.bytes if clients else 0:,} |"
+            )
             if clients:
                 clients.stop()
         finally:
@@ -103,7 +127,10 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", type=int, default=30, help="of each measurement")
     options = parser.parse_args()
-    print("| volumes | HTTP | engine, of a core | HTTP's thread | memory | bytes of metrics |\n| --- | --- | --- | --- | --- | --- |")
+    print(
+        "| volumes | HTTP | engine, of a core | HTTP's thread | memory | bytes of metrics |\n"
+        "| --- | --- | --- | --- | --- | --- |"
+    )
     for volumes in (1, 300):
         for served in (False, True):
             measure(options, volumes, served)

@@ -1,8 +1,11 @@
-"""The second half of the part `scrub` of bench/run: what a scrub costs the clients, and the clients a scrub.
+"""The second half of the part `scrub` of bench/run: what a scrub costs the clients, and the clients
+a scrub.
 
-A pool of two copies on two files, on each of them emulated as a rotating disk or as it is. A closed loop of reads and writes of 4 KiB at random (70 to
-30, depth 4) says what the device can do. Half of that is offered then, at fixed times: without a scrub, and with one, in turn. So a slow request is not
-followed by fewer. A scrub has the device for itself once, and has to end within four times that while the load goes on.
+A pool of two copies on two files, on each of them emulated as a rotating disk or as it is. A closed
+loop of reads and writes of 4 KiB at random (70 to 30, depth 4) says what the device can do. Half of
+that is offered then, at fixed times: without a scrub, and with one, in turn. So a slow request is
+not followed by fewer. A scrub has the device for itself once, and has to end within four times that
+while the load goes on.
 """
 
 import statistics
@@ -14,7 +17,10 @@ import scrub
 from servers import GIB
 
 READS = 0.7
-MIX = ["--rw=randrw", f"--rwmixread={READS * 100:.0f}", "--bs=4k", "--norandommap", "--randrepeat=0", "--lat_percentiles=1", "--percentile_list=50:99:99.9"]
+MIX = [
+    "--rw=randrw", f"--rwmixread={READS * 100:.0f}", "--bs=4k", "--norandommap", "--randrepeat=0",
+    "--lat_percentiles=1", "--percentile_list=50:99:99.9",
+]
 # A scrub under load ends after so many times of an idle one at the latest.
 MOST_TIMES = 4
 # Fewer requests say nothing of P99.9.
@@ -22,7 +28,8 @@ LEAST_REQUESTS = 1000
 
 
 def measure(options, backing, work):
-    """Yields rows: latencies in ms without and with a scrub, and the times of scrubs in s; medians of rounds."""
+    """Yields rows: latencies in ms without and with a scrub, and the times of scrubs in s; medians
+    of rounds."""
     # What is measured takes longer than the rest: a part of the data is enough.
     size = max(GIB // 4, (options.size_disk if backing == "disk" else options.size_shm) * GIB // 4)
     for emulate in ("hdd", "") if backing == "disk" else ("",):
@@ -38,12 +45,19 @@ def loaded(options, backing, work, size, emulate):
         for _ in range(options.rounds):
             idle.append(pool.scrub()["seconds"])
             # Time for a scrub that is as slow as it may be, and for requests enough.
-            seconds = max(options.seconds, min(120, 4 * LEAST_REQUESTS / rate), MOST_TIMES * idle[-1] + 1)
+            seconds = max(
+                options.seconds, min(120, 4 * LEAST_REQUESTS / rate), MOST_TIMES * idle[-1] + 1
+            )
             found["without"].append(run(pool, rate, seconds))
             found["with"].append(pool.scrub_beside(rate, seconds))
     finally:
         pool.discard()
-    row = {"backing": f"{backing}, emulated {emulate}" if emulate else backing, "gib": size / GIB, "most_iops": most, "offered_iops": rate}
+    row = {
+        "backing": f"{backing}, emulated {emulate}" if emulate else backing,
+        "gib": size / GIB,
+        "most_iops": most,
+        "offered_iops": rate,
+    }
     for name, runs in found.items():
         row[name] = {key: statistics.median(one[key] for one in runs) for key in runs[0]}
     row["idle_s"] = statistics.median(idle)
@@ -52,12 +66,17 @@ def loaded(options, backing, work, size, emulate):
 
 
 def run(pool, rate=None, seconds=10.0):
-    """Latencies of all requests, reads and writes together: of a closed loop, or offered at this rate."""
+    """Latencies of all requests, reads and writes together: of a closed loop, or offered at this
+    rate."""
     words, size = pool.fio_target()
-    command = ["fio", "--name=bench", *words, *MIX, f"--size={size}", "--time_based", f"--runtime={round(seconds * 1000)}ms", "--output-format=json"]
+    command = [
+        "fio", "--name=bench", *words, *MIX, f"--size={size}", "--time_based",
+        f"--runtime={round(seconds * 1000)}ms", "--output-format=json",
+    ]
     command += ["--unified_rw_reporting=1", f"--iodepth={64 if rate else 4}"]
     if rate:
-        # Requests come at times of their own, as from many clients. fio takes one rate for reads and one for writes.
+        # Requests come at times of their own, as from many clients. fio takes one rate for reads
+        # and one for writes.
         reads = round(rate * READS)
         command += [f"--rate_iops={reads},{rate - reads}", "--rate_process=poisson"]
     side = fio.call(command)["mixed"]
@@ -87,8 +106,9 @@ class Pool(scrub.Pool):
         return f"{str(path).replace(',', ',,')},emulate={self.emulate}" if self.emulate else path
 
     def scrub_beside(self, rate, seconds):
-        """The load, and scrubs one after another as long as it goes on: latencies of the load, the median time of the scrubs that ended, how much was
-        done of the first, and how long it took to pause it."""
+        """The load, and scrubs one after another as long as it goes on: latencies of the load, the
+        median time of the scrubs that ended, how much was done of the first, and how long it took
+        to pause it."""
         times, done, began, found, paused = [], 0.0, 0.0, {}, 0.0
 
         def offer():
@@ -122,8 +142,8 @@ class Pool(scrub.Pool):
         return found | {"scrub_s": took, "done_share": 1.0 if ended else done, "pause_s": paused}
 
     def pause(self, began):
-        """Pauses a scrub that began then, and lets it go on: how long the first took, until nothing is verified any more; and when it would have begun
-        without the pause."""
+        """Pauses a scrub that began then, and lets it go on: how long the first took, until nothing
+        is verified any more; and when it would have begun without the pause."""
         while self.status()["verified_bytes"] == 0:
             time.sleep(0.01)
         asked = time.monotonic()
@@ -150,14 +170,37 @@ class Pool(scrub.Pool):
 def markdown(rows):
     if not rows:
         return []
-    lines = ["## A scrub beside clients", "", "Half of the requests that a closed loop reaches, 70 % reads, 4 KiB, at random; latencies in ms, without and with a scrub.", ""]
-    lines += ["| files on | offered, a second | P50 | with | P99 | with | ratio | P99.9 | with | ratio | scrub idle, s | loaded, s | times |", "| --- |" + " ---: |" * 12]
+    lines = [
+        "## A scrub beside clients",
+        "",
+        (
+            "Half of the requests that a closed loop reaches, 70 % reads, 4 KiB, at random; "
+            "latencies in ms, without and with a scrub."
+        ),
+        "",
+    ]
+    lines += [
+        (
+            "| files on | offered, a second | P50 | with | P99 | with | ratio | P99.9 | with | "
+            "ratio | scrub idle, s | loaded, s | times |"
+        ),
+        "| --- |" + " ---: |" * 12,
+    ]
     for row in rows:
         one, other = row["without"], row["with"]
-        cells = [row["backing"], f"{row['offered_iops']:,}", f"{one['p50_ms']:.2f}", f"{other['p50_ms']:.2f}"]
+        cells = [
+            row["backing"],
+            f"{row['offered_iops']:,}",
+            f"{one['p50_ms']:.2f}",
+            f"{other['p50_ms']:.2f}",
+        ]
         for key in ("p99_ms", "p999_ms"):
             cells += [f"{one[key]:.2f}", f"{other[key]:.2f}", f"{other[key] / one[key]:.2f}"]
-        took = f"{other['scrub_s']:.1f}" if row["done_share"] == 1 else f"{row['done_share']:.0%} after {other['scrub_s']:.1f}"
+        took = (
+            f"{other['scrub_s']:.1f}"
+            if row["done_share"] == 1
+            else f"{row['done_share']:.0%} after {other['scrub_s']:.1f}"
+        )
         cells += [f"{row['idle_s']:.1f}", took, f"{other['scrub_s'] / row['idle_s']:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]

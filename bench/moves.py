@@ -87,7 +87,9 @@ class Pool(scrub.Pool):
                 raise RuntimeError(f"chunks that should move wait: {moves['trouble']}")
             time.sleep(0.005)
         took = time.monotonic() - began
-        states = {device["state"] for device in json.loads(self.device("list", "--json"))["devices"]}
+        states = {
+            device["state"] for device in json.loads(self.device("list", "--json"))["devices"]
+        }
         if states != {"online"}:
             raise RuntimeError(f"devices are {states}")
         return took, moves["copied_bytes"]
@@ -131,7 +133,9 @@ def markdown(rows):
         return []
     lines = ["## Devices that are replaced, and that come back", ""]
     head = ["files on", "GiB", "fio reads, MB/s", "writes", "replace", "to the slower"]
-    head += ["resync of all", "to the slower", "resync of 1 %, s", "MB copied", "of the time of all"]
+    head += [
+        "resync of all", "to the slower", "resync of 1 %, s", "MB copied", "of the time of all",
+    ]
     lines += ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for row in rows:
         read, write, replace = (row[name]["mb_per_s"] for name in ("read", "write", "replace"))

@@ -17,7 +17,9 @@ class Client:
             self.socket.connect(str(path))
             self.take(18)
             name = export.encode()
-            self.socket.sendall(struct.pack(">I", 3) + struct.pack(">QII", 0x49484156454F5054, 1, len(name)) + name)
+            self.socket.sendall(
+                struct.pack(">I", 3) + struct.pack(">QII", 0x49484156454F5054, 1, len(name)) + name
+            )
             self.take(10)
         except BaseException:
             self.socket.close()
@@ -62,7 +64,8 @@ def first_reply(path, export):
     try:
         client = Client(path, export)
     except OSError:
-        # Nobody listens yet, or the kernel is just closing the socket of the server that was killed.
+        # Nobody listens yet, or the kernel is just closing the socket of the server that was
+        # killed.
         return False
     with client:
         client.read(0, 4096)

@@ -1,4 +1,5 @@
-"""What the page cache holds of a file: whose figures come from memory must be known, not believed."""
+"""What the page cache holds of a file: whose figures come from memory must be known, not
+believed."""
 
 import os
 import subprocess
@@ -6,13 +7,20 @@ import subprocess
 
 def is_memory(path):
     """Whether a file lives in the page cache anyway (tmpfs)."""
-    done = subprocess.run(["stat", "--file-system", "--format=%T", path], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["stat", "--file-system", "--format=%T", path], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip() == "tmpfs"
 
 
 def resident(path):
     """The share of a file that is in the page cache."""
-    done = subprocess.run(["fincore", "--bytes", "--noheadings", "--output", "RES", path], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["fincore", "--bytes", "--noheadings", "--output", "RES", path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return int(done.stdout) / os.path.getsize(path)
 
 

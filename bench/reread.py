@@ -77,7 +77,10 @@ def markdown(rows):
     if not rows:
         return []
     lines = ["## Reads in order after random writes were written back", ""]
-    lines += ["| | cold, MB/s | again | random reads a second | P99 ms |", "| --- |" + " ---: |" * 4]
+    lines += [
+        "| | cold, MB/s | again | random reads a second | P99 ms |",
+        "| --- |" + " ---: |" * 4,
+    ]
     for row in rows:
         for name in ("before", "after"):
             found = row[name]

@@ -1,4 +1,5 @@
-"""Time to serve after `kill -9` with a full cache, the memory that takes, and whether what is read then is right."""
+"""Time to serve after `kill -9` with a full cache, the memory that takes, and whether what is read
+then is right."""
 
 import random
 import shutil
@@ -19,23 +20,33 @@ BLOCK = 4096
 CHECKED = 1000
 WRITE_S = 5
 READ_S = 20
-# Volume to cache: each block of the volume is written once, so that the cache is full of single blocks when the last ones are.
+# Volume to cache: each block of the volume is written once, so that the cache is full of single
+# blocks when the last ones are.
 OVER = 1.25
 
 
 def measure(options, work, size):
-    """Fills a cache with single blocks, then kills and starts the server again and again, with each setting of the index's memory."""
+    """Fills a cache with single blocks, then kills and starts the server again and again, with each
+    setting of the index's memory."""
     size = fitting(size, work)
-    server = cached.start("forebay", work, options, cache_gib=size, volume_gib=size * OVER, set_gib=size, fill_first=False, sparse=True, emulate="")
+    server = cached.start(
+        "forebay", work, options, cache_gib=size, volume_gib=size * OVER, set_gib=size,
+        fill_first=False, sparse=True, emulate="",
+    )
     try:
         say(f"filling a cache of {size:g} GiB with blocks of 4 KiB")
         write(server)
         full = server.cache_status()
-        say(f"{cached_bytes(full) / GIB:.2f} GiB are cached, {full['dirty_bytes'] / GIB:.2f} GiB of them dirty")
+        say(
+            f"{cached_bytes(full) / GIB:.2f} GiB are cached, "
+            f"{full['dirty_bytes'] / GIB:.2f} GiB of them dirty"
+        )
         rows = []
         for index_memory in (None, *options.index_memory):
             server.more = ["--index-memory", index_memory] if index_memory else []
-            rows.append(restarts(server, options.emulate) | {"index_memory": index_memory or "default"})
+            rows.append(
+                restarts(server, options.emulate) | {"index_memory": index_memory or "default"}
+            )
         return {"cache_gib": size, "full": full, "rows": rows}
     finally:
         server.discard()
@@ -52,19 +63,24 @@ def fitting(size, work):
 
 
 def write(server, seconds=None):
-    """Every block once in random order, or some for so long, and a flush: each holds its own offset."""
+    """Every block once in random order, or some for so long, and a flush: each holds its own
+    offset."""
     words, size = server.fio_target()
     command = [
-        "fio", "--name=fill", *words, "--rw=randwrite", "--bs=4k", "--iodepth=32", f"--size={size}", "--verify=pattern", "--verify_pattern=%o",
-        "--do_verify=0", "--verify_state_save=0", "--end_fsync=1", "--output-format=json",
+        "fio", "--name=fill", *words, "--rw=randwrite", "--bs=4k", "--iodepth=32", f"--size={size}",
+        "--verify=pattern", "--verify_pattern=%o", "--do_verify=0", "--verify_state_save=0",
+        "--end_fsync=1", "--output-format=json",
     ]
     if seconds:
-        return fio.call([*command, "--norandommap", "--randrepeat=0", "--time_based", f"--runtime={seconds}"])
+        return fio.call(
+            [*command, "--norandommap", "--randrepeat=0", "--time_based", f"--runtime={seconds}"]
+        )
     return fio.call([*command, "--random_generator=lfsr"])
 
 
 def restarts(server, emulate):
-    """Several starts in front of the slow disk, and one more without its slowness: then so many reads can be done that the index is in memory."""
+    """Several starts in front of the slow disk, and one more without its slowness: then so many
+    reads can be done that the index is in memory."""
     times, replays, right, wrong = [], [], 0, 0
     server.emulate = emulate
     for number in range(TRIES):
@@ -75,17 +91,30 @@ def restarts(server, emulate):
         replays.append(server.cache_status()["replay"])
         found = check(server)
         right, wrong = right + found[0], wrong + found[1]
-        say(f"serving after {times[-1]:.3f} s, {started >> 20} MiB; {wrong} of {right + wrong} blocks are wrong")
+        say(
+            f"serving after {times[-1]:.3f} s, {started >> 20} MiB; "
+            f"{wrong} of {right + wrong} blocks are wrong"
+        )
     server.emulate = ""
     kill_and_start(server)
     load = fio.run(server.fio_target(), rw="randread", block="4k", depth=32, jobs=1, seconds=READ_S)
     found = check(server)
-    status, loaded, peak = server.cache_status(), server.memory_bytes("VmRSS"), server.memory_bytes("VmHWM")
-    say(f"{loaded >> 20} MiB after {load['requests']:,} reads at {load['iops']:,.0f} a second; {found[1]} wrong")
+    status, loaded, peak = (
+        server.cache_status(),
+        server.memory_bytes("VmRSS"),
+        server.memory_bytes("VmHWM"),
+    )
+    say(
+        f"{loaded >> 20} MiB after {load['requests']:,} reads at {load['iops']:,.0f} a second; "
+        f"{found[1]} wrong"
+    )
     return {
-        "times_s": times, "median_s": statistics.median(times), "max_s": max(times), "replay_ms": [replay["took_ms"] for replay in replays],
-        "replay_entries": [replay["entries"] for replay in replays], "rss_started_bytes": started, "rss_loaded_bytes": loaded, "peak_bytes": peak,
-        "reads": load["requests"], "read_iops": load["iops"], "right": right + found[0], "wrong": wrong + found[1], "status": status,
+        "times_s": times, "median_s": statistics.median(times), "max_s": max(times),
+        "replay_ms": [replay["took_ms"] for replay in replays],
+        "replay_entries": [replay["entries"] for replay in replays], "rss_started_bytes": started,
+        "rss_loaded_bytes": loaded, "peak_bytes": peak, "reads": load["requests"],
+        "read_iops": load["iops"], "right": right + found[0], "wrong": wrong + found[1],
+        "status": status,
     }
 
 
@@ -95,7 +124,12 @@ def kill_and_start(server):
     server.process.wait()
     began = time.monotonic()
     with open(f"{server.socket}.log", "ab") as log:
-        server.process = subprocess.Popen([str(word) for word in server.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        server.process = subprocess.Popen(
+            [str(word) for word in server.command()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
     while not nbd_client.first_reply(server.socket, server.export):
         if server.process.poll() is not None or time.monotonic() - began > LIMIT_S:
             raise RuntimeError("the server does not come back")
@@ -118,7 +152,8 @@ def cached_bytes(status):
 
 
 def metadata_bytes(status):
-    """The buckets that hold the index; the rest of the metadata (journal, tables) is of fixed size."""
+    """The buckets that hold the index; the rest of the metadata (journal, tables) is of fixed
+    size."""
     buckets = status["buckets"]
     return buckets["metadata"] * status["size_bytes"] // max(1, sum(buckets.values()))
 

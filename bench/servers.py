@@ -1,8 +1,9 @@
 """The servers that are compared: how each is prepared, started, watched and ended.
 
-All files are written through once before anything is measured, the pool's too: it is written copy-on-write, so that in a sparse file each of its
-writes would also pay for a fresh page or extent of the file system, while the others overwrite. What a sparse file costs is measured by itself,
-with a sparse file for each of them (`sparse`).
+All files are written through once before anything is measured, the pool's too: it is written
+copy-on-write, so that in a sparse file each of its writes would also pay for a fresh page or extent
+of the file system, while the others overwrite. What a sparse file costs is measured by itself, with
+a sparse file for each of them (`sparse`).
 """
 
 import os
@@ -25,7 +26,8 @@ class Server:
 
     name = ""
     export = ""
-    # What the page cache shall hold of the file before a run: None if it does not matter, since the server goes past it.
+    # What the page cache shall hold of the file before a run: None if it does not matter, since the
+    # server goes past it.
     wants_warm = None
 
     def __init__(self, work, size_gib, options, sparse=False):
@@ -64,11 +66,16 @@ class Server:
         # Some leave it behind.
         pathlib.Path(self.socket).unlink(missing_ok=True)
         log = open(f"{self.socket}.log", "ab")
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.process = subprocess.Popen(
+            [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
         deadline = time.monotonic() + START_LIMIT_S
         while not self.greets():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{self.name} does not serve:\n" + pathlib.Path(f"{self.socket}.log").read_text(errors="replace")[-2000:])
+                raise RuntimeError(
+                    f"{self.name} does not serve:\n"
+                    + pathlib.Path(f"{self.socket}.log").read_text(errors="replace")[-2000:]
+                )
             time.sleep(0.01)
 
     def greets(self):
@@ -81,10 +88,14 @@ class Server:
                 return False
 
     def fio_target(self):
-        return ["--ioengine=nbd", f"--uri=nbd+unix:///{self.export}?socket={self.socket}"], self.size
+        return [
+            "--ioengine=nbd",
+            f"--uri=nbd+unix:///{self.export}?socket={self.socket}",
+        ], self.size
 
     def make_ready(self):
-        """Brings the page cache, before each run, to the state that the server is compared in; returns the share of the file that it holds."""
+        """Brings the page cache, before each run, to the state that the server is compared in;
+        returns the share of the file that it holds."""
         if self.in_memory:
             return 1.0
         if self.wants_warm is False:
@@ -92,7 +103,10 @@ class Server:
         elif self.wants_warm and pagecache.resident(self.file) < 0.99:
             pagecache.read_in(self.file)
         held = pagecache.resident(self.file)
-        if self.wants_warm is not None and (held > 0.01, held > 0.99) != (self.wants_warm, self.wants_warm):
+        if self.wants_warm is not None and (held > 0.01, held > 0.99) != (
+            self.wants_warm,
+            self.wants_warm,
+        ):
             raise RuntimeError(f"{held:.0%} of the file of {self.name} is in the page cache")
         return held
 
@@ -139,7 +153,8 @@ class Server:
 
 
 class Forebay(Server):
-    """A pool of one copy with room for copy-on-write, its volume written through NBD; O_DIRECT where the file takes it."""
+    """A pool of one copy with room for copy-on-write, its volume written through NBD; O_DIRECT
+    where the file takes it."""
 
     name = "forebay"
     export = "bench"
@@ -148,22 +163,35 @@ class Forebay(Server):
         self.lay_out(self.size * 2 + GIB)
         self.call("create", "--device", self.file, "--copies", "1", "--force")
         self.spawn(self.command())
-        self.call("volume", "create", self.export, "--size", str(self.size), "--socket", self.control)
+        self.call(
+            "volume", "create", self.export, "--size", str(self.size), "--socket", self.control
+        )
         if not self.sparse:
             fio.fill(self.fio_target())
 
     def call(self, *words):
-        subprocess.run([self.bin, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [self.bin, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
 
     def command(self):
-        return [self.bin, "serve", "--device", self.file, "--nbd-socket", self.socket, "--socket", self.control]
+        return [
+            self.bin, "serve", "--device", self.file, "--nbd-socket", self.socket, "--socket",
+            self.control,
+        ]
 
 
 class QemuNbd(Server):
     name = "qemu-nbd"
 
     def command(self):
-        return ["qemu-nbd", "--aio=io_uring", "--cache=none", "-f", "raw", "-t", "-e", "8", "-k", self.socket, self.file]
+        return [
+            "qemu-nbd", "--aio=io_uring", "--cache=none", "-f", "raw", "-t", "-e", "8", "-k",
+            self.socket, self.file,
+        ]
 
 
 class Nbdkit(Server):
@@ -172,7 +200,10 @@ class Nbdkit(Server):
     more = ()
 
     def command(self):
-        return ["nbdkit", "--foreground", "--exit-with-parent", "-U", self.socket, "file", self.file, *self.more]
+        return [
+            "nbdkit", "--foreground", "--exit-with-parent", "-U", self.socket, "file", self.file,
+            *self.more,
+        ]
 
 
 class NbdkitUncached(Nbdkit):
@@ -193,4 +224,7 @@ class Raw(Server):
         return [f"--filename={self.file}", "--ioengine=io_uring", "--direct=1"], self.size
 
 
-KINDS = {"forebay": Forebay, "qemu-nbd": QemuNbd, "nbdkit": Nbdkit, "nbdkit-nocache": NbdkitUncached, "raw": Raw}
+KINDS = {
+    "forebay": Forebay, "qemu-nbd": QemuNbd, "nbdkit": Nbdkit, "nbdkit-nocache": NbdkitUncached,
+    "raw": Raw,
+}

@@ -14,7 +14,8 @@ SCATTER_S = 15
 
 
 def measure(options, work):
-    """One pool that grows; at each size written in order, then with 4 KiB blocks overwritten all over it."""
+    """One pool that grows; at each size written in order, then with 4 KiB blocks overwritten all
+    over it."""
     rows = []
     for size in options.start:
         print(f"start: filling {size} GiB", file=sys.stderr, flush=True)
@@ -41,13 +42,18 @@ def restarts(server, size, how):
             server.stop()
         began = time.monotonic()
         log = open(f"{server.socket}.log", "ab")
-        server.process = subprocess.Popen([str(word) for word in server.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        server.process = subprocess.Popen(
+            [str(word) for word in server.command()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         while not nbd_client.first_reply(server.socket, server.export):
             if server.process.poll() is not None or time.monotonic() - began > 120:
                 raise RuntimeError("the server does not come back")
             time.sleep(0.001)
         times.append(time.monotonic() - began)
     return {
-        "gib": size, "how": how, "median_s": statistics.median(times), "max_s": max(times), "after_kill_s": times[-1],
-        "memory_peak_bytes": memory, "bytes": size * GIB,
+        "gib": size, "how": how, "median_s": statistics.median(times), "max_s": max(times),
+        "after_kill_s": times[-1], "memory_peak_bytes": memory, "bytes": size * GIB,
     }

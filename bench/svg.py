@@ -43,7 +43,10 @@ class Picture:
     def text(self):
         height = TOP + len(self.panels) * (PANEL + GAP) + 10
         parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12">',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+                f'width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12">'
+            ),
             f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
             label(LEFT, 22, self.title, size=15),
         ]
@@ -69,13 +72,18 @@ def draw(top, panel):
         parts += [rule(y(tick), GREY), label(LEFT - 6, y(tick) + 4, f"{tick:,g}", anchor="end")]
     every = round_step(panel.seconds / 8)
     for number in range(int(panel.seconds // every) + 1):
-        parts.append(label(x(number * every), top + PANEL + 16, f"{number * every:g} s", anchor="middle"))
+        parts.append(
+            label(x(number * every), top + PANEL + 16, f"{number * every:g} s", anchor="middle")
+        )
     parts += [upright(x(second), top) for second in panel.marks]
     points = " ".join(f"{x(second):.1f},{y(value):.1f}" for second, value in panel.points)
     style = f'fill="none" stroke="{panel.colour}" stroke-width="1.2"'
     parts.append(f'<polyline {style} points="{points}"/>')
     for value, text in panel.lines:
-        parts += [rule(y(value), INK, dash=True), label(WIDTH - RIGHT - 4, y(value) - 4, text, anchor="end")]
+        parts += [
+            rule(y(value), INK, dash=True),
+            label(WIDTH - RIGHT - 4, y(value) - 4, text, anchor="end"),
+        ]
     return parts
 
 
@@ -95,7 +103,10 @@ def log_scale(lowest, highest):
 
 def rule(y, colour, dash=False):
     more = ' stroke-dasharray="5 4"' if dash else ""
-    return f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}"{more}/>'
+    return (
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
+        f'stroke="{colour}"{more}/>'
+    )
 
 
 def upright(x, top):
@@ -103,7 +114,10 @@ def upright(x, top):
 
 
 def label(x, y, text, anchor="start", size=12):
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{INK}">{escape(text)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
+        f'fill="{INK}">{escape(text)}</text>'
+    )
 
 
 def round_step(about):

@@ -117,7 +117,12 @@ def ailing(rows):
     found = []
     for row in rows:
         for phase in row["phases"]:
-            cells = [row["cache"], phase["health"], f"{phase['begin_s']:.0f}", f"{phase['count']:,}"]
+            cells = [
+                row["cache"],
+                phase["health"],
+                f"{phase['begin_s']:.0f}",
+                f"{phase['count']:,}",
+            ]
             cells += [f"{phase['most_dirty'] * 100:.0f}"]
             cells += [f"{phase[key]:.1f}" for key in LATENCY[2:]]
             later = ("calm_s", "then_ms", "after_two_passes_ms")

@@ -7,7 +7,8 @@ several times on the smallest cache. A synthetic load is replayed in an open loo
 `ailing` has caches of its own sizes, and a pool that is ill for a while.
 
 Beside each run of a trace in an open loop, the same is replayed on qemu-nbd with a file on the disk
-of the cache and nothing slow behind it: what the client, the socket and that disk cost by themselves.
+of the cache and nothing slow behind it: what the client, the socket and that disk cost by
+themselves.
 """
 
 import dataclasses

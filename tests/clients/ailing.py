@@ -1,4 +1,5 @@
-"""A device that stands still holds up nobody who does not need it. It is a file of nbdfuse, over nbdkit with a filter that stops its requests."""
+"""A device that stands still holds up nobody who does not need it. It is a file of nbdfuse, over
+nbdkit with a filter that stops its requests."""
 
 import nbd
 
@@ -68,7 +69,8 @@ def ask(reader, place, found):
 @pool_only
 @limit(120)
 def test_pool_stands_still(t):
-    """Reads that miss the cache wait; writes to the cache, their flushes, reads of it and the command do not."""
+    """Reads that miss the cache wait; writes to the cache, their flushes, reads of it and the
+    command do not."""
     around_a_stop(t)
 
 

@@ -1,4 +1,5 @@
-"""Volumes as disks of this machine: attached as a file by FUSE, mounted, listed, detached; what is in the way is told."""
+"""Volumes as disks of this machine: attached as a file by FUSE, mounted, listed, detached; what is
+in the way is told."""
 
 import hashlib
 import json
@@ -28,17 +29,23 @@ def named(t, name):
 
 
 def attached(t, name):
-    return next((one for one in json.loads(t.forebay("attached", "--json").stdout) if one["name"] == name), None)
+    return next(
+        (one for one in json.loads(t.forebay("attached", "--json").stdout) if one["name"] == name),
+        None,
+    )
 
 
 @cache_only
 def test_a_file(t):
-    """What is written to the file is in the volume when it was synced; detaching waits for the rest; it is listed while it is there."""
+    """What is written to the file is in the volume when it was synced; detaching waits for the
+    rest; it is listed while it is there."""
     need_fuse(t)
     server = t.up(volume_size="64M", size="1G")
     name = named(t, "file")
     ask = ("--socket", server.control)
-    path = pathlib.Path(t.forebay("attach", "vol0", "--name", name, "--by", "fuse", *ask).stdout.strip())
+    path = pathlib.Path(
+        t.forebay("attach", "vol0", "--name", name, "--by", "fuse", *ask).stdout.strip()
+    )
     assert path.stat().st_size == 64 * MIB
     data = noise("attached", 3 * MIB)
     with open(path, "r+b") as file:
@@ -50,7 +57,9 @@ def test_a_file(t):
         # Requests are whole sectors: there is no cache of the kernel between.
         file.write(b"behind" * 256)
     one = attached(t, name)
-    assert one["there"] and one["by"] == "fuse" and one["path"] == str(path) and not one["read_only"], one
+    assert (
+        one["there"] and one["by"] == "fuse" and one["path"] == str(path) and not one["read_only"]
+    ), one
     assert name in t.forebay("attached").stdout
     again = t.forebay("attach", "vol0", "--name", name, *ask, ok=(1,)).stderr
     assert "attached already" in again and str(path) in again, again
@@ -58,9 +67,15 @@ def test_a_file(t):
     assert attached(t, name) is None and not path.exists()
     assert server.connect().pread(1536, 4 * MIB) == b"behind" * 256
     assert "not attached" in t.forebay("detach", name, ok=(1,)).stderr
-    assert "forebay volume list" in t.forebay("attach", "none", "--name", name, *ask, ok=(1,)).stderr
+    assert (
+        "forebay volume list" in t.forebay("attach", "none", "--name", name, *ask, ok=(1,)).stderr
+    )
     # Nothing can be changed through one that is read-only.
-    path = pathlib.Path(t.forebay("attach", "vol0", "--name", name, "--by", "fuse", "--read-only", *ask).stdout.strip())
+    path = pathlib.Path(
+        t.forebay(
+            "attach", "vol0", "--name", name, "--by", "fuse", "--read-only", *ask
+        ).stdout.strip()
+    )
     try:
         with open(path, "r+b") as file:
             file.write(bytes(512))
@@ -103,7 +118,8 @@ def test_what_has_died(t):
 
 @once
 def test_again_after_a_restart(t):
-    """What a server that has ended leaves is no attachment: it is told, and the same command attaches the volume again."""
+    """What a server that has ended leaves is no attachment: it is told, and the same command
+    attaches the volume again."""
     need_fuse(t)
     server = t.up(volume_size="16M", size="1G")
     name = named(t, "again")
@@ -126,7 +142,8 @@ def test_again_after_a_restart(t):
 @cache_only
 @limit(90)
 def test_a_file_system(t):
-    """Mounted with a new file system, filled, unmounted, mounted again: all is there; what is on a volume is not made over."""
+    """Mounted with a new file system, filled, unmounted, mounted again: all is there; what is on a
+    volume is not made over."""
     need_fuse(t)
     if not pathlib.Path("/dev/loop-control").exists():
         raise Skip("this machine forbids loop devices (no /dev/loop-control)")
@@ -173,7 +190,9 @@ def test_without_the_kernel(t):
         raise Skip("this kernel has NBD")
     server = t.up(volume_size="16M", size="1G")
     name = named(t, "kernel")
-    said = t.forebay("attach", "vol0", "--name", name, "--by", "kernel", "--socket", server.control, ok=(1,)).stderr
+    said = t.forebay(
+        "attach", "vol0", "--name", name, "--by", "kernel", "--socket", server.control, ok=(1,)
+    ).stderr
     assert "modprobe nbd" in said or "only root" in said, said
     assert attached(t, name) is None
 
@@ -192,7 +211,8 @@ for m in /modules/*.ko; do insmod "$m" 2>/dev/null; done
 end() { echo "@end $1"; sync; poweroff -f; }
 must() { "$@" >/tmp.out 2>&1 || { cat /tmp.out; end "$(echo $* | tr ' ' _)"; }; }
 serve() {
-    forebay up /srv/d --size 256M --volume-size 128M --cache-size 0 --http-listen none --io posix >/srv/log 2>&1 &
+    forebay up /srv/d --size 256M --volume-size 128M --cache-size 0 --http-listen none --io posix \
+>/srv/log 2>&1 &
     server=$!
     for i in $(seq 100); do forebay status >/dev/null 2>&1 && return; sleep 0.2; done
     cat /srv/log
@@ -234,14 +254,17 @@ end fine
 @once
 @limit(240)
 def test_by_the_kernel(t):
-    """In a guest with the kernel's NBD a volume is a block device: attached, made into a file system, detached, mounted again after a kill."""
+    """In a guest with the kernel's NBD a volume is a block device: attached, made into a file
+    system, detached, mounted again after a kill."""
     image, root = need_guest(t)
     client = package(t, "nbd-client")
     programs = [t.bin, *client.rglob("sbin/nbd-client"), "/sbin/blkid"]
     libraries = t.run("ldd", programs[1]).stdout
     if "not found" in libraries:
         libnl = package(t, "libnl-genl-3-200"), package(t, "libnl-3-200")
-        os.environ["LD_LIBRARY_PATH"] = ":".join(str(path.parent) for one in libnl for path in one.rglob("libnl*.so.*"))
+        os.environ["LD_LIBRARY_PATH"] = ":".join(
+            str(path.parent) for one in libnl for path in one.rglob("libnl*.so.*")
+        )
         t.later(lambda: os.environ.pop("LD_LIBRARY_PATH", None))
     server = t.up(volume_size="16M", size="1G")
     ramdisk = initramfs(t, root, INIT, programs)

@@ -1,4 +1,5 @@
-"""The scripts of `make bench-cache` do what they say, each part for a moment: they are run by hand, seldom, and for an hour."""
+"""The scripts of `make bench-cache` do what they say, each part for a moment: they are run by hand,
+seldom, and for an hour."""
 
 import json
 import pathlib
@@ -15,9 +16,17 @@ def test_cache(t):
     """A trace in all loops, a synthetic load, steady writes."""
     trace = t.dir / "small.csv"
     t.run(PYTHON, BENCH / "synthetic.py", "streams", "--seconds", "1", "--out", trace)
-    traces = ["--trace", trace, "--trace-speedup", "1", "--trace-rounds", "2", "--trace-cache", "32M"]
-    loads = ["--synthetic", "mixed", "--synthetic-seconds", "1", "--steady", "2", "--steady-cache", "0.03125"]
-    given = ["--bin", t.bin, "--dir", t.dir, "--out", t.dir, "--backing", "disk", "--parts", "trace,steady"]
+    traces = [
+        "--trace", trace, "--trace-speedup", "1", "--trace-rounds", "2", "--trace-cache", "32M",
+    ]
+    loads = [
+        "--synthetic", "mixed", "--synthetic-seconds", "1", "--steady", "2", "--steady-cache",
+        "0.03125",
+    ]
+    given = [
+        "--bin", t.bin, "--dir", t.dir, "--out", t.dir, "--backing", "disk", "--parts",
+        "trace,steady",
+    ]
     t.run(PYTHON, BENCH / "cache.py", *given, *traces, *loads)
     found = json.loads((t.dir / "cache.json").read_text())
     loops = sorted(row["loop"] for row in found["traces"])

@@ -1,4 +1,5 @@
-"""The write-back cache as its user meets it: made, attached, detached and lost, under load and through kills."""
+"""The write-back cache as its user meets it: made, attached, detached and lost, under load and
+through kills."""
 
 import calendar
 import json
@@ -21,7 +22,9 @@ def device_words(devices):
 def content(path):
     """What a sparse file holds, where it holds anything."""
     with open(path, "rb") as file:
-        return [(start, file.seek(start) and file.read(end - start)) for start, end in data_ranges(path)]
+        return [
+            (start, file.seek(start) and file.read(end - start)) for start, end in data_ranges(path)
+        ]
 
 
 def image_of(server):
@@ -31,7 +34,8 @@ def image_of(server):
 @cache_only
 @limit(90)
 def test_life_in_up(t):
-    """Made by itself, found again, detached by size 0 without loss, made again on a pool that has data; no other size in between."""
+    """Made by itself, found again, detached by size 0 without loss, made again on a pool that has
+    data; no other size in between."""
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     assert not image_of(server).exists() and "cache" not in server.status()
     handle = server.connect()
@@ -83,9 +87,15 @@ def test_up_finds_a_cache_that_was_attached_elsewhere(t):
     (t.dir / "away.img").rename(elsewhere)
     server.start()
     # A failed attach leaves it where it is.
-    t.refused(t.bin, "cache", "attach", t.dir / "other.img", "--size", "64M", "--socket", server.control, saying=("already",))
+    t.refused(
+        t.bin, "cache", "attach", t.dir / "other.img", "--size", "64M", "--socket", server.control,
+        saying=("already",),
+    )
     server.cache("detach")
-    t.refused(t.bin, "cache", "attach", t.dir / "none" / "c.img", "--size", "64M", "--socket", server.control, saying=("none",))
+    t.refused(
+        t.bin, "cache", "attach", t.dir / "none" / "c.img", "--size", "64M", "--socket",
+        server.control, saying=("none",),
+    )
     server.restart()
     assert server.status()["cache"]["path"] == str(image_of(server))
     assert elsewhere.exists(), "it is not this server's file"
@@ -94,7 +104,8 @@ def test_up_finds_a_cache_that_was_attached_elsewhere(t):
 @cache_only
 @limit(60)
 def test_a_missing_cache(t):
-    """Refused while it may hold what was flushed, and nothing is changed by that; given up only if it is really gone, with a report."""
+    """Refused while it may hold what was flushed, and nothing is changed by that; given up only if
+    it is really gone, with a report."""
     server = t.up("--cache-size", "256M", size="1G", volume_size="64M")
     handle = server.connect()
     handle.pwrite(noise("old", MIB), 0)
@@ -108,8 +119,13 @@ def test_a_missing_cache(t):
     before = [content(device) for device in server.devices]
     text = t.refused(*server.command, saying=("not there",))
     assert "--forget-cache" in text and "cache.img" in text
-    t.refused(t.bin, "serve", *device_words(server.devices), "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("--cache",))
-    assert before == [content(device) for device in server.devices], "a refused start must change nothing"
+    t.refused(
+        t.bin, "serve", *device_words(server.devices), "--nbd-socket", t.dir / "n", "--socket",
+        t.dir / "c", saying=("--cache",),
+    )
+    assert before == [content(device) for device in server.devices], (
+        "a refused start must change nothing"
+    )
     (t.dir / "away.img").rename(image_of(server))
     server.start()
     assert server.connect().pread(MIB, 0) == noise("new", MIB)
@@ -118,7 +134,9 @@ def test_a_missing_cache(t):
     image_of(server).unlink()
     server.start("--forget-cache")
     report = server.log_text().split("is given up")[-1]
-    moment = calendar.timegm(time.strptime(re.search(r"it is of (\S+ \S+) UTC", report)[1], "%Y-%m-%d %H:%M:%S"))
+    moment = calendar.timegm(
+        time.strptime(re.search(r"it is of (\S+ \S+) UTC", report)[1], "%Y-%m-%d %H:%M:%S")
+    )
     assert begin - 1 <= moment <= time.time(), "the age of the image"
     assert "vol0" in report and "lost" in report, report
     assert server.connect().pread(MIB, 0) in [noise(one, MIB) for one in ("old", "new", "newer")]
@@ -130,19 +148,32 @@ def test_a_missing_cache(t):
 @cache_only
 @limit(60)
 def test_create_serve_and_configuration(t):
-    """`create --cache`, `serve --cache`, and the section [cache]; another pool's cache is not touched."""
+    """`create --cache`, `serve --cache`, and the section [cache]; another pool's cache is not
+    touched."""
     devices = t.devices(GIB, GIB)
     cache = t.dir / "fast.img"
     t.refused(t.bin, "create", *device_words(devices), "--cache", cache, saying=("--cache-size",))
-    made = json.loads(t.forebay("create", *device_words(devices), "--cache", cache, "--cache-size", "256M", "--json").stdout)
+    made = json.loads(
+        t.forebay(
+            "create", *device_words(devices), "--cache", cache, "--cache-size", "256M", "--json"
+        ).stdout
+    )
     assert made["cache"]["size_bytes"] == 256 * MIB
-    server = t.serve(devices, "--cache", cache, "--max-lag", "10s", "--index-memory", "8M", "--cache-policy", "lru")
+    server = t.serve(
+        devices, "--cache", cache, "--max-lag", "10s", "--index-memory", "8M", "--cache-policy",
+        "lru",
+    )
     server.volume("create", "vol0", "--size", "64M")
     server.connect().pwrite(noise("config", MIB), 0)
     server.stop()
     config = t.dir / "forebay.toml"
-    head = 'devices = ["device0.img", "device1.img"]\n[nbd]\nsocket = "nbd.sock"\n[control]\nsocket = "control.sock"\n[cache]\n'
-    config.write_text(head + 'path = "fast.img"\nmax_lag = "7s"\nwriteback_rate_max = "50M"\npromote = "second"\n')
+    head = (
+        'devices = ["device0.img", "device1.img"]\n[nbd]\nsocket = "nbd.sock"\n[control]\n'
+        'socket = "control.sock"\n[cache]\n'
+    )
+    config.write_text(
+        head + 'path = "fast.img"\nmax_lag = "7s"\nwriteback_rate_max = "50M"\npromote = "second"\n'
+    )
     server.command = [str(t.bin), "serve", "--config", str(config)]
     server.start()
     assert server.status()["cache"]["writeback"]["max"] == 50 * MIB
@@ -153,8 +184,10 @@ def test_create_serve_and_configuration(t):
 
     other = [t.dir / "other0.img", t.dir / "other1.img"]
     t.forebay("create", *device_words(other), "--size", "1G")
-    t.refused(t.bin, "serve", *device_words(other), "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", "--cache", cache, "--cache-size", "64M",
-              saying=("another pool",))
+    t.refused(
+        t.bin, "serve", *device_words(other), "--nbd-socket", t.dir / "n", "--socket", t.dir / "c",
+        "--cache", cache, "--cache-size", "64M", saying=("another pool",),
+    )
     t.refused(t.bin, "create", *device_words(other), "--cache", cache, saying=("force",))
     config.write_text(head + 'path = "fast.img"\n')
     server.start()
@@ -174,26 +207,54 @@ def test_status(t):
         handle.flush()
     handle.pread(MIB, 0)
     cache = server.status()["cache"]
-    for name in ("state", "mode", "size_bytes", "dirty_bytes", "clean_bytes", "hit_ratio", "hits", "misses", "bypassed"):
+    for name in (
+        "state", "mode", "size_bytes", "dirty_bytes", "clean_bytes", "hit_ratio", "hits", "misses",
+        "bypassed",
+    ):
         assert name in cache, name
-    assert cache["state"] == "serving" and cache["dirty_bytes"] == 20 * 64 * KIB and cache["hits"] == 256, cache
-    assert set(cache["buckets"]) >= {"free", "clean", "dirty", "metadata"} and cache["buckets"]["dirty"] > 0
-    assert cache["journal"]["commits"] >= 20 and 0 < cache["journal"]["used"] < cache["journal"]["size"]
-    for name in ("rate", "dirty", "target", "proportional", "integral", "passes", "lag_seconds", "min", "max"):
+    assert (
+        cache["state"] == "serving"
+        and cache["dirty_bytes"] == 20 * 64 * KIB
+        and cache["hits"] == 256
+    ), cache
+    assert (
+        set(cache["buckets"]) >= {"free", "clean", "dirty", "metadata"}
+        and cache["buckets"]["dirty"] > 0
+    )
+    assert (
+        cache["journal"]["commits"] >= 20
+        and 0 < cache["journal"]["used"] < cache["journal"]["size"]
+    )
+    for name in (
+        "rate", "dirty", "target", "proportional", "integral", "passes", "lag_seconds", "min",
+        "max",
+    ):
         assert name in cache["writeback"], name
     server.cache("flush")
     cache = server.status()["cache"]
-    assert cache["dirty_bytes"] == 0 and cache["clean_bytes"] == 20 * 64 * KIB and cache["writeback"]["passes"] > 0, cache
+    assert (
+        cache["dirty_bytes"] == 0
+        and cache["clean_bytes"] == 20 * 64 * KIB
+        and cache["writeback"]["passes"] > 0
+    ), cache
     assert json.loads(server.cache("status", "--json").stdout)["state"] == "serving"
-    for text in (server.cache("status").stdout, t.forebay("status", "--socket", server.control).stdout):
-        for part in ("writeback: vol0; none: aside", "0 B dirty, 1.2 MiB clean", "100.0% found here"):
+    for text in (
+        server.cache("status").stdout,
+        t.forebay("status", "--socket", server.control).stdout,
+    ):
+        for part in (
+            "writeback: vol0; none: aside",
+            "0 B dirty, 1.2 MiB clean",
+            "100.0% found here",
+        ):
             assert part in text, f"{part} is not in {text}"
 
 
 @cache_only
 @limit(120)
 def test_modes_and_detach_under_load(t):
-    """The mode is changed, the cache flushed, taken out and put in again while clients write and flush; killed each time; nothing flushed is lost."""
+    """The mode is changed, the cache flushed, taken out and put in again while clients write and
+    flush; killed each time; nothing flushed is lost."""
     history = History(6000)
     server = t.up("--cache-size", "32M", size="1G", volume_size="24M")
     image = image_of(server)
@@ -213,7 +274,12 @@ def test_modes_and_detach_under_load(t):
         change(("mode", "vol0", mode))
         assert server.status()["volumes"][0]["cache_mode"] == mode, "it is kept"
     change(("flush",))
-    change(("detach",), ("attach", image, "--size", "32M"), ("mode", "vol0", "none"), ("mode", "vol0", "writeback"))
+    change(
+        ("detach",),
+        ("attach", image, "--size", "32M"),
+        ("mode", "vol0", "none"),
+        ("mode", "vol0", "writeback"),
+    )
     for words in (("attach", image), ("mode", "nobody", "none"), ("mode", "vol0", "fast")):
         t.refused(t.bin, "cache", *words, "--socket", server.control)
     server.cache("detach")
@@ -231,7 +297,8 @@ def test_modes_and_detach_under_load(t):
 @cache_only
 @limit(120)
 def test_kill_in_a_loop_with_a_tiny_cache(t):
-    """Write-back, fsync-heavy, the data six times the cache; then detached: the pool alone has everything."""
+    """Write-back, fsync-heavy, the data six times the cache; then detached: the pool alone has
+    everything."""
     history = History(24000)
     server = t.up("--cache-size", "16M", size="1G", volume_size="96M")
     rng = random.Random(time.time_ns())
@@ -257,7 +324,8 @@ def test_kill_in_a_loop_with_a_tiny_cache(t):
 
 
 class Diary:
-    """Writes numbered files, each fsynced with its directory before the next one begins, and notes when each was safe."""
+    """Writes numbered files, each fsynced with its directory before the next one begins, and notes
+    when each was safe."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -294,9 +362,12 @@ SLACK_S = 2
 @cache_only
 @limit(150)
 def test_ext4_whose_cache_is_thrown_away(t):
-    """In the middle of a load. The pool alone mounts, e2fsck finds it clean, and it is the image of one moment, at most max_lag before."""
+    """In the middle of a load. The pool alone mounts, e2fsck finds it clean, and it is the image of
+    one moment, at most max_lag before."""
     t.need("mkfs.ext4", "e2fsck")
-    server = t.up("--cache-size", "256M", "--max-lag", f"{MAX_LAG_S}s", size="2G", volume_size="512M")
+    server = t.up(
+        "--cache-size", "256M", "--max-lag", f"{MAX_LAG_S}s", size="2G", volume_size="512M"
+    )
     disk = Disk(t, server)
     t.run(*disk.root, "mkfs.ext4", "-q", "-F", disk.attach())
     mounted = disk.mount()
@@ -340,10 +411,18 @@ def test_ext4_whose_cache_is_thrown_away(t):
     while found.get(survived) == Diary.page(survived):
         survived += 1
     # One more may have been on its way: its name or its bytes without the other.
-    assert len(found) <= survived + 1, f"pages {sorted(set(found) - set(range(survived)))[:9]} are there, but page {survived} is not"
-    assert survived > 0 and len(diary.safe) > survived, f"{survived} of {len(diary.safe)} survived: this shows nothing"
+    assert len(found) <= survived + 1, (
+        f"pages {sorted(set(found) - set(range(survived)))[:9]} are there, "
+        f"but page {survived} is not"
+    )
+    assert survived > 0 and len(diary.safe) > survived, (
+        f"{survived} of {len(diary.safe)} survived: this shows nothing"
+    )
     age = died - diary.safe[survived]
-    print(f"{survived} of {len(diary.safe)} pages survived; the first that is lost was {age:.1f} s old")
+    print(
+        f"{survived} of {len(diary.safe)} pages survived; "
+        f"the first that is lost was {age:.1f} s old"
+    )
     assert age <= MAX_LAG_S + SLACK_S, f"the image is {age:.1f} s old, max_lag is {MAX_LAG_S} s"
     server.stop()
     server.check()

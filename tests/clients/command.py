@@ -35,29 +35,46 @@ def test_up_says_how_to_use_it(t):
     server = t.up()
     log = server.log_text()
     assert server.uri() in log, "the NBD URI must be printed"
-    t.run("nbdinfo", "--size", next(word for word in log.split() if word.startswith("nbd+unix:///vol0")))
+    t.run(
+        "nbdinfo",
+        "--size",
+        next(word for word in log.split() if word.startswith("nbd+unix:///vol0")),
+    )
     server.restart()
     assert server.uri() in server.log_text()
 
 
 def test_double_start(t):
-    """The same devices cannot be served twice, nor checked or created over while they are served."""
+    """The same devices cannot be served twice, nor checked or created over while they are
+    served."""
     server = t.up(size="1G", volume_size="64M")
     handle = server.connect()
     handle.pwrite(noise("lock", MIB), 0)
     t.refused(*server.command, saying=("lock", "in use", "already"))
-    other = [t.bin, "serve", *device_words(server.devices), "--nbd-socket", t.dir / "other.sock", "--socket", t.dir / "control.sock"]
+    other = [
+        t.bin, "serve", *device_words(server.devices), "--nbd-socket", t.dir / "other.sock",
+        "--socket", t.dir / "control.sock",
+    ]
     t.refused(*other, saying=("lock", "in use", "already"))
-    t.refused(t.bin, "create", *device_words(server.devices), "--force", saying=("lock", "in use", "already"))
+    t.refused(
+        t.bin,
+        "create",
+        *device_words(server.devices),
+        "--force",
+        saying=("lock", "in use", "already"),
+    )
     t.refused(t.bin, "check", *device_words(server.devices), saying=("lock", "in use", "already"))
     assert server.alive() and handle.pread(MIB, 0) == noise("lock", MIB)
-    assert server.connect().pread(MIB, 0) == noise("lock", MIB), "its socket must not have been taken away"
+    assert server.connect().pread(MIB, 0) == noise("lock", MIB), (
+        "its socket must not have been taken away"
+    )
     server.kill()
     server.start()
 
 
 def test_clean_stop(t):
-    """SIGTERM and SIGINT: exit status 0, nothing lost, sockets gone, and an idle client does not hold it up."""
+    """SIGTERM and SIGINT: exit status 0, nothing lost, sockets gone, and an idle client does not
+    hold it up."""
     server = t.up(size="1G", volume_size="64M")
     for turn, number in enumerate((signal.SIGTERM, signal.SIGINT)):
         handle = server.connect()
@@ -66,7 +83,9 @@ def test_clean_stop(t):
         assert not server.socket.exists(), "the socket must be removed"
         server.check()
         server.start()
-        assert server.connect().pread(MIB, turn * MIB) == noise(turn, MIB), "a clean stop must commit what was written"
+        assert server.connect().pread(MIB, turn * MIB) == noise(turn, MIB), (
+            "a clean stop must commit what was written"
+        )
 
 
 def test_create_refuses(t):
@@ -80,7 +99,10 @@ def test_create_refuses(t):
     ext4.write_bytes(b"")
     t.run("truncate", "-s", "1G", ext4)
     t.run("mke2fs", "-q", "-t", "ext4", ext4)
-    assert "ext" in t.refused(t.bin, "create", "--device", ext4, "--copies", "1", saying=("force",)).lower()
+    assert (
+        "ext"
+        in t.refused(t.bin, "create", "--device", ext4, "--copies", "1", saying=("force",)).lower()
+    )
     t.run("e2fsck", "-fn", ext4)
     t.forebay("create", "--device", ext4, "--copies", "1", "--force")
 
@@ -109,7 +131,9 @@ def test_create_refuses_nonsense(t):
     small = t.dir / "small"
     small.write_bytes(bytes(4096))
     t.refused(t.bin, "create", "--device", small, "--copies", "1")
-    t.refused(t.bin, "serve", *device_words(devices), "--nbd-socket", t.dir / "n", "--socket", t.dir / "c")
+    t.refused(
+        t.bin, "serve", *device_words(devices), "--nbd-socket", t.dir / "n", "--socket", t.dir / "c"
+    )
     t.refused(t.bin, "check", "--device", devices[0])
 
 
@@ -118,7 +142,9 @@ def test_volumes(t):
     server = t.up(size="1G", volume_size="64M")
     server.volume("create", "one", "--size", "1G")
     server.volume("create", "two", "--size", "10G", "--sector", "4096")
-    listed = {one["name"]: one["size_bytes"] for one in json.loads(server.volume("list", "--json").stdout)}
+    listed = {
+        one["name"]: one["size_bytes"] for one in json.loads(server.volume("list", "--json").stdout)
+    }
     assert listed == {"vol0": 64 * MIB, "one": GIB, "two": 10 * GIB}, listed
     for name in listed:
         assert name in server.volume("list").stdout
@@ -137,7 +163,10 @@ def test_volumes(t):
     server.volume("resize", "one", "--size", "3G")
     server.volume("delete", "two")
     server.restart()
-    assert {one["name"]: one["size_bytes"] for one in server.status()["volumes"]} == {"vol0": 64 * MIB, "one": 3 * GIB}
+    assert {one["name"]: one["size_bytes"] for one in server.status()["volumes"]} == {
+        "vol0": 64 * MIB,
+        "one": 3 * GIB,
+    }
     assert server.connect("one").get_size() == 3 * GIB
     t.refused(t.bin, "volume", "list", "--socket", t.dir / "nothing.sock")
 
@@ -155,12 +184,22 @@ def test_status(t):
     pool = status["pool"]
     for name in ("name", "uuid", "state", "copies", "capacity_bytes", "used_bytes", "devices"):
         assert name in pool, name
-    assert pool["copies"] == 2 and len(pool["devices"]) == 2 and 0 < pool["used_bytes"] < pool["capacity_bytes"] <= GIB
+    assert (
+        pool["copies"] == 2
+        and len(pool["devices"]) == 2
+        and 0 < pool["used_bytes"] < pool["capacity_bytes"] <= GIB
+    )
     for device in pool["devices"]:
         assert set(device) >= {"path", "id", "state", "errors"}
-        assert set(device["errors"]) >= {"read", "write", "checksum", "healed"} and not any(device["errors"].values())
+        assert set(device["errors"]) >= {"read", "write", "checksum", "healed"} and not any(
+            device["errors"].values()
+        )
     volume = status["volumes"][0]
-    assert volume["name"] == "vol0" and volume["size_bytes"] == 64 * MIB and MIB <= volume["allocated_bytes"] <= 2 * MIB, volume
+    assert (
+        volume["name"] == "vol0"
+        and volume["size_bytes"] == 64 * MIB
+        and MIB <= volume["allocated_bytes"] <= 2 * MIB
+    ), volume
     commit = status["commit"]
     assert commit["count"] >= 20
     for name in ("critical_section_us", "duration_ms"):
@@ -170,8 +209,12 @@ def test_status(t):
     for name in ("read", "write", "flush"):
         latency = foreground[name]["latency_us"]
         assert latency["p50"] <= latency["p99"] <= latency["p999"] <= latency["max"], latency
-    assert foreground["read"]["count"] > 0 and foreground["write"]["bytes"] >= 20 * 65536, foreground
-    assert sum(one["flush"]["count"] for one in status["io"].values()) >= 20, "flushes of devices, in whatever class"
+    assert foreground["read"]["count"] > 0 and foreground["write"]["bytes"] >= 20 * 65536, (
+        foreground
+    )
+    assert sum(one["flush"]["count"] for one in status["io"].values()) >= 20, (
+        "flushes of devices, in whatever class"
+    )
     assert "vol0" in t.forebay("status", "--socket", server.control).stdout
     t.refused(t.bin, "status", "--json", "--socket", t.dir / "nothing.sock")
 
@@ -206,7 +249,8 @@ def test_check_and_dump(t):
 
 
 def test_check_finds_damage(t):
-    """A device cut short, one emptied, one full of noise: found and named; a server refuses by name or serves what is right."""
+    """A device cut short, one emptied, one full of noise: found and named; a server refuses by name
+    or serves what is right."""
     server = t.up(size="320M", volume_size="64M")
     handle = server.connect()
     handle.pwrite(noise("damage", 16 * MIB), 0)
@@ -243,7 +287,9 @@ def test_check_finds_damage(t):
             assert server.connect().pread(16 * MIB, 0) == noise("damage", 16 * MIB), damage.__name__
             server.stop()
         else:
-            assert server.process.returncode == 1 and "pool1.img" in server.log_text().splitlines()[-1], damage.__name__
+            assert (
+                server.process.returncode == 1 and "pool1.img" in server.log_text().splitlines()[-1]
+            ), damage.__name__
         (t.dir / "first.img").replace(server.devices[0])
 
 
@@ -252,7 +298,10 @@ def test_configuration_file(t):
     devices = t.devices(GIB, GIB)
     t.forebay("create", *device_words(devices))
     config = t.dir / "forebay.toml"
-    config.write_text('devices = ["device0.img", "device1.img"]\n[nbd]\nsocket = "nbd.sock"\n[control]\nsocket = "control.sock"\n')
+    config.write_text(
+        'devices = ["device0.img", "device1.img"]\n[nbd]\nsocket = "nbd.sock"\n[control]\n'
+        'socket = "control.sock"\n'
+    )
     server = t.serve([], "--config", config, start=False)
     server.command = [str(t.bin), "serve", "--config", str(config)]
     server.start()
@@ -277,7 +326,9 @@ def test_create_and_serve(t):
         for device in devices:
             with open(device, "wb") as file:
                 file.truncate(512 * MIB)
-        t.forebay("create", *device_words(devices), "--copies", str(copies), "--name", f"pool{copies}")
+        t.forebay(
+            "create", *device_words(devices), "--copies", str(copies), "--name", f"pool{copies}"
+        )
         server = t.serve(devices)
         pool = server.status()["pool"]
         assert pool["name"] == f"pool{copies}" and pool["copies"] == copies

@@ -41,7 +41,8 @@ def shown(t, *words, **more):
 
 @cache_only
 def test_every_source(t):
-    """Default, file, option and set are told apart; what devices and caches a server has is told as it is now."""
+    """Default, file, option and set are told apart; what devices and caches a server has is told as
+    it is now."""
     server, config = configured(t, "--commit-interval", "2s", "--io", "posix")
     at = ("--socket", server.control)
     t.forebay("set", "dirty_target", "30", *at)
@@ -64,7 +65,10 @@ def test_every_source(t):
     server.cache("detach")
     t.forebay("set", "max_lag", "9s", "--save", *at)
     entries, _ = shown(t, *at)
-    assert entries["cache.path"] == (None, "set") and entries["cache.max_lag"] == ("9s", "configuration"), entries
+    assert entries["cache.path"] == (None, "set") and entries["cache.max_lag"] == (
+        "9s",
+        "configuration",
+    ), entries
     # A device that is away is still named; a new one is.
     t.forebay("device", "offline", devices[0], *at)
     assert shown(t, *at)[0]["devices"] == (devices, "configuration")
@@ -89,7 +93,9 @@ def test_the_output_is_a_file(t):
     server.command = server.command[:4]
     server.start()
     second, _ = shown(t, "--socket", server.control)
-    assert {key: value for key, (value, _) in first.items()} == {key: value for key, (value, _) in second.items()}
+    assert {key: value for key, (value, _) in first.items()} == {
+        key: value for key, (value, _) in second.items()
+    }
     came = {key: source for key, (value, source) in second.items() if value is not None}
     assert set(came.values()) == {"configuration"}, came
     # The same without a server.
@@ -99,7 +105,8 @@ def test_the_output_is_a_file(t):
 
 @once
 def test_without_a_server(t):
-    """A file is checked and shown; the example is a file; a missing server is a failure, a bad file is a misuse."""
+    """A file is checked and shown; the example is a file; a missing server is a failure, a bad file
+    is a misuse."""
     example = t.forebay("config", "--example").stdout
     config = t.dir / "forebay.toml"
     config.write_text(example)

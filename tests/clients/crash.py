@@ -19,10 +19,17 @@ def crash(t, fault, seeds, **fixed):
     for seed in (*seeds, time.time_ns() // 1000 % 10**9):
         outcome = run(t, plan.plan(seed, fault=fault, **fixed), IMAGES, t.dir / "failures", library)
         for number, text, kept in outcome.failures:
-            print(f"image {number}: {text}\nkept in {kept}; open it again: tests/crash --again {kept}")
-        assert not outcome.failures, f"seed {seed}: {len(outcome.failures)} of {outcome.images} images failed"
+            print(
+                f"image {number}: {text}\nkept in {kept}; open it again: tests/crash --again {kept}"
+            )
+        assert not outcome.failures, (
+            f"seed {seed}: {len(outcome.failures)} of {outcome.images} images failed"
+        )
         assert outcome.images == IMAGES
-        print(f"seed {seed}: {outcome.images} images, {outcome.pending} writes not durable, {outcome.seconds:.1f} s")
+        print(
+            f"seed {seed}: {outcome.images} images, {outcome.pending} writes not durable, "
+            f"{outcome.seconds:.1f} s"
+        )
 
 
 @once

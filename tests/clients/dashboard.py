@@ -1,4 +1,5 @@
-"""The dashboard in a real browser: every part of the page and every action, each confirmed by the API."""
+"""The dashboard in a real browser: every part of the page and every action, each confirmed by the
+API."""
 
 import contextlib
 import threading
@@ -12,25 +13,31 @@ from harness.data import GIB, KIB, MIB, noise
 
 # What breaks the page's own rules is noted from the first moment on.
 WATCH = """window.broken = [];
-addEventListener("securitypolicyviolation", (event) => window.broken.push(event.violatedDirective + " " + event.blockedURI));
+addEventListener("securitypolicyviolation", (event) => \
+window.broken.push(event.violatedDirective + " " + event.blockedURI));
 addEventListener("error", (event) => window.broken.push(event.message));
 addEventListener("unhandledrejection", (event) => window.broken.push(String(event.reason)))"""
 
-# All text on the page whose colour differs too little from what is behind it (WCAG: 4.5 to 1), and what of it is so.
+# All text on the page whose colour differs too little from what is behind it (WCAG: 4.5 to 1), and
+# what of it is so.
 FAINT = """
 const parse = (text) => text.match(/[0-9.]+/g).map(Number);
 const channel = (n) => (n /= 255) <= 0.03928 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4;
 const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
+const behind = (e) => { for (; e; e = e.parentElement) { \
+const c = parse(getComputedStyle(e).backgroundColor);
   if (c.length < 4 || c[3] > 0) return c } return [255, 255, 255] };
 const found = [];
 for (const e of document.querySelectorAll("body *")) {
   const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-  if (!own || !e.checkVisibility() || e.disabled || e.closest("script, style, noscript, datalist, option")) continue;
+  if (!own || !e.checkVisibility() || e.disabled || \
+e.closest("script, style, noscript, datalist, option")) continue;
   const style = getComputedStyle(e);
   const [a, b] = [light(parse(e.ownerSVGElement ? style.fill : style.color)), light(behind(e))];
   const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  if (ratio < 4.5) found.push(`${e.tagName} ${e.className.baseVal ?? e.className} ${e.textContent.slice(0, 30)}: ${ratio.toFixed(2)}`);
+  if (ratio < 4.5) found.push(\
+`${e.tagName} ${e.className.baseVal ?? e.className} \
+${e.textContent.slice(0, 30)}: ${ratio.toFixed(2)}`);
 }
 return found"""
 
@@ -55,9 +62,16 @@ class Page:
 
     def change(self, volume):
         """The dialog of one volume."""
-        self.browser.wait(lambda: volume in self.names(), lambda: f"{volume} is not in {self.names()}")
+        self.browser.wait(
+            lambda: volume in self.names(), lambda: f"{volume} is not in {self.names()}"
+        )
         self.browser.run(
-            "[...document.querySelectorAll('#volume-rows tr')].find((tr) => tr.firstChild.innerText === arguments[0]).querySelector('button').click()", volume
+            (
+                "[...document.querySelectorAll('#volume-rows tr')]"
+                ".find((tr) => tr.firstChild.innerText === arguments[0])"
+                ".querySelector('button').click()"
+            ),
+            volume,
         )
         self.browser.wait_text("dialog h2", f"Volume {volume}")
 
@@ -65,21 +79,36 @@ class Page:
         return self.browser.all("#volume-rows th")
 
     def row(self, volume):
-        script = "const tr = [...document.querySelectorAll('#volume-rows tr')].find((tr) => tr.firstChild.innerText === arguments[0]); return tr && tr.innerText"
+        script = (
+            "const tr = [...document.querySelectorAll('#volume-rows tr')]"
+            ".find((tr) => tr.firstChild.innerText === arguments[0]); return tr && tr.innerText"
+        )
         return self.browser.run(script, volume) or ""
 
     def said(self, part):
         self.browser.wait_text("#said", part)
 
     def closed(self):
-        self.browser.wait(lambda: self.browser.run("return document.querySelector('dialog') === null"), lambda: f"still open: {self.browser.text('dialog')}")
+        self.browser.wait(
+            lambda: self.browser.run("return document.querySelector('dialog') === null"),
+            lambda: f"still open: {self.browser.text('dialog')}",
+        )
 
     def check(self, refused=False, stopped=False):
-        """Nothing has gone wrong in the browser; but for what the API refused, where that was meant, and what a server said while it stopped and was gone."""
+        """Nothing has gone wrong in the browser; but for what the API refused, where that was
+        meant, and what a server said while it stopped and was gone."""
         broken = self.browser.run("return window.broken")
         assert broken == [], broken
-        allowed = ["(Unauthorized)"] + ["status of 4"] * refused + ["status of 503", "ERR_CONNECTION", "ERR_EMPTY_RESPONSE"] * stopped
-        bad = [text for level, text in self.browser.messages() if level != "INFO" and not any(word in text for word in allowed)]
+        allowed = (
+            ["(Unauthorized)"]
+            + ["status of 4"] * refused
+            + ["status of 503", "ERR_CONNECTION", "ERR_EMPTY_RESPONSE"] * stopped
+        )
+        bad = [
+            text
+            for level, text in self.browser.messages()
+            if level != "INFO" and not any(word in text for word in allowed)
+        ]
         assert bad == [], bad
 
 
@@ -120,7 +149,8 @@ def load(server, seconds=60, rate=200):
 @once
 @limit(90)
 def test_what_is_shown(t):
-    """Every part has what the API says; charts have lines; requests that were slow are explained."""
+    """Every part has what the API says; charts have lines; requests that were slow are
+    explained."""
     server, api, tcp = up(t, "--cache-size", "64M")
     page = Page(t, tcp.place, tcp.token)
     browser = page.browser
@@ -138,15 +168,29 @@ def test_what_is_shown(t):
         for part in ("1 volume", "client connection", "2 copies", status["server"]["version"]):
             assert part in served, (part, served)
         # The first sample is there after ten seconds.
-        lines = "return [...document.querySelectorAll('.chart')].map((c) => c.querySelectorAll('path.line').length)"
-        browser.wait(lambda: sum(n > 0 for n in browser.run(lines)) >= 7, lambda: f"lines of charts: {browser.run(lines)}", 30)
+        lines = (
+            "return [...document.querySelectorAll('.chart')]"
+            ".map((c) => c.querySelectorAll('path.line').length)"
+        )
+        browser.wait(
+            lambda: sum(n > 0 for n in browser.run(lines)) >= 7,
+            lambda: f"lines of charts: {browser.run(lines)}",
+            30,
+        )
         # It may be of the time before the load.
-        browser.wait(lambda: figures(browser)["Reads"] not in ("–", "0/s"), lambda: str(figures(browser)), 20)
+        browser.wait(
+            lambda: figures(browser)["Reads"] not in ("–", "0/s"), lambda: str(figures(browser)), 20
+        )
         now = figures(browser)
-        assert now["Reads"].endswith("/s") and now["Dirty"].endswith("B") and now["Lag"].endswith("s"), now
+        assert (
+            now["Reads"].endswith("/s") and now["Dirty"].endswith("B") and now["Lag"].endswith("s")
+        ), now
         assert now["Write p99"].endswith("s") and now["Write p99"] != "–", now
         keys_move_through_time(browser)
-        browser.wait(lambda: "/s" in page.row("vol0") and "writeback" in page.row("vol0"), lambda: page.row("vol0"))
+        browser.wait(
+            lambda: "/s" in page.row("vol0") and "writeback" in page.row("vol0"),
+            lambda: page.row("vol0"),
+        )
         cache = browser.text("#cache")
         for part in ("serving", "max_lag", "target", "dirty", "Controller"):
             assert part in cache, (part, cache)
@@ -156,7 +200,13 @@ def test_what_is_shown(t):
         browser.choose("[name=slower_than_us]", "1000")
         browser.wait_text("#explanation", "of")
         browser.choose("[name=class]", "write")
-        browser.wait(lambda: browser.all("#explanation h3") and all(h.startswith("write") for h in browser.all("#explanation h3")), "not writes alone")
+        browser.wait(
+            lambda: (
+                browser.all("#explanation h3")
+                and all(h.startswith("write") for h in browser.all("#explanation h3"))
+            ),
+            "not writes alone",
+        )
         assert "writes took up to" in browser.text("#explanation .verdict")
         browser.type("[name=volume]", "vol7")
         browser.press("#explain", "Explain")
@@ -173,7 +223,9 @@ def keys_move_through_time(browser):
     browser.run("document.querySelector('.chart').focus()")
     browser.keys("ArrowLeft")
     assert "reads" in browser.run("return document.getElementById('readout').textContent")
-    assert browser.run("return document.querySelectorAll('line.cursor').length") == 9, "all charts share the cursor"
+    assert browser.run("return document.querySelectorAll('line.cursor').length") == 9, (
+        "all charts share the cursor"
+    )
     browser.keys("Escape")
     assert browser.run("return document.querySelectorAll('line.cursor').length") == 0
 
@@ -181,7 +233,8 @@ def keys_move_through_time(browser):
 @once
 @limit(120)
 def test_volumes(t):
-    """A volume is made, resized, given another mode and a limit, and deleted; what is wrong is said in the API's words."""
+    """A volume is made, resized, given another mode and a limit, and deleted; what is wrong is said
+    in the API's words."""
     _, api, page, browser = opened(t)
 
     def volume(name):
@@ -212,7 +265,10 @@ def test_volumes(t):
     assert volume("vm1")["size_bytes"] == GIB * 3 // 2
     browser.wait(lambda: "1.50 GiB" in page.row("vm1"), lambda: page.row("vm1"))
     page.change("vm1")
-    browser.wait(lambda: browser.run("return document.querySelector('dialog [name=size]').value") == "1536M", "the size that it has is not in the field")
+    browser.wait(
+        lambda: browser.run("return document.querySelector('dialog [name=size]').value") == "1536M",
+        "the size that it has is not in the field",
+    )
     browser.type("dialog [name=size]", "1G")
     browser.press("dialog", "Resize")
     refused("cuts off 512 MiB")
@@ -231,14 +287,20 @@ def test_volumes(t):
     page.change("vm1")
     browser.type("dialog [name=iops]", "many")
     browser.press("dialog", "Set limit")
-    browser.wait(lambda: any("iops is" in text for text in browser.all("dialog .trouble")), "the error is not shown")
+    browser.wait(
+        lambda: any("iops is" in text for text in browser.all("dialog .trouble")),
+        "the error is not shown",
+    )
     browser.type("dialog [name=iops]", "500")
     browser.type("dialog [name=bytes_per_second]", "50M")
     browser.press("dialog", "Set limit")
     page.closed()
     found = volume("vm1")["limit"]
     assert (found["iops"], found["bytes_per_second"]) == (500, 50 * MIB), found
-    browser.wait(lambda: "500/s" in page.row("vm1") and "50 MiB/s" in page.row("vm1"), lambda: page.row("vm1"))
+    browser.wait(
+        lambda: "500/s" in page.row("vm1") and "50 MiB/s" in page.row("vm1"),
+        lambda: page.row("vm1"),
+    )
 
     page.change("vm1")
     browser.choose("dialog [name=read_only]", "true")
@@ -271,7 +333,12 @@ def test_volumes(t):
 def strange_names(api, page):
     """Names are text, whatever they hold."""
     browser = page.browser
-    names = ['<img src=x onerror="window.broken.push(1)">', "<script>broken.push(2)<script>", "a ü&b %20?#", "x" * 64]
+    names = [
+        '<img src=x onerror="window.broken.push(1)">',
+        "<script>broken.push(2)<script>",
+        "a ü&b %20?#",
+        "x" * 64,
+    ]
     for name in names:
         api("POST", "/v1/volumes", {"name": name, "size_bytes": MIB})
     browser.wait(lambda: set(names) < set(page.names()), lambda: str(page.names()))
@@ -283,14 +350,20 @@ def strange_names(api, page):
         browser.type("dialog [name=name]", name)
         browser.press("dialog", "Delete")
         page.closed()
-        browser.wait(lambda name=name: name not in [one["name"] for one in api("GET", "/v1/volumes")], f"{name} is not deleted")
+        browser.wait(
+            lambda name=name: name not in [one["name"] for one in api("GET", "/v1/volumes")],
+            f"{name} is not deleted",
+        )
 
 
 @once
 def test_keyboard(t):
-    """Keys alone reach the content, make a volume, and come back to where they were; here there is no cache."""
+    """Keys alone reach the content, make a volume, and come back to where they were; here there is
+    no cache."""
     _, api, page, browser = opened(t, "--cache-size", "0")
-    assert "The pool has no cache" in browser.text("#cache") and browser.run("return document.getElementById('flush').disabled")
+    assert "The pool has no cache" in browser.text("#cache") and browser.run(
+        "return document.getElementById('flush').disabled"
+    )
     focused = "const e = document.activeElement; return e.id || e.textContent"
     browser.run("document.activeElement.blur()")
     browser.keys("Tab")
@@ -302,7 +375,10 @@ def test_keyboard(t):
         assert len(seen) < 40, seen
         browser.keys("Tab")
         outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")
-        inner = browser.run("const e = document.activeElement; return e.type === 'radio' ? getComputedStyle(e.nextSibling).outlineStyle : ''")
+        inner = browser.run(
+            "const e = document.activeElement; "
+            "return e.type === 'radio' ? getComputedStyle(e.nextSibling).outlineStyle : ''"
+        )
         assert "solid" in (outline, inner), f"no focus is seen at {browser.run(focused)}"
     browser.keys("Enter")
     browser.wait_text("dialog h2", "Create a volume")
@@ -320,7 +396,8 @@ def test_keyboard(t):
 @once
 @limit(90)
 def test_jobs(t):
-    """Flush, garbage collection and scrub by their buttons; a device out of use is a problem with an advice until it is back."""
+    """Flush, garbage collection and scrub by their buttons; a device out of use is a problem with
+    an advice until it is back."""
     server, api, page, browser = opened(t)
     handle = server.connect()
     for at in range(0, 48 * MIB, 4 * MIB):
@@ -328,11 +405,17 @@ def test_jobs(t):
     handle.flush()
     browser.press("#cache", "Flush")
     page.said("Flush of the cache: job 1")
-    browser.wait(lambda: "done" in job(browser, "Flush of the cache (job 1)"), lambda: browser.text("#jobs"))
-    assert api("GET", "/v1/jobs/1")["state"] == "done" and api("GET", "/v1/cache")["dirty_bytes"] == 0
+    browser.wait(
+        lambda: "done" in job(browser, "Flush of the cache (job 1)"), lambda: browser.text("#jobs")
+    )
+    assert (
+        api("GET", "/v1/jobs/1")["state"] == "done" and api("GET", "/v1/cache")["dirty_bytes"] == 0
+    )
     browser.wait_text("#controller", "Nothing is dirty")
     browser.press("#cache", "Collect garbage")
-    browser.wait(lambda: "done" in job(browser, "Garbage collection (job 2)"), lambda: browser.text("#jobs"))
+    browser.wait(
+        lambda: "done" in job(browser, "Garbage collection (job 2)"), lambda: browser.text("#jobs")
+    )
 
     browser.press("#jobs", "Start a scrub…")
     browser.type("dialog [name=rate]", "slowly")
@@ -346,14 +429,18 @@ def test_jobs(t):
     assert browser.run("return document.querySelector('#jobs progress').value") < 1
     for verb, state in (("Pause", "paused"), ("Resume", "running"), ("Cancel", "cancelled")):
         browser.press("#jobs", verb)
-        browser.wait(lambda state=state: state in job(browser, "Scrub"), lambda: browser.text("#jobs"))
+        browser.wait(
+            lambda state=state: state in job(browser, "Scrub"), lambda: browser.text("#jobs")
+        )
         assert api("GET", "/v1/scrub")["state"] == state
     browser.press("#devices", "Offline…")
     browser.press("dialog", "Take out of use")
     page.closed()
     browser.wait_text("#problems", "To do: forebay device online")
     assert browser.text("#problems strong") == api("GET", "/v1/health")["problems"][0]["what"]
-    assert "device-offline" in browser.text("#problems") and "1 problem" in browser.run("return document.title")
+    assert "device-offline" in browser.text("#problems") and "1 problem" in browser.run(
+        "return document.title"
+    )
     assert "offline" in browser.text("#device-rows")
     browser.press("#devices", "Online…")
     browser.press("dialog", "Take into use")
@@ -362,24 +449,37 @@ def test_jobs(t):
 
 
 def job(browser, name):
-    script = "const li = [...document.querySelectorAll('#job-list li')].find((li) => li.querySelector('strong').innerText === arguments[0]); return li && li.innerText"
+    script = (
+        "const li = [...document.querySelectorAll('#job-list li')]"
+        ".find((li) => li.querySelector('strong').innerText === arguments[0]); "
+        "return li && li.innerText"
+    )
     return browser.run(script, name) or ""
 
 
 def device(browser, name, verb):
     """A button in the row of a device, whose path ends so."""
-    script = """const tr = [...document.querySelectorAll("#device-rows tr")].find((tr) => tr.firstChild.innerText.endsWith(arguments[0]));
-        const found = tr && [...tr.querySelectorAll("button")].find((one) => one.innerText === arguments[1] && !one.hidden);
+    script = (
+        """const tr = [...document.querySelectorAll("#device-rows tr")]"""
+        """.find((tr) => tr.firstChild.innerText.endsWith(arguments[0]));
+        const found = tr && [...tr.querySelectorAll("button")]"""
+        """.find((one) => one.innerText === arguments[1] && !one.hidden);
         if (found) found.click();
         return Boolean(found)"""
-    browser.wait(lambda: browser.run(script, name, verb), lambda: f"no {verb} of {name}: {browser.text('#device-rows')}", 30)
+    )
+    browser.wait(
+        lambda: browser.run(script, name, verb),
+        lambda: f"no {verb} of {name}: {browser.text('#device-rows')}",
+        30,
+    )
     browser.wait_text("dialog h2", name)
 
 
 @once
 @limit(120)
 def test_devices(t):
-    """Devices are added, also as a spare, grown, replaced, balanced and removed by the page; moves rest, go on and are cancelled."""
+    """Devices are added, also as a spare, grown, replaced, balanced and removed by the page; moves
+    rest, go on and are cancelled."""
     server, api, page, browser = opened(t, "--cache-size", "0")
     handle = server.connect()
     for at in range(0, 48 * MIB, 4 * MIB):
@@ -398,7 +498,11 @@ def test_devices(t):
         browser.press("dialog", "Add")
 
     def settled():
-        browser.wait(lambda: api("GET", "/v1/moves")["state"] == "none", lambda: str(api("GET", "/v1/moves")), 60)
+        browser.wait(
+            lambda: api("GET", "/v1/moves")["state"] == "none",
+            lambda: str(api("GET", "/v1/moves")),
+            60,
+        )
 
     add("/nowhere/at/all")
     browser.wait_text("dialog .trouble", "/nowhere/at/all")
@@ -488,7 +592,11 @@ def test_cache(t):
     browser.press("dialog", "Detach")
     page.closed()
     page.said("Detach of the cache: job 1")
-    browser.wait(lambda: "done" in job(browser, "Detaching the cache (job 1)"), lambda: browser.text("#jobs"), 30)
+    browser.wait(
+        lambda: "done" in job(browser, "Detaching the cache (job 1)"),
+        lambda: browser.text("#jobs"),
+        30,
+    )
     api("GET", "/v1/cache", expect=404)
     browser.wait_text("#cache", "The pool has no cache")
     assert handle.pread(4 * MIB, 0) == noise("cache", 4 * MIB)
@@ -504,7 +612,10 @@ def test_settings(t):
     (t.dir / "token").write_text("a-token-of-the-test")
     (t.dir / "token").chmod(0o600)
     places = f'listen = ["127.0.0.1:{port}"]\ntoken_file = "{t.dir}/token"\n'
-    pool = f'devices = ["{device}"]\n[control]\nsocket = "{t.dir}/control.sock"\n[nbd]\nsocket = "{t.dir}/nbd.sock"\n'
+    pool = (
+        f'devices = ["{device}"]\n[control]\nsocket = "{t.dir}/control.sock"\n[nbd]\n'
+        f'socket = "{t.dir}/nbd.sock"\n'
+    )
     config.write_text(f'{pool}[http]\n{places}[cache]\npath = "{t.dir}/fast.img"\nmax_lag = "8s"\n')
     server = t.serve([], start=False)
     server.command = [str(t.bin), "serve", "--config", str(config)]
@@ -515,20 +626,44 @@ def test_settings(t):
     rows = "#setting-rows tr"
 
     def setting(key):
-        return browser.run("const tr = [...document.querySelectorAll('#setting-rows tr')].find((tr) => tr.firstChild.innerText === arguments[0]); return tr && tr.innerText", key) or ""
+        return (
+            browser.run(
+                (
+                    "const tr = [...document.querySelectorAll('#setting-rows tr')]"
+                    ".find((tr) => tr.firstChild.innerText === arguments[0]); "
+                    "return tr && tr.innerText"
+                ),
+                key,
+            )
+            or ""
+        )
 
     def change(key, value, save=""):
         label = f"#setting-rows button[aria-label='Set {key}']"
-        browser.wait(lambda: browser.run("const e = document.querySelector(arguments[0]); e?.click(); return Boolean(e)", label), f"no {key}")
+        browser.wait(
+            lambda: browser.run(
+                "const e = document.querySelector(arguments[0]); e?.click(); return Boolean(e)",
+                label,
+            ),
+            f"no {key}",
+        )
         browser.wait_text("dialog h2", f"Setting {key}")
         browser.type("dialog [name=value]", value)
         browser.choose("dialog [name=save]", save)
         browser.press("dialog", "Set")
 
-    browser.wait(lambda: "configuration" in setting("cache.max_lag"), lambda: browser.text("#settings"))
+    browser.wait(
+        lambda: "configuration" in setting("cache.max_lag"), lambda: browser.text("#settings")
+    )
     browser.press("#settings", f"Show all {len(api('GET', '/v1/settings'))}")
     assert len(browser.all(rows)) == len(api("GET", "/v1/settings"))
-    assert browser.run("return document.querySelector(\"#setting-rows button[aria-label='Set nbd.max_connections']\")") is None, "it changes at a restart"
+    assert (
+        browser.run(
+            "return document.querySelector("
+            "\"#setting-rows button[aria-label='Set nbd.max_connections']\")"
+        )
+        is None
+    ), "it changes at a restart"
     browser.type("#settings-filter", "lag")
     assert 0 < len(browser.all(rows)) < 6, browser.all(rows)
     change("cache.max_lag", "soon")
@@ -547,17 +682,22 @@ def test_settings(t):
 
 @once
 def test_comes_back(t):
-    """A server that is gone is said to be gone; the page goes on when it is back, with what it has now."""
+    """A server that is gone is said to be gone; the page goes on when it is back, with what it has
+    now."""
     server, api, page, browser = opened(t)
     server.stop()
     browser.wait_text("#connection", "The server does not answer")
-    assert browser.text("#live") == "no answer" and "no answer" in browser.run("return document.title")
+    assert browser.text("#live") == "no answer" and "no answer" in browser.run(
+        "return document.title"
+    )
     assert "vol0" in page.names()
     browser.run("window.same = true")
     server.start()
     api("POST", "/v1/volumes", {"name": "new", "size_bytes": MIB})
     browser.wait(lambda: "new" in page.names(), "the page does not come back", 20)
-    assert browser.text("#live") == "live" and browser.run("return document.getElementById('connection').hidden && window.same")
+    assert browser.text("#live") == "live" and browser.run(
+        "return document.getElementById('connection').hidden && window.same"
+    )
     browser.press("header", "Forget the token")
     browser.wait_text("dialog", "A token is needed")
     page.check(stopped=True)
@@ -566,10 +706,15 @@ def test_comes_back(t):
 @once
 @limit(120)
 def test_many_on_a_phone(t):
-    """300 volumes on a phone: nothing scrolls sideways, a filter finds one, and both schemes are readable."""
+    """300 volumes on a phone: nothing scrolls sideways, a filter finds one, and both schemes are
+    readable."""
     server, api, tcp = up(t, "--cache-size", "64M")
     for number in range(299):
-        api("POST", "/v1/volumes", {"name": f"machine-{number}-of-the-second-rack" * (1 + number % 2), "size_bytes": MIB})
+        api(
+            "POST",
+            "/v1/volumes",
+            {"name": f"machine-{number}-of-the-second-rack" * (1 + number % 2), "size_bytes": MIB},
+        )
     page = Page(t, tcp.place, tcp.token, width=390, height=844).enter()
     browser = page.browser
     browser.wait_text("#volume-count", "12 of 300 volumes")
@@ -578,7 +723,10 @@ def test_many_on_a_phone(t):
         browser.size(width, 844)
         wide = browser.run("return document.documentElement.scrollWidth")
         assert wide <= width, f"{wide} wide on {width}"
-        inner = browser.run("return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)")
+        inner = browser.run(
+            "return [...document.querySelectorAll('.scroll')]"
+            ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
+        )
         assert width == 768 or inner == [], f"cut off on {width}: {inner}"
     browser.size(390, 844)
     browser.type("#filter", "machine-298-")

@@ -1,4 +1,5 @@
-"""`forebay device` and `forebay pool`: devices come and go under a client's load and over kills, and nothing that was written is lost."""
+"""`forebay device` and `forebay pool`: devices come and go under a client's load and over kills,
+and nothing that was written is lost."""
 
 import json
 import re
@@ -72,21 +73,34 @@ def served(t, server, devices):
 
 @limit(90)
 def test_replace_under_load(t):
-    """The new device has everything, also without the other one; the old one belongs to no pool any more."""
+    """The new device has everything, also without the other one; the old one belongs to no pool any
+    more."""
     one, two, three = t.devices(512 * MIB, 512 * MIB, 600 * MIB)
     server = pool(t, [one, two], 2)
     with Load(server) as load:
         time.sleep(0.5)
         said = device(t, server, "replace", two, three, "--wait")
-        assert "nothing left to move" in said and f"{three} is in the pool; {two} is out of the pool, and can be used" in said, said
-        assert "2 devices, 2 copies" in said and f"when the server is started next, name the devices as they are now: --device {one} --device {three}" in said, said
+        assert (
+            "nothing left to move" in said
+            and f"{three} is in the pool; {two} is out of the pool, and can be used" in said
+        ), said
+        assert (
+            "2 devices, 2 copies" in said
+            and "when the server is started next, name the devices as they are now: "
+            f"--device {one} --device {three}" in said
+        ), said
         time.sleep(0.2)
     states = {d["path"]: d["state"] for d in ended(t, server)["devices"]}
     assert states == {str(one): "online", str(three): "online"}, states
     load.verify(server)
-    assert "is no device of this pool" in t.refused(t.bin, "device", "remove", two, "--socket", server.control)
+    assert "is no device of this pool" in t.refused(
+        t.bin, "device", "remove", two, "--socket", server.control
+    )
     server.stop()
-    t.refused(*served(t, server, [one, three]).command[:2], "--device", two, "--nbd-socket", t.dir / "x", "--socket", t.dir / "y", saying=("not a device",))
+    t.refused(
+        *served(t, server, [one, three]).command[:2], "--device", two, "--nbd-socket", t.dir / "x",
+        "--socket", t.dir / "y", saying=("not a device",),
+    )
     t.servers[-1].stop()
     last = served(t, server, [three])
     load.verify(last)
@@ -103,7 +117,11 @@ def test_a_missing_device_is_replaced(t):
     server.stop()
     two.rename(two.with_suffix(".gone"))
     server = served(t, server, [one])
-    (missing,) = [d["id"] for d in json.loads(device(t, server, "list", "--json"))["devices"] if d["state"] == "missing"]
+    (missing,) = [
+        d["id"]
+        for d in json.loads(device(t, server, "list", "--json"))["devices"]
+        if d["state"] == "missing"
+    ]
     assert "missing" in device(t, server, "list")
     device(t, server, "replace", missing, three, "--wait")
     ended(t, server)
@@ -123,8 +141,13 @@ def test_add_copies_remove(t):
     with Load(server) as load:
         t.refused(t.bin, "pool", "set", "copies=2", "--socket", server.control, saying=("devices",))
         device(t, server, "add", two)
-        assert "nothing" in t.forebay("pool", "set", "copies=2", "--wait", "--socket", server.control).stdout
-        t.refused(t.bin, "device", "remove", one, "--socket", server.control, saying=("add a device",))
+        assert (
+            "nothing"
+            in t.forebay("pool", "set", "copies=2", "--wait", "--socket", server.control).stdout
+        )
+        t.refused(
+            t.bin, "device", "remove", one, "--socket", server.control, saying=("add a device",)
+        )
         device(t, server, "add", three)
         device(t, server, "remove", one, "--wait")
         ended(t, server)
@@ -138,7 +161,8 @@ def test_add_copies_remove(t):
 
 @limit(90)
 def test_waiting_for_moves_that_rest_or_wait_ends(t):
-    """It fails and says what to type, where moves are paused, and where they wait for a device; a cancel ends them."""
+    """It fails and says what to type, where moves are paused, and where they wait for a device; a
+    cancel ends them."""
     one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
     server = pool(t, [one, two, three], 2)
     handle = server.connect("vol0")
@@ -151,7 +175,9 @@ def test_waiting_for_moves_that_rest_or_wait_ends(t):
     assert "paused" in text and "forebay device resume" in text, text
     device(t, server, "offline", two)
     text = t.refused(t.bin, "device", "resume", "--wait", "--socket", server.control)
-    assert text.count("waiting for a device with room") == 1 and "forebay device cancel" in text, text
+    assert text.count("waiting for a device with room") == 1 and "forebay device cancel" in text, (
+        text
+    )
     (line,) = [p for p in server.status()["health"] if p["page"] == "moves-wait"]
     assert f"let {three} stay (forebay device cancel)" in line["todo"], line
     device(t, server, "cancel")
@@ -169,7 +195,10 @@ def test_kills_in_the_middle(t):
     load.over.clear()
     device(t, server, "pause")
     device(t, server, "replace", two, three)
-    assert "paused" in device(t, server, "list") and "moves" in t.forebay("status", "--socket", server.control).stdout
+    assert (
+        "paused" in device(t, server, "list")
+        and "moves" in t.forebay("status", "--socket", server.control).stdout
+    )
     for number in range(6):
         if number:
             device(t, server, "resume")
@@ -179,7 +208,10 @@ def test_kills_in_the_middle(t):
         left = [one, three] if "device removed" in server.log_text() else [one, two, three]
         server = served(t, server, left)
         load.verify(server)
-        if all(d["path"] != str(two) for d in json.loads(device(t, server, "list", "--json"))["devices"]):
+        if all(
+            d["path"] != str(two)
+            for d in json.loads(device(t, server, "list", "--json"))["devices"]
+        ):
             break
     ended(t, server)
     load.verify(server)
@@ -191,7 +223,8 @@ def test_kills_in_the_middle(t):
 
 @limit(60)
 def test_what_is_refused(t):
-    """Devices that hold something, that are too small, or that are there already; nothing is changed."""
+    """Devices that hold something, that are too small, or that are there already; nothing is
+    changed."""
     one, two, small = t.devices(512 * MIB, 512 * MIB, 2 * MIB)
     server = pool(t, [one], 1)
     with open(two, "r+b") as file:
@@ -212,7 +245,8 @@ def test_what_is_refused(t):
 
 @limit(90)
 def test_offline_and_online_under_load(t):
-    """A device that was away gets what changed, and no more; then the pool can do without the other one."""
+    """A device that was away gets what changed, and no more; then the pool can do without the other
+    one."""
     one, two = t.devices(512 * MIB, 512 * MIB)
     server = pool(t, [one, two], 2)
     handle = server.connect("vol0")
@@ -222,7 +256,10 @@ def test_offline_and_online_under_load(t):
     with Load(server) as load:
         time.sleep(0.3)
         device(t, server, "offline", two)
-        t.refused(t.bin, "device", "offline", one, "--socket", server.control, saying=("cannot do without",))
+        t.refused(
+            t.bin, "device", "offline", one, "--socket", server.control,
+            saying=("cannot do without",),
+        )
         time.sleep(0.3)
         assert "offline" in device(t, server, "list")
         said = device(t, server, "online", two, "--wait")
@@ -250,8 +287,13 @@ def test_a_missing_device_comes_back(t):
     server = served(t, server, [one])
     with Load(server) as load:
         time.sleep(0.3)
-        assert [problem["page"] for problem in server.status()["health"]] == ["device-missing"], server.status()["health"]
-        assert "is missing\n  to do: plug it in" in t.forebay("status", "--socket", server.control).stdout
+        assert [problem["page"] for problem in server.status()["health"]] == ["device-missing"], (
+            server.status()["health"]
+        )
+        assert (
+            "is missing\n  to do: plug it in"
+            in t.forebay("status", "--socket", server.control).stdout
+        )
         # With a cache, the pool may have got nothing yet that the device lacks.
         assert re.search("nothing (left )?to move", device(t, server, "online", two, "--wait"))
         assert server.status()["health"] == []
@@ -277,18 +319,25 @@ def test_a_missing_device_comes_back(t):
 
 @limit(90)
 def test_a_spare_takes_the_place_of_a_missing_device(t):
-    """By itself after its time, by hand at once; then devices grow and are filled to the same share."""
+    """By itself after its time, by hand at once; then devices grow and are filled to the same
+    share."""
     one, two, three, four = t.devices(512 * MIB, 512 * MIB, 512 * MIB, 768 * MIB)
     server = pool(t, [one, two], 2)
     device(t, server, "add", "--spare", three)
-    t.refused(t.bin, "device", "add", "--spare", three, "--socket", server.control, saying=("in use", "already"))
+    t.refused(
+        t.bin, "device", "add", "--spare", three, "--socket", server.control,
+        saying=("in use", "already"),
+    )
     with Load(server) as load:
         time.sleep(0.5)
     server.stop()
     two.rename(two.with_suffix(".gone"))
     server = served(t, server, [one, three])
     (problem,) = server.status()["health"]
-    assert problem["page"] == "device-missing" and f"the spare {three} takes its place in" in problem["what"], problem
+    assert (
+        problem["page"] == "device-missing"
+        and f"the spare {three} takes its place in" in problem["what"]
+    ), problem
     t.forebay("set", "pool.spare_after", "1s", "--socket", server.control)
     with Load(server) as more:
         deadline = time.monotonic() + 30
@@ -297,7 +346,10 @@ def test_a_spare_takes_the_place_of_a_missing_device(t):
             assert time.monotonic() < deadline, server.status()["pool"]
             time.sleep(0.05)
     listed = ended(t, server)
-    assert {d["path"]: d["state"] for d in listed["devices"]} == {str(one): "online", str(three): "online"}, listed
+    assert {d["path"]: d["state"] for d in listed["devices"]} == {
+        str(one): "online",
+        str(three): "online",
+    }, listed
     assert server.status()["pool"]["state"] == "online"
     more.verify(server)
     device(t, server, "add", "--spare", four)
@@ -305,9 +357,13 @@ def test_a_spare_takes_the_place_of_a_missing_device(t):
     assert {d["path"] for d in ended(t, server)["devices"]} == {str(three), str(four)}
     device(t, server, "add", one, "--force")
     assert "1 GiB" in device(t, server, "resize", four, "1G")
-    t.refused(t.bin, "device", "resize", four, "512M", "--socket", server.control, saying=("shrink",))
+    t.refused(
+        t.bin, "device", "resize", four, "512M", "--socket", server.control, saying=("shrink",)
+    )
     assert "nothing left to move" in device(t, server, "rebalance", "--wait")
-    used = {d["path"]: d["allocated_bytes"] / d["capacity_bytes"] for d in ended(t, server)["devices"]}
+    used = {
+        d["path"]: d["allocated_bytes"] / d["capacity_bytes"] for d in ended(t, server)["devices"]
+    }
     group = 16 * MIB / (400 * MIB)
     assert max(used.values()) - min(used.values()) <= 2 * group, used
     more.verify(server)
@@ -322,7 +378,8 @@ def test_a_spare_takes_the_place_of_a_missing_device(t):
 
 @limit(120)
 def test_up_finds_its_devices_again(t):
-    """Devices that were added, replaced or removed under `forebay up` are those of the next start, after a kill too, and where the directory is called otherwise."""
+    """Devices that were added, replaced or removed under `forebay up` are those of the next start,
+    after a kill too, and where the directory is called otherwise."""
     server = t.up(size="512M", volume_size="256M")
     first, second = server.devices
     (third, fourth), outside = t.devices(512 * MIB, 512 * MIB), t.dir / "outside.img"
@@ -332,7 +389,11 @@ def test_up_finds_its_devices_again(t):
     with Load(server) as load:
         time.sleep(0.3)
         said = device(t, server, "replace", second, inside, "--wait")
-        assert f"{second} is out of the pool, and can be used for something else (2 devices, 2 copies)" in said and "started next" not in said, said
+        assert (
+            f"{second} is out of the pool, and can be used for something else (2 devices, 2 copies)"
+            in said
+            and "started next" not in said
+        ), said
     second.unlink()
     server.kill()
     server.start()
@@ -356,7 +417,12 @@ def test_up_finds_its_devices_again(t):
         time.sleep(0.05)
     device(t, server, "add", moved / "pool1.img", ok=(1,))
     server.stop()
-    t.forebay("check", moved, "--data", *(["--cache", moved / "cache.img"] if (moved / "cache.img").exists() else []))
+    t.forebay(
+        "check",
+        moved,
+        "--data",
+        *(["--cache", moved / "cache.img"] if (moved / "cache.img").exists() else []),
+    )
 
 
 def states(server):
@@ -365,7 +431,8 @@ def states(server):
 
 @limit(60)
 def test_what_a_crash_leaves_on_the_list(t):
-    """A device that was listed and has not joined, or has left, is no reason not to start; one of the pool that is empty is told."""
+    """A device that was listed and has not joined, or has left, is no reason not to start; one of
+    the pool that is empty is told."""
     server = t.up(size="512M", volume_size="64M")
     listed = json.loads((server.devices[0].parent / "devices.json").read_text())
     assert [one["path"] for one in listed] == ["pool0.img", "pool1.img"], listed
@@ -392,30 +459,51 @@ def test_any_name_of_a_device(t):
     (id_of_two,) = [d["id"] for d in server.status()["pool"]["devices"] if d["path"] == str(two)]
     for name in (two, f"{t.dir}/./{two.name}", link, two.name, id_of_two):
         assert f"{two} is out of use" in device(t, server, "offline", name)
-        assert f"{two} is in use (2 devices, 2 copies)" in device(t, server, "online", name, "--wait")
-        assert two.name in t.forebay("scrub", "start", "--device", name, "--wait", "--socket", server.control).stdout
+        assert f"{two} is in use (2 devices, 2 copies)" in device(
+            t, server, "online", name, "--wait"
+        )
+        assert (
+            two.name
+            in t.forebay(
+                "scrub", "start", "--device", name, "--wait", "--socket", server.control
+            ).stdout
+        )
     assert str(two) in device(t, server, "resize", link, "600M")
-    t.refused(t.bin, "device", "add", link, "--force", "--socket", server.control, saying=("in use already",))
+    t.refused(
+        t.bin, "device", "add", link, "--force", "--socket", server.control,
+        saying=("in use already",),
+    )
     said = device(t, server, "add", three)
     assert f"{three} is in the pool (3 devices, 2 copies)" in said, said
     said = device(t, server, "remove", link, "--wait")
-    assert f"{two} is out of the pool, and can be used for something else (2 devices, 2 copies)" in said, said
+    assert (
+        f"{two} is out of the pool, and can be used for something else (2 devices, 2 copies)"
+        in said
+    ), said
 
 
 @limit(60)
 def test_the_configuration_file_that_is_to_be_changed(t):
-    """What has to be said at the next start is told: the line of the file, and nothing once it is as it was."""
+    """What has to be said at the next start is told: the line of the file, and nothing once it is
+    as it was."""
     one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)
     config = t.dir / "forebay.toml"
     t.forebay("create", "--device", one, "--device", two)
     server = t.serve([one, two], start=False)
     config.write_text(f'devices = ["{one}", "{two}"]\n')
-    server.command = [word for word in server.command if word not in ("--device", str(one), str(two))] + ["--config", str(config)]
+    server.command = [
+        word for word in server.command if word not in ("--device", str(one), str(two))
+    ] + ["--config", str(config)]
     server.start()
     said = device(t, server, "add", three)
-    assert f'before the server is started next, say in {config}: devices = ["{one}", "{two}", "{three}"]' in said, said
+    assert (
+        f'before the server is started next, say in {config}: '
+        f'devices = ["{one}", "{two}", "{three}"]' in said
+    ), said
     said = device(t, server, "remove", three, "--wait")
     assert "started next" not in said, said
-    assert "started next" not in device(t, server, "offline", two) + device(t, server, "online", two, "--wait")
+    assert "started next" not in device(t, server, "offline", two) + device(
+        t, server, "online", two, "--wait"
+    )
     said = device(t, server, "replace", two, three, "--force")
     assert str(three) in said and "out of the pool" in said, said

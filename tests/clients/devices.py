@@ -1,4 +1,5 @@
-"""Devices that lie, vanish and come back: right data or an error, never wrong data, and the pool says what happened."""
+"""Devices that lie, vanish and come back: right data or an error, never wrong data, and the pool
+says what happened."""
 
 import errno
 import json
@@ -21,7 +22,10 @@ def fill(server, export="vol0", blocks=BLOCKS, seed="fill"):
     handle = server.connect(export)
     written = {number: noise((seed, number), BLOCK) for number in range(blocks)}
     for first in range(0, blocks, 64):
-        handle.pwrite(b"".join(written[number] for number in range(first, min(first + 64, blocks))), first * BLOCK)
+        handle.pwrite(
+            b"".join(written[number] for number in range(first, min(first + 64, blocks))),
+            first * BLOCK,
+        )
     handle.flush()
     handle.shutdown()
     return written
@@ -42,7 +46,9 @@ def verify(server, written, export="vol0", step=64):
 
 def pool_state(server):
     pool = server.status()["pool"]
-    return pool["state"], {os.path.basename(one["path"]): one["state"] for one in pool["devices"] if one["path"]}
+    return pool["state"], {
+        os.path.basename(one["path"]): one["state"] for one in pool["devices"] if one["path"]
+    }
 
 
 @pool_only
@@ -54,13 +60,16 @@ def test_data_flipped_in_one_copy(t):
     server.stop()
     rng = random.Random(1)
     where = find_blocks(server.devices[0], written)
-    assert len(where) == BLOCKS, f"only {len(where)} of {BLOCKS} blocks stand in {server.devices[0].name}"
+    assert len(where) == BLOCKS, (
+        f"only {len(where)} of {BLOCKS} blocks stand in {server.devices[0].name}"
+    )
     chosen = rng.sample(range(BLOCKS), 300)
     for number in chosen:
         flip(server.devices[0], where[number] + rng.randrange(BLOCK), 1 << rng.randrange(8))
     assert server.check(ok=(4,)).stdout, "check --data must find this and say so"
     server.start()
-    # Reads are spread over the copies, so it takes some rounds, of other sizes each, until every bad one was met.
+    # Reads are spread over the copies, so it takes some rounds, of other sizes each, until every
+    # bad one was met.
     for _ in range(40):
         verify(server, written, step=rng.randrange(5, 64))
         if server.device_errors()["healed"] >= len(chosen):
@@ -105,7 +114,8 @@ def test_random_bytes_flipped_in_one_device(t):
 @pool_only
 @limit(90)
 def test_data_flipped_in_both_copies(t):
-    """No good copy: an I/O error to that request alone, never wrong data, until it is written again."""
+    """No good copy: an I/O error to that request alone, never wrong data, until it is written
+    again."""
     server = t.up(volume_size="64M", size="1G")
     written = fill(server)
     server.stop()
@@ -164,7 +174,8 @@ def test_one_copy_has_no_mercy(t):
 
 @limit(90)
 def test_device_deleted_while_serving(t):
-    """Goes on serving; after a restart it opens degraded and says so, data right, and takes writes."""
+    """Goes on serving; after a restart it opens degraded and says so, data right, and takes
+    writes."""
     for victim in (0, 1):
         server = t.up(volume_size="64M", size="1G", directory=f"data{victim}")
         written = fill(server)
@@ -208,7 +219,10 @@ def test_stale_device_comes_back(t):
     for _ in range(3):
         verify(server, new)
     deadline = time.monotonic() + 30
-    while (found := pool_state(server)) != ("online", {"pool0.img": "online", "pool1.img": "online"}):
+    while (found := pool_state(server)) != (
+        "online",
+        {"pool0.img": "online", "pool1.img": "online"},
+    ):
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
     handle = server.connect()
@@ -237,12 +251,15 @@ def test_halves_that_went_apart(t):
     text = t.refused(*server.command, timeout=30)
     assert "pool0.img" in text or "pool1.img" in text, "the message must name a device"
     said = text.strip().splitlines()[-1].removeprefix("forebay: ")
-    assert any(one in said for one in doctor(t, server.socket.parent, 3)), "doctor must say the same"
+    assert any(one in said for one in doctor(t, server.socket.parent, 3)), (
+        "doctor must say the same"
+    )
 
 
 @limit(60)
 def test_foreign_device(t):
-    """A device of another pool in the place of ours is refused by name or left out, and is not touched."""
+    """A device of another pool in the place of ours is refused by name or left out, and is not
+    touched."""
     server = t.up(volume_size="64M", size="1G")
     written = fill(server, blocks=256)
     server.stop()
@@ -259,7 +276,9 @@ def test_foreign_device(t):
         assert pool_state(server)[0] == "degraded"
         server.stop()
     log = server.log_text()
-    assert "pool0.img" in log or "pool1.img" in log, "the log must name a device that does not belong to the other"
+    assert "pool0.img" in log or "pool1.img" in log, (
+        "the log must name a device that does not belong to the other"
+    )
     os.replace(server.devices[1], other.devices[1])
     other.start()
     verify(other, foreign)
@@ -272,7 +291,8 @@ def test_foreign_device(t):
 
 @limit(90)
 def test_a_device_that_was_overwritten(t):
-    """It counts as missing: the pool is served without it and says so, `doctor` too, nothing is written to it, and it can be filled again. One too many is refused."""
+    """It counts as missing: the pool is served without it and says so, `doctor` too, nothing is
+    written to it, and it can be filled again. One too many is refused."""
     server = t.up(volume_size="64M", size="1G")
     written = fill(server)
     server.stop()
@@ -283,13 +303,20 @@ def test_a_device_that_was_overwritten(t):
     found = doctor(t, home, 3)
     assert any("pool1.img: not a device of a Forebay pool" in text for text in found), found
     report = t.forebay("check", home, ok=(5,)).stdout
-    assert "only what the other devices hold was checked" in report and "NOT ALL WAS CHECKED" in report, report
+    assert (
+        "only what the other devices hold was checked" in report and "NOT ALL WAS CHECKED" in report
+    ), report
     server.start()
-    assert "WARNING" in server.log_text() and "pool1.img: not a device of a Forebay pool" in server.log_text()
+    assert (
+        "WARNING" in server.log_text()
+        and "pool1.img: not a device of a Forebay pool" in server.log_text()
+    )
     assert pool_state(server)[0] == "degraded"
     verify(server, written)
     assert not data_ranges(second), "something was written to it"
-    (missing,) = [one["id"] for one in server.status()["pool"]["devices"] if one["state"] == "missing"]
+    (missing,) = [
+        one["id"] for one in server.status()["pool"]["devices"] if one["state"] == "missing"
+    ]
     t.forebay("device", "replace", missing, second, "--wait", "--socket", server.control)
     assert pool_state(server) == ("online", {"pool0.img": "online", "pool1.img": "online"})
     server.stop()
@@ -298,10 +325,15 @@ def test_a_device_that_was_overwritten(t):
     verify(server, written)
     server.stop()
     # Of two empty ones, only one can be in the place of the one that is missing.
-    words = [word for path in (server.devices[1], *t.devices(GIB, GIB)) for word in ("--device", path)]
+    words = [
+        word for path in (server.devices[1], *t.devices(GIB, GIB)) for word in ("--device", path)
+    ]
     if server.cache_file():
         words += ["--cache", server.cache_file()]
-    text = t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("not a device",))
+    text = t.refused(
+        t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c",
+        saying=("not a device",),
+    )
     said = text.strip().splitlines()[-1].removeprefix("forebay: ")
     assert any(one in said for one in doctor(t, *words, 3)), said
 
@@ -315,7 +347,8 @@ def doctor(t, *words):
 
 @limit(60)
 def test_three_devices(t):
-    """Unequal devices, two copies: all space that pairs can give, and any one of them may be lost."""
+    """Unequal devices, two copies: all space that pairs can give, and any one of them may be
+    lost."""
     devices = t.devices(GIB, GIB // 2, GIB // 2)
     t.forebay("create", *[word for device in devices for word in ("--device", device)])
     server = t.serve(devices)
@@ -346,7 +379,8 @@ def test_three_devices(t):
 @cache_only
 @limit(60)
 def test_a_half_that_was_left_behind(t):
-    """The pool went on without a device, and the cache has seen that: the device alone is refused, and nothing is changed by it."""
+    """The pool went on without a device, and the cache has seen that: the device alone is refused,
+    and nothing is changed by it."""
     devices = t.devices(GIB, GIB)
     t.forebay("create", *[word for device in devices for word in ("--device", device)])
     server = t.serve(devices)
@@ -365,7 +399,10 @@ def test_a_half_that_was_left_behind(t):
     words = ("--device", devices[1], "--cache", cache)
     for _ in range(2):
         assert any("older than the cache" in text for text in doctor(t, *words, 3))
-        t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c", saying=("older than the cache", "start with all", "--forget-cache"))
+        t.refused(
+            t.bin, "serve", *words, "--nbd-socket", t.dir / "n", "--socket", t.dir / "c",
+            saying=("older than the cache", "start with all", "--forget-cache"),
+        )
     check = t.run(t.bin, "check", *words, ok=(3,))
     assert "older than the cache" in check.stdout + check.stderr, check
     (t.dir / "away").rename(devices[0])
@@ -375,7 +412,8 @@ def test_a_half_that_was_left_behind(t):
 
 @limit(60)
 def test_every_block_of_a_device_damaged(t):
-    """A device whose superblocks are intact and of which nothing else is: its pool still opens, serves and takes writes."""
+    """A device whose superblocks are intact and of which nothing else is: its pool still opens,
+    serves and takes writes."""
     server = t.up(volume_size="64M", size="1G")
     written = fill(server, blocks=1024)
     server.stop()

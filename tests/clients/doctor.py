@@ -40,7 +40,9 @@ def examined(t, *words, status=0, prefix=()):
     for _ in range(5):
         done = t.run(*prefix, t.bin, "doctor", *words, "--json", ok=(status,))
         found = json.loads(done.stdout)
-        text = t.run(*prefix, t.bin, "doctor", *words, ok=(status,), env={**os.environ, "COLUMNS": "80"}).stdout
+        text = t.run(
+            *prefix, t.bin, "doctor", *words, ok=(status,), env={**os.environ, "COLUMNS": "80"}
+        ).stdout
         levels = [line.split()[0] for line in text.splitlines()[:-1] if not line.startswith(" ")]
         # Between two looks another test may have taken a port, or given it back.
         if sorted(levels) == sorted(one["level"] for one in found):
@@ -51,26 +53,40 @@ def examined(t, *words, status=0, prefix=()):
         assert set(one) == {"level", "check", "found", "todo"}, one
         assert (one["todo"] is None) == (one["level"] == "ok"), one
     assert "problem" in text.splitlines()[-1], text
-    assert levels == sorted(levels, key=["problem", "warning", "note", "ok"].index), "the worst is not first"
-    long = [line for line in text.splitlines() if len(line) > 80 and str(t.dir) not in line and str(SHM) not in line]
+    assert levels == sorted(levels, key=["problem", "warning", "note", "ok"].index), (
+        "the worst is not first"
+    )
+    long = [
+        line
+        for line in text.splitlines()
+        if len(line) > 80 and str(t.dir) not in line and str(SHM) not in line
+    ]
     assert not long, long
     return found
 
 
 def says(found, level, *words):
     """Whether a finding of this level has these words."""
-    texts = [f"{one['check']} {one['found']} {one['todo']}" for one in found if one["level"] == level]
-    assert any(all(word in text for word in words) for text in texts), f"no {level} with {words} in {texts}"
+    texts = [
+        f"{one['check']} {one['found']} {one['todo']}" for one in found if one["level"] == level
+    ]
+    assert any(all(word in text for word in words) for text in texts), (
+        f"no {level} with {words} in {texts}"
+    )
 
 
 def snapshot(directory):
     """What stands in a directory, and when it was last changed."""
-    return {path: (os.lstat(path).st_mtime_ns, os.lstat(path).st_size) for path in sorted(directory.rglob("*"))}
+    return {
+        path: (os.lstat(path).st_mtime_ns, os.lstat(path).st_size)
+        for path in sorted(directory.rglob("*"))
+    }
 
 
 @once
 def test_beside_a_server(t):
-    """A directory of `forebay up` has no problem, with a server and without; both find it as it is, and leave it."""
+    """A directory of `forebay up` has no problem, with a server and without; both find it as it is,
+    and leave it."""
     server = t.up("--cache-size", "64M", size="1G", volume_size="64M")
     home = server.socket.parent
     before = {path for path in snapshot(home)}
@@ -120,7 +136,13 @@ def test_limits(t):
         with open(home / name, "wb") as file:
             file.truncate(GIB)
     few = ("sh", "-c", 'ulimit -n "$0" && exec "$@"')
-    says(examined(t, home, prefix=(*few, "150")), "warning", "at most 150 files", "ulimit -Hn", "nbd.max_connections")
+    says(
+        examined(t, home, prefix=(*few, "150")),
+        "warning",
+        "at most 150 files",
+        "ulimit -Hn",
+        "nbd.max_connections",
+    )
     says(examined(t, home, prefix=(*few, "40"), status=3), "problem", "at most 40 files")
     config = t.dir / "posix.toml"
     config.write_text('devices = ["data/pool0.img", "data/pool1.img"]\n[io]\nbackend = "posix"\n')
@@ -176,8 +198,16 @@ def test_room(t):
     for name in ("a.img", "b.img"):
         with open(t.dir / name, "wb") as file:
             file.truncate(8 << 40)
-    config.write_text('devices = ["a.img", "b.img"]\n[nbd]\nsocket = "n"\n[control]\nsocket = "c"\n')
-    says(examined(t, "--config", config), "warning", "a.img", "b.img take up to 16 TiB more", "has only")
+    config.write_text(
+        'devices = ["a.img", "b.img"]\n[nbd]\nsocket = "n"\n[control]\nsocket = "c"\n'
+    )
+    says(
+        examined(t, "--config", config),
+        "warning",
+        "a.img",
+        "b.img take up to 16 TiB more",
+        "has only",
+    )
 
 
 @once
@@ -188,7 +218,9 @@ def test_another_user(t):
     t.need("setpriv")
     devices = t.devices(GIB, GIB)
     config = t.dir / "forebay.toml"
-    config.write_text('devices = ["device0.img", "device1.img"]\n[nbd]\nsocket = "n"\n[control]\nsocket = "c"\n')
+    config.write_text(
+        'devices = ["device0.img", "device1.img"]\n[nbd]\nsocket = "n"\n[control]\nsocket = "c"\n'
+    )
     says(examined(t, "--config", config), "note", "as root", "sudo -u forebay")
     for path in (t.dir, t.dir.parent):
         path.chmod(0o755)
@@ -197,7 +229,10 @@ def test_another_user(t):
     # The binary may stand where that user cannot go.
     binary = t.dir / "forebay"
     shutil.copy(t.bin, binary)
-    done = t.run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binary, "doctor", "--config", config, "--json", ok=(3,))
+    done = t.run(
+        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binary, "doctor", "--config",
+        config, "--json", ok=(3,),
+    )
     found = json.loads(done.stdout)
     says(found, "problem", "device0.img may not be read and written: Permission denied", "chown")
     says(found, "problem", "the directory of", "(NBD)", "Permission denied")

@@ -1,4 +1,5 @@
-"""Exit statuses are what docs/operations.md says; what the command tells of itself: version, manual pages, completions."""
+"""Exit statuses are what docs/operations.md says; what the command tells of itself: version, manual
+pages, completions."""
 
 import json
 import os
@@ -51,7 +52,10 @@ def test_each_status(t):
     t.run(t.bin, "check", "--data", server.socket.parent, ok=(0,))
     t.run(t.bin, "check", t.dir / "nowhere", ok=(1,))
     away = server.devices[1].rename(t.dir / "away")
-    assert "NOT ALL WAS CHECKED" in t.run(t.bin, "check", "--data", server.socket.parent, ok=(5,)).stdout
+    assert (
+        "NOT ALL WAS CHECKED"
+        in t.run(t.bin, "check", "--data", server.socket.parent, ok=(5,)).stdout
+    )
     away.rename(server.devices[1])
     block = data[4096:8192]
     flip(server.devices[0], find(server.devices[0], block))
@@ -66,14 +70,21 @@ def test_each_status(t):
 
 @once
 def test_what_it_tells_of_itself(t):
-    """The version for people and programs; a page for each command, without faults; completions for each shell."""
+    """The version for people and programs; a page for each command, without faults; completions for
+    each shell."""
     told = json.loads(t.forebay("version", "--json").stdout)
-    assert t.forebay("--version").stdout.split()[1] == told["version"] == t.forebay("version").stdout.split()[1]
+    assert (
+        t.forebay("--version").stdout.split()[1]
+        == told["version"]
+        == t.forebay("version").stdout.split()[1]
+    )
     assert told["formats"]["pool"]["reads"] == [1] and "io_uring" in told["features"], told
     pages = t.dir / "man"
     t.forebay("man", pages)
     names = sorted(path.name for path in pages.iterdir())
-    assert {"forebay.1", "forebay.toml.5", "forebay-volume-create.1", "forebay-check.1"} <= set(names), names
+    assert {"forebay.1", "forebay.toml.5", "forebay-volume-create.1", "forebay-check.1"} <= set(
+        names
+    ), names
     assert "forebay-man.1" not in names
     devices = t.devices(GIB)
     for shell in ("bash", "zsh", "fish"):
@@ -87,6 +98,12 @@ def test_what_it_tells_of_itself(t):
     except Exception:
         return
     for name in names:
-        done = t.run("man", "--warnings", "-l", pages / name, env={**os.environ, "MANWIDTH": "90", "MANROFFSEQ": ""})
+        done = t.run(
+            "man",
+            "--warnings",
+            "-l",
+            pages / name,
+            env={**os.environ, "MANWIDTH": "90", "MANROFFSEQ": ""},
+        )
         assert "EXIT STATUS" in done.stdout or name.endswith(".5"), name
         assert not done.stderr.strip(), done.stderr

@@ -1,4 +1,5 @@
-"""`forebay explain`: stalls made one by one are named, and nothing is said where nothing is wrong."""
+"""`forebay explain`: stalls made one by one are named, and nothing is said where nothing is
+wrong."""
 
 import json
 import os
@@ -28,7 +29,9 @@ def test_nothing_wrong(t):
     assert counts["read"] == 200 and counts["write"] == 1 and counts["discard"] == 1, counts
     assert counts["flush"] == 1 and answer["slowest"] == [], answer
     for of in answer["classes"]:
-        assert of["slow_requests"] == 0 and of["causes"] == [] and "None was slower" in of["verdict"], of
+        assert (
+            of["slow_requests"] == 0 and of["causes"] == [] and "None was slower" in of["verdict"]
+        ), of
         assert [p["share"] for p in of["percentiles"]] == [0.5, 0.99, 0.999, 1.0]
     only = json.loads(explain("--volume", "vol0", "--class", "read", "--json"))["classes"]
     assert [of["class"] for of in only] == ["read"]
@@ -48,7 +51,9 @@ def test_slow_disks(t):
     handle.flush()
     reads(handle, [(i * 7919 % 32768) * 4096 for i in range(300)])
     explain = Explain(t, server)
-    explain.named("30ms", "read", lambda c: c["layer"] == "device" and "pool device" in c["device"], 100)
+    explain.named(
+        "30ms", "read", lambda c: c["layer"] == "device" and "pool device" in c["device"], 100
+    )
     assert "pool device" in server.status()["stalls"]
     assert "see forebay explain" in t.forebay("status", "--socket", server.control).stdout
 
@@ -104,7 +109,8 @@ def test_no_memory_for_payloads(t):
     t.forebay("create", "--device", device, "--copies", "1")
     config = t.dir / "forebay.toml"
     config.write_text(
-        f'devices = [{{ path = "{device}", emulate = "hdd" }}]\n[nbd]\nsocket = "nbd.sock"\nmax_payload = "32M"\n[control]\nsocket = "control.sock"\n'
+        f'devices = [{{ path = "{device}", emulate = "hdd" }}]\n[nbd]\nsocket = "nbd.sock"\n'
+        'max_payload = "32M"\n[control]\nsocket = "control.sock"\n'
     )
     server = t.serve([], "--config", config, start=False)
     server.command = [str(t.bin), "serve", "--config", str(config)]

@@ -1,7 +1,8 @@
-"""An ext4 in use, while the devices under its pool are taken away, replaced, damaged and brought into the states of docs/operations.md.
+"""An ext4 in use, while the devices under its pool are taken away, replaced, damaged and brought
+into the states of docs/operations.md.
 
-Each state is asked for by `forebay status`, with its page. What the page says to type is typed. At the end the file system has
-every byte, e2fsck finds nothing, and so does `forebay check`.
+Each state is asked for by `forebay status`, with its page. What the page says to type is typed. At
+the end the file system has every byte, e2fsck finds nothing, and so does `forebay check`.
 """
 
 import os
@@ -61,9 +62,16 @@ class Faulty(FuseFile):
     """A file of a device that fails when told so."""
 
     def __init__(self, t, name, size):
-        self.reads, self.writes, self.rate = (t.dir / f"{name}.{what}" for what in ("reads", "writes", "rate"))
+        self.reads, self.writes, self.rate = (
+            t.dir / f"{name}.{what}" for what in ("reads", "writes", "rate")
+        )
         settings = ["error=EIO", f"rate-file={self.rate}"]
-        for call, when in (("pread", self.reads), ("pwrite", self.writes), ("trim", self.writes), ("zero", self.writes)):
+        for call, when in (
+            ("pread", self.reads),
+            ("pwrite", self.writes),
+            ("trim", self.writes),
+            ("zero", self.writes),
+        ):
             settings += [f"error-{call}-rate=100%", f"error-{call}-file={when}"]
         super().__init__(t, name, size, ["error", "rate"], settings)
 
@@ -82,15 +90,24 @@ class Used:
     def __init__(self, t, devices, *arguments, cache=None):
         t.need("mkfs.ext4", "e2fsck")
         self.t = t
-        t.forebay("create", *(word for device in devices for word in ("--device", device)), "--copies", str(len(devices)))
+        t.forebay(
+            "create",
+            *(word for device in devices for word in ("--device", device)),
+            "--copies",
+            str(len(devices)),
+        )
         self.server = t.serve(devices, *arguments, *(("--cache", cache) if cache else ()))
         if cache:
             self("cache", "attach", cache)
         self.server.volume("create", "vol0", "--size", "512M")
         self.disk = Disk(t, self.server)
         self.loop = self.disk.attach()
-        # Without the default the kernel would go on making the file system when nothing else is written.
-        t.run(*self.disk.root, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.loop)
+        # Without the default the kernel would go on making the file system when nothing else is
+        # written.
+        t.run(
+            *self.disk.root, "mkfs.ext4", "-q", "-F", "-E",
+            "lazy_itable_init=0,lazy_journal_init=0", self.loop,
+        )
         self.at = self.disk.mount()
         self.tree = t.dir / "tree"
         sample_tree(self.tree, 24 * MIB)
@@ -138,7 +155,8 @@ class Used:
 @pool_only
 @limit(180)
 def test_devices_go_and_come(t):
-    """Offline and back, deleted and replaced, scrubbed with rot of one copy, grown, and a device added and removed."""
+    """Offline and back, deleted and replaced, scrubbed with rot of one copy, grown, and a device
+    added and removed."""
     first, second, third, fourth = t.devices(*[1024 * MIB] * 4)
     used = Used(t, [first, second], "--commit-interval", "200ms")
     with Load(used.at / "load") as load:
@@ -186,7 +204,8 @@ def rot(device):
 @pool_only
 @limit(240)
 def test_a_device_that_fails(t):
-    """Failed and back by itself, failing again and again, slow, unreadable: all under a file system that notices nothing."""
+    """Failed and back by itself, failing again and again, slow, unreadable: all under a file system
+    that notices nothing."""
     (good,) = t.devices(1024 * MIB)
     bad = Faulty(t, "bad", 1024 * MIB)
     used = Used(t, [good, bad.path], "--commit-interval", "200ms")
@@ -228,7 +247,8 @@ def test_a_device_that_fails(t):
 @pool_only
 @limit(120)
 def test_a_block_without_a_copy(t):
-    """A file of which one block is bad in both copies gives an error there and nowhere else, until it is written again."""
+    """A file of which one block is bad in both copies gives an error there and nowhere else, until
+    it is written again."""
     devices = t.devices(1024 * MIB, 1024 * MIB)
     used = Used(t, devices, "--commit-interval", "200ms")
     lost, data = used.at / "lost", noise("lost", 64 * BLOCK)
@@ -263,7 +283,8 @@ def test_a_block_without_a_copy(t):
 @cache_only
 @limit(180)
 def test_a_pool_and_a_cache_that_fail(t):
-    """Write-back fails while the pool does, and goes on; a cache with nothing in it fails, is not missed, and is attached again."""
+    """Write-back fails while the pool does, and goes on; a cache with nothing in it fails, is not
+    missed, and is attached again."""
     device, cache = Faulty(t, "pool", 1024 * MIB), Faulty(t, "cache", 256 * MIB)
     used = Used(t, [device.path], "--max-lag", "1s", cache=cache.path)
     with Load(used.at / "load") as load:
@@ -297,7 +318,8 @@ def test_a_pool_and_a_cache_that_fail(t):
 @cache_only
 @limit(180)
 def test_a_cache_that_fails_with_writes_in_it(t):
-    """The file system gets errors. When the device is well and the server was restarted, all that was synced is there."""
+    """The file system gets errors. When the device is well and the server was restarted, all that
+    was synced is there."""
     (device,), cache = t.devices(1024 * MIB), Faulty(t, "cache", 256 * MIB)
     used = Used(t, [device], cache=cache.path)
     load = Load(used.at / "load")

@@ -1,4 +1,5 @@
-"""ext4 and XFS on a loop device over nbdfuse: filled from /usr, unmounted, checked, mounted again, compared."""
+"""ext4 and XFS on a loop device over nbdfuse: filled from /usr, unmounted, checked, mounted again,
+compared."""
 
 import os
 import pathlib
@@ -11,7 +12,8 @@ from harness.data import MIB, sample_tree
 
 
 class Disk:
-    """The volume as a block device of this machine: nbdfuse shows it as a file, a loop device makes a disk of that."""
+    """The volume as a block device of this machine: nbdfuse shows it as a file, a loop device makes
+    a disk of that."""
 
     def __init__(self, t, server):
         self.t = t
@@ -33,15 +35,22 @@ class Disk:
     def attach(self):
         command = [*self.root, "nbdfuse", str(self.fuse), self.server.uri()]
         print("$", *command, "&", flush=True)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         deadline = time.monotonic() + 20
         while not os.path.ismount(self.fuse):
             if self.process.poll() is not None:
-                raise Skip(f"this machine forbids FUSE ({self.process.stderr.read().strip()[:200]})")
+                raise Skip(
+                    f"this machine forbids FUSE ({self.process.stderr.read().strip()[:200]})"
+                )
             assert time.monotonic() < deadline, "nbdfuse does not mount"
             time.sleep(0.05)
         made = subprocess.run(
-            [*self.root, "losetup", "--find", "--show", str(self.fuse / "nbd")], capture_output=True, text=True, check=False
+            [*self.root, "losetup", "--find", "--show", str(self.fuse / "nbd")],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if made.returncode != 0:
             raise Skip(f"this machine forbids loop devices ({made.stderr.strip()[:200]})")
@@ -58,11 +67,14 @@ class Disk:
         self.mounted = False
 
     def detach(self, dead=False):
-        """Takes everything down, in any state it may be in; `dead`: the server is gone, so nothing can be written any more."""
+        """Takes everything down, in any state it may be in; `dead`: the server is gone, so nothing
+        can be written any more."""
         if self.mounted:
             self.unmount()
         if self.loop:
-            self.t.run(*self.root, "blockdev", "--flushbufs", self.loop, ok=range(256) if dead else (0,))
+            self.t.run(
+                *self.root, "blockdev", "--flushbufs", self.loop, ok=range(256) if dead else (0,)
+            )
             self.t.run(*self.root, "losetup", "--detach", self.loop)
             self.loop = None
         if self.process:
@@ -78,7 +90,8 @@ class Disk:
 
 
 def life_of(t, make, check, *mount_options):
-    """Filled, unmounted, checked, compared; then used a while, the server restarted in between, and all of that again."""
+    """Filled, unmounted, checked, compared; then used a while, the server restarted in between, and
+    all of that again."""
     server = t.up(volume_size="1G")
     disk = Disk(t, server)
     tree = t.dir / "tree"

@@ -1,11 +1,12 @@
-"""A real Linux guest whose disk is the volume: mkfs, fsync-heavy load, power cuts of the guest and of the server, boot again, fsck clean, all
-that was fsynced is there."""
+"""A real Linux guest whose disk is the volume: mkfs, fsync-heavy load, power cuts of the guest and
+of the server, boot again, fsck clean, all that was fsynced is there."""
 
 from harness.case import limit
 from harness.guest import Guest, initramfs, need_guest
 
-# Every file of the load is new; `@ok NAME SUM` is said only after the file and the log are synced. (ext4 makes the name of a new file
-# durable with the file's fsync.) The programs of e2fsprogs are named by path, since busybox has smaller ones of its own.
+# Every file of the load is new; `@ok NAME SUM` is said only after the file and the log are synced.
+# (ext4 makes the name of a new file durable with the file's fsync.) The programs of e2fsprogs are
+# named by path, since busybox has smaller ones of its own.
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -35,12 +36,14 @@ touch /mnt/log
 echo "@log $(wc -l </mnt/log)"
 for f in /mnt/d/*; do [ -e $f ] && echo "@file ${f##*/} $(md5sum <$f | cut -c1-32)"; done
 echo "@files-end"
-[ $job = look ] && { umount /mnt; /sbin/e2fsck -f -n /dev/vda >/tmp.out 2>&1; echo "@fsck $?"; end fine; }
+[ $job = look ] && { umount /mnt; /sbin/e2fsck -f -n /dev/vda >/tmp.out 2>&1; \
+echo "@fsck $?"; end fine; }
 n=$(date +%s)000
 while true; do
     n=$((n + 1))
     f=/mnt/d/f$n
-    dd if=/dev/urandom of=$f bs=$((n % 7 * 3000 + 500)) count=$((n % 5 + 1)) conv=fsync 2>/dev/null || end write-failed
+    dd if=/dev/urandom of=$f bs=$((n % 7 * 3000 + 500)) count=$((n % 5 + 1)) conv=fsync \
+2>/dev/null || end write-failed
     s=$(md5sum <$f | cut -c1-32)
     echo $n | dd of=/mnt/log oflag=append conv=notrunc,fsync 2>/dev/null || end log-failed
     echo "@ok f$n $s"
@@ -78,7 +81,9 @@ class Machine:
             else:
                 raise AssertionError(f"the guest said {words}: {guest.text[-30:]}")
         lost = {name: sum_ for name, sum_ in self.synced.items() if found.get(name) != sum_}
-        assert not lost, f"{len(lost)} of {len(self.synced)} synced files are lost or wrong: {sorted(lost)[:5]}"
+        assert not lost, (
+            f"{len(lost)} of {len(self.synced)} synced files are lost or wrong: {sorted(lost)[:5]}"
+        )
         assert log >= len(self.synced), f"the log has {log} lines, {len(self.synced)} were synced"
         print(f"{len(self.synced)} synced files are there, {len(found)} in all")
         assert first or self.synced
@@ -132,7 +137,9 @@ def test_power_cuts(t):
 
     guest = machine.boot("look")
     machine.look(guest)
-    assert [words for words in guest.lines(60)] == [["fsck", "0"], ["end", "fine"]], guest.text[-30:]
+    assert [words for words in guest.lines(60)] == [["fsck", "0"], ["end", "fine"]], guest.text[
+        -30:
+    ]
     assert guest.process.wait(20) == 0
     server.stop()
     server.check()

@@ -1,4 +1,5 @@
-"""The HTTP API and metrics: every route, over the unix socket and TCP, with and without a token, bad input, and fuzz."""
+"""The HTTP API and metrics: every route, over the unix socket and TCP, with and without a token,
+bad input, and fuzz."""
 
 import http.client
 import json
@@ -36,7 +37,11 @@ class Api:
         self.place, self.token, self.host = place, token, host
 
     def connection(self):
-        return http.client.HTTPConnection("127.0.0.1", self.place, timeout=30) if isinstance(self.place, int) else UnixConnection(self.place)
+        return (
+            http.client.HTTPConnection("127.0.0.1", self.place, timeout=30)
+            if isinstance(self.place, int)
+            else UnixConnection(self.place)
+        )
 
     def raw(self, method, path, body=None, headers=None):
         """Status, headers and text of the answer."""
@@ -60,7 +65,9 @@ class Api:
     def __call__(self, method, path, fields=None, expect=(200, 204)):
         """What a request leads to; errors are checked for their form."""
         body = None if fields is None else json.dumps(fields)
-        status, headers, text = self.raw(method, path, body, {"Content-Type": "application/json"} if body else {})
+        status, headers, text = self.raw(
+            method, path, body, {"Content-Type": "application/json"} if body else {}
+        )
         expect = expect if isinstance(expect, tuple) else (expect,)
         assert status in expect, f"{method} {path}: {status}, not {expect}: {text}"
         if status >= 400:
@@ -77,9 +84,13 @@ def free_port():
 
 
 def up(t, *more):
-    """A server of `forebay up` with a port of its own: it, and its API over the unix socket and TCP."""
+    """A server of `forebay up` with a port of its own: it, and its API over the unix socket and
+    TCP."""
     port, home = free_port(), t.dir / "data"
-    server = t.up("--http-listen", f"unix:{home}/http.sock", "--http-listen", f"127.0.0.1:{port}", *more, **ROOM)
+    server = t.up(
+        "--http-listen", f"unix:{home}/http.sock", "--http-listen", f"127.0.0.1:{port}", *more,
+        **ROOM,
+    )
     token = (home / "http.token").read_text().strip()
     return server, Api(home / "http.sock"), Api(port, token)
 
@@ -128,7 +139,9 @@ def test_every_path_over_both(t):
         limited = ask("PUT", "/v1/volumes/{name}/limit", {"iops": 500}, real=one + "/limit")
         assert "500" in json.dumps(limited), limited
         ask("PUT", "/v1/volumes/{name}/read-only", {"read_only": True}, real=one + "/read-only")
-        assert "read-only" in ask("PATCH", "/v1/volumes/{name}", {"size_bytes": 8 * MIB}, real=one, expect=400)["message"]
+        assert "read-only" in ask(
+            "PATCH", "/v1/volumes/{name}", {"size_bytes": 8 * MIB}, real=one, expect=400
+        )["message"]
         ask("PUT", "/v1/volumes/{name}/read-only", {"read_only": False}, real=one + "/read-only")
         assert ask("GET", "/v1/clients") == []
         ask("PUT", "/v1/volumes/{name}/mode", {"mode": "writethrough"}, real=one + "/mode")
@@ -138,21 +151,42 @@ def test_every_path_over_both(t):
         ask("DELETE", "/v1/volumes/{name}", real=one, expect=404)
         cache_paths(t, ask)
         assert ask("POST", "/v1/scrub", {"rate": 64 * KIB})["state"] == "running"
-        states = [ask("POST", f"/v1/scrub/{verb}", expect=(200, 400, 409)).get("state") for verb in ("pause", "resume", "cancel")]
+        states = [
+            ask("POST", f"/v1/scrub/{verb}", expect=(200, 400, 409)).get("state")
+            for verb in ("pause", "resume", "cancel")
+        ]
         print("scrub:", states, ask("GET", "/v1/scrub")["state"])
         device_paths(t, ask)
-        assert "classes" in ask("GET", "/v1/explain", real="/v1/explain?since_seconds=60&volume=vol0&class=read&slower_than_us=5")
+        assert "classes" in ask(
+            "GET",
+            "/v1/explain",
+            real="/v1/explain?since_seconds=60&volume=vol0&class=read&slower_than_us=5",
+        )
         assert len(ask("GET", "/v1/settings")) > 20
         places = {one["key"]: one["value"] for one in ask("GET", "/v1/config")["settings"]}
         assert f"127.0.0.1:{tcp.place}" in places["http.listen"], places
-        assert ask("GET", "/v1/settings/{key}", real="/v1/settings/max_lag")["key"] == "cache.max_lag"
-        assert ask("PUT", "/v1/settings/{key}", {"value": "9s"}, real="/v1/settings/cache.max_lag")["value"] == "9s"
-        assert ask("PUT", "/v1/settings/{key}", {"value": 5000}, real="/v1/settings/pool.dirty_nodes")["value"] == 5000
+        assert (
+            ask("GET", "/v1/settings/{key}", real="/v1/settings/max_lag")["key"] == "cache.max_lag"
+        )
+        assert (
+            ask(
+                "PUT", "/v1/settings/{key}", {"value": "9s"}, real="/v1/settings/cache.max_lag"
+            )["value"] == "9s"
+        )
+        assert (
+            ask(
+                "PUT", "/v1/settings/{key}", {"value": 5000}, real="/v1/settings/pool.dirty_nodes"
+            )["value"] == 5000
+        )
         assert metrics(api.raw("GET", "/metrics")[2])
         called.add(("GET", "/metrics"))
         document = ask("GET", "/v1/openapi.json")
         called.add(("GET", "/v1/events"))
-        known = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+        known = {
+            (method.upper(), path)
+            for path, methods in document["paths"].items()
+            for method in methods
+        }
         assert known == called, f"not called: {known - called}; not documented: {called - known}"
     events(unix)
     server.stop()
@@ -203,7 +237,13 @@ def device_paths(t, ask):
         assert time.monotonic() < deadline, ask("GET", "/v1/devices")
         time.sleep(0.1)
     ask("PUT", "/v1/devices/{id}/size", {"size_bytes": 2 * GIB}, real=f"/v1/devices/{added}/size")
-    ask("PUT", "/v1/devices/{id}/size", {"size_bytes": GIB}, expect=(400, 409), real=f"/v1/devices/{added}/size")
+    ask(
+        "PUT",
+        "/v1/devices/{id}/size",
+        {"size_bytes": GIB},
+        expect=(400, 409),
+        real=f"/v1/devices/{added}/size",
+    )
     assert new.stat().st_size == 2 * GIB
     grown = next(d for d in ask("GET", "/v1/devices") if d["id"] == added)
     assert grown["capacity_bytes"] > GIB, grown
@@ -254,7 +294,10 @@ def test_who_may_ask(t):
         assert Api(port, tcp.token, host)("GET", "/v1/status", expect=403)["kind"] == "forbidden"
     for host in ("localhost", f"LOCALHOST:{port}", f"[::1]:{port}", "10.0.0.7"):
         Api(port, tcp.token, host)("GET", "/v1/status")
-    mode = (t.dir / "data" / "http.token").stat().st_mode & 0o777, (t.dir / "data" / "http.sock").stat().st_mode & 0o777
+    mode = (
+        (t.dir / "data" / "http.token").stat().st_mode & 0o777,
+        (t.dir / "data" / "http.sock").stat().st_mode & 0o777,
+    )
     assert mode == (0o600, 0o600), mode
     token = tcp.token
     server.restart()
@@ -265,9 +308,16 @@ def test_who_may_ask(t):
     t.forebay("create", *[word for device in devices for word in ("--device", device)])
     bare = t.serve(devices, "--http-listen", f"127.0.0.1:{port}")
     api = Api(port)
-    assert metrics(api.raw("GET", "/metrics")[2]) and str(t.dir) not in api.raw("GET", "/metrics")[2]
+    assert (
+        metrics(api.raw("GET", "/metrics")[2]) and str(t.dir) not in api.raw("GET", "/metrics")[2]
+    )
     assert set(api("GET", "/v1/health")) == {"state", "pages"}
-    for method, path in (("GET", "/v1/status"), ("POST", "/v1/volumes"), ("GET", "/nothing"), ("GET", "/v1/openapi.json")):
+    for method, path in (
+        ("GET", "/v1/status"),
+        ("POST", "/v1/volumes"),
+        ("GET", "/nothing"),
+        ("GET", "/v1/openapi.json"),
+    ):
         assert "token" in api(method, path, expect=401)["message"]
     bare.stop()
 
@@ -276,7 +326,10 @@ def test_who_may_ask(t):
     secret.chmod(0o644)
     options = ["--http-listen", f"127.0.0.1:{port}", "--http-token-file", secret]
     words = [word for device in devices for word in ("--device", device)]
-    t.refused(t.bin, "serve", *words, "--nbd-socket", t.dir / "x.sock", "--socket", t.dir / "y.sock", *options, saying=("chmod 600",))
+    t.refused(
+        t.bin, "serve", *words, "--nbd-socket", t.dir / "x.sock", "--socket", t.dir / "y.sock",
+        *options, saying=("chmod 600",),
+    )
     secret.chmod(0o600)
     own = t.serve(devices, *options)
     Api(port, "a-token-of-my-own")("GET", "/v1/status")
@@ -298,9 +351,14 @@ def test_a_taken_port(t):
         Api(t.dir / "data" / "http.sock")("GET", "/v1/status")
         server.stop()
         port = taken.getsockname()[1]
-        t.refused(t.bin, "up", t.dir / "data", "--http-listen", f"127.0.0.1:{port}", saying=("listening on",))
+        t.refused(
+            t.bin, "up", t.dir / "data", "--http-listen", f"127.0.0.1:{port}",
+            saying=("listening on",),
+        )
     off = t.up("--http-listen", "none", directory="off", **ROOM)
-    assert not (t.dir / "off" / "http.sock").exists() and not (t.dir / "off" / "http.token").exists()
+    assert (
+        not (t.dir / "off" / "http.sock").exists() and not (t.dir / "off" / "http.token").exists()
+    )
     off.stop()
 
 
@@ -321,33 +379,82 @@ def test_metrics(t):
         wanted = before["requests"][op]
         assert value(samples, "forebay_requests_total", op=op) == wanted["count"]
         assert value(samples, "forebay_request_bytes_total", op=op) == wanted["bytes"]
-        assert value(samples, "forebay_volume_requests_total", volume="vol0", op=op) == wanted["count"]
+        assert (
+            value(samples, "forebay_volume_requests_total", volume="vol0", op=op) == wanted["count"]
+        )
     reads = before["requests"]["read"]["count"]
     assert reads >= 64
     for labels in ({"op": "read"}, {"op": "read", "volume": "vol0"}):
-        name = "forebay_volume_request_latency_seconds" if "volume" in labels else "forebay_request_latency_seconds"
-        buckets = {dict(k[1])["le"]: v for k, v in samples.items() if k[0] == name + "_bucket" and set(labels.items()) <= set(k[1])}
-        assert len(buckets) == 20 and buckets["+Inf"] == reads == value(samples, name + "_count", **labels)
+        name = (
+            "forebay_volume_request_latency_seconds"
+            if "volume" in labels
+            else "forebay_request_latency_seconds"
+        )
+        buckets = {
+            dict(k[1])["le"]: v
+            for k, v in samples.items()
+            if k[0] == name + "_bucket" and set(labels.items()) <= set(k[1])
+        }
+        assert len(buckets) == 20 and buckets["+Inf"] == reads == value(
+            samples, name + "_count", **labels
+        )
         ordered = [buckets[le] for le in sorted(buckets, key=float)]
         assert ordered == sorted(ordered) and value(samples, name + "_sum", **labels) > 0
     pool = before["pool"]
     assert value(samples, "forebay_pool_capacity_bytes") == pool["capacity_bytes"]
-    assert value(samples, "forebay_pool_state", state="online") == 1 and value(samples, "forebay_pool_state", state="failed") == 0
+    assert (
+        value(samples, "forebay_pool_state", state="online") == 1
+        and value(samples, "forebay_pool_state", state="failed") == 0
+    )
     for device in pool["devices"]:
         assert value(samples, "forebay_device_state", device=device["id"], state="online") == 1
-        assert value(samples, "forebay_device_info", device=device["id"], path=device["path"], kind=device["queue"]["kind"]) == 1
-    assert ("forebay_cache_capacity_bytes", ()) in samples if t.cached else not any(k[0].startswith("forebay_cache") for k in samples)
+        assert (
+            value(
+                samples,
+                "forebay_device_info",
+                device=device["id"],
+                path=device["path"],
+                kind=device["queue"]["kind"],
+            )
+            == 1
+        )
+    assert (
+        ("forebay_cache_capacity_bytes", ()) in samples
+        if t.cached
+        else not any(k[0].startswith("forebay_cache") for k in samples)
+    )
     documented = documented_metrics()
-    shown = {re.sub(r"_(bucket|sum|count)$", "", k[0]) if re.sub(r"_(bucket|sum|count)$", "", k[0]) in documented else k[0] for k in samples}
+    shown = {
+        re.sub(r"_(bucket|sum|count)$", "", k[0])
+        if re.sub(r"_(bucket|sum|count)$", "", k[0]) in documented
+        else k[0]
+        for k in samples
+    }
     assert shown <= documented, shown - documented
     if t.cached:
-        missing = {name for name in documented - shown if not name.startswith(("forebay_problem", "forebay_slow_requests_by_cause"))}
+        missing = {
+            name
+            for name in documented - shown
+            if not name.startswith(("forebay_problem", "forebay_slow_requests_by_cause"))
+        }
         assert not missing, missing
-    status, headers, text = unix.raw("GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
-    assert status == 200 and headers["content-type"].startswith("application/openmetrics-text") and text.endswith("# EOF\n")
+    status, headers, text = unix.raw(
+        "GET", "/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
+    )
+    assert (
+        status == 200
+        and headers["content-type"].startswith("application/openmetrics-text")
+        and text.endswith("# EOF\n")
+    )
     if shutil.which("promtool"):
         plain = unix.raw("GET", "/metrics")[2]
-        done = subprocess.run(["promtool", "check", "metrics"], input=plain, text=True, capture_output=True, check=False)
+        done = subprocess.run(
+            ["promtool", "check", "metrics"],
+            input=plain,
+            text=True,
+            capture_output=True,
+            check=False,
+        )
         assert done.returncode == 0 and not done.stdout + done.stderr, done.stdout + done.stderr
     server.stop()
 
@@ -361,7 +468,8 @@ def documented_metrics():
 
 @once
 def test_alerts_and_dashboard(t):
-    """Alerts and dashboard name only metrics that are exported; Prometheus' own tool runs the alerts."""
+    """Alerts and dashboard name only metrics that are exported; Prometheus' own tool runs the
+    alerts."""
     from pathlib import Path
 
     contrib = Path(__file__).resolve().parents[2] / "contrib"
@@ -369,9 +477,15 @@ def test_alerts_and_dashboard(t):
     known |= {name + suffix for name in known for suffix in ("_bucket", "_sum", "_count")}
     rules = (contrib / "prometheus" / "forebay.rules.yml").read_text()
     board = json.loads((contrib / "grafana" / "forebay.json").read_text())
-    expressions = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    expressions = [
+        target["expr"] for panel in board["panels"] for target in panel.get("targets", [])
+    ]
     assert len(expressions) > 10
-    expressions += [variable["query"]["query"] for variable in board["templating"]["list"] if variable["type"] == "query"]
+    expressions += [
+        variable["query"]["query"]
+        for variable in board["templating"]["list"]
+        if variable["type"] == "query"
+    ]
     for text in [rules, *expressions]:
         names = set(re.findall(r"\bforebay_[a-z_]+\b", text))
         assert names <= known, names - known
@@ -385,21 +499,49 @@ def test_bad_requests(t):
     """What is wrong is told with what and where; limits hold."""
     server, unix, tcp = up(t)
     create = "/v1/volumes"
-    for body, word in (("{", "line 1"), ("[]", "object"), ("{}", "name"), ('{"name": "a"}', "size_bytes"), ('{"name": "a", "size_bytes": "x"}', "size_bytes"),
-                       ('{"name": "a", "size_bytes": 1, "colour": 1}', "colour"), ('{"name": "a", "size_bytes": 4096, "sector_bytes": 1000}', "sector")):
+    for body, word in (
+        ("{", "line 1"),
+        ("[]", "object"),
+        ("{}", "name"),
+        ('{"name": "a"}', "size_bytes"),
+        ('{"name": "a", "size_bytes": "x"}', "size_bytes"),
+        ('{"name": "a", "size_bytes": 1, "colour": 1}', "colour"),
+        ('{"name": "a", "size_bytes": 4096, "sector_bytes": 1000}', "sector"),
+    ):
         status, _, text = unix.raw("POST", create, body, {"Content-Type": "application/json"})
         assert status == 400 and word in json.loads(text)["error"]["message"], (body, text)
     assert unix.raw("POST", create, "{}", {"Content-Type": "text/plain"})[0] == 415
     assert unix.raw("POST", create, "{}")[0] == 415
-    assert unix.raw("POST", create, '{"name":"' + "x" * (65 << 10) + '"}', {"Content-Type": "application/json"})[0] == 413
+    assert (
+        unix.raw(
+            "POST",
+            create,
+            '{"name":"' + "x" * (65 << 10) + '"}',
+            {"Content-Type": "application/json"},
+        )[0]
+        == 413
+    )
     assert unix.raw("GET", "/v1/status", headers={"X": "y" * (32 << 10)})[0] == 431
     assert unix.raw("GET", "/v1/status", headers={f"X{n}": "y" for n in range(100)})[0] == 431
     status, headers, _ = unix.raw("DELETE", "/v1/volumes")
     assert status == 405 and set(headers["allow"].split(",")) >= {"GET", "POST"}, headers
-    for path, status in (("/none", 404), ("/v1", 404), ("/v1/status/", 404), ("/v1/volumes/none", 404), ("/v1/settings/none", 404),
-                         ("/v1/jobs/7", 404), ("/v1/jobs/x", 400), ("/v1/events?every=0", 400), ("/v1/explain?class=x", 400), ("/v1/status?x=1", 400), ("/v1/volumes/%FF", 400)):
+    for path, status in (
+        ("/none", 404),
+        ("/v1", 404),
+        ("/v1/status/", 404),
+        ("/v1/volumes/none", 404),
+        ("/v1/settings/none", 404),
+        ("/v1/jobs/7", 404),
+        ("/v1/jobs/x", 400),
+        ("/v1/events?every=0", 400),
+        ("/v1/explain?class=x", 400),
+        ("/v1/status?x=1", 400),
+        ("/v1/volumes/%FF", 400),
+    ):
         unix("GET", path, expect=status)
-    assert unix("PUT", "/v1/settings/max_lag", {"value": "1ms"}, expect=400)["message"].startswith("cache.max_lag")
+    assert unix("PUT", "/v1/settings/max_lag", {"value": "1ms"}, expect=400)["message"].startswith(
+        "cache.max_lag"
+    )
     # Too many connections: further ones are closed, and the other place is not touched.
     held = [socket.create_connection(("127.0.0.1", tcp.place)) for _ in range(64)]
     time.sleep(0.3)
@@ -433,43 +575,89 @@ def test_fuzz(t):
     r = random.Random(seed)
     server, unix, tcp = up(t)
     document = unix("GET", "/v1/openapi.json")
-    routes = [(m.upper(), p, o) for p, ms in document["paths"].items() for m, o in ms.items() if p != "/v1/events"]
+    routes = [
+        (m.upper(), p, o)
+        for p, ms in document["paths"].items()
+        for m, o in ms.items()
+        if p != "/v1/events"
+    ]
     # What would end the test: they do what they say.
-    routes = [route for route in routes if route[:2] not in {("DELETE", "/v1/cache"), ("POST", "/v1/cache")}]
+    routes = [
+        route
+        for route in routes
+        if route[:2] not in {("DELETE", "/v1/cache"), ("POST", "/v1/cache")}
+    ]
 
     def word():
-        return r.choice(["vol0", "", "a", "..", "%00", "%2e%2e%2f", "true", "-1", "18446744073709551616", "none", "nan",
-                         "".join(r.choice(string.ascii_letters + "/%?&=#") for _ in range(r.randrange(30)))])
+        return r.choice([
+            "vol0", "", "a", "..", "%00", "%2e%2e%2f", "true", "-1", "18446744073709551616",
+            "none", "nan",
+            "".join(r.choice(string.ascii_letters + "/%?&=#") for _ in range(r.randrange(30))),
+        ])
 
     def thing(depth=0):
         kind = r.randrange(9 if depth < 3 else 6)
         simple = [None, True, r.randrange(-5, 5), r.randrange(1 << 70), r.random() * 1e300, word()]
-        return simple[kind] if kind < 6 else [thing(depth + 1) for _ in range(r.randrange(4))] if kind == 6 else {word(): thing(depth + 1) for _ in range(r.randrange(4))}
+        return (
+            simple[kind]
+            if kind < 6
+            else [thing(depth + 1) for _ in range(r.randrange(4))]
+            if kind == 6
+            else {word(): thing(depth + 1) for _ in range(r.randrange(4))}
+        )
 
     seen = {}
     for number in range(3000):
         method, path, operation = r.choice(routes)
         if r.random() < 0.1:
-            method = r.choice(["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "X"])
-        path = re.sub(r"\{.*?\}", lambda _: "".join(c for c in word() if c not in "?#") or "x", path)
+            method = r.choice(
+                ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "X"]
+            )
+        path = re.sub(
+            r"\{.*?\}", lambda _: "".join(c for c in word() if c not in "?#") or "x", path
+        )
         if r.random() < 0.3:
-            path += "?" + "&".join(f"{r.choice(['wait', 'every', 'volume', word()])}={word()}" for _ in range(r.randrange(3)))
+            path += "?" + "&".join(
+                f"{r.choice(['wait', 'every', 'volume', word()])}={word()}"
+                for _ in range(r.randrange(3))
+            )
         path = "".join(c for c in path if 32 < ord(c) < 127)
         body, headers = None, {}
         if r.random() < 0.7:
-            schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {}).get("properties", {})
+            schema = (
+                operation.get("requestBody", {})
+                .get("content", {})
+                .get("application/json", {})
+                .get("schema", {})
+                .get("properties", {})
+            )
             # Sizes that would be honoured stay small.
-            fields = {name: r.choice([thing(), word(), r.randrange(1 << 16)]) for name in schema if r.random() < 0.8}
+            fields = {
+                name: r.choice([thing(), word(), r.randrange(1 << 16)])
+                for name in schema
+                if r.random() < 0.8
+            }
             body = r.choice([json.dumps(fields), json.dumps(fields), json.dumps(thing()), word()])
-            headers["Content-Type"] = r.choice(["application/json"] * 5 + ["text/plain", "application/json; charset=utf-8"])
+            headers["Content-Type"] = r.choice(
+                ["application/json"] * 5 + ["text/plain", "application/json; charset=utf-8"]
+            )
         status, _, text = r.choice([unix, tcp]).raw(method, path, body, headers)
         seen[status] = seen.get(status, 0) + 1
         assert status != 500, (method, path, body, text)
         if status >= 400 and method != "HEAD" and text:
             assert set(json.loads(text)["error"]) == {"kind", "message"}, text
     print("whole:", seen)
-    seeds = [b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST /v1/volumes HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
-             b"POST /v1/gc HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"]
+    seeds = [
+        b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        (
+            b"POST /v1/volumes HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 2\r\n\r\n{}"
+        ),
+        (
+            b"POST /v1/gc HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"5\r\nhello\r\n0\r\n\r\n"
+        ),
+    ]
     for _ in range(1000):
         data = bytearray(r.choice(seeds))
         for _ in range(r.randrange(1, 6)):

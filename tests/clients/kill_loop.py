@@ -1,4 +1,5 @@
-"""`kill -9` during fsync-heavy load, again and again: every flushed block is there, every block is whole, the offline check is clean."""
+"""`kill -9` during fsync-heavy load, again and again: every flushed block is there, every block is
+whole, the offline check is clean."""
 
 import random
 import time
@@ -19,7 +20,10 @@ def cycle(t, server, history, rounds, seed, check_each=False):
             server.check()
         server.start()
         unflushed += history.verify(server.connect())
-    print(f"{history.stamp} writes, {history.flushes} flushes, {unflushed} blocks held unflushed writes after a kill")
+    print(
+        f"{history.stamp} writes, {history.flushes} flushes, "
+        f"{unflushed} blocks held unflushed writes after a kill"
+    )
     assert history.flushes > rounds, "hardly a flush got through: the load tests nothing"
 
 
@@ -58,7 +62,8 @@ def test_kill_one_copy(t):
 
 @limit(120)
 def test_kill_while_starting(t):
-    """Killed before it has answered, many times: an open changes nothing that a next open cannot take."""
+    """Killed before it has answered, many times: an open changes nothing that a next open cannot
+    take."""
     history = History(3000)
     server = t.up(volume_size="12M", size="1G")
     load = Load(history, server.connect, seed=1)

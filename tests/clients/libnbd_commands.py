@@ -13,7 +13,10 @@ def test_read_write_sizes(t):
     server = t.up(volume_size="256M")
     handle = server.connect()
     model = bytearray(160 * MIB)
-    sizes = [512, 1024, 3584, 4096, 4608, 8192, 64 * KIB, 64 * KIB + 512, MIB, MIB - 512, 4 * MIB, 32 * MIB]
+    sizes = [
+        512, 1024, 3584, 4096, 4608, 8192, 64 * KIB, 64 * KIB + 512, MIB, MIB - 512, 4 * MIB,
+        32 * MIB,
+    ]
     at = 0
     for number, size in enumerate(sizes):
         for shift in (0, 512, 3584):
@@ -45,7 +48,12 @@ def test_every_flag(t):
     handle.pwrite(data, 0, flags=nbd.CMD_FLAG_FUA)
     assert handle.pread(MIB, 0) == data
     chunks = []
-    handle.pread_structured(MIB, 0, lambda buf, offset, status, error: chunks.append((offset, len(buf), status)), flags=nbd.CMD_FLAG_DF)
+    handle.pread_structured(
+        MIB,
+        0,
+        lambda buf, offset, status, error: chunks.append((offset, len(buf), status)),
+        flags=nbd.CMD_FLAG_DF,
+    )
     assert chunks == [(0, MIB, nbd.READ_DATA)], f"DF must give one chunk: {chunks}"
 
     handle.trim(64 * KIB, 0, flags=nbd.CMD_FLAG_FUA)
@@ -178,7 +186,8 @@ def test_option_mode(t):
 
 @limit(90)
 def test_multi_conn(t):
-    """What one connection has written every other one reads, and a flush on one covers them all, through a kill."""
+    """What one connection has written every other one reads, and a flush on one covers them all,
+    through a kill."""
     server = t.up(volume_size="256M")
     handles = [server.connect() for _ in range(8)]
     assert all(handle.can_multi_conn() for handle in handles)
@@ -195,7 +204,9 @@ def test_multi_conn(t):
                 offset = 16 * MIB + (number * 60 + step) * 16 * KIB
                 handles[number].pwrite(data, offset)
                 if handles[(number + 1) % 8].pread(16 * KIB, offset) != data:
-                    failures.append(f"connection {number}, step {step}: stale read on another connection")
+                    failures.append(
+                        f"connection {number}, step {step}: stale read on another connection"
+                    )
         except Exception as error:
             failures.append(repr(error))
 
@@ -210,17 +221,24 @@ def test_multi_conn(t):
     server.start()
     handle = server.connect()
     for number in range(8):
-        assert handle.pread(64 * KIB, number * MIB) == noise(number, 64 * KIB), f"connection {number}"
+        assert handle.pread(64 * KIB, number * MIB) == noise(number, 64 * KIB), (
+            f"connection {number}"
+        )
         for step in range(60):
-            assert handle.pread(16 * KIB, 16 * MIB + (number * 60 + step) * 16 * KIB) == noise((number, step), 16 * KIB)
+            assert handle.pread(16 * KIB, 16 * MIB + (number * 60 + step) * 16 * KIB) == noise(
+                (number, step), 16 * KIB
+            )
 
 
 def test_many_in_flight_on_one_connection(t):
-    """Hundreds of requests at once, answered in any order; overlapping sub-block writes leave every sector whole."""
+    """Hundreds of requests at once, answered in any order; overlapping sub-block writes leave every
+    sector whole."""
     server = t.up(volume_size="64M")
     handle = server.connect()
     buffers = [nbd.Buffer.from_bytearray(bytearray(noise(number, 512))) for number in range(512)]
-    cookies = [handle.aio_pwrite(buffers[number], (number * 7 % 512) * 512) for number in range(512)]
+    cookies = [
+        handle.aio_pwrite(buffers[number], (number * 7 % 512) * 512) for number in range(512)
+    ]
     wait_all(handle, cookies)
     for number in range(512):
         assert handle.pread(512, (number * 7 % 512) * 512) == noise(number, 512), number
@@ -229,7 +247,9 @@ def test_many_in_flight_on_one_connection(t):
     wait_all(handle, [handle.aio_pwrite(buffer, MIB) for buffer in same])
     got = handle.pread(64 * KIB, MIB)
     for at in range(0, len(got), BLOCK):
-        assert got[at] in range(1, 9) and got[at : at + BLOCK] == bytes([got[at]]) * BLOCK, f"torn block at {at}"
+        assert got[at] in range(1, 9) and got[at : at + BLOCK] == bytes([got[at]]) * BLOCK, (
+            f"torn block at {at}"
+        )
 
 
 def wait_all(handle, cookies):

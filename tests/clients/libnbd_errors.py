@@ -1,4 +1,5 @@
-"""What a server must refuse, and bytes that no decent client sends: the protocol's error or a closed connection, nothing else."""
+"""What a server must refuse, and bytes that no decent client sends: the protocol's error or a
+closed connection, nothing else."""
 
 import errno
 import os
@@ -14,7 +15,10 @@ from harness.server import expect_error
 SIZE = 64 * MIB
 OPTION_MAGIC = 0x49484156454F5054
 REQUEST_MAGIC = 0x25609513
-OPT_EXPORT_NAME, OPT_ABORT, OPT_LIST, OPT_STARTTLS, OPT_INFO, OPT_GO, OPT_STRUCTURED, OPT_LIST_META, OPT_SET_META = 1, 2, 3, 5, 6, 7, 8, 9, 10
+(
+    OPT_EXPORT_NAME, OPT_ABORT, OPT_LIST, OPT_STARTTLS, OPT_INFO, OPT_GO, OPT_STRUCTURED,
+    OPT_LIST_META, OPT_SET_META,
+) = 1, 2, 3, 5, 6, 7, 8, 9, 10
 
 
 def test_out_of_range_and_misaligned(t):
@@ -46,7 +50,10 @@ def test_too_long(t):
     bare = go(greet(server.raw()), b"vol0")
     request(bare, 0, 0, 0xFFFF_F000)
     answer, _closed = drain(bare)
-    assert answer == b"" or struct.unpack(">I", answer[4:8])[0] in (errno.EINVAL, errno.EOVERFLOW), answer[:32]
+    assert answer == b"" or struct.unpack(">I", answer[4:8])[0] in (
+        errno.EINVAL,
+        errno.EOVERFLOW,
+    ), answer[:32]
     bare = go(greet(server.raw()), b"vol0")
     request(bare, 1, 0, 0xFFFF_F000)
     try:
@@ -137,7 +144,8 @@ def test_nonsense(t):
 
 
 def test_export_name(t):
-    """The oldest way in: no reply but the export itself, with and without 124 zeros; an unknown name closes."""
+    """The oldest way in: no reply but the export itself, with and without 124 zeros; an unknown
+    name closes."""
     server = t.up(volume_size="64M")
     for no_zeroes in (False, True):
         bare = greet(server.raw(), flags=3 if no_zeroes else 1)

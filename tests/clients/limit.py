@@ -1,4 +1,5 @@
-"""`forebay volume limit`, and volumes that share a pool: what clients of one do costs those of another no more than their share."""
+"""`forebay volume limit`, and volumes that share a pool: what clients of one do costs those of
+another no more than their share."""
 
 import json
 import time
@@ -27,8 +28,12 @@ class Limits:
 
     def refused(self, *words, saying=()):
         before = [self.of(volume["name"]) for volume in self.server.status()["volumes"]]
-        self.t.refused(self.t.bin, "volume", "limit", *words, "--socket", self.server.control, saying=saying)
-        assert before == [self.of(volume["name"]) for volume in self.server.status()["volumes"]], "what is refused must change nothing"
+        self.t.refused(
+            self.t.bin, "volume", "limit", *words, "--socket", self.server.control, saying=saying
+        )
+        assert before == [self.of(volume["name"]) for volume in self.server.status()["volumes"]], (
+            "what is refused must change nothing"
+        )
 
 
 class Load:
@@ -53,7 +58,11 @@ class Load:
         while more and len(self.begun) < self.depth:
             place = next(self.places)
             buffer = self.write or nbd.Buffer(4 * KIB)
-            cookie = self.handle.aio_pwrite(buffer, place) if self.write else self.handle.aio_pread(buffer, place)
+            cookie = (
+                self.handle.aio_pwrite(buffer, place)
+                if self.write
+                else self.handle.aio_pread(buffer, place)
+            )
             self.begun[cookie] = time.monotonic()
             self.buffers[cookie] = buffer
 
@@ -121,7 +130,14 @@ def test_refused(t):
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     limits = Limits(t, server)
     limits("vol0", "--iops", "7")
-    limits.refused("vol0", "--iops", "20000000", saying=("volume vol0: the limit of requests a second is 20000000; it can be 1 to 10000000",))
+    limits.refused(
+        "vol0",
+        "--iops",
+        "20000000",
+        saying=(
+            "volume vol0: the limit of requests a second is 20000000; it can be 1 to 10000000",
+        ),
+    )
     limits.refused("vol0", "--bandwidth", "1K", saying=("it can be 4K to 1T",))
     limits.refused("vol0", "--burst", "0s", saying=("1ms to 1h",))
     limits.refused("vol0", "--burst", "2h", saying=("1ms to 1h",))
@@ -137,12 +153,15 @@ def test_refused(t):
 
 @limit(90)
 def test_rates(t):
-    """Rates are as the limits say, whatever is asked for; a change is felt at once, another volume feels nothing."""
+    """Rates are as the limits say, whatever is asked for; a change is felt at once, another volume
+    feels nothing."""
     server = t.up(size="1G", volume_size="64M")
     server.volume("create", "other", "--size", "64M")
     limits = Limits(t, server)
     block = nbd.Buffer.from_bytearray(bytearray(noise("block", 4 * KIB)))
-    loads = [Load(server, "vol0", 16, places(n, 64 * MIB), block if n % 2 else None) for n in range(4)]
+    loads = [
+        Load(server, "vol0", 16, places(n, 64 * MIB), block if n % 2 else None) for n in range(4)
+    ]
     other = Load(server, "other", 4, places(9, 64 * MIB))
 
     def rate(seconds=2):
@@ -164,12 +183,16 @@ def test_rates(t):
     limits("vol0", "--none")
     drive(loads, 0.5)
     again, _ = rate()
-    print(f"free {free:.0f}, 100: {slow:.0f}, 400: {faster:.0f}, 800K: {by_bytes:.0f}, free again {again:.0f}; beside the limit {beside:.0f}")
+    print(
+        f"free {free:.0f}, 100: {slow:.0f}, 400: {faster:.0f}, 800K: {by_bytes:.0f}, "
+        f"free again {again:.0f}; beside the limit {beside:.0f}"
+    )
     assert slow < 125 and faster < 500 and by_bytes < 250, "never more than the rate and the burst"
     # Less only where the machine is slow beyond measure.
     assert 2.5 < faster / slow < 6 and by_bytes / slow > 1.2, (slow, faster, by_bytes)
     assert beside > 3 * slow and again > 3 * faster, (beside, again)
-    # A volume that is limited to nearly nothing is flushed, resized and deleted without delay, and the server ends.
+    # A volume that is limited to nearly nothing is flushed, resized and deleted without delay, and
+    # the server ends.
     limits("vol0", "--iops", "1", "--burst", "1ms")
     drive(loads, 1)
     began = time.monotonic()
@@ -191,7 +214,10 @@ def test_delete_tells_those_that_wait(t):
     server.volume("create", "other", "--size", "64M")
     server.volume("limit", "other", "--iops", "1")
     handle = server.connect("other")
-    t.refused(t.bin, "volume", "delete", "other", "--socket", server.control, saying=("1 connection has", "--force"))
+    t.refused(
+        t.bin, "volume", "delete", "other", "--socket", server.control,
+        saying=("1 connection has", "--force"),
+    )
     handle.pread(4 * KIB, 0)
     buffer = nbd.Buffer(4 * KIB)
     cookie = handle.aio_pread(buffer, 0)
@@ -208,7 +234,8 @@ def wait(handle, cookie):
 @pool_only
 @limit(90)
 def test_a_reader_beside_a_flood(t):
-    """On a slow disk: a client with one request at a time waits for much less than one of another volume's many, which stand in line for each other."""
+    """On a slow disk: a client with one request at a time waits for much less than one of another
+    volume's many, which stand in line for each other."""
     device = t.devices(GIB)[0]
     t.forebay("create", "--device", device)
     server = t.serve([f"{device},emulate=hdd"])
@@ -224,7 +251,10 @@ def test_a_reader_beside_a_flood(t):
     # What had begun before has ended.
     *flood, alone = drive([*floods, reader], 15)
     flood = [latency for one in flood for latency in one]
-    print(f"flood: {len(flood)} reads of {mean(flood):.2f} s; reader: {len(alone)} of {mean(alone):.2f} s")
+    print(
+        f"flood: {len(flood)} reads of {mean(flood):.2f} s; "
+        f"reader: {len(alone)} of {mean(alone):.2f} s"
+    )
     assert mean(alone) < mean(flood) / 2, (mean(alone), mean(flood))
     assert len(flood) > 3 * len(alone), "the disk is busy for the flood, not held for the reader"
     admission = server.status()["admission"]

@@ -1,4 +1,5 @@
-"""Random requests of every kind on several connections, against a model in memory, through restarts and kills."""
+"""Random requests of every kind on several connections, against a model in memory, through restarts
+and kills."""
 
 import random
 
@@ -30,7 +31,10 @@ def step(rng, handles, model):
     offset = rng.randrange(space - sectors + 1) * SECTOR
     length = sectors * SECTOR
     fua = nbd.CMD_FLAG_FUA if rng.random() < 0.05 else 0
-    kind = rng.choices(["write", "read", "trim", "zero", "zero_no_hole", "fast_zero", "flush", "cache", "status"], [40, 35, 6, 5, 3, 2, 2, 2, 5])[0]
+    kind = rng.choices(
+        ["write", "read", "trim", "zero", "zero_no_hole", "fast_zero", "flush", "cache", "status"],
+        [40, 35, 6, 5, 3, 2, 2, 2, 5],
+    )[0]
     if kind == "write":
         data = rng.randbytes(length)
         handle.pwrite(data, offset, flags=fua)
@@ -39,7 +43,11 @@ def step(rng, handles, model):
         got = handle.pread(length, offset)
         assert got == model.now[offset : offset + length], f"read of {length} at {offset}"
     elif kind in ("zero", "zero_no_hole", "fast_zero"):
-        flag = {"zero": 0, "zero_no_hole": nbd.CMD_FLAG_NO_HOLE, "fast_zero": nbd.CMD_FLAG_FAST_ZERO}[kind]
+        flag = {
+            "zero": 0,
+            "zero_no_hole": nbd.CMD_FLAG_NO_HOLE,
+            "fast_zero": nbd.CMD_FLAG_FAST_ZERO,
+        }[kind]
         try:
             handle.zero(length, offset, flags=fua | flag)
             model.write(offset, bytes(length))
@@ -57,13 +65,16 @@ def step(rng, handles, model):
 
 
 def trim(handle, model, offset, length, flags):
-    """What a trim leaves is the server's choice, sector by sector the old bytes or zeros; it must stay what it is."""
+    """What a trim leaves is the server's choice, sector by sector the old bytes or zeros; it must
+    stay what it is."""
     handle.trim(length, offset, flags=flags)
     got = handle.pread(length, offset)
     for at in range(0, length, SECTOR):
         sector = got[at : at + SECTOR]
         old = model.now[offset + at : offset + at + SECTOR]
-        assert sector == old or not any(sector), f"sector at {offset + at} is neither old nor zero after a trim"
+        assert sector == old or not any(sector), (
+            f"sector at {offset + at} is neither old nor zero after a trim"
+        )
     model.write(offset, got)
 
 
@@ -83,7 +94,11 @@ def compare(handle, model):
     for offset in range(0, SIZE, 4 * MIB):
         got = handle.pread(4 * MIB, offset)
         if got != model.now[offset : offset + 4 * MIB]:
-            bad = next(at for at in range(0, 4 * MIB, SECTOR) if got[at : at + SECTOR] != model.now[offset + at : offset + at + SECTOR])
+            bad = next(
+                at
+                for at in range(0, 4 * MIB, SECTOR)
+                if got[at : at + SECTOR] != model.now[offset + at : offset + at + SECTOR]
+            )
             raise AssertionError(f"the volume differs from the model at {offset + bad}")
 
 
@@ -111,7 +126,8 @@ def test_random_requests(t):
 
 @limit(60)
 def test_sectors_of_4096(t):
-    """A volume whose sector is the block: said to the client, smaller requests refused, bytes right."""
+    """A volume whose sector is the block: said to the client, smaller requests refused, bytes
+    right."""
     server = t.up(volume_size="64M")
     server.volume("create", "native", "--size", "64M", "--sector", "4096")
     handle = server.connect("native", strict=False)
@@ -119,7 +135,11 @@ def test_sectors_of_4096(t):
     data = random.Random(3).randbytes(256 * KIB)
     handle.pwrite(data, 4096)
     assert handle.pread(256 * KIB, 4096) == data
-    for action in (lambda: handle.pwrite(bytes(512), 0), lambda: handle.pread(4096, 512), lambda: handle.zero(512, 4096)):
+    for action in (
+        lambda: handle.pwrite(bytes(512), 0),
+        lambda: handle.pread(4096, 512),
+        lambda: handle.zero(512, 4096),
+    ):
         try:
             action()
             raise AssertionError("a request smaller than the sector was taken")
@@ -128,4 +148,7 @@ def test_sectors_of_4096(t):
     handle.flush()
     server.restart()
     assert server.connect("native").pread(256 * KIB, 4096) == data
-    t.run("qemu-io", "-f", "raw", "-c", "write -P 5 512 512", "-c", "read -P 5 512 512", server.uri("native"))
+    t.run(
+        "qemu-io", "-f", "raw", "-c", "write -P 5 512 512", "-c", "read -P 5 512 512",
+        server.uri("native"),
+    )

@@ -11,7 +11,10 @@ def test_nbdinfo_size_and_flags(t):
     """The default export offers what the README says."""
     server = t.up()
     assert t.run("nbdinfo", "--size", server.uri()).stdout.strip() == str(8 * GIB)
-    for ability in ("write", "flush", "fua", "trim", "zero", "fast-zero", "cache", "df", "multi-conn", "structured"):
+    for ability in (
+        "write", "flush", "fua", "trim", "zero", "fast-zero", "cache", "df", "multi-conn",
+        "structured",
+    ):
         wanted = "structured-reply" if ability == "structured" else ability
         question = ("--is", wanted) if ability == "structured" else ("--can", wanted)
         t.run("nbdinfo", *question, server.uri())
@@ -67,7 +70,8 @@ def test_nbdinfo_map(t):
 
 @limit(120)
 def test_nbdcopy_image_in_and_out(t):
-    """A real file system image goes in and comes out the same, also after a restart, and the copy stays thin."""
+    """A real file system image goes in and comes out the same, also after a restart, and the copy
+    stays thin."""
     image = ext4_image(t, t.dir / "image", 192 * MIB)
     server = t.up(volume_size="192M")
     t.run("nbdcopy", "--flush", image, server.uri())

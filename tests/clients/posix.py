@@ -1,4 +1,5 @@
-"""The same service without io_uring (`--io posix`): a basic subset, and images written by one backend read by the other."""
+"""The same service without io_uring (`--io posix`): a basic subset, and images written by one
+backend read by the other."""
 
 import random
 import time
@@ -18,7 +19,10 @@ def test_basic(t):
     t.run("nbdcopy", "--flush", image, server.uri())
     t.run("nbdcopy", server.uri(), t.dir / "out")
     t.run("cmp", "-n", 48 * MIB, image, t.dir / "out")
-    t.run("qemu-io", "-f", "raw", "-c", "write -P 9 50M 64k", "-c", "read -P 9 50M 64k", "-c", "discard 50M 4k", "-c", "flush", server.uri())
+    t.run(
+        "qemu-io", "-f", "raw", "-c", "write -P 9 50M 64k", "-c", "read -P 9 50M 64k", "-c",
+        "discard 50M 4k", "-c", "flush", server.uri(),
+    )
     server.stop()
     server.check()
     server.command = [word for word in server.command if word not in ("--io", "posix")]

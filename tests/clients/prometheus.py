@@ -1,4 +1,5 @@
-"""A real Prometheus scrapes a real server: its metrics, the alerts and every expression of the Grafana dashboard. Skipped where Debian's package is missing."""
+"""A real Prometheus scrapes a real server: its metrics, the alerts and every expression of the
+Grafana dashboard. Skipped where Debian's package is missing."""
 
 import json
 import pathlib
@@ -23,13 +24,22 @@ class Prometheus:
         t.run("promtool", "check", "config", config)
         port = free_port()
         self.base = f"http://127.0.0.1:{port}/api/v1/"
-        command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={t.dir}/tsdb", f"--web.listen-address=127.0.0.1:{port}"]
+        command = [
+            "prometheus",
+            f"--config.file={config}",
+            f"--storage.tsdb.path={t.dir}/tsdb",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]
         with open(t.dir / "prometheus.log", "wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         t.later(lambda: (self.process.terminate(), self.process.wait(30)))
 
     def ask(self, path, **fields):
-        with urllib.request.urlopen(f"{self.base}{path}?{urllib.parse.urlencode(fields)}", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"{self.base}{path}?{urllib.parse.urlencode(fields)}", timeout=30
+        ) as answer:
             found = json.load(answer)
         assert found["status"] == "success", found
         return found["data"]
@@ -47,17 +57,22 @@ class Prometheus:
                 found = str(error)
             if found and not isinstance(found, str) and float(found[0]["value"][1]) == value:
                 return
-            assert time.monotonic() < deadline and self.process.poll() is None, f"{expression} is {found}, not {value}"
+            assert time.monotonic() < deadline and self.process.poll() is None, (
+                f"{expression} is {found}, not {value}"
+            )
             time.sleep(0.2)
 
     def alerts(self):
-        return {rule["name"]: rule for group in self.ask("rules")["groups"] for rule in group["rules"]}
+        return {
+            rule["name"]: rule for group in self.ask("rules")["groups"] for rule in group["rules"]
+        }
 
 
 @once
 @limit(120)
 def test_scrape(t):
-    """What it scrapes is what the status says; no rule and no panel is wrong; an alert comes when it should."""
+    """What it scrapes is what the status says; no rule and no panel is wrong; an alert comes when
+    it should."""
     t.need("prometheus", "promtool")
     server, unix, tcp = up(t, "--cache-size", "64M")
     rules = CONTRIB / "prometheus" / "forebay.rules.yml"
@@ -95,7 +110,9 @@ scrape_configs:
                 empty.append(panel["title"])
     print("panels without data:", empty)
     assert shown > 30 and len(empty) < shown // 4, empty
-    [variable] = [one["query"]["query"] for one in board["templating"]["list"] if one["type"] == "query"]
+    [variable] = [
+        one["query"]["query"] for one in board["templating"]["list"] if one["type"] == "query"
+    ]
     name, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable).groups()
     assert [one["metric"][label] for one in prometheus.query(name)] == [instance]
 

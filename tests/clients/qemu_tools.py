@@ -12,7 +12,9 @@ def test_qemu_img_convert_and_compare(t):
     uri = server.uri()
     t.run("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", image, uri)
     t.run("qemu-img", "compare", "-f", "raw", "-F", "raw", image, uri)
-    t.run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-m", "8", "-W", uri, t.dir / "out.qcow2")
+    t.run(
+        "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-m", "8", "-W", uri, t.dir / "out.qcow2"
+    )
     t.run("qemu-img", "check", t.dir / "out.qcow2")
     t.run("qemu-img", "compare", t.dir / "out.qcow2", image)
     server.volume("create", "copy", "--size", "128M")
@@ -54,26 +56,48 @@ def each(*commands):
 
 
 def test_qemu_io_patterns(t):
-    """Writes, vectored, asynchronous, with FUA; zeroes with and without unmap; discards; each read back by pattern."""
+    """Writes, vectored, asynchronous, with FUA; zeroes with and without unmap; discards; each read
+    back by pattern."""
     server = t.up(volume_size="64M")
     uri = server.uri()
-    io(t, *each(
-        "write -P 0xaa 0 4M", "read -P 0xaa 0 4M",
-        "write -f -P 0xbb 1M 64k", "read -P 0xbb 1M 64k", "read -P 0xaa 1114112 512",
-        "write -P 0xcc 512 512", "read -P 0xaa 0 512", "read -P 0xcc 512 512", "read -P 0xaa 1024 3072",
-        "writev -P 0xdd 2M 4k 512 64k", "readv -P 0xdd 2M 4k 512 64k",
-        "write -z 3M 64k", "read -P 0 3M 64k",
-        "write -z -u 3200k 64k", "read -P 0 3200k 64k",
-        "discard 3400k 64k", "read -P 0 3400k 64k", "read -P 0xaa 3464k 64k",
-        "write -z -f 3M 512", "write -z 3149312 512", "read -P 0 3149312 512",
-        "flush",
-    ), uri=uri)
-    writes = [f"aio_write -P {number + 1} {8 * MIB + number * 12 * KIB} 12k" for number in range(32)]
-    io(t, *each(*writes, "aio_flush", *[f"read -P {number + 1} {8 * MIB + number * 12 * KIB} 12k" for number in range(32)]), uri=uri)
+    io(
+        t,
+        *each(
+            "write -P 0xaa 0 4M", "read -P 0xaa 0 4M", "write -f -P 0xbb 1M 64k",
+            "read -P 0xbb 1M 64k", "read -P 0xaa 1114112 512", "write -P 0xcc 512 512",
+            "read -P 0xaa 0 512", "read -P 0xcc 512 512", "read -P 0xaa 1024 3072",
+            "writev -P 0xdd 2M 4k 512 64k", "readv -P 0xdd 2M 4k 512 64k", "write -z 3M 64k",
+            "read -P 0 3M 64k", "write -z -u 3200k 64k", "read -P 0 3200k 64k", "discard 3400k 64k",
+            "read -P 0 3400k 64k", "read -P 0xaa 3464k 64k", "write -z -f 3M 512",
+            "write -z 3149312 512", "read -P 0 3149312 512", "flush",
+        ),
+        uri=uri,
+    )
+    writes = [
+        f"aio_write -P {number + 1} {8 * MIB + number * 12 * KIB} 12k" for number in range(32)
+    ]
+    io(
+        t,
+        *each(
+            *writes,
+            "aio_flush",
+            *[f"read -P {number + 1} {8 * MIB + number * 12 * KIB} 12k" for number in range(32)],
+        ),
+        uri=uri,
+    )
     io(t, *each("read -P 0 32M 16M", "write -P 7 67108352 512", "read -P 7 67108352 512"), uri=uri)
     t.run("qemu-io", "-f", "raw", "-c", "write 67108352 1024", uri, ok=(1,))
     server.restart()
-    io(t, *each("read -P 0xbb 1M 64k", "read -P 0xcc 512 512", "read -P 0 3M 64k", "read -P 7 67108352 512"), uri=uri)
+    io(
+        t,
+        *each(
+            "read -P 0xbb 1M 64k",
+            "read -P 0xcc 512 512",
+            "read -P 0 3M 64k",
+            "read -P 7 67108352 512",
+        ),
+        uri=uri,
+    )
 
 
 def test_qemu_img_keeps_holes(t):
@@ -87,4 +111,6 @@ def test_qemu_img_keeps_holes(t):
     with open(t.dir / "out", "rb") as file:
         file.seek(MIB)
         assert file.read(MIB) == data
-    assert (t.dir / "out").stat().st_blocks * 512 <= 2 * MIB, "block status lets qemu-img keep the holes"
+    assert (t.dir / "out").stat().st_blocks * 512 <= 2 * MIB, (
+        "block status lets qemu-img keep the holes"
+    )

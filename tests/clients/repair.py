@@ -1,4 +1,5 @@
-"""`forebay check --repair`: bad copies are written again from good ones, what has no good copy is named, and a kill loses nothing."""
+"""`forebay check --repair`: bad copies are written again from good ones, what has no good copy is
+named, and a kill loses nothing."""
 
 import errno
 import hashlib
@@ -21,7 +22,9 @@ def fill(server, seed="repair"):
     handle = server.connect()
     written = {number: noise((seed, number), BLOCK) for number in range(BLOCKS)}
     for first in range(0, BLOCKS, 64):
-        handle.pwrite(b"".join(written[number] for number in range(first, first + 64)), first * BLOCK)
+        handle.pwrite(
+            b"".join(written[number] for number in range(first, first + 64)), first * BLOCK
+        )
     handle.flush()
     handle.shutdown()
     return written
@@ -30,7 +33,9 @@ def fill(server, seed="repair"):
 def verify(server, written):
     handle = server.connect()
     for first in range(0, BLOCKS, 64):
-        assert handle.pread(64 * BLOCK, first * BLOCK) == b"".join(written[number] for number in range(first, first + 64)), first
+        assert handle.pread(64 * BLOCK, first * BLOCK) == b"".join(
+            written[number] for number in range(first, first + 64)
+        ), first
     handle.shutdown()
 
 
@@ -46,7 +51,8 @@ def digest(*paths):
 
 
 def rot(path):
-    """Changes every second block of a device that holds anything, of all kinds, and a copy of each superblock."""
+    """Changes every second block of a device that holds anything, of all kinds, and a copy of each
+    superblock."""
     rng = random.Random(5)
     for start, end in data_ranges(path):
         for offset in range(max(start, MIB), end, 2 * BLOCK):
@@ -56,7 +62,10 @@ def rot(path):
 
 
 def kinds(report):
-    return {(one["device"].rsplit("/", 1)[-1], one["kind"]): (one["bad"], one["repaired"]) for one in report["copies"]}
+    return {
+        (one["device"].rsplit("/", 1)[-1], one["kind"]): (one["bad"], one["repaired"])
+        for one in report["copies"]
+    }
 
 
 @once
@@ -100,7 +109,8 @@ def test_one_device_is_written_again_from_the_other(t):
 @once
 @limit(90)
 def test_a_device_that_was_away(t):
-    """A repair is refused with the way out, and that works: served, brought up to date, healed. A check says that it was partial."""
+    """A repair is refused with the way out, and that works: served, brought up to date, healed. A
+    check says that it was partial."""
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     fill(server)
     server.stop()
@@ -114,7 +124,11 @@ def test_a_device_that_was_away(t):
     assert json.loads(t.forebay("check", "--json", home, ok=(5,)).stdout)["not_checked"]
     for words in ((), ("--dry-run",)):
         text = t.refused(t.bin, "check", "--repair", *words, home, saying=("out of use",))
-        assert "Serve the pool with it" in text and "scrub start --wait" in text and "give all devices" not in text.lower(), text
+        assert (
+            "Serve the pool with it" in text
+            and "scrub start --wait" in text
+            and "give all devices" not in text.lower()
+        ), text
     at = find_blocks(first, {1: written[1]})[1]
     server.start()
     deadline = time.monotonic() + 60
@@ -141,7 +155,10 @@ def test_what_has_no_good_copy_is_named_and_left_alone(t):
     written = fill(server)
     server.stop()
     home = server.socket.parent
-    where = [find_blocks(device, {number: written[number] for number in (100, 300)}) for device in server.devices]
+    where = [
+        find_blocks(device, {number: written[number] for number in (100, 300)})
+        for device in server.devices
+    ]
     flip(server.devices[0], where[0][100] + 7)
     flip(server.devices[1], where[1][100] + 8)
     before = digest(*server.devices)
@@ -149,7 +166,11 @@ def test_what_has_no_good_copy_is_named_and_left_alone(t):
     heals = "forebay check --repair heals what it can"
     assert heals in t.run(t.bin, "check", "--repair", "--dry-run", home, ok=(3,)).stdout
     text = t.run(t.bin, "check", "--repair", home, ok=(3,)).stdout
-    assert 'volume 1 ("vol0"), block 100 (bytes 409600 to 413696)' in text and "no good copy" in text and "checked again: NOT CLEAN: errors: 1, damaged copies: 0" in text, text
+    assert (
+        'volume 1 ("vol0"), block 100 (bytes 409600 to 413696)' in text
+        and "no good copy" in text
+        and "checked again: NOT CLEAN: errors: 1, damaged copies: 0" in text
+    ), text
     assert digest(*server.devices) == before, "the lost block is as it was, the other one too"
     assert "NOT CLEAN" in t.run(t.bin, "check", "--repair", home, ok=(3,)).stdout
     text = t.run(t.bin, "check", "--repair", "--dry-run", home, ok=(3,)).stdout
@@ -168,7 +189,8 @@ def test_what_has_no_good_copy_is_named_and_left_alone(t):
 @once
 @limit(180)
 def test_killed_again_and_again(t):
-    """A repair that is killed at any moment leaves a pool that opens; in the end one gets through."""
+    """A repair that is killed at any moment leaves a pool that opens; in the end one gets
+    through."""
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     written = fill(server)
     server.stop()
@@ -176,8 +198,12 @@ def test_killed_again_and_again(t):
     places = []
     for odd, device in enumerate(server.devices):
         # Blocks of one device and not of the other: each has a good copy.
-        where = find_blocks(device, {number: written[number] for number in range(BLOCKS) if number % 2 == odd})
-        places += [(device, offset + 5) for offset in where.values()] + [(device, 64 * KIB * (1 + odd) + 50)]
+        where = find_blocks(
+            device, {number: written[number] for number in range(BLOCKS) if number % 2 == odd}
+        )
+        places += [(device, offset + 5) for offset in where.values()] + [
+            (device, 64 * KIB * (1 + odd) + 50)
+        ]
     for place in places:
         flip(*place)
     began = time.monotonic()
@@ -189,7 +215,9 @@ def test_killed_again_and_again(t):
         time.sleep(took * rng.uniform(0.3, 2.5))
         repair.kill()
         killed += repair.wait() == -signal.SIGKILL
-        left = json.loads(t.run(t.bin, "check", "--data", "--json", home, ok=(0, 4)).stdout)["damaged_copies"]
+        left = json.loads(t.run(t.bin, "check", "--data", "--json", home, ok=(0, 4)).stdout)[
+            "damaged_copies"
+        ]
         print("left:", left)
         if left == 0:
             for place in places:
@@ -230,7 +258,9 @@ def test_a_cache_gets_clean_blocks_from_the_pool(t):
     assert digest(cache) == sick
     assert kinds(dry["repair"]["cache"]) == {("cache.img", "data"): (len(clean), 0)}, dry["repair"]
     done = json.loads(t.forebay("check", "--repair", "--json", home).stdout)
-    assert kinds(done["repair"]["cache"]) == {("cache.img", "data"): (len(clean), len(clean))}, done["repair"]
+    assert kinds(done["repair"]["cache"]) == {("cache.img", "data"): (len(clean), len(clean))}, (
+        done["repair"]
+    )
     assert done["cache_report"]["damaged_copies"] == 0
     assert "nothing to repair\nclean" in t.forebay("check", "--repair", home).stdout
     flip(cache, where["dirty"] + 3)

@@ -1,4 +1,5 @@
-"""`forebay scrub`: what rots is healed before it is needed, what is lost is named, and a scrub survives restarts and kills."""
+"""`forebay scrub`: what rots is healed before it is needed, what is lost is named, and a scrub
+survives restarts and kills."""
 
 import errno
 import json
@@ -21,7 +22,9 @@ def fill(server):
     handle = server.connect()
     written = {number: noise(("scrub", number), BLOCK) for number in range(BLOCKS)}
     for first in range(0, BLOCKS, 64):
-        handle.pwrite(b"".join(written[number] for number in range(first, first + 64)), first * BLOCK)
+        handle.pwrite(
+            b"".join(written[number] for number in range(first, first + 64)), first * BLOCK
+        )
     handle.flush()
     return written
 
@@ -29,7 +32,9 @@ def fill(server):
 def verify(server, written):
     handle = server.connect()
     for first in range(0, BLOCKS, 64):
-        assert handle.pread(64 * BLOCK, first * BLOCK) == b"".join(written[number] for number in range(first, first + 64)), first
+        assert handle.pread(64 * BLOCK, first * BLOCK) == b"".join(
+            written[number] for number in range(first, first + 64)
+        ), first
 
 
 class Scrub:
@@ -47,7 +52,10 @@ class Scrub:
 
     def ended(self, seconds=60):
         deadline = time.monotonic() + seconds
-        while "running" in ((status := self.status())["state"], (status["cache"] or {}).get("state")):
+        while "running" in (
+            (status := self.status())["state"],
+            (status["cache"] or {}).get("state"),
+        ):
             assert time.monotonic() < deadline, status
             time.sleep(0.05)
         return status
@@ -103,7 +111,9 @@ def test_lost_blocks_are_named_until_they_are_written(t):
     assert "no copy of these is good" in text and "vol0" in text, text
     server.restart()
     status = scrub.status()
-    named = sorted((lost["volume"], lost["offset"], lost["length"]) for lost in status["lost_blocks"])
+    named = sorted(
+        (lost["volume"], lost["offset"], lost["length"]) for lost in status["lost_blocks"]
+    )
     assert named == [("vol0", 100 * BLOCK, 3 * BLOCK), ("vol0", 3000 * BLOCK, BLOCK)], status
     assert "BLOCKS ARE LOST" in t.forebay("status", "--socket", server.control).stdout
     handle = server.connect()
@@ -112,7 +122,10 @@ def test_lost_blocks_are_named_until_they_are_written(t):
     handle.trim(BLOCK, 3000 * BLOCK)
     handle.flush()
     lost = scrub.status()["lost_blocks"]
-    assert sorted((one["offset"] // BLOCK, one["length"]) for one in lost) == [(100, BLOCK), (102, BLOCK)], lost
+    assert sorted((one["offset"] // BLOCK, one["length"]) for one in lost) == [
+        (100, BLOCK),
+        (102, BLOCK),
+    ], lost
     for number in (100, 102):
         handle.pwrite(written[number], number * BLOCK)
     handle.flush()
@@ -135,7 +148,12 @@ def test_what_a_client_met_is_told_until_it_is_mended(t):
             flip(device, where[number] + 7)
     server.start()
     status = lambda: t.forebay("status", "--socket", server.control).stdout
-    health = lambda: [problem["page"] for problem in json.loads(t.forebay("status", "--json", "--socket", server.control).stdout)["health"]]
+    health = lambda: [
+        problem["page"]
+        for problem in json.loads(t.forebay("status", "--json", "--socket", server.control).stdout)[
+            "health"
+        ]
+    ]
     assert health() == []
     handle = server.connect()
     expect_error(errno.EIO, lambda: handle.pread(BLOCK, lost * BLOCK))
@@ -169,7 +187,9 @@ def test_pause_resume_cancel_and_kill(t):
     time.sleep(2)
     scrub("pause")
     paused = scrub.status()
-    assert paused["state"] == "paused" and 0 < paused["verified_bytes"] < paused["all_bytes"], paused
+    assert paused["state"] == "paused" and 0 < paused["verified_bytes"] < paused["all_bytes"], (
+        paused
+    )
     assert "paused at" in t.forebay("status", "--socket", server.control).stdout
     part = lambda status: status["cache"] and status["cache"]["state"]
     assert part(paused) == ("paused" if t.cached else None), paused
@@ -181,7 +201,9 @@ def test_pause_resume_cancel_and_kill(t):
     server.kill()
     server.start()
     status = scrub.status()
-    assert status["state"] in ("running", "done") and status["started_at"] == paused["started_at"], status
+    assert (
+        status["state"] in ("running", "done") and status["started_at"] == paused["started_at"]
+    ), status
     status = scrub.ended()
     assert status["state"] == "done" and status["bad"] == 0, status
     text = scrub("start", "--wait")
@@ -195,7 +217,10 @@ def test_pause_resume_cancel_and_kill(t):
     status = scrub.status()
     assert status["state"] == "cancelled" and part(status) in (None, "cancelled"), status
     t.refused(t.bin, "scrub", "resume", "--socket", server.control, saying=("no scrub is paused",))
-    t.refused(t.bin, "scrub", "start", "--device", "nothing", "--socket", server.control, saying=("no device of this pool", "pool0.img"))
+    t.refused(
+        t.bin, "scrub", "start", "--device", "nothing", "--socket", server.control,
+        saying=("no device of this pool", "pool0.img"),
+    )
     scrub("start", "--device", server.devices[0], "--wait")
     status = scrub.status()
     assert "pool0.img" in str(status["device"]) and part(status) in (None, "cancelled"), status
@@ -204,9 +229,13 @@ def test_pause_resume_cancel_and_kill(t):
 @pool_only
 @limit(90)
 def test_the_same_damage_as_btrfs(t):
-    """One byte of each of these blocks in one copy, here and in kernel btrfs: both find and heal them all, and read right without the other copy."""
+    """One byte of each of these blocks in one copy, here and in kernel btrfs: both find and heal
+    them all, and read right without the other copy."""
     t.need("mkfs.btrfs", "losetup", "mount")
-    if "btrfs" not in pathlib.Path("/proc/filesystems").read_text() or not pathlib.Path("/dev/loop-control").exists():
+    if (
+        "btrfs" not in pathlib.Path("/proc/filesystems").read_text()
+        or not pathlib.Path("/dev/loop-control").exists()
+    ):
         raise Skip("this machine's kernel has no btrfs, or forbids loop devices")
     root = t.as_root()
     server = t.up(volume_size="64M", size="1G")
@@ -252,4 +281,6 @@ def test_the_same_damage_as_btrfs(t):
     detach()
     server.stop()
     for device in (server.devices[1], images[1]):
-        assert sorted(find_blocks(device, {number: written[number] for number in hit})) == list(hit), device
+        assert sorted(find_blocks(device, {number: written[number] for number in hit})) == list(
+            hit
+        ), device

@@ -1,4 +1,5 @@
-"""What a service manager sees: `sd_notify`, the watchdog, sockets that are passed, the journal, the units in contrib/."""
+"""What a service manager sees: `sd_notify`, the watchdog, sockets that are passed, the journal, the
+units in contrib/."""
 
 import fcntl
 import os
@@ -49,7 +50,8 @@ def told(manager, until):
 
 @cache_only
 def test_manager_is_told(t):
-    """Ready when it serves, alive again and again with a line of status, not alive while it stands still, and that it stops."""
+    """Ready when it serves, alive again and again with a line of status, not alive while it stands
+    still, and that it stops."""
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(str(t.dir / "notify.sock"))
     server = t.serve(t.devices(GIB), start=False)
@@ -81,10 +83,15 @@ def test_manager_is_told(t):
 
 @pool_only
 def test_watchdog_of_another(t):
-    """A watchdog that is for another process is not told; a manager that does not listen costs a warning."""
+    """A watchdog that is for another process is not told; a manager that does not listen costs a
+    warning."""
     server = t.serve(t.devices(GIB), start=False)
     t.forebay("create", "--device", server.devices[0])
-    server.environment = {"NOTIFY_SOCKET": str(t.dir / "nobody.sock"), "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}
+    server.environment = {
+        "NOTIFY_SOCKET": str(t.dir / "nobody.sock"),
+        "WATCHDOG_USEC": "1000",
+        "WATCHDOG_PID": "1",
+    }
     server.start()
     deadline = time.monotonic() + PATIENCE_S
     while "cannot notify systemd" not in server.log_text():
@@ -96,7 +103,8 @@ def test_watchdog_of_another(t):
 
 @cache_only
 def test_clients_wait_over_a_restart(t):
-    """A client that connects while the server is gone is served by the next one; the sockets stay the manager's."""
+    """A client that connects while the server is gone is served by the next one; the sockets stay
+    the manager's."""
     server = t.up(size="1G", volume_size="64M")
     server.stop()
     path = server.socket
@@ -147,14 +155,18 @@ def test_all_kinds_of_sockets_are_inherited(t):
 
 @pool_only
 def test_sockets_that_do_not_fit(t):
-    """One that the configuration does not name, and one that nothing listens on, keep the server from starting."""
+    """One that the configuration does not name, and one that nothing listens on, keep the server
+    from starting."""
     device = t.devices(GIB)[0]
     t.forebay("create", "--device", device)
     server = t.serve([device], start=False)
     other = listening(t.dir / "other.sock")
     deaf = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     deaf.bind(str(server.socket))
-    for passed, words in ((other, ("other.sock", "nbd.socket")), (deaf, ("LISTEN_FDS", "nothing listens"))):
+    for passed, words in (
+        (other, ("other.sock", "nbd.socket")),
+        (deaf, ("LISTEN_FDS", "nothing listens")),
+    ):
         passing(server, passed)
         server.spawn()
         assert server.process.wait(PATIENCE_S) == 1
@@ -168,7 +180,8 @@ def test_sockets_that_do_not_fit(t):
 @once
 @pool_only
 def test_journal(t):
-    """In a unit the log goes to the journal, with fields; where there is none, a warning and standard error."""
+    """In a unit the log goes to the journal, with fields; where there is none, a warning and
+    standard error."""
     server = t.serve(t.devices(GIB), "--log", "journal", start=False)
     t.forebay("create", "--device", server.devices[0])
     if JOURNAL.exists() or os.geteuid() != 0:
@@ -187,7 +200,12 @@ def test_journal(t):
         entry = journal.recv(65536)
         if b"serving" in entry:
             break
-    assert b"forebay::shard" in entry and b"FOREBAY_IO" in entry and b"\n\x01\0\0\0\0\0\0\0006\n" in entry and b"SYSLOG_IDENTIFIER" in entry, entry
+    assert (
+        b"forebay::shard" in entry
+        and b"FOREBAY_IO" in entry
+        and b"\n\x01\0\0\0\0\0\0\0006\n" in entry
+        and b"SYSLOG_IDENTIFIER" in entry
+    ), entry
     server.stop()
     assert "INFO" not in server.log_text()[before:], "logged twice"
 
@@ -201,7 +219,10 @@ def test_units(t):
     for name in ("forebay.service", "forebay.socket"):
         text = (UNITS / name).read_text().replace("/usr/bin/forebay", str(t.bin))
         (t.dir / name).write_text(text)
-    words = ("systemd-analyze", "verify", "--man=no", t.dir / "forebay.service", t.dir / "forebay.socket")
+    words = (
+        "systemd-analyze", "verify", "--man=no", t.dir / "forebay.service",
+        t.dir / "forebay.socket",
+    )
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     said = [line for line in (done.stdout + done.stderr).splitlines() if "forebay" in line]
     assert done.returncode == 0 and not said, done.stdout + done.stderr

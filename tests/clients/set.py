@@ -1,4 +1,5 @@
-"""`forebay set`: settings that change while the server serves, are listed, refused, saved, forgotten."""
+"""`forebay set`: settings that change while the server serves, are listed, refused, saved,
+forgotten."""
 
 import json
 import time
@@ -39,7 +40,9 @@ class Settings:
 
     def refused(self, *words, saying):
         before = self("--json")
-        text = self.t.refused(self.t.bin, "set", *words, "--socket", self.server.control, saying=saying)
+        text = self.t.refused(
+            self.t.bin, "set", *words, "--socket", self.server.control, saying=saying
+        )
         assert self("--json") == before, "what is refused must change nothing"
         return text
 
@@ -67,19 +70,28 @@ def configured(t, more=""):
 @cache_only
 def test_list(t):
     """All settings, one of them, for people and programs; where each value comes from."""
-    server = t.up("--cache-size", "64M", "--max-lag", "20s", "--commit-interval", "2s", size="1G", volume_size="64M")
+    server = t.up(
+        "--cache-size", "64M", "--max-lag", "20s", "--commit-interval", "2s", size="1G",
+        volume_size="64M",
+    )
     settings = Settings(t, server)
     listed = json.loads(settings("--json"))
     keys = [one["key"] for one in listed]
-    assert len(keys) == len(set(keys)) > 20 and "cache.max_lag" in keys and "pool.dirty_nodes" in keys, keys
+    assert (
+        len(keys) == len(set(keys)) > 20 and "cache.max_lag" in keys and "pool.dirty_nodes" in keys
+    ), keys
     for one in listed:
         assert set(one) >= {"key", "value", "default", "from", "range", "changes", "what"}, one
-        assert one["changes"] in ("at once", "restart") and one["from"] in ("default", "option"), one
+        assert one["changes"] in ("at once", "restart") and one["from"] in ("default", "option"), (
+            one
+        )
         assert one["from"] == "option" or one["value"] == one["default"], one
     text = settings()
     for key in keys:
         assert key in text
-    assert settings.value("max_lag") == ("20s", "option") and settings.value("pool.commit_interval") == ("2s", "option")
+    assert settings.value("max_lag") == ("20s", "option") and settings.value(
+        "pool.commit_interval"
+    ) == ("2s", "option")
     assert settings.of("cache.max_lag")["range"] == {"least": "100ms", "most": "1h"}
     assert settings.of("promote")["range"] == {"one_of": ["never", "first", "second"]}
     assert settings.of("index_memory")["changes"] == "restart"
@@ -112,8 +124,12 @@ def test_bad_keys_and_values(t):
 @cache_only
 @limit(90)
 def test_changes_are_felt_at_once(t):
-    """A slow write-back is hastened, a long lag shortened, commits come sooner; clients write meanwhile."""
-    server = t.up("--cache-size", "64M", "--max-lag", "1h", "--commit-interval", "1h", size="1G", volume_size="64M")
+    """A slow write-back is hastened, a long lag shortened, commits come sooner; clients write
+    meanwhile."""
+    server = t.up(
+        "--cache-size", "64M", "--max-lag", "1h", "--commit-interval", "1h", size="1G",
+        volume_size="64M",
+    )
     settings = Settings(t, server)
 
     def cache():
@@ -124,7 +140,11 @@ def test_changes_are_felt_at_once(t):
     # What goes past the cache is in the pool already: no rate holds it.
     settings("sequential_cutoff", "0")
     writeback = cache()["writeback"]
-    assert (writeback["rate"], writeback["min"], writeback["max"]) == (64 * KIB, 64 * KIB, 64 * KIB), writeback
+    assert (writeback["rate"], writeback["min"], writeback["max"]) == (
+        64 * KIB,
+        64 * KIB,
+        64 * KIB,
+    ), writeback
     assert settings.value("cache.writeback_rate_max") == ("64K", "set")
     handle = server.connect()
     handle.pwrite(noise("slow", 8 * MIB), 0)
@@ -134,7 +154,9 @@ def test_changes_are_felt_at_once(t):
     settings("max_lag", "100ms")
     time.sleep(1)
     assert cache()["dirty_bytes"] == 8 * MIB and cache()["writeback"]["max_lag_seconds"] == 0.1
-    assert "write-back lags" in server.log_text(), "an image that is too old at once is told of at once"
+    assert "write-back lags" in server.log_text(), (
+        "an image that is too old at once is told of at once"
+    )
     changed = json.loads(settings("writeback_rate_max", "1G", "--json"))
     assert (changed["before"], changed["value"], changed["saved"]) == ("64K", "1G", False), changed
     wait_for(lambda: cache()["dirty_bytes"] == 0, 10)
@@ -168,7 +190,8 @@ def test_without_a_cache(t):
 
 @cache_only
 def test_saved_and_forgotten(t):
-    """--save changes the file, and nothing else of it; a restart keeps that, and forgets the rest."""
+    """--save changes the file, and nothing else of it; a restart keeps that, and forgets the
+    rest."""
     server, config = configured(t, 'max_lag   = "8s"  # as agreed\n# The end.\n')
     settings = Settings(t, server)
     before = config.read_text()
@@ -177,15 +200,22 @@ def test_saved_and_forgotten(t):
     settings("dirty_target", "30")
     assert config.read_text() == before, "nothing is stored without --save"
     server.restart()
-    assert settings.value("max_lag") == ("8s", "configuration") and settings.value("dirty_target") == (40, "default")
+    assert settings.value("max_lag") == ("8s", "configuration") and settings.value(
+        "dirty_target"
+    ) == (40, "default")
     assert "configuration file" in settings("max_lag", "9s", "--save")
     settings("dirty_target", "30", "--save")
     settings("pool.commit_interval", "2s", "--save")
     head, end = before.replace('"8s"', '"9s"').split("# The end.\n")
-    assert config.read_text() == head + 'dirty_target = 30\n\n[pool]\ncommit_interval = "2s"\n# The end.\n' + end, config.read_text()
+    assert (
+        config.read_text()
+        == head + 'dirty_target = 30\n\n[pool]\ncommit_interval = "2s"\n# The end.\n' + end
+    ), config.read_text()
     expected = {"cache.max_lag": "9s", "cache.dirty_target": 30, "pool.commit_interval": "2s"}
     for _ in range(2):
-        assert {key: settings.value(key) for key in expected} == {key: (value, "configuration") for key, value in expected.items()}
+        assert {key: settings.value(key) for key in expected} == {
+            key: (value, "configuration") for key, value in expected.items()
+        }
         server.restart()
     # What was edited into something wrong meanwhile is not made worse, and nothing changes.
     config.write_text(config.read_text().replace("30", "96"))

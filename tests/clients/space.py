@@ -28,7 +28,8 @@ def write_until_full(handle, first=0, limit_bytes=4 * GIB):
 
 @limit(180)
 def test_full_pool(t):
-    """ENOSPC at the write; everything acknowledged is right then, after a flush, after a kill; discarding makes room again."""
+    """ENOSPC at the write; everything acknowledged is right then, after a flush, after a kill;
+    discarding makes room again."""
     server = t.up(volume_size="8G", size="320M")
     capacity = server.status()["pool"]["capacity_bytes"]
     handle = server.connect()
@@ -72,7 +73,8 @@ def write_with_patience(handle, wanted):
 
 @limit(120)
 def test_overwriting_a_full_volume(t):
-    """A volume that fits is overwritten again and again: copy-on-write must not run out of what it frees itself."""
+    """A volume that fits is overwritten again and again: copy-on-write must not run out of what it
+    frees itself."""
     server = t.up(volume_size="96M", size="320M")
     handle = server.connect()
     for turn in range(8):
@@ -89,7 +91,8 @@ def test_overwriting_a_full_volume(t):
 
 @limit(90)
 def test_a_volume_of_a_pebibyte(t):
-    """On a small pool: written here and there to its very end, found again, cheap to describe, deletable."""
+    """On a small pool: written here and there to its very end, found again, cheap to describe,
+    deletable."""
     server = t.up(volume_size="64M", size="1G")
     server.volume("create", "big", "--size", "1P")
     assert t.run("nbdinfo", "--size", server.uri("big")).stdout.strip() == str(PIB)
@@ -147,7 +150,8 @@ def test_deleting_gives_space_back(t):
 
 @limit(60)
 def test_resize(t):
-    """Growing keeps all; shrinking frees what is cut off; what was cut off reads as zeros when it grows again."""
+    """Growing keeps all; shrinking frees what is cut off; what was cut off reads as zeros when it
+    grows again."""
     server = t.up(volume_size="64M", size="1G")
     handle = server.connect()
     data = noise("resize", 8 * MIB)

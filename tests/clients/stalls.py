@@ -1,4 +1,5 @@
-"""Stalls of devices and of the engine, made one by one in a real server: `forebay explain` names them. The slow devices are files of nbdfuse over nbdkit with a filter."""
+"""Stalls of devices and of the engine, made one by one in a real server: `forebay explain` names
+them. The slow devices are files of nbdfuse over nbdkit with a filter."""
 
 import random
 import threading
@@ -23,7 +24,13 @@ class Stalls:
         path = pool.path if pool else t.devices(1024 * MIB)[0]
         t.forebay("create", "--device", path, "--copies", "1")
         if cache_size and not cache:
-            settings = (*settings, "--cache", (cache_in or t.dir) / "cache.img", "--cache-size", cache_size)
+            settings = (
+                *settings,
+                "--cache",
+                (cache_in or t.dir) / "cache.img",
+                "--cache-size",
+                cache_size,
+            )
         self.server = t.serve([path], *settings)
         if cache:
             t.forebay("cache", "attach", cache.path, "--socket", self.server.control)
@@ -54,10 +61,16 @@ class Stalls:
 
     def write(self, places, depth=16):
         block = nbd.Buffer.from_bytearray(bytearray(noise("block", BLOCK)))
-        self.each(lambda at, done: self.handle.aio_pwrite(block, at, completion=done), places, depth)
+        self.each(
+            lambda at, done: self.handle.aio_pwrite(block, at, completion=done), places, depth
+        )
 
     def read(self, places, depth=16):
-        self.each(lambda at, done: self.handle.aio_pread(nbd.Buffer(BLOCK), at, completion=done), places, depth)
+        self.each(
+            lambda at, done: self.handle.aio_pread(nbd.Buffer(BLOCK), at, completion=done),
+            places,
+            depth,
+        )
 
 
 def shuffled(blocks, of):

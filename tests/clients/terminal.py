@@ -1,4 +1,5 @@
-"""What people see: `forebay top` on a terminal, progress, tables of many volumes, colours, and errors that say what to type next."""
+"""What people see: `forebay top` on a terminal, progress, tables of many volumes, colours, and
+errors that say what to type next."""
 
 import contextlib
 import errno
@@ -34,7 +35,9 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.modes = termios.tcgetattr(self.slave)
         self.seen = ""
-        base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+        base = {
+            name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")
+        }
         print("$ (on a terminal)", *command, flush=True)
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=self.slave, stdout=self.slave, stderr=self.slave,
@@ -119,7 +122,8 @@ def load(server):
 
 @limit(120)
 def test_top(t):
-    """Figures of a real load, on a screen that is there for them alone; the terminal is given back however it ends."""
+    """Figures of a real load, on a screen that is there for them alone; the terminal is given back
+    however it ends."""
     server = t.up(size="1G", volume_size="64M")
     command = (t.bin, "top", "--every", "200ms", "--socket", server.control)
 
@@ -135,17 +139,25 @@ def test_top(t):
             lines = frame.split("\r\n")
             assert len(lines) <= 24 and all(len(line) <= 80 for line in lines), frame
         shown = frames(seen)[-2]
-        for word in ("pool forebay: online", "IOPS", "VOLUME", "DEVICE", "pool0.img", "stalls", "q: quit"):
+        for word in (
+            "pool forebay: online", "IOPS", "VOLUME", "DEVICE", "pool0.img", "stalls", "q: quit",
+        ):
             assert word in shown, shown
         assert ("write-back" in shown) == t.cached, shown
         top.type("\x1b[B")  # an arrow says nothing
         top.type("q")
         assert top.ended() == 0 and top.seen.rstrip().endswith(LEAVE), top.seen[-200:]
-        done = t.forebay("top", "--once", "--every", "300ms", "--socket", server.control, env=EIGHTY)
+        done = t.forebay(
+            "top", "--once", "--every", "300ms", "--socket", server.control, env=EIGHTY
+        )
         found = re.search(r"^vol0 +([0-9.k]+) ", done.stdout, re.MULTILINE)
         assert found and found[1] != "0" and "\x1b" not in done.stdout, done.stdout
         assert all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout
-    for leave, status in (("\x03", 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)):
+    for leave, status in (
+        ("\x03", 0),
+        (signal.SIGTERM, -signal.SIGTERM),
+        (signal.SIGHUP, -signal.SIGHUP),
+    ):
         top = Terminal(t, *command)
         top.wait_for(lambda seen: "VOLUME" in seen)
         top.type(leave) if isinstance(leave, str) else top.process.send_signal(leave)
@@ -156,7 +168,9 @@ def test_top(t):
     server.stop()
     top.wait_for(lambda seen: "no answer for" in frames(seen)[-1])
     server.start()
-    top.wait_for(lambda seen: len(frames(seen)) > 1 and frames(seen)[-2].rstrip().endswith("q: quit"))
+    top.wait_for(
+        lambda seen: len(frames(seen)) > 1 and frames(seen)[-2].rstrip().endswith("q: quit")
+    )
     top.type("q")
     assert top.ended() == 0
     t.refused(*command, saying=("--once",))
@@ -174,7 +188,9 @@ def test_progress(t):
     command = (t.bin, "scrub", "start", "--rate", "2M", "--wait", "--socket", server.control)
     terminal = Terminal(t, *command)
     assert terminal.ended() == 0
-    bars = re.findall(r"scrub \[[=> ]+\] +[0-9]+ %  [^\r\n]*MiB of [^\r\n]*", ESCAPE.sub("", terminal.seen))
+    bars = re.findall(
+        r"scrub \[[=> ]+\] +[0-9]+ %  [^\r\n]*MiB of [^\r\n]*", ESCAPE.sub("", terminal.seen)
+    )
     assert len(bars) > 2 and "no errors" in bars[-1], terminal.seen
     assert re.search(r"scrub +done", terminal.seen), terminal.seen
     done = t.run(*command)
@@ -187,7 +203,10 @@ def make_volumes(server, names):
         control.connect(str(server.control))
         replies = control.makefile("rb")
         for name in names:
-            request = {"version": 1, "request": "volume-create", "name": name, "size_bytes": 1 << 30, "sector_bytes": 512}
+            request = {
+                "version": 1, "request": "volume-create", "name": name, "size_bytes": 1 << 30,
+                "sector_bytes": 512,
+            }
             control.sendall(json.dumps(request).encode() + b"\n")
             reply = json.loads(replies.readline())
             assert "ok" in reply, reply
@@ -196,7 +215,8 @@ def make_volumes(server, names):
 @pool_only
 @limit(90)
 def test_many_volumes(t):
-    """The busy ones are first, the rest is counted; every line fits 80 columns, or as many as there are; JSON has all."""
+    """The busy ones are first, the rest is counted; every line fits 80 columns, or as many as there
+    are; JSON has all."""
     server = t.up(size="1G", volume_size="64M")
     names = [f"{number}-{'x' * 50}-{number}" for number in range(30)] + ["漢字" * 8, "\u202ered"]
     make_volumes(server, names)
@@ -204,17 +224,31 @@ def test_many_volumes(t):
     server.connect("vol0")
     ask = ("--socket", server.control)
     for words in (
-        ("status",), ("status", "--all"), ("volume", "list"), ("volume", "list", "--all"), ("device", "list"), ("clients",),
-        ("set",), ("scrub", "status"), ("explain", "--slower-than", "1us"), ("top", "--once", "--every", "100ms"),
+        ("status",),
+        ("status", "--all"),
+        ("volume", "list"),
+        ("volume", "list", "--all"),
+        ("device", "list"),
+        ("clients",),
+        ("set",),
+        ("scrub", "status"),
+        ("explain", "--slower-than", "1us"),
+        ("top", "--once", "--every", "100ms"),
     ):
         text = t.forebay(*words, *ask, env=EIGHTY).stdout
         assert all(len(line) <= 80 for line in text.splitlines()), text
         assert "\x1b" not in text, text
     few = t.forebay("volume", "list", *ask, env=EIGHTY).stdout.splitlines()
     assert few[1].startswith("17-x") and "…" in few[1], few
-    assert len(few) == 22 and few[-1] == "13 more volumes are not shown: forebay volume list --all", few
+    assert (
+        len(few) == 22 and few[-1] == "13 more volumes are not shown: forebay volume list --all"
+    ), few
     everything = t.forebay("volume", "list", "--all", *ask).stdout
-    assert len(everything.splitlines()) == 34 and names[3] in everything and "\\u{202e}red" in everything, everything
+    assert (
+        len(everything.splitlines()) == 34
+        and names[3] in everything
+        and "\\u{202e}red" in everything
+    ), everything
     listed = {one["name"] for one in json.loads(t.forebay("volume", "list", "--json", *ask).stdout)}
     assert listed == {"vol0", *names}
 
@@ -233,8 +267,13 @@ def test_colours(t):
 
     assert is_coloured() and is_coloured(env={"NO_COLOR": ""})
     assert not is_coloured(env={"NO_COLOR": "1"}) and not is_coloured(env={"TERM": "dumb"})
-    assert not is_coloured("--color", "never") and is_coloured("--color", "always", env={"NO_COLOR": "1"})
-    assert "\x1b[" not in t.run(*status).stdout and "\x1b[" in t.run(*status, "--color", "always").stdout
+    assert not is_coloured("--color", "never") and is_coloured(
+        "--color", "always", env={"NO_COLOR": "1"}
+    )
+    assert (
+        "\x1b[" not in t.run(*status).stdout
+        and "\x1b[" in t.run(*status, "--color", "always").stdout
+    )
     t.refused(*status, "--color", "sometimes", saying=("auto", "never"))
 
 

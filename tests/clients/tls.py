@@ -1,4 +1,5 @@
-"""TLS as clients speak it: qemu-img, libnbd, nbdkit; certificates and keys, rules, read-only volumes, modes of sockets."""
+"""TLS as clients speak it: qemu-img, libnbd, nbdkit; certificates and keys, rules, read-only
+volumes, modes of sockets."""
 
 import json
 import os
@@ -31,8 +32,11 @@ class Authority:
         self.t, self.dir = t, t.dir / name
         self.dir.mkdir()
         self.key("ca-key.pem")
-        self.openssl("req", "-x509", "-new", "-key", "ca-key.pem", "-subj", "/CN=Test authority", "-days", "2", "-out", "ca-cert.pem",
-                     "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        self.openssl(
+            "req", "-x509", "-new", "-key", "ca-key.pem", "-subj", "/CN=Test authority", "-days",
+            "2", "-out", "ca-cert.pem", "-addext", "basicConstraints=critical,CA:TRUE", "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign",
+        )
 
     def openssl(self, *arguments):
         self.t.run("openssl", *arguments, cwd=self.dir)
@@ -46,11 +50,24 @@ class Authority:
         to = self.dir / f"{end}-{common_name}-{serial}"
         to.mkdir()
         self.key(f"{end}-key.pem")
-        usage, names = ("serverAuth", "IP:127.0.0.1,DNS:localhost") if end == "server" else ("clientAuth", f"DNS:{common_name}.lan")
-        (self.dir / "extensions").write_text(f"keyUsage=critical,digitalSignature\nextendedKeyUsage={usage}\nsubjectAltName={names}\n")
-        self.openssl("req", "-new", "-key", f"{end}-key.pem", "-subj", f"/CN={common_name}", "-out", "request.pem")
-        self.openssl("x509", "-req", "-in", "request.pem", "-CA", "ca-cert.pem", "-CAkey", "ca-key.pem", "-days", "2", "-set_serial", str(serial),
-                     "-extfile", "extensions", "-out", f"{end}-cert.pem")
+        usage, names = (
+            ("serverAuth", "IP:127.0.0.1,DNS:localhost")
+            if end == "server"
+            else ("clientAuth", f"DNS:{common_name}.lan")
+        )
+        (self.dir / "extensions").write_text(
+            f"keyUsage=critical,digitalSignature\nextendedKeyUsage={usage}\n"
+            f"subjectAltName={names}\n"
+        )
+        self.openssl(
+            "req", "-new", "-key", f"{end}-key.pem", "-subj", f"/CN={common_name}", "-out",
+            "request.pem",
+        )
+        self.openssl(
+            "x509", "-req", "-in", "request.pem", "-CA", "ca-cert.pem", "-CAkey", "ca-key.pem",
+            "-days", "2", "-set_serial", str(serial), "-extfile", "extensions", "-out",
+            f"{end}-cert.pem",
+        )
         for name in (f"{end}-key.pem", f"{end}-cert.pem"):
             (self.dir / name).rename(to / name)
         shutil.copy(self.dir / "ca-cert.pem", to)
@@ -100,7 +117,8 @@ def clients(server):
 
 @cache_only
 def test_certificates_with_every_client(t):
-    """libnbd, qemu-img and nbdkit's client read and write over TLS with certificates; no client without one."""
+    """libnbd, qemu-img and nbdkit's client read and write over TLS with certificates; no client
+    without one."""
     authority = Authority(t)
     site, own = authority.signed("server", "server", 2), authority.signed("client", "vm1", 3)
     server, port = with_tls(t, "--tls-certificates", site, volume_size="64M", size="1G")
@@ -113,22 +131,35 @@ def test_certificates_with_every_client(t):
     assert handle.pread(8 * MIB, 0) == data
     (one,) = clients(server)
     assert one["tls"]["names"] == ["vm1", "vm1.lan"] and one["tls"]["proof"] == "certificate", one
-    assert one["tls"]["version"] == "TLSv1.3" and one["export"] == "vol0" and not one["read_only"], one
+    assert (
+        one["tls"]["version"] == "TLSv1.3" and one["export"] == "vol0" and not one["read_only"]
+    ), one
     shown = t.forebay("clients", "--socket", server.control).stdout
     assert "vm1, vm1.lan" in shown and "TLSv1.3" in shown, shown
     handle.shutdown()
     creds = f"tls-creds-x509,id=tls0,endpoint=client,dir={own}"
     image = f"driver=nbd,host=127.0.0.1,port={port},export=vol0,tls-creds=tls0"
-    info = t.run("qemu-img", "info", "--output=json", "--object", creds, "--image-opts", image).stdout
+    info = t.run(
+        "qemu-img", "info", "--output=json", "--object", creds, "--image-opts", image
+    ).stdout
     assert json.loads(info)["virtual-size"] == 64 * MIB, info
-    t.run("qemu-img", "convert", "--object", creds, "--image-opts", image, "-O", "raw", t.dir / "out.raw")
+    t.run(
+        "qemu-img", "convert", "--object", creds, "--image-opts", image, "-O", "raw",
+        t.dir / "out.raw",
+    )
     with open(t.dir / "out.raw", "rb") as out:
         assert out.read(8 * MIB) == data
-    io = t.run("qemu-io", "--object", creds, "--image-opts", f"{image}", "-c", "write -P 0x5a 16M 1M", "-c", "flush", "-c", "read -P 0x5a 16M 1M").stdout
+    io = t.run(
+        "qemu-io", "--object", creds, "--image-opts", f"{image}", "-c", "write -P 0x5a 16M 1M",
+        "-c", "flush", "-c", "read -P 0x5a 16M 1M",
+    ).stdout
     assert "1 MiB" in io, io
     if shutil.which("nbdkit"):
-        t.run("nbdkit", "-U", "-", "nbd", "hostname=127.0.0.1", f"port={port}", "export=vol0", "tls=require", f"tls-certificates={own}", "tls-verify=true",
-              "--run", f"nbdcopy \"$uri\" {t.dir}/copy.raw")
+        t.run(
+            "nbdkit", "-U", "-", "nbd", "hostname=127.0.0.1", f"port={port}", "export=vol0",
+            "tls=require", f"tls-certificates={own}", "tls-verify=true", "--run",
+            f"nbdcopy \"$uri\" {t.dir}/copy.raw",
+        )
         with open(t.dir / "copy.raw", "rb") as copy:
             assert copy.read(8 * MIB) == data
             copy.seek(16 * MIB)
@@ -171,7 +202,10 @@ def test_keys_with_every_client(t):
     io = t.run("qemu-io", "--object", creds, "--image-opts", image, "-c", "read 0 3M").stdout
     assert "3 MiB" in io, io
     if shutil.which("nbdkit"):
-        t.run("nbdkit", "-U", "-", "nbd", "hostname=127.0.0.1", f"port={port}", "export=vol0", "tls=require", f"tls-psk={keys}", "tls-username=vm1", "--run", "nbdinfo \"$uri\"")
+        t.run(
+            "nbdkit", "-U", "-", "nbd", "hostname=127.0.0.1", f"port={port}", "export=vol0",
+            "tls=require", f"tls-psk={keys}", "tls-username=vm1", "--run", "nbdinfo \"$uri\"",
+        )
     other = t.dir / "other.psk"
     other.write_text(f"vm1:{KEYS['vm2']}\nvm3:{KEYS['vm1']}\n")
     for user in ("vm1", "vm3"):
@@ -189,7 +223,10 @@ def configured(t, text, volumes=("vol0",)):
     server = t.serve([device], start=False)
     words = [str(word) for word in server.command]
     at = words.index("serve")
-    server.command = [*words[:at], "serve", "--config", str(config), "--nbd-socket", str(server.socket), "--socket", str(server.control)]
+    server.command = [
+        *words[:at], "serve", "--config", str(config), "--nbd-socket", str(server.socket),
+        "--socket", str(server.control),
+    ]
     server.start()
     for name in volumes:
         t.forebay("volume", "create", name, "--size", "16M", "--socket", server.control)
@@ -198,7 +235,8 @@ def configured(t, text, volumes=("vol0",)):
 
 @pool_only
 def test_rules(t):
-    """Clients see and open what rules give them, by the names that they have proved; the rest is not there for them."""
+    """Clients see and open what rules give them, by the names that they have proved; the rest is
+    not there for them."""
     keys = keys_file(t)
     server, port = configured(t, """
 devices = ["{device}"]
@@ -233,7 +271,11 @@ psk = "keys.psk"
     iso = handle_of(port, "iso", keys=keys, user="vm1")
     assert iso.is_read_only() and iso.pread(4096, 0) == bytes(4096)
     iso.set_strict_mode(0)
-    for change in (lambda: iso.pwrite(b"y" * 4096, 0), lambda: iso.trim(4096, 0), lambda: iso.zero(4096, 0)):
+    for change in (
+        lambda: iso.pwrite(b"y" * 4096, 0),
+        lambda: iso.trim(4096, 0),
+        lambda: iso.zero(4096, 0),
+    ):
         try:
             change()
             raise AssertionError("a read-only export was changed")
@@ -252,7 +294,8 @@ psk = "keys.psk"
 
 @pool_only
 def test_read_only_volume(t):
-    """A volume that is read-only cannot be changed by those who have it open, nor resized or deleted, also after a restart."""
+    """A volume that is read-only cannot be changed by those who have it open, nor resized or
+    deleted, also after a restart."""
     server = t.up(volume_size="16M", size="1G")
     handle = server.connect(strict=False)
     handle.pwrite(b"a" * 4096, 0)
@@ -274,7 +317,8 @@ def test_read_only_volume(t):
         server.start()
         handle = server.connect(strict=False)
     t.forebay("volume", "read-only", "vol0", "off", "--socket", server.control)
-    # The client that was told so at its start is told nothing new, and may write again once it connects anew.
+    # The client that was told so at its start is told nothing new, and may write again once it
+    # connects anew.
     again = server.connect()
     assert not again.is_read_only()
     again.pwrite(b"c" * 4096, 0)
@@ -284,7 +328,8 @@ def test_read_only_volume(t):
 
 @once
 def test_what_is_renewed_and_revoked(t):
-    """Certificates that were renewed or revoked hold for new clients without a restart; nonsense changes nothing."""
+    """Certificates that were renewed or revoked hold for new clients without a restart; nonsense
+    changes nothing."""
     authority = Authority(t)
     site, own = authority.signed("server", "server", 2), authority.signed("client", "vm1", 3)
     server, port = with_tls(t, "--tls-certificates", site, volume_size="16M", size="1G")
@@ -304,8 +349,14 @@ def test_what_is_renewed_and_revoked(t):
     new = authority.dir
     (new / "index.txt").write_text("R\t401231000000Z\t250101000000Z\t03\tunknown\t/CN=vm1\n")
     (new / "crlnumber").write_text("01\n")
-    (new / "ca.conf").write_text("[ca]\ndefault_ca = one\n[one]\ndatabase = index.txt\ncrlnumber = crlnumber\ndefault_md = sha256\n")
-    authority.openssl("ca", "-config", "ca.conf", "-gencrl", "-crldays", "2", "-keyfile", "ca-key.pem", "-cert", "ca-cert.pem", "-out", "ca-crl.pem")
+    (new / "ca.conf").write_text(
+        "[ca]\ndefault_ca = one\n[one]\ndatabase = index.txt\ncrlnumber = crlnumber\n"
+        "default_md = sha256\n"
+    )
+    authority.openssl(
+        "ca", "-config", "ca.conf", "-gencrl", "-crldays", "2", "-keyfile", "ca-key.pem", "-cert",
+        "ca-cert.pem", "-out", "ca-crl.pem",
+    )
     shutil.copy(new / "ca-crl.pem", site)
     until("were read again")
     refused(port, "vol0", certificates=own)
@@ -317,21 +368,31 @@ def test_what_is_renewed_and_revoked(t):
 
 @once
 def test_what_is_refused_at_the_start(t):
-    """TCP without TLS where one has not said so, keys that others can read, files that are not there: told with what to do."""
+    """TCP without TLS where one has not said so, keys that others can read, files that are not
+    there: told with what to do."""
     keys = keys_file(t)
     listen = ("--nbd-listen", "127.0.0.1:0")
     for more, status, words in (
         (listen, 2, "--tls off"),
         ((*listen, "--tls", "offer"), 2, "--tls-psk"),
-        ((*listen, "--tls-certificates", t.dir / "none"), 1, "server-cert.pem: there is no such file"),
+        (
+            (*listen, "--tls-certificates", t.dir / "none"),
+            1,
+            "server-cert.pem: there is no such file",
+        ),
         ((*listen, "--tls-psk", t.dir / "none"), 1, "none: there is no such file"),
         (("--nbd-socket-mode", "999"), 2, "0660"),
         (("--nbd-socket-group", "no-such-group"), 1, "no-such-group"),
     ):
-        said = t.forebay("up", t.dir / "new", "--size", "1G", "--http-listen", "none", *more, ok=(status,)).stderr
+        said = t.forebay(
+            "up", t.dir / "new", "--size", "1G", "--http-listen", "none", *more, ok=(status,)
+        ).stderr
         assert words in said, said
     os.chmod(keys, 0o644)
-    said = t.forebay("up", t.dir / "new", "--size", "1G", "--http-listen", "none", *listen, "--tls-psk", keys, ok=(1,)).stderr
+    said = t.forebay(
+        "up", t.dir / "new", "--size", "1G", "--http-listen", "none", *listen, "--tls-psk", keys,
+        ok=(1,),
+    ).stderr
     assert "0600" in said and KEYS["vm1"] not in said, said
 
 
@@ -350,7 +411,15 @@ listen = "unix:http.sock"
 socket_mode = "0640"
 socket_group = "{group}"
 """, volumes=())
-    for path, mode in ((server.socket, 0o666), (server.control, 0o660), (t.dir / "http.sock", 0o640)):
+    for path, mode in (
+        (server.socket, 0o666),
+        (server.control, 0o660),
+        (t.dir / "http.sock", 0o640),
+    ):
         found = os.stat(path)
-        assert stat.S_IMODE(found.st_mode) == mode and found.st_gid == group, (path, oct(found.st_mode), found.st_gid)
+        assert stat.S_IMODE(found.st_mode) == mode and found.st_gid == group, (
+            path,
+            oct(found.st_mode),
+            found.st_gid,
+        )
     server.stop()

@@ -1,4 +1,5 @@
-"""Golden images of released versions in the real binary: opened, checked, shown and read; and what a newer version wrote is refused by name."""
+"""Golden images of released versions in the real binary: opened, checked, shown and read; and what
+a newer version wrote is refused by name."""
 
 import json
 import pathlib
@@ -27,16 +28,22 @@ def lay_out(t, version):
             for line in lines[1:]:
                 offset, *words = line.split(" ")
                 file.seek(int(offset))
-                block = b"".join(bytes.fromhex(w[:2]) * int(w[3:]) if w[2:3] == "*" else bytes.fromhex(w) for w in words)
+                block = b"".join(
+                    bytes.fromhex(w[:2]) * int(w[3:]) if w[2:3] == "*" else bytes.fromhex(w)
+                    for w in words
+                )
                 assert len(block) == BLOCK, line[:60]
                 file.write(block)
     return made
 
 
 def told(version):
-    """The story of an image (crates/volume/tests/golden/story.rs): by name what each volume is, and holds."""
+    """The story of an image (crates/volume/tests/golden/story.rs): by name what each volume is, and
+    holds."""
     volumes = {}
-    for verb, name, *words in (line.split(" ") for line in (IMAGES / version / "story.txt").read_text().splitlines()):
+    for verb, name, *words in (
+        line.split(" ") for line in (IMAGES / version / "story.txt").read_text().splitlines()
+    ):
         if verb == "volume":
             volumes[name] = (words, bytearray(int(words[0])))
             continue
@@ -50,12 +57,17 @@ def told(version):
 
 
 def words_of(image, names=THERE):
-    return [word for name in names for word in ("--device", image[name])] + ["--cache", image["cache"]]
+    return [word for name in names for word in ("--device", image[name])] + [
+        "--cache",
+        image["cache"],
+    ]
 
 
 def server_of(t, image, names=THERE):
     nbd_socket, control = t.dir / "nbd.sock", t.dir / "control.sock"
-    command = [t.bin, "serve", *words_of(image, names), "--nbd-socket", nbd_socket, "--socket", control]
+    command = [
+        t.bin, "serve", *words_of(image, names), "--nbd-socket", nbd_socket, "--socket", control,
+    ]
     return Server(t, command, nbd_socket, control, [])
 
 
@@ -71,19 +83,36 @@ def holds(server, volumes):
 
 @once
 def test_0_2_0_is_opened(t):
-    """Check, every dump, and all volumes over NBD; with the device that was away it is whole again."""
+    """Check, every dump, and all volumes over NBD; with the device that was away it is whole
+    again."""
     image, volumes = lay_out(t, "0.2.0"), told("0.2.0")
     report = json.loads(t.forebay("check", "--data", "--json", *words_of(image), ok=(5,)).stdout)
     assert (report["errors"], report["damaged_copies"]) == (0, 0), report["problems"]
-    assert len(report["not_checked"]) == 1 and "degraded (device 2 missing)" in report["not_checked"][0], report["not_checked"]
+    assert (
+        len(report["not_checked"]) == 1
+        and "degraded (device 2 missing)" in report["not_checked"][0]
+    ), report["not_checked"]
 
     def dump(*what):
-        lines = [json.loads(line) for line in t.forebay("dump", *what, *words_of(image)).stdout.splitlines()]
-        assert lines and not [one for one in lines if one["kind"] == "unreadable" or "error" in one], what
+        lines = [
+            json.loads(line)
+            for line in t.forebay("dump", *what, *words_of(image)).stdout.splitlines()
+        ]
+        assert lines and not [
+            one for one in lines if one["kind"] == "unreadable" or "error" in one
+        ], what
         return lines
 
     groups = [one["group"] for one in dump("groups") if one["kind"] == "group"]
-    for what in ("superblock", "volumes", ("bitmap", groups[0]), *(("cache", one) for one in ("superblock", "buckets", "index", "journal", "watermark", "summaries"))):
+    for what in (
+        "superblock",
+        "volumes",
+        ("bitmap", groups[0]),
+        *(
+            ("cache", one)
+            for one in ("superblock", "buckets", "index", "journal", "watermark", "summaries")
+        ),
+    ):
         dump(*((what,) if isinstance(what, str) else what))
     for name in volumes:
         dump("extents", name)
@@ -93,7 +122,10 @@ def test_0_2_0_is_opened(t):
     shown = {one["name"]: one for one in json.loads(server.volume("list", "--json").stdout)}
     for name, (about, _) in volumes.items():
         limit = shown[name].get("limit") or {}
-        found = [shown[name]["size_bytes"], shown[name]["sector_bytes"], shown[name]["cache_mode"], limit.get("iops") or 0, limit.get("bytes_per_second") or 0]
+        found = [
+            shown[name]["size_bytes"], shown[name]["sector_bytes"], shown[name]["cache_mode"],
+            limit.get("iops") or 0, limit.get("bytes_per_second") or 0,
+        ]
         assert [str(word) for word in found] == about[:5], (name, found)
     holds(server, volumes)
     server.kill()
@@ -121,7 +153,8 @@ def crc32c(data, table=[]):
 
 
 POOL, CACHE = b"FOREBAY1", b"FBCACHE1"
-# What a newer version may say: field of the superblock, its form, its value, and the words of the refusal.
+# What a newer version may say: field of the superblock, its form, its value, and the words of the
+# refusal.
 NEWER = {
     "version": (8, "<I", 2, "format version 2 is newer than 1"),
     "read-only compatible": (24, "<Q", 1 << 5, "uses features unknown here (bits 0x20)"),
@@ -132,7 +165,11 @@ ADVICE = "use a newer forebay"
 
 def superblocks(path, magic):
     step = 64 * KIB if magic == POOL else 16 * KIB
-    places = [step * slot + copy * BLOCK for slot in (1, 2, 3, 4) for copy in ((0, 1) if magic == POOL else (0,))]
+    places = [
+        step * slot + copy * BLOCK
+        for slot in (1, 2, 3, 4)
+        for copy in ((0, 1) if magic == POOL else (0,))
+    ]
     with open(path, "r+b") as file:
         for place in places:
             file.seek(place)
@@ -142,7 +179,8 @@ def superblocks(path, magic):
 
 
 def mark(path, magic, offset, form, value, only_newest=False):
-    """All superblocks of a device say so, sealed; or the newest alone, as after one commit of a newer version."""
+    """All superblocks of a device say so, sealed; or the newest alone, as after one commit of a
+    newer version."""
     marked = 0
     newest = max(struct.unpack_from("<Q", block, 72)[0] for _, _, block in superblocks(path, magic))
     for file, place, block in superblocks(path, magic):
@@ -163,7 +201,8 @@ def digest(paths):
 
 @once
 def test_what_is_newer_is_refused_by_name(t):
-    """Pool and cache, by version and by both kinds of features: serve, check, dump and cache attach say so, and write nothing."""
+    """Pool and cache, by version and by both kinds of features: serve, check, dump and cache attach
+    say so, and write nothing."""
     for kind, magic in (("pool", POOL), ("cache", CACHE)):
         for number, (what, (offset, form, value, words)) in enumerate(NEWER.items()):
             image = lay_out(t, "0.2.0")
@@ -180,14 +219,19 @@ def test_what_is_newer_is_refused_by_name(t):
                 assert words in text and ADVICE in text and "panicked" not in text, text
                 assert "forget-cache" not in text, text
             # A superblock is shown as far as it can be: it says why not.
-            lines = t.forebay("dump", *(("cache", "superblock") if kind == "cache" else ("superblock",)), *words_of(image)).stdout
+            lines = t.forebay(
+                "dump",
+                *(("cache", "superblock") if kind == "cache" else ("superblock",)),
+                *words_of(image),
+            ).stdout
             assert len(re.findall(re.escape(words), lines)) >= 1, lines
             assert digest(image.values()) == before, "something was written"
 
 
 @once
 def test_a_newer_cache_is_not_overwritten(t):
-    """`cache attach` and `create --cache` leave the cache of a newer version alone, and say what it is."""
+    """`cache attach` and `create --cache` leave the cache of a newer version alone, and say what it
+    is."""
     image = lay_out(t, "0.2.0")
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     for what, (offset, form, value, words) in NEWER.items():
@@ -198,7 +242,10 @@ def test_a_newer_cache_is_not_overwritten(t):
         print(what, text)
         assert words in text and ADVICE in text, text
         new = t.devices(64 * MIB)
-        t.refused(t.bin, "create", "--device", *new, "--cache", image["cache"], saying=("holds a Forebay cache",))
+        t.refused(
+            t.bin, "create", "--device", *new, "--cache", image["cache"],
+            saying=("holds a Forebay cache",),
+        )
         assert digest([image["cache"]]) == before
 
 

@@ -4,7 +4,8 @@ import threading
 
 
 class Background:
-    """Works while a `with` is entered: `work` goes on until `over` is set. The error that ends it is kept in `error`."""
+    """Works while a `with` is entered: `work` goes on until `over` is set. The error that ends it
+    is kept in `error`."""
 
     def __init__(self):
         self.over = threading.Event()

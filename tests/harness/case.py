@@ -1,7 +1,9 @@
-"""One running test: its directory, the programs it needs, what must be undone when it ends, however it ends.
+"""One running test: its directory, the programs it needs, what must be undone when it ends, however
+it ends.
 
-Faults: a test may fail, hang (the runner sends SIGTERM at its limit) or be interrupted. In each case the clean-up runs, last
-registered first, so that mounts and loop devices never outlive their server.
+Faults: a test may fail, hang (the runner sends SIGTERM at its limit) or be interrupted. In each
+case the clean-up runs, last registered first, so that mounts and loop devices never outlive their
+server.
 """
 
 import os
@@ -15,7 +17,8 @@ import traceback
 from . import server
 
 DEFAULT_LIMIT_S = 60
-# Of tests that run with a cache and do not choose it: small, so that what they write does not stay in it.
+# Of tests that run with a cache and do not choose it: small, so that what they write does not stay
+# in it.
 CACHE_SIZE = "64M"
 SHM = pathlib.Path("/dev/shm")
 # Where Debian keeps mkfs, losetup and the like, which a user's PATH does not name.
@@ -47,7 +50,8 @@ def limit_of(function):
 
 
 def pool_only(function):
-    """Marks a test that looks into the pool's devices, or at what the command does without a cache."""
+    """Marks a test that looks into the pool's devices, or at what the command does without a
+    cache."""
     function.variants = (False,)
     return function
 
@@ -116,7 +120,9 @@ class Case:
         """The prefix that makes a command run as root."""
         if os.geteuid() == 0:
             return []
-        if shutil.which("sudo") and subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False).returncode == 0:
+        if shutil.which("sudo") and subprocess.run(
+            ["sudo", "-n", "true"], capture_output=True, check=False
+        ).returncode == 0:
             return ["sudo", "-n"]
         raise Skip("needs root, or sudo without a password")
 
@@ -152,12 +158,13 @@ class Case:
     # Programs.
 
     def run(self, *command, ok=(0,), timeout=120, **more):
-        """Runs a program, says what it did, returns it with text output. Any other exit status than those in `ok` fails the test."""
+        """Runs a program, says what it did, returns it with text output. Any other exit status than
+        those in `ok` fails the test."""
         command = [str(word) for word in command]
         print("$", " ".join(command)[:400], flush=True)
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-            timeout=timeout, check=False, **more,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, errors="replace", timeout=timeout, check=False, **more,
         )
         if done.returncode not in ok:
             print(done.stdout[-4000:] + done.stderr[-4000:])
@@ -165,12 +172,15 @@ class Case:
         return done
 
     def refused(self, *command, saying=(), timeout=60):
-        """Runs a program that must refuse: a plain error exit (no signal, no panic) whose message holds one of the words."""
+        """Runs a program that must refuse: a plain error exit (no signal, no panic) whose message
+        holds one of the words."""
         done = self.run(*command, ok=range(1, 101), timeout=timeout)
         text = done.stderr + done.stdout
         print(text[-2000:])
         assert "panicked" not in text, "it panicked"
-        assert not saying or any(word.lower() in text.lower() for word in saying), f"none of {saying} in the message"
+        assert not saying or any(word.lower() in text.lower() for word in saying), (
+            f"none of {saying} in the message"
+        )
         return text
 
     def forebay(self, *arguments, **more):
@@ -179,12 +189,19 @@ class Case:
     # Servers.
 
     def up(self, *arguments, directory="data", size="16G", volume_size="8G", **more):
-        """`forebay up` in a directory of its own. Without a word about it with a small cache, or none, as the test is run."""
+        """`forebay up` in a directory of its own. Without a word about it with a small cache, or
+        none, as the test is run."""
         home = self.dir / directory
         if "--cache-size" not in arguments:
             arguments = (*arguments, "--cache-size", CACHE_SIZE if self.cached else "0")
         command = [self.bin, "up", home, "--size", size, "--volume-size", volume_size, *arguments]
-        one = server.Server(self, command, home / "nbd.sock", home / "control.sock", [home / "pool0.img", home / "pool1.img"])
+        one = server.Server(
+            self,
+            command,
+            home / "nbd.sock",
+            home / "control.sock",
+            [home / "pool0.img", home / "pool1.img"],
+        )
         return one.start() if more.get("start", True) else one
 
     def devices(self, *sizes):
@@ -198,12 +215,15 @@ class Case:
         return made
 
     def serve(self, devices, *arguments, start=True):
-        """`forebay serve` on these devices, behind a cache next to them, if the test is run with one."""
+        """`forebay serve` on these devices, behind a cache next to them, if the test is run with
+        one."""
         if self.cached and devices and "--cache" not in arguments:
             cache = sorted({path.with_suffix(".cache") for path in devices})[0]
             arguments = (*arguments, "--cache", cache, "--cache-size", CACHE_SIZE)
         listed = [word for device in devices for word in ("--device", device)]
         nbd_socket, control = self.dir / "nbd.sock", self.dir / "control.sock"
-        command = [self.bin, "serve", *listed, "--nbd-socket", nbd_socket, "--socket", control, *arguments]
+        command = [
+            self.bin, "serve", *listed, "--nbd-socket", nbd_socket, "--socket", control, *arguments,
+        ]
         one = server.Server(self, command, nbd_socket, control, list(devices))
         return one.start() if start else one

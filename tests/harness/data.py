@@ -15,7 +15,8 @@ def noise(seed, length):
 
 
 def sample_tree(target, limit_bytes):
-    """Copies part of /usr: files of all sizes, directories, symbolic and hard links, long names. The same files on every call."""
+    """Copies part of /usr: files of all sizes, directories, symbolic and hard links, long names.
+    The same files on every call."""
     target = pathlib.Path(target)
     total = 0
     for root in ("/usr/bin", "/usr/share", "/usr/lib"):
@@ -50,7 +51,8 @@ def sample_tree(target, limit_bytes):
 
 
 def ext4_image(case, path, size_bytes):
-    """A disk image as people have them: an ext4 file system filled from /usr. It is kept for the next test, and the next run."""
+    """A disk image as people have them: an ext4 file system filled from /usr. It is kept for the
+    next test, and the next run."""
     kept = case.downloads / f"ext4-{size_bytes}.img"
     if not kept.exists():
         tree = case.dir / "tree"
@@ -66,7 +68,8 @@ def ext4_image(case, path, size_bytes):
 
 
 def find_blocks(path, wanted):
-    """Where in a device file these whole blocks lie: a dict from the block's key to its offset. Holes are skipped."""
+    """Where in a device file these whole blocks lie: a dict from the block's key to its offset.
+    Holes are skipped."""
     index = {bytes(block): key for key, block in wanted.items()}
     found = {}
     for start, end in data_ranges(path):

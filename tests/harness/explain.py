@@ -36,7 +36,8 @@ class Explain:
 
 
 def without_rates(text):
-    """The text of one answer may be compared with another's: rates are those of when it is asked for."""
+    """The text of one answer may be compared with another's: rates are those of when it is asked
+    for."""
     return re.sub(r" at [0-9.]+ \S*B/s", "", text)
 
 

@@ -10,7 +10,8 @@ from .case import Skip
 
 
 class FuseFile:
-    """The file is `path`; what it holds is in `backing`. It is there when nbdkit has made the files `told`, too."""
+    """The file is `path`; what it holds is in `backing`. It is there when nbdkit has made the files
+    `told`, too."""
 
     def __init__(self, t, name, size, filters, settings, told=()):
         t.need("nbdkit", "nbdfuse", "fusermount3")
@@ -23,8 +24,16 @@ class FuseFile:
                 file.truncate(length)
         filtered = [*(f"--filter={one}" for one in filters), "file", self.backing, *settings]
         made = (listens, *told)
-        self.start(t, ["nbdkit", "-f", "-U", listens, *filtered], lambda: all(path.exists() for path in made))
-        self.start(t, ["nbdfuse", self.path, f"nbd+unix:///?socket={listens}"], lambda: self.path.stat().st_size == size)
+        self.start(
+            t,
+            ["nbdkit", "-f", "-U", listens, *filtered],
+            lambda: all(path.exists() for path in made),
+        )
+        self.start(
+            t,
+            ["nbdfuse", self.path, f"nbd+unix:///?socket={listens}"],
+            lambda: self.path.stat().st_size == size,
+        )
 
     def start(self, t, command, is_up):
         process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL)
@@ -40,7 +49,9 @@ class Still(FuseFile):
 
     def __init__(self, t, name, size):
         self.control = t.dir / f"{name}.pause"
-        super().__init__(t, name, size, ["pause"], [f"pause-control={self.control}"], told=[self.control])
+        super().__init__(
+            t, name, size, ["pause"], [f"pause-control={self.control}"], told=[self.control]
+        )
 
     def stop(self):
         self.tell(b"p")

@@ -1,7 +1,9 @@
-"""A Linux guest: the distribution's kernel, an initramfs with busybox, the volume as its virtio disk.
+"""A Linux guest: the distribution's kernel, an initramfs with busybox, the volume as its virtio
+disk.
 
-The kernel package is downloaded and unpacked, never installed. The guest is driven over its serial console: its init script prints lines
-that begin with `@`. It has no network and no disk but the volume, and runs under software emulation, so no privilege is needed.
+The kernel package is downloaded and unpacked, never installed. The guest is driven over its serial
+console: its init script prints lines that begin with `@`. It has no network and no disk but the
+volume, and runs under software emulation, so no privilege is needed.
 """
 
 import lzma
@@ -19,11 +21,17 @@ from .case import Skip
 # What a disk and ext4 may need; what the kernel has built in or does not know is left out.
 MODULES = ["virtio_pci", "virtio_blk", "nbd", "crc32c_generic", "crc32c_intel", "libcrc32c", "ext4"]
 # Small kernels first. The names are those of Debian, then Ubuntu.
-META_PACKAGES = ["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual", "linux-image-generic"]
+META_PACKAGES = [
+    "linux-image-cloud-amd64",
+    "linux-image-amd64",
+    "linux-image-virtual",
+    "linux-image-generic",
+]
 
 
 def need_guest(t):
-    """Skips the test where no guest can be had, otherwise returns (kernel, directory of modules)."""
+    """Skips the test where no guest can be had, otherwise returns (kernel, directory of
+    modules)."""
     if platform.machine() != "x86_64":
         raise Skip("the guest test knows x86_64 only")
     t.need("qemu-system-x86_64", "busybox", "cpio", "dpkg-deb", "apt-get", "mke2fs")
@@ -88,7 +96,9 @@ def package(t, name):
         work = pathlib.Path(f"{store}.{os.getpid()}")
         work.mkdir(parents=True)
         t.later(lambda: shutil.rmtree(work, ignore_errors=True))
-        if t.run("apt-get", "download", "-q", name, ok=range(256), cwd=work, timeout=120).returncode != 0:
+        if t.run(
+            "apt-get", "download", "-q", name, ok=range(256), cwd=work, timeout=120
+        ).returncode != 0:
             raise Skip(f"the package {name} cannot be downloaded (apt-get download)")
         for file in work.glob("*.deb"):
             t.run("dpkg-deb", "-x", file, work / "root")
@@ -103,7 +113,10 @@ def package(t, name):
 
 def packages_of(apt, meta):
     """The packages behind a meta package: the image, and the modules where they are apart."""
-    pattern = re.compile(r"^\s*\|?Depends: (linux-image-[0-9]\S+|linux-image-unsigned-\S+|linux-modules-[0-9]\S+)$", re.MULTILINE)
+    pattern = re.compile(
+        r"^\s*\|?Depends: (linux-image-[0-9]\S+|linux-image-unsigned-\S+|linux-modules-[0-9]\S+)$",
+        re.MULTILINE,
+    )
     found, waiting = [], [meta]
     while waiting:
         for name in pattern.findall(apt("apt-cache", "depends", waiting.pop()).stdout):
@@ -117,7 +130,8 @@ def packages_of(apt, meta):
 
 
 def initramfs(t, root, script, programs=()):
-    """busybox, e2fsprogs and other programs with their libraries, the modules in order, and /init."""
+    """busybox, e2fsprogs and other programs with their libraries, the modules in order, and
+    /init."""
     top = t.dir / "initramfs"
     for name in ("bin", "sbin", "dev", "proc", "sys", "mnt", "modules", "etc"):
         (top / name).mkdir(parents=True)
@@ -143,7 +157,13 @@ def initramfs(t, root, script, programs=()):
     image = t.dir / "initramfs.cpio"
     listing = "\n".join(str(path.relative_to(top)) for path in sorted(top.rglob("*")))
     with open(image, "wb") as out:
-        subprocess.run(["cpio", "--quiet", "-o", "-H", "newc"], input=listing.encode(), stdout=out, cwd=top, check=True)
+        subprocess.run(
+            ["cpio", "--quiet", "-o", "-H", "newc"],
+            input=listing.encode(),
+            stdout=out,
+            cwd=top,
+            check=True,
+        )
     return image
 
 
@@ -179,13 +199,17 @@ class Guest:
 
     def __init__(self, t, image, ramdisk, uri, job, memory_mib=384):
         command = [
-            "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none",
-            "-serial", "stdio", "-no-reboot", "-kernel", str(image), "-initrd", str(ramdisk),
-            "-append", f"console=ttyS0 quiet panic=-1 job={job}",
-            "-drive", f"file={uri},format=raw,if=none,id=disk,cache=none,discard=unmap,detect-zeroes=off", "-device", "virtio-blk-pci,drive=disk",
+            "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-m", str(memory_mib),
+            "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+            "-kernel", str(image), "-initrd", str(ramdisk), "-append",
+            f"console=ttyS0 quiet panic=-1 job={job}", "-drive",
+            f"file={uri},format=raw,if=none,id=disk,cache=none,discard=unmap,detect-zeroes=off",
+            "-device", "virtio-blk-pci,drive=disk",
         ]
         print("$", *command, "&", flush=True)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         self.buffer = b""
         self.text = []
         t.later(self.kill)
@@ -203,7 +227,9 @@ class Guest:
                     yield line[1:].split()
             left = deadline - time.monotonic()
             if left <= 0:
-                raise AssertionError("the guest said nothing more in time:\n" + "\n".join(self.text[-40:]))
+                raise AssertionError(
+                    "the guest said nothing more in time:\n" + "\n".join(self.text[-40:])
+                )
             if select.select([output], [], [], left)[0]:
                 data = os.read(output, 65536)
                 if not data:

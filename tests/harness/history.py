@@ -1,9 +1,10 @@
 """The history of every block that a test writes, and what a block may hold after a crash.
 
-Fault model: the server is killed at any moment. A block must then hold one of its past states, whole, not older than the
-one that the last completed flush covers. What was in flight may be there or not. A block is 4096 bytes, eight sectors; its state is a
-tuple with the stamp of each sector, 0 for zeros. A sector on the wire repeats (sector number, stamp), so that bytes from any other place or time,
-or a mixture of two, are recognized.
+Fault model: the server is killed at any moment. A block must then hold one of its past states,
+whole, not older than the one that the last completed flush covers. What was in flight may be there
+or not. A block is 4096 bytes, eight sectors; its state is a tuple with the stamp of each sector, 0
+for zeros. A sector on the wire repeats (sector number, stamp), so that bytes from any other place
+or time, or a mixture of two, are recognized.
 """
 
 import random
@@ -33,7 +34,8 @@ def stamp_of(number, data):
 
 
 class History:
-    """States of the blocks of one volume. Each block has one writer at a time, so that its states have an order."""
+    """States of the blocks of one volume. Each block has one writer at a time, so that its states
+    have an order."""
 
     def __init__(self, blocks):
         self.states = [[(0,) * PER_BLOCK] for _ in range(blocks)]
@@ -75,7 +77,8 @@ class History:
             self.flushes += 1
 
     def verify(self, handle):
-        """Reads every block, compares, and takes what is there as the state to go on from. Returns how many blocks held unflushed data."""
+        """Reads every block, compares, and takes what is there as the state to go on from. Returns
+        how many blocks held unflushed data."""
         newer = 0
         step = 256
         for first in range(0, len(self.states), step):
@@ -84,11 +87,16 @@ class History:
             for block in range(first, first + count):
                 at = (block - first) * BLOCK
                 state = tuple(
-                    stamp_of(block * PER_BLOCK + number, data[at + number * SECTOR : at + (number + 1) * SECTOR]) for number in range(PER_BLOCK)
+                    stamp_of(
+                        block * PER_BLOCK + number,
+                        data[at + number * SECTOR : at + (number + 1) * SECTOR],
+                    )
+                    for number in range(PER_BLOCK)
                 )
                 allowed = self.states[block][self.flushed[block] :]
                 assert state in allowed, (
-                    f"block {block} holds {state}; flushed was {allowed[0]}, then {len(allowed) - 1} writes up to {allowed[-1]}, "
+                    f"block {block} holds {state}; flushed was {allowed[0]}, "
+                    f"then {len(allowed) - 1} writes up to {allowed[-1]}, "
                     f"before that {self.states[block][: self.flushed[block]][-3:]}"
                 )
                 newer += state != allowed[0]
@@ -99,7 +107,8 @@ class History:
 
 
 class Load:
-    """Writers and flushers, each on its own connection, until the server dies or `finish` is called."""
+    """Writers and flushers, each on its own connection, until the server dies or `finish` is
+    called."""
 
     def __init__(self, history, connect, writers=3, flushers=1, seed=0):
         self.history = history
@@ -119,8 +128,11 @@ class Load:
                 while not self.ending.is_set():
                     body(handle, *arguments)
             except nbd.Error as error:
-                # The end of the server is expected, and its word that it is about to end; any other error reply is not.
-                if error.errno != "ESHUTDOWN" and not (handle.aio_is_dead() or handle.aio_is_closed()):
+                # The end of the server is expected, and its word that it is about to end; any other
+                # error reply is not.
+                if error.errno != "ESHUTDOWN" and not (
+                    handle.aio_is_dead() or handle.aio_is_closed()
+                ):
                     self.unexpected.append(error)
             except BaseException as error:
                 self.unexpected.append(error)
@@ -130,7 +142,8 @@ class Load:
         self.threads.append(thread)
 
     def write(self, handle, rng, first, share):
-        """One write into this writer's own blocks: sub-block, whole blocks, or many; now and then zeroes or FUA."""
+        """One write into this writer's own blocks: sub-block, whole blocks, or many; now and then
+        zeroes or FUA."""
         sectors = rng.choice([1, 2, 5, 8, 8, 8, 16, 24, 64])
         # A third of the writes meet in a few blocks, so that some are overwritten again and again.
         room = (16 if rng.random() < 0.3 else share) * PER_BLOCK

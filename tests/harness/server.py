@@ -39,7 +39,9 @@ class Server:
         deadline = time.monotonic() + START_LIMIT_S
         while not self.answers():
             if self.process.poll() is not None:
-                raise AssertionError(f"the server ended with {self.process.returncode} instead of serving")
+                raise AssertionError(
+                    f"the server ended with {self.process.returncode} instead of serving"
+                )
             if time.monotonic() > deadline:
                 raise AssertionError(f"the server does not answer after {START_LIMIT_S} s")
             time.sleep(0.02)
@@ -49,14 +51,18 @@ class Server:
         assert self.process is None or self.process.poll() is not None, "already running"
         print("$", " ".join(self.command + list(more)), "&", flush=True)
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command + list(more), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env(), pass_fds=self.inherits)
+            self.process = subprocess.Popen(
+                self.command + list(more), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=self.env(), pass_fds=self.inherits,
+            )
 
     def env(self):
         """This environment, and what was given for this server."""
         return {**os.environ, **self.environment} if self.environment else None
 
     def answers(self):
-        """Whether the server greets on its NBD socket. A socket left by a killed server refuses the connection."""
+        """Whether the server greets on its NBD socket. A socket left by a killed server refuses the
+        connection."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(5)
             try:

@@ -49,7 +49,11 @@ class Device:
     def put(self, log, write, start=0, end=None):
         """Makes (a part of) a write durable."""
         end = write.length if end is None else end
-        data = bytes(end - start) if write.data is None else log[write.data[0] + start : write.data[0] + end]
+        data = (
+            bytes(end - start)
+            if write.data is None
+            else log[write.data[0] + start : write.data[0] + end]
+        )
         os.pwrite(self.file, data, write.offset + start)
 
     def apply(self, log, record):
@@ -61,7 +65,9 @@ class Device:
         elif kind == WRITE_END:
             self.ended(log, number, result)
         elif kind == FLUSH_BEGIN:
-            self.covered[number] = [key for key, parts in self.pending.items() if parts and parts[0].ended]
+            self.covered[number] = [
+                key for key, parts in self.pending.items() if parts and parts[0].ended
+            ]
         elif kind == FLUSH_END and result == 0:
             for key in self.covered.pop(number):
                 for part in self.pending.pop(key, ()):

@@ -25,7 +25,8 @@ class Plan:
     devices: int
     mode: str | None  # of the volume, with a cache
     fault: str
-    fault_below: int  # a flush that fails covers a write below this offset: one of the tables; 0: whatever it covers
+    # A flush that fails covers a write below this offset: one of the tables; 0: whatever it covers.
+    fault_below: int
     fault_after: int  # operations of its kind, once it has been ordered
     kills: int
     seconds: float  # of load, in each life
@@ -48,13 +49,19 @@ class Plan:
         if self.fault.startswith("cache"):
             return [self.devices]
         rng = random.Random(f"faulty {self.seed}")
-        return list(range(self.devices)) if self.fault == "pool flush of all" else [rng.randrange(self.devices)]
+        return (
+            list(range(self.devices))
+            if self.fault == "pool flush of all"
+            else [rng.randrange(self.devices)]
+        )
 
     def __str__(self):
         cache = f"cache {self.mode}" if self.mode else "no cache"
         kills = f", {self.kills} kills" if self.kills else ""
         reverted = ", reverted" if self.revert else ""
-        return f"seed {self.seed}: {self.devices} files, {cache}, fault: {self.fault}{reverted}{kills}"
+        return (
+            f"seed {self.seed}: {self.devices} files, {cache}, fault: {self.fault}{reverted}{kills}"
+        )
 
 
 def plan(seed, fault=None, **fixed):

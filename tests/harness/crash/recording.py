@@ -40,7 +40,9 @@ def shim(directory):
     try:
         subprocess.run(command, check=True)
     except FileNotFoundError:
-        raise Skip("there is no C compiler (cc) for what stands between the server and its devices") from None
+        raise Skip(
+            "there is no C compiler (cc) for what stands between the server and its devices"
+        ) from None
     made.rename(library)
     return library
 
@@ -100,7 +102,9 @@ class Recording:
 
     def fail_writes(self, device, after=1, count=1, done=False):
         old = FAULTS.unpack_from(self.map, HEAD.size + device * FAULTS.size)
-        FAULTS.pack_into(self.map, HEAD.size + device * FAULTS.size, *old[:2], after, count, done, 0, old[6])
+        FAULTS.pack_into(
+            self.map, HEAD.size + device * FAULTS.size, *old[:2], after, count, done, 0, old[6]
+        )
 
     def bad_sectors(self, number, device, offset, length, times=-1):
         """Reads that touch this range fail, so many times or until it is written."""
@@ -122,7 +126,9 @@ class Recording:
         """
         at, tail, size = CONTROL_BYTES, self.tail(), RECORD.size
         while at < tail:
-            kind, device, number, time_ns, offset, length, result, bytes_ = RECORD.unpack_from(self.map, at)
+            kind, device, number, time_ns, offset, length, result, bytes_ = RECORD.unpack_from(
+                self.map, at
+            )
             if upto_ns is not None and time_ns > upto_ns:
                 return
             yield kind, device, number, time_ns, offset, length, result, at + size
@@ -131,7 +137,9 @@ class Recording:
     def append(self, kind, device, number, time_ns, offset, length, result, data=b""):
         """Writes down what was found out about a device while no server runs."""
         tail = self.tail()
-        RECORD.pack_into(self.map, tail, kind, device, number, time_ns, offset, length, result, len(data))
+        RECORD.pack_into(
+            self.map, tail, kind, device, number, time_ns, offset, length, result, len(data)
+        )
         self.map[tail + RECORD.size : tail + RECORD.size + len(data)] = data
         struct.pack_into("<Q", self.map, 16, tail + RECORD.size + (len(data) + 7 & ~7))
 

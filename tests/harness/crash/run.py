@@ -55,7 +55,9 @@ def finish(outcome, scenario, began):
         if server.alive():
             server.kill()
         if "panicked" in server.log_text():
-            outcome.failures.append((None, f"the server panicked: {server.log_text()[-1500:]}", None))
+            outcome.failures.append(
+                (None, f"the server panicked: {server.log_text()[-1500:]}", None)
+            )
     outcome.pending = scenario.pending
     outcome.seconds = time.monotonic() - began
     return outcome

@@ -53,7 +53,9 @@ class Scenario:
         case.later(lambda: shutil.rmtree(self.dir, ignore_errors=True))
         for name in ("live", "before", "image", "alone"):
             (self.dir / name).mkdir()
-        self.names = [f"pool{number}.img" for number in range(plan.devices)] + (["cache.img"] if plan.mode else [])
+        self.names = [f"pool{number}.img" for number in range(plan.devices)] + (
+            ["cache.img"] if plan.mode else []
+        )
         self.library = library
         self.timeline = Timeline(plan.blocks)
         self.log = None
@@ -94,7 +96,9 @@ class Scenario:
         cached = self.plan.mode is not None if cached is None else cached
         command = [self.case.bin, "serve", "--config", self.configuration(home, cached), *more]
         devices = [home / name for name in self.names if name != "cache.img"]
-        return Server(self.case, command, home / "nbd.sock", home / "control.sock", devices, environment)
+        return Server(
+            self.case, command, home / "nbd.sock", home / "control.sock", devices, environment
+        )
 
     def base(self):
         live = self.dir / "live"
@@ -233,7 +237,11 @@ class Scenario:
         rng = random.Random(f"moments {self.plan.seed}")
         times = [record[3] for record in self.log.records()]
         answered = [flush[1] for flush in self.timeline.flushes] or times
-        soon = [moment for moment in times if any(0 < moment - restart < SOON_NS for restart in self.restarts)]
+        soon = [
+            moment
+            for moment in times
+            if any(0 < moment - restart < SOON_NS for restart in self.restarts)
+        ]
         if self.faulted_at is not None:
             after = [moment for moment in times if moment >= self.faulted_at] or times
             kinds = [times[-1:], after, times[-1:], answered, after, times[-1:], soon or times]
@@ -246,7 +254,9 @@ class Scenario:
     def image(self, number, moment):
         """Builds one image and opens it."""
         home, seed = self.dir / "image", f"{self.plan.seed} {number}"
-        _, pending = images.build(self.log, [self.dir / "before" / name for name in self.names], moment, seed, home)
+        _, pending = images.build(
+            self.log, [self.dir / "before" / name for name in self.names], moment, seed, home
+        )
         self.pending += pending
         floors = self.timeline.floors(moment)
         self.check(home, "check of the image")
@@ -260,7 +270,10 @@ class Scenario:
         self.start(server, "the image")
         held = self.read(server)
         if None in held:
-            raise Wrong(f"{held.count(None)} blocks of the image cannot be read, the first is {held.index(None)}")
+            raise Wrong(
+                f"{held.count(None)} blocks of the image cannot be read, "
+                f"the first is {held.index(None)}"
+            )
         self.compare("the image", moment, held, floors)
         server.stop()
         if number % 4 == 0:
@@ -271,11 +284,18 @@ class Scenario:
 
     def check(self, home, what, cached=None):
         cached = self.plan.mode is not None if cached is None else cached
-        words = [word for name in self.names[: self.plan.devices] for word in ("--device", home / name)]
+        words = [
+            word for name in self.names[: self.plan.devices] for word in ("--device", home / name)
+        ]
         words += ["--cache", home / "cache.img"] if cached else []
         done = self.case.run(self.case.bin, "check", "--data", *words, ok=range(-64, 256))
         # A file of a mirror that was dropped is not checked; all else is.
-        dropped = done.returncode == 5 and self.plan.devices > 1 and "only what the other devices hold" in done.stdout and "--cache" not in done.stdout
+        dropped = (
+            done.returncode == 5
+            and self.plan.devices > 1
+            and "only what the other devices hold" in done.stdout
+            and "--cache" not in done.stdout
+        )
         if done.returncode == 0 or dropped:
             return
         text = done.stdout + done.stderr
@@ -301,7 +321,9 @@ class Scenario:
         # Before the first write there are the superblocks.
         writes = writes or [(device, 0, 256 * KIB) for device in range(self.plan.files)]
         ranges = []
-        log = recording.Recording(self.dir / f"faults{self.opened}", self.library, [home / name for name in self.names])
+        log = recording.Recording(
+            self.dir / f"faults{self.opened}", self.library, [home / name for name in self.names]
+        )
         try:
             log.set(self.plan.seed, recording=False)
             size = rng.choice([512, 4096, 4096])
@@ -311,7 +333,9 @@ class Scenario:
                 at = offset + rng.randrange(length) // size * size
                 log.bad_sectors(number, device, at, size, times)
                 ranges.append(f"{self.names[device]} {at}+{size}")
-            which = f"{', '.join(ranges)} unreadable {f'{times} times' if times > 0 else 'for good'}"
+            which = (
+                f"{', '.join(ranges)} unreadable {f'{times} times' if times > 0 else 'for good'}"
+            )
             print(which, flush=True)
             server = self.server(home, environment=log.environment())
             server.spawn()
@@ -326,7 +350,9 @@ class Scenario:
                 server.kill()
             elif server.process.returncode not in range(1, 100):
                 status = server.process.returncode
-                raise Wrong(f"with {which} the server ended with {status}: {server.log_text()[-1500:]}")
+                raise Wrong(
+                    f"with {which} the server ended with {status}: {server.log_text()[-1500:]}"
+                )
         finally:
             log.close()
             log.path.unlink()
@@ -341,7 +367,10 @@ class Scenario:
         self.start(server, "the pool alone")
         held = self.read(server)
         if None in held:
-            raise Wrong(f"{held.count(None)} blocks of the pool alone cannot be read, the first is {held.index(None)}")
+            raise Wrong(
+                f"{held.count(None)} blocks of the pool alone cannot be read, "
+                f"the first is {held.index(None)}"
+            )
         if self.plan.mode == "writeback":
             wrong = self.timeline.past_state(moment, held)
             if wrong:
@@ -363,8 +392,18 @@ class Scenario:
             if server.log.exists():
                 shutil.copy(server.log, into / f"server{number_}.log")
         with open(into / "scenario.pickle", "wb") as file:
-            pickle.dump({"plan": self.plan, "timeline": plain(self.timeline), "number": number, "moment": moment}, file)
-        (into / "failure.txt").write_text(f"{self.plan}\nimage {number}, power cut at {moment}\n{text}\n")
+            pickle.dump(
+                {
+                    "plan": self.plan,
+                    "timeline": plain(self.timeline),
+                    "number": number,
+                    "moment": moment,
+                },
+                file,
+            )
+        (into / "failure.txt").write_text(
+            f"{self.plan}\nimage {number}, power cut at {moment}\n{text}\n"
+        )
         return into
 
     @classmethod
@@ -373,9 +412,14 @@ class Scenario:
         with open(pathlib.Path(kept) / "scenario.pickle", "rb") as file:
             saved = pickle.load(file)
         self = cls(case, saved["plan"], library, into)
-        subprocess.run(["cp", "-r", "--sparse=always", f"{kept}/before", f"{kept}/log", str(self.dir)], check=True)
+        subprocess.run(
+            ["cp", "-r", "--sparse=always", f"{kept}/before", f"{kept}/log", str(self.dir)],
+            check=True,
+        )
         vars(self.timeline).update(saved["timeline"])
-        self.log = recording.Recording(self.dir / "log", library, [self.dir / "live" / name for name in self.names])
+        self.log = recording.Recording(
+            self.dir / "log", library, [self.dir / "live" / name for name in self.names]
+        )
         case.later(self.log.close)
         return self, saved["number"], saved["moment"]
 

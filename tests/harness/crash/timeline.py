@@ -47,12 +47,17 @@ class Timeline:
         states = []
         for block in range(sector // PER_BLOCK, (sector + count - 1) // PER_BLOCK + 1):
             stamps = list(self.blocks[block][-1].stamps)
-            for at in range(max(0, sector - block * PER_BLOCK), min(PER_BLOCK, sector + count - block * PER_BLOCK)):
+            for at in range(
+                max(0, sector - block * PER_BLOCK),
+                min(PER_BLOCK, sector + count - block * PER_BLOCK),
+            ):
                 stamps[at] = stamp
             state = State(tuple(stamps), now)
             self.blocks[block].append(state)
             states.append(state)
-        return states, b"".join(sector_bytes(number, stamp) for number in range(sector, sector + count))
+        return states, b"".join(
+            sector_bytes(number, stamp) for number in range(sector, sector + count)
+        )
 
     def complete(self, sector, count, states, durable=False):
         now = time.monotonic_ns()
@@ -62,7 +67,9 @@ class Timeline:
                 state.durable = now
         if self.unknown and sector % PER_BLOCK == 0 and count % PER_BLOCK == 0:
             with self.lock:
-                self.unknown.difference_update(range(sector // PER_BLOCK, (sector + count) // PER_BLOCK))
+                self.unknown.difference_update(
+                    range(sector // PER_BLOCK, (sector + count) // PER_BLOCK)
+                )
 
     def failed(self, sector, count):
         with self.lock:
@@ -130,7 +137,10 @@ class Timeline:
             if any(state.stamps == stamps for state in states[sure:]):
                 continue
             before = [state.stamps for state in states[-4:-1]]
-            wrong.append(f"block {block} holds {stamps}; written last was {states[-1].stamps}, before that {before}")
+            wrong.append(
+                f"block {block} holds {stamps}; written last was {states[-1].stamps}, "
+                f"before that {before}"
+            )
         return wrong
 
     def past_state(self, moment, held):
@@ -157,13 +167,17 @@ class Timeline:
         high = min((spans[0][1] for spans in choices if len(spans) == 1), default=NEVER)
         many = [spans for spans in choices if len(spans) > 1]
         for moment_ in [low, *begins]:
-            if low <= moment_ <= high and all(any(begin <= moment_ <= end for begin, end in spans) for spans in many):
+            if low <= moment_ <= high and all(
+                any(begin <= moment_ <= end for begin, end in spans) for spans in many
+            ):
                 return None
         newest = max((spans[0][0], block) for block, spans in enumerate(choices) if len(spans) == 1)
         oldest = min((spans[0][1], block) for block, spans in enumerate(choices) if len(spans) == 1)
         return (
-            f"no moment of the past: block {newest[1]} holds {held[newest[1]]}, sent at {newest[0]}; "
-            f"block {oldest[1]} still holds {held[oldest[1]]}, though something newer was done at {oldest[1]}"
+            f"no moment of the past: block {newest[1]} holds {held[newest[1]]}, "
+            f"sent at {newest[0]}; "
+            f"block {oldest[1]} still holds {held[oldest[1]]}, "
+            f"though something newer was done at {oldest[1]}"
         )
 
 
@@ -172,6 +186,8 @@ def stamps_of(first_block, data):
     held = []
     for at in range(0, len(data), BLOCK):
         sector = (first_block + at // BLOCK) * PER_BLOCK
-        sectors = (data[at + number * SECTOR : at + (number + 1) * SECTOR] for number in range(PER_BLOCK))
+        sectors = (
+            data[at + number * SECTOR : at + (number + 1) * SECTOR] for number in range(PER_BLOCK)
+        )
         held.append(tuple(stamp_of(sector + number, one) for number, one in enumerate(sectors)))
     return held
