@@ -100,7 +100,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// All files below `dir` that end in `extension`, but for what is built.
+/// All files below `dir` with this extension, or with none if it is empty, but for what is built.
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -108,19 +108,37 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() && name != "target" && !name.starts_with('.') {
             found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|e| e == extension) {
+        } else if path.extension().unwrap_or_default() == extension {
             found.push(path);
         }
     }
     found
 }
 
-fn sources() -> Vec<(String, String)> {
+/// Names within the repository, and texts.
+fn read(found: Vec<PathBuf>) -> Vec<(String, String)> {
     let root = root();
-    let found = files(&root.join("crates"), "rs");
-    assert!(found.len() > 50, "where are the sources?");
     let name = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
     found.into_iter().map(|path| (name(&path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn sources() -> Vec<(String, String)> {
+    let found = files(&root().join("crates"), "rs");
+    assert!(found.len() > 50, "where are the sources?");
+    read(found)
+}
+
+/// Python, and programs without an extension that name their interpreter.
+fn scripts() -> Vec<(String, String)> {
+    let below = |extension| {
+        ["bench", "tests", "packaging"].map(|dir| files(&root().join(dir), extension)).concat()
+    };
+    let is_script =
+        |path: &PathBuf| std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"#!"));
+    let mut found = below("py");
+    found.extend(below("").into_iter().filter(is_script));
+    assert!(found.len() > 50, "where are the scripts?");
+    read(found)
 }
 
 fn fail_if_any(what: &str, found: &[String]) {
@@ -268,7 +286,7 @@ fn is_row(line: &str) -> bool {
 #[test]
 fn sources_fit_into_the_columns() {
     let mut found = Vec::new();
-    for (name, text) in sources() {
+    for (name, text) in sources().into_iter().chain(scripts()) {
         let wide = text.lines().enumerate().filter(|(_, line)| is_wide(line) && !is_row(line));
         found.extend(
             wide.map(|(n, line)| format!("{name}:{}: {} columns", n + 1, line.chars().count())),
@@ -282,8 +300,7 @@ fn documents() -> Vec<(String, String)> {
     let root = root();
     let mut found = files(&root.join("docs"), "md");
     found.push(root.join("README.md"));
-    let name = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
-    found.into_iter().map(|path| (name(&path), std::fs::read_to_string(path).unwrap())).collect()
+    read(found)
 }
 
 #[test]
