@@ -1,10 +1,10 @@
 //! Moves that wait for room go on by themselves when there is some.
 
 use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
-use pool::Pool;
+use pool::{CreateOptions, Pool};
 use rt::Rt;
-use sim::DiskModel;
-use testkit::{MIB, Mirror, disk, fill, only_byte, open};
+use sim::{DiskModel, World};
+use testkit::{MIB, Mirror, Rules, disk, fill, only_byte, open, try_put};
 
 /// So many blocks of a volume fill two of three disks, but for the chunk that a removal of the
 /// third needs to close the last block group.
@@ -175,5 +175,65 @@ fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
         reads(&pool, id, BLOCKS / 2).await;
         pool.close().await.expect("close");
     });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
+/// Writes this value until no room is left for data. Returns the blocks that hold it.
+async fn fill_up(pool: &Pool, id: VolumeId, blocks: u64) -> u64 {
+    for lba in 0..blocks {
+        if let Err(e) = try_put(pool, id, lba, 1, 1).await {
+            assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
+            return lba;
+        }
+    }
+    panic!("{blocks} blocks found room");
+}
+
+/// The only group of metadata has to move as well, and the pool has hardly a free chunk.
+#[test]
+fn a_full_pool_gets_its_copies_back() {
+    let bench = Mirror::new(6, (2, 2), |pool| async move {
+        pool.create_volume("v", 64 * MIB, 4096).await.expect("volume")
+    });
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let blocks = fill_up(&pool, id, 64 * MIB / BLOCK_U64).await;
+        for copies in [1, 2] {
+            pool.set_copies(copies).await.expect("copies");
+            moved(&rt, &pool).await;
+        }
+        reads(&pool, id, blocks).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
+/// Two full disks and a new one, of seven chunks each and three: there is one group of metadata,
+/// and it has to move.
+#[test]
+fn a_full_pool_is_spread_over_a_device_that_is_added() {
+    let world = World::new(7);
+    let add = |name, mib| disk(&world, name, DiskModel::nvme(mib * MIB));
+    let (files, new) = (vec![add("disk0", 32), add("disk1", 32)], add("disk2", 16));
+    let mut bench = Mirror { world, files, rules: Rules::default(), volume: VolumeId(0) };
+    let added = new.clone();
+    bench.run(|rt, files| async move {
+        let ids = [[1; 16], [2; 16], [3; 16]];
+        let group_bytes = Some(4 * MIB);
+        let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes };
+        pool::create(&rt, &files, &options, &ids).await.expect("create");
+        let pool = open(&rt, files).await;
+        let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
+        let blocks = fill_up(&pool, id, 64 * MIB / BLOCK_U64).await;
+        pool.add_device(added, [9; 16]).await.expect("add");
+        pool.balance_devices().await.expect("rebalance");
+        moved(&rt, &pool).await;
+        let more = fill_up(&pool, id, 64 * MIB / BLOCK_U64).await;
+        assert!(more >= blocks + 4 * MIB / BLOCK_U64, "{blocks} blocks, and then {more}");
+        reads(&pool, id, more).await;
+        pool.close().await.expect("close");
+    });
+    bench.files.push(new);
     assert!(bench.check().is_clean(), "{:?}", bench.check());
 }

@@ -200,10 +200,9 @@ impl Space {
         let busy = demand.dirty_nodes + under_way + self.reserve_blocks();
         let groups =
             nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks());
-        // One group more is left to metadata.
-        let for_data = formable.saturating_sub(self.kept_of(formable).max(1));
-        let data = self.free[0] + for_data * self.group_blocks();
-        data.checked_sub(groups * self.group_blocks()).is_some_and(|room| room >= reserved)
+        // Metadata takes these of what is kept for it. One more is left to it.
+        let for_data = formable.saturating_sub(self.kept_of(formable).max(groups + 1));
+        groups <= formable && self.free[0] + for_data * self.group_blocks() >= reserved
     }
 
     /// True if all that is reserved finds room, and what is dirty.
