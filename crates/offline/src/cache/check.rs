@@ -194,9 +194,25 @@ impl Checker<'_> {
                 let c = &mut self.log.counts;
                 (c.journal_entries, c.journal_records, c.not_arrived) =
                     (done.entries, done.records, done.dropped);
+                self.not_arrived(done.dropped);
                 self.keys(&mut replayer, &layout, done.epoch).await;
             }
         }
+    }
+
+    /// Legal, as a crash leaves it. Rot in the last entry's blocks looks the same (decision 0014).
+    fn not_arrived(&mut self, blocks: u64) {
+        let (number, are, they) = match blocks {
+            0 => return,
+            1 => ("1 block".to_owned(), "is", "it counts"),
+            n => (format!("{n} blocks"), "are", "they count"),
+        };
+        let what = format!(
+            "{number} of its last entries {are} not on the device: {they} as never written, which \
+             is so after a crash amid a flush; if all had been flushed a second before, the \
+             device has lost what it was given, and older data is read there"
+        );
+        self.log.note(Subject::Journal, "journal", what);
     }
 
     /// Goes through all keys of a replayed index.

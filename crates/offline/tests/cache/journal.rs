@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use base::{BLOCK, BucketGen, BucketId, CacheAddr, ErrorKind, Lba, VolumeId};
+use base::{BLOCK, BucketGen, BucketId, CacheAddr, EntrySeq, ErrorKind, Lba, VolumeId};
 use format::cache::bucket::{BucketKind, BucketRecord};
-use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
+use format::cache::index::IndexValue;
+use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record, decode_entry};
 use offline::{Severity, Subject};
 use testkit::MIB;
 
@@ -23,6 +24,45 @@ pub fn with_entries(lab: &Lab) -> Range<u64> {
     let entries = lab.check().counts.journal_entries;
     assert!(entries >= 6);
     first..first + entries
+}
+
+/// Where the data of the entries of [`with_entries`] stands, a block of each.
+fn blocks_of_entries(lab: &Lab, entries: Range<u64>) -> Vec<u64> {
+    let (sb, layout) = (lab.superblock(), lab.layout());
+    let entry = |sequence: u64| {
+        let position = sb.replay_position + (sequence - entries.start) as u32;
+        let block = lab.block(layout.ring().places(position)[0]);
+        decode_entry(&block, &sb.uuid, sb.incarnation, EntrySeq(sequence)).expect("an entry")
+    };
+    let mut places = Vec::new();
+    for sequence in entries.clone() {
+        for record in entry(sequence).records() {
+            let Record::Insert { value, .. } = record else { continue };
+            if let Some(IndexValue::Data { addr, .. }) = IndexValue::decode(value) {
+                places.push(layout.offset_of(addr));
+            }
+        }
+    }
+    places
+}
+
+/// A block of the last entry may never have arrived. Of the others it was flushed.
+#[test]
+fn blocks_of_the_last_entry_that_are_not_there() {
+    let lab = Lab::new();
+    let entries = with_entries(&lab);
+    let places = blocks_of_entries(&lab, entries.clone());
+    assert_eq!(places.len() as u64, entries.end - entries.start);
+    let (&last, others) = places.split_last().expect("entries");
+    lab.rot(last);
+    let r = lab.check();
+    assert_eq!(kinds(&r), [(Severity::Note, Subject::Journal)]);
+    assert!(r.is_clean() && r.counts.not_arrived == 1, "{:?}", r.counts);
+    let text = r.problems[0].to_string();
+    assert!(text.contains("1 block of its last entries is not on the device"), "{text}");
+    lab.rot(others[0]);
+    let r = lab.check();
+    assert!(!r.is_clean() && r.counts.not_arrived == 1, "{:?}", r.problems);
 }
 
 #[test]

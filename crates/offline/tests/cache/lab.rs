@@ -182,7 +182,7 @@ impl Lab {
         self.strike(Fault::BitRot { offset, len: SECTOR as u64 });
     }
 
-    fn block(&self, offset: u64) -> Vec<u8> {
+    pub fn block(&self, offset: u64) -> Vec<u8> {
         self.0.world.contents(self.0.file.file, offset, BLOCK)
     }
 
