@@ -212,3 +212,26 @@ fn what_was_let_in_finds_room_and_what_waits_is_woken_by_the_end_of_a_change() {
     }
     assert!(waited > 100 && refused > 100, "{waited} waited, {refused} refused");
 }
+
+#[test]
+fn a_pass_forms_a_group_of_the_share_of_metadata_as_its_last_resort() {
+    let Account { mut space, mut devices, .. } = Account::new(1);
+    while let Alloc::Got(_) = space.alloc(&mut devices, GroupKind::Data, GROUP, 0) {}
+    let formed = space.used_groups_count();
+    assert!(GROUPS - formed >= SHARE && GROUPS - formed <= SHARE + 1, "{formed}");
+    let take = |space: &mut Space, devices: &mut Devices, keeps| match space.alloc_for_pass(
+        devices,
+        1,
+        keeps,
+        |_| true,
+    ) {
+        Alloc::Joined(_) => space.alloc_for_pass(devices, 1, keeps, |_| true),
+        other => other,
+    };
+    // All that metadata does not lack is the pass's.
+    while let Alloc::Got(_) = take(&mut space, &mut devices, true) {}
+    assert_eq!(space.formable(&devices), SHARE);
+    assert!(matches!(take(&mut space, &mut devices, true), Alloc::Full));
+    assert!(matches!(take(&mut space, &mut devices, false), Alloc::Got(_)));
+    assert_eq!(space.formable(&devices), SHARE - 1);
+}
