@@ -289,7 +289,7 @@ pub static KEYS: &[Key] = &[
         (CACHE, "writeback_rate_max"),
         Kind::Size(64 * K, T),
         number!(Size: cache.writeback.max),
-        "bytes a second that write-back carries at most, but for what is asked for, such as a flush",
+        "bytes a second that write-back carries at most; a cache flush or detach does not wait",
     ),
     key(
         (CACHE, "writeback_rate_idle"),
