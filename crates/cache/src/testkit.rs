@@ -17,7 +17,7 @@ use crate::lifecycle::replay::layout_of;
 use crate::{BlockPart, Cache, CacheFile, CreateOptions, Patch, Settings};
 
 pub(crate) const MIB: u64 = 1 << 20;
-const POOL_BYTES: u64 = 48 * MIB;
+pub(crate) const POOL_BYTES: u64 = 48 * MIB;
 pub(crate) const CACHE_BYTES: u64 = 16 * MIB;
 /// Blocks of volume "a".
 pub(crate) const BLOCKS: u64 = 4096;

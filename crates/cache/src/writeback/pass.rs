@@ -202,14 +202,7 @@ impl Cache {
             Content::Data(parts) => parts,
             Content::Zeros => return gone_is_fine(pass.discard(run.volume, run.lba, end).await),
             Content::Staged(epoch) => {
-                return match self.pool().find_staging(run.volume, epoch) {
-                    Some(staging) => {
-                        gone_is_fine(pass.adopt(staging, run.volume, run.lba, end).await)
-                    }
-                    // An earlier try got so far that the volume has the blocks already.
-                    None if cut.handed_over => Ok(()),
-                    None => Err(self.staging_is_lost(run.volume, epoch)),
-                };
+                return self.adopt_staged(pass, (run.volume, epoch), (run.lba, end), cut).await;
             }
         };
         let turn = reading.acquire(1).await;
@@ -234,7 +227,7 @@ impl Cache {
                 return Err(StorageError::new(ErrorKind::Io, "the runtime has ended"));
             };
             let Some(Ok((data, crcs))) = data else {
-                self.carry_bad(part, pass, cut.epoch).await?;
+                self.carry_bad(part, pass, cut).await?;
                 continue;
             };
             self.note_carried(&part).await?;
@@ -253,6 +246,32 @@ impl Cache {
         Ok(())
     }
 
+    /// The volume takes over what was staged for it in this epoch.
+    async fn adopt_staged(
+        &self,
+        pass: &Pass,
+        (volume, epoch): (VolumeId, Epoch),
+        (lba, end): (Lba, Lba),
+        cut: &Cut,
+    ) -> Result<()> {
+        match self.pool().find_staging(volume, epoch) {
+            Some(staging) => gone_is_fine(pass.adopt(staging, volume, lba, end).await),
+            // An earlier try got so far that the volume has the blocks already.
+            None if cut.handed_over => Ok(()),
+            None => Err(self.staging_is_lost(volume, epoch)),
+        }
+    }
+
+    /// The same for what a part lies over that cannot be carried itself. The staging volume ends
+    /// with the pass, and from then on the part lies over the pool's image.
+    async fn adopt_below(&self, pass: &Pass, part: &IndexKey, cut: &Cut) -> Result<()> {
+        let Body::Data { cover, .. } = &part.body else { return Ok(()) };
+        let published = self.state().index.published();
+        let Some(below) = cover.below.filter(|b| b.epoch > published) else { return Ok(()) };
+        let range = (part.lba, part.lba.plus(part.len()));
+        self.adopt_staged(pass, (part.volume, below.epoch), range, cut).await
+    }
+
     /// Writes blocks into the pass. A volume that was deleted meanwhile needs nothing.
     async fn write_in(
         &self,
@@ -266,7 +285,7 @@ impl Cache {
 
     /// Carries an extent with a bad block, block by block: good blocks go into the pass, bad ones
     /// stay dirty.
-    async fn carry_bad(&self, part: IndexKey, pass: &Pass, cut: Epoch) -> Result<()> {
+    async fn carry_bad(&self, part: IndexKey, pass: &Pass, cut: &Cut) -> Result<()> {
         for i in 0..part.len() {
             let one = part.slice(part.lba.0 + i, part.lba.0 + i + 1);
             let Body::Data { addr, crcs, .. } = &one.body else { continue };
@@ -293,6 +312,7 @@ impl Cache {
                 },
                 Err(_) => "is bad in the cache and".to_owned(),
             };
+            self.adopt_below(pass, &one, cut).await?;
             self.writeback().passes_mut().leaves_bad();
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
@@ -304,7 +324,7 @@ impl Cache {
                     let now = now.first().map(|e| e.slice(range.0.0, range.1.0));
                     let same =
                         now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
-                    match same.map(|e| e.written.is_some_and(|w| w <= cut)) {
+                    match same.map(|e| e.written.is_some_and(|w| w <= cut.epoch)) {
                         Some(true) => {}
                         // Entered again by an earlier try.
                         Some(false) => return Ok(None),
