@@ -168,6 +168,12 @@ impl Cache {
         }
     }
 
+    /// Clones that are left.
+    #[cfg(test)]
+    pub(crate) fn handles(&self) -> usize {
+        Rc::strong_count(&self.0)
+    }
+
     /// Its device.
     pub(crate) fn device(&self) -> &CacheDevice {
         &self.0.device

@@ -10,6 +10,9 @@ impl Cache {
     pub(crate) async fn journal_clock(&self) {
         while !self.health().is_closed() {
             self.sleep_by(|s| s.journal_interval).await;
+            if self.health().is_closed() {
+                return;
+            }
             let target = self.state().journal().pushed();
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;

@@ -20,6 +20,7 @@ use crate::device::flush_barrier::Health;
 use crate::device::slots::read_superblock;
 use crate::device::table::read_page;
 use crate::job;
+use crate::latch::Latched;
 use crate::lifecycle::replay::{Replay, Replayed, Replayer, layout_of};
 use crate::lifecycle::staged::Committed;
 use crate::settings::Settings;
@@ -260,11 +261,29 @@ impl Cache {
             outcome = self.settle().await;
         }
         self.stop();
+        let _collected = self.collections().lock().await;
         let _alone = self.writeback().lock().await;
+        let _told = self.tell_the_journal().await;
         self.device().queue().close();
         let link = if self.is_aside() { Link::None } else { Link::Closed(self.last_word()) };
         self.pool().link_journal(link);
         outcome
+    }
+
+    /// Makes durable what commits of the pool wait for: a collection may have dropped keys since
+    /// the last checkpoint. No group commit runs while the guard is held, and nothing is lacking in
+    /// the step in which it is returned. `None`: the cache has failed.
+    async fn tell_the_journal(&self) -> Option<Latched<'_>> {
+        loop {
+            let needs = self.state().commits().needs();
+            if self.state().journal().durable() < needs {
+                self.durable(needs, Class::Commit).await.ok()?;
+            } else if let Some(turn) = self.group_commits().begin() {
+                return Some(turn);
+            } else {
+                self.group_commits().moved().await;
+            }
+        }
     }
 
     /// Ends the background work.
@@ -280,3 +299,7 @@ impl Cache {
         self.checkpoint_now().await
     }
 }
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

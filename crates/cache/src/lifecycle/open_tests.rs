@@ -1,0 +1,63 @@
+//! How a cache is closed and detached.
+
+use base::{BLOCK, Duration, Lba};
+use pool::Pool;
+
+use crate::testkit::{Lab, fill, settings};
+use crate::{Cache, Settings};
+
+/// Closes a cache so long after a collection began that finds much to do. Returns whether the pool
+/// says that no clean key of the cache counts.
+fn closed_beside_a_collection(after: Duration) -> bool {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        let plain = pool.create_volume("plain", 64 * BLOCK as u64, 4096).await.unwrap();
+        // 14 of 15 neighbours are overwritten.
+        for i in 0..200 {
+            fill(&cache, a, i * 16, 15, 1).await;
+        }
+        cache.publish_all().await.unwrap();
+        for i in 0..200 {
+            fill(&cache, a, i * 16, 14, 2).await;
+        }
+        for i in 0..250 {
+            cache.discard(a, Lba(i * 16 + 15), Lba(i * 16 + 16)).await.unwrap();
+        }
+        cache.publish_all().await.unwrap();
+        let c = cache.clone();
+        rt.spawn(async move { drop(c.collect().await) });
+        rt.sleep(after).await;
+        // Something is left for the pool's last commit.
+        pool.write(plain, Lba(0), &rt.bufs().zeroed(BLOCK).freeze()).await.unwrap();
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+        pool.clean_void()
+    })
+}
+
+#[test]
+fn a_clean_end_beside_a_collection_leaves_a_cache_whose_clean_blocks_count() {
+    let void = (0..40).filter(|i| closed_beside_a_collection(Duration::from_micros(i * 100)));
+    assert_eq!(void.count(), 0);
+}
+
+#[test]
+fn nothing_is_left_in_memory_of_a_cache_that_was_detached() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        rt.sleep(Duration::from_secs(5)).await;
+        fill(&cache, a, 0, 10, 1).await;
+        cache.detach().await.unwrap();
+        rt.sleep(Duration::from_secs(60)).await;
+        assert_eq!(cache.handles(), 1);
+        pool.close().await.unwrap();
+    });
+}
