@@ -5,7 +5,7 @@
 //! has happened: were it entered before, a checkpoint might outlive it.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Crc, Lba, Result, Slice, SliceList, VolumeId};
+use base::{BLOCK, Crc, Epoch, Lba, Result, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use queue::Class;
@@ -14,9 +14,11 @@ use crate::Cache;
 use crate::job;
 use crate::settings::Promote;
 use crate::space::take::TakenBlocks;
+use crate::store::buckets::Buckets;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::ring_room::{JournalRoom, nodes_for};
+use crate::store::state::State;
 use crate::store::taken::{Taken, extents};
 
 /// Something that is to be kept. Its blocks are watched for writes until it is dropped.
@@ -102,7 +104,12 @@ impl Cache {
         if !wanted {
             return None;
         }
-        let key = st.watch(volume, (from, from.plus(blocks)), ghosts)?;
+        // A write may have ended since the read was planned, before there was anything to spoil.
+        let range = (from, from.plus(blocks));
+        if !st.is_of_the_pool(volume, range) {
+            return None;
+        }
+        let key = st.watch(volume, range, ghosts)?;
         drop(st);
         Some(self.promotion(key, Stage::Begun))
     }
@@ -180,15 +187,9 @@ impl Cache {
             let Some((volume, from, _)) = st.promotions.good(key) else { return Ok(()) };
             let end = from.plus(crcs.len() as u64);
             let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
-            // Staged blocks that were published before it began are what was read.
+            // What was published before it began is what was read.
             let published = st.promotions.published(key);
-            let dead = |e: &IndexKey| match e.body {
-                Body::Staged { .. } => e.written <= Some(published),
-                // Of a part that is published, the pool has the whole.
-                Body::Data { .. } if e.is_part() => e.written <= Some(published),
-                _ => e.is_stale(&st.buckets),
-            };
-            if found.iter().any(|e| !dead(e)) {
+            if found.iter().any(|e| !hides_nothing(e, published, &st.buckets)) {
                 return Ok(());
             }
             let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
@@ -234,6 +235,26 @@ impl Cache {
     }
 }
 
+impl State {
+    /// True if the cache has nothing of a range, so that the pool's published image alone says what
+    /// it holds; false also if a node of the index is not in memory.
+    fn is_of_the_pool(&mut self, volume: VolumeId, range: (Lba, Lba)) -> bool {
+        let published = self.index.published();
+        let found = self.index.overlapping(&self.buckets, volume, range, usize::MAX);
+        found.is_ok_and(|found| found.iter().all(|e| hides_nothing(e, published, &self.buckets)))
+    }
+}
+
+/// True if the pool's image has, as of `published`, what a key names, or something newer.
+fn hides_nothing(e: &IndexKey, published: Epoch, buckets: &Buckets) -> bool {
+    match e.body {
+        Body::Staged { .. } => e.written <= Some(published),
+        // Of a part that is published, the pool has the whole.
+        Body::Data { .. } if e.is_part() => e.written <= Some(published),
+        _ => e.is_stale(buckets) && e.written <= Some(published),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use base::Duration;
@@ -241,7 +262,7 @@ mod tests {
 
     use super::*;
     use crate::Settings;
-    use crate::testkit::{Lab, settings};
+    use crate::testkit::{Lab, fill, settings};
 
     #[test]
     fn reads_alone_have_the_index_written() {
@@ -286,6 +307,7 @@ mod tests {
             // it is kept.
             let mut late = Vec::new();
             for lba in [Lba(1), Lba(3600)] {
+                cache.prefetch(a, lba, lba.plus(1)).await.unwrap();
                 let key = cache.begin_promotion(a, (lba, 1), 0).expect("it is not there");
                 late.push((key, pool.read(a, lba, 1).await.unwrap()));
             }
@@ -297,6 +319,20 @@ mod tests {
             assert_eq!((keys(1, 2), keys(3500, 1 << 39)), (1, 0));
             cache.close().await.unwrap();
             pool.close().await.unwrap();
+        });
+    }
+
+    /// A write may end between the plan of a read and its promotion: there is nothing to spoil.
+    #[test]
+    fn what_was_written_meanwhile_is_not_promoted() {
+        let lab = Lab::new();
+        lab.within_an_hour(settings(), move |cache, a| async move {
+            let block = |lba| (Lba(lba), 1);
+            cache.prefetch(a, Lba(3500), Lba(3510)).await.unwrap();
+            assert!(cache.begin_promotion(a, block(3500), 0).is_some());
+            fill(&cache, a, 3500, 1, 7).await;
+            assert!(cache.begin_promotion(a, block(3500), 0).is_none());
+            assert!(cache.begin_promotion(a, block(3501), 0).is_some());
         });
     }
 }
