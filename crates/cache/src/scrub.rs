@@ -16,6 +16,7 @@ use pool::{ScrubState, Step};
 use queue::Class;
 
 use crate::Cache;
+use crate::io::read::Stands;
 use crate::job;
 use crate::space::take::Pinned;
 use crate::store::index_walk::IndexWalk;
@@ -177,25 +178,20 @@ impl Cache {
                 false => Ok(()),
             };
         };
-        // Written again meanwhile: the bucket is bad, and nothing is lost.
-        let place = CacheAddr(e.addr.0 + bad);
-        let lba = e.lba.plus(bad);
-        let now = self
-            .resident(Class::Scrub, |st| {
-                st.index.overlapping(&st.buckets, e.volume, (lba, lba.plus(1)), 1)
-            })
-            .await?;
-        let is_there = now.iter().any(|k| {
-            let k = k.slice(lba.0, lba.0 + 1);
-            matches!(&k.body, Body::Data { addr, .. } if *addr == place)
-        });
-        if !is_there {
-            self.state_mut().buckets.condemn(e.addr);
-            return Ok(());
+        let (place, lba) = (CacheAddr(e.addr.0 + bad), e.lba.plus(bad));
+        let stands = self.what_stands(Class::Scrub, (e.volume, lba), place).await?;
+        match stands {
+            // Written again meanwhile: the bucket is bad, and nothing is lost.
+            Stands::Replaced => {
+                self.state_mut().buckets.condemn(e.addr);
+                return Ok(());
+            }
+            Stands::Dirty => self.scrub_counts().count(|s| s.lost += 1),
+            Stands::Clean => self.scrub_counts().count(|s| s.dropped += 1),
         }
-        self.scrub_counts().count(|s| if e.dirty { s.lost += 1 } else { s.dropped += 1 });
         // It names what is lost; the data of what is clean is of no use here.
-        let _ = self.read_again(e.volume, e.lba, blocks, e.addr, e.dirty, bad).await;
+        let dirty = stands == Stands::Dirty;
+        let _ = self.read_again(e.volume, e.lba, blocks, e.addr, dirty, bad).await;
         Ok(())
     }
 }

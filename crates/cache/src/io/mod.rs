@@ -11,7 +11,7 @@ pub(crate) mod group_commit_state;
 mod journal_clock;
 pub(crate) mod parts;
 mod promote;
-mod read;
+pub(crate) mod read;
 mod recent_parts;
 mod watermark;
 pub(crate) mod window;

@@ -54,6 +54,17 @@ pub(crate) struct Piece {
     pub pin: Option<Pinned>,
 }
 
+/// What the key of a block is by now that named a place in a bucket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stands {
+    /// The pool has the block.
+    Clean,
+    /// The pool lacks the block.
+    Dirty,
+    /// It names another place, or there is none: the block was written again.
+    Replaced,
+}
+
 impl Cache {
     /// Reads whole blocks of `volume`; the slices are in order.
     pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
@@ -197,7 +208,15 @@ impl Cache {
         bad: u64,
     ) -> Result<SliceList> {
         self.state_mut().buckets.condemn(addr);
-        if dirty {
+        let place = CacheAddr(addr.0 + bad);
+        let stands = match dirty {
+            true => self.what_stands(Class::Foreground, (volume, lba.plus(bad)), place).await?,
+            false => Stands::Clean,
+        };
+        if stands == Stands::Replaced {
+            return Box::pin(self.read_step(volume, lba, blocks, false)).await;
+        }
+        if stands == Stands::Dirty {
             let known = self.state_mut().note_bad(volume, lba.plus(bad));
             let text = format!(
                 "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in \
@@ -219,6 +238,28 @@ impl Cache {
         {}
         self.state_mut().refetched(blocks);
         self.pool().read(volume, lba, blocks).await
+    }
+
+    /// What the key of a block is by now that named this place.
+    pub(crate) async fn what_stands(
+        &self,
+        class: Class,
+        (volume, lba): (VolumeId, Lba),
+        place: CacheAddr,
+    ) -> Result<Stands> {
+        self.resident(class, |st| {
+            let found = st.index.overlapping(&st.buckets, volume, (lba, lba.plus(1)), 1)?;
+            let at_place = |e: &&IndexKey| {
+                let block = e.slice(lba.0, lba.0 + 1);
+                matches!(&block.body, Body::Data { addr, .. } if *addr == place)
+            };
+            Ok(match found.iter().find(at_place) {
+                None => Stands::Replaced,
+                Some(e) if st.index.unpublished(e).is_some() => Stands::Dirty,
+                Some(_) => Stands::Clean,
+            })
+        })
+        .await
     }
 
     /// Drops a clean key that still points into a bucket where its blocks are bad; false if there
@@ -434,88 +475,5 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
 const _: () = assert!(STEP_BLOCKS * BLOCK_U64 <= 1 << 20);
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::rc::Rc;
-
-    use pool::Pool;
-
-    use super::*;
-    use crate::testkit::{Lab, fill, settings};
-
-    #[test]
-    fn others_run_between_the_steps_of_a_prefetch() {
-        let lab = Lab::new();
-        let (files, file) = (lab.files(), lab.file());
-        lab.boot(move |rt| async move {
-            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-            let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
-            let a = pool.find_volume("a").unwrap().id;
-            fill(&cache, a, 512, 16, 1).await;
-            let (from, end) = (Lba(0), Lba(160 * STEP_BLOCKS));
-            // Time stands still while somebody can run: nothing may have to be read.
-            cache.prefetch(a, from, end).await.unwrap();
-            let (turns, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
-            let (r, count, until) = (rt.clone(), turns.clone(), ended.clone());
-            let other = rt.spawn(async move {
-                while !until.get() {
-                    count.set(count.get() + 1);
-                    r.yield_now().await;
-                }
-            });
-            cache.prefetch(a, from, end).await.unwrap();
-            ended.set(true);
-            assert!(other.await.is_some());
-            // Who is next is random; 160 would be the pool's steps alone.
-            assert!(turns.get() > 240, "{} turns", turns.get());
-            cache.close().await.unwrap();
-            pool.close().await.unwrap();
-        });
-    }
-
-    #[test]
-    fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
-        let lab = Lab::new();
-        let (world, device) = (lab.world.clone(), lab.device);
-        lab.within_an_hour(settings(), move |cache, a| async move {
-            fill(&cache, a, 3000, 16, 1).await;
-            let found = cache
-                .resident(Class::Commit, |st| {
-                    st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1)
-                })
-                .await
-                .unwrap();
-            let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
-            let offset = cache.offset_of(CacheAddr(addr.0 + 5));
-            let read_all = async || {
-                let read = |i: u64| {
-                    let cache = cache.clone();
-                    cache.rt().clone().spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
-                };
-                let reads: Vec<_> = (0..16).map(read).collect();
-                let mut failed = Vec::new();
-                for (i, read) in reads.into_iter().enumerate() {
-                    match read.await.unwrap() {
-                        Ok(data) => assert!(data[0].iter().all(|&b| b == 1 + i as u8)),
-                        Err(_) => failed.push(i),
-                    }
-                }
-                failed
-            };
-            let condemned = || cache.state().buckets.has_errors(addr);
-            // All of them are one request, which fails, and so does the first try of the block
-            // alone.
-            let merged = cache.device().queue().stats().of(Class::Foreground).merged;
-            assert!(world.inject(device, sim::Fault::FailReads { offset, len: 512, times: 2 }));
-            assert_eq!(read_all().await, Vec::<usize>::new());
-            assert!(
-                cache.device().queue().stats().of(Class::Foreground).merged > merged
-                    && !condemned()
-            );
-            assert!(world.inject(device, sim::Fault::ReadError { offset, len: 512 }));
-            assert_eq!(read_all().await, [5]);
-            assert_eq!(cache.status().bad_blocks.len(), 1);
-            assert!(condemned());
-        });
-    }
-}
+#[path = "read_tests.rs"]
+mod tests;

@@ -1,0 +1,112 @@
+//! Reads of the cache, in simulation.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pool::Pool;
+
+use super::*;
+use crate::testkit::{Lab, fill, settings};
+
+#[test]
+fn others_run_between_the_steps_of_a_prefetch() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        fill(&cache, a, 512, 16, 1).await;
+        let (from, end) = (Lba(0), Lba(160 * STEP_BLOCKS));
+        // Time stands still while somebody can run: nothing may have to be read.
+        cache.prefetch(a, from, end).await.unwrap();
+        let (turns, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+        let (r, count, until) = (rt.clone(), turns.clone(), ended.clone());
+        let other = rt.spawn(async move {
+            while !until.get() {
+                count.set(count.get() + 1);
+                r.yield_now().await;
+            }
+        });
+        cache.prefetch(a, from, end).await.unwrap();
+        ended.set(true);
+        assert!(other.await.is_some());
+        // Who is next is random; 160 would be the pool's steps alone.
+        assert!(turns.get() > 240, "{} turns", turns.get());
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
+    let lab = Lab::new();
+    let (world, device) = (lab.world.clone(), lab.device);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        fill(&cache, a, 3000, 16, 1).await;
+        let found = cache
+            .resident(Class::Commit, |st| {
+                st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1)
+            })
+            .await
+            .unwrap();
+        let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
+        let offset = cache.offset_of(CacheAddr(addr.0 + 5));
+        let read_all = async || {
+            let read = |i: u64| {
+                let cache = cache.clone();
+                cache.rt().clone().spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
+            };
+            let reads: Vec<_> = (0..16).map(read).collect();
+            let mut failed = Vec::new();
+            for (i, read) in reads.into_iter().enumerate() {
+                match read.await.unwrap() {
+                    Ok(data) => assert!(data[0].iter().all(|&b| b == 1 + i as u8)),
+                    Err(_) => failed.push(i),
+                }
+            }
+            failed
+        };
+        let condemned = || cache.state().buckets.has_errors(addr);
+        // All of them are one request, which fails, and so does the first try of the block
+        // alone.
+        let merged = cache.device().queue().stats().of(Class::Foreground).merged;
+        assert!(world.inject(device, sim::Fault::FailReads { offset, len: 512, times: 2 }));
+        assert_eq!(read_all().await, Vec::<usize>::new());
+        assert!(
+            cache.device().queue().stats().of(Class::Foreground).merged > merged && !condemned()
+        );
+        assert!(world.inject(device, sim::Fault::ReadError { offset, len: 512 }));
+        assert_eq!(read_all().await, [5]);
+        assert_eq!(cache.status().bad_blocks.len(), 1);
+        assert!(condemned());
+    });
+}
+
+/// A scrub's read waits behind clients, and a pass publishes the block meanwhile.
+#[test]
+fn a_bad_block_that_is_in_the_pool_by_now_is_not_lost() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        fill(&cache, a, 3000, 1, 7).await;
+        let found = cache
+            .resident(Class::Commit, |st| {
+                st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3001)), 1)
+            })
+            .await
+            .unwrap();
+        let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
+        // It was dirty when it was looked up.
+        let read = || cache.read_again(a, Lba(3000), 1, addr, true, 0);
+        assert!(read().await.is_err());
+        assert_eq!(cache.status().bad_blocks.len(), 1);
+        fill(&cache, a, 3000, 1, 8).await;
+        let data = read().await.unwrap();
+        assert!(data[0].iter().all(|&b| b == 8), "what was written again");
+        cache.publish_all().await.unwrap();
+        let data = read().await.unwrap();
+        assert!(data[0].iter().all(|&b| b == 8));
+        assert_eq!(cache.status().bad_blocks, []);
+        cache.write_all_back().await.unwrap();
+    });
+}
