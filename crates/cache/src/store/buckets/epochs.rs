@@ -110,11 +110,11 @@ pub(super) struct Epochs {
     /// [`super::Buckets::counted_above`].
     above: Epoch,
     /// The oldest first.
-    sealed: VecDeque<(Epoch, Vec<BucketId>)>,
+    sealed: VecDeque<(Epoch, VecDeque<BucketId>)>,
     open: Epoch,
-    open_buckets: Vec<BucketId>,
+    open_buckets: VecDeque<BucketId>,
     /// Buckets of published epochs, to be gone through.
-    published: Vec<Vec<BucketId>>,
+    published: VecDeque<VecDeque<BucketId>>,
 }
 
 impl Epochs {
@@ -124,8 +124,8 @@ impl Epochs {
             above,
             sealed: VecDeque::new(),
             open,
-            open_buckets: Vec::new(),
-            published: Vec::new(),
+            open_buckets: VecDeque::new(),
+            published: VecDeque::new(),
         }
     }
 
@@ -158,7 +158,7 @@ impl Epochs {
     /// The bucket `id` has `len` blocks more of the open epoch.
     pub fn add(&mut self, id: BucketId, dirt: &mut Dirt, len: u32) {
         if dirt.add(self.open, len as u16, self.above) {
-            self.open_buckets.push(id);
+            self.open_buckets.push_back(id);
         }
     }
 
@@ -186,24 +186,42 @@ impl Epochs {
         while self.sealed.front().is_some_and(|s| s.0 <= epoch)
             && let Some((_, buckets)) = self.sealed.pop_front()
         {
-            self.published.push(buckets);
+            self.published.push_back(buckets);
         }
         self.above = epoch;
     }
 
-    /// The next bucket of a published epoch.
+    /// The next bucket of a published epoch, in the order in which they were written.
     pub fn next_published(&mut self) -> Option<BucketId> {
         loop {
-            let list = self.published.last_mut()?;
-            if let Some(id) = list.pop() {
+            let list = self.published.front_mut()?;
+            if let Some(id) = list.pop_front() {
                 return Some(id);
             }
-            self.published.pop();
+            self.published.pop_front();
         }
     }
 
     /// There is none.
     pub fn is_tidy(&self) -> bool {
-        self.published.iter().all(Vec::is_empty)
+        self.published.iter().all(VecDeque::is_empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_of_published_epochs_come_in_the_order_in_which_they_were_written() {
+        let mut epochs = Epochs::new(Epoch(5), Epoch(4));
+        for (epoch, buckets) in [(5, 0..3), (6, 3..5)] {
+            buckets.for_each(|id| epochs.add(BucketId(id), &mut Dirt::default(), 1));
+            assert_eq!(epochs.seal(), Epoch(epoch));
+        }
+        epochs.publish(Epoch(6));
+        let all = std::iter::from_fn(|| epochs.next_published());
+        assert!(all.eq((0..5).map(BucketId)));
+        assert!(epochs.is_tidy());
     }
 }
