@@ -15,7 +15,7 @@ use rt::JoinHandle;
 
 use super::in_order::{Line, Turn, write_all};
 use crate::pool::Pool;
-use crate::space::{Pin, Run};
+use crate::space::{Pin, Run, Space};
 use crate::state::State;
 use crate::transfer::walk::{
     Expected, Leaf, Owner, ReadRun, Walk, Which, nodes_from, pinned, runs,
@@ -33,6 +33,27 @@ pub(super) enum To {
     /// To chunks that are copies already. The group gives up its other chunks, which may hold the
     /// only good copy of a block.
     Kept(Vec<Chunk>),
+    /// To chunks of the group that are behind. The group is not closed, so it may become empty and
+    /// be given up meanwhile. Then these chunks are free, or another group's.
+    Behind(Vec<Chunk>),
+}
+
+impl To {
+    fn chunks(&self) -> &[Chunk] {
+        match self {
+            To::New(chunks) | To::Kept(chunks) | To::Behind(chunks) => chunks,
+        }
+    }
+
+    /// True if blocks of a group may still be written there. It stays so while one of its blocks is
+    /// pinned: only an empty group is given up.
+    fn is_for(&self, space: &Space, id: GroupId) -> bool {
+        let has = |c: &Chunk| space.chunks(id).iter().any(|had| had.is_at(c));
+        match self {
+            To::New(_) | To::Kept(_) => true,
+            To::Behind(chunks) => chunks.iter().all(has),
+        }
+    }
 }
 
 /// Runs that are being copied, in order.
@@ -114,7 +135,12 @@ impl Pool {
                 (walk.ahead(&st, AHEAD), st.space.pin())
             };
             self.load_nodes(Class::Move, self.pin_nodes(missing, pin), false).await;
-            let step = |st: &mut State| Ok((walk.next_leaf(st, at)?, st.space.pin()));
+            let to = &flights.to;
+            let step = |st: &mut State| {
+                let goes_on = to.is_for(&st.space, id);
+                let leaf = if goes_on { walk.next_leaf(st, at)? } else { Leaf::End };
+                Ok((leaf, st.space.pin()))
+            };
             let (leaf, pin) = self.resident(Class::Move, step).await?;
             match leaf {
                 Leaf::End => return Ok(()),
@@ -161,6 +187,9 @@ impl Pool {
         for group in (0..groups).map(GroupId) {
             self.nodes_of((Which::Sums(group), since), id, &mut nodes).await?;
         }
+        if !flights.to.is_for(&self.state().space, id) {
+            return Ok(());
+        }
         nodes.sort_unstable_by_key(|e: &Expected| e.addr);
         nodes.dedup_by_key(|e| e.addr);
         let runs = runs(nodes, group_blocks, 0).into_iter().map(|run| (run, pin.clone()));
@@ -194,15 +223,10 @@ impl Pool {
     /// it fail.
     async fn copy_run(&self, run: ReadRun, to: &To, pin: &Pin, turn: Turn) -> Result<()> {
         let crcs: Vec<Crc> = run.blocks.iter().map(|e| e.crc).collect();
-        let targets = match to {
-            To::New(chunks) => chunks,
-            To::Kept(chunks) => {
-                if self.chunks_are_good(chunks, run.first(), &crcs).await {
-                    return Ok(());
-                }
-                chunks
-            }
-        };
+        let targets = to.chunks();
+        if matches!(to, To::Kept(_)) && self.chunks_are_good(targets, run.first(), &crcs).await {
+            return Ok(());
+        }
         if let Ok(data) = self.read_verified(run.first(), &crcs, Class::Move, pin).await {
             turn.comes().await;
             let data = SliceList::from_iter([data]);
@@ -271,5 +295,81 @@ impl Pool {
         let now = self.now();
         self.state_mut().moves.copied(now, bytes as u64 / BLOCK as u64 * targets.len() as u64);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rt::{Order, Rt};
+    use sim::{DiskModel, World};
+
+    use super::*;
+    use crate::{CreateOptions, DeviceFile, Settings};
+
+    const MIB: u64 = 1 << 20;
+
+    async fn put(pool: &Pool, blocks: u64) {
+        let data = pool.bufs().zeroed(blocks as usize * BLOCK).freeze();
+        pool.write(VolumeId(1), base::Lba(0), &data).await.expect("write");
+        pool.commit().await.expect("commit");
+    }
+
+    /// Blocks that a resync of the group of block 0 copies to these chunks.
+    async fn resynced(pool: &Pool, to: &[Chunk]) -> u64 {
+        let copied = || pool.moves_status().copied_bytes / BLOCK_U64;
+        let (before, id) = (copied(), group_of_first(pool));
+        let to = To::Behind(to.to_vec());
+        pool.copy_group(id, to, Generation(1)).await.expect("copied");
+        copied() - before
+    }
+
+    fn group_of_first(pool: &Pool) -> GroupId {
+        let range = (base::Lba(0), base::Lba(1));
+        let st = pool.state_mut();
+        let at = st.forest.extents(VolumeId(1), range, 1).expect("resident")[0].addr;
+        st.space.geometry().split(at).0
+    }
+
+    /// A resync found that a chunk of a group is behind. Before it comes to the group's blocks, that
+    /// was given up and formed again, and the chunk is another group's.
+    #[test]
+    fn a_resync_writes_to_no_chunk_that_is_not_the_groups_any_more() {
+        let world = World::new(1);
+        let disk = |path: &str| {
+            let file = world.add_disk(DiskModel::nvme(16 * MIB));
+            DeviceFile { path: path.into(), file, size_bytes: 16 * MIB }
+        };
+        let files = vec![disk("a"), disk("b")];
+        let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
+        let r = rt.clone();
+        let ended = rt.block_on(async move {
+            let options = CreateOptions { name: "t".into(), copies: 1, group_bytes: Some(MIB) };
+            crate::create(&r, &files, &options, &[[1; 16], [2; 16], [3; 16]])
+                .await
+                .expect("create");
+            let (pool, _) = Pool::open(&r, files, Settings::default()).await.expect("open");
+            pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
+            put(&pool, 100).await;
+            let id = group_of_first(&pool);
+            let had = pool.state().space.chunks(id).to_vec();
+            assert_eq!(resynced(&pool, &had).await, 100);
+
+            pool.discard(VolumeId(1), base::Lba(0), base::Lba(100)).await.expect("discard");
+            pool.commit().await.expect("commit");
+            pool.empty_limbo().await;
+            assert_eq!(pool.state().space.group_kind(id), GroupKind::Free);
+            // Others take the chunk.
+            let row = had[0].device.into();
+            let take = || pool.state_mut().devices.take_chunk_of(row).expect("it has chunks");
+            while !take().is_at(&had[0]) {}
+            put(&pool, 100).await;
+            assert_eq!(group_of_first(&pool), id, "it has the same number");
+            let has = pool.state().space.chunks(id).to_vec();
+            assert!(!has[0].is_at(&had[0]));
+            assert_eq!(resynced(&pool, &had).await, 0);
+            assert_eq!(resynced(&pool, &has).await, 100);
+        });
+        rt.kill();
+        ended.expect("alive");
     }
 }

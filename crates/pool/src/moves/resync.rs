@@ -3,6 +3,8 @@
 //! Since a device began to come back it gets all that is written. So its groups need not be closed:
 //! all that a chunk lacks was committed before, and a block is not used anew while a read of it is
 //! under way. Parts of a tree that are older than the absence are passed over without being read.
+//! A group that becomes empty may be given up meanwhile, and its chunks go to others: each step
+//! looks whether they are still the group's.
 
 use base::{Generation, GroupId, Result};
 use format::page::Chunk;
@@ -38,8 +40,8 @@ impl Pool {
                 };
                 from = GroupId(id.0 + 1);
                 let present = Present::of(&self.state(), chunks.clone());
-                match self.copy_group(id, To::New(chunks.clone()), self.lacks_since(&chunks)).await
-                {
+                let (to, since) = (To::Behind(chunks.clone()), self.lacks_since(&chunks));
+                match self.copy_group(id, to, since).await {
                     Ok(()) => copied.push((id, chunks, present)),
                     Err(e) => {
                         self.permit()?;
