@@ -182,9 +182,13 @@ proptest! {
                     };
                     let (dirty_nodes, blocks) = (0, 0);
                     let demand = Demand { dirty_nodes, blocks, staged: 0, any_staging: false };
-                    if used {
-                        let closing = space.close_group(&devices, id, &demand);
-                        if closing != Closing::Needed {
+                    let keeps = space.chunks(id).to_vec();
+                    let want = Want { group: id, keeps, loses: Vec::new(), gets: 1, of: None };
+                    match space.close_group(&devices, &want, &demand) {
+                        Closing::Needed => prop_assert!(used),
+                        Closing::Changed => prop_assert!(!used),
+                        closing => {
+                            prop_assert!(used);
                             prop_assert_eq!(closing == Closing::OfPass, of_pass);
                             model.closed.insert(id);
                         }

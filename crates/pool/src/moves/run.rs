@@ -27,6 +27,9 @@ enum Moved {
     Needed,
     /// Not now: it waits for this.
     Later(&'static str),
+    /// The group was given up meanwhile. If it was formed again, it has the chunks that it should
+    /// have.
+    Gone,
     /// It was given up, because the moves were changed, paused or ended meanwhile.
     Stopped,
 }
@@ -46,7 +49,7 @@ impl Waits {
         match moved {
             Moved::Needed => self.room.push(id),
             Moved::Later(what) => self.what = Some(what),
-            Moved::Done | Moved::Stopped => {}
+            Moved::Done | Moved::Gone | Moved::Stopped => {}
         }
     }
 
@@ -292,7 +295,7 @@ impl Pool {
     /// Gives a group the chunks that it should have.
     async fn move_group(&self, want: Want) -> Result<Moved> {
         let id = want.group;
-        let closed = match self.close_for_move(id).await {
+        let closed = match self.close_for_move(&want).await {
             Ok(closed) => closed,
             Err(moved) => return Ok(moved),
         };
@@ -335,9 +338,10 @@ impl Pool {
 
     /// Closes a group, and waits for the end of the open write-back pass if that has the group.
     /// Passes that begin later cannot take it, so this waits for one pass; for another one only
-    /// where the first has opened the group again for want of room. Error: it is not moved now.
-    async fn close_for_move(&self, id: GroupId) -> std::result::Result<Closed, Moved> {
-        let closed = Closed(self.clone(), id);
+    /// where the first has opened the group again for want of room. A group that is open meanwhile
+    /// may be given up. Error: it is not moved now.
+    async fn close_for_move(&self, want: &Want) -> std::result::Result<Closed, Moved> {
+        let closed = Closed(self.clone(), want.group);
         loop {
             let (changed, mut ended) =
                 (self.state().moves.changed(), pin!(self.state().txns.pass_ended()));
@@ -345,11 +349,12 @@ impl Pool {
                 let mut st = self.state_mut();
                 let demand = st.demand();
                 let st = &mut *st;
-                st.space.close_group(&st.devices, id, &demand)
+                st.space.close_group(&st.devices, want, &demand)
             };
             match closing {
                 Closing::Closed => return Ok(closed),
                 Closing::Needed => return Err(Moved::Needed),
+                Closing::Changed => return Err(Moved::Gone),
                 Closing::OfPass => {}
             }
             // The status stays `running`: this is one pass, and the user has nothing to do.

@@ -31,6 +31,9 @@ pub(crate) enum Closing {
     OfPass,
     /// Its free blocks are needed: it is not closed.
     Needed,
+    /// It has other chunks than the move was planned for, or none: it was given up meanwhile, and
+    /// perhaps formed again. It is not closed.
+    Changed,
 }
 
 /// Chunks of a group.
@@ -125,6 +128,12 @@ impl Want {
         let gets = goal.copies() - keeps.len();
         let (keeps, loses) = (keeps.into_vec(), loses.into_vec());
         Some(Want { group, keeps, loses, gets, of: None })
+    }
+
+    /// True if this is about a group with these chunks.
+    fn is_about(&self, chunks: &[Chunk]) -> bool {
+        let known = || self.keeps.iter().chain(&self.loses);
+        known().count() == chunks.len() && chunks.iter().all(|c| known().any(|k| k.is_at(c)))
     }
 }
 
@@ -243,9 +252,13 @@ impl Space {
         does
     }
 
-    /// Closes a group, if all that is reserved finds room without it. No write-back pass that
-    /// begins later takes it.
-    pub fn close_group(&mut self, devices: &Devices, id: GroupId, demand: &Demand) -> Closing {
+    /// Closes a group for a move, if all that is reserved finds room without it. No write-back pass
+    /// that begins later takes it.
+    pub fn close_group(&mut self, devices: &Devices, want: &Want, demand: &Demand) -> Closing {
+        let id = want.group;
+        if self.group_kind(id) == GroupKind::Free || !want.is_about(self.chunks(id)) {
+            return Closing::Changed;
+        }
         let closed = if self.group(id).of_pass { Closing::OfPass } else { Closing::Closed };
         if self.is_moving(id) {
             return closed;
@@ -325,6 +338,8 @@ impl Space {
 mod tests {
     use super::*;
     use crate::devices::tests::row;
+    use crate::space::{Alloc, Geometry};
+    use format::page::GroupRecord;
     use format::superblock::DeviceState;
 
     fn chunk(device: u16) -> Chunk {
@@ -355,6 +370,47 @@ mod tests {
         }
         devices.row_mut(0).into_iter().for_each(|d| d.stay());
         assert_eq!(want(&[0, 1], 2, &devices), None);
+    }
+
+    /// A move waits for a pass that has its group. A client opens the group, the pass is given up,
+    /// and so is the group. Then it is formed again.
+    #[test]
+    fn a_group_that_was_given_up_meanwhile_is_not_closed() {
+        let demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
+        let geometry = Geometry { group_blocks: 256, group_capacity: 8, volume_pages: 1 };
+        let mut devices = Devices::new([0, 1].map(|_| row(4, DeviceState::Online)).into());
+        let mut space = Space::new(geometry, 1, vec![GroupRecord::free(); 8]);
+        let Alloc::Joined(id) = space.alloc_for_pass(&mut devices, 8, true, |_| true) else {
+            panic!("it has no group yet")
+        };
+        let Alloc::Got(run) = space.alloc_for_pass(&mut devices, 8, true, |_| true) else {
+            panic!("it has a group")
+        };
+        let want = |space: &Space| {
+            let loses = space.chunks(id).to_vec();
+            Want { group: id, keeps: Vec::new(), loses, gets: 1, of: None }
+        };
+        let planned = want(&space);
+        assert_eq!(space.close_group(&devices, &planned, &demand), Closing::OfPass);
+        assert!(space.open_waiting());
+        space.leave_pass(id);
+        space.end_pass();
+        space.release(run);
+        space.dissolve_empty(&mut devices, 8);
+        assert_eq!(space.group_kind(id), GroupKind::Free);
+        assert_eq!(space.close_group(&devices, &planned, &demand), Closing::Changed);
+        let unused = want(&space);
+        assert_eq!(space.close_group(&devices, &unused, &demand), Closing::Changed);
+
+        // The chunk is another's by then.
+        assert!(devices.take_chunk_of(0).is_some_and(|c| c.is_at(&planned.loses[0])));
+        let Alloc::Got(_) = space.alloc(&mut devices, GroupKind::Metadata, 8, 0) else {
+            panic!("there is room")
+        };
+        assert_eq!(space.group_kind(id), GroupKind::Metadata);
+        assert_eq!(space.close_group(&devices, &planned, &demand), Closing::Changed);
+        let new = want(&space);
+        assert_eq!(space.close_group(&devices, &new, &demand), Closing::Closed);
     }
 
     /// The only copy that is there is not given up for one that is not.
