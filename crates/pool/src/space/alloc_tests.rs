@@ -5,11 +5,13 @@ use std::future::Future;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use queue::Class;
 use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
 use crate::space::{Pin, Purpose, Run};
+use crate::transfer::walk::{Leaf, Walk};
 use crate::{CreateOptions, DeviceFile, Pool, Settings};
 
 const MIB: u64 = 1 << 20;
@@ -384,6 +386,50 @@ fn a_look_at_the_pool_frees_a_little() {
         });
         assert!((2..50).contains(&looks.count()));
         pool.close().await.expect("close");
+    });
+}
+
+/// The data blocks that a walk over the checksums of a group finds.
+async fn walked(pool: &Pool, id: GroupId) -> usize {
+    let mut walk = Walk::new(id, 0, pool.state().space.geometry().group_blocks);
+    let (mut at, mut found) = (0, 0);
+    loop {
+        let leaf = pool.resident(Class::Scrub, |st| walk.next_leaf(st, at)).await;
+        match leaf.expect("its tree can be read") {
+            Leaf::Blocks(blocks, upto) => (at, found) = (upto, found + blocks.len()),
+            Leaf::NoMaps => pool.load_maps(id).await.expect("they can be read"),
+            Leaf::End => return found,
+        }
+    }
+}
+
+/// The checksums of blocks that were freed stay in the tree of a group, also where the group is
+/// formed again for nodes.
+#[test]
+fn nodes_are_not_taken_for_the_data_that_the_group_held_before() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        put(&pool, 0, 100).await.expect("write");
+        pool.commit().await.expect("commit");
+        let data = pool.state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
+        let id = GroupId(data.expect("a group") as u32);
+        assert_eq!(walked(&pool, id).await, 100);
+        pool.discard(VolumeId(1), Lba(0), Lba(100)).await.expect("discard");
+        pool.commit().await.expect("commit");
+        pool.empty_limbo().await;
+        assert_eq!(pool.state().space.group_kind(id), GroupKind::Free);
+        assert_eq!(walked(&pool, id).await, 0);
+        {
+            let mut st = pool.state_mut();
+            while st.space.group_kind(id) == GroupKind::Free {
+                assert!(matches!(st.alloc(GroupKind::Metadata, 64), Alloc::Got(_)));
+            }
+            // As of a commit that has written nodes there.
+            let maps = st.space.group_mut(id).maps.as_mut().expect("they are new");
+            maps.durable.assign(0, 100, true);
+        }
+        assert_eq!(walked(&pool, id).await, 0);
     });
 }
 

@@ -3,6 +3,7 @@
 
 use base::{Crc, Generation, GroupId, Lba, PoolAddr, VolumeId};
 use btree::{Cursor, Key, NodePtr};
+use format::page::GroupKind;
 use format::records::{Checksums, checksum_key};
 use format::superblock::scrub::LostExtent;
 
@@ -165,7 +166,10 @@ impl Walk {
     /// nothing has moved.
     pub fn next_leaf(&mut self, st: &mut State, from: u32) -> Step<Leaf> {
         let group = self.group;
-        if self.cursor.position().is_none() {
+        // The records of blocks that were freed stay, also where the group is formed again for
+        // metadata. Its blocks are then no data, and have no records.
+        let holds_data = st.space.group_kind(group) == GroupKind::Data;
+        if !holds_data || self.cursor.position().is_none() {
             return Ok(Leaf::End);
         }
         if !st.space.has_maps(group) {
