@@ -15,6 +15,8 @@ use crate::txn::Kind;
 
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
 const PASS_COMMITS: u32 = 3;
+/// Freed runs that become available before other tasks get a turn.
+const DRAIN: usize = 256;
 /// Groups that are looked at, to be dissolved, before other tasks get a turn.
 const DISSOLVE: usize = 256;
 
@@ -269,7 +271,17 @@ impl Pool {
             // It is open again soon. What was taken is given back: it may be from that group, whose
             // move, or the pass, waits for it.
             *taken = TakenRuns::none(self, Kind::Direct);
-            either(opened, self.commit_ended()).await;
+            // Reads that end may make room too, but only what is drained can be taken.
+            let (reads, any_freed) = {
+                let mut st = self.state_mut();
+                let (reads, before) = (st.space.reads_ended(), st.space.freed_runs());
+                (reads, st.space.drain(DRAIN) || st.space.freed_runs() > before)
+            };
+            if any_freed {
+                self.rt().yield_now().await;
+            } else {
+                either(reads, either(opened, self.commit_ended())).await;
+            }
             return Ok(());
         }
         let missing = u64::from(blocks - taken.blocks());

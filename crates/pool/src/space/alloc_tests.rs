@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use queue::Class;
+use rt::sync::within;
 use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::space::{Pin, Purpose, Run};
+use crate::space::{Closing, Pin, Purpose, Run, Want};
 use crate::transfer::walk::{Leaf, Walk};
 use crate::{CreateOptions, DeviceFile, Pool, Settings};
 
@@ -194,6 +195,31 @@ fn a_write_waits_for_reads_of_freed_blocks_as_long_as_they_take() {
         assert!(fill(&pool).await >= blocks / 2, "there was room");
         assert!(rt.now().since(began) >= Duration::from_secs(60));
         pool.close().await.expect("close");
+    });
+}
+
+/// A move has closed a group, and takes its time.
+#[test]
+fn a_write_waits_for_reads_of_freed_blocks_also_beside_a_move() {
+    let (world, files) = bench();
+    run(&world, &files, |rt, files| async move {
+        let pool = open(&rt, files).await;
+        let (pin, blocks) = discarded_while_pinned(&rt, &pool, |st| st.space.pin()).await;
+        {
+            let mut st = pool.state_mut();
+            let (demand, st) = (st.demand(), &mut *st);
+            let id = st.space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
+            let group = GroupId(id.expect("a data group") as u32);
+            let keeps = st.space.chunks(group).to_vec();
+            let want = Want { group, keeps, loses: Vec::new(), gets: 1, of: None };
+            assert_eq!(st.space.close_group(&st.devices, &want, &demand), Closing::Closed);
+        }
+        drop_later(&rt, 60, pin);
+        let began = rt.now();
+        let mut write = std::pin::pin!(put(&pool, 0, blocks / 2));
+        let outcome = within(&mut write, rt.sleep(Duration::from_secs(600))).await;
+        outcome.expect("it ends").expect("there is room");
+        assert_eq!(rt.now().since(began).as_secs_f64() as u64, 60);
     });
 }
 
