@@ -177,8 +177,12 @@ fn take_chunks(
     let mut lost = 0;
     for (id, record) in (0..).map(GroupId).zip(groups) {
         let used = record.kind != GroupKind::Free;
-        if used && (record.chunks.is_empty() || record.used > geometry.group_blocks) {
-            return Err(damaged(format!("the record of block group {id} makes no sense")));
+        let most = if used { geometry.group_blocks } else { 0 };
+        let mut past = record.bitmap_generations.iter().skip(geometry.pages_per_group() as usize);
+        let is_past = past.any(|written| *written != Generation(0));
+        if used && (record.chunks.is_empty() || is_past) || record.used > most {
+            let text = "makes no sense; run forebay check";
+            return Err(damaged(format!("the record of block group {id} {text}")));
         }
         for c in &record.chunks {
             let fits =

@@ -237,10 +237,15 @@ impl Lab {
     /// Allocates a block that nothing refers to, as a fault of the program would.
     pub fn leak(&self, kind: GroupKind) {
         let group = self.flip(kind, true);
+        self.craft_group(group, |record| record.used += 1);
+    }
+
+    /// Enters what `change` makes of the record of a group, on all disks.
+    pub fn craft_group(&self, group: GroupId, change: impl FnOnce(&mut GroupRecord)) {
         let page = self.geometry().page_of_group(group);
         let version = self.committed(PageKind::Groups, page.into());
         let mut records = decode_groups(&version.payload).expect("whole");
-        records[(group.0 % GROUPS_PER_PAGE) as usize].used += 1;
+        change(&mut records[(group.0 % GROUPS_PER_PAGE) as usize]);
         self.put_page(&version, |payload| encode_groups(&records, payload));
     }
 

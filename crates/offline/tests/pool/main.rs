@@ -7,11 +7,11 @@ mod repair_crash;
 
 use std::cell::RefCell;
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba, PoolAddr, StorageError};
-use format::page::GroupKind;
+use base::{BLOCK_U64, Duration, ErrorKind, Generation, GroupId, Lba, PoolAddr, StorageError};
+use format::page::{GroupKind, GroupRecord};
 use format::superblock::Superblock;
 use offline::pool::check::{Report, check};
-use offline::{CheckOptions, Severity, Subject};
+use offline::{CheckOptions, Problem, Severity, Subject};
 use pool::raw::Geometry;
 use pool::{Pool, Settings};
 use rt::{Order, Rt};
@@ -148,6 +148,30 @@ fn leaks_and_references_to_free_blocks() {
             [(Severity::Error, Subject::Group, None), (Severity::Error, subject, None)]
         );
         assert!(r.problems[1].what.contains("not allocated"), "{}", r.problems[1]);
+    }
+}
+
+/// Such a pool is not opened, and a check says what is wrong.
+#[test]
+fn records_of_groups_that_make_no_sense() {
+    type Craft = fn(&mut GroupRecord);
+    let crafts: [(GroupKind, Craft, &str); 3] = [
+        (GroupKind::Free, |r| r.used = 5, "it is free and has 5 blocks in use"),
+        (GroupKind::Data, |r| r.used = 1 << 17, "blocks in use"),
+        (GroupKind::Data, |r| r.bitmap_generations[3] = Generation(1), "a bitmap page 3, of 1"),
+    ];
+    for (kind, craft, what) in crafts {
+        let lab = Lab::new(2, 2);
+        let at = lab.groups().iter().position(|g| g.kind == kind).expect("such a group");
+        lab.craft_group(GroupId(at as u32), craft);
+        let r = lab.check();
+        let told = |p: &Problem| p.subject == Subject::Group && p.what.contains(what);
+        assert!(!r.is_clean() && r.problems.iter().any(told), "{what}: {:?}", r.problems);
+        let files = lab.files();
+        let open = lab.run(|rt| async move { Pool::open(&rt, files, Settings::default()).await });
+        let e = open.err().expect("it is refused");
+        let says = format!("the record of block group {at} makes no sense; run forebay check");
+        assert!(e.kind == ErrorKind::Damaged && e.context.contains(&says), "{e}");
     }
 }
 

@@ -241,6 +241,11 @@ fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
     if record.used > src.geometry.group_blocks {
         return Some(format!("{} of {} blocks in use", record.used, src.geometry.group_blocks));
     }
+    let pages = src.geometry.pages_per_group() as usize;
+    let past = record.bitmap_generations.iter().skip(pages).position(|g| *g != Generation(0));
+    if let Some(i) = past {
+        return Some(format!("a bitmap page {}, of {pages}", pages + i));
+    }
     let newest = record.bitmap_generations.iter().max().copied().unwrap_or_default();
     (newest.0 > src.best.generation)
         .then(|| format!("a bitmap page of generation {newest}, newer than the superblock"))
