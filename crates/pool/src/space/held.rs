@@ -32,6 +32,10 @@ impl Pages {
         let last = first.saturating_add(u64::from(run.len.max(1)) - 1);
         Pages(first / PAGE..=last / PAGE)
     }
+
+    fn count(&self) -> u64 {
+        self.0.end() - self.0.start() + 1
+    }
 }
 
 /// A page with pins.
@@ -111,18 +115,23 @@ impl Held {
 
     /// True if a run that was freed at the end of this era is pinned: it waits then.
     pub fn keeps(&mut self, freed: Era, run: Run) -> bool {
-        if self.pages.is_empty() {
-            return false;
+        let first = self.first_pinned(&Pages::of(run), freed);
+        let Some(page) = first.and_then(|number| self.pages.get_mut(&number)) else { return false };
+        page.runs.push((freed, run));
+        self.waiting += 1;
+        true
+    }
+
+    /// The first of these pages with a pin that began before the end of an era. Looks at each of
+    /// them, or at all that have pins, whichever are fewer: a run may be as long as a group.
+    fn first_pinned(&self, pages: &Pages, freed: Era) -> Option<u64> {
+        let is_it = |page: &Page| is_pinned(&page.pins, freed);
+        if pages.count() <= self.pages.len() as u64 {
+            return pages.0.clone().find(|number| self.pages.get(number).is_some_and(is_it));
         }
-        for number in Pages::of(run).0 {
-            let page = self.pages.get_mut(&number).filter(|page| is_pinned(&page.pins, freed));
-            if let Some(page) = page {
-                page.runs.push((freed, run));
-                self.waiting += 1;
-                return true;
-            }
-        }
-        false
+        let among =
+            self.pages.iter().filter(|(number, page)| pages.0.contains(number) && is_it(page));
+        among.map(|(number, _)| *number).min()
     }
 
     /// Takes out a run that has waited for a page, and may have to wait for another one; `None`:
@@ -143,5 +152,29 @@ impl Held {
     pub fn runs(&self) -> Vec<Run> {
         let pinned = self.pages.values().flat_map(|page| &page.runs);
         pinned.chain(&self.released).map(|(_, run)| *run).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The run has more pages than can be looked at one by one.
+    #[test]
+    fn a_long_run_costs_no_more_than_the_pages_that_have_pins() {
+        let page = |number: u64| Pages(number..=number);
+        let all = Pages(0..=u64::MAX / PAGE);
+        let mut held = Held::default();
+        for number in [1 << 50, 1 << 51] {
+            held.begin(&page(number), Era(1));
+        }
+        held.begin(&page(7), Era(2));
+        assert_eq!(held.first_pinned(&all, Era(0)), None);
+        assert_eq!(held.first_pinned(&all, Era(1)), Some(1 << 50));
+        assert_eq!(held.first_pinned(&all, Era(2)), Some(7));
+        assert_eq!(held.first_pinned(&page(1 << 51), Era(1)), Some(1 << 51));
+        assert_eq!(held.first_pinned(&page(7), Era(1)), None);
+        held.end(&page(7), Era(2));
+        assert_eq!(held.first_pinned(&Pages(0..=1 << 49), Era(2)), None);
     }
 }
