@@ -192,11 +192,14 @@ def test_device_deleted_while_serving(t):
         assert handle.pread(MIB, 32 * MIB) == noise("later", MIB)
         state, _ = pool_state(server)
         assert state == "degraded", state
-        assert "degraded" in server.log_text().lower(), "the log must say that the pool is degraded"
+        missing = f"device {victim} of the pool"
+        said = server.log_text().count(missing)
+        assert said > 0 and "is missing: the pool is degraded" in server.log_text()
         handle.pwrite(noise("degraded", MIB), 40 * MIB)
         handle.flush()
         server.kill()
         server.start()
+        assert server.log_text().count(missing) == 2 * said, "each start says it"
         handle = server.connect()
         assert handle.pread(MIB, 40 * MIB) == noise("degraded", MIB)
         verify(server, written)

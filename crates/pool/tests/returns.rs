@@ -79,6 +79,27 @@ fn a_device_that_was_missing_gets_what_changed_and_nothing_else() {
 }
 
 #[test]
+fn each_start_without_a_device_warns() {
+    let bench = mirror(2);
+    let first = bench.files[0].clone();
+    for nth in 0..3 {
+        let first = first.clone();
+        bench.run(|rt, _| async move {
+            let (pool, warnings) = try_open(&rt, vec![first]).await.expect("open");
+            let said = warnings.iter().any(|w| w.contains("device 1 of the pool"));
+            assert!(said, "start {nth}: {warnings:?}");
+            pool.close().await.expect("close");
+        });
+    }
+    bench.run(|rt, files| async move {
+        let (pool, warnings) = try_open(&rt, files).await.expect("open");
+        assert!(!warnings.iter().any(|w| w.contains("is missing")), "{warnings:?}");
+        whole(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
 fn a_device_is_taken_out_of_use_and_back_under_load() {
     for seed in 0..20 {
         let bench = mirror(100 + seed);

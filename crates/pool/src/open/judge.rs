@@ -301,11 +301,16 @@ pub fn judge(
     for (i, record) in best.devices.iter().enumerate() {
         let Some(f) = rows.remove(&(i as u16)) else {
             let mut d = PoolDevice::new(record.clone(), String::new(), None);
+            // At each start, not only at the first one that goes on without it.
+            if record.state != DeviceState::Removed {
+                let so = match (record.spare, record.offline) {
+                    (true, _) => "it is a spare",
+                    (false, true) => "it is offline, and the pool is degraded",
+                    (false, false) => "the pool is degraded",
+                };
+                warnings.push(format!("device {i} of the pool {:?} is missing: {so}", best.name));
+            }
             if record.state == DeviceState::Online {
-                warnings.push(format!(
-                    "device {i} of the pool {:?} is missing: the pool is degraded",
-                    best.name
-                ));
                 // What the newest superblock names was flushed on all devices in use first.
                 d.fail(best.sequence + 1, Some(Generation(best.generation)));
             }
