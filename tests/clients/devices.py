@@ -215,6 +215,10 @@ def test_stale_device_comes_back(t):
     server.devices[1].rename(t.dir / "away")
     server.start()
     new = fill(server, seed="new")
+    scrub = ("scrub", "start", "--wait", "--socket", server.control)
+    report = t.forebay(*scrub, ok=(5,)).stdout
+    assert "does not count as complete" in report and "last complete" not in report, report
+    assert "was not there" in t.forebay("status", "--socket", server.control).stdout
     server.stop()
     (t.dir / "away").rename(server.devices[1])
     server.start()
@@ -228,6 +232,7 @@ def test_stale_device_comes_back(t):
     ):
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
+    assert "last complete" in t.forebay(*scrub).stdout
     handle = server.connect()
     handle.pwrite(noise("more", MIB), 32 * MIB)
     handle.flush()

@@ -10,7 +10,8 @@ pub const PROBLEM: u8 = LOST;
 /// The exit status of `forebay check` where copies are damaged, and a good one of each is there.
 pub const DAMAGED: u8 = 4;
 
-/// The exit status of `forebay check` where what was checked is good, and not everything was.
+/// The exit status of `forebay check` and `forebay scrub` where what was checked is good, and not
+/// everything was.
 pub const PARTIAL: u8 = 5;
 
 /// All exit statuses and what they mean, for people.
@@ -34,8 +35,8 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
     (DAMAGED, "forebay check: copies are damaged; a good one of each is there, and heals it."),
     (
         PARTIAL,
-        "forebay check: what was checked is good, and not everything was, as a device or the \
-         cache was not there.",
+        "forebay check, or a scrub with --wait: what was checked is good, and not everything was, \
+         as a device or the cache was not there.",
     ),
 ];
 

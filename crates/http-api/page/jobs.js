@@ -106,6 +106,7 @@ function scrub(s, part) {
   let text = `${facts.join(", ")}.`;
   if (s.state === "never") text = "There was no scrub yet.";
   else if (!under) text = `It ended ${moment(s.ended_at)}: ${found}${lost}.`;
+  if (s.away) text += " A device of the pool was out of use: it does not count as complete.";
   text += scrubOfCache(part);
   const acts = { running: ["pause", "cancel"], paused: ["resume", "cancel"] };
   // The cache's part may outlast the pool's.

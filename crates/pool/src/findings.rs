@@ -124,6 +124,9 @@ pub struct ScrubStatus {
     /// Parts of the pool are not verified: this scrub passed over some, or one before it did and
     /// none has gone over everything since.
     pub incomplete: bool,
+    /// A device of the pool was out of use while it ran, and it was to read all of them: it does
+    /// not count as complete.
+    pub away: bool,
     /// Leaves of checksum trees that scrubs have read since the pool was opened.
     pub leaves: u64,
     /// Bad and healed blocks by device and kind, since the scrub was started or the pool was
@@ -257,7 +260,14 @@ impl Scrub {
         Ok(())
     }
 
-    /// The scrub has verified all that it was to. Only one of all devices counts as complete.
+    /// A device of the pool is out of use: what it holds is not read.
+    pub fn note_away(&mut self) {
+        let is_on = matches!(self.record.state, ScrubState::Running | ScrubState::Paused);
+        self.record.away |= is_on && self.record.device.is_none();
+    }
+
+    /// The scrub has verified all that it was to. Only one of all devices counts as complete, and
+    /// only if all were in use from its start to its end.
     ///
     /// False, and nothing is changed, if the start of this number does not run any more: it was
     /// paused or cancelled, and another one may have been started.
@@ -266,7 +276,7 @@ impl Scrub {
             return false;
         }
         (self.record.state, self.record.ended_at) = (ScrubState::Done, now);
-        if self.record.device.is_none() {
+        if self.record.device.is_none() && !self.record.away {
             self.record.completed_at = now;
             self.record.passed_before = false;
             self.record.more_lost = self.record.more_lost_now;
@@ -296,12 +306,17 @@ impl Scrub {
     }
 
     /// True if the next scrub is to begin by itself: none of all devices was complete for so many
-    /// seconds, none runs or is paused, and the last one was not cancelled within a day.
-    pub fn is_due(&self, now: u64, every: u64) -> bool {
+    /// seconds, none runs or is paused, and the last one was not cancelled within a day. One that
+    /// lacked a device is followed by another a day later, or, while the pool is `degraded`, when that
+    /// time has passed once more, as what is there was verified.
+    pub fn is_due(&self, now: u64, every: u64, degraded: bool) -> bool {
         let passed = |since: u32, seconds| now >= u64::from(since) + seconds;
         let may = match self.record.state {
             ScrubState::Running | ScrubState::Paused => false,
             ScrubState::Cancelled => passed(self.record.ended_at, every.min(DAY_S)),
+            ScrubState::Done if self.record.away => {
+                passed(self.record.ended_at, if degraded { every } else { every.min(DAY_S) })
+            }
             ScrubState::Never | ScrubState::Done => true,
         };
         may && passed(self.since(), every)
@@ -413,6 +428,7 @@ impl Scrub {
             lost: r.lost,
             passed_over: r.passed.into(),
             incomplete: r.passed > 0 || r.passed_before,
+            away: r.away,
             leaves: self.leaves,
             found: self.found.iter().map(found).collect(),
             lost_blocks: r.extents.iter().map(lost).collect(),

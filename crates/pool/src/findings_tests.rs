@@ -94,21 +94,45 @@ fn only_a_complete_scrub_of_all_devices_puts_the_next_one_off() {
     let mut s = Scrub::new(ScrubRecord::default());
     let month = 30 * DAY_S;
     s.begin_counting(1_000);
-    assert!(!s.is_due(999 + month, month) && s.is_due(1_000 + month, month));
+    assert!(!s.is_due(999 + month, month, false) && s.is_due(1_000 + month, month, false));
     s.start(Some(0), 100, 2_000).expect("start");
     assert!(s.complete(s.turn, 3_000));
     assert_eq!(s.record().completed_at, 0);
-    assert!(s.is_due(1_000 + month, month), "only one device was scrubbed");
+    assert!(s.is_due(1_000 + month, month, false), "only one device was scrubbed");
     let late = 1_000 + month as u32;
     s.start(None, 100, late).expect("start");
-    assert!(!s.is_due(2 * month, month), "it runs");
+    assert!(!s.is_due(2 * month, month, false), "it runs");
     s.cancel(late).expect("cancel");
-    assert!(!s.is_due(u64::from(late) + 1, month), "it was cancelled just now");
-    assert!(s.is_due(u64::from(late) + DAY_S, month), "it was cancelled a day ago");
-    assert!(s.is_due(u64::from(late) + 60, 60), "scrubs are a minute apart");
+    assert!(!s.is_due(u64::from(late) + 1, month, false), "it was cancelled just now");
+    assert!(s.is_due(u64::from(late) + DAY_S, month, false), "it was cancelled a day ago");
+    assert!(s.is_due(u64::from(late) + 60, 60, false), "scrubs are a minute apart");
     s.start(None, 100, late).expect("start");
     assert!(s.complete(s.turn, late));
-    assert!(!s.is_due(u64::from(late) + month - 1, month));
+    assert!(!s.is_due(u64::from(late) + month - 1, month, false));
+}
+
+#[test]
+fn a_scrub_that_lacked_a_device_does_not_put_the_next_one_off() {
+    let mut s = Scrub::new(ScrubRecord::default());
+    let month = 30 * DAY_S;
+    s.begin_counting(1_000);
+    s.note_away();
+    assert!(!s.record().away, "none runs");
+    s.start(Some(1), 100, 2_000).expect("start");
+    s.note_away();
+    assert!(!s.record().away && s.complete(s.turn, 2_000), "it reads one device alone");
+    let late = 1_000 + month as u32;
+    s.start(None, 100, late).expect("start");
+    s.note_away();
+    assert!(s.complete(s.turn, late));
+    assert_eq!((s.record().completed_at, s.record().away), (0, true));
+    let day = u64::from(late) + DAY_S;
+    assert!(!s.is_due(day - 1, month, false) && s.is_due(day, month, false));
+    assert!(!s.is_due(day, month, true), "the device is away still");
+    assert!(s.is_due(u64::from(late) + month, month, true));
+    s.start(None, 100, late).expect("start");
+    assert!(!s.record().away && s.complete(s.turn, late));
+    assert_eq!(s.record().completed_at, late);
 }
 
 #[test]

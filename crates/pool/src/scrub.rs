@@ -48,6 +48,9 @@ impl Pool {
             let mut st = self.state_mut();
             st.scrub.start(device, all, now)?;
             st.devices.begin_scrub(device.map(usize::from));
+            if st.devices.degraded() {
+                st.scrub.note_away();
+            }
         }
         self.state_mut().scrub.set_rate(options.rate);
         self.note_scrub().await

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::Request;
 use crate::control::client::ask;
-use crate::error::{LOST, Result};
+use crate::error::{LOST, PARTIAL, Result};
 use crate::output::{print, print_json};
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
@@ -36,7 +36,8 @@ enum Action {
         /// Bytes a second to read of each copy at most, such as 100M
         #[arg(long, value_parser = positive_size)]
         rate: Option<u64>,
-        /// Show how far it is until it has ended; exit with 3 if something is lost
+        /// Show how far it is until it has ended; exit with 3 if something is lost,
+        /// with 5 if a device of the pool was not there
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -52,7 +53,8 @@ enum Action {
         /// Bytes a second to read of each copy at most, such as 100M
         #[arg(long, value_parser = positive_size)]
         rate: Option<u64>,
-        /// Show how far it is until it has ended; exit with 3 if something is lost
+        /// Show how far it is until it has ended; exit with 3 if something is lost,
+        /// with 5 if a device of the pool was not there
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -103,7 +105,7 @@ impl ScrubCommand {
             }
         }
         print(&text(&status, &Look::of_stdout()))?;
-        Ok(if wait && has_lost(&status) { LOST } else { 0 })
+        Ok(if wait { exit_status(&status) } else { 0 })
     }
 }
 
@@ -125,6 +127,15 @@ fn has_lost(s: &Value) -> bool {
     let lost =
         number(&s["lost"]) + number(&s["cache"]["lost"]) > 0 || !list(&s["lost_blocks"]).is_empty();
     lost || s["more_lost"] == true || s["incomplete"] == true
+}
+
+/// The exit status of `--wait`.
+fn exit_status(s: &Value) -> u8 {
+    match s["away"] == true {
+        _ if has_lost(s) => LOST,
+        true => PARTIAL,
+        false => 0,
+    }
 }
 
 /// How far it is. What of the cache outlasts the pool is shown by itself.
@@ -223,7 +234,10 @@ fn of_pool(s: &Value) -> Option<String> {
         "never" if lost.is_empty() => None,
         "running" => Some(format!("{}{lost}", progress(s))),
         "paused" => Some(format!("paused at {}{lost}", progress(s))),
-        state => Some(format!("{state} {}{}{lost}", at(&s["ended_at"]), errors(s))),
+        state => {
+            let away = if s["away"] == true { "; a device of the pool was not there" } else { "" };
+            Some(format!("{state} {}{}{away}{lost}", at(&s["ended_at"]), errors(s)))
+        }
     }
 }
 
@@ -248,6 +262,11 @@ fn text(s: &Value, look: &Look) -> String {
         rows.push(("verified", progress(s)));
     }
     rows.extend(of_cache(&s["cache"]).map(|text| ("cache", text)));
+    if s["away"] == true {
+        let said = "a device of the pool, or a part of it, that was out of use meanwhile: this \
+                    scrub does not count as complete. Start one when all devices are back";
+        rows.push(("not verified", said.to_owned()));
+    }
     if number(&s["completed_at"]) > 0 {
         rows.push(("last complete", at(&s["completed_at"])));
     }
@@ -355,6 +374,20 @@ mod tests {
     }
 
     #[test]
+    #[test]
+    fn a_scrub_without_a_device_says_so() {
+        let mut s = serde_json::json!({ "state": "done", "ended_at": 9, "away": true });
+        assert_eq!((has_lost(&s), exit_status(&s)), (false, PARTIAL));
+        assert!(text(&s, &LOOK).contains("does not count as complete"));
+        assert!(line(&s, &Value::Null).is_some_and(|l| l.contains("was not there")));
+        s["lost"] = 1.into();
+        assert_eq!(exit_status(&s), LOST);
+        s["away"] = false.into();
+        s["lost"] = 0.into();
+        assert_eq!(exit_status(&s), 0);
+        assert!(!text(&s, &LOOK).contains("complete"));
+    }
+
     fn a_list_that_is_cut_says_so() {
         let mut s = serde_json::json!({
             "state": "done", "more_lost": true,

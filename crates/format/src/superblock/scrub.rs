@@ -15,7 +15,7 @@
 //!
 //!  0  parts of the pool that were passed over (u32)
 //!  4  flags (u8): 1, a scrub before it passed over parts; 2, more is lost than the list has room
-//!     for; 4, that was found since the newest one began
+//!     for; 4, that was found since the newest one began; 8, a device was out of use while it ran
 //!  5  reserved (zero)
 //!  8  time from which the next one counts, if none was complete; since when it is paused (u32)
 //! 16  bytes a second of each copy at most, as it was told, plus 1; 0: it was not told (u64)
@@ -39,7 +39,9 @@ const PASSED_BEFORE: u8 = 1;
 const MORE_LOST: u8 = 2;
 /// Flag: that was found since the newest scrub began.
 const MORE_LOST_NOW: u8 = 4;
-const FLAGS: u8 = PASSED_BEFORE | MORE_LOST | MORE_LOST_NOW;
+/// Flag: a device of the pool was out of use while the newest scrub ran.
+const AWAY: u8 = 8;
+const FLAGS: u8 = PASSED_BEFORE | MORE_LOST | MORE_LOST_NOW | AWAY;
 /// The largest number of lost extents that a superblock names.
 pub const MAX_LOST: usize = 29;
 
@@ -209,6 +211,8 @@ pub struct ScrubRecord {
     pub more_lost: bool,
     /// That was found since this scrub began.
     pub more_lost_now: bool,
+    /// A device of the pool was out of use while it ran, so it has not read all that there is.
+    pub away: bool,
     /// Lost extents, of this scrub and of those before it; at most [`MAX_LOST`].
     pub extents: Vec<LostExtent>,
 }
@@ -252,6 +256,7 @@ impl ScrubRecord {
             (self.passed_before, PASSED_BEFORE),
             (self.more_lost, MORE_LOST),
             (self.more_lost_now, MORE_LOST_NOW),
+            (self.away, AWAY),
         ];
         let raw = RawRest {
             passed: self.passed.into(),
@@ -282,6 +287,7 @@ impl ScrubRecord {
             passed_before: more.flags & PASSED_BEFORE != 0,
             more_lost: more.flags & MORE_LOST != 0,
             more_lost_now: more.flags & MORE_LOST_NOW != 0,
+            away: more.flags & AWAY != 0,
             counts_from: more.counts_from.get(),
             paused_at: more.paused_at.get(),
             rate: more.rate.get().checked_sub(1),
@@ -358,7 +364,7 @@ mod tests {
             times in any::<[u32; 5]>(),
             numbers in any::<[u64; 5]>(),
             rate in prop::option::of(0..u64::MAX),
-            (passed, flags) in any::<(u32, [bool; 3])>(),
+            (passed, flags) in any::<(u32, [bool; 4])>(),
             extents in prop::collection::vec(extent(), 0..=MAX_LOST),
         ) {
             let record = ScrubRecord {
@@ -380,6 +386,7 @@ mod tests {
                 passed_before: flags[0],
                 more_lost: flags[1],
                 more_lost_now: flags[2],
+                away: flags[3],
                 extents,
             };
             let bytes = (record.encode(), record.encode_rest());

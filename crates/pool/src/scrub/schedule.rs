@@ -34,7 +34,13 @@ impl Pool {
             let mut st = self.state_mut();
             st.scrub.begin_counting((u64::from(now) - part.min(u64::from(now) - 1)) as u32);
             st.need_superblock();
-        } else if self.state().scrub.is_due(now.into(), every) && is_time(now, at) {
+            return;
+        }
+        let is_due = {
+            let st = self.state();
+            st.scrub.is_due(now.into(), every, st.devices.degraded())
+        };
+        if is_due && is_time(now, at) {
             match self.start_scrub(ScrubOptions::default()).await {
                 Ok(()) => tracing::info!("a scrub begins, as scrub.every says"),
                 Err(e) => tracing::warn!("a scrub that is due could not begin: {e}"),

@@ -28,3 +28,4 @@ impl State {
         true
     }
 }
+        self.scrub.note_away();

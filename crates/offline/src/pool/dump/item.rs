@@ -125,6 +125,7 @@ pub struct ScrubItem {
     pub passed_over_before: bool,
     pub more_lost: bool,
     pub more_lost_now: bool,
+    pub away: bool,
     pub lost: Vec<LostItem>,
 }
 
@@ -172,6 +173,7 @@ impl From<&ScrubRecord> for ScrubItem {
             passed_over_before: s.passed_before,
             more_lost: s.more_lost,
             more_lost_now: s.more_lost_now,
+            away: s.away,
             lost: s.extents.iter().map(lost).collect(),
         }
     }
