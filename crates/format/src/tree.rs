@@ -15,6 +15,11 @@ pub fn checksum_tree_id(group: GroupId) -> u64 {
     2 << 32 | u64::from(group.0)
 }
 
+/// The volume of which a tree is the mapping.
+pub fn volume_of_tree(tree: u64) -> Option<VolumeId> {
+    (tree >> 32 == 1).then_some(VolumeId(tree as u32))
+}
+
 /// What users call the tree of this number.
 pub fn tree_name(tree: u64) -> String {
     match tree >> 32 {

@@ -188,10 +188,6 @@ impl Devices {
             let d = &mut self.rows[row];
             d.fail(sequence, Some(has));
             d.note_dropped();
-            tracing::error!(
-                device = %d.path(),
-                "device dropped from the pool: the pool goes on without it, with less redundancy"
-            );
         }
     }
 
@@ -324,11 +320,11 @@ impl Devices {
     }
 
     /// Notes how writes have ended, for [`PoolDevice::write_trouble`].
-    pub fn note_writes(&mut self, outcomes: &[Outcome]) {
+    pub fn note_writes(&mut self, outcomes: &[Outcome], now: Instant) {
         for Outcome { row, of, result } in outcomes {
             let d = &mut self.rows[*row];
             if d.live().is_some() && *of == d.tenure() {
-                d.note_write(*result);
+                d.note_write(*result, now);
             }
         }
     }

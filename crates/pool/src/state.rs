@@ -8,6 +8,7 @@ mod drop_devices;
 
 use base::{Generation, Lba, PoolAddr, Result, VolumeId};
 use format::page::{Chunk, GroupKind, VolumeRecord};
+use format::tree::{tree_name, volume_of_tree};
 use smallvec::SmallVec;
 
 use crate::attached::{Attached, Published};
@@ -45,6 +46,19 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// The name of a volume; its number, if it has none any more.
+    pub fn volume_name(&self, id: VolumeId) -> String {
+        self.forest.volume(id).map_or_else(|| id.to_string(), |v| v.record().name.clone())
+    }
+
+    /// What users call a tree.
+    pub fn tree_name(&self, tree: u64) -> String {
+        match volume_of_tree(tree) {
+            Some(volume) => format!("mapping of volume {}", self.volume_name(volume)),
+            None => tree_name(tree),
+        }
+    }
+
     /// Changes mappings, checksums and the lists of a transaction, all or nothing.
     pub fn edit(&mut self, kind: Kind, change: &Change<'_>) -> Step<Edited> {
         let g = self.txns.generations();

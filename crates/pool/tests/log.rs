@@ -6,22 +6,24 @@ use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
 
 use base::{BLOCK_U64, Duration, IoError, Lba, VolumeId};
-use pool::Pool;
+use pool::{Pool, ScrubOptions};
 use rt::{Op, Rt};
 use sim::Fault;
-use testkit::{Done, MIB, Mirror, fill, open, put, writes_to};
+use testkit::{Done, MIB, Mirror, blocks, fill, open, put, writes_to};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 const BLOCKS: u64 = 200;
 
-/// Hands on all lines: the device that each names, and its text.
+/// Hands on all lines: the device, volume or tree that each names, and its text.
 struct Lines(Sender<Line>);
 
 #[derive(Default, Debug)]
 struct Line {
     device: String,
+    part: String,
+    level: String,
     text: String,
 }
 
@@ -29,6 +31,7 @@ impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "device" => self.device = format!("{value:?}"),
+            "volume" | "tree" => self.part = format!("{value:?}"),
             "message" => self.text = format!("{value:?}"),
             _ => {}
         }
@@ -45,7 +48,8 @@ impl Subscriber for Lines {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
+        let level = event.metadata().level().to_string();
+        let mut line = Line { level, ..Line::default() };
         event.record(&mut line);
         self.0.send(line).expect("the test runs");
     }
@@ -127,4 +131,102 @@ fn a_line_about_a_device_names_it_and_says_what_happens_next() {
     ] {
         named(&lines, "disk1", text);
     }
+}
+
+/// All lines that have come with this text.
+fn with(lines: &mpsc::Receiver<Line>, text: &str) -> Vec<Line> {
+    lines.try_iter().filter(|line| line.text.contains(text)).collect()
+}
+
+#[test]
+fn want_of_space_is_told_when_it_begins_and_when_it_ends() {
+    let bench = Mirror::new(2, (1, 1), |pool| async move {
+        pool.create_volume("v", 64 * MIB, 4096).await.expect("volume")
+    });
+    let (rules, id, only) = (bench.rules.clone(), bench.volume, bench.files[0].file);
+    let (sender, lines) = mpsc::channel();
+    let guard = tracing::subscriber::set_default(Lines(sender));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let write = async || pool.write(id, Lba(0), &blocks(1, 1)).await;
+        for _ in 0..3 {
+            rules.set(move |op| writes_to(op, only).then_some((IoError::NO_SPACE, Done::No)));
+            write().await.expect_err("there is no space");
+            // Some may need none.
+            rules.clear();
+            write().await.expect("write");
+        }
+        let begun = with(&lines, "writes to this device");
+        assert_eq!(begun.len(), 1, "{begun:#?}");
+        assert!(begun[0].level == "WARN" && begun[0].text.contains("fail"), "{begun:#?}");
+        assert_eq!(begun[0].device, "disk0");
+        rt.sleep(Duration::from_secs(11)).await;
+        for _ in 0..2 {
+            write().await.expect("write");
+        }
+        let ended = with(&lines, "writes to this device");
+        assert_eq!(ended.len(), 1, "{ended:#?}");
+        assert!(ended[0].level == "INFO" && ended[0].text.contains("again"), "{ended:#?}");
+        pool.close().await.expect("close");
+    });
+    drop(guard);
+}
+
+#[test]
+fn a_device_that_is_taken_out_of_use_by_command_is_no_error() {
+    let bench = Mirror::new(3, (2, 2), |pool| async move {
+        pool.create_volume("v", 64 * MIB, 4096).await.expect("volume")
+    });
+    let (sender, lines) = mpsc::channel();
+    let guard = tracing::subscriber::set_default(Lines(sender));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.offline_device("disk1").await.expect("offline");
+        pool.close().await.expect("close");
+    });
+    drop(guard);
+    let lines: Vec<Line> = lines.try_iter().collect();
+    named(&lines, "disk1", "taken out of use by command");
+    assert!(lines.iter().all(|line| line.level != "ERROR"), "{lines:#?}");
+}
+
+#[test]
+fn a_line_about_what_is_lost_names_the_volume() {
+    let bench = Mirror::new(4, (1, 1), |pool| async move {
+        let id = pool.create_volume("tickets", 64 * MIB, 4096).await.expect("volume");
+        for i in 0..2048 {
+            put(&pool, id, i * 911 % 2048, 1, 1).await;
+        }
+        id
+    });
+    let (world, id, only) = (bench.world.clone(), bench.volume, bench.files[0].file);
+    let (sender, lines) = mpsc::channel();
+    let guard = tracing::subscriber::set_default(Lines(sender));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        // Trees are in memory then.
+        pool.read(id, Lba(0), 2048).await.expect("read");
+        for offset in (2 * MIB..32 * MIB).step_by(4096) {
+            if world.contents(only, offset, 4096).iter().any(|&b| b != 0) {
+                assert!(world.inject(only, Fault::BitRot { offset, len: BLOCK_U64 }));
+            }
+        }
+        pool.start_scrub(ScrubOptions::default()).await.expect("start");
+        while pool.scrub_status().await.state == "running" {
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        pool.read(id, Lba(0), 1).await.expect_err("it is lost");
+        pool.close().await.expect("close");
+    });
+    drop(guard);
+    let all: Vec<Line> = lines.try_iter().collect();
+    let parts = |text: &str| {
+        all.iter().filter(|l| l.text.contains(text)).map(|l| l.part.as_str()).collect::<Vec<_>>()
+    };
+    let nodes = parts("no copy of a node is good");
+    let known = |p: &&str| *p == "mapping of volume tickets" || p.starts_with("checksums of group");
+    assert!(!nodes.is_empty() && nodes.iter().all(known), "{nodes:?}");
+    assert!(nodes.contains(&"mapping of volume tickets"), "{nodes:?}");
+    let blocks = parts("no copy of a block of a volume is good");
+    assert!(!blocks.is_empty() && blocks.iter().all(|volume| *volume == "tickets"), "{blocks:?}");
 }

@@ -77,6 +77,11 @@ impl Pool {
         self.state().forest.served(id).map(info)
     }
 
+    /// The name of a volume, for messages; its number, if it has none any more.
+    pub fn volume_name(&self, id: VolumeId) -> String {
+        self.state().volume_name(id)
+    }
+
     /// The size of a live volume in bytes.
     pub fn volume_size(&self, id: VolumeId) -> Option<u64> {
         self.state().forest.served(id).map(|v| v.record().size_bytes)

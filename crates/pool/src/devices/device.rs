@@ -59,6 +59,9 @@ enum Joining {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Tenure(pub u64);
 
+/// Want of space is over if no write failed for so long, and one succeeds.
+const SPACE_IS_BACK: Duration = Duration::from_secs(10);
+
 /// One row of the device table.
 pub struct PoolDevice {
     record: DeviceRecord,
@@ -70,6 +73,8 @@ pub struct PoolDevice {
     errors: DeviceErrors,
     /// Why the last write to it failed, if it did.
     write_trouble: Option<IoError>,
+    /// When a write to it failed last for want of space, until the log has said that this is over.
+    had_no_space: Option<Instant>,
     /// Blocks that were not what was written, since the last scrub that found none; when the first
     /// one was met; and whether one was since the last scrub began.
     rot: Option<(u64, Instant, bool)>,
@@ -106,6 +111,7 @@ impl PoolDevice {
             disk,
             errors: DeviceErrors::default(),
             write_trouble: None,
+            had_no_space: None,
             rot: None,
             read_upto: 0,
             source: Source::default(),
@@ -310,9 +316,27 @@ impl PoolDevice {
         self.errors
     }
 
-    /// How a write to it has ended.
-    pub(crate) fn note_write(&mut self, result: Result<(), IoError>) {
+    /// How a write to it has ended. The log says when want of space begins, and when it is over:
+    /// some writes may need no space meanwhile.
+    pub(crate) fn note_write(&mut self, result: Result<(), IoError>, now: Instant) {
         self.write_trouble = result.err();
+        match (self.write_trouble, self.had_no_space) {
+            (Some(e), told) if e.is_no_space() => {
+                if told.is_none() {
+                    tracing::warn!(
+                        device = %self.path,
+                        "writes to this device fail, and clients get errors: {e}; free space \
+                         under it"
+                    );
+                }
+                self.had_no_space = Some(now);
+            }
+            (None, Some(last)) if now.since(last) >= SPACE_IS_BACK => {
+                tracing::info!(device = %self.path, "writes to this device succeed again");
+                self.had_no_space = None;
+            }
+            _ => {}
+        }
     }
 
     /// It is in use, as the pool cannot do without it or for want of space, and the last write to

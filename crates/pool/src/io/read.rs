@@ -176,7 +176,7 @@ impl Pool {
             if st.scrub.enter_lost(extent) {
                 st.need_superblock();
                 tracing::error!(
-                    volume = volume.0,
+                    volume = %st.volume_name(volume),
                     block = lba.0,
                     "no copy of a block of a volume is good: reads of it fail until it is written \
                      again"

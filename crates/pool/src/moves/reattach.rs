@@ -75,7 +75,7 @@ impl Pool {
             if st.devices.row(row).is_some_and(PoolDevice::is_joining) {
                 return invalid(format!("{name} is just coming into use; try again"));
             }
-            if !st.fail_devices(&[row]) {
+            if !st.put_offline(row) {
                 return invalid(format!(
                     "the pool cannot do without {name}: no other device has all that it holds"
                 ));

@@ -6,6 +6,7 @@
 use base::{Generation, GroupId, VolumeId};
 use btree::Key;
 use format::superblock::scrub::ScrubStage;
+use format::tree::{checksum_tree_id, mapping_tree_id};
 use queue::Class;
 
 use super::run::{Went, Window};
@@ -46,7 +47,12 @@ impl Pool {
             let ((blocks, next), pin) = match found {
                 Ok(found) => found,
                 Err(e) => {
-                    tracing::error!("scrub: the rest of a tree is passed over: {e}");
+                    let tree = match which {
+                        Which::Mapping(id) => mapping_tree_id(id),
+                        Which::Sums(id) => checksum_tree_id(id),
+                    };
+                    let tree = self.state().tree_name(tree);
+                    tracing::error!(%tree, "scrub: the rest of a tree is passed over: {e}");
                     self.state_mut().scrub.lost(None);
                     return Ok(());
                 }

@@ -85,13 +85,13 @@ impl Pool {
             self.state_mut().scrub.lost(e.extent());
             match e.owner {
                 Owner::Data(volume, lba) => tracing::error!(
-                    volume = volume.0,
+                    volume = %self.state().volume_name(volume),
                     block = lba.0,
                     "scrub: no copy of a block of a volume is good: reads of it fail until it is \
                      written again"
                 ),
                 Owner::Node(tree) => tracing::error!(
-                    tree = %format!("{tree:#x}"), block = e.addr.0,
+                    tree = %self.state().tree_name(tree), block = e.addr.0,
                     "scrub: no copy of a node is good: what it refers to cannot be read; run \
                      forebay check"
                 ),

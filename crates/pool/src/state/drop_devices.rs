@@ -10,9 +10,29 @@ use std::collections::BTreeSet;
 use super::State;
 
 impl State {
-    /// Takes these devices out of use, if every group goes on without all of them; false, and
-    /// nothing is changed, if the pool needs one of them.
+    /// Takes these devices out of use, which have failed, if every group goes on without all of
+    /// them; false, and nothing is changed, if the pool needs one of them.
     pub fn fail_devices(&mut self, rows: &[usize]) -> bool {
+        self.take_out_of_use(rows, |path| {
+            tracing::error!(
+                device = %path,
+                "device dropped from the pool: the pool goes on without it, with less redundancy"
+            );
+        })
+    }
+
+    /// The same for a device that the user takes out of use.
+    pub fn put_offline(&mut self, row: usize) -> bool {
+        self.take_out_of_use(&[row], |path| {
+            tracing::info!(
+                device = %path,
+                "device taken out of use by command: the pool goes on without it, with less \
+                 redundancy, until forebay device online"
+            );
+        })
+    }
+
+    fn take_out_of_use(&mut self, rows: &[usize], tell: impl Fn(&str)) -> bool {
         let failing: BTreeSet<usize> =
             rows.iter().copied().filter(|&row| self.devices.is_live(row)).collect();
         if failing.is_empty() {
@@ -22,10 +42,11 @@ impl State {
         if !any_other || !self.space.goes_on_without(&self.devices, &failing) {
             return false;
         }
+        failing.iter().for_each(|&row| tell(self.devices.path(row)));
         let (sequence, has) = (self.txns.sequence() + 1, self.txns.everyone_has());
         self.devices.drop_from_use(failing, sequence, has);
+        self.scrub.note_away();
         self.need_superblock();
         true
     }
 }
-        self.scrub.note_away();

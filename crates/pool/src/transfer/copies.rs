@@ -223,8 +223,8 @@ impl Pool {
     /// dropped, all of them, if the pool can do without; else the write has failed, and can be
     /// tried again. `others`: devices that were not written to have it.
     fn judge(&self, outcomes: Vec<Outcome>, others: bool) -> Result<()> {
-        let mut st = self.state_mut();
-        st.devices.note_writes(&outcomes);
+        let (now, mut st) = (self.now(), self.state_mut());
+        st.devices.note_writes(&outcomes, now);
         // Want of space comes first, whatever else went wrong: nothing is dropped for it.
         if let Some((device, e)) = st.devices.without_space(&outcomes) {
             return Err(StorageError::from_io(
