@@ -1,6 +1,10 @@
-//! The end of the use of a cache device that has failed ([`crate::device::flush_barrier`]).
+//! The end of the use of a cache device that has failed ([`crate::device::flush_barrier`]), and
+//! whether one answers at all.
 
-use base::{Result, SliceList, StorageError};
+use std::fmt::Display;
+
+use base::{ErrorKind, Result, SliceList, StorageError, worth_telling};
+use format::cache::superblock::{CacheSuperblock, SLOTS};
 use queue::Class;
 
 use crate::Cache;
@@ -27,6 +31,32 @@ impl Cache {
     /// does not learn of further writes.
     pub fn has_failed(&self) -> bool {
         self.health().has_failed()
+    }
+
+    /// An error if the cache device has failed, or does not give even one of its superblocks: then
+    /// what could not be read of it, which is `what`, is not known to be lost.
+    pub(crate) async fn check_answers(&self, class: Class, what: impl Display) -> Result<()> {
+        if !self.has_failed() {
+            for slot in 0..SLOTS {
+                let at = CacheSuperblock::offset_of(slot);
+                if self.device().queue().read_block_again(class, at).await.is_ok() {
+                    return Ok(());
+                }
+            }
+        }
+        let (why, todo) = match self.has_failed() {
+            true => ("has failed", ", then restart forebay: what was flushed is in the cache"),
+            false => ("answers nothing", ""),
+        };
+        let text = format!(
+            "{what} cannot be read: the cache's device {} {why}; see to its path, cable or \
+             power{todo}",
+            self.path()
+        );
+        if worth_telling(self.state_mut().count_unread()) {
+            tracing::error!("{text}");
+        }
+        Err(StorageError::new(ErrorKind::Io, text))
     }
 
     pub(crate) fn check_failed(&self) -> Result<()> {

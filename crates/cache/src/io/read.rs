@@ -197,7 +197,7 @@ impl Cache {
     }
 
     /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an
-    /// error, and named.
+    /// error, and named as lost, but not if the device has failed or answers nothing.
     pub(crate) async fn read_again(
         &self,
         volume: VolumeId,
@@ -207,19 +207,24 @@ impl Cache {
         dirty: bool,
         bad: u64,
     ) -> Result<SliceList> {
-        self.state_mut().buckets.condemn(addr);
+        let name = self.pool().volume_name(volume);
         let place = CacheAddr(addr.0 + bad);
         let stands = match dirty {
             true => self.what_stands(Class::Foreground, (volume, lba.plus(bad)), place).await?,
             false => Stands::Clean,
         };
+        if stands == Stands::Dirty {
+            let what = format!("block {} of volume {name}", lba.0 + bad);
+            self.check_answers(Class::Foreground, what).await?;
+        }
+        self.state_mut().buckets.condemn(addr);
         if stands == Stands::Replaced {
             return Box::pin(self.read_step(volume, lba, blocks, false)).await;
         }
         if stands == Stands::Dirty {
             let known = self.state_mut().note_bad(volume, lba.plus(bad));
             let text = format!(
-                "block {} of volume {volume} is bad in the cache ({}, bucket {}), and not yet in \
+                "block {} of volume {name} is bad in the cache ({}, bucket {}), and not yet in \
                  the pool: what was written there is lost",
                 lba.0 + bad,
                 self.path(),
@@ -230,7 +235,7 @@ impl Cache {
             }
             return Err(StorageError::new(ErrorKind::Io, text));
         }
-        tracing::warn!(cache = %self.path(), "blocks of volume {volume} from {} on are bad in the \
+        tracing::warn!(cache = %self.path(), "blocks of volume {name} from {} on are bad in the \
             cache; read from the pool instead", lba.0 + bad);
         // A cache that has failed gives no room for a record. Then the key stays.
         while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await

@@ -110,3 +110,39 @@ fn a_bad_block_that_is_in_the_pool_by_now_is_not_lost() {
         cache.write_all_back().await.unwrap();
     });
 }
+
+/// The device answers nothing for a while, then it has failed, and both is no loss: after a
+/// restart everything that was flushed is there.
+#[test]
+fn what_cannot_be_read_of_a_device_that_has_failed_is_not_lost() {
+    let lab = Lab::new();
+    let (world, device) = (lab.world.clone(), lab.device);
+    lab.power_cut(move |cache| async move {
+        let a = cache.pool().find_volume("a").unwrap().id;
+        fill(&cache, a, 3000, 16, 1).await;
+        cache.flush().await.unwrap();
+        assert!(world.inject(device, sim::Fault::Unreachable));
+        let is_unread = async |why: &str| {
+            let e = cache.read(a, Lba(3002), 1).await.unwrap_err();
+            assert!(e.context.contains(why) && !e.context.contains("lost"), "{e}");
+            let status = cache.status();
+            assert!(status.bad_blocks.is_empty() && status.lost == 0, "{:?}", status.lost);
+        };
+        is_unread("answers nothing").await;
+        cache.publish_all().await.unwrap_err();
+        is_unread("").await;
+        cache.checkpoint_now().await.unwrap_err();
+        assert!(cache.has_failed());
+        is_unread("restart forebay").await;
+    });
+    let (files, file) = (lab.files(), lab.file());
+    lab.world.revive(device);
+    lab.boot(move |rt| async move {
+        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
+        let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
+        let a = pool.find_volume("a").unwrap().id;
+        assert_eq!(cache.read(a, Lba(3002), 1).await.unwrap()[0][0], 3);
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+    });
+}

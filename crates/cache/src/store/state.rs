@@ -79,6 +79,8 @@ pub(crate) struct State {
     dirty_volumes: DirtyVolumes,
     /// Dirty blocks that cannot be written back.
     bad: BadBlocks,
+    /// Reads of dirty blocks that failed while the cache's device had failed or answered nothing.
+    unread: u64,
     /// Whether anything can be made durable.
     health: Health,
     stats: HitStats,
@@ -109,6 +111,7 @@ impl State {
             commits: Commits::default(),
             dirty_volumes: DirtyVolumes::new(dirty_at_open),
             bad: BadBlocks::default(),
+            unread: 0,
             health,
             stats: HitStats::default(),
             ratios: HitRatios::new(),
@@ -512,6 +515,12 @@ impl State {
     /// it was not.
     pub fn note_stuck(&mut self, volume: VolumeId, lba: Lba) -> Option<u64> {
         self.bad.note(volume, lba)
+    }
+
+    /// A dirty block could not be read, and is not known to be lost. Returns how many were.
+    pub fn count_unread(&mut self) -> u64 {
+        self.unread += 1;
+        self.unread
     }
 
     /// The blocks `[lba, end)` of a volume, which are at `addr`, can be written back: those that

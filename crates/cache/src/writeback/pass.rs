@@ -310,7 +310,12 @@ impl Cache {
                         format!("is written in part, and the pool cannot read the rest ({e}): it")
                     }
                 },
-                Err(_) => "is bad in the cache and".to_owned(),
+                Err(_) => {
+                    let volume = self.pool().volume_name(one.volume);
+                    let what = format!("block {} of volume {volume}", one.lba);
+                    self.check_answers(Class::WriteBack, what).await?;
+                    "is bad in the cache and".to_owned()
+                }
             };
             self.adopt_below(pass, &one, cut).await?;
             self.writeback().passes_mut().leaves_bad();
@@ -353,7 +358,8 @@ impl Cache {
                 .await?;
             if known.is_some_and(worth_telling) {
                 tracing::error!(cache = %self.path(), "block {} of volume {} {why} cannot be \
-                    written back; forebay cache status names all such blocks", one.lba, one.volume);
+                    written back; forebay cache status names all such blocks", one.lba,
+                    self.pool().volume_name(one.volume));
             }
         }
         Ok(())
