@@ -4,7 +4,7 @@ use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use pool::{CreateOptions, Pool};
 use rt::Rt;
 use sim::{DiskModel, World};
-use testkit::{MIB, Mirror, Rules, disk, fill, only_byte, open, try_put};
+use testkit::{MIB, Mirror, Rules, disk, fill, only_byte, open, put, try_put};
 
 /// So many blocks of a volume fill two of three disks, but for the chunk that a removal of the
 /// third needs to close the last block group.
@@ -176,6 +176,27 @@ fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
         pool.close().await.expect("close");
     });
     assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
+#[test]
+fn a_refusal_names_only_devices_that_are_there() {
+    let bench = Mirror::new(8, (4, 2), |pool| async move {
+        let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
+        for at in [0, 18] {
+            put(&pool, id, at * MIB / BLOCK_U64, 18 * MIB / BLOCK_U64, 1).await;
+        }
+        id
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.remove_device("disk0").await.expect("remove");
+        moved(&rt, &pool).await;
+        assert_eq!(pool.status().pool.devices.len(), 3);
+        let e = pool.set_copies(3).await.expect_err("there is no room").to_string();
+        assert!(e.contains("make disk1 or disk2 or disk3 larger"), "{e}");
+        assert!(!e.contains("00000000"), "{e}");
+        pool.close().await.expect("close");
+    });
 }
 
 /// Writes this value until no room is left for data. Returns the blocks that hold it.

@@ -146,7 +146,9 @@ impl State {
             1 => format!("add a device that has room for {mib} MiB"),
             n => format!("add {n} devices that have room for {mib} MiB together"),
         };
-        let small: Vec<String> = shortage.rows.iter().map(|&row| self.name_of(row)).collect();
+        // A row may have no device any more, or one that is away.
+        let small = self.serving().filter(|row| shortage.rows.contains(row));
+        let small: Vec<String> = small.map(|row| self.name_of(row)).collect();
         let grow = match small.is_empty() {
             true => String::new(),
             false => format!(", or make {} larger (forebay device resize)", small.join(" or ")),
