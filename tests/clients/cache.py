@@ -189,6 +189,21 @@ def test_create_serve_and_configuration(t):
         "--cache", cache, "--cache-size", "64M", saying=("another pool",),
     )
     t.refused(t.bin, "create", *device_words(other), "--cache", cache, saying=("force",))
+    # Another path is no damage of the pool's cache.
+    blank, fourth = t.dir / "blank.img", t.dir / "fourth.img"
+    with open(blank, "wb") as file:
+        file.truncate(64 * MIB)
+    third = t.dir / "third.img"
+    t.forebay(
+        "create", "--device", third, "--size", "1G", "--cache", fourth, "--cache-size", "64M"
+    )
+    for wrong in (blank, fourth):
+        report = t.forebay("check", *device_words(devices), "--cache", wrong, ok=(5,)).stdout
+        for part in (f"is not what {wrong} holds", "Bring it back", "name the pool's own cache"):
+            assert part in report, report
+    report = t.forebay("check", *device_words(other), "--cache", blank, ok=(5,)).stdout
+    assert "which has none" in report and "leave --cache out" in report, report
+    t.forebay("check", *device_words(devices), "--cache", cache)
     config.write_text(head + 'path = "fast.img"\n')
     server.start()
     assert server.connect().pread(MIB, 0) == noise("config", MIB)

@@ -51,6 +51,20 @@ impl Checked {
                 away.collect::<Vec<_>>().join(", ")
             ));
         }
+        let other = cache_report.as_ref().filter(|r| is_other(r));
+        match (other, &pool.cache) {
+            (Some(r), Some(uuid)) => not_checked.push(format!(
+                "the pool's cache {uuid} is not what {} holds, and was not checked; it may hold \
+                 what was flushed and is not in the pool yet. Bring it back and name it with \
+                 --cache PATH; if it is lost, --forget-cache goes on from the pool's older image",
+                r.path
+            )),
+            (Some(r), None) => not_checked.push(format!(
+                "{} is no cache of this pool, which has none: nothing of it was checked",
+                r.path
+            )),
+            (None, _) => {}
+        }
         if let (None, Some(uuid)) = (&cache_report, &pool.cache) {
             not_checked.push(format!(
                 "the pool's cache, {uuid}, was not checked, nor what it alone holds: name it with \
@@ -105,6 +119,11 @@ pub fn is_anothers(r: &cache_check::Report) -> bool {
     r.standing == Standing::Foreign && r.uuid.is_some()
 }
 
+/// What was named is not the pool's cache, as far as is known.
+fn is_other(r: &cache_check::Report) -> bool {
+    r.standing == Standing::Foreign && r.is_clean()
+}
+
 /// How far a check is.
 pub fn step(p: &Progress) -> Step {
     Step {
@@ -145,7 +164,12 @@ pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
             let devices = "give all devices; one that was away gets what it lacks when the pool is \
                            served with it";
             let lacks_cache = checked.not_checked.len() > usize::from(!whole);
-            let todo = [(!whole, devices), (lacks_cache, "name the cache, too")];
+            let name = match (&checked.cache_report, &checked.pool.cache) {
+                (None, _) => "name the cache, too",
+                (Some(_), Some(_)) => "name the pool's own cache (--cache PATH)",
+                (Some(_), None) => "leave --cache out",
+            };
+            let todo = [(!whole, devices), (lacks_cache, name)];
             let todo: Vec<_> = todo.into_iter().filter(|one| one.0).map(|one| one.1).collect();
             let todo = todo.join("; ");
             let text = format!("NOT ALL WAS CHECKED: what was is clean\n  to do: {todo}");

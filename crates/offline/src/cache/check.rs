@@ -83,7 +83,8 @@ pub(crate) async fn check_for(
 ) -> (Report, Plan) {
     let src = Source::new(rt, file);
     let log = Log::new(options.listed);
-    let mut checker = Checker { src, log, plan, options: *options, image, progress };
+    let mut checker =
+        Checker { src, log, plan, options: *options, holds_none: false, image, progress };
     let (slots, sb) = checker.superblocks().await;
     let standing = checker.standing(&sb);
     let sb = sb.unwrap_or_default();
@@ -93,6 +94,9 @@ pub(crate) async fn check_for(
     checker.src.device.close();
     let (log, mut plan) = (checker.log, checker.plan);
     plan.unsound = log.unsound().map(str::to_owned);
+    if standing == Standing::Foreign {
+        plan.unsound.get_or_insert_with(|| format!("{} is not the pool's cache", file.path));
+    }
     let report = Report {
         path: file.path.clone(),
         uuid: sb.as_ref().map(|sb| hex(&sb.uuid)),

@@ -68,22 +68,40 @@ fn superblocks() {
     let r = lab.check();
     assert!(kinds(&r).contains(&(Severity::DamagedCopy, Subject::Superblock)), "{:?}", r.problems);
     assert!(!r.is_clean() && r.errors == 0, "the one before says the same: {:?}", r.problems);
-    (0..SLOTS).for_each(|slot| lab.put(CacheSuperblock::offset_of(slot), &[1; BLOCK]));
+    // None is whole, and some begin as a cache's do.
+    (0..SLOTS).for_each(|slot| {
+        let at = CacheSuperblock::offset_of(slot);
+        let mut block = lab.block(at);
+        block[100] ^= 1;
+        lab.put(at, &block);
+    });
     let r = lab.check();
     assert_eq!((r.standing, r.uuid.is_none()), (Standing::Foreign, true));
     assert!(has(&r, Subject::Device, "no superblock"), "{:?}", r.problems);
 }
 
+/// A device that is not the pool's cache was named: nothing of that is wrong.
 #[test]
 fn whose_it_is() {
     let lab = Lab::new();
-    let r = lab.check_with(Image { pool_uuid: [9; 16], ..lab.image() }, true);
-    assert!(has(&r, Subject::Device, "another pool") && r.standing == Standing::Foreign);
-    let r = lab.check_with(Image { cache_uuid: Some([9; 16]), ..lab.image() }, true);
-    assert!(
-        has(&r, Subject::Device, "not the cache that is attached")
-            && r.standing == Standing::Foreign
-    );
+    let is_foreign = |image: Image, what: &str| {
+        let r = lab.check_with(image, true);
+        let is_note = kinds(&r) == [(Severity::Note, Subject::Device)];
+        assert!(is_note && r.problems[0].what.contains(what), "{:?}", r.problems);
+        assert!(r.is_clean() && r.standing == Standing::Foreign, "{r:?}");
+    };
+    // A slot that is damaged is nothing of this pool's.
+    lab.rot(CacheSuperblock::offset_of(lab.superblock().sequence));
+    is_foreign(Image { pool_uuid: [9; 16], ..lab.image() }, "another pool");
+    is_foreign(Image { cache_uuid: Some([9; 16]), ..lab.image() }, "that is attached");
+    for content in [1, 0] {
+        let other = Lab::new();
+        (0..SLOTS).for_each(|slot| other.put(CacheSuperblock::offset_of(slot), &[content; BLOCK]));
+        let r = other.check();
+        assert!(r.is_clean() && r.standing == Standing::Foreign, "{r:?}");
+        assert_eq!(r.problems[0].what, "it holds no cache of Forebay");
+    }
+    let lab = Lab::new();
     let r = lab.check_with(Image { cache_uuid: None, ..lab.image() }, true);
     assert_eq!(
         (kinds(&r), r.standing),

@@ -46,6 +46,8 @@ pub(super) struct Checker<'a> {
     pub log: Log,
     pub plan: Plan,
     pub options: CheckOptions,
+    /// No slot has even the beginning of a cache's superblock: something else was named.
+    pub holds_none: bool,
     pub image: &'a Image,
     pub progress: &'a mut dyn FnMut(Progress),
 }

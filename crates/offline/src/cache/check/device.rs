@@ -24,7 +24,7 @@ impl Checker<'_> {
         let mut newer = None;
         let mut found = Vec::new();
         let mut best: Option<CacheSuperblock> = None;
-        let mut all = Vec::new();
+        let (mut all, mut without) = (Vec::new(), 0);
         for slot in 0..SLOTS {
             let read = self.src.block(CacheSuperblock::offset_of(slot)).await;
             let as_opened =
@@ -34,6 +34,9 @@ impl Checker<'_> {
                 Err(e) => newer = Some(e),
             }
             let damaged = |why: String| Slot::Damaged { why };
+            let has_none =
+                |b: &base::Buf| matches!(CacheSuperblock::decode(b), Err(FormatError::Magic(_)));
+            without += u64::from(read.as_ref().is_ok_and(has_none));
             slots.push(match read.map(|b| (CacheSuperblock::decode(&b), b)) {
                 Err(e) => damaged(e),
                 Ok((Ok(sb), _)) => {
@@ -48,10 +51,11 @@ impl Checker<'_> {
                 Ok((Err(e), _)) => damaged(e.to_string()),
             });
         }
+        self.holds_none = without == SLOTS;
         if let Some(newer) = newer {
             return (slots, Err(newer));
         }
-        if let Some(best) = &best {
+        if let Some(best) = best.as_ref().filter(|sb| self.is_own(sb)) {
             for (number, slot) in (0..).zip(&slots) {
                 let before = self.log.total(Severity::DamagedCopy);
                 self.log.judge_slot(&self.src.path, (number, SLOTS), slot, best.sequence);
@@ -73,13 +77,20 @@ impl Checker<'_> {
         (slots, Ok(best))
     }
 
-    /// What the device is to the pool.
+    /// It is the pool's cache, or was.
+    fn is_own(&self, sb: &CacheSuperblock) -> bool {
+        let attached = self.image.cache_uuid;
+        sb.pool_uuid == self.image.pool_uuid && attached.is_none_or(|uuid| uuid == sb.uuid)
+    }
+
+    /// What the device is to the pool. That another one was named is no fault of the pool's cache.
     pub(super) fn standing(
         &mut self,
         sb: &Result<Option<CacheSuperblock>, FormatError>,
     ) -> Standing {
         let path = self.src.path.clone();
         let attached = self.image.cache_uuid;
+        let holds_none = self.holds_none;
         let mut error = |what: String, remedy| {
             self.log.error(Subject::Device, &path, what, remedy);
             Standing::Foreign
@@ -90,12 +101,17 @@ impl Checker<'_> {
             Err(newer) => return error(newer.to_string(), ""),
         };
         let Some(sb) = sb else {
+            if holds_none {
+                self.log.note(Subject::Device, path, "it holds no cache of Forebay");
+                return Standing::Foreign;
+            }
             let remedy = if attached.is_some() { GIVE_UP } else { "" };
             return error("no superblock of a cache can be read".into(), remedy);
         };
         if sb.pool_uuid != self.image.pool_uuid {
             let what = format!("it is the cache of another pool, {}", hex(&sb.pool_uuid));
-            return error(what, "name the pool's own cache");
+            self.log.note(Subject::Device, path, what);
+            return Standing::Foreign;
         }
         match attached {
             Some(uuid) if uuid == sb.uuid => Standing::Attached,
@@ -104,7 +120,8 @@ impl Checker<'_> {
                     "it is not the cache that is attached to the pool: that is {}",
                     hex(&uuid)
                 );
-                error(what, "name the pool's own cache")
+                self.log.note(Subject::Device, path, what);
+                Standing::Foreign
             }
             None => {
                 let what = "it is not attached to the pool any more: nothing in it counts";
