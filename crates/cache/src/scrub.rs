@@ -166,33 +166,67 @@ impl Cache {
         Ok(())
     }
 
-    async fn verify_extent(&self, e: Unverified) -> Result<()> {
+    async fn verify_extent(&self, mut e: Unverified) -> Result<()> {
         let blocks = e.crcs.len() as u64;
         let read = self.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
-        drop(e.pin);
         self.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
         let Err(bad) = read else {
+            drop(e.pin.take());
             let range = (e.lba, e.lba.plus(blocks));
             return match e.dirty && e.is_whole {
                 true => self.note_good(Class::Scrub, e.volume, range, e.addr).await,
                 false => Ok(()),
             };
         };
-        let (place, lba) = (CacheAddr(e.addr.0 + bad), e.lba.plus(bad));
-        let stands = self.what_stands(Class::Scrub, (e.volume, lba), place).await?;
-        match stands {
-            // Written again meanwhile: the bucket is bad, and nothing is lost.
-            Stands::Replaced => {
-                self.state_mut().buckets.condemn(e.addr);
-                return Ok(());
-            }
-            Stands::Dirty => self.scrub_counts().count(|s| s.lost += 1),
-            Stands::Clean => self.scrub_counts().count(|s| s.dropped += 1),
+        if e.dirty {
+            return self.find_lost(&e, bad).await;
         }
-        // It names what is lost; the data of what is clean is of no use here.
-        let dirty = stands == Stands::Dirty;
-        let _ = self.read_again(e.volume, e.lba, blocks, e.addr, dirty, bad).await;
+        drop(e.pin.take());
+        match self.stands(&e, bad).await? {
+            // Written again meanwhile: the bucket is bad, and nothing is lost.
+            Stands::Replaced => self.state_mut().buckets.condemn(e.addr),
+            Stands::Clean | Stands::Dirty => {
+                self.scrub_counts().count(|s| s.dropped += 1);
+                // It drops what is bad; the data is of no use here.
+                let _ = self.read_again(e.volume, e.lba, blocks, e.addr, false, bad).await;
+            }
+        }
         Ok(())
+    }
+
+    /// Names each bad block of an extent that was dirty; `first` is the first of them.
+    async fn find_lost(&self, e: &Unverified, first: u64) -> Result<()> {
+        for i in first..e.crcs.len() as u64 {
+            let (addr, lba) = (CacheAddr(e.addr.0 + i), e.lba.plus(i));
+            let one = i as usize..i as usize + 1;
+            if i > first && self.read_bucket(addr, &e.crcs[one], Class::Scrub).await.is_ok() {
+                continue;
+            }
+            let stands = self.stands(e, i).await?;
+            match stands {
+                Stands::Replaced => {
+                    self.state_mut().buckets.condemn(e.addr);
+                    continue;
+                }
+                // A pass has published it meanwhile.
+                Stands::Clean => self.scrub_counts().count(|s| s.dropped += 1),
+                Stands::Dirty => {
+                    let volume = self.pool().volume_name(e.volume);
+                    let what = format!("block {lba} of volume {volume}");
+                    self.check_answers(Class::Scrub, what).await?;
+                    self.scrub_counts().count(|s| s.lost += 1);
+                }
+            }
+            // An error, which names it, or data that is of no use here.
+            let _ = self.read_again(e.volume, lba, 1, addr, stands == Stands::Dirty, 0).await;
+        }
+        Ok(())
+    }
+
+    /// What the key of a block of an extent is by now.
+    async fn stands(&self, e: &Unverified, block: u64) -> Result<Stands> {
+        let place = CacheAddr(e.addr.0 + block);
+        self.what_stands(Class::Scrub, (e.volume, e.lba.plus(block)), place).await
     }
 }
 

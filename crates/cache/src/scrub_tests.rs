@@ -36,20 +36,20 @@ fn bad_clean_blocks_are_dropped_and_dirty_ones_named() {
         let well = scrub(&cache).await;
         assert!(well.verified_bytes >= 128 * BLOCK_U64, "{well:?}");
         assert_eq!((well.dropped, well.lost), (0, 0));
-        for lba in [7, 1_009] {
+        for lba in [7, 1_009, 1_010, 1_013] {
             let offset = offset_of(&cache, a, lba).await;
             assert!(world.inject(device, Fault::BitRot { offset, len: 512 }));
         }
         let found = scrub(&cache).await;
-        assert_eq!((found.completed, found.dropped, found.lost), (2, 1, 1), "{found:?}");
+        assert_eq!((found.completed, found.dropped, found.lost), (2, 1, 3), "{found:?}");
         // The pool has the one, and nothing has the other.
         assert!(cache.read(a, Lba(7), 1).await.is_ok());
         let e = cache.read(a, Lba(1_009), 1).await.expect_err("it is lost");
         assert_eq!(e.kind, ErrorKind::Io);
-        assert_eq!(cache.status().bad_blocks, [(a.0, 1_009)]);
-        fill(&cache, a, 1_009, 1, 9).await;
+        assert_eq!(cache.status().bad_blocks, [1_009, 1_010, 1_013].map(|lba| (a.0, lba)));
+        fill(&cache, a, 1_009, 5, 9).await;
         let again = scrub(&cache).await;
-        assert_eq!((again.dropped, again.lost), (1, 1), "{again:?}");
+        assert_eq!((again.dropped, again.lost), (1, 3), "{again:?}");
     });
 }
 

@@ -247,7 +247,7 @@ impl<C: Default> Log<C> {
     }
 
     fn add(&mut self, problem: Problem, brief: String) {
-        self.totals[problem.severity as usize] += 1;
+        self.totals[problem.severity as usize] += problem.counted;
         if self.problems.len() < self.listed {
             self.problems.push((problem, brief));
         }
@@ -284,8 +284,8 @@ impl<C: Default> Log<C> {
                 && *said == brief
         };
         if let Some((p, said)) = self.problems.iter_mut().rev().find(is_same) {
-            self.totals[severity as usize] += 1;
-            p.counted += 1;
+            self.totals[severity as usize] += blocks.count;
+            p.counted += blocks.count;
             p.what.clone_from(said);
             if let Some(b) = &mut p.blocks {
                 b.first = b.first.min(blocks.first);
@@ -300,8 +300,8 @@ impl<C: Default> Log<C> {
             device: device.map(str::to_owned),
             what,
             remedy,
+            counted: blocks.count,
             blocks: Some(blocks),
-            counted: 1,
         };
         self.add(problem, brief);
     }

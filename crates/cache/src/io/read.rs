@@ -209,13 +209,12 @@ impl Cache {
     ) -> Result<SliceList> {
         let name = self.pool().volume_name(volume);
         let place = CacheAddr(addr.0 + bad);
-        let stands = match dirty {
-            true => self.what_stands(Class::Foreground, (volume, lba.plus(bad)), place).await?,
-            false => Stands::Clean,
-        };
+        let look = || self.what_stands(Class::Foreground, (volume, lba.plus(bad)), place);
+        let mut stands = if dirty { look().await? } else { Stands::Clean };
         if stands == Stands::Dirty {
             let what = format!("block {} of volume {name}", lba.0 + bad);
             self.check_answers(Class::Foreground, what).await?;
+            stands = look().await?;
         }
         self.state_mut().buckets.condemn(addr);
         if stands == Stands::Replaced {

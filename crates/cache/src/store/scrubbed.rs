@@ -14,7 +14,7 @@ pub struct CacheScrub {
     pub verified_bytes: u64,
     /// Clean extents with a bad block, which were dropped.
     pub dropped: u64,
-    /// Dirty extents with a bad block, which are lost.
+    /// Dirty blocks that are bad: they are lost.
     pub lost: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct CacheScrubPart {
     pub all_bytes: u64,
     /// Clean extents with a bad block, which were dropped.
     pub dropped: u64,
-    /// Dirty extents with a bad block, which are lost.
+    /// Dirty blocks that are bad: they are lost.
     pub lost: u64,
 }
 

@@ -8,7 +8,7 @@ mod repair;
 mod staged;
 
 use base::{BLOCK, BucketGen, CacheAddr, Epoch, Generation, PoolAddr, VolumeId};
-use cache::raw::Body;
+use cache::raw::{Body, IndexKey};
 use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::index::{encode_data, encode_zeros};
 use format::cache::superblock::{CacheSuperblock, SLOTS};
@@ -325,6 +325,16 @@ fn data_that_is_bad() {
     assert_eq!((r.errors, r.damaged_copies), (1, 1));
     let p = r.problems.iter().find(|p| p.severity == Severity::Error).expect("counted");
     assert!(p.place.starts_with(&format!("volume 1 (\"a\"), block {} (bytes", e.lba)), "{p}");
+
+    // Neighbours are one problem, and as many errors as there are blocks.
+    let lab = Lab::new();
+    let two = |e: &IndexKey| e.volume == VolumeId(1) && e.lba.0 >= 2000 && e.end() - e.lba.0 == 2;
+    let e = lab.extents().into_iter().find(two).expect("there");
+    let Body::Data { addr, .. } = e.body else { panic!("it has data") };
+    lab.rot(offset(addr));
+    lab.rot(offset(CacheAddr(addr.0 + 1)));
+    let r = lab.check();
+    assert_eq!((r.errors, r.problems.len(), r.problems[0].counted), (2, 1, 2), "{:?}", r.problems);
 
     let lab = Lab::new();
     let e = lab.extents().into_iter().find(|e| e.volume == VolumeId(2)).expect("there");
