@@ -259,8 +259,11 @@ fn of_source(device: &Value) -> Option<Problem> {
 fn of_rot(device: &Value) -> Option<Problem> {
     let rot = &device["rot"];
     let (blocks, name) = (number(&rot["blocks"]), device["path"].as_str()?);
-    let since = human_seconds(number(&rot["since_s"]));
-    let what = format!("{name}: {blocks} blocks were not what was written, in the last {since}");
+    let since = match number(&rot["since_s"]) {
+        0 => "just now".to_owned(),
+        seconds => format!("in the last {}", human_seconds(seconds)),
+    };
+    let what = format!("{name}: {blocks} blocks were not what was written, {since}");
     let todo = format!(
         "forebay scrub start --wait mends what can be; the line goes when a scrub finds none; if \
          it comes again, see to cables and memory, or: forebay device replace {name} NEW"
@@ -456,6 +459,8 @@ mod tests {
         assert_eq!(found.len(), 21);
         let rots = problems(&status).into_iter().find(|p| p.page == "device-rots").unwrap().what;
         assert_eq!(rots, "/a: 10 blocks were not what was written, in the last 2 h 0 min");
+        let now = json!({ "path": "/a", "rot": { "blocks": 10, "since_s": 0 } });
+        assert!(of_rot(&now).unwrap().what.ends_with("what was written, just now"));
         for page in &found {
             assert!(sections.contains(page), "docs/operations.md has no section {page}");
         }

@@ -52,7 +52,7 @@ fn text(clients: &[Value], all: bool, look: &Look) -> String {
         Column::new("CLIENT"),
         Column::shortened("VOLUME", 12),
         Column::new("MAY"),
-        Column::new("REQUESTS"),
+        Column::new("IN FLIGHT"),
         Column::new("TLS"),
         Column::new("PROOF"),
         Column::wrapped("NAMES"),
@@ -97,6 +97,7 @@ mod tests {
         ];
         let text = text(&clients, false, &LOOK);
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+        assert_eq!(lines[0][3..5], ["IN", "FLIGHT"], "volume list has REQUESTS since the start");
         assert_eq!(lines[1], ["7", "vm1", "read", "3", "TLSv1.3", "certificate", "a,", "b"]);
         assert_eq!(lines[2], ["12", "(connecting)", "-", "0", "no", "-", "-"]);
     }

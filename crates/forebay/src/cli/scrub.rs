@@ -162,7 +162,8 @@ fn step(s: &Value) -> Step {
 /// Which share of the bytes is verified.
 fn share(s: &Value) -> String {
     let (done, all) = (number(&s["verified_bytes"]), number(&s["all_bytes"]));
-    let percent = (done as f64 * 100.0 / all.max(1) as f64).min(100.0);
+    // Where there is nothing to verify, all of it is.
+    let percent = if all == 0 { 100.0 } else { (done as f64 * 100.0 / all as f64).min(100.0) };
     format!("{percent:.1}%, {} of {}", human_bytes(done), human_bytes(all))
 }
 
@@ -261,12 +262,12 @@ fn text(s: &Value, look: &Look) -> String {
         }
         rows.push(("verified", progress(s)));
     }
-    rows.extend(of_cache(&s["cache"]).map(|text| ("cache", text)));
     if s["away"] == true {
         let said = "a device of the pool, or a part of it, that was out of use meanwhile: this \
                     scrub does not count as complete. Start one when all devices are back";
         rows.push(("not verified", said.to_owned()));
     }
+    rows.extend(of_cache(&s["cache"]).map(|text| ("cache", text)));
     if number(&s["completed_at"]) > 0 {
         rows.push(("last complete", at(&s["completed_at"])));
     }
@@ -374,7 +375,6 @@ mod tests {
     }
 
     #[test]
-    #[test]
     fn a_scrub_without_a_device_says_so() {
         let mut s = serde_json::json!({ "state": "done", "ended_at": 9, "away": true });
         assert_eq!((has_lost(&s), exit_status(&s)), (false, PARTIAL));
@@ -388,6 +388,7 @@ mod tests {
         assert!(!text(&s, &LOOK).contains("complete"));
     }
 
+    #[test]
     fn a_list_that_is_cut_says_so() {
         let mut s = serde_json::json!({
             "state": "done", "more_lost": true,
@@ -416,6 +417,8 @@ mod tests {
         }
         assert!(line(&s, &part("running")).is_some_and(|l| l.contains("the cache: running")));
         assert!(line(&s, &part("done")).is_some_and(|l| !l.contains("the cache")));
+        s["cache"] = serde_json::json!({ "state": "done", "verified_bytes": 0, "all_bytes": 0 });
+        assert!(text(&s, &LOOK).contains("done, 100.0%, 0 B of 0 B"));
         s["cache"] = part("paused");
         assert!(!runs(&s));
         s["cache"] = Value::Null;
