@@ -67,7 +67,7 @@ impl UnixSocket {
             |e: io::Error| CommandError::failed(format_args!("listening on {}", path.display()), e);
         check_unix_path(path).map_err(CommandError::Failed)?;
         let group = permits.group.as_deref().map(group_of).transpose()?;
-        make_directory(path, group).map_err(failed)?;
+        make_directories(path, group)?;
         let socket = match bind_now(path) {
             Err(e) if e.kind() == ErrorKind::AddrInUse => {
                 remove_stale(path)?;
@@ -97,12 +97,28 @@ impl UnixSocket {
     }
 }
 
-/// Makes the directory of a socket, for its owner and the group alone, if it does not exist and the
-/// one above it does.
-fn make_directory(socket: &Path, group: Option<u32>) -> io::Result<()> {
+/// Makes the directories of a socket that do not exist, each for its owner and the group alone, as
+/// systemd does for the sockets that it listens on.
+fn make_directories(socket: &Path, group: Option<u32>) -> Result<()> {
     let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
-    let Some(dir) = socket.parent().filter(missing) else { return Ok(()) };
-    std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+    let all: Vec<&Path> = socket.ancestors().skip(1).take_while(missing).collect();
+    for dir in all.into_iter().rev() {
+        make_directory(dir, group).map_err(|e| {
+            CommandError::failed(
+                format_args!("making {}, the directory of {}", dir.display(), socket.display()),
+                e,
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn make_directory(dir: &Path, group: Option<u32>) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        // A path such as new/../s: making the level before made this one too.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
+        other => other?,
+    }
     if let Some(group) = group {
         chown(dir, None, Some(group))?;
         std::fs::set_permissions(dir, Permissions::from_mode(0o750))?;
@@ -277,14 +293,21 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_made_if_the_one_above_is_there() {
+    fn all_directories_that_are_missing_are_made() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new/s");
-        let (_socket, _listener) = bind(&path).unwrap();
-        let mode = dir.path().join("new").metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-        let Err(e) = bind(&dir.path().join("a/b/s")) else { panic!("made") };
-        assert!(e.to_string().contains("a/b/s"), "{e}");
+        let at = |name: &str| dir.path().join(name);
+        for (socket, made) in [("new/s", vec!["new"]), ("a/b/c/s", vec!["a", "a/b", "a/b/c"])] {
+            let (_socket, _listener) = bind(&at(socket)).unwrap();
+            for name in made {
+                let mode = at(name).metadata().unwrap().permissions().mode();
+                assert_eq!(mode & 0o777, 0o700, "{name}");
+            }
+        }
+        let (_socket, _listener) = bind(&at("x/../s")).unwrap();
+        assert!(at("x").is_dir() && at("s").exists());
+        std::fs::write(at("file"), "").unwrap();
+        let Err(e) = bind(&at("file/d/s")) else { panic!("a file became a directory") };
+        assert!(e.to_string().starts_with("making ") && e.to_string().contains("file/d"), "{e}");
     }
 
     #[test]
@@ -318,13 +341,15 @@ mod tests {
     #[test]
     fn a_socket_has_the_mode_and_the_group_that_it_should_have() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new/s");
+        let path = dir.path().join("new/er/s");
         let own = dir.path().metadata().unwrap().gid();
         let permits = Permits { mode: 0o660, group: Some(own.to_string()) };
         let (socket, _listener) = UnixSocket::bind(&path, &permits).unwrap();
         let of = |path: &Path| path.metadata().map(|m| (m.permissions().mode() & 0o777, m.gid()));
         assert_eq!(of(&path).unwrap(), (0o660, own));
-        assert_eq!(of(path.parent().unwrap()).unwrap(), (0o750, own));
+        for made in ["new", "new/er"] {
+            assert_eq!(of(&dir.path().join(made)).unwrap(), (0o750, own), "{made}");
+        }
         socket.remove();
         let none = Permits { mode: 0o660, group: Some("no such group".into()) };
         let Err(e) = UnixSocket::bind(&path, &none) else { panic!("a group that is not there") };

@@ -41,8 +41,6 @@ pub enum Directory {
     Usable,
     /// It is not there, and the server makes it.
     IsMade,
-    /// It is not there, nor is the one above it.
-    Missing,
     /// It cannot be used, and why.
     Refused(String),
 }
@@ -124,11 +122,6 @@ fn socket(socket: &Socket, runs: bool) -> Finding {
             format!("something listens on {name}, and on the control socket nothing does"),
             "nothing, if that is the service manager (forebay.socket); else see what it is: \
              ss -xlp",
-        ),
-        (_, Directory::Missing) => finding(
-            Level::Problem,
-            format!("the directory of {name} is missing, and so is the one above it"),
-            "make it (mkdir -p), for the server's user; a unit does by RuntimeDirectory=",
         ),
         (_, Directory::Refused(why)) => finding(
             Level::Problem,

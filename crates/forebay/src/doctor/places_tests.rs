@@ -38,7 +38,6 @@ fn sockets_that_can_be_made() {
 fn sockets_that_cannot() {
     for (state, directory, words) in [
         (SocketState::InTheWay, Directory::Usable, "in the way"),
-        (SocketState::Free, Directory::Missing, "mkdir -p"),
         (SocketState::Free, Directory::Refused("Permission denied".into()), "Permission denied"),
     ] {
         let all = check(&places(vec![one("NBD", state, directory)]));

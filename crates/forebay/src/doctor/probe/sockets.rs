@@ -125,14 +125,17 @@ fn directory(path: &Path) -> Directory {
         false => dir.to_owned(),
     };
     let Some(dir) = path.parent().map(some) else { return Directory::Usable };
-    match look::may_make(&dir) {
-        Ok(()) => Directory::Usable,
-        Err(e) if e.kind() != ErrorKind::NotFound => Directory::Refused(e.to_string()),
-        Err(_) => match dir.parent().map(|above| look::may_make(&some(above))) {
-            Some(Ok(())) => Directory::IsMade,
-            Some(Err(e)) if e.kind() != ErrorKind::NotFound => Directory::Refused(e.to_string()),
-            _ => Directory::Missing,
-        },
+    // The one that is there decides about those below it.
+    let missing = |e: &std::io::Error| e.kind() == ErrorKind::NotFound;
+    let mut levels = dir.ancestors().map(|level| look::may_make(&some(level)));
+    match levels.next() {
+        None | Some(Ok(())) => return Directory::Usable,
+        Some(Err(e)) if !missing(&e) => return Directory::Refused(e.to_string()),
+        Some(Err(_)) => {}
+    }
+    match levels.find(|may| !may.as_ref().is_err_and(missing)) {
+        Some(Err(e)) => Directory::Refused(e.to_string()),
+        Some(Ok(())) | None => Directory::IsMade,
     }
 }
 
@@ -202,7 +205,8 @@ mod tests {
         let of = |name: &str| directory(&dir.path().join(name));
         assert_eq!(of("s"), Directory::Usable);
         assert_eq!(of("new/s"), Directory::IsMade);
-        assert_eq!(of("a/b/s"), Directory::Missing);
+        assert_eq!(of("a/b/c/s"), Directory::IsMade);
+        assert_eq!(directory(Path::new("not-there/below/s")), Directory::IsMade);
         std::fs::write(dir.path().join("f"), "").unwrap();
         assert!(matches!(of("f/s/t"), Directory::Refused(_)));
     }
