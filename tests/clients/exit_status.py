@@ -69,6 +69,25 @@ def test_each_status(t):
 
 
 @once
+def test_a_group_that_is_not_there(t):
+    """It is a misuse, told by its key before anything is made."""
+    devices = t.devices(GIB)
+    t.forebay("create", "--device", *devices, "--copies", "1")
+    config = t.dir / "forebay.toml"
+    for section in ("nbd", "control", "http"):
+        config.write_text(
+            f'devices = ["{devices[0]}"]\nhttp.listen = "unix:h.sock"\n'
+            f'nbd.socket = "run/n.sock"\n{section}.socket_group = "nosuch"\n'
+        )
+        said = t.run(t.bin, "serve", "--config", config, ok=(2,)).stderr
+        assert f'{section}.socket_group: there is no group "nosuch"' in said, said
+        assert "getent group" in said, said
+    new = t.dir / "new"
+    t.run(t.bin, "up", new, "--nbd-socket-group", "nosuch", ok=(2,))
+    assert not new.exists() and not (t.dir / "run").exists()
+
+
+@once
 def test_what_it_tells_of_itself(t):
     """The version for people and programs; a page for each command, without faults; completions for
     each shell."""

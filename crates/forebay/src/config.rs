@@ -30,7 +30,7 @@ use serde_json::{Value as Json, json};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::logs::{DEFAULT_LEVEL, LogFormat};
-use crate::sockets::check_unix_path;
+use crate::sockets::{check_unix_path, group_of};
 use crate::units::exact_size;
 use crate::world::{IoChoice, check_distinct};
 
@@ -166,6 +166,25 @@ impl ServeConfig {
             places,
             file: file.path,
         })
+    }
+
+    /// Who may connect to unix sockets: what connects there, the section of the configuration that
+    /// says it, and what it says.
+    pub fn permits(&self) -> impl Iterator<Item = (&'static str, &'static str, &Permits)> {
+        let http = self.http.listen.iter().any(|place| matches!(place, HttpPlace::Unix(_)));
+        let own =
+            [("NBD", "nbd", &self.nbd_permits), ("control", "control", &self.control_permits)];
+        own.into_iter().chain(http.then_some(("HTTP", "http", &self.http.permits)))
+    }
+
+    /// Fails if a socket is to have a group that this machine does not know. To be called before a
+    /// server touches anything.
+    pub fn check_groups(&self) -> Result<()> {
+        for (_, section, permits) in self.permits() {
+            let Some(name) = &permits.group else { continue };
+            group_of(name).map_err(|e| e.within(format_args!("{section}.socket_group")))?;
+        }
+        Ok(())
     }
 }
 

@@ -74,6 +74,20 @@ const WHOLE: &str = r#"
 "#;
 
 #[test]
+fn a_group_that_is_not_there_is_a_misuse() {
+    let groups = |text: &str| config(&format!("devices = [\"a\"]\n{text}")).unwrap().check_groups();
+    assert_eq!(groups("[nbd]\nsocket_group = \"7\""), Ok(()));
+    assert_eq!(groups("[http]\nsocket_group = \"no such group\""), Ok(()), "it has no socket");
+    for (section, more) in [("nbd", ""), ("control", ""), ("http", "listen = \"unix:h.sock\"")] {
+        let text = format!("[{section}]\nsocket_group = \"no such group\"\n{more}");
+        let e = groups(&text).expect_err("there is no such group");
+        assert_eq!(e.exit_status(), 2);
+        let wanted = format!("{section}.socket_group: there is no group \"no such group\" here");
+        assert!(e.to_string().starts_with(&wanted), "{e}");
+    }
+}
+
+#[test]
 fn every_key_is_heard() {
     let c = config(WHOLE).unwrap();
     assert_eq!(

@@ -60,6 +60,14 @@ impl CommandError {
         CommandError::Failed(format!("{context}: {cause}"))
     }
 
+    /// The same, with the context before its text.
+    pub fn within(self, context: impl Display) -> CommandError {
+        match self {
+            CommandError::Usage(text) => CommandError::Usage(format!("{context}: {text}")),
+            CommandError::Failed(text) => CommandError::Failed(format!("{context}: {text}")),
+        }
+    }
+
     /// Adds what to type next, unless the text says that already.
     pub fn or_next(self, next: &str) -> CommandError {
         let told = |text: String| match says_what_to_type(&text) {

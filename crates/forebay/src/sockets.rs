@@ -128,16 +128,15 @@ fn make_directory(dir: &Path, group: Option<u32>) -> io::Result<()> {
 
 /// The number of a group, by its name or its number.
 pub fn group_of(name: &str) -> Result<u32> {
-    let unknown = |why: &dyn std::fmt::Display| {
-        CommandError::Failed(format!("the group {name:?} of a socket: {why}"))
-    };
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
     match Group::from_name(name) {
         Ok(Some(group)) => Ok(group.gid.as_raw()),
-        Ok(None) => Err(unknown(&"there is no such group here; getent group lists all")),
-        Err(e) => Err(unknown(&e)),
+        Ok(None) => Err(CommandError::Usage(format!(
+            "there is no group {name:?} here; getent group lists all"
+        ))),
+        Err(e) => Err(CommandError::failed(format_args!("looking for the group {name:?}"), e)),
     }
 }
 
@@ -354,5 +353,6 @@ mod tests {
         let none = Permits { mode: 0o660, group: Some("no such group".into()) };
         let Err(e) = UnixSocket::bind(&path, &none) else { panic!("a group that is not there") };
         assert!(e.to_string().contains("no such group") && !path.exists(), "{e}");
+        assert_eq!(e.exit_status(), 2);
     }
 }

@@ -47,6 +47,7 @@ impl Serve {
         let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         let overrides = self.server.overrides(self.devices, self.cache.choice(), self.log.choice());
         let config = ServeConfig::new(overrides, file, Path::new(DEFAULT_HOME))?;
+        config.check_groups()?;
         logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
         let files = world.open_devices(&config.devices, true)?.go_on();

@@ -85,6 +85,7 @@ impl Up {
         if optional {
             config.places.by_default("cache.size");
         }
+        config.check_groups()?;
         logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;

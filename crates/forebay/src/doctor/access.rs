@@ -53,7 +53,8 @@ fn permit(one: &Permit) -> Option<Finding> {
     let Permit { what, mode, refused } = one;
     if let Some(why) = refused {
         let todo = "name a group that is there (getent group), and make the server's user a member";
-        return Some(Finding::new(Level::Problem, "socket", why, todo));
+        let found = format!("the socket for {what}: {why}");
+        return Some(Finding::new(Level::Problem, "socket", found, todo));
     }
     (mode & 0o002 != 0).then(|| {
         let may = if *what == "NBD" { "read and write all volumes" } else { "do everything" };

@@ -60,10 +60,7 @@ pub fn look(config: &ServeConfig) -> Places {
 fn access(config: &ServeConfig) -> Access {
     let tls = &config.tls;
     let proves = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
-    let sockets = [("NBD", &config.nbd_permits), ("control", &config.control_permits)];
-    let http = config.http.listen.iter().any(|place| matches!(place, HttpPlace::Unix(_)));
-    let http = http.then_some(("HTTP", &config.http.permits));
-    let permit = |(what, permits): (&'static str, &crate::config::Permits)| Permit {
+    let permit = |(what, _, permits): (&'static str, &str, &crate::config::Permits)| Permit {
         what,
         mode: permits.mode,
         refused: permits
@@ -81,7 +78,7 @@ fn access(config: &ServeConfig) -> Access {
         credentials: tls
             .is_on()
             .then(|| Acceptor::new(&tls.credentials).map(|_| ()).map_err(|e| e.to_string())),
-        permits: sockets.into_iter().chain(http).map(permit).collect(),
+        permits: config.permits().map(permit).collect(),
     }
 }
 
