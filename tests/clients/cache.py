@@ -153,9 +153,16 @@ def test_create_serve_and_configuration(t):
     devices = t.devices(GIB, GIB)
     cache = t.dir / "fast.img"
     t.refused(t.bin, "create", *device_words(devices), "--cache", cache, saying=("--cache-size",))
+    words = ("create", *device_words(devices), "--cache", cache, "--cache-size")
+    said = t.refused(t.bin, *words, "4M")
+    assert "a cache of 4 MiB is too small: it needs 11 MiB at least" in said, said
+    assert "bucket" not in said and not cache.exists(), said
+    t.forebay(*words, "11M")
+    cache.unlink()
     made = json.loads(
         t.forebay(
-            "create", *device_words(devices), "--cache", cache, "--cache-size", "256M", "--json"
+            "create", *device_words(devices), "--cache", cache, "--cache-size", "256M", "--json",
+            "--force",
         ).stdout
     )
     assert made["cache"]["size_bytes"] == 256 * MIB

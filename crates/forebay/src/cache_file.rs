@@ -298,7 +298,7 @@ mod tests {
         };
         refused("none", None, "--size");
         refused("none", Some(1 << 60), "free");
-        refused("none", Some(1 << 20), "larger");
+        refused("none", Some(1 << 20), "11 MiB at least");
         let new = place("none", Some(CACHE)).unwrap();
         assert!(new.is_new && new.opened.info.size_bytes == CACHE);
 
@@ -311,7 +311,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("dir")).unwrap();
         refused("dir", Some(1 << 20), "regular file");
 
-        refused("own", Some(1 << 20), "larger");
+        refused("own", Some(1 << 20), "11 MiB at least");
         assert!(
             check_place(&dir.path().join("own"), Some(CACHE)).is_err(),
             "not the cache of a pool that is yet to be made"

@@ -353,7 +353,7 @@ fn a_cache_comes_and_goes() {
     }
     assert!(refused(&["cache", "attach", text(&other)]).contains("--size"));
     assert!(
-        refused(&["cache", "attach", text(&other), "--size", "100K"]).contains("larger")
+        refused(&["cache", "attach", text(&other), "--size", "100K"]).contains("11 MiB at least")
             && !other.exists()
     );
     fine(&["cache", "attach", text(&other), "--size", "32M"]);
@@ -528,11 +528,11 @@ fn a_creation_that_cannot_be_leaves_what_was_there() {
     let name = ["create", "--force", "--name", "a/b", "--device", text(&a)];
     assert!(refused(2, &name).contains("name"));
     let cache = ["create", "--force", "--device", text(&a), "--cache", text(&b)];
-    assert!(refused(1, &cache).contains("larger"));
+    assert!(refused(1, &cache).contains("11 MiB at least"));
     let new = tmp.path().join("new");
     let cache =
         ["create", "--force", "--device", text(&a), "--cache", text(&new), "--cache-size", "1M"];
-    assert!(refused(1, &cache).contains("larger") && !new.exists());
+    assert!(refused(1, &cache).contains("11 MiB at least") && !new.exists());
     for path in [&a, &b] {
         let mut head = vec![0; image.len()];
         std::fs::File::open(path).unwrap().read_exact(&mut head).unwrap();
@@ -548,8 +548,10 @@ fn a_cache_that_cannot_be_is_refused_before_a_pool_is_made() {
     std::fs::write(&small, vec![0; 1 << 20]).unwrap();
     std::fs::write(&foreign, b"QFI\xfb").unwrap();
     let up = ["up", text(&dir), "--size", "256M", "--cache-size", "1M"];
-    assert!(refused(1, &up).contains("larger"));
-    assert!(refused(1, &[&up[..], &["--cache", text(&small)]].concat()).contains("larger"));
+    assert!(refused(1, &up).contains("11 MiB at least"));
+    assert!(
+        refused(1, &[&up[..], &["--cache", text(&small)]].concat()).contains("11 MiB at least")
+    );
     assert!(refused(1, &[&up[..], &["--cache", text(&foreign)]].concat()).contains("qcow2"));
     assert!(!dir.exists(), "something was made");
     Up::start(&dir, &["--cache-size", "64M"]).stop("TERM");

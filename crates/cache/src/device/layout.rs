@@ -6,6 +6,9 @@ use format::cache::bucket::RECORDS_PER_PAGE;
 /// Blocks of the smallest bucket.
 pub(crate) const LEAST_BUCKET: u64 = 16;
 
+/// Buckets of the smallest cache.
+const LEAST_BUCKETS: u32 = 16;
+
 /// Buckets that are kept ready at least.
 const LEAST_FREE: u32 = 4;
 
@@ -30,10 +33,7 @@ impl Layout {
         bucket_bytes: u64,
         journal_bytes: Option<u64>,
     ) -> Result<Layout> {
-        let bucket_blocks = (bucket_bytes / BLOCK_U64) as u32;
-        let journal = journal_bytes.unwrap_or((size / 64).clamp(1 << 20, 32 << 20));
-        let journal_blocks = (journal / BLOCK_U64) as u32;
-        let mut layout = Layout { bucket_blocks, buckets: 0, journal_blocks };
+        let mut layout = Layout::sized(0, size, bucket_bytes, journal_bytes);
         let mut buckets = (size / bucket_bytes).min(u64::from(u32::MAX - 1)) as u32;
         while buckets > 0 {
             layout.buckets = buckets;
@@ -44,14 +44,40 @@ impl Layout {
             buckets -= ((end - size).div_ceil(bucket_bytes) as u32).min(buckets);
         }
         layout.buckets = buckets;
-        if buckets < 16 {
-            let text = format!(
-                "a cache of {size} bytes has room for {buckets} buckets of {bucket_bytes} bytes; \
-                 it needs 16: make it larger, or its buckets smaller"
-            );
+        if buckets < LEAST_BUCKETS {
+            let least = Layout::least_bytes(bucket_bytes, journal_bytes).div_ceil(1 << 20);
+            let has = match size {
+                n if n % (1 << 20) == 0 => format!("{} MiB", n >> 20),
+                n if n % (1 << 10) == 0 => format!("{} KiB", n >> 10),
+                n => format!("{n} bytes"),
+            };
+            let text = format!("a cache of {has} is too small: it needs {least} MiB at least");
             return Err(StorageError::new(ErrorKind::Invalid, text));
         }
         Ok(layout)
+    }
+
+    /// So many buckets, and the journal that a device of `size` bytes gets.
+    fn sized(buckets: u32, size: u64, bucket_bytes: u64, journal_bytes: Option<u64>) -> Layout {
+        let journal = journal_bytes.unwrap_or((size / 64).clamp(1 << 20, 32 << 20));
+        Layout {
+            bucket_blocks: (bucket_bytes / BLOCK_U64) as u32,
+            buckets,
+            journal_blocks: (journal / BLOCK_U64) as u32,
+        }
+    }
+
+    /// The least size for which [`Layout::choose`] finds room.
+    fn least_bytes(bucket_bytes: u64, journal_bytes: Option<u64>) -> u64 {
+        // The journal grows with the size, and the size by a part of the journal.
+        let mut size = 0;
+        loop {
+            let need = Layout::sized(LEAST_BUCKETS, size, bucket_bytes, journal_bytes).bytes();
+            if need <= size {
+                return size;
+            }
+            size = need;
+        }
     }
 
     /// Pages of the bucket table.
@@ -153,5 +179,30 @@ impl Ring {
             self.offset + (copy * u64::from(self.blocks) + u64::from(position)) * BLOCK_U64
         };
         [at(0), at(1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_size_is_told_and_is_enough() {
+        let mib = 1 << 20;
+        for bucket in [64 << 10, 512 << 10, 8 * mib] {
+            for journal in [None, Some(mib), Some(32 * mib)] {
+                let least = Layout::least_bytes(bucket, journal);
+                let layout = Layout::choose(least, bucket, journal).expect("the least size");
+                assert!(layout.buckets == LEAST_BUCKETS && layout.bytes() <= least, "{layout:?}");
+                assert!(
+                    Layout::choose(least - 1, bucket, journal).is_err(),
+                    "{bucket} {journal:?}"
+                );
+            }
+        }
+        let text = |size| Layout::choose(size, 512 << 10, None).expect_err("too small").context;
+        assert_eq!(text(4 * mib), "a cache of 4 MiB is too small: it needs 11 MiB at least");
+        assert!(text(6 * mib + 1024).contains("6145 KiB") && text(7).contains("7 bytes"));
+        assert!(Layout::choose(11 * mib, 512 << 10, None).is_ok());
     }
 }
