@@ -21,7 +21,7 @@ pub use error::{ErrorKind, IoError, Result, StorageError};
 pub use histogram::{BOUNDS_NS, CoarseHistogram, Histogram};
 pub use prng::Prng;
 pub use sectors::Sectors;
-pub use telling::worth_telling;
+pub use telling::{counted, worth_telling};
 pub use time::{Duration, Instant};
 pub use units::{
     BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, GroupId, Lba,

@@ -1,7 +1,23 @@
-//! Which of many like events are logged.
+//! What people are told: which of many like events, and numbers of things.
 
 /// True for the first few of `n` like events, then for ever fewer, so that a device that goes bad
 /// does not fill the log. All of them are counted somewhere.
 pub fn worth_telling(n: u64) -> bool {
     n <= 8 || n.is_power_of_two()
+}
+
+/// So many of something: `1 copy`, `2 copies`.
+pub fn counted(n: u64, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        let copies = |n| counted(n, "copy", "copies");
+        assert_eq!([copies(0), copies(1), copies(2)], ["0 copies", "1 copy", "2 copies"]);
+    }
 }

@@ -60,7 +60,7 @@ pub fn moves_todo(moves: &Value) -> String {
         ways.push("end the rebalance (forebay device cancel)".into());
     }
     if let Some(n) = moves["fewest_copies"].as_u64() {
-        let copies = if n == 1 { "1 copy".to_owned() } else { format!("{n} copies") };
+        let copies = base::counted(n, "copy", "copies");
         ways.push(format!("go back to {copies} (forebay pool set copies={n})"));
     }
     ways.join(", or ")

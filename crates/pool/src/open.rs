@@ -6,7 +6,7 @@ mod judge;
 mod superblock_sync;
 mod tables;
 
-use base::{ErrorKind, Generation, GroupId, Result, StorageError};
+use base::{ErrorKind, Generation, GroupId, Result, StorageError, counted};
 use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{DeviceRecord, DeviceState, Superblock};
 use rt::Rt;
@@ -200,8 +200,8 @@ fn take_chunks(
     }
     if lost > 0 {
         let text = format!(
-            "{lost} block groups have no copy on the devices that are there; give the missing \
-             ones too"
+            "{} no copy on the devices that are there; give the missing ones too",
+            counted(lost.into(), "block group has", "block groups have")
         );
         return Err(StorageError::new(ErrorKind::Missing, text));
     }

@@ -25,7 +25,7 @@ mod sets;
 
 use std::collections::BTreeSet;
 
-use base::{ErrorKind, Generation, GroupId, StorageError};
+use base::{ErrorKind, Generation, GroupId, StorageError, counted};
 use format::node::RootPtr;
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 use rt::sync::Event;
@@ -277,8 +277,13 @@ impl Space {
             ),
             n => {
                 let text = format!(
-                    "{what}, and {n} block groups with unreadable bitmaps cannot be used; see to \
-                     the pool's devices, then restart forebay"
+                    "{what}, and {} cannot be used; see to the pool's devices, then restart \
+                     forebay",
+                    counted(
+                        n as u64,
+                        "block group with an unreadable bitmap",
+                        "block groups with unreadable bitmaps"
+                    )
                 );
                 StorageError::new(ErrorKind::Io, text)
             }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use base::{EntrySeq, Epoch, ErrorKind, Lba, Result, StorageError};
+use base::{EntrySeq, Epoch, ErrorKind, Lba, Result, StorageError, counted};
 use format::page::page_digest;
 use pool::{Link, Pool};
 use queue::{Class, Device};
@@ -222,10 +222,8 @@ impl Cache {
         self.write_all_back().await.map_err(stays)?;
         let (open, cut) = self.state().buckets.unpublished_blocks();
         if open + cut > 0 {
-            let text = format!(
-                "{} blocks could not be written back: the cache stays attached",
-                open + cut
-            );
+            let blocks = counted(open + cut, "block", "blocks");
+            let text = format!("{blocks} could not be written back: the cache stays attached");
             return Err(StorageError::new(ErrorKind::Io, text));
         }
         if let Err(e) = self.close().await {

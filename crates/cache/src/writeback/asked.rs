@@ -10,7 +10,7 @@
 //! these writes would keep their room in the journal's ring and the locks on their blocks, and
 //! others would wait for them.
 
-use base::{ErrorKind, Result, StorageError};
+use base::{ErrorKind, Result, StorageError, counted};
 use rt::Reason;
 
 use super::state::Urgent;
@@ -51,10 +51,10 @@ impl Cache {
             bad => Err(StorageError::new(
                 ErrorKind::Io,
                 format!(
-                    "{bad} blocks are LOST: they were damaged in the cache before they came to the \
-                     pool, or were written in part, and the pool cannot read the rest; forebay \
-                     cache status names them. Everything else that was written before is in the \
-                     pool"
+                    "{} LOST: damaged in the cache before it came to the pool, or written in part, \
+                     and the pool cannot read the rest; forebay cache status names what is lost. \
+                     Everything else that was written before is in the pool",
+                    counted(bad, "block is", "blocks are")
                 ),
             )),
         }

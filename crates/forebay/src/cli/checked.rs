@@ -137,7 +137,7 @@ pub fn step(p: &Progress) -> Step {
 
 /// So many of something.
 pub fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+    base::counted(n, what, &format!("{what}s"))
 }
 
 /// Everything that was found, for people.

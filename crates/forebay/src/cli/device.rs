@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use base::counted;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -250,12 +251,10 @@ impl Change {
             Change::Removed => left,
             Change::Online => format!("{device} is in use"),
         };
-        let many =
-            |n: u64, one: &str, more: &str| format!("{n} {}", if n == 1 { one } else { more });
         format!(
             "{what} ({}, {})",
-            many(devices.len() as u64, "device", "devices"),
-            many(number(&pool["copies"]), "copy", "copies")
+            counted(devices.len() as u64, "device", "devices"),
+            counted(number(&pool["copies"]), "copy", "copies")
         )
     }
 }
@@ -320,7 +319,7 @@ fn step(moves: &Value) -> Step {
         (_, 0) => "copying",
         _ => "catching up",
     };
-    let behind = (groups > 0).then(|| format!("{groups} block groups left"));
+    let behind = (groups > 0).then(|| groups_left(groups));
     let trouble = moves["trouble"].as_str().map(str::to_owned);
     Step {
         what: what.to_owned(),
@@ -358,8 +357,8 @@ pub fn progress(moves: &Value) -> String {
         text += ", devices are filled to the same share";
     }
     if !behind.is_empty() {
-        let groups = number(&moves["behind_groups"]);
-        text += &format!(", {behind} is brought up to date ({groups} block groups left)");
+        let groups = groups_left(number(&moves["behind_groups"]));
+        text += &format!(", {behind} is brought up to date ({groups})");
     }
     if number(&moves["rate"]) > 0 {
         text += &format!(", {}/s", human_bytes(number(&moves["rate"])));
@@ -374,6 +373,10 @@ pub fn progress(moves: &Value) -> String {
         text += "; forebay device resume lets them go on";
     }
     text
+}
+
+fn groups_left(n: u64) -> String {
+    counted(n, "block group", "block groups") + " left"
 }
 
 fn names(list: &Value) -> String {
@@ -520,6 +523,8 @@ mod tests {
             ("catching up", "2 block groups left, slow")
         );
         assert_eq!(step(&Value::Null).what, "copying");
+        let last = serde_json::json!({ "state": "running", "behind_groups": 1 });
+        assert_eq!(step(&last).note, "1 block group left");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, UNIX_EPOCH};
 
+use base::counted;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -201,9 +202,12 @@ fn errors(s: &Value) -> String {
     if bad + lost == 0 {
         return ", no errors".into();
     }
-    let mut text = format!("; {bad} bad copies of blocks, {healed} healed");
+    let mut text = format!(
+        "; {}, {healed} healed",
+        counted(bad, "bad copy of a block", "bad copies of blocks")
+    );
     if lost > passed {
-        text += &format!(", {} blocks LOST", lost - passed);
+        text += &format!(", {} LOST", counted(lost - passed, "block", "blocks"));
     }
     match passed {
         0 => {}
@@ -358,7 +362,7 @@ mod tests {
         assert!(has_lost(&s));
         assert_eq!(
             errors(&s),
-            "; 4 bad copies of blocks, 0 healed, 1 blocks LOST, 2 parts of the pool PASSED OVER"
+            "; 4 bad copies of blocks, 0 healed, 1 block LOST, 2 parts of the pool PASSED OVER"
         );
         assert!(line(&s, &Value::Null).is_some_and(|l| l.contains("see forebay scrub status")));
         let shown = text(&s, &LOOK);
@@ -441,7 +445,7 @@ mod tests {
             "1970-01-02",
             "25.0%, 1 GiB of 4 GiB, 256 MiB/s",
             "12 s left",
-            "3 bad copies of blocks, 2 healed, 1 blocks LOST",
+            "3 bad copies of blocks, 2 healed, 1 block LOST",
             "1 MiB/s of each copy",
             "data",
             "v       8192    4096",
@@ -451,7 +455,7 @@ mod tests {
         }
         let step = step(&running);
         assert_eq!((step.done, step.total, step.left_s), (1 << 30, 4 << 30, Some(12)));
-        assert_eq!(step.note, "3 bad copies of blocks, 2 healed, 1 blocks LOST");
+        assert_eq!(step.note, "3 bad copies of blocks, 2 healed, 1 block LOST");
         assert!(line(&running, &Value::Null).is_some_and(|l| l.contains("LOST")));
         let done = serde_json::json!({ "state": "done", "ended_at": 86_400 });
         assert!(

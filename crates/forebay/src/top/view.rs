@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use base::counted;
+
 use super::cache;
 use super::counts::Counts;
 use super::sample::{Ops, Sample};
-use crate::cli::checked::counted;
 use crate::terminal::text::{paragraph, shortened, width};
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
 use crate::units::{human_bytes, human_seconds};
@@ -75,7 +76,7 @@ fn head(before: &Sample, now: &Sample, seconds: f64, look: &Look) -> Vec<String>
             human_bytes(number(&pool["capacity_bytes"]))
         ),
         format!("{} in flight", number(&server["requests_in_flight"])),
-        counted(number(&server["connections"]), "client"),
+        counted(number(&server["connections"]), "client", "clients"),
         format!("up {}", human_seconds(number(&server["uptime_seconds"]))),
         format!("{} wait", number(&now.status["admission"]["waiting"])),
     ];

@@ -5,7 +5,7 @@
 //! refusal says what is missing. What is asked for is entered in the step in which the answer is
 //! found, so what is let in finds room by the state in which it is entered.
 
-use base::{ErrorKind, Result, StorageError};
+use base::{ErrorKind, Result, StorageError, counted};
 use format::superblock::MAX_COPIES;
 
 use super::invalid;
@@ -61,9 +61,10 @@ impl State {
         let (name, copies) = (self.name_of(row), self.identity.copies);
         if others < usize::from(copies) {
             return invalid(format!(
-                "without {name} {others} devices would be left, and the pool keeps {copies} \
-                 copies: add a device first (forebay device add PATH), or replace this one \
-                 (forebay device replace {name} NEW)"
+                "without {name} {} would be left, and the pool keeps {}: add a device first \
+                 (forebay device add PATH), or replace this one (forebay device replace {name} NEW)",
+                devices(others as u64),
+                copies_of(copies)
             ));
         }
         Ok(())
@@ -71,12 +72,13 @@ impl State {
 
     fn ask_for_copies(&self, copies: u8) -> Result<Vec<Terms>> {
         self.standing.permit()?;
-        let (before, devices) = (self.identity.copies, self.serving().count());
-        let most = devices.min(MAX_COPIES);
+        let (before, serving) = (self.identity.copies, self.serving().count());
+        let most = serving.min(MAX_COPIES);
         if copies == 0 || copies > before && usize::from(copies) > most {
             return invalid(format!(
-                "{copies} copies on {devices} devices in use: 1 to {MAX_COPIES}, and not more than \
-                 there are devices in use"
+                "{} on {} in use: 1 to {MAX_COPIES}, and not more than there are devices in use",
+                copies_of(copies),
+                devices(serving as u64)
             ));
         }
         Ok(self.space.terms(&self.devices).before_and_after(|now| now.with_copies(copies)))
@@ -84,10 +86,10 @@ impl State {
 
     fn change_copies(&mut self, copies: u8, fit: &Fit) -> Result<()> {
         if let Some(shortage) = fit.new_shortage() {
-            return self.no_room(format!("for {copies} copies "), &shortage, "");
+            return self.no_room(format!("for {} ", copies_of(copies)), &shortage, "");
         }
         if copies > self.identity.copies && !self.room_for_reserved(fit).1 {
-            return self.no_room_for_reserved(format!("with {copies} copies"));
+            return self.no_room_for_reserved(format!("with {}", copies_of(copies)));
         }
         self.space.set_copies(copies);
         self.identity.copies = copies;
@@ -161,4 +163,12 @@ impl State {
             ),
         ))
     }
+}
+
+fn copies_of(n: u8) -> String {
+    counted(n.into(), "copy", "copies")
+}
+
+fn devices(n: u64) -> String {
+    counted(n, "device", "devices")
 }

@@ -1,6 +1,8 @@
 //! Making a pool on empty devices.
 
-use base::{BLOCK, BLOCK_U64, EntrySeq, ErrorKind, Generation, Result, SliceList, StorageError};
+use base::{
+    BLOCK, BLOCK_U64, EntrySeq, ErrorKind, Generation, Result, SliceList, StorageError, counted,
+};
 use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, page_digest, payload_mut, seal_page,
@@ -28,9 +30,11 @@ fn plan(files: &[DeviceFile], options: &CreateOptions) -> Result<(Geometry, Vec<
         return invalid(format!("a pool has 1 to {MAX_DEVICES} devices, not {n}"));
     }
     let copies = usize::from(options.copies);
+    let of_each = counted(options.copies.into(), "copy", "copies");
     if copies == 0 || copies > MAX_COPIES || copies > n {
         return invalid(format!(
-            "{copies} copies on {n} devices: 1 to {MAX_COPIES}, and not more than there are devices"
+            "{of_each} on {}: 1 to {MAX_COPIES}, and not more than there are devices",
+            counted(n as u64, "device", "devices")
         ));
     }
     if let Some(b) = options.group_bytes
@@ -50,7 +54,7 @@ fn plan(files: &[DeviceFile], options: &CreateOptions) -> Result<(Geometry, Vec<
     if fitting < copies || most < 3 * copies as u64 {
         let need = (geometry.data_start() + 3 * geometry.group_bytes()) >> 20;
         return invalid(format!(
-            "the devices are too small for a pool of {copies} copies: at least {need} MiB each"
+            "the devices are too small for a pool of {of_each}: at least {need} MiB each"
         ));
     }
     Ok((geometry, chunks))
@@ -157,4 +161,24 @@ async fn format_device(
     sb.encode_slot(&mut slot);
     queue.write(Class::Commit, Superblock::offset_of(sb.sequence), one(slot.freeze())).await?;
     queue.flush(Class::Commit).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_told_in_the_right_number() {
+        let refusal = |sizes: &[u64], copies| {
+            let file =
+                |&size_bytes| DeviceFile { path: "a".into(), file: rt::FileId(0), size_bytes };
+            let files: Vec<DeviceFile> = sizes.iter().map(file).collect();
+            let options = CreateOptions { name: "tank".into(), copies, group_bytes: None };
+            check_create(&files, &options).expect_err("too small, or too few").context
+        };
+        let small = "the devices are too small for a pool of";
+        assert!(refusal(&[1 << 20], 1).starts_with(&format!("{small} 1 copy: at least")));
+        assert!(refusal(&[1 << 20; 2], 2).starts_with(&format!("{small} 2 copies: at least")));
+        assert!(refusal(&[1 << 30], 2).starts_with("2 copies on 1 device: 1 to"));
+    }
 }
