@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -160,6 +161,14 @@ def test_volumes(t):
     refused("create", "three", "--size", "1G", "--sector", "1000")
     refused("resize", "nobody", "--size", "1G")
     refused("delete", "nobody")
+    # What is to be typed is quoted where a shell would cut it.
+    server.volume("create", "it's mine", "--size", "1G")
+    server.volume("read-only", "it's mine", "on")
+    said = server.volume("delete", "it's mine", ok=(1,)).stderr
+    words = said.split("nothing changed: ")[1].split(", then")[0]
+    assert shlex.split(words) == ["forebay", "volume", "read-only", "it's mine", "off"], said
+    server.volume("read-only", "it's mine", "off")
+    server.volume("delete", "it's mine")
     server.volume("resize", "one", "--size", "3G")
     server.volume("delete", "two")
     server.restart()

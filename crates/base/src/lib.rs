@@ -10,6 +10,7 @@ pub mod error;
 pub mod histogram;
 pub mod prng;
 pub mod sectors;
+pub mod shell;
 pub mod telling;
 pub mod time;
 pub mod units;
@@ -21,6 +22,7 @@ pub use error::{ErrorKind, IoError, Result, StorageError};
 pub use histogram::{BOUNDS_NS, CoarseHistogram, Histogram};
 pub use prng::Prng;
 pub use sectors::Sectors;
+pub use shell::shell_word;
 pub use telling::{counted, worth_telling};
 pub use time::{Duration, Instant};
 pub use units::{

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use base::shell_word;
 use serde_json::Value;
 
 use crate::config::ServeConfig;
 use crate::error::Result;
 use crate::output;
-use crate::shell::shell_word;
 use crate::sockets::{nbd_uri_tcp, nbd_uri_unix};
 use crate::units::human_bytes;
 

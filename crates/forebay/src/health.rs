@@ -2,6 +2,7 @@
 //!
 //! Each state has a page in docs/operations.md, which [`Problem::page`] names.
 
+use base::{counted, shell_word};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ pub fn moves_todo(moves: &Value) -> String {
         ways.push("end the rebalance (forebay device cancel)".into());
     }
     if let Some(n) = moves["fewest_copies"].as_u64() {
-        let copies = base::counted(n, "copy", "copies");
+        let copies = counted(n, "copy", "copies");
         ways.push(format!("go back to {copies} (forebay pool set copies={n})"));
     }
     ways.join(", or ")
@@ -164,7 +165,7 @@ fn of_device(device: &Value, leaving: &[Value]) -> Option<Problem> {
     };
     let spare = spare(&device["spare"]);
     let what = format!("{name} {what}{more}{spare}");
-    Some(Problem { page, what, todo: todo.replace("NAME", name) })
+    Some(Problem { page, what, todo: todo.replace("NAME", &shell_word(name)) })
 }
 
 const LEAVES: &str = "wait, forebay device list shows how far that is; forebay device cancel lets \
@@ -235,7 +236,8 @@ fn of_writes(device: &Value) -> Option<Problem> {
     let what = format!("writes to {name} fail: {why}; clients get errors");
     let todo = format!(
         "free some space where it is, or see to the device; where other devices have all copies: \
-         forebay device offline {name}; the line goes with the next write that succeeds"
+         forebay device offline {}; the line goes with the next write that succeeds",
+        shell_word(name)
     );
     Some(Problem { page: "writes-fail", what, todo })
 }
@@ -246,7 +248,8 @@ fn of_source(device: &Value) -> Option<Problem> {
     let left = human_seconds(number(&out["seconds_left"]));
     let todo = format!(
         "nothing at once, it is read again in {left}; if it comes again: forebay device replace \
-         {name} NEW"
+         {} NEW",
+        shell_word(name)
     );
     let (page, why) = match out["why"].as_str()? {
         "slow" => ("device-slow", "reads slowly beside the others"),
@@ -266,7 +269,8 @@ fn of_rot(device: &Value) -> Option<Problem> {
     let what = format!("{name}: {blocks} blocks were not what was written, {since}");
     let todo = format!(
         "forebay scrub start --wait mends what can be; the line goes when a scrub finds none; if \
-         it comes again, see to cables and memory, or: forebay device replace {name} NEW"
+         it comes again, see to cables and memory, or: forebay device replace {} NEW",
+        shell_word(name)
     );
     (blocks >= MUCH_ROT).then_some(Problem { page: "device-rots", what, todo })
 }
@@ -397,6 +401,13 @@ mod tests {
             assert!(given_up.todo.contains("forebay device online /a"), "{given_up:?}");
         }
         assert!(of("failed", true, &[]).todo.contains("forebay device online /a"));
+        let blank = json!({ "path": "/a b", "state": "failed", "tried_again": false,
+            "rot": { "blocks": MUCH_ROT, "since_s": 1 }, "write_trouble": "full",
+            "sits_out": { "seconds_left": 1, "why": "slow" } });
+        for one in [of_device(&blank, &[]), of_rot(&blank), of_writes(&blank), of_source(&blank)] {
+            let Some(one) = one else { panic!("{blank}") };
+            assert!(one.todo.contains("'/a b'") && one.what.contains("/a b"), "{one:?}");
+        }
         let replaced = of("missing", false, &["/a"]);
         assert!(replaced.what.contains("leaves the pool"), "{replaced:?}");
         assert!(replaced.todo.contains("forebay device cancel"), "{replaced:?}");

@@ -46,7 +46,6 @@ mod mailbox;
 mod notify;
 mod output;
 mod shard;
-mod shell;
 mod signals;
 mod signatures;
 mod sockets;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use base::{ErrorKind, Result, StorageError, VolumeId};
+use base::{ErrorKind, Result, StorageError, VolumeId, shell_word};
 use cache::Cache;
 use pool::{CacheMode, Pool, VolumeInfo, VolumeLimit};
 use rustc_hash::FxHashMap;
@@ -93,7 +93,8 @@ impl Volumes {
                 ErrorKind::Invalid,
                 format!(
                     "the volume {name:?} is read-only, and nothing changed: forebay volume \
-                     read-only {name} off, then try again"
+                     read-only {} off, then try again",
+                    shell_word(name)
                 ),
             )),
             _ => Ok(()),

@@ -1,9 +1,10 @@
 //! Attaching and detaching, by the best means that are there.
 
+use base::shell_word;
+
 use super::record::{Means, Record, Records, Wanted};
 use super::{fuse, kernel, mounts};
 use crate::error::{CommandError, Result};
-use crate::shell::shell_word;
 
 /// Attaches a volume. What is left of an attachment whose server or process has ended is taken away
 /// first. Errors: it is attached already; no means are there, with what is missing.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use base::shell_word;
 use clap::{Args, Subcommand};
 use pool::CacheMode;
 use serde_json::Value;
@@ -14,7 +15,6 @@ use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
-use crate::shell::shell_word;
 use crate::terminal::Look;
 use crate::terminal::progress::{Progress, Step};
 

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 
+use base::shell_word;
 use clap::Args;
 use pool::{CreateOptions, DeviceFile, Pool};
 use posix::OpenFile;
@@ -14,7 +15,6 @@ use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::shard::unix_time_at_zero;
-use crate::shell::shell_word;
 use crate::signatures;
 use crate::terminal::progress::waiting;
 use crate::units::human_bytes;

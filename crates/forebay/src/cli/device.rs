@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use base::counted;
+use base::{counted, shell_word};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -13,7 +13,6 @@ use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::health::moves_todo;
 use crate::output::{print, print_json};
-use crate::shell::shell_word;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use base::shell_word;
 use clap::Args;
 
 use crate::cli::options::DEFAULT_HOME;
@@ -14,7 +15,6 @@ use crate::doctor::{nothing, of_config, of_machine, text, unreadable};
 use crate::error::{PROBLEM, Result};
 use crate::home::Home;
 use crate::output::{print, print_json};
-use crate::shell::shell_word;
 use crate::terminal::Look;
 
 /// Look at this machine and a configuration, and say what would hurt a server

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use base::BOUNDS_NS;
+use base::{BOUNDS_NS, shell_word};
 use nbd::ConnectionStatus;
 use pool::status::KindStatus;
 use queue::KindStats;
@@ -13,7 +13,6 @@ use super::Shard;
 use crate::config::{devices_json, path_json};
 use crate::explain::Stalls;
 use crate::health;
-use crate::shell::shell_word;
 
 impl Shard {
     /// The pool's status, with what only the server knows.

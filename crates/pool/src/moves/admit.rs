@@ -5,7 +5,7 @@
 //! refusal says what is missing. What is asked for is entered in the step in which the answer is
 //! found, so what is let in finds room by the state in which it is entered.
 
-use base::{ErrorKind, Result, StorageError, counted};
+use base::{ErrorKind, Result, StorageError, counted, shell_word};
 use format::superblock::MAX_COPIES;
 
 use super::invalid;
@@ -26,7 +26,10 @@ impl Pool {
                     return st.no_room(
                         format!("without {name} "),
                         &shortage,
-                        &format!("; or replace it (forebay device replace {name} NEW)"),
+                        &format!(
+                            "; or replace it (forebay device replace {} NEW)",
+                            shell_word(&name)
+                        ),
                     );
                 }
                 if st.takes_room(row, &fit) {
@@ -62,9 +65,10 @@ impl State {
         if others < usize::from(copies) {
             return invalid(format!(
                 "without {name} {} would be left, and the pool keeps {}: add a device first \
-                 (forebay device add PATH), or replace this one (forebay device replace {name} NEW)",
+                 (forebay device add PATH), or replace this one (forebay device replace {} NEW)",
                 devices(others as u64),
-                copies_of(copies)
+                copies_of(copies),
+                shell_word(&name)
             ));
         }
         Ok(())
