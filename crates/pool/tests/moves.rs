@@ -170,6 +170,7 @@ fn a_device_is_removed_if_the_others_can_take_what_it_has() {
 fn copies_are_made_and_given_up_on_line() {
     let mut bench = mirror(5, 1, 1);
     let new = new_disk(&bench, "disk1");
+    let third = new_disk(&bench, "disk2");
     let (second, id) = (new.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
@@ -178,6 +179,12 @@ fn copies_are_made_and_given_up_on_line() {
         assert!(e.context.starts_with("2 copies on 1 device in use:"), "{e}");
         pool.add_device(second, [9; 16]).await.expect("add");
         pool.set_copies(2).await.expect("copies");
+        moved(&rt, &pool).await;
+        assert!(pool.moves_status().copied_bytes > 0);
+        pool.add_device(third, [10; 16]).await.expect("add");
+        let status = pool.moves_status();
+        assert_eq!((status.state, status.copied_bytes), ("none", 0), "of the command before");
+        pool.remove_device("disk2").await.expect("remove");
         moved(&rt, &pool).await;
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");

@@ -114,6 +114,8 @@ impl Pool {
         joining.joined = true;
         tracing::info!(device = %path, "device added to the pool{}",
             if role == Role::Spare { " as a spare" } else { "" });
+        // What was copied before is of older commands.
+        self.state_mut().moves.begin();
         let outcome = self.commit().await;
         // There may be room for what could not be moved before.
         self.state().moves.look_again();
