@@ -149,7 +149,8 @@ def test_add_copies_remove(t):
             t.bin, "device", "remove", one, "--socket", server.control, saying=("add a device",)
         )
         # What the copies took is no progress of this command.
-        assert "nothing to move\n" in device(t, server, "add", three)
+        said = device(t, server, "add", three)
+        assert "nothing to move\n" in said and "forebay device rebalance" in said, said
         device(t, server, "remove", one, "--wait")
         ended(t, server)
     load.verify(server)

@@ -206,7 +206,8 @@ impl DeviceCommand {
         }
         if !matches!(what, Change::None) {
             let status = client.ask(&Request::Status {})?;
-            print(&format!("{}\n", what.told(&begun, &status["pool"])))?;
+            let (done, next) = (what.told(&begun, &status["pool"]), what.next(&status["pool"]));
+            print(&format!("{done}\n{}", next.unwrap_or_default()))?;
         }
         if let Some(text) = moves["next_start"].as_str() {
             print(&format!("{text}\n"))?;
@@ -254,6 +255,19 @@ impl Change {
             "{what} ({}, {})",
             counted(devices.len() as u64, "device", "devices"),
             counted(number(&pool["copies"]), "copy", "copies")
+        )
+    }
+}
+
+impl Change {
+    /// What can be done next: a line, if there is something.
+    fn next(&self, pool: &Value) -> Option<&'static str> {
+        let mut devices = pool["devices"].as_array().into_iter().flatten();
+        let stays = devices.any(|d| number(&d["allocated_bytes"]) > 0);
+        let rests = pool["moves"]["state"] == "none";
+        (matches!(self, Change::Added) && stays && rests).then_some(
+            "what is stored stays where it is; to spread it over all devices: forebay device \
+             rebalance\n",
         )
     }
 }
@@ -507,6 +521,20 @@ mod tests {
         );
         let said = Change::Removed.told(&begun, &pool(&["/a"]));
         assert!(said.starts_with("/c is out") && said.ends_with("(1 device, 2 copies)"), "{said}");
+    }
+
+    #[test]
+    fn a_rebalance_is_offered_where_there_is_something_to_spread() {
+        let pool = |bytes: u64, state: &str| {
+            serde_json::json!({ "moves": { "state": state },
+                "devices": [{ "path": "/a", "allocated_bytes": bytes }, { "path": "/b" }] })
+        };
+        let next = Change::Added.next(&pool(1, "none")).expect("a hint");
+        assert!(next.ends_with("forebay device rebalance\n"), "{next}");
+        assert_eq!(Change::Added.next(&pool(0, "none")), None, "nothing is stored");
+        assert_eq!(Change::Added.next(&pool(1, "running")), None, "data moves already");
+        assert_eq!(Change::Spare.next(&pool(1, "none")), None, "a spare stays empty");
+        assert_eq!(Change::Replaced.next(&pool(1, "none")), None);
     }
 
     #[test]
