@@ -234,7 +234,7 @@ impl Devices {
     pub fn note_bad_block(&mut self, row: usize, offset: u64, now: Instant) {
         let d = &mut self.rows[row];
         d.count(Counted::BadBlock);
-        d.note_rot(now);
+        d.note_rot(offset, now);
         let n = d.errors().checksum;
         if worth_telling(n) {
             tracing::warn!(

@@ -268,3 +268,21 @@ fn rot_of_a_device_is_told_until_a_scrub_finds_none() {
         pool.close().await.expect("close");
     });
 }
+
+#[test]
+fn a_block_that_is_read_again_and_again_is_one() {
+    let bench = mirror(4);
+    (0..2).for_each(|disk| rot(&bench, disk, [3, 9].into_iter()));
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        for _ in 0..20 {
+            assert_eq!(unreadable(&pool, id).await, [3, 9]);
+        }
+        for device in pool.status().pool.devices {
+            assert!(device.errors.checksum >= 20, "reads are counted there");
+            assert_eq!(device.rot.map(|rot| rot.blocks), Some(2));
+        }
+        pool.close().await.expect("close");
+    });
+}

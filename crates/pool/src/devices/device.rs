@@ -1,6 +1,8 @@
 //! A device of the pool: its queue, its row of the device table, its error counters, and its
 //! chunks.
 
+use std::collections::BTreeSet;
+
 use base::{Bitmap, Duration, Generation, Instant, IoError};
 use format::superblock::{DeviceRecord, DeviceState};
 use rt::DeviceKind;
@@ -38,10 +40,23 @@ pub struct DeviceErrors {
 /// Blocks of a device that were not what was written, since the last scrub that found none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Rot {
-    /// How many.
+    /// How many. One that is met again counts once; no more than 65,536 are kept.
     pub blocks: u64,
     /// Seconds since the first one was met.
     pub since_s: u64,
+}
+
+/// Places that are kept of blocks that were not what was written.
+const MOST_ROTTEN: usize = 65_536;
+
+/// The blocks that [`Rot`] tells of.
+struct Rotten {
+    /// The bytes of the device at which they stand.
+    places: BTreeSet<u64>,
+    /// When the first one was met.
+    since: Instant,
+    /// One was met since the last scrub began.
+    again: bool,
 }
 
 /// How a device comes into use.
@@ -75,9 +90,8 @@ pub struct PoolDevice {
     write_trouble: Option<IoError>,
     /// When a write to it failed last for want of space, until the log has said that this is over.
     had_no_space: Option<Instant>,
-    /// Blocks that were not what was written, since the last scrub that found none; when the first
-    /// one was met; and whether one was since the last scrub began.
-    rot: Option<(u64, Instant, bool)>,
+    /// Blocks that were not what was written, since the last scrub that found none.
+    rot: Option<Rotten>,
     /// Where the last read ended that was given to it.
     read_upto: u64,
     source: Source,
@@ -345,25 +359,34 @@ impl PoolDevice {
         self.write_trouble.filter(|_| self.live().is_some())
     }
 
-    /// One of its blocks is not what was written.
-    pub(crate) fn note_rot(&mut self, now: Instant) {
-        let (blocks, since, _) = self.rot.unwrap_or((0, now, true));
-        self.rot = Some((blocks + 1, since, true));
+    /// The block at byte `offset` is not what was written. It may have been met before: one of
+    /// which no copy is good is met by every read of it.
+    pub(crate) fn note_rot(&mut self, offset: u64, now: Instant) {
+        let none = || Rotten { places: BTreeSet::new(), since: now, again: true };
+        let rot = self.rot.get_or_insert_with(none);
+        rot.again = true;
+        if rot.places.len() < MOST_ROTTEN {
+            rot.places.insert(offset);
+        }
     }
 
     /// Such blocks, if there were any.
     pub(crate) fn rot(&self, now: Instant) -> Option<Rot> {
-        self.rot.map(|(blocks, since, _)| Rot { blocks, since_s: now.since(since).as_secs() })
+        let of = |rot: &Rotten| Rot {
+            blocks: rot.places.len() as u64,
+            since_s: now.since(rot.since).as_secs(),
+        };
+        self.rot.as_ref().map(of)
     }
 
     /// A scrub begins.
     pub(crate) fn begin_scrub(&mut self) {
-        self.rot = self.rot.map(|(blocks, since, _)| (blocks, since, false));
+        self.rot.iter_mut().for_each(|rot| rot.again = false);
     }
 
     /// A scrub has read everything. Where no such block was met since it began, the device is well.
     pub(crate) fn end_scrub(&mut self) {
-        self.rot = self.rot.filter(|&(.., again)| again);
+        self.rot.take_if(|rot| !rot.again);
     }
 
     /// Counts what happened on it.
