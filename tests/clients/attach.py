@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import signal
+import subprocess
 import time
 
 from harness.case import Skip, cache_only, limit, once
@@ -114,6 +116,51 @@ def test_what_has_died(t):
         assert attached(t, name) is None
     assert "no server answers" in t.forebay("attach", "vol0", "--name", name, *ask, ok=(1,)).stderr
     assert attached(t, name) is None
+
+
+@once
+def test_killed_while_it_attaches(t):
+    """What a command that is killed has begun is no attachment, and is in the way of none; while it
+    runs, another one waits for it to end."""
+    need_fuse(t)
+    server = t.up(volume_size="16M", size="1G")
+    name = named(t, "killed")
+    words = ("attach", "vol0", "--name", name, "--by", "fuse", "--socket", server.control)
+    # An nbdfuse that mounts, and never says so.
+    real, tools = shutil.which("nbdfuse"), t.dir / "tools"
+    tools.mkdir()
+    (tools / "nbdfuse").write_text(f'#!/bin/sh\nshift 2\nexec {real} "$@"\n')
+    (tools / "nbdfuse").chmod(0o755)
+    slow = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    record = pathlib.Path(f"/run/forebay-attached/{name}.json")
+    mount = record.with_suffix(".d")
+
+    def kill_one():
+        one = subprocess.Popen([t.bin, *map(str, words)], env=slow, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 20
+        while not os.path.ismount(mount):
+            assert time.monotonic() < deadline and one.poll() is None
+            time.sleep(0.05)
+        for command in (words, ("detach", name)):
+            said = t.forebay(*command, ok=(1,)).stderr
+            assert f"another command attaches {name} now" in said, said
+        assert attached(t, name) is None and os.path.ismount(mount)
+        one.kill()
+        one.wait()
+        assert record.stat().st_size == 0
+
+    kill_one()
+    assert attached(t, name) is None
+    assert not record.exists() and not mount.exists()
+    kill_one()
+    t.forebay("detach", name)
+    assert not record.exists() and not mount.exists()
+    kill_one()
+    path = pathlib.Path(t.forebay(*words).stdout.strip())
+    assert attached(t, name)["there"] and path.read_bytes()[:512] == bytes(512)
+    t.forebay("detach", name)
+    assert not list(record.parent.glob(f"{name}.*"))
+    server.stop()
 
 
 @once

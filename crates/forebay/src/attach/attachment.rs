@@ -2,7 +2,7 @@
 
 use base::shell_word;
 
-use super::record::{Means, Record, Records, Wanted};
+use super::record::{Claim, Means, Record, Records, Wanted};
 use super::{fuse, kernel, mounts};
 use crate::error::{CommandError, Result};
 
@@ -13,6 +13,7 @@ pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
         detach(records, &wanted.name)?;
     }
     let claim = records.claim(&wanted.name)?;
+    let claim = without_rest(claim)?;
     let kernel = kernel::missing();
     let fuse = fuse::missing();
     let means = match (wanted.means, &kernel, &fuse) {
@@ -30,12 +31,35 @@ pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
         Means::Kernel => kernel::attach(records, wanted)?,
         Means::Fuse => fuse::attach(records, wanted)?,
     };
-    claim.keep(&record)?;
+    claim.keep(records, &record)?;
     Ok(record)
+}
+
+/// Takes away what a command that was killed has made for an attachment. If that cannot be done,
+/// what is left of it stays known.
+fn without_rest(claim: Claim) -> Result<Claim> {
+    match fuse::clear(&claim) {
+        Ok(()) => Ok(claim),
+        Err(e) => {
+            claim.leave();
+            Err(e)
+        }
+    }
+}
+
+/// The same for all commands that were killed. What cannot be taken away now stays.
+pub fn clear_left(records: &Records) -> Result<()> {
+    for claim in records.all_left()? {
+        let _ = without_rest(claim);
+    }
+    Ok(())
 }
 
 /// Takes an attachment away. Errors: something uses it, with what to end first.
 pub fn detach(records: &Records, name: &str) -> Result<()> {
+    if let Some(claim) = records.left(name) {
+        return without_rest(claim).map(drop);
+    }
     let record = records.of(name)?;
     if let Some(dir) = mounts::in_use(&record) {
         let dir = dir.display();

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::mounts::mounted_at;
-use super::record::{Means, Record, Records, Wanted};
+use super::record::{Claim, Means, Record, Records, Wanted};
 use super::tool;
 use crate::error::{CommandError, Result};
 use crate::sockets::nbd_uri_unix;
@@ -36,18 +36,28 @@ pub fn missing() -> Option<String> {
     None
 }
 
-fn directory(records: &Records, name: &str) -> PathBuf {
-    records.beside(name, "d")
+/// Takes away what is mounted for an attachment that has no record: a command was killed before it
+/// had written one, or the process of the mount was.
+pub fn clear(claim: &Claim) -> Result<()> {
+    let (dir, pid) = (claim.beside("d"), claim.beside("pid"));
+    if mounted_at(&dir).is_some() {
+        let number = std::fs::read_to_string(&pid).ok().and_then(|text| text.trim().parse().ok());
+        let process = number.and_then(|number| Some((number, tool::began(number)?)));
+        unmount(&dir)?;
+        // In its end it removes files that the next one has by the same names.
+        ended(process);
+    }
+    let _ = std::fs::remove_dir(dir);
+    for file in [pid, claim.beside("log"), claim.beside("new")] {
+        let _ = std::fs::remove_file(file);
+    }
+    Ok(())
 }
 
 /// Attaches it.
 pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
-    let dir = directory(records, &wanted.name);
+    let dir = records.beside(&wanted.name, "d");
     let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
-    if mounted_at(&dir).is_some() {
-        // Its process was killed: the mount is left, and its record was removed.
-        unmount(&dir)?;
-    }
     match std::fs::create_dir(&dir) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(e)),
         _ => {}
@@ -127,23 +137,31 @@ pub fn detach(record: &Record) -> Result<()> {
             ))
         })?;
     }
+    if !ended(record.process) {
+        return Err(CommandError::Failed(format!(
+            "{} is not mounted any more, but the process {} of nbdfuse has not ended: is the \
+             server gone? kill it if you need not have what was written last",
+            record.name,
+            record.process.map_or(0, |p| p.0)
+        )));
+    }
+    let _ = std::fs::remove_dir(dir);
+    Ok(())
+}
+
+/// Waits for the end of a process; false if it does not come.
+fn ended(process: Option<(i32, u64)>) -> bool {
     #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
     let deadline = Instant::now() + PATIENCE;
-    while tool::lives(record.process) {
+    while tool::lives(process) {
         #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
         if Instant::now() > deadline {
-            return Err(CommandError::Failed(format!(
-                "{} is not mounted any more, but the process {} of nbdfuse has not ended: is the \
-                 server gone? kill it if you need not have what was written last",
-                record.name,
-                record.process.map_or(0, |p| p.0)
-            )));
+            return false;
         }
         #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
         std::thread::sleep(PAUSE);
     }
-    let _ = std::fs::remove_dir(dir);
-    Ok(())
+    true
 }
 
 /// Whether its process serves it still.

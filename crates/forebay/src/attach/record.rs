@@ -1,10 +1,17 @@
 //! What is known of attachments: a file for each, in a directory of the user that made them.
+//!
+//! Fault model: a command that attaches may be killed. From its begin to its end there is an empty
+//! file, which the command has locked. One that is not locked was left by a command that was
+//! killed; it is taken over.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use base::shell_word;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::getuid;
 use serde::{Deserialize, Serialize};
 
@@ -73,11 +80,22 @@ pub struct Wanted {
 /// The directory of the records.
 pub struct Records(PathBuf);
 
-/// A record that is being made. It is removed again unless it is kept.
-pub struct Claim<'a> {
-    records: &'a Records,
-    name: String,
+/// A record that is being made, or that a command which was killed has left. It is removed again
+/// unless it is kept.
+pub struct Claim {
+    path: PathBuf,
     kept: bool,
+    _lock: Flock<File>,
+}
+
+/// What is found where a record is to be made.
+enum Found {
+    /// None, or one that was left: it is this process's now.
+    Claim(Claim),
+    /// Another command makes it now.
+    Busy,
+    /// It was made.
+    Written,
 }
 
 impl Records {
@@ -120,20 +138,31 @@ impl Records {
     }
 
     /// Begins an attachment. Errors: there is one.
-    pub fn claim(&self, name: &str) -> Result<Claim<'_>> {
+    pub fn claim(&self, name: &str) -> Result<Claim> {
         let path = self.path(name);
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-            Ok(_) => Ok(Claim { records: self, name: name.to_owned(), kept: false }),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+        match claim(&path).map_err(|e| CommandError::failed(path.display(), e))? {
+            Found::Claim(claim) => Ok(claim),
+            Found::Busy => Err(busy(name)),
+            Found::Written => {
                 let at = self.of(name).map(|record| format!(" as {}", record.path.display()));
                 Err(CommandError::Failed(format!(
-                    "{name} is attached already{} (forebay attached lists all, forebay detach \
-                     {name} takes it away, --name gives another name)",
-                    at.unwrap_or_default()
+                    "{name} is attached already{} (forebay attached lists all, forebay detach {} \
+                     takes it away, --name gives another name)",
+                    at.unwrap_or_default(),
+                    shell_word(name)
                 )))
             }
-            Err(e) => Err(CommandError::failed(path.display(), e)),
         }
+    }
+
+    /// What a command has left that was killed while it attached this name.
+    pub fn left(&self, name: &str) -> Option<Claim> {
+        left(&self.path(name))
+    }
+
+    /// The same of all names.
+    pub fn all_left(&self) -> Result<Vec<Claim>> {
+        Ok(self.paths()?.iter().filter_map(|path| left(path)).collect())
     }
 
     /// That of a name.
@@ -144,24 +173,31 @@ impl Records {
             Ok(None) => Err(CommandError::Failed(format!(
                 "{name} is not attached; forebay attached lists what is"
             ))),
-            Err(why) => Err(CommandError::Failed(format!(
-                "{}: {why}. If no command is attaching {name} now, remove this file",
-                path.display()
-            ))),
+            Err(why) if why.is_empty() => Err(busy(name)),
+            Err(why) => {
+                Err(CommandError::Failed(format!("{}: {why}. Remove this file", path.display())))
+            }
         }
     }
 
-    /// All of them, by their names.
-    pub fn all(&self) -> Result<Vec<Record>> {
+    fn paths(&self) -> Result<Vec<PathBuf>> {
         let failed = |e: std::io::Error| CommandError::failed(self.0.display(), e);
         let mut all = Vec::new();
         for entry in std::fs::read_dir(&self.0).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if path.extension().is_some_and(|end| end == "json") {
-                all.extend(read(&path).ok().flatten());
+                all.push(path);
             }
         }
-        all.sort_by(|one: &Record, other| one.name.cmp(&other.name));
+        Ok(all)
+    }
+
+    /// All of them, by their names.
+    pub fn all(&self) -> Result<Vec<Record>> {
+        let paths = self.paths()?;
+        let read = paths.iter().filter_map(|path| read(path).ok().flatten());
+        let mut all: Vec<Record> = read.collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(all)
     }
 
@@ -186,26 +222,80 @@ impl Records {
     }
 }
 
-impl Claim<'_> {
+impl Claim {
     /// The attachment is made.
-    pub fn keep(mut self, record: &Record) -> Result<()> {
-        self.records.put(record)?;
+    pub fn keep(mut self, records: &Records, record: &Record) -> Result<()> {
+        records.put(record)?;
         self.kept = true;
         Ok(())
     }
+
+    /// What was left stays, as it cannot be taken away now.
+    pub fn leave(mut self) {
+        self.kept = true;
+    }
+
+    /// A file of the attachment, beside its record.
+    pub fn beside(&self, end: &str) -> PathBuf {
+        self.path.with_extension(end)
+    }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
         if !self.kept {
-            let _ = std::fs::remove_file(self.records.path(&self.name));
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
+fn busy(name: &str) -> CommandError {
+    CommandError::Failed(format!(
+        "another command attaches {name} now: try again, or forebay attached lists it when it is \
+         there"
+    ))
+}
+
+/// Locks the empty record at a path, which is made if it is not there.
+fn claim(path: &Path) -> std::io::Result<Found> {
+    loop {
+        let mut how = OpenOptions::new();
+        let file =
+            how.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((file, Errno::EWOULDBLOCK)) if file.metadata()?.len() == 0 => {
+                return Ok(Found::Busy);
+            }
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(Found::Written),
+            Err((_, e)) => return Err(e.into()),
+        };
+        // Until it was locked, another command may have removed it, or written a record over it.
+        let meta = lock.metadata()?;
+        let same = |now: std::fs::Metadata| (now.dev(), now.ino()) == (meta.dev(), meta.ino());
+        if !path.symlink_metadata().is_ok_and(same) {
+            continue;
+        }
+        return Ok(match meta.len() {
+            0 => Found::Claim(Claim { path: path.to_owned(), kept: false, _lock: lock }),
+            _ => Found::Written,
+        });
+    }
+}
+
+fn left(path: &Path) -> Option<Claim> {
+    let is_empty = path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 0);
+    match is_empty.then(|| claim(path))? {
+        Ok(Found::Claim(claim)) => Some(claim),
+        _ => None,
+    }
+}
+
+/// The record at a path, if there is one. Errors: why it is none; an empty text: it is not written
+/// yet.
 fn read(path: &Path) -> std::result::Result<Option<Record>, String> {
     match std::fs::read_to_string(path) {
-        Ok(text) if text.is_empty() => Err("it is not written yet".into()),
+        Ok(text) if text.is_empty() => Err(String::new()),
         Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| e.to_string()),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e.to_string()),
@@ -251,14 +341,36 @@ mod tests {
         assert!(records.claim("a b/ü").is_err());
         drop(claim);
         let claim = records.claim("a b/ü").unwrap();
-        claim.keep(&record("a b/ü")).unwrap();
+        claim.keep(&records, &record("a b/ü")).unwrap();
         assert_eq!(records.of("a b/ü"), Ok(record("a b/ü")));
         let e = records.claim("a b/ü").err().unwrap().to_string();
         assert!(e.contains("as /p"), "{e}");
-        records.claim(".x").unwrap().keep(&record(".x")).unwrap();
+        records.claim(".x").unwrap().keep(&records, &record(".x")).unwrap();
         assert_eq!(records.all(), Ok(vec![record(".x"), record("a b/ü")]));
         records.remove("a b/ü").unwrap();
         assert!(records.of("a b/ü").is_err());
+    }
+
+    #[test]
+    fn what_a_killed_command_has_left_is_told_from_what_is_being_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::in_directory(dir.path().join("r")).unwrap();
+        let claim = records.claim("v").unwrap();
+        assert!(records.left("v").is_none() && records.all_left().unwrap().is_empty());
+        for e in [records.claim("v").err().unwrap(), records.of("v").unwrap_err()] {
+            assert!(e.to_string().contains("another command attaches v now"), "{e}");
+        }
+        // As if it was killed: the lock goes, and the file stays.
+        claim.leave();
+        assert_eq!(records.all(), Ok(vec![]));
+        let left = records.all_left().unwrap();
+        assert_eq!((left.len(), left[0].beside("d")), (1, records.beside("v", "d")));
+        left.into_iter().for_each(Claim::leave);
+        let claim = records.claim("v").unwrap();
+        claim.keep(&records, &record("v")).unwrap();
+        assert!(records.left("v").is_none(), "it is whole");
+        records.remove("v").unwrap();
+        assert!(records.left("v").is_none() && records.all_left().unwrap().is_empty());
     }
 
     #[test]

@@ -154,7 +154,9 @@ impl Detach {
 
 impl Attached {
     pub fn run(self) -> Result<()> {
-        let all = Records::open()?.all()?;
+        let records = Records::open()?;
+        attachment::clear_left(&records)?;
+        let all = records.all()?;
         if self.json {
             return print_json(&all.iter().map(shown).collect::<Vec<_>>());
         }
