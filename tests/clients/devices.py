@@ -325,9 +325,15 @@ def test_a_device_that_was_overwritten(t):
     (missing,) = [
         one["id"] for one in server.status()["pool"]["devices"] if one["state"] == "missing"
     ]
-    t.forebay("device", "replace", missing, second, "--wait", "--socket", server.control)
+    # The path is spelled in another way than on the list of devices.
+    other = f"{home}/./{second.name}"
+    t.forebay("device", "replace", missing, other, "--wait", "--socket", server.control)
     assert pool_state(server) == ("online", {"pool0.img": "online", "pool1.img": "online"})
+    listed = json.loads((home / "devices.json").read_text())
+    assert sorted(one["path"] for one in listed) == ["pool0.img", "pool1.img"], listed
     server.stop()
+    # Servers before this one left the row of the old device there.
+    (home / "devices.json").write_text(json.dumps([*listed, {"id": missing, "path": second.name}]))
     server.devices[0].unlink()
     server.start()
     verify(server, written)

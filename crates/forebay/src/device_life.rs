@@ -90,24 +90,31 @@ impl PoolDevices {
     async fn keep(&self, pool: &Pool, joins: Option<Listed>) -> Result<(), RequestError> {
         let Some(list) = self.list.clone() else { return Ok(()) };
         let _alone = self.one_change.acquire(1).await;
-        let all = together(self.known(pool), joins, &self.listed.borrow());
-        if *self.listed.borrow() == all {
-            return Ok(());
-        }
-        let (at, written) = (list.path(), all.clone());
-        let writing = spawn_blocking(&self.rt, &self.handles, move || list.write(&written)).await;
-        writing.and_then(|outcome| outcome).map_err(|e| {
+        let (known, before) = (self.known(pool), self.listed.borrow().clone());
+        let at = list.path();
+        let writing = move || {
+            let all = together(known, joins, &before);
+            if all != before {
+                list.write(&all)?;
+            }
+            Ok(all)
+        };
+        let written = spawn_blocking(&self.rt, &self.handles, writing).await;
+        *self.listed.borrow_mut() = written.and_then(|outcome| outcome).map_err(|e| {
             let text = format!("{}: the list of devices cannot be written: {e}", at.display());
             RequestError::new("failed", text)
         })?;
-        *self.listed.borrow_mut() = all;
         Ok(())
     }
 
     /// The devices of the pool, and where they are or were.
     fn known(&self, pool: &Pool) -> Vec<Known> {
         let (devices, listed) = (pool.status().pool.devices, self.listed.borrow());
-        let is_taken = |path: &str| devices.iter().any(|d| d.path == path);
+        // However the paths are spelled.
+        let place = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let is_taken = |path: &str| {
+            devices.iter().any(|d| !d.path.is_empty() && place(&d.path) == place(path))
+        };
         let before = |id: &str| listed.iter().find(|one| one.id == id).map(|one| name(&one.path));
         let known = |d: &pool::status::DeviceStatus| {
             let is_open = !d.path.is_empty();

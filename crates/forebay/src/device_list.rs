@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache_file::newest_superblock;
 use crate::device_names::Known;
 use crate::error::{CommandError, Result};
+use crate::world::identity;
 
 const NAME: &str = "devices.json";
 
@@ -37,21 +38,30 @@ pub struct Listed {
 }
 
 /// What is on the list while the pool has the devices `known`, and one `joins`; `before` was on it.
-/// No path is on it twice: what is there now counts, and not what was there.
+/// No place is on it twice, however its path is spelled: what is there now counts, and not what was
+/// there. May block.
 pub fn together(known: Vec<Known>, joins: Option<Listed>, before: &[Listed]) -> Vec<Listed> {
     let any_is_lost = known.iter().any(|one| one.path.is_empty());
     let (open, away): (Vec<_>, Vec<_>) = known.into_iter().partition(|one| one.is_open);
     let listed = |one: Known| Listed { id: one.id, path: one.path.into() };
-    let mut all: Vec<Listed> = open.into_iter().map(listed).chain(joins).collect();
+    let all: Vec<Listed> = open.into_iter().map(listed).chain(joins).collect();
     let away = away.into_iter().filter(|one| !one.path.is_empty()).map(listed);
     // It is not known which device was to be there, only that one was.
     let unknown = before.iter().filter(|one| one.id.is_empty() && any_is_lost).cloned();
-    for one in away.chain(unknown) {
-        if all.iter().all(|other| other.path != one.path) {
-            all.push(one);
+    once(all.into_iter().chain(away).chain(unknown))
+}
+
+/// Leaves out what is at a place that was named before. May block.
+fn once(all: impl IntoIterator<Item = Listed>) -> Vec<Listed> {
+    let (mut seen, mut kept) = (Vec::new(), Vec::new());
+    for one in all {
+        let place = identity(&one.path);
+        if !seen.contains(&place) {
+            seen.push(place);
+            kept.push(one);
         }
     }
-    all
+    kept
 }
 
 impl DeviceList {
@@ -88,6 +98,9 @@ impl DeviceList {
     /// The paths of the devices of the pool; `None` if no list was written yet. May block.
     pub fn devices(&self) -> Result<Option<Vec<PathBuf>>> {
         let Some(all) = self.read()? else { return Ok(None) };
+        // Servers before this one listed a device that was replaced at its own path beside the new
+        // one. Both rows name the same file, so one of them is enough.
+        let all = once(all);
         let own: Vec<_> = all.iter().map(|one| newest_superblock(&one.path)).collect();
         let newest = own.iter().flatten().max_by_key(|sb| (sb.generation, sb.sequence));
         let is_of_pool = |id: &str| {
@@ -138,6 +151,25 @@ mod tests {
         let lost = vec![known("1", "/a", true), known("2", "", false)];
         assert_eq!(together(lost, None, &named), [listed("1", "/a"), listed("", "/b")]);
         assert_eq!(together(vec![known("1", "/a", true)], None, &named), [listed("1", "/a")]);
+    }
+
+    #[test]
+    fn a_device_that_took_the_place_of_another_is_listed_once() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (a, link) = (tmp.path().join("a"), tmp.path().join("link"));
+        fs::write(&a, "").unwrap();
+        std::os::unix::fs::symlink(&a, &link).unwrap();
+        let row = |id: &str, path: &Path| Listed { id: id.into(), path: path.to_owned() };
+        let here = Path::new("none.img");
+        for (old, new) in [(&*a, &*link), (Path::new("./none.img"), here)] {
+            let away = Known { id: "1".into(), path: old.display().to_string(), is_open: false };
+            let all = together(vec![away], Some(row("2", new)), &[row("1", old)]);
+            assert_eq!(all, [row("2", new)]);
+        }
+        // What an older server has written so is read.
+        let list = DeviceList::of(tmp.path());
+        list.write(&[row("2", &a), row("1", &a), row("3", &link)]).unwrap();
+        assert_eq!(list.devices(), Ok(Some(vec![a])));
     }
 
     #[test]

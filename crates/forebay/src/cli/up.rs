@@ -13,11 +13,11 @@ use crate::cli::options::{
 use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig};
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::home::Home;
 use crate::logs;
 use crate::shard::{NewPool, Source, serve};
-use crate::world::World;
+use crate::world::{World, check_distinct};
 
 const POOL_NAME: &str = "forebay";
 const POOL_FILE_BYTES: u64 = 16 << 30;
@@ -134,6 +134,14 @@ fn note_ignored(size: bool, volume_size: bool) {
 /// What a server of this directory goes by, where nothing else is said. The cache is left to the
 /// caller.
 pub(super) fn usual(dir: &Path, mut overrides: Overrides) -> Result<ServeConfig> {
+    let devices = overrides.devices.iter().map(|one| one.path.as_path());
+    check_distinct(devices.chain(overrides.cache.path.as_deref())).map_err(|e| {
+        let list = DeviceList::of(dir).path();
+        match list.exists() {
+            true => CommandError::Usage(format!("{e}; {} lists the devices", list.display())),
+            false => e,
+        }
+    })?;
     let http = http_by_default(&mut overrides.http, dir);
     let mut config = ServeConfig::new(overrides, ConfigFile::default(), dir)?;
     http.note(&mut config);
