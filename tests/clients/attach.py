@@ -202,7 +202,16 @@ def test_a_file_system(t):
     t.later(lambda: t.forebay("unmount", mnt, ok=(0, 1)))
     said = t.forebay("mount", "vol0", mnt, *ask, ok=(1,)).stderr
     assert "--make ext4" in said and attached(t, name) is None, said
-    t.forebay("mount", "vol0", mnt, "--make", "ext4", *ask)
+    # Data that is no file system is kept, also where the cache alone has it.
+    client = server.connect()
+    client.pwrite(noise("raw", MIB), 100 * MIB)
+    client.flush()
+    said = t.forebay("mount", "vol0", mnt, "--make", "ext4", *ask, ok=(1,)).stderr
+    assert "holds data" in said and "--make ext4 --force" in said, said
+    said = t.forebay("mount", "vol0", mnt, *ask, ok=(1,)).stderr
+    assert "other data" in said and "--make" not in said, said
+    assert attached(t, name) is None and client.pread(MIB, 100 * MIB) == noise("raw", MIB)
+    t.forebay("mount", "vol0", mnt, "--make", "ext4", "--force", *ask)
     (mnt / "file").write_bytes(noise("mounted", 5 * MIB))
     one = attached(t, name)
     assert one["mounted"] == str(mnt) and one["there"], one

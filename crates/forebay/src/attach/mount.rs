@@ -1,6 +1,13 @@
 //! A file system on an attachment.
+//!
+//! Fault model: a file system is made on a volume of which the server says that it holds nothing,
+//! or where the user says that what it holds may go. That no file system is recognised is no
+//! reason: there may be other data, or the place where it would be may not be readable.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::unistd::getuid;
 
@@ -18,6 +25,10 @@ pub struct Mount {
     pub dir: PathBuf,
     /// A file system is made first, of this type, if there is nothing on the volume.
     pub make: Option<String>,
+    /// It is made also if there is something.
+    pub force: bool,
+    /// The server says that the volume holds data, of whatever kind.
+    pub holds_data: bool,
     /// Options of `mount -o`.
     pub options: Option<String>,
 }
@@ -57,28 +68,17 @@ pub fn mount(records: &Records, what: &Mount) -> Result<Record> {
 }
 
 fn on_it(record: &Record, what: &Mount, dir: &Path) -> Result<()> {
-    let volume = &record.volume;
-    let found = file_system(&record.path)?;
-    match (&found, &what.make) {
-        (None, None) => {
-            return Err(CommandError::Failed(format!(
-                "there is no file system on {volume}: say --make ext4 to make one"
-            )));
-        }
-        (Some(found), Some(_)) => {
-            return Err(CommandError::Failed(format!(
-                "nothing was made: {volume} holds {found} already. Mount it without --make"
-            )));
-        }
-        (None, Some(kind)) => {
-            let mkfs = format!("mkfs.{kind}");
-            let mut command = tool::need(&mkfs, "e2fsprogs, xfsprogs or btrfs-progs")?;
-            if kind.starts_with("ext") {
-                command.arg("-F");
+    match &what.make {
+        Some(kind) if what.force => make(record, kind, true)?,
+        wanted => {
+            let found = file_system(&record.path)?;
+            if let Some(text) = refusal(&record.volume, found.as_deref(), what) {
+                return Err(CommandError::Failed(text));
             }
-            tool::run(command.arg("-q").arg(&record.path))?;
+            if let Some(kind) = wanted {
+                make(record, kind, false)?;
+            }
         }
-        (Some(_), None) => {}
     }
     let mut command = tool::need("mount", "mount")?;
     let mut options: Vec<&str> = what.options.as_deref().into_iter().collect();
@@ -94,9 +94,44 @@ fn on_it(record: &Record, what: &Mount, dir: &Path) -> Result<()> {
     tool::run(command.arg(&record.path).arg(dir)).map(|_| ())
 }
 
+/// Why a volume is not mounted, or no file system made on it, where this was found on it.
+fn refusal(volume: &str, found: Option<&str>, what: &Mount) -> Option<String> {
+    match (found, &what.make) {
+        (Some(_), None) => None,
+        (Some(found), Some(_)) => Some(format!(
+            "nothing was made: {volume} holds {found} already. Mount it without --make, or say \
+             --force: a new file system is made then, and what {volume} holds is lost"
+        )),
+        (None, Some(kind)) if what.holds_data => Some(format!(
+            "nothing was made: {volume} holds data that is no file system which blkid knows. \
+             --make {kind} --force makes one, and what {volume} holds is lost"
+        )),
+        (None, None) if what.holds_data => Some(format!(
+            "there is no file system on {volume} that blkid knows, and {volume} holds other data: \
+             forebay attach gives it as a disk"
+        )),
+        (None, None) => {
+            Some(format!("there is nothing on {volume}: say --make ext4 to make a file system"))
+        }
+        (None, Some(_)) => None,
+    }
+}
+
+/// Makes a file system; `over`: over what is there.
+fn make(record: &Record, kind: &str, over: bool) -> Result<()> {
+    let mut command = tool::need(&format!("mkfs.{kind}"), "e2fsprogs, xfsprogs or btrfs-progs")?;
+    if kind.starts_with("ext") {
+        // Also on a file.
+        command.arg("-F");
+    } else if over {
+        command.arg("-f");
+    }
+    tool::run(command.arg("-q").arg(&record.path)).map(drop)
+}
+
 /// What is on a disk, as far as is known.
 fn file_system(path: &Path) -> Result<Option<String>> {
-    let mut command = tool::need("blkid", "util-linux")?;
+    let mut command: Command = tool::need("blkid", "util-linux")?;
     let done = command.args(["-p", "-o", "export"]).arg(path).output();
     let done = done.map_err(|e| CommandError::failed("blkid", e))?;
     let text = String::from_utf8_lossy(&done.stdout);
@@ -105,10 +140,31 @@ fn file_system(path: &Path) -> Result<Option<String>> {
         Some(0) => Ok(of("TYPE=")
             .or_else(|| of("PTTYPE=").map(|table| format!("a table of partitions ({table})")))
             .or(Some("something that is not known".into()))),
-        // Nothing was found.
-        Some(2) => Ok(None),
+        // Nothing was found; or it could not be read, which blkid does not tell.
+        Some(2) => read_ends(path).map(|()| None),
+        Some(8) => Ok(Some("signs of several file systems".into())),
         _ => Err(CommandError::failed("blkid", String::from_utf8_lossy(&done.stderr).trim())),
     }
+}
+
+/// Reads where file systems have their marks: the beginning and the end.
+fn read_ends(path: &Path) -> Result<()> {
+    const PART: u64 = 1 << 20;
+    let failed = |e: std::io::Error| {
+        CommandError::Failed(format!(
+            "{} cannot be read, so it is not known what it holds: {e}. Nothing was made; forebay \
+             status says how the pool is",
+            path.display()
+        ))
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    for at in [0, size.saturating_sub(PART)] {
+        file.seek(SeekFrom::Start(at)).map_err(failed)?;
+        let mut part = Read::by_ref(&mut file).take(PART);
+        std::io::copy(&mut part, &mut std::io::sink()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Unmounts what is at a directory, and detaches it.
@@ -130,4 +186,46 @@ pub fn unmount(records: &Records, dir: &Path) -> Result<String> {
 
 fn absolute(dir: &Path) -> Result<PathBuf> {
     dir.canonicalize().map_err(|e| CommandError::failed(dir.display(), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(make: Option<&str>, holds_data: bool) -> Mount {
+        let means = None;
+        let (name, volume, socket) = ("v".to_owned(), "v".to_owned(), "/s".into());
+        Mount {
+            wanted: Wanted { name, volume, socket, read_only: false, means },
+            dir: "/m".into(),
+            make: make.map(str::to_owned),
+            force: false,
+            holds_data,
+            options: None,
+        }
+    }
+
+    #[test]
+    fn a_volume_that_holds_anything_is_left_as_it_is() {
+        let refused =
+            |found, make, holds| refusal("v", found, &wanted(make, holds)).unwrap_or_default();
+        assert_eq!(refused(None, Some("ext4"), false), "");
+        assert_eq!(refused(Some("xfs"), None, true), "");
+        assert!(refused(Some("xfs"), Some("ext4"), true).contains("holds xfs already"));
+        assert!(refused(None, Some("xfs"), true).contains("--make xfs --force"));
+        // What to make a file system with is said of an empty volume alone.
+        assert!(refused(None, None, false).contains("say --make ext4"));
+        assert!(!refused(None, None, true).contains("--make"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a");
+        std::fs::write(&file, [0; 5000]).unwrap();
+        assert_eq!(read_ends(&file), Ok(()));
+        // A directory is opened, and cannot be read.
+        let said = read_ends(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("cannot be read") && said.contains("Nothing was made"), "{said}");
+    }
 }

@@ -55,15 +55,21 @@ pub struct Attached {
 }
 
 /// Attach a volume and mount the file system that is on it
+///
+/// With --make a file system is made first. A volume that holds anything is left as it is then,
+/// whether that is a file system or not, unless --force is given.
 #[derive(Args, Debug)]
 pub struct Mount {
     /// The volume
     volume: String,
     /// Where
     dir: PathBuf,
-    /// Make a file system of this type first, if nothing is on the volume
+    /// Make a file system of this type first, if the volume holds nothing
     #[arg(long, value_name = "ext4|xfs|btrfs", value_parser = ["ext4", "xfs", "btrfs"])]
     make: Option<String>,
+    /// Make it on a volume that holds something too: all of that is lost
+    #[arg(long, requires = "make")]
+    force: bool,
     /// Options, as of mount -o
     #[arg(short = 'o', long, value_name = "OPTIONS")]
     options: Option<String>,
@@ -193,7 +199,16 @@ fn listed(all: &[Value], look: &Look) -> String {
 impl Mount {
     pub fn run(self) -> Result<()> {
         let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
-        let what = MountWanted { wanted, dir: self.dir, make: self.make, options: self.options };
+        let request = Request::VolumeData { name: wanted.volume.clone() };
+        let holds_data = !self.client.ask(&request)?.is_null();
+        let what = MountWanted {
+            wanted,
+            dir: self.dir,
+            make: self.make,
+            force: self.force,
+            holds_data,
+            options: self.options,
+        };
         let records = Records::open()?;
         let record = waiting("mounting", || mount::mount(&records, &what))?;
         let dir = record.mounted.unwrap_or_default();

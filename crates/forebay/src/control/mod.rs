@@ -41,6 +41,11 @@ pub enum Request {
     Clients {},
     /// The volumes alone.
     VolumeList {},
+    /// Where the first data of a volume is, in the pool or in the cache; null if there is none.
+    VolumeData {
+        /// Its name.
+        name: String,
+    },
     /// A new volume.
     VolumeCreate {
         /// Its name.
@@ -317,6 +322,7 @@ mod tests {
         for request in [
             Request::Status {},
             Request::VolumeList {},
+            Request::VolumeData { name: name() },
             Request::VolumeCreate { name: name(), size_bytes: u64::MAX, sector_bytes: 512 },
             Request::VolumeResize { name: name(), size_bytes: 0, force: true },
             Request::VolumeDelete { name: name(), force: false },

@@ -37,6 +37,7 @@ impl Request {
                 "forebay clients shows who has it open"
             }
             Request::VolumeList {}
+            | Request::VolumeData { .. }
             | Request::VolumeCreate { .. }
             | Request::VolumeResize { .. }
             | Request::VolumeLimit { .. }

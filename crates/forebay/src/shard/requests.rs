@@ -25,6 +25,7 @@ impl Shard {
                 return serde_json::to_value(self.volumes.list())
                     .map_err(|e| RequestError::new("failed", e.to_string()));
             }
+            Request::VolumeData { name } => return self.first_data(&name).await,
             Request::VolumeCreate { name, size_bytes, sector_bytes } => {
                 self.volumes.create(&name, size_bytes, sector_bytes).await?;
                 tracing::info!(name, size_bytes, "volume created");
@@ -168,6 +169,31 @@ impl Shard {
              it there first, or say --force (force in the API)"
         );
         Err(RequestError::new("refused", text))
+    }
+
+    /// Where the first data of a volume is: its first block that is allocated, in the pool or in
+    /// the cache.
+    async fn first_data(&self, name: &str) -> Answer {
+        let size_of = || Some(self.volumes.list().into_iter().find(|v| v.name == name)?.size_bytes);
+        let (Some(volume), Some(size)) = (self.volumes.open(name), size_of()) else {
+            let text = format!("there is no volume {name:?}");
+            return Err(RequestError::new("not-found", text));
+        };
+        let mut at = 0;
+        while at < size {
+            // No more than is asked for is looked at, so it may take several steps.
+            let parts = volume.extents(at, size - at, 1).await?;
+            for part in &parts {
+                if part.allocated {
+                    return Ok(json!(at));
+                }
+                at += part.len;
+            }
+            if parts.is_empty() {
+                break;
+            }
+        }
+        Ok(Value::Null)
     }
 
     /// What was asked of devices, and what the next start has to be told of them.
