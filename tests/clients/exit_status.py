@@ -42,6 +42,12 @@ def test_each_status(t):
     t.run(t.bin, "status", "--socket", t.dir / "none.sock", ok=(1,))
     t.run(t.bin, "volume", "list", "--colour", *at, ok=(2,))
     t.run(t.bin, "serve", "--config", t.dir / "none.toml", ok=(2,))
+    # A typo of the log's level would silence it.
+    for words in (("--log-level", "wran"), ("--log-level", "cahce=debug")):
+        said = t.run(t.bin, "up", t.dir / "typo", *words, ok=(2,)).stderr
+        assert "error, warn" in said or "export, forebay" in said, said
+    wrong = {**os.environ, "FOREBAY_LOG": "inof"}
+    assert "FOREBAY_LOG" in t.run(t.bin, "check", t.dir, ok=(2,), env=wrong).stderr
     data = noise("status", MIB)
     handle = server.connect()
     handle.pwrite(data, 0)

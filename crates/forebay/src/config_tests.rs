@@ -198,6 +198,7 @@ fn what_is_not_known_is_named() {
         ("devices = [\"a\"]\n[nbd]\nmax_payload = \"1M\"", "max_payload"),
         ("devices = [\"a\"]\n[io]\nbackend = \"dos\"", "dos"),
         ("devices = [\"a\"]\n[log]\nlevel = \"x=y=z\"", "x=y=z"),
+        ("devices = [\"a\"]\n[log]\nlevel = \"verbose\"", "error, warn"),
         ("[nbd]", "devices"),
         ("devices = []", "no device"),
         (

@@ -59,13 +59,47 @@ fn place_of_stderr() -> Option<String> {
     Some(format!("{}:{}", meta.dev(), meta.ino()))
 }
 
-/// Checks a level such as `info`, or a list of directives such as `warn,nbd=debug`.
+/// The levels, and what logs nothing.
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+/// The parts that log: crates of the workspace.
+const PARTS: [&str; 8] =
+    ["cache", "export", "forebay", "http_api", "nbd", "pool", "posix", "uring"];
+
+/// Checks a level such as `info`, or a list of directives such as `warn,nbd=debug`. A word that is
+/// neither a level nor a part would be a filter that nothing passes.
 pub fn parse_level(text: &str) -> Result<String, String> {
+    for directive in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+        check_directive(directive)?;
+    }
     let checked: Result<EnvFilter, ParseError> = EnvFilter::builder().parse(text);
     match checked {
         Ok(_) => Ok(text.to_owned()),
-        Err(e) => Err(format!("{text:?} is not a level like error, warn, info, debug, trace: {e}")),
+        Err(e) => Err(format!("{text:?} is not a level like {}: {e}", LEVELS.join(", "))),
     }
+}
+
+/// One of a list: `LEVEL`, `PART=LEVEL` or `PART`, where a part may go on with `::`.
+fn check_directive(directive: &str) -> Result<(), String> {
+    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+    let (part, level) = match directive.split_once('=') {
+        Some((part, level)) => (part, Some(level)),
+        None => (directive, None),
+    };
+    if let Some(level) = level.filter(|level| !is_level(level)) {
+        return Err(format!("{level:?} is not a level: those are {}", LEVELS.join(", ")));
+    }
+    let root = part.split("::").next().unwrap_or_default();
+    if PARTS.contains(&root) || (level.is_none() && is_level(part)) {
+        return Ok(());
+    }
+    let parts = PARTS.join(", ");
+    Err(match level {
+        Some(_) => format!("{part:?} is no part that logs: those are {parts}"),
+        None => format!(
+            "{part:?} is neither a level ({}) nor a part that logs ({parts})",
+            LEVELS.join(", ")
+        ),
+    })
 }
 
 /// Begins to log. Where the journal cannot be reached, standard error gets what is for it.
@@ -105,5 +139,56 @@ fn on_standard_error(format: LogFormat, filter: EnvFilter) {
         logs.json().flatten_event(true).init()
     } else {
         logs.with_ansi(is_stderr_coloured()).with_target(false).init()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_parts_are_known() {
+        for right in ["info", "WARN", "off", "warn,nbd=debug", "cache::io=trace,error", "pool", ""]
+        {
+            assert_eq!(parse_level(right), Ok(right.to_owned()));
+        }
+        for (wrong, word) in [
+            ("wran", "error, warn"),
+            ("verbose", "error, warn"),
+            ("cahce=debug", "cache"),
+            ("info,cahce", "cache"),
+            ("nbd=foo", "\"foo\" is not a level"),
+            ("=debug", "no part"),
+            ("tokio=debug", "no part"),
+        ] {
+            let e = parse_level(wrong).unwrap_err();
+            assert!(e.contains(word), "{wrong}: {e}");
+        }
+    }
+
+    /// What logs is a part, and the other way round.
+    #[test]
+    fn all_that_logs_can_be_named() {
+        let logs = |dir: &std::path::Path| {
+            let mut dirs = vec![dir.join("src")];
+            while let Some(dir) = dirs.pop() {
+                for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                    let path = entry.path();
+                    if path.is_dir() {
+                        dirs.push(path);
+                    } else if std::fs::read_to_string(&path).unwrap().contains("tracing::") {
+                        return true;
+                    }
+                }
+            }
+            false
+        };
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let all = std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path());
+        let name =
+            |dir: std::path::PathBuf| dir.file_name().unwrap().to_string_lossy().replace('-', "_");
+        let mut found: Vec<String> = all.filter(|dir| logs(dir)).map(name).collect();
+        found.sort();
+        assert_eq!(found, PARTS);
     }
 }

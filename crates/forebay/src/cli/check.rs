@@ -44,7 +44,7 @@ pub struct Check {
 impl Check {
     /// The exit status.
     pub fn run(self) -> Result<u8> {
-        log_warnings();
+        log_warnings()?;
         if self.repair {
             return repair::run(&self.offline, &self.dir, self.dry_run, self.json);
         }

@@ -72,7 +72,7 @@ impl Create {
             let text = format!("{copies} copies need as many devices, not {}", self.devices.len());
             return Err(CommandError::Usage(text));
         }
-        log_warnings();
+        log_warnings()?;
         let world = World::new(self.io, &self.devices)?;
         let mut made = Vec::new();
         let outcome = waiting("making the pool", || self.make(world, copies, &mut made));

@@ -47,7 +47,7 @@ impl Dump {
             ))
         };
         let what = What::parse(&self.what, self.argument.as_deref()).map_err(usage)?;
-        log_warnings();
+        log_warnings()?;
         let (world, files) = self.offline.open(&self.dir)?;
         let rt = world.rt.clone();
         let dumping = async move {
@@ -68,7 +68,7 @@ impl Dump {
             ))
         };
         let what = cache_dump::What::parse(&word).ok_or_else(usage)?;
-        log_warnings();
+        log_warnings()?;
         let (world, file) = self.offline.open_only_cache(&self.dir)?;
         let rt = world.rt.clone();
         let dumping = async move {

@@ -232,9 +232,12 @@ impl LogOptions {
 }
 
 /// For commands that work on devices without a server: only what goes wrong is logged.
-pub fn log_warnings() {
+pub fn log_warnings() -> Result<()> {
     let level = std::env::var(logs::LEVEL_VARIABLE).unwrap_or_else(|_| "warn".into());
+    let level = logs::parse_level(&level)
+        .map_err(|e| CommandError::Usage(format!("{}: {e}", logs::LEVEL_VARIABLE)))?;
     logs::start(LogFormat::Human, &level);
+    Ok(())
 }
 
 /// Where to find a running server.
