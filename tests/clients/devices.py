@@ -308,6 +308,8 @@ def test_a_device_that_was_overwritten(t):
     with open(second, "r+b") as file:
         file.truncate(0)
         file.truncate(GIB)
+    found = doctor(t, "--device", server.devices[0], 3)
+    assert any("2 devices, and 1 of them is named" in text for text in found), found
     found = doctor(t, home, 3)
     assert any("pool1.img: not a device of a Forebay pool" in text for text in found), found
     report = t.forebay("check", home, ok=(5,)).stdout
@@ -350,6 +352,22 @@ def test_a_device_that_was_overwritten(t):
     )
     said = text.strip().splitlines()[-1].removeprefix("forebay: ")
     assert any(one in said for one in doctor(t, *words, 3)), said
+
+
+@cache_only
+def test_all_devices_that_were_overwritten(t):
+    """Neither `up` nor `doctor` takes a directory whose devices are empty for a new one."""
+    server = t.up(volume_size="64M", size="1G")
+    server.stop()
+    home = server.socket.parent
+    for device in server.devices:
+        with open(device, "r+b") as file:
+            file.truncate(0)
+            file.truncate(GIB)
+    (text,) = (one for one in doctor(t, home, 3) if "holds anything of a pool" in one)
+    said = t.refused(*server.command, saying=("holds anything of a pool any more", "overwritten"))
+    assert text in said and "forebay create" not in said, said
+    assert not data_ranges(server.devices[0]), "something was written to it"
 
 
 def doctor(t, *words):

@@ -25,6 +25,7 @@ use posix::OpenFile;
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
+use crate::signatures;
 use crate::world::{OpenError, World};
 
 const DEVICES: [&str; 2] = ["pool0.img", "pool1.img"];
@@ -198,6 +199,20 @@ impl Staged {
         }
         Ok(())
     }
+}
+
+/// Fails if none of the devices of a directory holds anything of a pool any more. Blocks.
+pub fn not_emptied(devices: &[DeviceFile]) -> Result<()> {
+    if devices.iter().any(|one| signatures::of_pool(Path::new(&one.path))) {
+        return Ok(());
+    }
+    let all: Vec<&str> = devices.iter().map(|one| one.path.as_str()).collect();
+    Err(CommandError::Failed(format!(
+        "no device holds anything of a pool any more: {}. They were overwritten, or other files \
+         are in their places: put the right ones there. Make no new pool on them while the data that \
+         may be left is wanted; forebay up DIR makes one in another directory",
+        all.join(", ")
+    )))
 }
 
 fn staged(path: &Path) -> PathBuf {

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use format::cache::superblock as cache;
 use format::superblock::{SLOT_STEP, SLOTS};
@@ -69,6 +70,8 @@ const FIXED: &[Fixed] = &[
     fixed("a VHDX image", 0, b"vhdxfile"),
 ];
 
+/// What a device of a pool is called.
+const A_POOL: &str = "a Forebay pool";
 /// What a cache is called.
 pub const A_CACHE: &str = "a Forebay cache";
 
@@ -77,7 +80,7 @@ pub fn find(file: &File, size_bytes: u64) -> Vec<Signature> {
     let probe = Probe { file, size_bytes };
     let mut found = Vec::new();
     for slot in 0..SLOTS {
-        found.extend(probe.magic("a Forebay pool", SLOT_STEP * (slot + 1), FOREBAY));
+        found.extend(probe.magic(A_POOL, SLOT_STEP * (slot + 1), FOREBAY));
     }
     for slot in 0..cache::SLOTS {
         found.extend(probe.magic(A_CACHE, cache::SLOT_STEP * (slot + 1), FOREBAY_CACHE));
@@ -92,6 +95,15 @@ pub fn find(file: &File, size_bytes: u64) -> Vec<Signature> {
         found.extend(probe.magic("an MBR partition table", 510, BOOT));
     }
     found
+}
+
+/// Whether a device holds a superblock of a pool, or what is left of one. One that cannot be read
+/// may hold one.
+pub fn of_pool(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return true };
+    let readable = file.read_at(&mut [0; 4096], SLOT_STEP).is_ok();
+    // What stands at the end does not matter.
+    !readable || find(&file, 0).iter().any(|one| one.what == A_POOL)
 }
 
 /// Overwrites the signatures with zeros, durably.

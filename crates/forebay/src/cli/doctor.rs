@@ -9,6 +9,7 @@ use clap::Args;
 use crate::cli::options::DEFAULT_HOME;
 use crate::cli::up;
 use crate::config::{CacheOverrides, ConfigFile, Overrides, ServeConfig};
+use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::doctor::finding::{Finding, Level};
 use crate::doctor::{nothing, of_config, of_machine, text, unreadable};
@@ -86,7 +87,9 @@ impl Doctor {
                     Ok(own) => own,
                     Err(e) => return vec![unreadable(&e.to_string())],
                 };
-                let all = of_config(&mut config, own);
+                // A server of this directory has listed its devices.
+                let is_used = in_directory && DeviceList::of(&self.dir).path().exists();
+                let all = of_config(&mut config, own, is_used);
                 all.into_iter().chain(as_root(&config)).collect()
             }
             Err(e) => of_machine().into_iter().chain([unreadable(&e.to_string())]).collect(),

@@ -14,7 +14,7 @@ use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
-use crate::home::Home;
+use crate::home::{Home, not_emptied};
 use crate::logs;
 use crate::shard::{NewPool, Source, serve};
 use crate::world::{World, check_distinct};
@@ -91,7 +91,11 @@ impl Up {
         let home = Home::open(&world, &self.dir)?;
         let source = if home.has_pool()? {
             note_ignored(self.size.is_some(), self.volume_size.is_some());
-            Source::Devices(world.open_devices(&config.devices, true)?.go_on())
+            let files = world.open_devices(&config.devices, true)?.go_on();
+            if DeviceList::of(&self.dir).path().exists() {
+                not_emptied(&files)?;
+            }
+            Source::Devices(files)
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
             match preflight_made(&config.cache).and_then(|()| {

@@ -29,6 +29,17 @@ pub struct Device {
     pub mount: Option<Mount>,
 }
 
+/// What the newest superblock of the pool says of its devices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    /// Copies of every block.
+    pub copies: u8,
+    /// Devices of the pool, whether they are there or not.
+    pub devices: usize,
+    /// The ids of those that are on none of the devices that were looked at.
+    pub missing: Vec<String>,
+}
+
 /// What is at a path.
 #[derive(Clone, Debug)]
 pub enum State {

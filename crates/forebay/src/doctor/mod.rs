@@ -58,8 +58,13 @@ pub fn of_machine() -> Vec<Finding> {
 }
 
 /// Looks at this machine, and at what a server with this configuration would find on it. A server
-/// of a directory looks for the cache at `own_cache`, where nothing else is said.
-pub fn of_config(config: &mut ServeConfig, own_cache: Option<PathBuf>) -> Vec<Finding> {
+/// of a directory looks for the cache at `own_cache`, where nothing else is said. `is_used`: the
+/// devices have held a pool.
+pub fn of_config(
+    config: &mut ServeConfig,
+    own_cache: Option<PathBuf>,
+    is_used: bool,
+) -> Vec<Finding> {
     let places = probe::sockets::look(config);
     let settings = config.settings.settings();
     let devices = devices(config);
@@ -82,14 +87,16 @@ pub fn of_config(config: &mut ServeConfig, own_cache: Option<PathBuf>) -> Vec<Fi
         all.extend(device::check(one, kind));
         all.extend(device::copies_twice(one));
     }
-    all.extend(together::check(&devices));
+    let pool = devices.iter().filter(|one| one.role == Role::Pool);
+    let table = probe::device::table(pool.map(|one| one.path.as_path()));
+    all.extend(together::check(&devices, table.as_ref()));
     all.extend(settings::check(settings, &known(config, &devices)));
     all.extend(loud(&config.log_level));
     all.extend(places::check(&places));
     all.extend(access::check(&places.access));
     if !places.server_runs() {
         config.cache.path = config.cache.path.take().or(own_cache);
-        all.extend(start::check(config));
+        all.extend(start::check(config, is_used));
     }
     all
 }

@@ -11,12 +11,14 @@ use super::finding::{Finding, Level};
 use crate::cache_life::preflight;
 use crate::config::ServeConfig;
 use crate::error::CommandError;
+use crate::home::not_emptied;
 use crate::world::World;
 
 const CHECK: &str = "start";
 
-/// What a start would say of the pool and its cache, in the same words.
-pub fn check(config: &ServeConfig) -> Vec<Finding> {
+/// What a start would say of the pool and its cache, in the same words. `is_used`: its
+/// devices have held a pool.
+pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
     let refused = |e: CommandError| {
         let todo = "forebay serve refuses to start so; \"The pool cannot be served, or is to be \
                     checked\" in docs/operations.md says what helps";
@@ -28,6 +30,9 @@ pub fn check(config: &ServeConfig) -> Vec<Finding> {
         Ok((world, opened)) => (world, opened.files),
         Err(e) => return refused(e),
     };
+    if is_used && let Err(e) = not_emptied(&files) {
+        return refused(e);
+    }
     if let Err(e) = preflight(&config.cache, files.iter().map(|f| Path::new(&f.path))) {
         return refused(e);
     }

@@ -2,23 +2,16 @@
 //! have room to grow.
 
 use super::finding::{Finding, Level};
-use super::found::{Device, Mount, Role, State};
+use super::found::{Device, Mount, Role, State, Table};
 use crate::units::human_bytes;
 
-/// All of them.
-pub fn check(devices: &[Device]) -> Vec<Finding> {
+/// All of them. `table` is what the pool itself says of its devices.
+pub fn check(devices: &[Device], table: Option<&Table>) -> Vec<Finding> {
     let pool: Vec<&Device> = devices.iter().filter(|one| one.role == Role::Pool).collect();
     let cache = devices.iter().find(|one| one.role != Role::Pool);
     let mut all = Vec::new();
-    if let [one] = pool[..] {
-        all.push(Finding::new(
-            Level::Note,
-            "copies",
-            format!("the pool has one device, {}: nothing heals what is bad there", one.name()),
-            "give it a second one, on another disk: forebay device add, then forebay pool set \
-             copies=2",
-        ));
-    }
+    all.extend(table.and_then(|table| not_named(pool.len(), table)));
+    all.extend(one_copy(&pool, table));
     all.extend(same_disk(&pool));
     if let Some(cache) = cache {
         if let Some((one, disk)) = pool.iter().find_map(|one| Some((one, shared(one, cache)?))) {
@@ -33,6 +26,39 @@ pub fn check(devices: &[Device]) -> Vec<Finding> {
     }
     all.extend(room(devices));
     all
+}
+
+/// Devices that the pool has, and that are not among those that were looked at.
+fn not_named(named: usize, table: &Table) -> Option<Finding> {
+    (table.devices > named).then(|| {
+        let found = format!(
+            "the pool has {} devices, and {named} of them {} named; these are not there: {}",
+            table.devices,
+            if named == 1 { "is" } else { "are" },
+            table.missing.join(", ")
+        );
+        let todo = "name all of them (--device, or devices in the configuration); where one is \
+                    lost, serve the pool without it and type forebay device replace ID NEW";
+        Finding::new(Level::Problem, "copies", found, todo)
+    })
+}
+
+/// A pool of which every block is there once.
+fn one_copy(pool: &[&Device], table: Option<&Table>) -> Option<Finding> {
+    let note = |found: String, todo: &str| Some(Finding::new(Level::Note, "copies", found, todo));
+    match (pool, table) {
+        (_, Some(table)) if table.copies > 1 => None,
+        (_, Some(table)) if table.devices > 1 => note(
+            "the pool has one copy of every block: nothing heals what is bad there".into(),
+            "have it keep two, if there is room: forebay pool set copies=2",
+        ),
+        ([one], _) => note(
+            format!("the pool has one device, {}: nothing heals what is bad there", one.name()),
+            "give it a second one, on another disk: forebay device add, then forebay pool set \
+             copies=2",
+        ),
+        _ => None,
+    }
 }
 
 /// A disk that is below both.
@@ -110,7 +136,7 @@ mod tests {
     fn devices_of_their_own_are_fine() {
         let all =
             [plain("/a", Role::Pool), plain("/b", Role::Pool), plain("/c", Role::Cache(None))];
-        assert_eq!(check(&all), []);
+        assert_eq!(check(&all, None), []);
     }
 
     #[test]
@@ -118,11 +144,29 @@ mod tests {
         let on = |device: Device| with(device, |properties| properties.disks = vec!["sda".into()]);
         let (a, b) = (plain("/a", Role::Pool), plain("/b", Role::Pool));
         let cache = plain("/c", Role::Cache(None));
-        let all = check(&[on(a.clone()), on(b.clone()), cache.clone()]);
+        let all = check(&[on(a.clone()), on(b.clone()), cache.clone()], None);
         assert!(has(&all, Level::Warning, &["/a and /b are on the same disk (sda)"]), "{all:?}");
-        let all = check(&[a.clone(), on(b), on(cache)]);
+        let all = check(&[a.clone(), on(b), on(cache)], None);
         assert!(has(&all, Level::Warning, &["the cache /c is on the same disk as /b"]), "{all:?}");
-        assert!(has(&check(&[a]), Level::Note, &["one device", "copies=2"]));
+        assert!(has(&check(&[a], None), Level::Note, &["one device", "copies=2"]));
+    }
+
+    #[test]
+    fn the_pool_says_which_devices_it_has() {
+        let one = [plain("/a", Role::Pool)];
+        let table = |copies, devices, missing: &[&str]| Table {
+            copies,
+            devices,
+            missing: missing.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        let all = check(&one, Some(&table(2, 2, &["id-2"])));
+        assert!(has(&all, Level::Problem, &["2 devices", "1 of them is named", "id-2"]), "{all:?}");
+        assert!(!has(&all, Level::Note, &["copies"]), "it has two copies: {all:?}");
+        assert!(has(&check(&one, Some(&table(1, 1, &[]))), Level::Note, &["one device"]));
+        let two = [plain("/a", Role::Pool), plain("/b", Role::Pool)];
+        assert!(has(&check(&two, Some(&table(1, 2, &[]))), Level::Note, &["one copy"]));
+        // One that is named and missing is told where it is named.
+        assert_eq!(check(&two, Some(&table(2, 2, &["id-2"]))), []);
     }
 
     #[test]
@@ -134,14 +178,18 @@ mod tests {
             device
         };
         let (a, b) = (sparse("/m/a"), sparse("/m/b"));
-        let all = check(&[free(a.clone(), 3 << 30), free(b.clone(), 3 << 30)]);
+        let all = check(&[free(a.clone(), 3 << 30), free(b.clone(), 3 << 30)], None);
         assert!(has(&all, Level::Ok, &["/m/a, /m/b take up to 2 GiB more", "3 GiB"]), "{all:?}");
-        let all = check(&[free(a, 1 << 30), free(b, 1 << 30)]);
+        let all = check(&[free(a, 1 << 30), free(b, 1 << 30)], None);
         assert!(has(&all, Level::Warning, &["up to 2 GiB more", "only 1 GiB free"]), "{all:?}");
         // A cache that is still to be made counts, too.
         let mut cache = free(plain("/m/c", Role::Cache(Some(2 << 30))), 1 << 30);
         cache.state = State::Missing("none".into());
         let whole = [plain("/a", Role::Pool), plain("/b", Role::Pool), cache];
-        assert!(has(&check(&whole), Level::Warning, &["the cache /m/c takes up to 2 GiB more"]));
+        assert!(has(
+            &check(&whole, None),
+            Level::Warning,
+            &["the cache /m/c takes up to 2 GiB more"]
+        ));
     }
 }

@@ -5,12 +5,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use emulate::Emulate;
+use format::superblock::{DeviceState, Superblock};
 use posix::{look, sys};
 use rt::DeviceKind;
 
 use super::mounts::{self, Mounted};
 use super::sysfs;
-use crate::doctor::found::{Device, Mount, Properties, Role, State};
+use crate::cache_file::newest_superblock;
+use crate::doctor::found::{Device, Mount, Properties, Role, State, Table};
 
 const SYSFS: &str = "/sys";
 /// Disks that are files in memory.
@@ -31,6 +33,24 @@ pub fn look(path: &Path, role: Role, emulate: Option<Emulate>) -> Device {
     let is_block = meta.is_ok_and(|meta| meta.file_type().is_block_device());
     let mount = if is_block { None } else { mount_of(path, &all) };
     Device { path: path.to_owned(), role, emulate, state, mount }
+}
+
+/// The pool's own table of its devices; `None` if no device holds one.
+pub fn table<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<Table> {
+    let found: Vec<Superblock> = paths.filter_map(newest_superblock).collect();
+    let newest = found.iter().max_by_key(|sb| (sb.generation, sb.sequence))?;
+    let is_there = |row: usize| {
+        let mut of_pool = found.iter().filter(|sb| sb.pool_uuid == newest.pool_uuid);
+        of_pool.any(|sb| usize::from(sb.device) == row)
+    };
+    let rows = newest.devices.iter().enumerate();
+    let rows: Vec<_> = rows.filter(|(_, d)| d.state != DeviceState::Removed).collect();
+    let missing = rows.iter().filter(|(row, _)| !is_there(*row));
+    Some(Table {
+        copies: newest.copies,
+        devices: rows.len(),
+        missing: missing.map(|(_, d)| uuid::Uuid::from_bytes(d.uuid).to_string()).collect(),
+    })
 }
 
 /// The path without links; of a file that is not there, that of its directory.
