@@ -223,7 +223,17 @@ def test_a_file_system(t):
         assert (mnt / "file").exists()
     t.forebay("unmount", mnt)
     assert attached(t, name) is None and not (mnt / "file").exists()
+    # Of one whose server has ended, what to type is said, and works.
+    t.forebay("mount", "vol0", mnt, "--read-only", *ask)
     server.kill()
+    deadline = time.monotonic() + 20
+    while attached(t, name)["there"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    said = " ".join(t.forebay("attached", env={**os.environ, "COLUMNS": "250"}).stdout.split())
+    assert f"mounted at {mnt}, gone: forebay unmount" in said, said
+    t.forebay("unmount", mnt)
+    assert attached(t, name) is None
     server.start()
     said = t.forebay("mount", "vol0", mnt, "--make", "ext4", *ask, ok=(1,)).stderr
     assert "holds ext4 already" in said, said

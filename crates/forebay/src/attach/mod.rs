@@ -16,6 +16,6 @@ pub mod attachment;
 mod fuse;
 mod kernel;
 pub mod mount;
-mod mounts;
+pub mod mounts;
 pub mod record;
 mod tool;

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use base::shell_word;
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::attach::attachment;
 use crate::attach::mount::{self, Mount as MountWanted};
+use crate::attach::mounts;
 use crate::attach::record::{Means, Record, Records, Wanted};
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
@@ -133,7 +135,7 @@ fn shown(record: &Record) -> Value {
         "path": record.path.display().to_string(),
         "by": record.means.name(),
         "read_only": record.read_only,
-        "mounted": record.mounted.as_ref().map(|dir| dir.display().to_string()),
+        "mounted": mounts::in_use(record).map(|dir| dir.display().to_string()),
         "there": attachment::is_there(record),
     })
 }
@@ -179,19 +181,26 @@ fn listed(all: &[Value], look: &Look) -> String {
         Column::shortened("VOLUME", 10),
         Column::new("BY"),
         Column::new("MAY"),
-        Column::shortened("STATE", 12),
         Column::shortened("PATH", 12),
+        Column::wrapped("STATE"),
     ]);
     let text = |value: &Value| Cell::from(value.as_str().unwrap_or_default());
     for one in all {
         let state = match (one["there"] == true, one["mounted"].as_str()) {
-            (false, _) => Cell::new(Tone::Bad, "gone: forebay detach it"),
+            (false, Some(dir)) => {
+                let unmount = format!("forebay unmount {}", shell_word(dir));
+                Cell::new(Tone::Bad, format!("mounted at {dir}, gone: {unmount}"))
+            }
+            (false, None) => {
+                let name = one["name"].as_str().unwrap_or_default();
+                Cell::new(Tone::Bad, format!("gone: forebay detach {}", shell_word(name)))
+            }
             (true, Some(dir)) => format!("mounted at {dir}").into(),
             (true, None) => "attached".into(),
         };
         let may = if one["read_only"] == true { "read" } else { "write" };
         let (name, volume) = (text(&one["name"]), text(&one["volume"]));
-        table.add([name, volume, text(&one["by"]), may.into(), state, text(&one["path"])]);
+        table.add([name, volume, text(&one["by"]), may.into(), text(&one["path"]), state]);
     }
     table.text(look)
 }
@@ -234,10 +243,18 @@ mod tests {
             json!({ "name": "n", "volume": "v", "path": "/dev/nbd0", "by": "kernel",
                     "read_only": false, "mounted": mounted, "there": there })
         };
-        let all = [one(true, Value::Null), one(true, json!("/m")), one(false, json!("/m"))];
-        let text = listed(&all, &Look { columns: 80, colour: false });
+        let all = [
+            one(true, Value::Null),
+            one(true, json!("/m")),
+            one(false, json!("/m")),
+            one(false, Value::Null),
+        ];
+        let text = listed(&all, &Look { columns: 100, colour: false });
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].contains("attached") && lines[1].ends_with("/dev/nbd0"), "{text}");
-        assert!(lines[2].contains("mounted at /m") && lines[3].contains("gone"), "{text}");
+        assert!(lines[1].contains("/dev/nbd0") && lines[1].ends_with("  attached"), "{text}");
+        assert!(lines[2].ends_with("  mounted at /m"), "{text}");
+        // What is mounted cannot be detached.
+        assert!(lines[3].ends_with("  mounted at /m, gone: forebay unmount /m"), "{text}");
+        assert!(lines[4].ends_with("  gone: forebay detach n"), "{text}");
     }
 }
