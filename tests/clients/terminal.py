@@ -193,6 +193,16 @@ def test_progress(t):
     )
     assert len(bars) > 2 and "no errors" in bars[-1], terminal.seen
     assert re.search(r"scrub +done", terminal.seen), terminal.seen
+    # Ctrl-C ends the wait, and not the scrub.
+    terminal = Terminal(t, *command)
+    terminal.wait_for(lambda seen: "scrub [" in ESCAPE.sub("", seen))
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.ended() == -signal.SIGINT
+    last = ESCAPE.sub("", terminal.seen).splitlines()[-1]
+    assert "it goes on" in last and "forebay scrub cancel" in last, terminal.seen
+    at = ("--socket", server.control)
+    assert json.loads(t.forebay("scrub", "status", "--json", *at).stdout)["state"] == "running"
+    t.forebay("scrub", "cancel", *at)
     done = t.run(*command)
     assert done.stderr == "" and "[=" not in done.stdout and "\x1b" not in done.stdout, done
 

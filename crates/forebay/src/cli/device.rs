@@ -13,6 +13,7 @@ use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::health::moves_todo;
 use crate::output::{print, print_json};
+use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
@@ -196,7 +197,7 @@ impl DeviceCommand {
         let begun = client.ask(&request)?;
         let mut moves = begun.clone();
         if wait {
-            moves = wait_for(&client, moves)?;
+            moves = wait_for(&client, moves, what.ends())?;
         } else if !matches!(what, Change::None) {
             moves = client.ask(&Request::MovesStatus {})?;
         }
@@ -227,6 +228,16 @@ enum Change {
 }
 
 impl Change {
+    /// What shows its moves and ends them, where Ctrl-C ends the wait for them.
+    fn ends(&self) -> &'static str {
+        match self {
+            Change::Online => {
+                "forebay device list shows how far it is, and forebay device pause has it rest"
+            }
+            _ => "forebay device list shows how far it is, and forebay device cancel ends it",
+        }
+    }
+
     /// What has come of it in the pool: in a line.
     fn told(&self, begun: &Value, pool: &Value) -> String {
         let name = |field: &str| begun[field].as_str().unwrap_or("?");
@@ -273,8 +284,9 @@ impl Change {
 }
 
 /// Shows how far moves are until they have ended, are paused, or have waited without any progress
-/// for ten seconds.
-pub fn wait_for(client: &ClientOptions, mut moves: Value) -> Result<Value> {
+/// for ten seconds. After Ctrl-C they go on: `how` shows them, and ends them.
+pub fn wait_for(client: &ClientOptions, mut moves: Value, how: &'static str) -> Result<Value> {
+    let _told = GoesOn::without_us(how);
     let (mut shown, mut waited_for) = (Progress::new(false), Waited::default());
     while matches!(moves["state"].as_str(), Some("running" | "waiting")) {
         if waited_for.is_over(&moves) {

@@ -57,7 +57,9 @@ impl PoolCommand {
         }
         let mut moves = client.ask(&Request::PoolCopies { copies })?;
         if wait {
-            moves = wait_for(&client, moves)?;
+            let how = "forebay device list shows how far it is, and forebay pool set copies=N with \
+                       the old number gives it up";
+            moves = wait_for(&client, moves, how)?;
             ended(&moves)?;
         }
         print(&format!("{}\n", progress(&moves)))

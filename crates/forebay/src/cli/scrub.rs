@@ -12,6 +12,7 @@ use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{LOST, PARTIAL, Result};
 use crate::output::{print, print_json};
+use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
@@ -97,6 +98,9 @@ impl ScrubCommand {
         };
         let mut status = client.ask(&request)?;
         if wait {
+            let _told = GoesOn::without_us(
+                "forebay scrub status shows how far it is, and forebay scrub cancel ends it",
+            );
             let mut shown = Progress::new(false);
             while runs(&status) {
                 shown.show(&step(&status));

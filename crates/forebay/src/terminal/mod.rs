@@ -6,8 +6,9 @@
 //! * [`look`]: how wide lines are, and whether there are colours
 //! * [`text`]: widths of texts; shortened, wrapped, without control characters
 //! * [`table`]: tables that fit a line
-//! * [`progress`]: how far something is
+//! * [`progress`]: how far something is; [`interrupted`]: Ctrl-C while one waits for it
 
+pub mod interrupted;
 pub mod look;
 pub mod progress;
 pub mod table;

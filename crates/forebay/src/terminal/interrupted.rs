@@ -1,0 +1,48 @@
+//! A command that waits for what goes on without it, and Ctrl-C.
+//!
+//! Fault model: the server may not answer, so the signal is handled in a thread of its own and ends
+//! the process at once, as it does without this.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::SIGINT;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+/// Until it is dropped, Ctrl-C says what goes on, and then ends the process.
+pub struct GoesOn(Arc<AtomicBool>);
+
+impl GoesOn {
+    /// `how`: what shows it and what ends it. Where a signal cannot be handled, it says nothing.
+    pub fn without_us(how: &'static str) -> GoesOn {
+        let waits = Arc::new(AtomicBool::new(true));
+        if let Ok(mut signals) = Signals::new([SIGINT]) {
+            let waits = waits.clone();
+            let handle = move || {
+                for signal in signals.forever() {
+                    if waits.load(Ordering::Acquire) {
+                        tell(how);
+                    }
+                    let _ = emulate_default_handler(signal);
+                }
+            };
+            let _ = std::thread::Builder::new().name("interrupted".into()).spawn(handle);
+        }
+        GoesOn(waits)
+    }
+}
+
+impl Drop for GoesOn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+fn tell(how: &str) {
+    let mut out = std::io::stderr();
+    // Behind the bar, and the ^C of the terminal.
+    let end = if out.is_terminal() { "\n" } else { "" };
+    let _ = writeln!(out, "{end}it goes on without this command; {how}");
+}
