@@ -48,6 +48,18 @@ def test_each_status(t):
         assert "error, warn" in said or "export, forebay" in said, said
     wrong = {**os.environ, "FOREBAY_LOG": "inof"}
     assert "FOREBAY_LOG" in t.run(t.bin, "check", t.dir, ok=(2,), env=wrong).stderr
+    # What the server refuses because it makes no sense.
+    for words in (
+        ("set", "max_lag", "10"),
+        ("set", "lag", "1s"),
+        ("set", "lag"),
+        ("cache", "attach", t.dir / "new.img"),
+        ("explain", "--since", "2h"),
+    ):
+        t.run(t.bin, *words, *at, ok=(2,))
+    t.run(t.bin, "set", "pool.cached_nodes", "4096", *at, ok=(1,))
+    small = t.run(t.bin, "up", t.dir / "small", "--size", "10M", ok=(2,)).stderr
+    assert "too small" in small and not (t.dir / "small").exists(), small
     data = noise("status", MIB)
     handle = server.connect()
     handle.pwrite(data, 0)

@@ -1,6 +1,7 @@
 //! `forebay cache`: the cache of a running server.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -80,6 +81,12 @@ impl CacheCommand {
             Action::Attach { path, size, client } => {
                 let path = std::path::absolute(&path)
                     .map_err(|e| CommandError::failed(path.display(), e))?;
+                if size.is_none() && needs_size(&path) {
+                    return Err(CommandError::Usage(format!(
+                        "say with --size how large {} is to be",
+                        path.display()
+                    )));
+                }
                 client.ask(&Request::CacheAttach { path: path.clone(), size_bytes: size })?;
                 print(&format!(
                     "attached; from now on forebay serve must be started with --cache {} (forebay \
@@ -115,6 +122,15 @@ impl CacheCommand {
                 print("everything that was written before is in the pool\n")
             }
         }
+    }
+}
+
+/// Whether a file is still to be made.
+fn needs_size(path: &Path) -> bool {
+    match path.metadata() {
+        Ok(meta) => meta.is_file() && meta.len() == 0,
+        // Others, such as a directory that only the server may enter, are the server's to judge.
+        Err(e) => e.kind() == ErrorKind::NotFound,
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Explain {
     #[arg(long, value_parser = |s: &str| kind_of(s).map(|kind| kind.word().to_owned()))]
     class: Option<String>,
     /// How far to look back, at most 1h
-    #[arg(long, default_value = "10m", value_parser = parse_duration)]
+    #[arg(long, default_value = "10m", value_parser = since)]
     since: Duration,
     /// Slow is what took longer
     #[arg(long, default_value = "20ms", value_parser = parse_duration)]
@@ -38,6 +38,16 @@ pub struct Explain {
     json: bool,
     #[command(flatten)]
     client: ClientOptions,
+}
+
+/// So far back requests are kept.
+const KEPT: Duration = Duration::from_secs(3600);
+
+fn since(text: &str) -> std::result::Result<Duration, String> {
+    match parse_duration(text)? {
+        time if time > KEPT => Err("the server keeps the requests of one hour: at most 1h".into()),
+        time => Ok(time),
+    }
 }
 
 impl Explain {
@@ -152,6 +162,12 @@ mod tests {
     use super::*;
 
     const LOOK: Look = Look { columns: 100, colour: false };
+
+    #[test]
+    fn no_more_than_an_hour_is_kept() {
+        assert_eq!(since("60m"), Ok(KEPT));
+        assert!(since("2h").unwrap_err().contains("at most 1h"));
+    }
 
     #[test]
     fn people_read_it() {

@@ -107,6 +107,10 @@ impl Up {
                         copies: COPIES,
                         group_bytes: None,
                     };
+                    if let Err(e) = pool::check_create(&staged.files, &options) {
+                        home.unstage();
+                        return Err(CommandError::Usage(format!("--size: {e}")));
+                    }
                     Source::New(NewPool {
                         home,
                         staged,

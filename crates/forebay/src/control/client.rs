@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::config::chosen::find;
 use crate::control::{Request, RequestError, decode_answer, encode_request};
 use crate::error::{CommandError, Result};
 
@@ -35,17 +36,32 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
     }
 }
 
-/// The server's refusal. Where it calls a new volume or a limit invalid, that is about the
-/// arguments; of other requests it may be about what is there.
+/// The server's refusal.
 fn refused(request: &Request, e: &RequestError) -> CommandError {
-    let by_arguments =
-        matches!(request, Request::VolumeCreate { .. } | Request::VolumeLimit { .. });
     let text = e.to_string();
-    let error = match by_arguments && e.kind == "invalid" {
+    let error = match is_of_arguments(request, e) {
         true => CommandError::Usage(text),
         false => CommandError::Failed(text),
     };
     error.or_next(request.next(e))
+}
+
+/// Whether a refusal is about the arguments. Where the server calls a new volume or a limit
+/// invalid, it is; of other requests it may be about what is there.
+fn is_of_arguments(request: &Request, e: &RequestError) -> bool {
+    match request {
+        Request::VolumeCreate { .. } | Request::VolumeLimit { .. } => e.kind == "invalid",
+        Request::Settings { key: Some(_) } => matches!(e.kind.as_str(), "invalid" | "not-found"),
+        // A value that is right may be one that changes with a restart only, say.
+        Request::Set { key, value, .. } => match find(key).map(|key| key.kind) {
+            Ok(kind) => {
+                let read = kind.parse(value);
+                e.kind == "invalid" && !read.is_ok_and(|value| kind.has(value))
+            }
+            Err(_) => matches!(e.kind.as_str(), "invalid" | "not-found"),
+        },
+        _ => false,
+    }
 }
 
 fn nobody_there(socket: &Path, e: &std::io::Error) -> CommandError {
@@ -61,4 +77,29 @@ fn nobody_there(socket: &Path, e: &std::io::Error) -> CommandError {
         "no server answers at {at}; start one with `forebay up` or `forebay serve`, or say with \
          --socket where it listens"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_told_from_what_is_refused() {
+        let set = |key: &str, value: &str| Request::Set {
+            key: key.into(),
+            value: value.into(),
+            save: false,
+        };
+        let status = |request: &Request, kind: &str| {
+            refused(request, &RequestError::new(kind, "no")).exit_status()
+        };
+        assert_eq!(status(&set("max_lag", "10"), "invalid"), 2);
+        assert_eq!(status(&set("max_lag", "9000h"), "invalid"), 2);
+        assert_eq!(status(&set("lag", "1s"), "not-found"), 2);
+        assert_eq!(status(&Request::Settings { key: Some("lag".into()) }, "not-found"), 2);
+        // It changes with a restart only; or the disk is full.
+        assert_eq!(status(&set("pool.cached_nodes", "4096"), "invalid"), 1);
+        assert_eq!(status(&set("max_lag", "10s"), "failed"), 1);
+        assert_eq!(status(&Request::CacheDetach {}, "invalid"), 1);
+    }
 }
