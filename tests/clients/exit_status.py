@@ -60,6 +60,9 @@ def test_each_status(t):
     t.run(t.bin, "set", "pool.cached_nodes", "4096", *at, ok=(1,))
     small = t.run(t.bin, "up", t.dir / "small", "--size", "10M", ok=(2,)).stderr
     assert "too small" in small and not (t.dir / "small").exists(), small
+    file = t.dir / "file"
+    file.write_text("")
+    assert "is no directory" in t.run(t.bin, "up", file, ok=(2,)).stderr
     data = noise("status", MIB)
     handle = server.connect()
     handle.pwrite(data, 0)

@@ -118,9 +118,20 @@ impl ServeConfig {
         };
         let path = [options.cache.path, file.cache_path, None];
         let path = places.choose("cache.path", path, |path| path_json(path));
+        // Where the size is said, if it is the file that says it.
+        let said = options.cache.size_bytes.is_none().then(|| {
+            let path =
+                file.path.as_ref().map_or_else(String::new, |p| format!("{}: ", p.display()));
+            file.cache_size_line.map(|line| format!("{path}line {line}: "))
+        });
         let size = [options.cache.size_bytes, file.cache_size, None];
         let size = places.choose("cache.size", size, |size| json!(exact_size(*size)));
-        let cache = CacheConfig::new(path, size, options.cache.forget)?;
+        let cache = CacheConfig::new(path, size, options.cache.forget).map_err(|e| {
+            match said.flatten() {
+                Some(said) => CommandError::Usage(format!("{said}{e}")),
+                None => e,
+            }
+        })?;
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(cache.path.as_deref()))?;
         let mut socket = |name, option, file, default| {
             let from = [option, file, Some(home.join(default))];

@@ -163,7 +163,10 @@ fn what_is_not_known_is_named() {
     for (text, word) in [
         ("devices = [\"a\"]\ncolour = 1", "colour"),
         ("devices = [\"a\"]\n[nbd]\nsoket = \"x\"", "soket"),
-        ("devices = [\"a\"]\n[cache]\nsize = \"2G\"", "path"),
+        (
+            "devices = [\"a\"]\n[cache]\nsize = \"2G\"",
+            "line 3: a size of a cache is given, and no path",
+        ),
         ("devices = [\"a\"]\n[cache]\npath = \"a\"", "named twice"),
         ("devices = [\"a\"]\n[cache]\npath = \"c\"\ncolour = 1", "colour"),
         (
@@ -183,7 +186,8 @@ fn what_is_not_known_is_named() {
         ("devices = [\"a\"]\n[nbd]\nlisten = [\"127.0.0.1:0\"]", "--tls off"),
         ("devices = [\"a\"]\n[nbd]\ntls = \"perhaps\"", "\"offer\""),
         ("devices = [\"a\"]\n[nbd]\nsocket_mode = \"0400\"", "0660"),
-        ("devices = [\"a\"]\n[control]\nsocket_mode = 432", "socket_mode"),
+        ("devices = [\"a\"]\n[nbd]\nsocket_mode = 600", "\"0600\""),
+        ("devices = [\"a\"]\n[control]\nsocket_mode = 432", "\"0660\""),
         ("devices = [\"a\"]\n[tls]\ncertificate = \"d\"", "certificate"),
         ("devices = [\"a\"]\naccess = [{ client = \"a\" }]", "volumes"),
         ("devices = [\"a\"]\naccess = [{ client = \"a\", volumes = [\"b\"] }]", "require"),

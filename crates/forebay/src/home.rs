@@ -53,12 +53,7 @@ impl Home {
     pub fn open(world: &World, dir: &Path) -> Result<Home> {
         let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
         let made_dir = !exists(dir)?;
-        if !made_dir && !dir.is_dir() {
-            return Err(CommandError::Failed(format!(
-                "{} is no directory, and forebay up keeps what it makes in one: name another place",
-                dir.display()
-            )));
-        }
+        Home::check_dir(dir)?;
         DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;
         let how = OpenFile { write: true, create_len: Some(LOCK_BYTES), direct: false };
         world.open(&dir.join(LOCK), &how).map_err(|e| match e {
@@ -74,9 +69,22 @@ impl Home {
         Ok(Home { dir: dir.to_owned(), made_dir })
     }
 
+    /// Fails if something else than a directory is there. May block.
+    pub fn check_dir(dir: &Path) -> Result<()> {
+        if !exists(dir)? || dir.is_dir() {
+            return Ok(());
+        }
+        Err(CommandError::Usage(format!(
+            "{} is no directory, and forebay up keeps what it makes in one: name another place; a \
+             device of a pool is served by forebay serve --device PATH",
+            dir.display()
+        )))
+    }
+
     /// The paths of the devices of the pool, as far as they are known: those of a new pool if the
     /// servers of this directory have not said anything else. May block.
     pub fn devices(dir: &Path) -> Result<Vec<PathBuf>> {
+        Home::check_dir(dir)?;
         let listed = DeviceList::of(dir).devices()?;
         Ok(listed.unwrap_or_else(|| Home::first_devices(dir)))
     }
@@ -320,6 +328,15 @@ mod tests {
             std::fs::write(tmp.path().join(name), "").unwrap();
             assert!(home.has_pool().unwrap());
         }
+    }
+
+    #[test]
+    fn a_file_is_no_directory() {
+        let tmp = tempfile::tempdir().unwrap();
+        let file = tmp.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let e = Home::devices(&file).unwrap_err();
+        assert!(e.to_string().contains("is no directory") && e.exit_status() == 2, "{e}");
     }
 
     #[test]

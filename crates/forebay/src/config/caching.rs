@@ -42,7 +42,7 @@ impl CacheConfig {
     ) -> Result<CacheConfig> {
         if path.is_none() && size_bytes.is_some_and(|n| n > 0) {
             return Err(CommandError::Usage(
-                "a cache needs a path: --cache PATH, or path in [cache]".into(),
+                "a size of a cache is given, and no path: --cache PATH, or path in [cache]".into(),
             ));
         }
         Ok(CacheConfig { path, size_bytes, forget, ..CacheConfig::default() })

@@ -43,6 +43,8 @@ pub struct ConfigFile {
     pub cache_path: Option<PathBuf>,
     /// The size of a cache that is to be made.
     pub cache_size: Option<u64>,
+    /// The line that says it.
+    pub cache_size_line: Option<usize>,
     /// What I/O goes through.
     pub io: Option<IoChoice>,
     /// How to log.
@@ -175,7 +177,9 @@ impl ConfigFile {
     pub fn parse(text: &str) -> std::result::Result<ConfigFile, String> {
         let sections: Sections = toml::from_str(text).map_err(|e| e.to_string())?;
         let line = |at: usize| text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
-        ConfigFile::of(sections).map_err(|(at, e)| format!("line {}: {e}", line(at)))
+        let size_line = sections.cache.get("size").map(|value| line(value.span().start));
+        let file = ConfigFile::of(sections).map_err(|(at, e)| format!("line {}: {e}", line(at)))?;
+        Ok(ConfigFile { cache_size_line: size_line, ..file })
     }
 
     fn of(sections: Sections) -> std::result::Result<ConfigFile, Fault> {
@@ -211,6 +215,7 @@ impl ConfigFile {
             cache_size: take(&mut cache, "size", |value| {
                 Kind::Size(0, u64::MAX).read(&value).map(Value::number)
             })?,
+            cache_size_line: None,
             io: io.backend,
             log,
             path: None,
@@ -255,7 +260,10 @@ fn text(value: Toml) -> std::result::Result<String, String> {
 }
 
 fn mode(value: Toml) -> std::result::Result<Mode, String> {
-    text(value)?.parse()
+    match value {
+        Toml::Integer(number) => Err(Mode::not_of_number(number)),
+        value => text(value)?.parse(),
+    }
 }
 
 fn tls_mode(value: Toml) -> std::result::Result<TlsMode, String> {

@@ -1,7 +1,9 @@
 //! Who may connect to a unix socket: its mode and its group.
 
+use std::fmt;
 use std::str::FromStr;
 
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
@@ -31,9 +33,33 @@ impl FromStr for Mode {
     }
 }
 
+impl Mode {
+    /// What is wrong with a number in a configuration: TOML has no octal digits without `0o`, so it
+    /// may mean one thing or another.
+    pub(super) fn not_of_number(number: i64) -> String {
+        let digits = number.to_string().parse::<Mode>();
+        let bits = || u32::try_from(number).ok().and_then(|n| format!("{n:o}").parse().ok());
+        let meant = digits.ok().or_else(bits).unwrap_or(Mode(PRIVATE));
+        format!("{number} is a number; write the mode as a text, \"{:04o}\"", meant.0)
+    }
+}
+
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Mode, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Mode;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mode as a text, such as \"0660\"")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Mode, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Mode, E> {
+                Err(E::custom(Mode::not_of_number(number)))
+            }
+        }
+        d.deserialize_any(Text)
     }
 }
 
@@ -87,6 +113,14 @@ mod tests {
         assert_eq!((mode("0660"), mode("600"), mode("0777")), (Ok(0o660), Ok(0o600), Ok(0o777)));
         for wrong in ["", "660x", "0x1b0", "+660", "1660", "060", "0400", "888", "00660"] {
             assert!(mode(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_shown_as_the_text_that_was_meant() {
+        for (number, text) in [(600, "0600"), (660, "0660"), (0o660, "0660"), (9, "0600")] {
+            let told = Mode::not_of_number(number);
+            assert!(told.ends_with(&format!("as a text, \"{text}\"")), "{told}");
         }
     }
 
