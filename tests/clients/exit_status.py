@@ -72,6 +72,15 @@ def test_each_status(t):
     server.stop()
     t.run(t.bin, "check", "--data", server.socket.parent, ok=(0,))
     t.run(t.bin, "check", t.dir / "nowhere", ok=(1,))
+    for words, said in (
+        (("bitmap", "99"), "there is no block group 99"),
+        (("checksums", "99"), "there is no block group 99"),
+        (("bitmap",), "GROUP is missing"),
+        (("node", "x"), "is not a number"),
+        (("what",), "cache superblock"),
+    ):
+        text = t.run(t.bin, "dump", *words, "--dir", server.socket.parent, ok=(2,)).stderr
+        assert said in text and (said == "cache superblock" or "cache" not in text), text
     away = server.devices[1].rename(t.dir / "away")
     assert (
         "NOT ALL WAS CHECKED"

@@ -1,8 +1,9 @@
 //! `forebay dump`: the structures of a pool and its cache as they stand on their devices.
 
-use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 
+use base::ErrorKind;
 use clap::Args;
 use offline::cache::dump as cache_dump;
 use offline::pool::dump::{What, dump};
@@ -40,20 +41,30 @@ impl Dump {
         if self.what == "cache" {
             return self.of_cache();
         }
-        let usage = |e| {
+        let unknown = || {
             CommandError::Usage(format!(
-                "{e} | cache {}",
+                "{:?} is not one of: {} | cache {}",
+                self.what,
+                What::USAGE,
                 cache_dump::What::USAGE.replace(" | ", " | cache ")
             ))
         };
-        let what = What::parse(&self.what, self.argument.as_deref()).map_err(usage)?;
+        let what = What::parse(&self.what, self.argument.as_deref());
+        let what = what.map_err(CommandError::Usage)?.ok_or_else(unknown)?;
         log_warnings()?;
         let (world, files) = self.offline.open(&self.dir)?;
         let rt = world.rt.clone();
         let dumping = async move {
             let mut out = Lines::new();
             let outcome = dump(&rt, files, &what, &mut |item| out.put(&item)).await;
-            outcome.map_err(CommandError::from).and_then(|()| out.finish())
+            let of_group = matches!(what, What::Bitmap(_) | What::Checksums(_));
+            let failed = |e: base::StorageError| match of_group && e.kind == ErrorKind::NotFound {
+                true => CommandError::Usage(format!(
+                    "{e}; forebay dump groups lists those that are in use"
+                )),
+                false => CommandError::from(e),
+            };
+            outcome.map_err(failed).and_then(|()| out.finish())
         };
         // Nothing kills this runtime, so there is a result.
         into_a_file(|| world.rt.block_on(dumping)).unwrap_or(Ok(()))
@@ -105,7 +116,9 @@ impl Lines {
 
     fn finish(mut self) -> Result<()> {
         match self.trouble.take().map_or_else(|| self.out.flush(), Err) {
-            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed("printing", e)),
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                Err(CommandError::failed("printing", e))
+            }
             _ => Ok(()),
         }
     }

@@ -47,27 +47,38 @@ impl What {
     pub const USAGE: &str = "superblock | volumes | groups | bitmap GROUP | mapping VOLUME | \
                              extents VOLUME | checksums GROUP | node ADDRESS";
 
-    /// Reads a word and, where one is needed, its argument.
-    pub fn parse(word: &str, argument: Option<&str>) -> std::result::Result<What, String> {
-        let usage = || format!("{word:?} is not one of: {}", What::USAGE);
-        let no_argument = |what| if argument.is_none() { Ok(what) } else { Err(usage()) };
-        let text = || argument.map(str::to_owned).ok_or_else(usage);
+    /// Reads a word and, where one is needed, its argument. `None`: there is no such word.
+    pub fn parse(word: &str, argument: Option<&str>) -> std::result::Result<Option<What>, String> {
+        // As it is written, with what it needs.
+        let mut all = What::USAGE.split(" | ");
+        let needs = all.find(|one| one.split(' ').next() == Some(word)).unwrap_or_default();
+        let needed = needs.split_once(' ').map_or("", |(_, what)| what);
+        let no_argument = |what| match argument {
+            None => Ok(what),
+            Some(more) => Err(format!("{word} takes nothing behind it, and {more:?} is there")),
+        };
+        let text = || {
+            let missing = || format!("{needed} is missing: forebay dump {needs}");
+            argument.map(str::to_owned).ok_or_else(missing)
+        };
         let number = || {
             let text = text()?;
-            text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"))
+            text.parse::<u64>().map_err(|_| {
+                format!("{text:?} is not a number, as {needed} is: forebay dump {needs}")
+            })
         };
         let group = || Ok::<u32, String>(number()?.try_into().unwrap_or(u32::MAX));
-        match word {
-            "superblock" => no_argument(What::Superblock),
-            "volumes" => no_argument(What::Volumes),
-            "groups" => no_argument(What::Groups),
-            "bitmap" => Ok(What::Bitmap(group()?)),
-            "mapping" => Ok(What::Mapping(text()?)),
-            "extents" => Ok(What::Extents(text()?)),
-            "checksums" => Ok(What::Checksums(group()?)),
-            "node" => Ok(What::Node(number()?)),
-            _ => Err(usage()),
-        }
+        Ok(Some(match word {
+            "superblock" => no_argument(What::Superblock)?,
+            "volumes" => no_argument(What::Volumes)?,
+            "groups" => no_argument(What::Groups)?,
+            "bitmap" => What::Bitmap(group()?),
+            "mapping" => What::Mapping(text()?),
+            "extents" => What::Extents(text()?),
+            "checksums" => What::Checksums(group()?),
+            "node" => What::Node(number()?),
+            _ => return Ok(None),
+        }))
     }
 }
 
@@ -154,7 +165,7 @@ impl Checker<'_> {
                 whole(&walk, out);
             }
             What::Checksums(group) => {
-                let g = self.space.groups.get(*group as usize).ok_or_else(|| no_group(*group))?;
+                let g = &self.space.groups[self.group(*group)?];
                 let (root, allocated) = (g.record.checksums, g.allocated.clone());
                 let walk = Walk::new(checksum_tree_id(GroupId(*group)), String::new(), root, true);
                 self.dump_tree(walk, out, |(key, value), out| {
@@ -196,7 +207,7 @@ impl Checker<'_> {
     }
 
     fn dump_bitmap(&self, group: u32, out: &mut dyn FnMut(Item)) -> Result<()> {
-        let g = self.space.groups.get(group as usize).ok_or_else(|| no_group(group))?;
+        let g = &self.space.groups[self.group(group)?];
         let Some(bits) = &g.allocated else {
             let what = if g.record.kind == GroupKind::Free {
                 "a free group has no bitmap"
@@ -215,6 +226,21 @@ impl Checker<'_> {
         }
         out(Item::Bitmap { group, used_blocks: g.record.used, allocated });
         Ok(())
+    }
+
+    /// The row of a block group that is in use, or may come to be.
+    fn group(&self, group: u32) -> Result<usize> {
+        let (row, can_be) = (group as usize, u64::from(group) < self.most_groups());
+        let found = self.space.groups.get(row);
+        let found = found.filter(|g| can_be || g.record.kind != GroupKind::Free);
+        found.map(|_| row).ok_or_else(|| no_group(group))
+    }
+
+    /// So many block groups find room on the devices. The tables have room for more.
+    fn most_groups(&self) -> u64 {
+        let sb = &self.src.best;
+        let chunks: u64 = sb.devices.iter().map(|d| d.chunks).sum();
+        chunks / u64::from(sb.copies.max(1))
     }
 
     /// All nodes of a tree, and what `record` makes of its leaves' records.

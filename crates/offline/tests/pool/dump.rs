@@ -9,13 +9,17 @@ use crate::lab::Lab;
 
 #[test]
 fn words_are_read() {
-    assert_eq!(What::parse("bitmap", Some("3")), Ok(What::Bitmap(3)));
-    assert_eq!(What::parse("extents", Some("a")), Ok(What::Extents("a".into())));
-    assert_eq!(What::parse("node", Some("77")), Ok(What::Node(77)));
-    for (word, argument) in
-        [("groups", Some("3")), ("bitmap", None), ("node", Some("x")), ("what", None)]
-    {
-        assert!(What::parse(word, argument).is_err(), "{word} {argument:?}");
+    assert_eq!(What::parse("bitmap", Some("3")), Ok(Some(What::Bitmap(3))));
+    assert_eq!(What::parse("extents", Some("a")), Ok(Some(What::Extents("a".into()))));
+    assert_eq!(What::parse("node", Some("77")), Ok(Some(What::Node(77))));
+    assert_eq!(What::parse("what", None), Ok(None));
+    for (word, argument, wanted) in [
+        ("groups", Some("3"), "takes nothing"),
+        ("bitmap", None, "GROUP is missing: forebay dump bitmap GROUP"),
+        ("node", Some("x"), "\"x\" is not a number, as ADDRESS is: forebay dump node ADDRESS"),
+    ] {
+        let e = What::parse(word, argument).unwrap_err();
+        assert!(e.contains(wanted), "{word} {argument:?}: {e}");
     }
 }
 
