@@ -14,7 +14,7 @@ listen = ["0.0.0.0:0"]
 tls = "off"
 socket_mode = "0666"
 [control]
-socket = "no/such/control.sock"
+socket = "token/below/control.sock"
 [http]
 listen = ["127.0.0.1:0"]
 token_file = "token"
@@ -168,7 +168,7 @@ def test_faults(t):
     for level, *words in (
         ("problem", "none.img is missing"),
         ("problem", "in-the-way (NBD) is not a socket"),
-        ("problem", "control.sock (control)", "is missing, and so is the one above"),
+        ("problem", "control.sock (control)", "cannot be used", "Not a directory"),
         ("problem", "token", "chmod 600"),
         ("warning", "a.img is in memory (tmpfs", "lost at power-off"),
         ("warning", "a.img and", "d.img are on the same disk"),

@@ -217,8 +217,8 @@ pub fn not_emptied(devices: &[DeviceFile]) -> Result<()> {
     let all: Vec<&str> = devices.iter().map(|one| one.path.as_str()).collect();
     Err(CommandError::Failed(format!(
         "no device holds anything of a pool any more: {}. They were overwritten, or other files \
-         are in their places: put the right ones there. Make no new pool on them while the data that \
-         may be left is wanted; forebay up DIR makes one in another directory",
+         are in their places: put the right ones there. Make no new pool on them while the data \
+         that may be left is wanted; forebay up DIR makes one in another directory",
         all.join(", ")
     )))
 }

@@ -340,6 +340,8 @@ fn a_cache_comes_and_goes() {
         [words, &["--socket", text(&socket)]].concat().iter().map(|w| (*w).to_owned()).collect()
     };
     let fine = |words: &[&str]| fine(&with(words).iter().map(String::as_str).collect::<Vec<_>>());
+    let misused =
+        |words: &[&str]| refused(2, &with(words).iter().map(String::as_str).collect::<Vec<_>>());
     let refused =
         |words: &[&str]| refused(1, &with(words).iter().map(String::as_str).collect::<Vec<_>>());
     assert!(refused(&["cache", "attach", text(&other), "--size", "32M"]).contains("already"));
@@ -351,7 +353,7 @@ fn a_cache_comes_and_goes() {
     for what in ["status", "flush", "detach"] {
         assert!(refused(&["cache", what]).contains("no cache"), "{what}");
     }
-    assert!(refused(&["cache", "attach", text(&other)]).contains("--size"));
+    assert!(misused(&["cache", "attach", text(&other)]).contains("--size"));
     assert!(
         refused(&["cache", "attach", text(&other), "--size", "100K"]).contains("11 MiB at least")
             && !other.exists()

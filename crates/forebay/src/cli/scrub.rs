@@ -271,8 +271,8 @@ fn text(s: &Value, look: &Look) -> String {
         rows.push(("verified", progress(s)));
     }
     if s["away"] == true {
-        let said = "a device of the pool, or a part of it, that was out of use meanwhile: this \
-                    scrub does not count as complete. Start one when all devices are back";
+        let said = "what a device holds that was out of use: this scrub does not count as \
+                    complete; start one when all devices are back";
         rows.push(("not verified", said.to_owned()));
     }
     rows.extend(of_cache(&s["cache"]).map(|text| ("cache", text)));

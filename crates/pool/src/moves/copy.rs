@@ -330,7 +330,7 @@ mod tests {
         st.space.geometry().split(at).0
     }
 
-    /// A resync found that a chunk of a group is behind. Before it comes to the group's blocks, that
+    /// A resync found that a chunk of a group is behind. Before it comes to the blocks, the group
     /// was given up and formed again, and the chunk is another group's.
     #[test]
     fn a_resync_writes_to_no_chunk_that_is_not_the_groups_any_more() {
