@@ -307,8 +307,8 @@ impl Scrub {
 
     /// True if the next scrub is to begin by itself: none of all devices was complete for so many
     /// seconds, none runs or is paused, and the last one was not cancelled within a day. One that
-    /// lacked a device is followed by another a day later, or, while the pool is `degraded`, when that
-    /// time has passed once more, as what is there was verified.
+    /// lacked a device is followed by another a day later, or, while the pool is `degraded`, when
+    /// that time has passed once more, as what is there was verified.
     pub fn is_due(&self, now: u64, every: u64, degraded: bool) -> bool {
         let passed = |since: u32, seconds| now >= u64::from(since) + seconds;
         let may = match self.record.state {

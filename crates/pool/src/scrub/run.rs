@@ -215,8 +215,8 @@ impl Pool {
         });
     }
 
-    /// Records that a device of the pool is out of use, or lacks what is being copied to it, while a
-    /// scrub runs. One that is dropped meanwhile is noted where that is done.
+    /// Records that a device of the pool is out of use, or lacks what is being copied to it, while
+    /// a scrub runs. One that is dropped meanwhile is noted where that is done.
     fn note_away(&self) {
         let mut st = self.state_mut();
         if st.devices.degraded() {

@@ -1,0 +1,127 @@
+//! What commands about devices say.
+
+use super::*;
+
+const LOOK: Look = Look { columns: 80, colour: false };
+
+#[test]
+fn it_reads_as_a_person_would_expect() {
+    let moves = serde_json::json!({
+        "state": "waiting", "leaving": ["/a"], "behind": ["/b"], "behind_groups": 3,
+        "left_bytes": 1u64 << 30, "copied_bytes": 5, "rate": 1 << 20, "left_s": 1024,
+        "trouble": "waiting for a device with room",
+    });
+    let shown = progress(&moves);
+    let parts = [
+        "waiting: at most 1 GiB left",
+        "/a will be removed",
+        "/b is brought",
+        "1 MiB/s",
+        "with room",
+    ];
+    for part in parts {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    assert_eq!(line(&moves), Some(shown));
+    let paused = serde_json::json!({ "state": "paused", "left_bytes": 1 << 20 });
+    let shown = line(&paused).expect("a line");
+    assert!(shown.ends_with("1 MiB left to copy; forebay device resume lets them go on"));
+    let none = serde_json::json!({ "state": "none", "copied_bytes": 2048 });
+    assert_eq!(progress(&none), "nothing left to move, 2 KiB copied");
+    assert_eq!(line(&none), None);
+    let pool = serde_json::json!({
+        "copies": 2, "moves": none,
+        "devices": [{ "path": "", "id": "x", "state": "missing", "errors": { "read": 2 } }],
+    });
+    let shown = list(&pool, &LOOK);
+    assert!(shown.contains("missing") && shown.contains("copies of every block: 2"), "{shown}");
+}
+
+#[test]
+fn what_has_come_of_it_is_told() {
+    let begun = serde_json::json!({ "device": "/c", "replaces": "/b" });
+    let pool = |paths: &[&str]| {
+        let devices: Vec<_> = paths.iter().map(|p| serde_json::json!({ "path": p })).collect();
+        serde_json::json!({ "devices": devices, "copies": 2 })
+    };
+    let said = Change::Added.told(&begun, &pool(&["/a", "/c"]));
+    assert_eq!(said, "/c is in the pool (2 devices, 2 copies)");
+    let said = Change::Replaced.told(&begun, &pool(&["/a", "/b", "/c"]));
+    assert!(said.contains("/b is in use until it is out") && said.contains("3 dev"), "{said}");
+    let said = Change::Replaced.told(&begun, &pool(&["/a", "/c"]));
+    assert!(said.starts_with("/c is in the pool; /b is out of the pool, and can"), "{said}");
+    let id = "fb3c67df-f111-4703-ab55-386c0277c152";
+    let gone = serde_json::json!({ "device": "/c", "replaces": id });
+    let said = Change::Replaced.told(&gone, &pool(&["/a", "/c"]));
+    assert_eq!(said, format!("/c is in the pool; {id} is out of the pool (2 devices, 2 copies)"));
+    let said = Change::Removed.told(&begun, &pool(&["/a"]));
+    assert!(said.starts_with("/c is out") && said.ends_with("(1 device, 2 copies)"), "{said}");
+}
+
+#[test]
+fn a_rebalance_is_offered_where_there_is_something_to_spread() {
+    let pool = |bytes: u64, state: &str| {
+        serde_json::json!({ "moves": { "state": state },
+            "devices": [{ "path": "/a", "allocated_bytes": bytes }, { "path": "/b" }] })
+    };
+    let next = Change::Added.next(&pool(1, "none")).expect("a hint");
+    assert!(next.ends_with("forebay device rebalance\n"), "{next}");
+    assert_eq!(Change::Added.next(&pool(0, "none")), None, "nothing is stored");
+    assert_eq!(Change::Added.next(&pool(1, "running")), None, "data moves already");
+    assert_eq!(Change::Spare.next(&pool(1, "none")), None, "a spare stays empty");
+    assert_eq!(Change::Replaced.next(&pool(1, "none")), None);
+}
+
+#[test]
+fn a_bar_shows_what_is_copied_of_all() {
+    let moves = serde_json::json!({
+        "state": "running", "left_bytes": 3 << 20, "copied_bytes": 1 << 20, "rate": 0,
+        "left_s": null, "behind_groups": 2, "trouble": "slow",
+    });
+    let got = step(&moves);
+    assert_eq!((got.done, got.total, got.rate), (1 << 20, 4 << 20, None));
+    assert_eq!(
+        (got.what.as_str(), got.note.as_str()),
+        ("catching up", "2 block groups left, slow")
+    );
+    assert_eq!(step(&Value::Null).what, "copying");
+    let last = serde_json::json!({ "state": "running", "behind_groups": 1 });
+    assert_eq!(step(&last).note, "1 block group left");
+}
+
+#[test]
+fn waiting_without_progress_ends_with_what_to_type() {
+    let moves = |state: &str, copied: u64| {
+        serde_json::json!({ "state": state, "copied_bytes": copied, "leaving": ["/a"],
+            "trouble": "waiting for a device with room" })
+    };
+    let mut waited_for = Waited::default();
+    let looks = |waited_for: &mut Waited, state, copied| {
+        (0..100).position(|_| waited_for.is_over(&moves(state, copied)))
+    };
+    assert_eq!(looks(&mut waited_for, "running", 0), None);
+    assert_eq!(looks(&mut waited_for, "waiting", 0), Some(MOST_LOOKS as usize - 1));
+    assert!(!waited_for.is_over(&moves("waiting", 1)), "it has come on");
+    let text = ended(&moves("waiting", 0)).expect_err("it waits").to_string();
+    for part in ["waiting for a device with room", "forebay device add", "forebay device cancel"] {
+        assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+    }
+    let text = ended(&moves("paused", 0)).expect_err("it rests").to_string();
+    assert!(text.contains("forebay device resume"), "{text}");
+    assert_eq!(ended(&moves("none", 0)), Ok(()));
+}
+
+#[test]
+fn ids_stand_below_where_there_is_no_room() {
+    let id = "fb3c67df-f111-4703-ab55-386c0277c152";
+    let device = |path: &str| {
+        serde_json::json!({ "path": path, "id": id, "state": "online",
+            "allocated_bytes": 1023u64 << 20, "capacity_bytes": 1023u64 << 40, "errors": {} })
+    };
+    let pool = |path| serde_json::json!({ "devices": [device(path)], "moves": {} });
+    let short = list(&pool("/a"), &LOOK);
+    assert!(short.lines().nth(1).is_some_and(|line| line.ends_with(id)), "{short}");
+    let long = list(&pool(&format!("/{}", "x".repeat(90))), &LOOK);
+    assert!(long.contains(&format!("\n  id {id}\n")) && long.contains('…'), "{long}");
+    assert!(long.lines().all(|line| line.chars().count() <= 80), "{long}");
+}
