@@ -382,7 +382,7 @@ def test_what_is_refused_at_the_start(t):
         ),
         ((*listen, "--tls-psk", t.dir / "none"), 1, "none: there is no such file"),
         (("--nbd-socket-mode", "999"), 2, "0660"),
-        (("--nbd-socket-group", "no-such-group"), 1, "no-such-group"),
+        (("--nbd-socket-group", "no-such-group"), 2, "no-such-group"),
     ):
         said = t.forebay(
             "up", t.dir / "new", "--size", "1G", "--http-listen", "none", *more, ok=(status,)

@@ -58,7 +58,7 @@ fn writeback(old: &Value, cache: &Value, seconds: f64) -> Cell {
         format!("{sign}{}/s", human_bytes(per_second.abs() as u64))
     };
     let mut text = format!(
-        "{}/s of {}/s; lag {} of {}; controller at its last look: {} dirty, target {}, P {}, I {}",
+        "{}/s of {}/s; lag {} of {}; controller saw {} dirty, target {}, P {}, I {}",
         human_bytes(carried as u64),
         bytes(&w["rate"]),
         human_us(lag * 1e6),

@@ -101,7 +101,7 @@ fn rates_are_differences_of_counters() {
     for part in ["512 KiB/s of 8 MiB/s", "lag 1.2 s of 30.0 s", "P -2 KiB/s", "I 4 KiB/s"] {
         assert!(flat.contains(part), "{part} is not in\n{text}");
     }
-    assert!(flat.contains("controller at its last look: "), "{text}");
+    assert!(flat.contains("controller saw "), "{text}");
     assert!(text.contains("none in the last 10 minutes"), "{text}");
     let mut now = sample(4);
     now.status["server"]["connections"] = json!(1);
