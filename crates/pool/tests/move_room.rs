@@ -182,8 +182,8 @@ fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
 fn a_refusal_names_only_devices_that_are_there() {
     let bench = Mirror::new(8, (4, 2), |pool| async move {
         let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
-        for at in [0, 18] {
-            put(&pool, id, at * MIB / BLOCK_U64, 18 * MIB / BLOCK_U64, 1).await;
+        for at in [0, 16] {
+            put(&pool, id, at * MIB / BLOCK_U64, 16 * MIB / BLOCK_U64, 1).await;
         }
         id
     });
