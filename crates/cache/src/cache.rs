@@ -155,13 +155,14 @@ impl Cache {
         self.0.settings.replace(new);
     }
 
-    /// Sleeps for as long as the settings say, also where they change meanwhile.
+    /// Sleeps for as long as the settings say, also where they change meanwhile, or until the cache
+    /// is closed.
     pub(crate) async fn sleep_by(&self, time: impl Fn(&Settings) -> Duration) {
         let began = self.rt().now();
         loop {
             let changed = self.wakes().settings.wait();
             let due = began.after(time(&self.settings()));
-            if self.rt().now() >= due {
+            if self.rt().now() >= due || self.health().is_closed() {
                 return;
             }
             either(self.rt().sleep_until(due), changed).await;

@@ -7,13 +7,11 @@ use pool::ScrubOptions;
 use sim::Fault;
 
 use super::*;
-use crate::testkit::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, place_of, settings};
 
 /// Where a block of volume `a` is on the device.
 async fn offset_of(cache: &Cache, volume: VolumeId, lba: u64) -> u64 {
-    let step = |st: &mut State| Ok(st.index.place_of(&st.buckets, volume, Lba(lba)));
-    let (addr, _) = cache.resident(Class::Foreground, step).await.expect("look").expect("there");
-    cache.offset_of(addr)
+    cache.offset_of(place_of(cache, volume, lba).await)
 }
 
 async fn scrub(cache: &Cache) -> CacheScrub {

@@ -5,15 +5,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::testkit::{check_cache, check_pool};
-use base::{BLOCK, Lba, Result, SECTOR, Slice, VolumeId};
+use base::{BLOCK, CacheAddr, Lba, Result, SECTOR, Slice, VolumeId};
 use format::cache::superblock::CacheSuperblock;
 use offline::cache::check::Report;
 use pool::{CacheJournal, CacheMark, DeviceFile, JournalDurable, Link, Pool};
+use queue::Class;
 use rt::{FileId, Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 use crate::device::layout::Layout;
 use crate::lifecycle::replay::layout_of;
+use crate::store::state::State;
 use crate::{BlockPart, Cache, CacheFile, CreateOptions, Patch, Settings};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -37,6 +39,25 @@ pub(crate) fn settings() -> Settings {
         dirty_target_percent: 60,
         ..Settings::default()
     }
+}
+
+/// The pool and the cache of a lab, and its volume "a".
+pub(crate) async fn open(
+    rt: &Rt,
+    files: Vec<DeviceFile>,
+    file: &CacheFile,
+    settings: Settings,
+) -> (Pool, Cache, VolumeId) {
+    let (pool, _) = Pool::open(rt, files, pool::Settings::default()).await.expect("open");
+    let cache = Cache::open(rt, file, &pool, settings).await.expect("open the cache");
+    let a = pool.find_volume("a").expect("there").id;
+    (pool, cache, a)
+}
+
+/// Where a block of a volume is in the cache.
+pub(crate) async fn place_of(cache: &Cache, volume: VolumeId, lba: u64) -> CacheAddr {
+    let step = |st: &mut State| Ok(st.index.place_of(&st.buckets, volume, Lba(lba)));
+    cache.resident(Class::Foreground, step).await.expect("look").expect("there").0
 }
 
 pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64, byte: u8) {
@@ -135,9 +156,7 @@ impl Lab {
     ) {
         let (files, file) = (self.files(), self.file());
         self.boot(move |rt| async move {
-            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-            let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
-            let a = pool.find_volume("a").unwrap().id;
+            let (pool, cache, a) = open(&rt, files, &file, settings).await;
             let ended = Rc::new(Cell::new(false));
             let (test, mark) = (test(cache.clone(), a), ended.clone());
             rt.spawn(async move {
@@ -159,8 +178,7 @@ impl Lab {
     pub fn with<F: Future<Output = ()> + 'static>(&self, f: impl FnOnce(Cache) -> F + 'static) {
         let (files, file) = (self.files(), self.file());
         self.boot(move |rt| async move {
-            let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.expect("open");
-            let cache = Cache::open(&rt, &file, &pool, settings()).await.expect("open the cache");
+            let (pool, cache, _) = open(&rt, files, &file, settings()).await;
             f(cache.clone()).await;
             cache.close().await.expect("close");
             pool.close().await.expect("close");

@@ -3,19 +3,15 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use pool::Pool;
-
 use super::*;
-use crate::testkit::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, open, place_of, settings};
 
 #[test]
 fn others_run_between_the_steps_of_a_prefetch() {
     let lab = Lab::new();
     let (files, file) = (lab.files(), lab.file());
     lab.boot(move |rt| async move {
-        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-        let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
-        let a = pool.find_volume("a").unwrap().id;
+        let (pool, cache, a) = open(&rt, files, &file, settings()).await;
         fill(&cache, a, 512, 16, 1).await;
         let (from, end) = (Lba(0), Lba(160 * STEP_BLOCKS));
         // Time stands still while somebody can run: nothing may have to be read.
@@ -44,13 +40,7 @@ fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
     let (world, device) = (lab.world.clone(), lab.device);
     lab.within_an_hour(settings(), move |cache, a| async move {
         fill(&cache, a, 3000, 16, 1).await;
-        let found = cache
-            .resident(Class::Commit, |st| {
-                st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3016)), 1)
-            })
-            .await
-            .unwrap();
-        let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
+        let addr = place_of(&cache, a, 3000).await;
         let offset = cache.offset_of(CacheAddr(addr.0 + 5));
         let read_all = async || {
             let read = |i: u64| {
@@ -89,13 +79,7 @@ fn a_bad_block_that_is_in_the_pool_by_now_is_not_lost() {
     let lab = Lab::new();
     lab.within_an_hour(settings(), move |cache, a| async move {
         fill(&cache, a, 3000, 1, 7).await;
-        let found = cache
-            .resident(Class::Commit, |st| {
-                st.index.overlapping(&st.buckets, a, (Lba(3000), Lba(3001)), 1)
-            })
-            .await
-            .unwrap();
-        let Body::Data { addr, .. } = found[0].body else { panic!("{found:?}") };
+        let addr = place_of(&cache, a, 3000).await;
         // It was dirty when it was looked up.
         let read = || cache.read_again(a, Lba(3000), 1, addr, true, 0);
         assert!(read().await.is_err());
@@ -138,9 +122,7 @@ fn what_cannot_be_read_of_a_device_that_has_failed_is_not_lost() {
     let (files, file) = (lab.files(), lab.file());
     lab.world.revive(device);
     lab.boot(move |rt| async move {
-        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-        let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
-        let a = pool.find_volume("a").unwrap().id;
+        let (pool, cache, a) = open(&rt, files, &file, settings()).await;
         assert_eq!(cache.read(a, Lba(3002), 1).await.unwrap()[0][0], 3);
         cache.close().await.unwrap();
         pool.close().await.unwrap();

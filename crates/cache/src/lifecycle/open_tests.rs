@@ -1,10 +1,9 @@
 //! How a cache is closed and detached.
 
 use base::{BLOCK, Duration, Lba};
-use pool::Pool;
 
-use crate::testkit::{Lab, fill, settings};
-use crate::{Cache, Settings};
+use crate::Settings;
+use crate::testkit::{Lab, fill, open, settings};
 
 /// Closes a cache so long after a collection began that finds much to do. Returns whether the pool
 /// says that no clean key of the cache counts.
@@ -12,9 +11,7 @@ fn closed_beside_a_collection(after: Duration) -> bool {
     let lab = Lab::new();
     let (files, file) = (lab.files(), lab.file());
     lab.boot(move |rt| async move {
-        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-        let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
-        let a = pool.find_volume("a").unwrap().id;
+        let (pool, cache, a) = open(&rt, files, &file, settings()).await;
         let plain = pool.create_volume("plain", 64 * BLOCK as u64, 4096).await.unwrap();
         // 14 of 15 neighbours are overwritten.
         for i in 0..200 {
@@ -50,14 +47,35 @@ fn nothing_is_left_in_memory_of_a_cache_that_was_detached() {
     let lab = Lab::new();
     let (files, file) = (lab.files(), lab.file());
     lab.boot(move |rt| async move {
-        let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-        let cache = Cache::open(&rt, &file, &pool, Settings::default()).await.unwrap();
-        let a = pool.find_volume("a").unwrap().id;
+        let (pool, cache, a) = open(&rt, files, &file, Settings::default()).await;
         rt.sleep(Duration::from_secs(5)).await;
         fill(&cache, a, 0, 10, 1).await;
         cache.detach().await.unwrap();
         rt.sleep(Duration::from_secs(60)).await;
         assert_eq!(cache.handles(), 1);
+        pool.close().await.unwrap();
+    });
+}
+
+/// Beside clients a collection rests after each slice.
+#[test]
+fn an_end_does_not_wait_for_the_pause_of_a_collection() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let hour = Duration::from_secs(3600);
+        let settings = Settings { gc_slice: Duration::ZERO, gc_pause: hour, ..settings() };
+        let (pool, cache, a) = open(&rt, files, &file, settings).await;
+        // The first one begins a minute after an open.
+        let opened = rt.now();
+        while !cache.collections().is_running() {
+            assert!(rt.now().since(opened) < hour, "none begins");
+            fill(&cache, a, 0, 10, 1).await;
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        let began = rt.now();
+        cache.close().await.unwrap();
+        assert!(rt.now().since(began) < Duration::from_secs(10));
         pool.close().await.unwrap();
     });
 }
