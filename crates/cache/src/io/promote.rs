@@ -238,7 +238,7 @@ impl Cache {
 impl State {
     /// True if the cache has nothing of a range, so that the pool's published image alone says what
     /// it holds; false also if a node of the index is not in memory.
-    fn is_of_the_pool(&mut self, volume: VolumeId, range: (Lba, Lba)) -> bool {
+    fn is_of_the_pool(&self, volume: VolumeId, range: (Lba, Lba)) -> bool {
         let published = self.index.published();
         let found = self.index.overlapping(&self.buckets, volume, range, usize::MAX);
         found.is_ok_and(|found| found.iter().all(|e| hides_nothing(e, published, &self.buckets)))

@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nix::unistd::getuid;
 
@@ -131,7 +130,7 @@ fn make(record: &Record, kind: &str, over: bool) -> Result<()> {
 
 /// What is on a disk, as far as is known.
 fn file_system(path: &Path) -> Result<Option<String>> {
-    let mut command: Command = tool::need("blkid", "util-linux")?;
+    let mut command = tool::need("blkid", "util-linux")?;
     let done = command.args(["-p", "-o", "export"]).arg(path).output();
     let done = done.map_err(|e| CommandError::failed("blkid", e))?;
     let text = String::from_utf8_lossy(&done.stdout);

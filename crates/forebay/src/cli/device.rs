@@ -268,9 +268,7 @@ impl Change {
             counted(number(&pool["copies"]), "copy", "copies")
         )
     }
-}
 
-impl Change {
     /// What can be done next: a line, if there is something.
     fn next(&self, pool: &Value) -> Option<&'static str> {
         let mut devices = pool["devices"].as_array().into_iter().flatten();

@@ -24,7 +24,7 @@
 //! journal that no client was told of may be missing, and blocks that they name; there may be
 //! blocks of volumes that were deleted or shrunk (a note tells of them).
 
-use base::{BucketId, Epoch};
+use base::{BucketId, Epoch, counted};
 use btree::{Cursor, Loader, resident};
 use cache::CacheFile;
 use cache::raw::{
@@ -206,15 +206,14 @@ impl Checker<'_> {
 
     /// Legal, as a crash leaves it. Rot in the last entry's blocks looks the same (decision 0014).
     fn not_arrived(&mut self, blocks: u64) {
-        let (number, are, they) = match blocks {
-            0 => return,
-            1 => ("1 block".to_owned(), "is", "it counts"),
-            n => (format!("{n} blocks"), "are", "they count"),
-        };
+        if blocks == 0 {
+            return;
+        }
         let what = format!(
-            "{number} of its last entries {are} not on the device: {they} as never written, which \
-             is so after a crash amid a flush; if all had been flushed a second before, the \
-             device has lost what it was given, and older data is read there"
+            "{} named by its last entries, and not on the device: such a block counts as never \
+             written, which is so after a crash amid a flush; if all had been flushed a second \
+             before, the device has lost what it was given, and older data is read there",
+            counted(blocks, "block is", "blocks are")
         );
         self.log.note(Subject::Journal, "journal", what);
     }

@@ -59,7 +59,7 @@ fn blocks_of_the_last_entry_that_are_not_there() {
     assert_eq!(kinds(&r), [(Severity::Note, Subject::Journal)]);
     assert!(r.is_clean() && r.counts.not_arrived == 1, "{:?}", r.counts);
     let text = r.problems[0].to_string();
-    assert!(text.contains("1 block of its last entries is not on the device"), "{text}");
+    assert!(text.contains("1 block is named by its last entries, and not on the device"), "{text}");
     lab.rot(others[0]);
     let r = lab.check();
     assert!(!r.is_clean() && r.counts.not_arrived == 1, "{:?}", r.problems);
