@@ -85,6 +85,8 @@ pub enum ErrorKind {
     Damaged,
     /// So many devices are missing that blocks have no copy left.
     Missing,
+    /// What says where a volume's blocks are cannot be read. Other volumes are not concerned.
+    Unreachable,
 }
 
 /// An error of the pool, a cache or a volume.

@@ -8,6 +8,7 @@ use crate::Cache;
 use crate::job;
 use crate::store::hit_ratio::Sums;
 use crate::store::scrubbed::{CacheScrub, CacheScrubPart};
+use crate::writeback::kept::Kept;
 
 /// So many bad blocks are named.
 const NAMED: usize = 256;
@@ -59,6 +60,10 @@ pub struct CacheStatus {
     pub bad_blocks_known: u64,
     /// Which blocks are kept.
     pub replacement: ReplacementStatus,
+    /// Volumes of which passes leave something in the cache, as the pool cannot take it.
+    pub kept: Vec<KeptStatus>,
+    /// Blocks of all of them.
+    pub kept_blocks: u64,
     /// Buckets by state.
     pub buckets: BucketStatus,
     /// The index.
@@ -77,6 +82,19 @@ pub struct CacheStatus {
     pub replay: ReplayStatus,
     /// The queue of its device.
     pub queue: QueueStatus,
+}
+
+/// What passes leave of a volume.
+#[derive(Clone, Serialize, Debug)]
+pub struct KeptStatus {
+    /// The volume's name.
+    pub volume: String,
+    /// Its number.
+    pub id: u32,
+    /// Blocks that are in the cache alone.
+    pub blocks: u64,
+    /// Why the pool does not take them.
+    pub why: String,
 }
 
 /// Of the blocks read, the share that was found in the cache, 0 to 1; `None` where none was read.
@@ -291,6 +309,16 @@ impl Cache {
         jobs.into_iter().filter(|(_, works)| *works).map(|(name, _)| name).collect()
     }
 
+    fn kept_status(&self) -> Vec<KeptStatus> {
+        let status = |(id, kept): (VolumeId, Kept)| KeptStatus {
+            volume: self.pool().volume_name(id),
+            id: id.0,
+            blocks: kept.blocks,
+            why: kept.why.to_string(),
+        };
+        self.kept().into_iter().map(status).collect()
+    }
+
     fn gc_status(&self) -> GcStatus {
         let gc = self.collections().stats();
         let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
@@ -399,6 +427,8 @@ impl Cache {
             lost: st.stats().lost,
             bad_blocks: st.bad_blocks().first(NAMED).map(|(v, l)| (v.0, l.0)).collect(),
             bad_blocks_known: st.bad_blocks().blocks(),
+            kept: self.kept_status(),
+            kept_blocks: self.kept_blocks(),
             replacement: self.replacement(),
             buckets: BucketStatus {
                 free: census.free,

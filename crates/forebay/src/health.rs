@@ -142,6 +142,9 @@ pub fn of_volume(volume: &Value, status: &Value) -> Option<&'static str> {
     if list(&status["pool"]["scrub"]["lost_blocks"]).iter().any(|lost| lost["volume"] == *name) {
         return Some("has blocks without a good copy: forebay scrub status names them");
     }
+    if list(&status["cache"]["kept"]).iter().any(|kept| kept["volume"] == *name) {
+        return Some("is not written back: its mapping cannot be read, see forebay cache status");
+    }
     let bad = list(&status["cache"]["bad_blocks"]);
     if !id.is_null() && bad.iter().any(|block| block[0] == *id) {
         return Some("has blocks that were lost in the cache: forebay cache status names them");
@@ -298,6 +301,21 @@ fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
         let todo = "forebay status names them; restore them from a backup, or write them anew, and \
                     replace the cache's device";
         add(all, "cache-blocks-lost", what, todo);
+    }
+    for kept in list(&cache["kept"]) {
+        let text = |key: &str| kept[key].as_str().unwrap_or("?");
+        let name = text("volume");
+        let what = format!(
+            "{} of volume {name} in the cache cannot come to the pool: {}",
+            counted(number(&kept["blocks"]), "block", "blocks"),
+            text("why")
+        );
+        let todo = format!(
+            "see to the devices; if what it says is lost for good: restore the volume from a \
+             backup under another name, then forebay volume delete {}",
+            shell_word(name)
+        );
+        add(all, "volume-unreachable", what, &todo);
     }
     let w = &cache["writeback"];
     if let Some(error) = w["error"].as_str() {

@@ -3,6 +3,7 @@
 //! [`attached`](crate::attached).
 
 mod for_cache;
+mod lost_nodes;
 mod pass;
 mod read_ahead;
 mod staging;

@@ -185,6 +185,7 @@ impl Blocks {
         if done() {
             return Ok(());
         }
+        cache.check_kept(None)?;
         let what = "something dirty is bad in the cache and cannot be written back: see \
                     bad_blocks in forebay cache status; write those blocks again";
         Err(StorageError::new(ErrorKind::Io, what))

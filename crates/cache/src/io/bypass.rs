@@ -141,7 +141,8 @@ impl Cache {
     pub(crate) fn follow_past(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
         let sequential = self.clients().follow_write(volume, lba, blocks);
         let stream = sequential && self.settings().stream_writes == StreamWrites::Past;
-        blocks >= LEAST_BLOCKS && (stream || self.is_congested())
+        let past = blocks >= LEAST_BLOCKS && (stream || self.is_congested());
+        past && !self.keeps(volume)
     }
 
     /// More staged blocks wait for a pass than should; half as many make a pass begin.

@@ -83,6 +83,7 @@ impl Cache {
         data: Slice,
         cover: Cover,
     ) -> Result<Write> {
+        self.check_writable(volume)?;
         let blocks = (data.len() / BLOCK) as u64;
         let (admitted, room) = self.admit(volume, blocks).await?;
         let reserved = self.reserve(blocks).await?;

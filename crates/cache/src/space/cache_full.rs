@@ -62,6 +62,8 @@ impl Cache {
             .check_failed()
             .and_then(|()| self.check_open())
             .and_then(|()| self.check_carried());
+        let full = |e: StorageError| StorageError::new(e.kind, format!("the cache is full: {e}"));
+        let why = why.and_then(|()| self.check_kept(None).map_err(full));
         why.err().unwrap_or_else(|| {
             let what = "the cache is full of blocks that are bad in it and cannot be written \
                         back: see bad_blocks in forebay status";

@@ -7,7 +7,7 @@ mod compact;
 mod contents;
 mod evict;
 mod gc;
-mod mover;
+pub(crate) mod mover;
 mod node_room;
 mod request_room;
 mod survivors;

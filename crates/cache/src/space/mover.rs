@@ -75,7 +75,11 @@ impl Cache {
     }
 
     /// Writes whole blocks into an open bucket of the main queue; `None`: there is no room.
-    async fn write_elsewhere(&self, data: &Slice, class: Class) -> Result<Option<TakenBlocks>> {
+    pub(crate) async fn write_elsewhere(
+        &self,
+        data: &Slice,
+        class: Class,
+    ) -> Result<Option<TakenBlocks>> {
         let blocks = (data.len() / BLOCK) as u32;
         let mut taken = self.take_some(Stream::Main, blocks);
         if taken.blocks() < blocks {
@@ -130,7 +134,7 @@ pub(super) fn place_of(e: &IndexKey) -> Option<(u64, &[Crc])> {
 }
 
 /// The part of taken blocks from block `from` on that has `len` blocks.
-fn part_of(taken: &[Taken], mut from: u32, mut len: u32) -> SmallVec<[Taken; 2]> {
+pub(crate) fn part_of(taken: &[Taken], mut from: u32, mut len: u32) -> SmallVec<[Taken; 2]> {
     let mut part = SmallVec::new();
     for t in taken {
         let skip = from.min(t.len);

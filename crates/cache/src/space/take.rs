@@ -76,7 +76,7 @@ impl Cache {
         let mut taken = self.take_some(stream, blocks);
         self.end_drought(of_clients, taken.blocks());
         let mut missing = blocks - taken.blocks();
-        let (own, bad) = (self.begin_waiting(), self.state().bad_blocks().blocks());
+        let (own, bad) = (self.begin_waiting(), self.stuck_blocks());
         if of_clients && missing == 0 {
             self.turns().found_all(blocks);
         } else if of_clients && self.turns().is_in_vain(own.since, blocks, bad) {
@@ -93,7 +93,7 @@ impl Cache {
             if let Err(e) = self.check_hopeful(waiting) {
                 // While the pool rejects what is written back it may come to itself at any time.
                 if of_clients && self.check_carried().is_ok() {
-                    let bad = self.state().bad_blocks().blocks();
+                    let bad = self.stuck_blocks();
                     self.turns().refused(waiting, self.rt().now(), (taken.blocks(), bad));
                 }
                 return Err(e);
@@ -113,6 +113,11 @@ impl Cache {
             missing -= got;
         }
         Ok(taken)
+    }
+
+    /// Dirty blocks that are known to stay in the cache, whatever passes do.
+    fn stuck_blocks(&self) -> u64 {
+        self.state().bad_blocks().blocks() + self.kept_blocks()
     }
 
     /// Which job makes buckets free now.

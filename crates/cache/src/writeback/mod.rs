@@ -3,6 +3,7 @@
 mod age;
 mod asked;
 mod cuts;
+pub(crate) mod kept;
 mod pass;
 mod pass_state;
 mod rate;

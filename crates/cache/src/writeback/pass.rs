@@ -157,7 +157,8 @@ impl Cache {
                 }
                 // Staged blocks and zeros write no data, so no rate holds them up. Otherwise a cut
                 // with many of them would be published late.
-                if n > 0 {
+                let range = (run.lba, run.lba.plus(run.blocks));
+                if n > 0 && pass.unreachable(run.volume, range.0, range.1).is_none() {
                     self.pace(n * BLOCK_U64).await;
                 }
                 let (cache, pass, cut) = (self.clone(), pass.clone(), cut.clone());
@@ -198,13 +199,18 @@ impl Cache {
             }
         }
         let end = run.lba.plus(run.blocks);
-        let parts = match run.content {
-            Content::Data(parts) => parts,
-            Content::Zeros => return gone_is_fine(pass.discard(run.volume, run.lba, end).await),
+        let entered = match &run.content {
+            Content::Data(_) => pass.reach(run.volume, run.lba, end).await,
+            Content::Zeros => gone_is_fine(pass.discard(run.volume, run.lba, end).await),
             Content::Staged(epoch) => {
-                return self.adopt_staged(pass, (run.volume, epoch), (run.lba, end), cut).await;
+                self.adopt_staged(pass, (run.volume, *epoch), (run.lba, end), cut).await
             }
         };
+        match entered {
+            Err(e) if e.kind == ErrorKind::Unreachable => return self.keep_run(&run, e, cut).await,
+            other => other?,
+        }
+        let Content::Data(parts) = run.content else { return Ok(()) };
         let turn = reading.acquire(1).await;
         let mut reads = Vec::with_capacity(parts.len());
         for part in parts {
@@ -386,13 +392,14 @@ impl Cache {
 
     /// The cut is published: everything of it and of those before is clean.
     async fn conclude(&self, cut: &Cut) -> Result<()> {
-        {
+        let (kept, well) = {
             // Nothing is woken before both are settled.
             let mut st = self.state_mut();
             st.publish(cut.epoch);
             let (open, dirty) = (st.buckets.epoch(), st.buckets.is_dirty());
-            self.writeback().passes_mut().conclude(cut, open, dirty);
-        }
+            self.writeback().passes_mut().conclude(cut, open, dirty)
+        };
+        self.tell_kept(&kept, &well);
         while self.state_mut().buckets.tidy(256) {
             self.rt().yield_now().await;
         }

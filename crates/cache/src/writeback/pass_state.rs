@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use base::{BLOCK_U64, Epoch, Instant, Result, StorageError};
+use base::{BLOCK_U64, Epoch, Instant, Result, StorageError, VolumeId};
 
 use super::cuts::{Cut, Cuts};
+use super::kept::AllKept;
 use crate::policy::rate_controller::{self, Controller, ControllerState, Pacer};
 use crate::settings::Settings;
 
@@ -43,6 +44,8 @@ pub(crate) struct Passes {
     /// bad.
     before: u64,
     left_bad: u64,
+    /// What passes leave as the pool cannot take it.
+    kept: AllKept,
     sleeps_at: Option<u64>,
     /// When the log last said that the image is too old; `None`: it is not too old.
     told_late: Option<Instant>,
@@ -66,6 +69,7 @@ impl Passes {
             carried: 0,
             before: 0,
             left_bad: 0,
+            kept: AllKept::default(),
             sleeps_at: None,
             told_late: None,
         }
@@ -177,6 +181,7 @@ impl Passes {
     /// A pass begins to carry.
     pub fn begins(&mut self) {
         (self.before, self.left_bad) = (self.bytes, 0);
+        self.kept.begin();
     }
 
     /// The pass leaves a block that is bad.
@@ -184,9 +189,22 @@ impl Passes {
         self.left_bad += 1;
     }
 
-    /// True if all the data that the last pass was to carry is bad: the next one finds the same.
+    /// The pass leaves blocks that are of the epoch `open` from now on, as the pool cannot take
+    /// them.
+    pub fn keeps(&mut self, volume: VolumeId, blocks: u64, open: Epoch, why: &StorageError) {
+        self.kept.keep(volume, blocks, open, why);
+    }
+
+    /// What passes leave as the pool cannot take it.
+    pub fn kept(&self) -> &AllKept {
+        &self.kept
+    }
+
+    /// True if all the data that the last pass was to carry is bad, or cannot be taken by the pool:
+    /// the next one finds the same.
     pub fn was_in_vain(&self) -> bool {
-        self.left_bad > 0 && self.bytes - self.before <= self.left_bad * BLOCK_U64
+        let left = self.left_bad > 0 || self.kept.is_any();
+        left && self.bytes - self.before <= self.left_bad * BLOCK_U64
     }
 
     /// A pass has ended, well or not: nothing is carried.
@@ -200,8 +218,14 @@ impl Passes {
     }
 
     /// A cut is published, with all before it. `open`: the epoch that is open; `dirty`: something
-    /// is dirty in the cache.
-    pub fn conclude(&mut self, cut: &Cut, open: Epoch, dirty: bool) {
+    /// is dirty in the cache. Returns the volumes of which something is kept from now on, and those
+    /// of which nothing is any more.
+    pub fn conclude(
+        &mut self,
+        cut: &Cut,
+        open: Epoch,
+        dirty: bool,
+    ) -> (Vec<VolumeId>, Vec<VolumeId>) {
         self.cuts.publish(cut.epoch);
         self.ends();
         self.published += 1;
@@ -212,6 +236,7 @@ impl Passes {
         }
         let dirty = self.cuts.count() > 0 || dirty;
         self.dirty_since = dirty.then_some(cut.taken_at);
+        self.kept.publish(cut.epoch)
     }
 
     /// Passes that were published.

@@ -9,9 +9,10 @@ use crate::Cache;
 
 /// After an error a pass is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
-/// After a pass that found nothing but bad blocks the next one begins after this time, however much
-/// room is needed.
+/// After a pass that found nothing but what cannot be carried the next one begins after this time,
+/// however much room is needed, and not before so many times as it took.
 const AFTER_NOTHING: Duration = Duration::from_millis(125);
+const TIMES: u32 = 4;
 
 impl Cache {
     /// Runs passes: when much is dirty, and before the pool's image is older than it may be.
@@ -21,6 +22,7 @@ impl Cache {
             match self.due_in() {
                 None => wait.await,
                 Some(Duration::ZERO) => {
+                    let begun = self.rt().now();
                     let outcome = self.next_pass().await;
                     if self.health().is_closed() {
                         return;
@@ -36,7 +38,8 @@ impl Cache {
                         self.note_failing(e);
                         self.rt().sleep(AGAIN).await;
                     } else if self.writeback().passes().was_in_vain() {
-                        self.rt().sleep(AFTER_NOTHING).await;
+                        let took = self.rt().now().since(begun);
+                        self.rt().sleep(AFTER_NOTHING.max(took * TIMES)).await;
                     }
                 }
                 Some(time) => either(self.rt().sleep(time), wait).await,

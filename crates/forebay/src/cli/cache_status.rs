@@ -1,5 +1,6 @@
 //! The cache, as people read it.
 
+use base::counted;
 use serde_json::Value;
 
 use crate::terminal::text::shortened;
@@ -54,6 +55,9 @@ pub fn text(status: &Value, look: &Look) -> String {
     }
     if c["gc"].is_object() {
         rows.push(("gc", gc(&c["gc"]).into()));
+    }
+    for kept in c["kept"].as_array().into_iter().flatten() {
+        rows.push(("STAYS", Cell::new(Tone::Bad, stays(kept))));
     }
     if let Some(bad) = bad(c, &status["volumes"]) {
         rows.push(("LOST", Cell::new(Tone::Bad, bad)));
@@ -231,6 +235,16 @@ fn gc(g: &Value) -> String {
         ms(&g["average_duration_ms"]),
         ms(&g["max_duration_ms"]),
         human_us(g["slice_us"]["max"].as_f64().unwrap_or(0.0)),
+    )
+}
+
+/// What cannot be written back of a volume.
+fn stays(kept: &Value) -> String {
+    format!(
+        "{} of {}, which cannot come to the pool: {}",
+        counted(number(&kept["blocks"]), "block", "blocks"),
+        word(&kept["volume"]),
+        word(&kept["why"])
     )
 }
 

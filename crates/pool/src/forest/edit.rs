@@ -45,7 +45,7 @@ pub(crate) enum Edited {
 }
 
 impl Change<'_> {
-    fn volume(&self) -> VolumeId {
+    pub fn volume(&self) -> VolumeId {
         match *self {
             Change::Map { volume, .. }
             | Change::Unmap { volume, .. }

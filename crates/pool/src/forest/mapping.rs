@@ -14,7 +14,10 @@ use crate::space::{Geometry, Run};
 fn malformed(tree: &Tree) -> StorageError {
     StorageError::new(
         ErrorKind::Damaged,
-        format!("tree {:#x} has a record that is no mapping; run forebay check", tree.id()),
+        format!(
+            "{}: a record is no mapping; run forebay check",
+            format::tree::tree_name(tree.id())
+        ),
     )
 }
 

@@ -23,11 +23,6 @@ impl Missing {
         self.nodes.len()
     }
 
-    /// None.
-    pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
     pub fn add(&mut self, faults: impl IntoIterator<Item = Fault>) {
         self.nodes.extend(faults.into_iter().map(|fault| (fault.ptr.addr, fault)));
     }

@@ -148,9 +148,7 @@ impl Pool {
     /// Reads nodes; true if there were some, and all could be read. They are for a client, but no
     /// request of it waits for them yet: so they do not count as foreground.
     async fn load_missing(&self, missing: Missing, pin: Pin) -> bool {
-        !missing.is_empty()
-            && self
-                .load_nodes(Class::Commit, self.pin_nodes(missing.into_faults(), pin), false)
-                .await
+        let nodes = self.pin_nodes(missing.into_faults(), pin);
+        !nodes.is_empty() && self.load_nodes(Class::Commit, nodes, false).await.is_empty()
     }
 }

@@ -6,6 +6,7 @@ use std::ops::DerefMut;
 use base::{ErrorKind, Generation, GroupId, Result, Slice, StorageError};
 use btree::{Fault, Loader, NodeError, Store};
 use format::page::{PageId, PageKind};
+use format::tree::tree_name;
 use queue::Class;
 use rt::sync::Shared;
 use rt::{JoinHandle, Reason, Rt};
@@ -85,33 +86,32 @@ impl Pool {
     /// Brings nodes into memory before steps need them, many at once. They should come in the order
     /// of their addresses: then a disk reads them in one sweep. Each has a pin
     /// ([`Pool::pin_nodes`]), as this may take long. Where they are `held`, and a write-back pass
-    /// is open, the store keeps them from eviction. False: one could not be read, which the step
-    /// that needs it will tell.
+    /// is open, the store keeps them from eviction. Returns those that could not be read, and why;
+    /// the step that needs one of them will tell.
     pub(crate) async fn load_nodes(
         &self,
         class: Class,
         nodes: Vec<(Fault, Pin)>,
         held: bool,
-    ) -> bool {
-        let (mut tasks, mut all) = (VecDeque::new(), true);
+    ) -> Vec<(Fault, StorageError)> {
+        let (mut tasks, mut lost) = (VecDeque::new(), Vec::new());
         for (fault, pin) in nodes {
             if tasks.len() >= AT_ONCE
-                && let Some(oldest) = tasks.pop_front()
+                && let Some((fault, task)) = tasks.pop_front()
             {
-                all &= loaded(oldest).await;
+                lost.extend(loaded(task).await.err().map(|why| (fault, why)));
             }
             let pool = self.clone();
-            tasks.push_back(
-                self.rt().spawn(async move { pool.load_node(class, &fault, &pin, held).await }),
-            );
+            let load = async move { pool.load_node(class, &fault, &pin, held).await };
+            tasks.push_back((fault, self.rt().spawn(load)));
         }
-        for task in tasks {
-            all &= loaded(task).await;
+        for (fault, task) in tasks {
+            lost.extend(loaded(task).await.err().map(|why| (fault, why)));
         }
-        all
+        lost
     }
 
-    async fn load_node(&self, class: Class, fault: &Fault, pin: &Pin, held: bool) -> bool {
+    async fn load_node(&self, class: Class, fault: &Fault, pin: &Pin, held: bool) -> Result<()> {
         let is_there = || {
             let mut st = self.state_mut();
             let hold = held && st.txns.pass().is_some();
@@ -119,9 +119,9 @@ impl Pool {
             if hold { store.hold(fault) } else { store.has(fault) }
         };
         if is_there() {
-            return true;
+            return Ok(());
         }
-        let read = btree::load(&mut Nodes(self, class), fault, pin).await.is_ok();
+        let read = btree::load(&mut Nodes(self, class), fault, pin).await;
         is_there();
         read
     }
@@ -238,16 +238,17 @@ fn node(fault: &Fault) -> Run {
     Run { addr: fault.ptr.addr, len: 1 }
 }
 
-async fn loaded(task: JoinHandle<bool>) -> bool {
-    task.await == Some(true)
+async fn loaded(task: JoinHandle<Result<()>>) -> Result<()> {
+    task.await.unwrap_or_else(|| Err(StorageError::ended()))
 }
 
 fn damaged(fault: &Fault, why: impl std::fmt::Display) -> StorageError {
     StorageError::new(
         ErrorKind::Damaged,
         format!(
-            "tree {:#x}: the node at block {}: {why}; run forebay check",
-            fault.tree, fault.ptr.addr
+            "{}: the node at block {}: {why}; run forebay check",
+            tree_name(fault.tree),
+            fault.ptr.addr
         ),
     )
 }

@@ -18,24 +18,31 @@
 //! leaves the staging volume as it was. What is left in it, because it was not asked for, is freed
 //! as any deleted volume's.
 
-use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, Result, SliceList, VolumeId};
-use btree::Tree;
+use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, Result, SliceList, StorageError, VolumeId};
+use btree::{Stop, Tree};
 use format::page::GroupKind;
 use queue::Class;
 
+use super::lost_nodes::{LostNodes, told};
 use crate::attached::Published;
 use crate::forest::{Change, Edited};
 use crate::pool::Pool;
 use crate::space::Reservation;
+use crate::state::State;
 use crate::transfer::{NodeWriter, Writes};
 use crate::txn::{Kind, not_open};
 
 /// Runs that are given back before other tasks get a turn.
 const SLICE: usize = 64;
 
-/// An open write-back pass; clones are the same.
+/// An open write-back pass; clones are the same. A change fails with
+/// [`Unreachable`](base::ErrorKind::Unreachable) where a node of the volume's mapping cannot be read: what
+/// the pass has of other volumes, and of other parts of this one, stands.
 #[derive(Clone)]
-pub struct Pass(Pool);
+pub struct Pass {
+    pool: Pool,
+    lost: LostNodes,
+}
 
 /// A tree that a pass edits.
 #[derive(Clone, Copy)]
@@ -53,7 +60,7 @@ impl Pool {
         let mut st = self.state_mut();
         st.standing.permit()?;
         st.txns.begin_pass(room)?;
-        Ok(Pass(self.clone()))
+        Ok(Pass { pool: self.clone(), lost: LostNodes::default() })
     }
 
     /// Commits the direct transaction, whatever is in it.
@@ -65,7 +72,11 @@ impl Pool {
 
 impl Pass {
     pub(super) fn pool(&self) -> &Pool {
-        &self.0
+        &self.pool
+    }
+
+    pub(super) fn lost(&self) -> &LostNodes {
+        &self.lost
     }
 
     /// Writes whole blocks, of these checksums, into free space; they become the content of the
@@ -79,8 +90,8 @@ impl Pass {
     ) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         assert_eq!(bytes, crcs.len() * BLOCK);
-        let taken = self.0.take_for_pass(crcs.len() as u32).await?;
-        let taken = self.0.write_taken(taken, data, self.0.pass_class()).await?;
+        let taken = self.pool.take_for_pass(crcs.len() as u32).await?;
+        let taken = self.pool.write_taken(taken, data, self.pool.pass_class()).await?;
         self.edit(&Change::Map { volume, lba, runs: &taken, crcs, size: None }).await?;
         taken.entered();
         Ok(())
@@ -114,7 +125,7 @@ impl Pass {
         let mut at = lba;
         while at < end {
             at = self.edit(&change((at, end))).await?;
-            self.0.rt().yield_now().await;
+            self.pool.rt().yield_now().await;
         }
         Ok(())
     }
@@ -122,11 +133,54 @@ impl Pass {
     /// Makes a part of a change; returns how far it came.
     async fn edit(&self, change: &Change<'_>) -> Result<Lba> {
         loop {
-            match self.0.resident(Class::Commit, |st| st.edit(Kind::Pass, change)).await? {
-                Edited::Upto(lba) => return Ok(lba),
-                Edited::Busy => self.0.commit_direct().await?,
+            let mut fault = None;
+            let step = |st: &mut State| {
+                let edited = st.edit(Kind::Pass, change);
+                fault = if let Err(Stop::Fault(fault)) = &edited { Some(*fault) } else { None };
+                match fault.and_then(|fault| self.lost.why(&fault)) {
+                    Some(why) => Err(Stop::Error(why)),
+                    None => edited,
+                }
+            };
+            let edited = self.pool.resident(Class::Commit, step).await;
+            match (edited, fault) {
+                (Ok(Edited::Upto(lba)), _) => return Ok(lba),
+                (Ok(Edited::Busy), _) => self.pool.commit_direct().await?,
+                (Err(why), Some(fault)) => {
+                    self.lost.note(&fault, why.clone());
+                    return Err(told(&self.pool, change.volume(), &fault, why));
+                }
+                (Err(e), None) => return Err(e),
             }
         }
+    }
+
+    /// Sees that what a write of `[lba, end)` needs of the volume's mapping is in memory. So a write
+    /// that cannot be entered is not begun.
+    pub async fn reach(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        let mut fault = None;
+        let step = |st: &mut State| {
+            fault = st.forest.ready_mapping(volume, (lba, end)).err();
+            match fault {
+                Some(fault) => Err(self.lost.why(&fault).map_or(fault.into(), Stop::Error)),
+                None => Ok(()),
+            }
+        };
+        let reached = self.pool.resident(Class::Commit, step).await;
+        reached.map_err(|why| match fault {
+            Some(fault) => {
+                self.lost.note(&fault, why.clone());
+                told(&self.pool, volume, &fault, why)
+            }
+            None => why,
+        })
+    }
+
+    /// Why a write of `[lba, end)` would fail, if that is known.
+    pub fn unreachable(&self, volume: VolumeId, lba: Lba, end: Lba) -> Option<StorageError> {
+        let fault = self.pool.state_mut().forest.ready_mapping(volume, (lba, end)).err()?;
+        let why = self.lost.why(&fault)?;
+        Some(told(&self.pool, volume, &fault, why))
     }
 
     /// Makes everything of the pass durable and visible, and `epoch`, cut at `taken_at`, the
@@ -134,23 +188,23 @@ impl Pass {
     /// failed: that is tried again by the pool, and then publishes all of it. Staging volumes of
     /// `epoch` and those before it end with it.
     pub async fn publish(&self, epoch: Epoch, taken_at: Instant) -> Result<()> {
-        let cut = Published { epoch, taken_at: self.0.unix_time(taken_at) };
+        let cut = Published { epoch, taken_at: self.pool.unix_time(taken_at) };
         self.write_nodes().await?;
         let ended = {
-            let mut st = self.0.state_mut();
+            let mut st = self.pool.state_mut();
             let permit = st.standing.permit()?;
             st.merge_pass(permit, cut)?;
             st.end_stagings(|_, of| of <= epoch)
         };
         // Also if the commit fails: what it publishes is what counts from now on.
-        self.0.reap_each(ended);
-        self.0.commit().await
+        self.pool.reap_each(ended);
+        self.pool.commit().await
     }
 
     /// Writes the nodes of the pass's trees.
     async fn write_nodes(&self) -> Result<()> {
         let (volumes, groups) = {
-            let st = self.0.state();
+            let st = self.pool.state();
             let txn = st.txns.pass().ok_or_else(not_open)?;
             (txn.volumes(), txn.groups())
         };
@@ -158,7 +212,7 @@ impl Pass {
             volumes.into_iter().map(|(id, joined)| (TreeOf::Volume(id), joined.generation));
         let groups = groups.into_iter().map(|(id, generation)| (TreeOf::Group(id), generation));
         let (mut blocks, mut writes, mut trees) = (Vec::new(), Writes::of_pass(), Vec::new());
-        let mut writer = NodeWriter::new(&self.0, Kind::Pass, &mut blocks, &mut writes);
+        let mut writer = NodeWriter::new(&self.pool, Kind::Pass, &mut blocks, &mut writes);
         let mut sent = Ok(());
         for (of, generation) in volumes.chain(groups) {
             let Some(tree) = self.tree(of) else { continue };
@@ -171,7 +225,7 @@ impl Pass {
         writer.finish().await;
         // Also after a failure: the blocks are the pass's, and writes under way must end first.
         let written = writes.finish().await;
-        let mut st = self.0.state_mut();
+        let mut st = self.pool.state_mut();
         let group_blocks = st.space.geometry().group_blocks;
         let txn = st.txns.txn_mut(Kind::Pass)?;
         blocks.into_iter().for_each(|run| txn.note_alloc(run, group_blocks));
@@ -187,7 +241,7 @@ impl Pass {
 
     /// The pass's version of a tree.
     fn tree(&self, of: TreeOf) -> Option<Tree> {
-        let st = self.0.state();
+        let st = self.pool.state();
         match of {
             TreeOf::Volume(id) => st.forest.mapping_of(Kind::Pass, id).cloned(),
             TreeOf::Group(id) => st.forest.sums_of(Kind::Pass, id).cloned(),
@@ -197,11 +251,11 @@ impl Pass {
     /// Gives everything back: nothing of it was ever there. Returns the room that it had; `None`,
     /// and nothing is done, after it was published.
     pub async fn abort(self) -> Option<Reservation> {
-        let (allocs, room) = self.0.state_mut().give_up_pass()?;
+        let (allocs, room) = self.pool.state_mut().give_up_pass()?;
         let mut room = room?;
         for part in allocs.chunks(SLICE) {
             {
-                let mut st = self.0.state_mut();
+                let mut st = self.pool.state_mut();
                 for &run in part {
                     if st.space.kind_of(run) == GroupKind::Data {
                         room.restore(u64::from(run.len));
@@ -209,7 +263,7 @@ impl Pass {
                     st.space.release(run);
                 }
             }
-            self.0.rt().yield_now().await;
+            self.pool.rt().yield_now().await;
         }
         Some(room)
     }

@@ -50,60 +50,72 @@ impl Pass {
         let (mut done, mut lacking, mut wanted) = (0, Vec::new(), Vec::new());
         while done < parts.len() && wanted.len() + STEP <= NODES {
             let step = &parts[done..parts.len().min(done + STEP)];
-            let (without, leaves) = pool.lacking_leaves(step).await;
+            let (without, leaves) = self.lacking_leaves(step).await;
             lacking.extend(without);
             wanted.extend(leaves);
             done += step.len();
         }
         for _ in 0..ROUNDS {
-            wanted.extend(pool.missing_sums(blocks));
-            if wanted.is_empty() || !pool.load_nodes(Class::Commit, in_order(wanted), true).await {
+            let sums = pool.missing_sums(blocks).into_iter();
+            wanted.extend(sums.filter(|(fault, _)| self.lost().why(fault).is_none()));
+            if wanted.is_empty() {
                 break;
             }
-            (lacking, wanted) = pool.lacking(&lacking).await;
+            self.load(in_order(wanted)).await;
+            (lacking, wanted) = self.lacking(&lacking).await;
         }
         done
     }
-}
 
-impl Pool {
-    /// As [`Pool::lacking`], once the inner nodes above the leaves are resident.
+    /// As [`Pass::lacking`], once the inner nodes above the leaves are resident.
     async fn lacking_leaves(&self, parts: &[Part]) -> (Vec<Part>, Vec<Pinned>) {
         for _ in 0..ROUNDS {
             let (lacking, missing) = self.lacking(parts).await;
             let (leaves, inner): (Vec<_>, Vec<_>) =
                 missing.into_iter().partition(|(fault, _)| fault.level == 0);
-            if inner.is_empty() || !self.load_nodes(Class::Commit, inner, true).await {
+            if inner.is_empty() {
                 return (lacking, leaves);
             }
+            self.load(inner).await;
         }
         Default::default()
     }
 
     /// The parts that cannot be written to without a node that is not resident, and these nodes.
+    /// Those that the pass could not read are left out.
     async fn lacking(&self, parts: &[Part]) -> (Vec<Part>, Vec<Pinned>) {
-        let pin = self.state().space.pin();
+        let pool = self.pool();
+        let pin = pool.state().space.pin();
         let (mut lacking, mut wanted) = (Vec::new(), Missing::default());
         for slice in parts.chunks(SLICE) {
             {
-                let mut st = self.state_mut();
+                let mut st = pool.state_mut();
                 for &(volume, lba, end) in slice.iter().filter(|(_, lba, end)| lba < end) {
-                    if let Err(fault) = st.forest.ready_mapping(volume, (lba, end)) {
+                    if let Err(fault) = st.forest.ready_mapping(volume, (lba, end))
+                        && self.lost().why(&fault).is_none()
+                    {
                         wanted.add([fault]);
                         lacking.push((volume, lba, end));
                     }
                 }
             }
-            self.rt().yield_now().await;
+            pool.rt().yield_now().await;
         }
-        (lacking, self.pin_nodes(wanted.into_faults(), pin))
+        (lacking, pool.pin_nodes(wanted.into_faults(), pin))
     }
 
+    async fn load(&self, nodes: Vec<Pinned>) {
+        let lost = self.pool().load_nodes(Class::Commit, nodes, true).await;
+        lost.into_iter().for_each(|(fault, why)| self.lost().note(&fault, why));
+    }
+}
+
+impl Pool {
     /// The pass begins to take blocks of a group: reads what it needs first of the checksums.
     pub(crate) async fn warm_checksums(&self) {
         for _ in 0..ROUNDS {
             let wanted = self.missing_sums(FIRST_BLOCKS);
-            if wanted.is_empty() || !self.load_nodes(Class::Commit, wanted, true).await {
+            if wanted.is_empty() || !self.load_nodes(Class::Commit, wanted, true).await.is_empty() {
                 return;
             }
         }

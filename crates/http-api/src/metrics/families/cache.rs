@@ -70,6 +70,12 @@ pub const FAMILIES: &[Family] = &[
         "/cache/bad_blocks_known",
         "known blocks that cannot be written back",
     ),
+    gauge(
+        "forebay_cache_kept_blocks",
+        Once,
+        "/cache/kept_blocks",
+        "blocks that cannot come to the pool, as the mapping of their volume cannot be read",
+    ),
     gauge("forebay_cache_buckets", BUCKETS, "/cache/buckets", "buckets by state"),
     gauge(
         "forebay_cache_index_memory_bytes",

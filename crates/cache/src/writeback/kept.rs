@@ -1,0 +1,324 @@
+//! What a pass cannot carry, as the pool cannot read what says where the volume's blocks are: both
+//! copies of a node of its mapping are bad, or the device is away that has the only one.
+//!
+//! Such blocks are *kept*: they are entered again into the open epoch, so that they stay dirty, and
+//! clients read them from the cache as before. The pass goes on with everything else, and the next
+//! one tries them again. Otherwise one volume would stop the write-back of all.
+//!
+//! A staging volume ends with the pass that publishes its epoch. So blocks that are staged are read
+//! and written into the cache before; and so is a block of which the cache has a part that lies over
+//! a staged one.
+//!
+//! **Room.** A volume of which an eighth of the cache is kept is not written to any more: others
+//! need the rest.
+
+use std::collections::BTreeMap;
+
+use base::checksum::block_crcs;
+use base::{
+    BLOCK, Crc, Epoch, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId, counted,
+};
+use format::cache::index::{Cover, MAX_EXTENT_BLOCKS};
+use queue::Class;
+
+use crate::Cache;
+use crate::space::mover::part_of;
+use crate::store::key::{Body, IndexKey};
+use crate::store::state::State;
+use crate::store::taken::extents;
+use crate::writeback::cuts::Cut;
+use crate::writeback::walk::{Carried, Content};
+
+/// One part in so many of the cache that may be kept of a volume before its writes are refused.
+const SHARE: u64 = 8;
+
+/// What is kept of a volume.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Blocks, without those that are discarded.
+    pub blocks: u64,
+    /// Why the pool does not take them.
+    pub why: StorageError,
+    /// The epoch that they were entered into last.
+    epoch: Epoch,
+}
+
+/// What is kept, by volume.
+#[derive(Default)]
+pub(crate) struct AllKept {
+    /// As the passes that were published have found it.
+    known: BTreeMap<VolumeId, Kept>,
+    /// As the pass finds it that runs.
+    found: BTreeMap<VolumeId, Kept>,
+}
+
+impl AllKept {
+    /// A pass begins.
+    pub fn begin(&mut self) {
+        self.found.clear();
+    }
+
+    /// The pass keeps blocks, which are of the epoch `open` from now on.
+    pub fn keep(&mut self, volume: VolumeId, blocks: u64, open: Epoch, why: &StorageError) {
+        let new = || Kept { blocks: 0, why: why.clone(), epoch: open };
+        let kept = self.found.entry(volume).or_insert_with(new);
+        kept.blocks += blocks;
+        kept.epoch = open;
+    }
+
+    /// The cut of `epoch` is published. Returns the volumes of which something is kept from now on,
+    /// and those of which nothing is any more.
+    pub fn publish(&mut self, epoch: Epoch) -> (Vec<VolumeId>, Vec<VolumeId>) {
+        let before: Vec<VolumeId> = self.known.keys().copied().collect();
+        // What was entered into a later epoch, this cut does not have.
+        self.known.retain(|_, kept| kept.epoch > epoch);
+        self.known.append(&mut self.found);
+        let new = self.known.keys().filter(|id| !before.contains(id)).copied().collect();
+        let gone = before.into_iter().filter(|id| !self.known.contains_key(id)).collect();
+        (new, gone)
+    }
+
+    /// True if the pass that ran last keeps something.
+    pub fn is_any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// What is kept of a volume.
+    pub fn of(&self, volume: VolumeId) -> Option<&Kept> {
+        self.known.get(&volume)
+    }
+
+    /// What is kept of all volumes.
+    pub fn all(&self) -> impl Iterator<Item = (VolumeId, &Kept)> {
+        self.known.iter().map(|(&volume, kept)| (volume, kept))
+    }
+}
+
+impl Cache {
+    /// What is kept of each volume that is there.
+    pub fn kept(&self) -> Vec<(VolumeId, Kept)> {
+        let is_there = |volume| self.pool().volume_size(volume).is_some();
+        let passes = self.writeback().passes();
+        let all = passes.kept().all().filter(|&(volume, _)| is_there(volume));
+        all.map(|(volume, kept)| (volume, kept.clone())).collect()
+    }
+
+    /// How many blocks are kept.
+    pub(crate) fn kept_blocks(&self) -> u64 {
+        self.writeback().passes().kept().all().map(|(_, kept)| kept.blocks).sum()
+    }
+
+    /// Fails if something is kept, of one volume or of all.
+    pub fn check_kept(&self, volume: Option<VolumeId>) -> Result<()> {
+        let kept = self.kept();
+        let mut kept = kept.iter().filter(|(id, _)| volume.is_none_or(|v| v == *id));
+        let Some((id, first)) = kept.next() else { return Ok(()) };
+        let more = match kept.count() {
+            0 => String::new(),
+            more => format!(
+                " ({} more: see forebay cache status)",
+                counted(more as u64, "volume", "volumes")
+            ),
+        };
+        let what = format!(
+            "{} of volume {} in the cache cannot come to the pool: {}{more}. Everything else that \
+             was written before is in the pool",
+            counted(first.blocks, "block", "blocks"),
+            self.pool().volume_name(*id),
+            first.why
+        );
+        Err(StorageError::new(ErrorKind::Io, what))
+    }
+
+    /// True if something of a volume is kept.
+    pub(crate) fn keeps(&self, volume: VolumeId) -> bool {
+        self.writeback().passes().kept().of(volume).is_some()
+    }
+
+    /// Fails if so much of a volume is kept that it is not written to any more.
+    pub(crate) fn check_writable(&self, volume: VolumeId) -> Result<()> {
+        let passes = self.writeback().passes();
+        let Some(kept) = passes.kept().of(volume) else { return Ok(()) };
+        if kept.blocks <= self.layout().data_blocks() / SHARE {
+            return Ok(());
+        }
+        let what = format!(
+            "volume {} takes no more writes, as an eighth of the cache has blocks of it that cannot \
+             come to the pool: {}",
+            self.pool().volume_name(volume),
+            kept.why
+        );
+        Err(StorageError::new(ErrorKind::Io, what))
+    }
+
+    /// Tells the log of which volumes something is kept from now on, and of which nothing is any
+    /// more.
+    pub(super) fn tell_kept(&self, kept: &[VolumeId], well: &[VolumeId]) {
+        for &id in kept {
+            let passes = self.writeback().passes();
+            let Some(Kept { blocks, why, .. }) = passes.kept().of(id) else { continue };
+            tracing::error!(cache = %self.path(), "{} of volume {} cannot come to the pool, and \
+                {} in the cache: {why}", counted(*blocks, "block", "blocks"),
+                self.pool().volume_name(id), if *blocks == 1 { "stays" } else { "stay" });
+        }
+        for &id in well {
+            if self.pool().volume_size(id).is_some() {
+                let name = self.pool().volume_name(id);
+                tracing::info!("what the cache kept of volume {name} is in the pool, or replaced");
+            }
+        }
+    }
+
+    /// The pass leaves a run, which stays dirty.
+    pub(super) async fn keep_run(&self, run: &Carried, why: StorageError, cut: &Cut) -> Result<()> {
+        self.check_failed()?;
+        self.check_open()?;
+        let end = run.lba.plus(run.blocks);
+        match &run.content {
+            Content::Data(parts) => {
+                for part in parts {
+                    self.keep_part(part, cut).await?;
+                }
+            }
+            Content::Zeros => {
+                let body = Body::Zeros { len: run.blocks };
+                let zeros = IndexKey { volume: run.volume, lba: run.lba, written: None, body };
+                self.enter_again(&zeros, cut).await?;
+            }
+            Content::Staged(epoch) => {
+                self.keep_staged((run.volume, *epoch), (run.lba, end), &why).await?;
+            }
+        }
+        let blocks = if matches!(run.content, Content::Zeros) { 0 } else { run.blocks };
+        let open = self.epoch();
+        self.writeback().passes_mut().keeps(run.volume, blocks, open, &why);
+        Ok(())
+    }
+
+    async fn keep_part(&self, part: &IndexKey, cut: &Cut) -> Result<()> {
+        let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
+        let published = self.state().index.published();
+        if cover.below.is_none_or(|below| below.epoch <= published) {
+            return self.enter_again(part, cut).await;
+        }
+        let mine = self.read_bucket(*addr, crcs, Class::WriteBack).await;
+        let Ok(mine) = mine else {
+            let what = format!(
+                "block {} of volume {} is bad in the cache",
+                part.lba,
+                self.pool().volume_name(part.volume)
+            );
+            return Err(StorageError::new(ErrorKind::Io, what));
+        };
+        let (whole, _) = self.carried(part, mine).await?;
+        let is_same = |now: &IndexKey| now == part;
+        self.keep_copy((part.volume, part.lba), whole, is_same).await
+    }
+
+    /// Enters what of a part of a cut was not changed since into the open epoch: it stays dirty.
+    async fn enter_again(&self, part: &IndexKey, cut: &Cut) -> Result<()> {
+        let (mut at, end) = (part.lba, Lba(part.end()));
+        let is_data = matches!(part.body, Body::Data { .. });
+        while at < end {
+            let mut room = self.upkeep_room().await?;
+            // The cut keeps its own room: a later try may carry the blocks.
+            let most = if is_data { end.0 - at.0 } else { 0 };
+            let mut reserved = self.pool().take_over(most);
+            at = self
+                .resident(Class::WriteBack, |st| {
+                    let (found, upto) =
+                        st.index.overlapping_step(&st.buckets, part.volume, (at, end))?;
+                    for now in found {
+                        let now = now.slice(at.0, upto.0);
+                        let of_cut = now.written.is_some_and(|w| w <= cut.epoch);
+                        let same = now.body == part.slice(now.lba.0, now.end()).body;
+                        if !same || !of_cut || st.index.unpublished(&now).is_none() {
+                            continue;
+                        }
+                        let range = (now.lba, Lba(now.end()));
+                        let again = IndexKey { written: Some(st.buckets.epoch()), ..now };
+                        let room = (&mut room, &mut reserved);
+                        st.change_dirty(room, part.volume, range, &[again])?;
+                        return Ok(range.1);
+                    }
+                    Ok(upto)
+                })
+                .await?;
+            self.rt().yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn keep_staged(
+        &self,
+        (volume, epoch): (VolumeId, Epoch),
+        (lba, end): (Lba, Lba),
+        why: &StorageError,
+    ) -> Result<()> {
+        if self.pool().find_staging(volume, epoch).is_none() {
+            return Err(why.clone());
+        }
+        let mut at = lba;
+        while at < end {
+            let n = (end.0 - at.0).min(MAX_EXTENT_BLOCKS as u64);
+            let found = self.read_staged(volume, epoch, at, n).await?;
+            let data = self.joined(&found);
+            let is_same = |now: &IndexKey| {
+                matches!(now.body, Body::Staged { .. }) && now.written == Some(epoch)
+            };
+            self.keep_copy((volume, at), data, is_same).await?;
+            at = at.plus(n);
+        }
+        Ok(())
+    }
+
+    fn joined(&self, list: &SliceList) -> Slice {
+        let bytes = list.iter().map(|s| s.len()).sum();
+        let (mut buf, mut at) = (self.rt().bufs().take(bytes), 0);
+        for part in list {
+            buf[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        buf.freeze()
+    }
+
+    /// Writes blocks into the cache that are elsewhere, and enters those of them into the open epoch
+    /// of which the index says the same still.
+    async fn keep_copy(
+        &self,
+        (volume, lba): (VolumeId, Lba),
+        data: Slice,
+        is_same: impl Fn(&IndexKey) -> bool,
+    ) -> Result<()> {
+        let crcs: Vec<Crc> = block_crcs(&data).collect();
+        let end = lba.plus((data.len() / BLOCK) as u64);
+        let Some(taken) = self.write_elsewhere(&data, Class::WriteBack).await? else {
+            let what = "the cache has no room for what was written past it";
+            return Err(StorageError::new(ErrorKind::NoSpace, what));
+        };
+        let mut at = lba;
+        while at < end {
+            let mut room = self.upkeep_room().await?;
+            let mut reserved = self.pool().take_over(end.0 - at.0);
+            at = self
+                .resident(Class::WriteBack, |st: &mut State| {
+                    let found = st.index.overlapping(&st.buckets, volume, (at, end), usize::MAX)?;
+                    let Some(now) = found.iter().find(|now| is_same(now)) else { return Ok(end) };
+                    let (from, to) = (now.lba.max(at), Lba(now.end().min(end.0)));
+                    let (skip, len) = (from.0 - lba.0, to.0 - from.0);
+                    let part = part_of(&taken, skip as u32, len as u32);
+                    let crcs = &crcs[skip as usize..(skip + len) as usize];
+                    let open = Some(st.buckets.epoch());
+                    let new = extents((volume, from), &part, crcs, Cover::ALL, open);
+                    st.change_dirty((&mut room, &mut reserved), volume, (from, to), &new)?;
+                    Ok(to)
+                })
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "kept_tests.rs"]
+mod tests;

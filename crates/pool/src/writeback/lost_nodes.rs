@@ -1,0 +1,49 @@
+//! Nodes that could not be read during a pass, and why.
+//!
+//! Each is asked for once in a pass: a bad sector may take a disk seconds, and a volume may have
+//! thousands of parts below one node. What is not readable now may be in the next pass.
+//!
+//! A node of a volume's mapping concerns that volume alone: what the pass was to change there is
+//! [unreachable](base::ErrorKind::Unreachable), and everything else goes on.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{ErrorKind, PoolAddr, StorageError, VolumeId};
+use btree::Fault;
+use format::tree::volume_of_tree;
+use rustc_hash::FxHashMap;
+
+use crate::pool::Pool;
+
+/// See the [module](self). Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct LostNodes(Rc<RefCell<FxHashMap<PoolAddr, StorageError>>>);
+
+impl LostNodes {
+    /// Why a node could not be read, if it was asked for.
+    pub fn why(&self, fault: &Fault) -> Option<StorageError> {
+        self.0.borrow().get(&fault.ptr.addr).cloned()
+    }
+
+    /// A node could not be read.
+    pub fn note(&self, fault: &Fault, why: StorageError) {
+        self.0.borrow_mut().insert(fault.ptr.addr, why);
+    }
+}
+
+/// What a change of `volume` fails with that needs this node. While the pool is not in use there is
+/// nothing that goes on.
+pub(super) fn told(
+    pool: &Pool,
+    volume: VolumeId,
+    fault: &Fault,
+    why: StorageError,
+) -> StorageError {
+    if volume_of_tree(fault.tree) != Some(volume) || pool.permit().is_err() {
+        return why;
+    }
+    let name = pool.volume_name(volume);
+    let what = format!("the mapping of volume {name} cannot be read: {why}");
+    StorageError::new(ErrorKind::Unreachable, what)
+}
