@@ -102,6 +102,21 @@ impl Pool {
         }
     }
 
+    /// While the permit is held no commit runs, and the tables in memory are what the last commit
+    /// wrote.
+    pub(crate) async fn between_commits(&self) -> Result<rt::sync::Permit> {
+        // One that has failed is tried again first: memory has what it did not write.
+        loop {
+            let alone = self.commits().acquire(1).await;
+            self.permit()?;
+            if !self.requests().retry() {
+                return Ok(alone);
+            }
+            drop(alone);
+            self.commit().await?;
+        }
+    }
+
     /// The generation of the last durable commit.
     pub fn committed(&self) -> Generation {
         self.state().txns.committed()

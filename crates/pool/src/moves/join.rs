@@ -14,7 +14,9 @@
 //! | before the next commit | of the two newest superblocks one names it and one does not; either is right, as both states are complete |
 //! | while that commit writes superblocks | its superblock may be older than that of another device, as for any device: see `open/superblock_sync.rs` |
 
-use base::{BLOCK, ErrorKind, Generation, GroupId, Result, Slice, SliceList, StorageError};
+use base::{
+    BLOCK, ErrorKind, Generation, GroupId, Instant, Result, Slice, SliceList, StorageError,
+};
 use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
@@ -174,20 +176,6 @@ impl Pool {
                 Some(e) => Err(StorageError::from_io(e, "a write to it failed")),
             },
             _ => Err(StorageError::new(ErrorKind::Io, "it went out of use")),
-        }
-    }
-
-    /// While the permit is held no commit runs, and the tables in memory are what the last commit
-    /// wrote.
-    async fn between_commits(&self) -> Result<rt::sync::Permit> {
-        loop {
-            let alone = self.commits().acquire(1).await;
-            self.permit()?;
-            if !self.requests().retry() {
-                return Ok(alone);
-            }
-            drop(alone);
-            self.commit().await?;
         }
     }
 

@@ -295,7 +295,11 @@ impl Pool {
             return Ok(());
         }
         if from == 0 {
-            self.scrub_bitmaps(id).await?;
+            if let Err(e) = self.scrub_bitmaps(id).await? {
+                tracing::error!(group = id.0, "scrub: a block group is passed over: {e}");
+                self.state_mut().scrub.lost(None);
+                return Ok(());
+            }
             if kind == GroupKind::Data {
                 self.scrub_sums(window, id).await?;
             }

@@ -3,11 +3,11 @@
 //! runs. Commits are held up only where something seems to be bad.
 
 use base::{BLOCK_U64, Generation, GroupId, Result};
-use format::page::{PageId, PageKind, PageVersion, open_page};
+use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{SLOT_COPIES, Superblock};
 use queue::Class;
 
-use super::run::{Went, Window};
+use super::run::{Stop, Went, Window};
 use super::verify::{Copy, Mended};
 use crate::findings::BlockKind;
 use crate::pool::Pool;
@@ -34,7 +34,7 @@ impl Pool {
             window.rest().await?;
             window.owes(BLOCK_U64);
             let force = |st: &mut State| st.tables.force(page);
-            self.scrub_page(|st| table_page(st, page), force).await?;
+            self.scrub_page(|st| Some(Some(table_page(st, page))), force).await?;
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Pool {
             return Ok(());
         }
         let outcome = {
-            let Some(_alone) = self.without_commits().await else { return Ok(()) };
+            let _alone = self.between_commits().await?;
             let sequence = self.state().txns.sequence();
             self.mend((&copies(sequence), Class::Commit), BlockKind::Superblock, is_good(sequence))
                 .await?
@@ -75,24 +75,40 @@ impl Pool {
         Ok(())
     }
 
-    /// Scrubs the bitmap pages of a group, whose bitmaps must be in memory.
-    pub(super) async fn scrub_bitmaps(&self, group: GroupId) -> Result<()> {
+    /// Scrubs the bitmap pages of a group. The inner error: its bitmaps cannot be read.
+    pub(super) async fn scrub_bitmaps(
+        &self,
+        group: GroupId,
+    ) -> std::result::Result<Result<()>, Stop> {
         let pages = self.state().space.geometry().pages_per_group();
         for i in 0..pages {
-            let force = |st: &mut State| st.space.force_page((group, i));
-            self.scrub_page(|st| bitmap_page(st, group, i), force).await?;
+            loop {
+                if self.state().space.group_kind(group) == GroupKind::Free {
+                    return Ok(Ok(()));
+                }
+                // A group that rests may be dropped from memory whenever others are needed.
+                if let Err(e) = self.surely(async || self.load_maps(group).await).await? {
+                    return Ok(Err(e));
+                }
+                let force = |st: &mut State| st.space.force_page((group, i));
+                let which =
+                    |st: &State| st.space.has_maps(group).then(|| bitmap_page(st, group, i));
+                if self.scrub_page(which, force).await? {
+                    break;
+                }
+            }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit;
-    /// `None`: it is not in memory. `force` has the next commit write it from memory, which is done
-    /// if no copy is good.
+    /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit,
+    /// if there is one; `None`: that is not in memory. Then this returns false. `force` has the next
+    /// commit write it from memory, which is done if no copy is good.
     async fn scrub_page(
         &self,
-        which: impl Fn(&State) -> Option<Page>,
+        which: impl Fn(&State) -> Option<Option<Page>>,
         force: impl FnOnce(&mut State),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Copy> {
             let offset = st.space.geometry().page_offset(id.page, id.slot);
             rows.into_iter().map(|row| (row, offset)).collect()
@@ -102,7 +118,8 @@ impl Pool {
         };
         let (page, scrubbed) = {
             let st = self.state();
-            let Some(page) = which(&st) else { return Ok(()) };
+            let Some(page) = which(&st) else { return Ok(false) };
+            let Some(page) = page else { return Ok(true) };
             let rows = st.devices.live_rows();
             drop(st);
             let rows = self.scrubbed(rows);
@@ -112,12 +129,13 @@ impl Pool {
         let (now, bytes) = (self.now(), scrubbed.len() as u64 * BLOCK_U64);
         self.state_mut().scrub.verified(now, bytes);
         if self.are_good(&scrubbed, is_good(page)).await {
-            return Ok(());
+            return Ok(true);
         }
-        let Some(_alone) = self.without_commits().await else { return Ok(()) };
+        let _alone = self.between_commits().await?;
         let (page, all) = {
             let st = self.state();
-            let Some(page) = which(&st) else { return Ok(()) };
+            let Some(page) = which(&st) else { return Ok(false) };
+            let Some(page) = page else { return Ok(true) };
             (page, copies(&st, &page.0, st.devices.live_rows()))
         };
         let outcome = self.mend((&all, Class::Commit), BlockKind::Page, is_good(page)).await?;
@@ -130,15 +148,7 @@ impl Pool {
             force(&mut st);
             st.need_superblock();
         }
-        Ok(())
-    }
-
-    /// While this permit is held no commit runs. `None`: a commit has failed and will be tried
-    /// again, or the pool takes no writes any more. Then the state in memory is not what the last
-    /// good commit wrote.
-    async fn without_commits(&self) -> Option<rt::sync::Permit> {
-        let alone = self.commits().acquire(1).await;
-        (!self.requests().retry() && self.permit().is_ok()).then_some(alone)
+        Ok(true)
     }
 
     /// The devices among `rows` that are scrubbed.
@@ -149,11 +159,11 @@ impl Pool {
 }
 
 /// A page of the volume or group table, as of the last commit.
-fn table_page(st: &State, page: u32) -> Option<Page> {
+fn table_page(st: &State, page: u32) -> Page {
     let kind = st.space.geometry().kind_of_table_page(page);
     let (slot, version) = st.tables.committed(page);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page: u64::from(page), slot };
-    Some((id, version))
+    (id, version)
 }
 
 /// A bitmap page, as of the last commit; `None`: it has no bit and was not written, or is not in
