@@ -20,6 +20,11 @@ pub fn volume_of_tree(tree: u64) -> Option<VolumeId> {
     (tree >> 32 == 1).then_some(VolumeId(tree as u32))
 }
 
+/// The block group of which a tree has the checksums.
+pub fn group_of_tree(tree: u64) -> Option<GroupId> {
+    (tree >> 32 == 2).then_some(GroupId(tree as u32))
+}
+
 /// What users call the tree of this number.
 pub fn tree_name(tree: u64) -> String {
     match tree >> 32 {

@@ -22,7 +22,7 @@ mod tables;
 mod trees;
 pub(crate) mod verify;
 
-use base::{ErrorKind, Result, StorageError};
+use base::{ErrorKind, Instant, Result, StorageError};
 
 use crate::findings::{NewestScrub, ScrubOptions, ScrubStatus};
 use crate::pool::Pool;
@@ -48,6 +48,7 @@ impl Pool {
             let mut st = self.state_mut();
             st.scrub.start(device, all, now)?;
             st.devices.begin_scrub(device.map(usize::from));
+            st.space.use_again(Instant(u64::MAX));
             if st.devices.degraded() {
                 st.scrub.note_away();
             }

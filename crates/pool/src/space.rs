@@ -23,9 +23,9 @@ pub(crate) mod run;
 mod search;
 mod sets;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use base::{ErrorKind, Generation, GroupId, StorageError, counted};
+use base::{ErrorKind, Generation, GroupId, Instant, StorageError, counted};
 use format::node::RootPtr;
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 use rt::sync::Event;
@@ -77,6 +77,9 @@ pub(crate) struct Space {
     closed: BTreeSet<GroupId>,
     /// Groups whose bitmaps could not be read: they are not in the index of free space.
     unreadable: BTreeSet<GroupId>,
+    /// Groups of whose checksums a node could not be read when blocks were to be entered, and until
+    /// when they are left alone: they are not in that index either.
+    lost_sums: BTreeMap<GroupId, Instant>,
     unused: BTreeSet<GroupId>,
     /// Groups with free blocks, by kind, in the order of the logarithm of their number.
     by_free: [BTreeSet<(u32, GroupId)>; 2],
@@ -140,6 +143,7 @@ impl Space {
             sets,
             closed: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            lost_sums: BTreeMap::new(),
             unused: BTreeSet::new(),
             by_free: [BTreeSet::new(), BTreeSet::new()],
             free: [0; 2],
@@ -199,7 +203,7 @@ impl Space {
     }
 
     fn is_unreadable(&self, id: GroupId) -> bool {
-        self.unreadable.contains(&id)
+        self.unreadable.contains(&id) || self.lost_sums.contains_key(&id)
     }
 
     /// True if there is a group of this number.
@@ -268,9 +272,10 @@ impl Space {
     }
 
     /// The error where nothing could be allocated: no group has room, or only groups whose bitmaps
-    /// cannot be read may have some. `what` begins its text.
+    /// or checksums cannot be read may have some. `what` begins its text.
     pub fn no_room(&self, what: &str) -> StorageError {
-        match self.unreadable.len() {
+        let lost = self.lost_sums.keys().filter(|id| !self.unreadable.contains(id));
+        match self.unreadable.len() + lost.count() {
             0 => StorageError::new(
                 ErrorKind::NoSpace,
                 format!("{what}; discard something or add space"),
@@ -281,8 +286,8 @@ impl Space {
                      forebay",
                     counted(
                         n as u64,
-                        "block group with an unreadable bitmap",
-                        "block groups with unreadable bitmaps"
+                        "block group with an unreadable bitmap or unreadable checksums",
+                        "block groups with unreadable bitmaps or checksums"
                     )
                 );
                 StorageError::new(ErrorKind::Io, text)
@@ -297,7 +302,7 @@ impl Space {
         let k = kind_index(g.record.kind);
         let (old, new) = (blocks - g.record.busy(), blocks - busy);
         self.sets.set_busy(&mut g.record, busy);
-        if self.closed.contains(&id) {
+        if self.closed.contains(&id) || self.is_unreadable(id) {
             return;
         }
         self.free[k] = self.free[k] + u64::from(new) - u64::from(old);

@@ -11,4 +11,5 @@ pub(crate) mod walk;
 
 pub(crate) use commit_writes::{Writes, Written};
 pub(crate) use copies::Unread;
+pub(crate) use load::NotEntered;
 pub(crate) use node_writer::NodeWriter;

@@ -259,8 +259,10 @@ impl Pool {
     }
 
     /// What can be done after a commit, in slices: free what it freed, give up empty groups, drop
-    /// idle bitmaps.
+    /// idle bitmaps, take groups into use again that were left alone.
     async fn tidy_up(&self) {
+        let now = self.now();
+        self.state_mut().space.use_again(now);
         while self.state_mut().space.drain(4 * SLICE) {
             self.rt().yield_now().await;
         }

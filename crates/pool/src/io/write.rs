@@ -44,18 +44,23 @@ impl Pool {
         data: Slice,
         size: Option<u64>,
     ) -> Result<()> {
-        let (room, taken) = self.take_for_write((data.len() / BLOCK) as u32).await?;
         let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
-        let data = SliceList::from_iter([data]);
-        let taken = self.write_taken(taken, data, Class::Foreground).await?;
-        let change = Change::Map { volume, lba, runs: &taken, crcs: &crcs, size };
-        let enter = |st: &mut State| st.edit_direct(&change).map(drop);
-        let outcome = self.resident(Class::Foreground, enter).await;
-        if outcome.is_ok() {
-            taken.entered();
+        loop {
+            let (room, taken) = self.take_for_write(crcs.len() as u32).await?;
+            let data = SliceList::from_iter([data.clone()]);
+            let taken = self.write_taken(taken, data, Class::Foreground).await?;
+            let change = Change::Map { volume, lba, runs: &taken, crcs: &crcs, size };
+            let enter = |st: &mut State| st.edit_direct(&change).map(drop);
+            match self.resident_or_lost(Class::Foreground, |_| None, enter).await {
+                Ok(()) => {
+                    taken.entered();
+                    drop(room);
+                    return Ok(());
+                }
+                Err(failed) if self.goes_elsewhere(&failed) => {}
+                Err(failed) => return Err(failed.why),
+            }
         }
-        drop(room);
-        outcome
     }
 
     /// Unmaps `[lba, end)` of `volume`, in slices; it reads as zeros then.

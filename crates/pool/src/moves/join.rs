@@ -260,6 +260,7 @@ impl Pool {
         let mut st = self.state_mut();
         let sequence = st.txns.sequence();
         st.devices.row_mut(row).into_iter().for_each(|d| d.joined(sequence));
+        st.space.use_again(Instant(u64::MAX));
         if let Some(old) = leaving {
             st.leave(old, Some(row as u8));
         }

@@ -269,13 +269,17 @@ fn bench_with_an_unreadable_bitmap() -> (World, Vec<DeviceFile>) {
 
 /// One group is not counted among those from which something can be taken.
 fn assert_one_is_passed_over(pool: &Pool) {
+    assert_are_passed_over(pool, 1);
+}
+
+fn assert_are_passed_over(pool: &Pool, groups: usize) {
     let st = pool.state();
     let free = |kind: GroupKind| {
         let all = (0..).map(GroupId).zip(&st.space.groups);
         let free = all.filter(|&(id, g)| g.record.kind == kind && !st.space.is_unreadable(id));
         free.map(|(id, _)| u64::from(st.space.free_blocks(id))).sum::<u64>()
     };
-    assert_eq!(st.space.unreadable.len(), 1);
+    assert_eq!(st.space.unreadable.len() + st.space.lost_sums.len(), groups);
     assert_eq!(st.space.free, [free(GroupKind::Data), free(GroupKind::Metadata)]);
 }
 
@@ -333,6 +337,62 @@ fn a_bitmap_that_cannot_be_read_keeps_nobody_waiting() {
         done.set(true);
         again.await.expect("ran");
     });
+}
+
+#[test]
+fn blocks_go_elsewhere_while_the_checksums_of_a_group_cannot_be_read() {
+    for by_pass in [false, true] {
+        let (world, files) = bench();
+        run(&world, &files, |rt, files| async move {
+            let pool = open(&rt, files).await;
+            put(&pool, 0, 10).await.expect("write");
+            pool.close().await.expect("close");
+        });
+        let file = files[0].file;
+        for offset in (0..DISK).step_by(BLOCK) {
+            let block = world.contents(file, offset, BLOCK);
+            let tree = u64::from_le_bytes(block[16..24].try_into().expect("8 bytes"));
+            if format::tree::group_of_tree(tree).is_some() && block[4] == 0 {
+                let fault = Fault::FailReads { offset, len: BLOCK_U64, times: u32::MAX };
+                assert!(world.inject(file, fault));
+            }
+        }
+        let disk = world.clone();
+        run(&world, &files, |rt, files| async move {
+            let pool = open(&rt, files).await;
+            if by_pass {
+                let data = pool.bufs().zeroed(10 * BLOCK);
+                let crcs: Vec<_> = data.chunks(BLOCK).map(base::crc32c).collect();
+                let pass = pool.begin_pass(&mut pool.reserve(10).expect("room")).expect("pass");
+                let data = [data.freeze()].into_iter().collect();
+                pass.write(VolumeId(1), Lba(1000), data, &crcs).await.expect("another group");
+                assert_one_is_passed_over(&pool);
+                pass.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
+            } else {
+                put(&pool, 1000, 10).await.expect("another group");
+            }
+            pool.commit().await.expect("commit");
+            assert_one_is_passed_over(&pool);
+            pool.read(VolumeId(1), Lba(0), 1).await.expect_err("its checksum is not known");
+            pool.discard(VolumeId(1), Lba(0), Lba(4)).await.expect("discard");
+            pool.commit().await.expect("commit");
+            assert_one_is_passed_over(&pool);
+            disk.revive(file);
+            rt.sleep(Duration::from_secs(61)).await;
+            put(&pool, 2000, 10).await.expect("write");
+            pool.commit().await.expect("commit");
+            assert_are_passed_over(&pool, 0);
+            put(&pool, 3000, 10).await.expect("write");
+            pool.close().await.expect("close");
+        });
+        run(&world, &files, |rt, files| async move {
+            let pool = open(&rt, files).await;
+            for lba in [4, 9, 1000, 2000, 3000] {
+                pool.read(VolumeId(1), Lba(lba), 1).await.expect("read");
+            }
+            pool.close().await.expect("close");
+        });
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{BLOCK, Bitmap, Buf, BufPool, ErrorKind, Generation, GroupId, Result, StorageError};
+use base::{
+    BLOCK, Bitmap, Buf, BufPool, ErrorKind, Generation, GroupId, Instant, Result, StorageError,
+};
 use format::page::{BITS_PER_PAGE, PageId, PageKind, encode_bitmap, payload_mut, seal_page};
 
 use super::maps::Maps;
@@ -94,14 +96,40 @@ impl Space {
     /// Nothing is allocated from a group whose bitmaps cannot be read, until a later try reads
     /// them.
     fn set_unreadable(&mut self, id: GroupId, unreadable: bool) {
-        let changed = match unreadable {
-            true => self.unreadable.insert(id),
-            false => self.unreadable.remove(&id),
-        };
-        if !changed || self.is_moving(id) {
+        self.change_use(id, |space| {
+            match unreadable {
+                true => space.unreadable.insert(id),
+                false => space.unreadable.remove(&id),
+            };
+        });
+    }
+
+    /// A node of a group's checksums cannot be read. Nothing is allocated from it `until` then.
+    /// Returns true if that is new.
+    pub fn lose_sums(&mut self, id: GroupId, until: Instant) -> bool {
+        let new = !self.lost_sums.contains_key(&id);
+        self.change_use(id, |space| _ = space.lost_sums.entry(id).or_insert(until));
+        new
+    }
+
+    /// Takes groups into use again that were to be left alone until now, or until before.
+    pub fn use_again(&mut self, now: Instant) {
+        let old = |(&id, &until): (&GroupId, &Instant)| (until <= now).then_some(id);
+        let ids: Vec<GroupId> = self.lost_sums.iter().filter_map(old).collect();
+        for id in ids {
+            self.change_use(id, |space| _ = space.lost_sums.remove(&id));
+        }
+    }
+
+    /// Changes whether blocks are allocated from a group.
+    fn change_use(&mut self, id: GroupId, change: impl FnOnce(&mut Space)) {
+        let before = self.is_unreadable(id);
+        change(self);
+        let now = self.is_unreadable(id);
+        if before == now || self.is_moving(id) {
             return;
         }
-        if unreadable {
+        if now {
             self.unindex_group(id);
         } else {
             self.index_group(id);

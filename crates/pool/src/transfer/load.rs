@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::DerefMut;
+use std::time::Duration;
 
 use base::{ErrorKind, Generation, GroupId, Result, Slice, StorageError};
-use btree::{Fault, Loader, NodeError, Store};
+use btree::{Fault, Loader, NodeError, Stop, Store};
 use format::page::{PageId, PageKind};
-use format::tree::tree_name;
+use format::tree::{group_of_tree, tree_name};
 use queue::Class;
 use rt::sync::Shared;
 use rt::{JoinHandle, Reason, Rt};
@@ -19,6 +20,22 @@ use crate::state::State;
 /// Reads of nodes under way at once, of those that are read ahead: few enough for other requests to
 /// get their turn at the device.
 const AT_ONCE: usize = 256;
+
+/// A block group is left alone for so long of whose checksums a node cannot be read.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
+
+/// Why a step failed.
+pub(crate) struct NotEntered {
+    pub why: StorageError,
+    /// The node that could not be read.
+    pub node: Option<Fault>,
+}
+
+impl From<NotEntered> for StorageError {
+    fn from(failed: NotEntered) -> StorageError {
+        failed.why
+    }
+}
 
 /// How the pool's nodes are loaded, by requests of a class.
 struct Nodes<'p>(&'p Pool, Class);
@@ -70,6 +87,45 @@ impl Pool {
         step: impl FnMut(&mut State) -> Step<T>,
     ) -> Result<T> {
         btree::resident(&mut Nodes(self, class), step).await
+    }
+
+    /// As [`Pool::resident`]. An error names the node that could not be read, if that was it. A node
+    /// of which it is `known` why it cannot be read is not asked for.
+    pub(crate) async fn resident_or_lost<T>(
+        &self,
+        class: Class,
+        known: impl Fn(&Fault) -> Option<StorageError>,
+        mut step: impl FnMut(&mut State) -> Step<T>,
+    ) -> std::result::Result<T, NotEntered> {
+        let mut node = None;
+        let noting = |st: &mut State| match step(st) {
+            Err(Stop::Fault(fault)) => {
+                node = Some(fault);
+                Err(known(&fault).map_or(Stop::Fault(fault), Stop::Error))
+            }
+            outcome => {
+                node = None;
+                outcome
+            }
+        };
+        let outcome = self.resident(class, noting).await;
+        outcome.map_err(|why| NotEntered { why, node })
+    }
+
+    /// Blocks could not be entered into the trees. True if they can be elsewhere: a node of the
+    /// checksums of their block group is lost, from which nothing is allocated for a while.
+    pub(crate) fn goes_elsewhere(&self, failed: &NotEntered) -> bool {
+        let group = failed.node.and_then(|node| group_of_tree(node.tree));
+        let Some(group) = group.filter(|_| self.permit().is_ok()) else { return false };
+        let until = self.now().after(LEFT_ALONE);
+        if self.state_mut().space.lose_sums(group, until) {
+            tracing::error!(
+                group = group.0,
+                "cannot read the checksums: no blocks are allocated from this block group for now: {}",
+                failed.why
+            );
+        }
+        true
     }
 
     /// Pins each of these nodes by itself. `pin` was taken when they were looked up, or before.

@@ -15,6 +15,7 @@ use format::tree::volume_of_tree;
 use rustc_hash::FxHashMap;
 
 use crate::pool::Pool;
+use crate::transfer::NotEntered;
 
 /// See the [module](self). Clones are the same.
 #[derive(Clone, Default)]
@@ -34,13 +35,10 @@ impl LostNodes {
 
 /// What a change of `volume` fails with that needs this node. While the pool is not in use there is
 /// nothing that goes on.
-pub(super) fn told(
-    pool: &Pool,
-    volume: VolumeId,
-    fault: &Fault,
-    why: StorageError,
-) -> StorageError {
-    if volume_of_tree(fault.tree) != Some(volume) || pool.permit().is_err() {
+pub(super) fn told(pool: &Pool, volume: VolumeId, failed: NotEntered) -> StorageError {
+    let NotEntered { why, node } = failed;
+    let of_mapping = node.is_some_and(|node| volume_of_tree(node.tree) == Some(volume));
+    if !of_mapping || pool.permit().is_err() {
         return why;
     }
     let name = pool.volume_name(volume);

@@ -19,17 +19,18 @@
 //! as any deleted volume's.
 
 use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, Result, SliceList, StorageError, VolumeId};
-use btree::{Stop, Tree};
+use btree::{Fault, Tree};
 use format::page::GroupKind;
 use queue::Class;
 
 use super::lost_nodes::{LostNodes, told};
 use crate::attached::Published;
+use crate::error::Step;
 use crate::forest::{Change, Edited};
 use crate::pool::Pool;
 use crate::space::Reservation;
 use crate::state::State;
-use crate::transfer::{NodeWriter, Writes};
+use crate::transfer::{NodeWriter, NotEntered, Writes};
 use crate::txn::{Kind, not_open};
 
 /// Runs that are given back before other tasks get a turn.
@@ -90,11 +91,19 @@ impl Pass {
     ) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         assert_eq!(bytes, crcs.len() * BLOCK);
-        let taken = self.pool.take_for_pass(crcs.len() as u32).await?;
-        let taken = self.pool.write_taken(taken, data, self.pool.pass_class()).await?;
-        self.edit(&Change::Map { volume, lba, runs: &taken, crcs, size: None }).await?;
-        taken.entered();
-        Ok(())
+        loop {
+            let taken = self.pool.take_for_pass(crcs.len() as u32).await?;
+            let taken = self.pool.write_taken(taken, data.clone(), self.pool.pass_class()).await?;
+            let change = Change::Map { volume, lba, runs: &taken, crcs, size: None };
+            match self.edit(&change).await {
+                Ok(_) => {
+                    taken.entered();
+                    return Ok(());
+                }
+                Err(failed) if self.pool.goes_elsewhere(&failed) => {}
+                Err(failed) => return Err(told(&self.pool, volume, failed)),
+            }
+        }
     }
 
     /// Unmaps `[lba, end)` when the pass is published.
@@ -124,33 +133,23 @@ impl Pass {
     ) -> Result<()> {
         let mut at = lba;
         while at < end {
-            at = self.edit(&change((at, end))).await?;
+            let change = change((at, end));
+            let edited = self.edit(&change).await;
+            at = edited.map_err(|failed| told(&self.pool, change.volume(), failed))?;
             self.pool.rt().yield_now().await;
         }
         Ok(())
     }
 
     /// Makes a part of a change; returns how far it came.
-    async fn edit(&self, change: &Change<'_>) -> Result<Lba> {
+    async fn edit(&self, change: &Change<'_>) -> std::result::Result<Lba, NotEntered> {
         loop {
-            let mut fault = None;
-            let step = |st: &mut State| {
-                let edited = st.edit(Kind::Pass, change);
-                fault = if let Err(Stop::Fault(fault)) = &edited { Some(*fault) } else { None };
-                match fault.and_then(|fault| self.lost.why(&fault)) {
-                    Some(why) => Err(Stop::Error(why)),
-                    None => edited,
+            match self.step(|st| st.edit(Kind::Pass, change)).await? {
+                Edited::Upto(lba) => return Ok(lba),
+                Edited::Busy => {
+                    let committed = self.pool.commit_direct().await;
+                    committed.map_err(|why| NotEntered { why, node: None })?;
                 }
-            };
-            let edited = self.pool.resident(Class::Commit, step).await;
-            match (edited, fault) {
-                (Ok(Edited::Upto(lba)), _) => return Ok(lba),
-                (Ok(Edited::Busy), _) => self.pool.commit_direct().await?,
-                (Err(why), Some(fault)) => {
-                    self.lost.note(&fault, why.clone());
-                    return Err(told(&self.pool, change.volume(), &fault, why));
-                }
-                (Err(e), None) => return Err(e),
             }
         }
     }
@@ -158,21 +157,21 @@ impl Pass {
     /// Sees that what a write of `[lba, end)` needs of the volume's mapping is in memory. So a write
     /// that cannot be entered is not begun.
     pub async fn reach(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let mut fault = None;
-        let step = |st: &mut State| {
-            fault = st.forest.ready_mapping(volume, (lba, end)).err();
-            match fault {
-                Some(fault) => Err(self.lost.why(&fault).map_or(fault.into(), Stop::Error)),
-                None => Ok(()),
+        let reached = self.step(|st| Ok(st.forest.ready_mapping(volume, (lba, end))?)).await;
+        reached.map_err(|failed| told(&self.pool, volume, failed))
+    }
+
+    /// Runs a step. A node that the pass could not read before is not asked for again.
+    async fn step<T>(
+        &self,
+        step: impl FnMut(&mut State) -> Step<T>,
+    ) -> std::result::Result<T, NotEntered> {
+        let known = |fault: &Fault| self.lost.why(fault);
+        let outcome = self.pool.resident_or_lost(Class::Commit, known, step).await;
+        outcome.inspect_err(|failed| {
+            if let Some(node) = &failed.node {
+                self.lost.note(node, failed.why.clone());
             }
-        };
-        let reached = self.pool.resident(Class::Commit, step).await;
-        reached.map_err(|why| match fault {
-            Some(fault) => {
-                self.lost.note(&fault, why.clone());
-                told(&self.pool, volume, &fault, why)
-            }
-            None => why,
         })
     }
 
@@ -180,7 +179,7 @@ impl Pass {
     pub fn unreachable(&self, volume: VolumeId, lba: Lba, end: Lba) -> Option<StorageError> {
         let fault = self.pool.state_mut().forest.ready_mapping(volume, (lba, end)).err()?;
         let why = self.lost.why(&fault)?;
-        Some(told(&self.pool, volume, &fault, why))
+        Some(told(&self.pool, volume, NotEntered { why, node: Some(fault) }))
     }
 
     /// Makes everything of the pass durable and visible, and `epoch`, cut at `taken_at`, the
