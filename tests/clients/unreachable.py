@@ -4,7 +4,7 @@ way out."""
 import errno
 
 from harness.case import cache_only, limit
-from harness.data import BLOCK, KIB, data_ranges, flip, noise
+from harness.data import BLOCK, KIB, MIB, data_ranges, flip, noise
 from harness.server import expect_error
 
 SPREAD = 64 * KIB
@@ -76,4 +76,15 @@ def test_others_go_on(t):
     server.cache("flush")
     assert "volume-unreachable" not in [one["page"] for one in server.status()["health"]]
     server.stop()
-    print(t.run(t.bin, "check", server.socket.parent, ok=range(6)).stdout)
+    # A server cannot free what is below the lost nodes. A repair can.
+    home = server.socket.parent
+    text = t.run(t.bin, "check", home, ok=(3,)).stdout
+    assert "forebay check --repair frees all that it held" in text, text
+    text = t.forebay("check", "--repair", home).stdout
+    assert "1 deleted volume forgotten" in text and "that nothing refers to were freed" in text, text
+    assert "clean" in t.forebay("check", "--data", home).stdout
+    server.start()
+    handle = server.connect("other")
+    assert handle.pread(BLOCK, 7 * SPREAD) == noise(("after", 7), BLOCK)
+    used = server.status()["pool"]["used_bytes"]
+    assert used < 8 * MIB, used

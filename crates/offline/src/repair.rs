@@ -50,6 +50,9 @@ pub struct Repairs {
     pub leaked_blocks: u64,
     /// Of these, how many were freed.
     pub freed_blocks: u64,
+    /// Deleted volumes of which a part of the mapping is lost. They are forgotten, so that nothing
+    /// refers to what they held.
+    pub forgotten_volumes: u64,
 }
 
 impl Repairs {
@@ -65,7 +68,7 @@ impl Repairs {
 
     /// True if there was, or is, nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.bad() == 0 && self.leaked_blocks == 0
+        self.bad() == 0 && self.leaked_blocks == 0 && self.forgotten_volumes == 0
     }
 }
 

@@ -17,7 +17,7 @@
 //! All its devices have to be there. A device that is away gets what it lacks when the pool is
 //! served.
 
-use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, StorageError, crc32c};
+use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, StorageError, VolumeId, crc32c};
 use format::page::{PageId, PageVersion, open_page};
 use queue::Class;
 use rt::Rt;
@@ -159,6 +159,16 @@ impl Repair {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Takes deleted volumes out of the table, by a commit, whatever they still hold: nothing refers
+    /// to that any more.
+    pub async fn forget(&mut self, volumes: &[VolumeId]) -> Result<()> {
+        self.pool.sync_superblocks(std::mem::take(&mut self.lacking)).await?;
+        for &id in volumes {
+            self.pool.state_mut().forget_volume(id)?;
+        }
+        Committer::new(&self.pool).run().await
     }
 
     /// Frees blocks that are allocated and that nothing refers to, by a commit; and writes every

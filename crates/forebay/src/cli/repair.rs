@@ -153,6 +153,14 @@ impl Repaired {
         let dry_run = self.repair.pool.repairs.dry_run;
         let mut out = found(self.before.as_ref().unwrap_or(&self.now));
         out += &self.copies(dry_run, look);
+        let forgotten = self.repair.pool.repairs.forgotten_volumes;
+        if forgotten > 0 && self.repair.pool.repairs.refused.is_none() {
+            let what = if dry_run { "would be forgotten" } else { "forgotten" };
+            out += &format!(
+                "{} {what}, with all that was left\n",
+                counted(forgotten, "deleted volume")
+            );
+        }
         let leaked = self.repair.pool.repairs.leaked_blocks;
         if leaked > 0 && self.repair.pool.repairs.refused.is_none() {
             let what = if dry_run { "would be freed" } else { "were freed" };

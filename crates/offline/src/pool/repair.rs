@@ -5,7 +5,9 @@
 //! in the end is what the devices hold. Nothing is guessed:
 //!
 //! - What has no good copy is named and left as it is. So is what may hang on it: where a part of
-//!   the trees cannot be read, it is not known what has leaked, and nothing is freed.
+//!   the trees cannot be read, it is not known what has leaked, and nothing is freed. A deleted
+//!   volume is not missed: if a part of its mapping is lost, the volume is forgotten, and what it
+//!   held has leaked.
 //! - Where structures contradict each other, or the tables are not all there, a good checksum does
 //!   not show that a copy is the right one for its place. Then nothing is written at all.
 //! - A device that is away may have the good copy. All of them have to be there.
@@ -103,6 +105,7 @@ struct Work {
     slots: Vec<String>,
     tried_slots: bool,
     tried_leaks: bool,
+    tried_drops: bool,
 }
 
 impl Work {
@@ -116,6 +119,7 @@ impl Work {
             slots: Vec::new(),
             tried_slots: false,
             tried_leaks: false,
+            tried_drops: false,
         }
     }
 
@@ -134,6 +138,9 @@ impl Work {
             self.slots = plan.slots.clone();
             self.slots.iter().for_each(|path| self.tally.bad(path, Subject::Superblock));
         }
+        if !self.tried_drops {
+            self.repairs.forgotten_volumes = plan.dropped.len() as u64;
+        }
         if !self.tried_leaks {
             self.repairs.leaked_blocks = plan.leaked.iter().map(|l| u64::from(l.1)).sum();
         }
@@ -144,6 +151,7 @@ impl Work {
         plan.copies.iter().any(|(_, copy)| !self.tried.contains(&copy.bad))
             || (!self.tried_slots && !plan.slots.is_empty())
             || (!self.tried_leaks && !plan.leaked.is_empty())
+            || (!self.tried_drops && !plan.dropped.is_empty())
     }
 
     /// Does what was not tried.
@@ -167,6 +175,10 @@ impl Work {
                 }
             }
             done += batch.len() as u64;
+        }
+        if !std::mem::replace(&mut self.tried_drops, true) && !plan.dropped.is_empty() {
+            // What they held, the next check finds: nothing refers to it then.
+            return repair.forget(&plan.dropped).await;
         }
         let slots = !std::mem::replace(&mut self.tried_slots, true) && !plan.slots.is_empty();
         let leaked = match std::mem::replace(&mut self.tried_leaks, true) {

@@ -3,9 +3,10 @@
 
 use std::cell::Cell;
 
-use base::{BLOCK, BLOCK_U64, ErrorKind, IoError, Lba};
+use base::{BLOCK, BLOCK_U64, ErrorKind, IoError, Lba, VolumeId};
 use format::page::{GroupKind, PageKind};
 use format::superblock::Superblock;
+use format::tree::mapping_tree_id;
 use offline::pool::check::Report;
 use offline::pool::repair::repair;
 use offline::repair::Outcome;
@@ -248,6 +249,54 @@ fn nothing_is_freed_where_a_part_of_a_tree_is_lost() {
     let o = lab.repair();
     assert!(o.repairs.is_empty() && o.before.errors > 0, "{o:?}");
     assert!(lab.contents() == before);
+}
+
+/// Damages all copies of every second leaf of a volume's mapping; returns how many.
+fn lose_leaves(lab: &Lab, volume: VolumeId) -> usize {
+    let mut lost = 0;
+    for (disk, file) in lab.files().into_iter().enumerate() {
+        for offset in (0..file.size_bytes).step_by(BLOCK) {
+            let block = lab.world().contents(file.file, offset, BLOCK);
+            let number =
+                |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("8 bytes"));
+            let (tree, addr) = (number(16), number(32));
+            if tree == mapping_tree_id(volume) && block[4] == 0 && addr % 2 == 0 {
+                lab.rot(disk, offset);
+                lost += 1;
+            }
+        }
+    }
+    lost
+}
+
+#[test]
+fn a_deleted_volume_that_is_lost_in_part_is_forgotten_and_its_blocks_are_freed() {
+    let lab = Lab::new(2, 2);
+    let a = lab.volumes().into_iter().find(|v| v.name == "a").expect("there").id;
+    assert!(lose_leaves(&lab, a) > 2);
+    let o = lab.repair();
+    assert!(o.repairs.forgotten_volumes == 0 && o.now().errors > 0, "{o:?}");
+    lab.run({
+        let files = lab.files();
+        move |rt| async move {
+            let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");
+            pool.delete_volume(a).await.expect("delete");
+            pool.close().await.expect("close");
+        }
+    });
+    let lost = lab.check();
+    assert!(lost.problems.iter().any(|p| p.remedy.contains("check --repair")), "{lost:?}");
+    assert!(lost.problems.iter().all(|p| !p.remedy.contains("backup")), "{lost:?}");
+    let dry = lab.dry_run();
+    assert_eq!((dry.repairs.forgotten_volumes, dry.repairs.freed_blocks), (1, 0), "{dry:?}");
+    let o = lab.repair();
+    assert_eq!(o.repairs.forgotten_volumes, 1);
+    assert!(o.repairs.freed_blocks > 300 && o.now().is_clean(), "{o:?}");
+    assert!(lab.volumes().iter().all(|v| v.name == "b"));
+    let groups = lab.groups();
+    let used = groups.iter().filter(|g| g.kind == GroupKind::Data).map(|g| g.used);
+    assert_eq!(used.sum::<u32>(), 600 - 73);
+    assert!(lab.repair().repairs.is_empty());
 }
 
 #[test]

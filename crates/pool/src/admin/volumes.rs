@@ -13,6 +13,8 @@ use crate::settings::check_name;
 
 /// How long freeing what a deleted volume holds pauses after an error.
 const REAP_AGAIN: Duration = Duration::from_secs(1);
+/// The longest time between two tries: each may read what cannot be read.
+const REAP_SELDOM: Duration = Duration::from_secs(60);
 
 /// A volume as its users see it.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -243,7 +245,7 @@ impl Pool {
     fn reap(&self, id: VolumeId) {
         let pool = self.clone();
         self.rt().detach(async move {
-            let mut told = false;
+            let (mut told, mut wait) = (false, REAP_AGAIN);
             loop {
                 pool.left_by_pass(id).await;
                 let outcome = match pool.discard(id, Lba(0), END_OF_SPACE).await {
@@ -265,11 +267,13 @@ impl Pool {
                 if !std::mem::replace(&mut told, true) {
                     tracing::warn!(
                         volume = id.0,
-                        "freeing a deleted volume is tried again and \
-                         again: {e}"
+                        "what a deleted volume holds cannot be freed: {e}; it is tried again, \
+                         less and less often. If that is lost, stop the server and run forebay \
+                         check --repair"
                     );
                 }
-                pool.rt().sleep(REAP_AGAIN).await;
+                pool.rt().sleep(wait).await;
+                wait = REAP_SELDOM.min(2 * wait);
             }
         });
     }

@@ -3,7 +3,7 @@
 //! A plan holds places and checksums, and no content: the copies are read again when they are
 //! written. It is bounded, so a repair may need several checks where very much is bad.
 
-use base::PoolAddr;
+use base::{PoolAddr, VolumeId};
 use pool::offline_repair::{BadCopy, Content, Spot};
 
 use crate::report::Subject;
@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     pub slots: Vec<String>,
     /// Blocks that are allocated and that nothing refers to.
     pub leaked: Vec<(PoolAddr, u32)>,
+    /// Deleted volumes of which a part of the mapping is lost: a server cannot free what they hold.
+    pub dropped: Vec<VolumeId>,
     /// Why nothing may be written.
     pub unsound: Option<String>,
 }

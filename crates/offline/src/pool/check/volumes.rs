@@ -86,6 +86,9 @@ impl Checker<'_> {
         let place = place_of(v);
         let mut walk =
             Walk::new(mapping_tree_id(v.id), format!("the mapping of {place}"), v.mapping, false);
+        if v.state == VolumeState::Deleting {
+            walk = walk.of_deleted();
+        }
         let end_of_volume = v.size_bytes.div_ceil(BLOCK_U64);
         let (mut blocks, mut beyond, mut end) = (0u64, 0u64, 0u64);
         let mut sound = true;
@@ -111,6 +114,9 @@ impl Checker<'_> {
         }
         let whole = walk.is_whole() && sound;
         self.whole &= whole;
+        if !walk.is_whole() && v.state == VolumeState::Deleting && self.plan.is_wanted() {
+            self.plan.dropped.push(v.id);
+        }
         if whole && blocks != v.allocated_blocks {
             let what =
                 format!("its extents have {blocks} blocks, its record says {}", v.allocated_blocks);

@@ -16,6 +16,7 @@ use super::source::Copy;
 use crate::report::Subject;
 
 const LOST: &str = "what it holds is lost; restore from a backup";
+const NOT_MISSED: &str = "the volume is deleted, and forebay check --repair frees all that it held";
 const HEALED: &str = "it is healed when the pool reads it";
 
 /// A place in a tree.
@@ -25,11 +26,18 @@ pub(crate) struct Walk {
     root: Option<RootPtr>,
     /// A second walk: space is not claimed and nothing is reported again.
     quiet: bool,
+    /// What to do about a node that is lost.
+    remedy: &'static str,
 }
 
 impl Walk {
     pub fn new(tree: u64, name: String, root: Option<RootPtr>, quiet: bool) -> Walk {
-        Walk { walk: btree::Walk::new(tree, root), name, root, quiet }
+        Walk { walk: btree::Walk::new(tree, root), name, root, quiet, remedy: LOST }
+    }
+
+    /// The tree is of a volume that was deleted: what is lost of it is not missed.
+    pub fn of_deleted(self) -> Walk {
+        Walk { remedy: NOT_MISSED, ..self }
     }
 
     /// False if a part of the tree could not be read.
@@ -57,7 +65,8 @@ impl Walk {
             );
             check.log.error(Subject::Node, &self.name, what, "restore from a backup");
         }
-        self.walk.next_node(&mut Copies { check, name: &self.name, quiet: self.quiet }).await
+        let Walk { name, quiet, remedy, .. } = self;
+        self.walk.next_node(&mut Copies { check, name, quiet: *quiet, remedy }).await
     }
 }
 
@@ -66,6 +75,7 @@ struct Copies<'c, 'a> {
     check: &'c mut Checker<'a>,
     name: &'c str,
     quiet: bool,
+    remedy: &'static str,
 }
 
 impl Nodes for Copies<'_, '_> {
@@ -168,7 +178,7 @@ impl Copies<'_, '_> {
                 Some((_, why)) => format!("no good copy ({} tried): {why}", bad.len()),
                 None => "no device with a copy of it is there".to_owned(),
             };
-            check.log.lost(Subject::Node, place, why, LOST);
+            check.log.lost(Subject::Node, place, why, self.remedy);
         }
         page
     }
