@@ -1,5 +1,5 @@
-"""A volume of which the pool cannot read the mapping: what clients see, what the others get, and the
-way out."""
+"""A volume of which the pool cannot read the mapping: what clients see, what the others get, and
+the way out."""
 
 import errno
 
@@ -81,7 +81,8 @@ def test_others_go_on(t):
     text = t.run(t.bin, "check", home, ok=(3,)).stdout
     assert "forebay check --repair frees all that it held" in text, text
     text = t.forebay("check", "--repair", home).stdout
-    assert "1 deleted volume forgotten" in text and "that nothing refers to were freed" in text, text
+    assert "1 deleted volume forgotten" in text, text
+    assert "that nothing refers to were freed" in text, text
     assert "clean" in t.forebay("check", "--data", home).stdout
     server.start()
     handle = server.connect("other")

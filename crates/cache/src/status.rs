@@ -8,7 +8,7 @@ use crate::Cache;
 use crate::job;
 use crate::store::hit_ratio::Sums;
 use crate::store::scrubbed::{CacheScrub, CacheScrubPart};
-use crate::writeback::kept::Kept;
+use crate::writeback::all_kept::Kept;
 
 /// So many bad blocks are named.
 const NAMED: usize = 256;

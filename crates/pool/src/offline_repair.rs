@@ -161,8 +161,8 @@ impl Repair {
         Ok(outcomes)
     }
 
-    /// Takes deleted volumes out of the table, by a commit, whatever they still hold: nothing refers
-    /// to that any more.
+    /// Takes deleted volumes out of the table, by a commit, whatever they still hold: nothing
+    /// refers to that any more.
     pub async fn forget(&mut self, volumes: &[VolumeId]) -> Result<()> {
         self.pool.sync_superblocks(std::mem::take(&mut self.lacking)).await?;
         for &id in volumes {

@@ -6,13 +6,11 @@
 //! one tries them again. Otherwise one volume would stop the write-back of all.
 //!
 //! A staging volume ends with the pass that publishes its epoch. So blocks that are staged are read
-//! and written into the cache before; and so is a block of which the cache has a part that lies over
-//! a staged one.
+//! and written into the cache before. So is a block of which the cache has a part that lies over a
+//! staged one.
 //!
 //! **Room.** A volume of which an eighth of the cache is kept is not written to any more: others
 //! need the rest.
-
-use std::collections::BTreeMap;
 
 use base::checksum::block_crcs;
 use base::{
@@ -26,73 +24,12 @@ use crate::space::mover::part_of;
 use crate::store::key::{Body, IndexKey};
 use crate::store::state::State;
 use crate::store::taken::extents;
+use crate::writeback::all_kept::Kept;
 use crate::writeback::cuts::Cut;
 use crate::writeback::walk::{Carried, Content};
 
 /// One part in so many of the cache that may be kept of a volume before its writes are refused.
 const SHARE: u64 = 8;
-
-/// What is kept of a volume.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// Blocks, without those that are discarded.
-    pub blocks: u64,
-    /// Why the pool does not take them.
-    pub why: StorageError,
-    /// The epoch that they were entered into last.
-    epoch: Epoch,
-}
-
-/// What is kept, by volume.
-#[derive(Default)]
-pub(crate) struct AllKept {
-    /// As the passes that were published have found it.
-    known: BTreeMap<VolumeId, Kept>,
-    /// As the pass finds it that runs.
-    found: BTreeMap<VolumeId, Kept>,
-}
-
-impl AllKept {
-    /// A pass begins.
-    pub fn begin(&mut self) {
-        self.found.clear();
-    }
-
-    /// The pass keeps blocks, which are of the epoch `open` from now on.
-    pub fn keep(&mut self, volume: VolumeId, blocks: u64, open: Epoch, why: &StorageError) {
-        let new = || Kept { blocks: 0, why: why.clone(), epoch: open };
-        let kept = self.found.entry(volume).or_insert_with(new);
-        kept.blocks += blocks;
-        kept.epoch = open;
-    }
-
-    /// The cut of `epoch` is published. Returns the volumes of which something is kept from now on,
-    /// and those of which nothing is any more.
-    pub fn publish(&mut self, epoch: Epoch) -> (Vec<VolumeId>, Vec<VolumeId>) {
-        let before: Vec<VolumeId> = self.known.keys().copied().collect();
-        // What was entered into a later epoch, this cut does not have.
-        self.known.retain(|_, kept| kept.epoch > epoch);
-        self.known.append(&mut self.found);
-        let new = self.known.keys().filter(|id| !before.contains(id)).copied().collect();
-        let gone = before.into_iter().filter(|id| !self.known.contains_key(id)).collect();
-        (new, gone)
-    }
-
-    /// True if the pass that ran last keeps something.
-    pub fn is_any(&self) -> bool {
-        !self.known.is_empty()
-    }
-
-    /// What is kept of a volume.
-    pub fn of(&self, volume: VolumeId) -> Option<&Kept> {
-        self.known.get(&volume)
-    }
-
-    /// What is kept of all volumes.
-    pub fn all(&self) -> impl Iterator<Item = (VolumeId, &Kept)> {
-        self.known.iter().map(|(&volume, kept)| (volume, kept))
-    }
-}
 
 impl Cache {
     /// What is kept of each volume that is there.
@@ -143,8 +80,8 @@ impl Cache {
             return Ok(());
         }
         let what = format!(
-            "volume {} takes no more writes, as an eighth of the cache has blocks of it that cannot \
-             come to the pool: {}",
+            "volume {} takes no more writes, as an eighth of the cache has blocks of it that \
+             cannot come to the pool: {}",
             self.pool().volume_name(volume),
             kept.why
         );
@@ -282,8 +219,8 @@ impl Cache {
         buf.freeze()
     }
 
-    /// Writes blocks into the cache that are elsewhere, and enters those of them into the open epoch
-    /// of which the index says the same still.
+    /// Writes blocks into the cache that are elsewhere, and enters those of them into the open
+    /// epoch of which the index says the same still.
     async fn keep_copy(
         &self,
         (volume, lba): (VolumeId, Lba),

@@ -1,9 +1,10 @@
 //! Write-back: cuts, and the passes that carry them to the pool.
 
 mod age;
+pub(crate) mod all_kept;
 mod asked;
 mod cuts;
-pub(crate) mod kept;
+mod kept;
 mod pass;
 mod pass_state;
 mod rate;

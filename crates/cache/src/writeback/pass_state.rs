@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use base::{BLOCK_U64, Epoch, Instant, Result, StorageError, VolumeId};
 
+use super::all_kept::AllKept;
 use super::cuts::{Cut, Cuts};
-use super::kept::AllKept;
 use crate::policy::rate_controller::{self, Controller, ControllerState, Pacer};
 use crate::settings::Settings;
 

@@ -102,8 +102,8 @@ impl Pool {
     }
 
     /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit,
-    /// if there is one; `None`: that is not in memory. Then this returns false. `force` has the next
-    /// commit write it from memory, which is done if no copy is good.
+    /// if there is one; `None`: that is not in memory, and this returns false. `force` has the
+    /// next commit write it from memory, which is done if no copy is good.
     async fn scrub_page(
         &self,
         which: impl Fn(&State) -> Option<Option<Page>>,

@@ -89,8 +89,8 @@ impl Pool {
         btree::resident(&mut Nodes(self, class), step).await
     }
 
-    /// As [`Pool::resident`]. An error names the node that could not be read, if that was it. A node
-    /// of which it is `known` why it cannot be read is not asked for.
+    /// As [`Pool::resident`]. An error names the node that could not be read, if that was it. A
+    /// node of which it is `known` why it cannot be read is not asked for.
     pub(crate) async fn resident_or_lost<T>(
         &self,
         class: Class,
@@ -121,7 +121,8 @@ impl Pool {
         if self.state_mut().space.lose_sums(group, until) {
             tracing::error!(
                 group = group.0,
-                "cannot read the checksums: no blocks are allocated from this block group for now: {}",
+                "cannot read the checksums: no blocks are allocated from this block group for now: \
+                 {}",
                 failed.why
             );
         }

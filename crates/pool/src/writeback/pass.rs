@@ -37,8 +37,8 @@ use crate::txn::{Kind, not_open};
 const SLICE: usize = 64;
 
 /// An open write-back pass; clones are the same. A change fails with
-/// [`Unreachable`](base::ErrorKind::Unreachable) where a node of the volume's mapping cannot be read: what
-/// the pass has of other volumes, and of other parts of this one, stands.
+/// [`Unreachable`](base::ErrorKind::Unreachable) where a node of the volume's mapping cannot be
+/// read: what the pass has of other volumes, and of other parts of this one, stands.
 #[derive(Clone)]
 pub struct Pass {
     pool: Pool,
@@ -154,8 +154,8 @@ impl Pass {
         }
     }
 
-    /// Sees that what a write of `[lba, end)` needs of the volume's mapping is in memory. So a write
-    /// that cannot be entered is not begun.
+    /// Sees that what a write of `[lba, end)` needs of the volume's mapping is in memory. So a
+    /// write that cannot be entered is not begun.
     pub async fn reach(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let reached = self.step(|st| Ok(st.forest.ready_mapping(volume, (lba, end))?)).await;
         reached.map_err(|failed| told(&self.pool, volume, failed))

@@ -1,0 +1,101 @@
+//! What passes leave in the cache, by volume ([`crate::writeback::kept`]).
+
+use std::collections::BTreeMap;
+
+use base::{Epoch, StorageError, VolumeId};
+
+/// What is kept of a volume.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Blocks, without those that are discarded.
+    pub blocks: u64,
+    /// Why the pool does not take them.
+    pub why: StorageError,
+    /// The epoch that they were entered into last.
+    epoch: Epoch,
+}
+
+/// What is kept, by volume.
+#[derive(Default)]
+pub(crate) struct AllKept {
+    /// As the passes that were published have found it.
+    known: BTreeMap<VolumeId, Kept>,
+    /// As the pass finds it that runs.
+    found: BTreeMap<VolumeId, Kept>,
+}
+
+impl AllKept {
+    /// A pass begins.
+    pub fn begin(&mut self) {
+        self.found.clear();
+    }
+
+    /// The pass keeps blocks, which are of the epoch `open` from now on.
+    pub fn keep(&mut self, volume: VolumeId, blocks: u64, open: Epoch, why: &StorageError) {
+        let new = || Kept { blocks: 0, why: why.clone(), epoch: open };
+        let kept = self.found.entry(volume).or_insert_with(new);
+        kept.blocks += blocks;
+        kept.epoch = open;
+    }
+
+    /// The cut of `epoch` is published. Returns the volumes of which something is kept from now on,
+    /// and those of which nothing is any more.
+    pub fn publish(&mut self, epoch: Epoch) -> (Vec<VolumeId>, Vec<VolumeId>) {
+        let before: Vec<VolumeId> = self.known.keys().copied().collect();
+        // What was entered into a later epoch, this cut does not have.
+        self.known.retain(|_, kept| kept.epoch > epoch);
+        self.known.append(&mut self.found);
+        let new = self.known.keys().filter(|id| !before.contains(id)).copied().collect();
+        let gone = before.into_iter().filter(|id| !self.known.contains_key(id)).collect();
+        (new, gone)
+    }
+
+    /// True if the pass that ran last keeps something.
+    pub fn is_any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// What is kept of a volume.
+    pub fn of(&self, volume: VolumeId) -> Option<&Kept> {
+        self.known.get(&volume)
+    }
+
+    /// What is kept of all volumes.
+    pub fn all(&self) -> impl Iterator<Item = (VolumeId, &Kept)> {
+        self.known.iter().map(|(&volume, kept)| (volume, kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn what_is_of_a_later_epoch_stays_known() {
+        let why = StorageError::new(ErrorKind::Unreachable, "lost");
+        let (a, b) = (VolumeId(1), VolumeId(2));
+        let mut kept = AllKept::default();
+        // A pass of the cut 3, while the epoch 5 is open.
+        kept.begin();
+        kept.keep(a, 10, Epoch(5), &why);
+        kept.keep(a, 5, Epoch(5), &why);
+        assert!(!kept.is_any(), "it is known when the cut is published");
+        assert_eq!(kept.publish(Epoch(3)), (vec![a], vec![]));
+        assert_eq!(kept.of(a).map(|k| k.blocks), Some(15));
+        // The next cut does not have what was entered into the epoch 5.
+        kept.begin();
+        kept.keep(b, 1, Epoch(6), &why);
+        assert_eq!(kept.publish(Epoch(4)), (vec![b], vec![]));
+        assert!(kept.of(a).is_some());
+        // A pass that fails changes nothing.
+        kept.begin();
+        kept.keep(a, 99, Epoch(7), &why);
+        kept.begin();
+        assert_eq!(kept.of(a).map(|k| k.blocks), Some(15));
+        assert_eq!(kept.publish(Epoch(5)), (vec![], vec![a]));
+        assert_eq!(kept.publish(Epoch(6)), (vec![], vec![b]));
+        assert!(!kept.is_any());
+    }
+}
