@@ -16,18 +16,15 @@
 //! moved makes room for one at least. Their summaries say what they were filled with.
 
 use base::Result;
-use format::cache::journal::blocks_for;
 use queue::Class;
 use rt::sync::Semaphore;
 
 use crate::Cache;
-use crate::space::mover::{is_movable, place_of};
+use crate::space::mover::{is_movable, place_of, room_to_move};
 use crate::space::take::Pinned;
 use crate::store::buckets::Thinnest;
 use crate::store::key::IndexKey;
-use crate::store::ring_room::nodes_for;
 use crate::store::state::State;
-use crate::store::taken::most_extents;
 
 /// Buckets that are looked at to find a thin one.
 const LOOKED_AT: u32 = 1024;
@@ -100,11 +97,9 @@ impl Cache {
             self.check_open()?;
             let (some, rest) = left.split_at(next_together(left));
             left = rest;
-            let records = some.iter().map(|e| most_extents(e.len())).sum();
-            let checksums = some.iter().map(IndexKey::len).sum::<u64>() as usize;
-            let nodes = some.iter().map(|e| nodes_for(e.len())).sum();
-            let mut room = self.room_for_request(blocks_for(records, checksums), nodes).await?;
-            let moved = self.move_together(some, &mut room, Class::Compaction).await?;
+            let (blocks, nodes) = room_to_move(some.iter());
+            let room = self.room_for_request(blocks, nodes).await?;
+            let moved = self.move_together(some, room, Class::Compaction).await?;
             self.collections().count(|gc| gc.compacted_blocks += moved);
         }
         Ok(())

@@ -8,6 +8,8 @@
 
 use base::checksum::block_crcs;
 use base::{BLOCK, CacheAddr, Crc, Lba, Result, Slice};
+use btree::Stop;
+use format::cache::journal::blocks_for;
 use pool::Step;
 use queue::Class;
 use smallvec::SmallVec;
@@ -17,9 +19,9 @@ use crate::space::take::TakenBlocks;
 use crate::store::buckets::Buckets;
 use crate::store::buckets::census::Stream;
 use crate::store::key::{Body, IndexKey};
-use crate::store::ring_room::JournalRoom;
+use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
-use crate::store::taken::{Taken, extents};
+use crate::store::taken::{Taken, extents, most_extents};
 
 /// What became of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,22 +56,41 @@ impl Cache {
     }
 
     /// Moves extents of one pinned bucket together, in the order of their places: with one read and
-    /// one write, of `class`. Returns how many blocks were moved. Bad ones stay, and all do if
-    /// there is no room for all.
+    /// one write, of `class`. `room` is for all their records ([`room_to_move`]). Returns how many
+    /// blocks were moved. Bad ones stay, and all do if there is no room for all.
     pub(crate) async fn move_together(
         &self,
         all: &[IndexKey],
-        room: &mut JournalRoom,
+        room: JournalRoom,
         class: Class,
     ) -> Result<u64> {
         let Some((good, data)) = self.read_together(all, class).await else { return Ok(0) };
         let Some(taken) = self.write_elsewhere(&data, class).await? else { return Ok(0) };
-        let (mut at, mut moved) = (0, 0);
-        for e in good {
-            let part = part_of(&taken, at, e.len() as u32);
-            at += e.len() as u32;
-            let settle = |st: &mut State| settle_move(st, room, e, &part, Buckets::hits);
-            moved += if self.resident(class, settle).await? { e.len() } else { 0 };
+        let (mut room, mut left, mut at, mut moved) = (Some(room), &good[..], 0, 0);
+        while !left.is_empty() {
+            // While a node is read an entry of the journal may end. Then what comes after it takes
+            // blocks of another one, for which the room was not meant.
+            let (blocks, nodes) = room_to_move(left.iter().copied());
+            let again = room.take().or_else(|| self.try_room(blocks, nodes));
+            let Some(mut room) = again else { break };
+            let fault = {
+                let mut st = self.state_mut();
+                loop {
+                    let Some((e, rest)) = left.split_first() else { break None };
+                    let part = part_of(&taken, at, e.len() as u32);
+                    match settle_move(&mut st, &mut room, e, &part, Buckets::hits) {
+                        Ok(settled) => moved += if settled { e.len() } else { 0 },
+                        Err(Stop::Fault(fault)) => break Some(fault),
+                        Err(Stop::Error(e)) => return Err(e),
+                    }
+                    (left, at) = (rest, at + e.len() as u32);
+                }
+            };
+            drop(room);
+            if let Some(mut fault) = fault.map(Some) {
+                let read = |_: &mut State| fault.take().map_or(Ok(()), |f| Err(Stop::Fault(f)));
+                self.resident(class, read).await?;
+            }
         }
         Ok(moved)
     }
@@ -123,6 +144,14 @@ impl Cache {
         }
         (filled > 0).then(|| (good, data.freeze().slice(0, filled)))
     }
+}
+
+/// What the records of these extents take of the journal's ring when they are moved in one step,
+/// and how many nodes that may change.
+pub(crate) fn room_to_move<'e>(all: impl Iterator<Item = &'e IndexKey> + Clone) -> (u32, u64) {
+    let records = all.clone().map(|e| most_extents(e.len())).sum();
+    let checksums = all.clone().map(IndexKey::len).sum::<u64>() as usize;
+    (blocks_for(records, checksums), all.map(|e| nodes_for(e.len())).sum())
 }
 
 /// The place of an extent, and the checksums of its blocks.

@@ -125,7 +125,16 @@ impl Cache {
     /// Room in the journal's ring for a record of upkeep. A task that holds it may wait for devices
     /// only.
     pub(crate) async fn upkeep_room(&self) -> Result<JournalRoom> {
-        self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
+        self.upkeep_room_for(1, 1).await
+    }
+
+    /// The same for so many records with so many checksums, all of which are pushed in one step.
+    pub(crate) async fn upkeep_room_for(
+        &self,
+        records: usize,
+        checksums: usize,
+    ) -> Result<JournalRoom> {
+        self.ring_room(Share::Upkeep, blocks_for(records, checksums)).await
     }
 
     /// Room in the journal's ring.

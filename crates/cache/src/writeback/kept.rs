@@ -23,7 +23,7 @@ use crate::Cache;
 use crate::space::mover::part_of;
 use crate::store::key::{Body, IndexKey};
 use crate::store::state::State;
-use crate::store::taken::extents;
+use crate::store::taken::{extents, most_extents};
 use crate::writeback::all_kept::Kept;
 use crate::writeback::cuts::Cut;
 use crate::writeback::walk::{Carried, Content};
@@ -157,7 +157,7 @@ impl Cache {
         let (mut at, end) = (part.lba, Lba(part.end()));
         let is_data = matches!(part.body, Body::Data { .. });
         while at < end {
-            let mut room = self.upkeep_room().await?;
+            let mut room = self.upkeep_room_for(1, MAX_EXTENT_BLOCKS).await?;
             // The cut keeps its own room: a later try may carry the blocks.
             let most = if is_data { end.0 - at.0 } else { 0 };
             let mut reserved = self.pool().take_over(most);
@@ -235,8 +235,9 @@ impl Cache {
         };
         let mut at = lba;
         while at < end {
-            let mut room = self.upkeep_room().await?;
-            let mut reserved = self.pool().take_over(end.0 - at.0);
+            let blocks = end.0 - at.0;
+            let mut room = self.upkeep_room_for(most_extents(blocks), blocks as usize).await?;
+            let mut reserved = self.pool().take_over(blocks);
             at = self
                 .resident(Class::WriteBack, |st: &mut State| {
                     let found = st.index.overlapping(&st.buckets, volume, (at, end), usize::MAX)?;
