@@ -179,7 +179,8 @@ impl Pool {
         }
     }
 
-    /// Copies the committed version of a page, if it is to be copied.
+    /// Copies the committed version of a page, if it is to be copied. No commit runs meanwhile, so
+    /// these requests are of a commit's class: FLUSHes of clients wait for them.
     async fn copy_page(&self, page: u64, disk: &Disk, since: Generation) -> Result<()> {
         let wanted = self.state().page_to_copy(page, since);
         let Some((id, want)) = wanted else { return Ok(()) };
@@ -188,7 +189,7 @@ impl Pool {
             let Some(from) = self.disk(row) else { continue };
             for slot in 0..2 {
                 let at = self.state().space.geometry().page_offset(page, slot);
-                let (outcome, block) = from.read_new(Class::Move, at, BLOCK).await;
+                let (outcome, block) = from.read_new(Class::Commit, at, BLOCK).await;
                 let is_it = outcome.is_ok()
                     && open_page(&id.in_slot(slot), &block).is_ok_and(|(found, _)| found == want);
                 if is_it {
@@ -207,7 +208,8 @@ impl Pool {
         let zeros = self.bufs().zeroed(BLOCK).freeze();
         let both = if slot == 0 { [block, zeros] } else { [zeros, block] };
         let at = self.state().space.geometry().page_offset(page, 0);
-        disk.write(self.permit()?, Class::Move, at, SliceList::from_iter(both)).await.map_err(what)
+        let both = SliceList::from_iter(both);
+        disk.write(self.permit()?, Class::Commit, at, both).await.map_err(what)
     }
 
     /// Writes the invitation, and makes the device one of the pool. One that was away gets the
@@ -220,9 +222,11 @@ impl Pool {
         replaces: Option<&str>,
     ) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of its first superblock");
+        // What was written for long is durable before commits are held up.
+        disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
         let _alone = self.between_commits().await?;
         self.has_all(row)?;
-        disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
+        disk.flush(self.permit()?, Class::Commit).await.map_err(what)?;
         let (slots, leaving, away) = {
             let st = self.state();
             let leaving = replaces.map(|old| st.row_named(old)).transpose()?;
@@ -245,7 +249,7 @@ impl Pool {
         };
         let write = async |(at, slot)| {
             let data = SliceList::from_iter([slot]);
-            disk.write_durable(self.permit()?, Class::Move, at, data).await.map_err(what)
+            disk.write_durable(self.permit()?, Class::Commit, at, data).await.map_err(what)
         };
         let mut invited = None;
         if let Some(away) = away {
