@@ -8,6 +8,7 @@ use super::*;
 use crate::devices::tests::row;
 
 const GROUP: u32 = 256;
+const NOTHING: Demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
 const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: 12, volume_pages: 1 };
 
 /// Room without limit, to test what spends it.
@@ -114,7 +115,7 @@ proptest! {
             match what {
                 0..=2 => {
                     let kind = if flag { GroupKind::Data } else { GroupKind::Metadata };
-                    match space.alloc(&mut devices, kind, want, 0) {
+                    match space.alloc(&mut devices, kind, want, &NOTHING) {
                         Alloc::Got(run) => {
                             model.waiting.clear();
                             model.waiting.extend(waiting(&space));
@@ -229,10 +230,11 @@ fn waiting(space: &Space) -> Vec<Run> {
 fn freed_blocks_wait_for_reads_in_the_order_of_commits() {
     let mut devices = Devices::new(vec![row(12, DeviceState::Online)]);
     let mut space = Space::new(GEOMETRY, 1, vec![GroupRecord::free(); 12]);
-    let mut take = |space: &mut Space| match space.alloc(&mut devices, GroupKind::Data, 10, 0) {
-        Alloc::Got(run) => run,
-        _ => unreachable!("there is room"),
-    };
+    let mut take =
+        |space: &mut Space| match space.alloc(&mut devices, GroupKind::Data, 10, &NOTHING) {
+            Alloc::Got(run) => run,
+            _ => unreachable!("there is room"),
+        };
     let (a, b) = (take(&mut space), take(&mut space));
     let read = space.pin();
     space.free_after_reads(vec![vec![a]]);
@@ -250,7 +252,7 @@ fn freed_blocks_wait_for_reads_in_the_order_of_commits() {
 fn a_plan_that_does_not_fit_changes_nothing() {
     let mut devices = Devices::new(vec![row(12, DeviceState::Online)]);
     let mut space = Space::new(GEOMETRY, 1, vec![GroupRecord::free(); 12]);
-    let Alloc::Got(run) = space.alloc(&mut devices, GroupKind::Data, 10, 0) else {
+    let Alloc::Got(run) = space.alloc(&mut devices, GroupKind::Data, 10, &NOTHING) else {
         unreachable!("there is room")
     };
     let mut planned = Planned::default();

@@ -110,8 +110,8 @@ impl State {
 
     /// Takes up to `want` contiguous blocks of `kind`.
     pub fn alloc(&mut self, kind: GroupKind, want: u32) -> Alloc {
-        let dirty = self.dirty_nodes();
-        self.space.alloc(&mut self.devices, kind, want, dirty)
+        let demand = self.demand();
+        self.space.alloc(&mut self.devices, kind, want, &demand)
     }
 
     /// As [`State::alloc`], of data for the write-back pass; `keeps`: what is kept for metadata

@@ -319,7 +319,7 @@ impl Pool {
             capacity_bytes: st.space.capacity_bytes(&st.devices),
             used_bytes: st.space.used_blocks() * BLOCK_U64,
             reserved_bytes: st.space.reserved() * BLOCK_U64,
-            available_bytes: st.space.left_for_data(&st.devices, st.dirty_nodes()) * BLOCK_U64,
+            available_bytes: st.space.left_for_data(&st.devices, &st.demand()) * BLOCK_U64,
             generation: st.txns.committed().0,
             devices: devices.collect(),
             scrub,

@@ -5,7 +5,7 @@ use base::{Bitmap, GroupId};
 use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 
 use super::maps::Maps;
-use super::{Run, Space, kind_index};
+use super::{Demand, Run, Space, kind_index};
 use crate::devices::Devices;
 
 /// The most runs of limbo that an allocation frees in passing, and when its group is full.
@@ -28,13 +28,13 @@ pub(crate) enum Alloc {
 
 impl Space {
     /// Takes up to `want` contiguous blocks of `kind`. A data group is only formed where metadata
-    /// finds room for `dirty_nodes` nodes afterwards.
+    /// finds room for what it has to afterwards.
     pub fn alloc(
         &mut self,
         devices: &mut Devices,
         kind: GroupKind,
         want: u32,
-        dirty_nodes: u64,
+        demand: &Demand,
     ) -> Alloc {
         self.drain(DRAIN);
         let k = kind_index(kind);
@@ -46,7 +46,7 @@ impl Space {
             let emptiest = self.emptiest(k, |space, id| !space.group(id).of_pass);
             let next = match emptiest.filter(|&id| self.is_roomy(id)) {
                 Some(id) => Some(id),
-                None if kind == GroupKind::Metadata || self.data_may_form(devices, dirty_nodes) => {
+                None if kind == GroupKind::Metadata || self.data_may_form(devices, demand) => {
                     self.form_group(devices, kind).or(emptiest)
                 }
                 None => emptiest,

@@ -404,9 +404,8 @@ mod tests {
 
         // The chunk is another's by then.
         assert!(devices.take_chunk_of(0).is_some_and(|c| c.is_at(&planned.loses[0])));
-        let Alloc::Got(_) = space.alloc(&mut devices, GroupKind::Metadata, 8, 0) else {
-            panic!("there is room")
-        };
+        let got = space.alloc(&mut devices, GroupKind::Metadata, 8, &demand);
+        let Alloc::Got(_) = got else { panic!("there is room") };
         assert_eq!(space.group_kind(id), GroupKind::Metadata);
         assert_eq!(space.close_group(&devices, &planned, &demand), Closing::Changed);
         let new = want(&space);

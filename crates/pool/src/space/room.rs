@@ -153,18 +153,26 @@ impl Space {
         self.reserved_nodes.blocks().max(NODES_PER_CHANGE)
     }
 
-    /// True if a data group may be formed. Changes that are under way add far fewer nodes than they
-    /// reserve, and hundreds of them would keep a small pool from forming any group.
-    pub(super) fn data_may_form(&self, devices: &Devices, dirty_nodes: u64) -> bool {
-        let room = self.metadata_room(self.formable(devices));
-        let after = room.checked_sub(self.group_blocks());
-        let need = 2 * (dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
-        self.formable_for_data(devices) > 0 && after.is_some_and(|room| room >= need)
+    /// True if a data group may be formed: metadata has its share without it, and room for its
+    /// nodes, also for those of what is reserved. Changes that are under way add far fewer nodes
+    /// than they reserve, and hundreds of them would keep a small pool from forming any group.
+    pub(super) fn data_may_form(&self, devices: &Devices, demand: &Demand) -> bool {
+        let formable = self.formable(devices);
+        let after = self.metadata_room(formable).checked_sub(self.group_blocks());
+        let need = 2 * (demand.dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
+        let for_data = match self.reserved.blocks() {
+            0 => formable.saturating_sub(self.kept_of(formable)),
+            reserved => {
+                let taken = self.groups_for_nodes(reserved, demand, self.nodes_under_way());
+                self.left_of(formable, taken)
+            }
+        };
+        for_data > 0 && after.is_some_and(|room| room >= need)
     }
 
     /// Blocks that data can still take beside what is reserved, about: metadata keeps its share.
-    pub fn left_for_data(&self, devices: &Devices, dirty_nodes: u64) -> u64 {
-        let groups = match self.data_may_form(devices, dirty_nodes) {
+    pub fn left_for_data(&self, devices: &Devices, demand: &Demand) -> u64 {
+        let groups = match self.data_may_form(devices, demand) {
             true => self.formable_for_data(devices),
             false => 0,
         };
@@ -193,16 +201,25 @@ impl Space {
         demand: &Demand,
         under_way: u64,
     ) -> bool {
+        let groups = self.groups_for_nodes(reserved, demand, under_way);
+        let for_data = self.left_of(formable, groups);
+        groups <= formable && self.free[0] + for_data * self.group_blocks() >= reserved
+    }
+
+    /// How many groups metadata has to form for the nodes that `reserved` blocks will change.
+    fn groups_for_nodes(&self, reserved: u64, demand: &Demand, under_way: u64) -> u64 {
         // The leaves of two trees, each changed once, and those above them.
         let by_blocks = reserved + demand.staged / STAGED_PER_LEAF;
         let leaves = by_blocks.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
         let nodes = 2 * (leaves + leaves / 32) + 64;
         let busy = demand.dirty_nodes + under_way + self.reserve_blocks();
-        let groups =
-            nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks());
-        // Metadata takes these of what is kept for it. One more is left to it.
-        let for_data = formable.saturating_sub(self.kept_of(formable).max(groups + 1));
-        groups <= formable && self.free[0] + for_data * self.group_blocks() >= reserved
+        nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks())
+    }
+
+    /// How many groups data may form, where metadata takes so many: of what is kept for it, and one
+    /// more is left to it.
+    fn left_of(&self, formable: u64, groups: u64) -> u64 {
+        formable.saturating_sub(self.kept_of(formable).max(groups + 1))
     }
 
     /// True if all that is reserved finds room, and what is dirty.

@@ -21,6 +21,8 @@ const SHARE: u64 = 2;
 const CHANGE: u64 = 48;
 const KEPT: u64 = 64;
 
+const NOTHING: Demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
+
 type Wait = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Account {
@@ -126,7 +128,7 @@ impl Account {
     fn commit(&mut self) {
         self.seen.1 += 1;
         for _ in 0..std::mem::take(&mut self.dirty) {
-            let got = self.space.alloc(&mut self.devices, GroupKind::Metadata, 1, 0);
+            let got = self.space.alloc(&mut self.devices, GroupKind::Metadata, 1, &NOTHING);
             let Alloc::Got(run) = got else { panic!("a node that was let in has no room") };
             self.nodes.push(run);
             if self.nodes.len() > 200 || self.rng.one_in(2) {
@@ -143,10 +145,15 @@ impl Account {
         if !self.space.leaves_reserved(&self.devices, want, &self.demand()) {
             return;
         }
-        let got = self.space.alloc(&mut self.devices, GroupKind::Data, want as u32, self.dirty);
+        let demand = self.demand();
+        let got = self.space.alloc(&mut self.devices, GroupKind::Data, want as u32, &demand);
         if let Alloc::Got(run) = got {
             self.data.push(run);
         }
+        assert!(
+            self.space.leaves_reserved(&self.devices, 0, &self.demand()),
+            "a write has taken what is reserved, or a group that its nodes need"
+        );
     }
 
     fn free(&mut self) {
@@ -216,7 +223,7 @@ fn what_was_let_in_finds_room_and_what_waits_is_woken_by_the_end_of_a_change() {
 #[test]
 fn a_pass_forms_a_group_of_the_share_of_metadata_as_its_last_resort() {
     let Account { mut space, mut devices, .. } = Account::new(1);
-    while let Alloc::Got(_) = space.alloc(&mut devices, GroupKind::Data, GROUP, 0) {}
+    while let Alloc::Got(_) = space.alloc(&mut devices, GroupKind::Data, GROUP, &NOTHING) {}
     let formed = space.used_groups_count();
     assert!(GROUPS - formed >= SHARE && GROUPS - formed <= SHARE + 1, "{formed}");
     let take = |space: &mut Space, devices: &mut Devices, keeps| match space.alloc_for_pass(
