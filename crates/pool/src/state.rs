@@ -143,11 +143,12 @@ impl State {
         self.space.may_take_later(&self.devices, blocks, &self.demand())
     }
 
-    /// What has to find room.
+    /// What has to find room, also the nodes that the open write-back pass has changed: it has
+    /// spent the room for them with that of its blocks.
     pub fn demand(&self) -> Demand {
         let held = self.forest.held();
         Demand {
-            dirty_nodes: self.dirty_nodes(),
+            dirty_nodes: self.dirty_nodes() + self.txns.pass().map_or(0, Txn::dirty_nodes),
             blocks: held.all,
             staged: held.staged,
             any_staging: self.forest.stagings().next().is_some(),
