@@ -288,7 +288,13 @@ impl Pool {
         if self.state().may_take_later(missing) {
             ended.await;
         } else if !self.make_some_free(tries).await? {
-            return Err(self.state().space.no_room("the pool is full"));
+            // Without room nothing is written, so no commit comes that would look whether a group
+            // is to be tried again that was left alone.
+            let now = self.now();
+            let mut st = self.state_mut();
+            if !st.space.use_again(now) {
+                return Err(st.space.no_room("the pool is full"));
+            }
         }
         Ok(())
     }

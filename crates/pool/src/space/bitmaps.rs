@@ -112,13 +112,15 @@ impl Space {
         new
     }
 
-    /// Takes groups into use again that were to be left alone until now, or until before.
-    pub fn use_again(&mut self, now: Instant) {
+    /// Takes groups into use again that were to be left alone until now, or until before. Returns
+    /// true if there was one.
+    pub fn use_again(&mut self, now: Instant) -> bool {
         let old = |(&id, &until): (&GroupId, &Instant)| (until <= now).then_some(id);
         let ids: Vec<GroupId> = self.lost_sums.iter().filter_map(old).collect();
-        for id in ids {
+        for &id in &ids {
             self.change_use(id, |space| _ = space.lost_sums.remove(&id));
         }
+        !ids.is_empty()
     }
 
     /// Changes whether blocks are allocated from a group.
