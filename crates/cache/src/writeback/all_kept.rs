@@ -11,8 +11,19 @@ pub struct Kept {
     pub blocks: u64,
     /// Why the pool does not take them.
     pub why: StorageError,
-    /// The epoch that they were entered into last.
-    epoch: Epoch,
+    /// How many of them are of which epoch.
+    epochs: BTreeMap<Epoch, u64>,
+}
+
+impl Kept {
+    fn none(why: &StorageError) -> Kept {
+        Kept { blocks: 0, why: why.clone(), epochs: BTreeMap::new() }
+    }
+
+    fn add(&mut self, epoch: Epoch, blocks: u64) {
+        self.blocks += blocks;
+        *self.epochs.entry(epoch).or_default() += blocks;
+    }
 }
 
 /// What is kept, by volume.
@@ -30,12 +41,14 @@ impl AllKept {
         self.found.clear();
     }
 
-    /// The pass keeps blocks, which are of the epoch `open` from now on.
-    pub fn keep(&mut self, volume: VolumeId, blocks: u64, open: Epoch, why: &StorageError) {
-        let new = || Kept { blocks: 0, why: why.clone(), epoch: open };
-        let kept = self.found.entry(volume).or_insert_with(new);
-        kept.blocks += blocks;
-        kept.epoch = open;
+    /// The pass keeps blocks, which are of this epoch from now on.
+    pub fn keep(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
+        self.found.entry(volume).or_insert_with(|| Kept::none(why)).add(epoch, blocks);
+    }
+
+    /// Nothing is dirty.
+    pub fn clear(&mut self) {
+        self.known.clear();
     }
 
     /// The cut of `epoch` is published. Returns the volumes of which something is kept from now on,
@@ -43,8 +56,16 @@ impl AllKept {
     pub fn publish(&mut self, epoch: Epoch) -> (Vec<VolumeId>, Vec<VolumeId>) {
         let before: Vec<VolumeId> = self.known.keys().copied().collect();
         // What was entered into a later epoch, this cut does not have.
-        self.known.retain(|_, kept| kept.epoch > epoch);
-        self.known.append(&mut self.found);
+        self.known.retain(|_, kept| {
+            kept.epochs.retain(|&of, _| of > epoch);
+            kept.blocks = kept.epochs.values().sum();
+            !kept.epochs.is_empty()
+        });
+        for (volume, found) in std::mem::take(&mut self.found) {
+            let kept = self.known.entry(volume).or_insert_with(|| Kept::none(&found.why));
+            found.epochs.into_iter().for_each(|(of, blocks)| kept.add(of, blocks));
+            kept.why = found.why;
+        }
         let new = self.known.keys().filter(|id| !before.contains(id)).copied().collect();
         let gone = before.into_iter().filter(|id| !self.known.contains_key(id)).collect();
         (new, gone)
@@ -96,6 +117,28 @@ mod tests {
         assert_eq!(kept.of(a).map(|k| k.blocks), Some(15));
         assert_eq!(kept.publish(Epoch(5)), (vec![], vec![a]));
         assert_eq!(kept.publish(Epoch(6)), (vec![], vec![b]));
+        assert!(!kept.is_any());
+    }
+
+    #[test]
+    fn what_several_cuts_leave_of_a_volume_is_added_up() {
+        let why = StorageError::new(ErrorKind::Unreachable, "lost");
+        let (a, mut kept) = (VolumeId(1), AllKept::default());
+        let blocks = |kept: &AllKept| kept.of(a).map(|k| k.blocks);
+        kept.begin();
+        kept.keep(a, 100, Epoch(5), &why);
+        kept.publish(Epoch(3));
+        kept.begin();
+        kept.keep(a, 7, Epoch(6), &why);
+        assert_eq!(kept.publish(Epoch(4)), (vec![], vec![]));
+        assert_eq!(blocks(&kept), Some(107));
+        // All of the epoch 5 again.
+        kept.begin();
+        kept.keep(a, 100, Epoch(7), &why);
+        kept.publish(Epoch(5));
+        assert_eq!(blocks(&kept), Some(107));
+        kept.begin();
+        kept.publish(Epoch(7));
         assert!(!kept.is_any());
     }
 }

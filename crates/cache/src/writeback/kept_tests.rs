@@ -129,6 +129,28 @@ fn what_is_staged_of_it_comes_into_the_cache() {
     }
 }
 
+/// Nothing of the volume is left, and nothing else is dirty: no pass comes that would see it.
+#[test]
+fn what_is_dirty_no_more_is_not_kept() {
+    let lab = Lab::new();
+    lab.with(|cache| async move {
+        cache.publish_all().await.expect("published");
+    });
+    lose_mapping(&lab);
+    lab.within_an_hour(settings(), |cache, a| async move {
+        fill(&cache, a, 2000, 600, 1).await;
+        cache.publish_all().await.expect("published");
+        assert_eq!(cache.kept_blocks(), 600);
+        let why = cache.check_writable(a).expect_err("much is kept");
+        assert!(why.context.starts_with("volume a takes no more writes"), "{why}");
+        let alone = cache.between_passes().await;
+        cache.forget_from(a, Lba(0)).await.expect("forget");
+        drop(alone);
+        assert_eq!((cache.kept().len(), cache.kept_blocks()), (0, 0));
+        fill(&cache, a, 7, 1, 5).await;
+    });
+}
+
 #[test]
 fn a_volume_that_is_deleted_is_kept_no_more() {
     let lab = Lab::new();

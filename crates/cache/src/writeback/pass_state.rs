@@ -106,6 +106,7 @@ impl Passes {
     pub fn note_dirty(&mut self, dirty: bool, now: Instant) -> bool {
         if !dirty && self.cuts.count() == 0 {
             self.dirty_since = None;
+            self.kept.clear();
             return false;
         }
         let begins = self.dirty_since.is_none();
@@ -189,10 +190,9 @@ impl Passes {
         self.left_bad += 1;
     }
 
-    /// The pass leaves blocks that are of the epoch `open` from now on, as the pool cannot take
-    /// them.
-    pub fn keeps(&mut self, volume: VolumeId, blocks: u64, open: Epoch, why: &StorageError) {
-        self.kept.keep(volume, blocks, open, why);
+    /// The pass leaves blocks that are of this epoch from now on, as the pool cannot take them.
+    pub fn keeps(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
+        self.kept.keep(volume, blocks, epoch, why);
     }
 
     /// What passes leave as the pool cannot take it.
