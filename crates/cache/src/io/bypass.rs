@@ -257,6 +257,32 @@ impl Cache {
         Ok(data)
     }
 
+    /// Reads blocks that the index said are staged. If their staging volume has ended, what was
+    /// read is the volume's. It has them too, unless a pass has copied them into the cache instead.
+    pub(crate) async fn read_own_staged(
+        &self,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<base::SliceList> {
+        let read = self.read_staged(volume, epoch, lba, blocks).await;
+        if self.pool().find_staging(volume, epoch).is_some() {
+            return read;
+        }
+        let end = lba.plus(blocks);
+        let found = self.resident(Class::Foreground, |st| {
+            st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)
+        });
+        let is_same =
+            |e: &IndexKey| matches!(e.body, Body::Staged { .. }) && e.written == Some(epoch);
+        let found = found.await?;
+        if !found.is_empty() && found.iter().all(is_same) {
+            return read;
+        }
+        self.read_step(volume, lba, blocks, false).await
+    }
+
     /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
     pub(crate) fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch) -> base::StorageError {
         if self.pool().volume(volume).is_none() {

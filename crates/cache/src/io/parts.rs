@@ -94,7 +94,10 @@ impl Cache {
         patches.iter().for_each(|patch| patch.apply(&mut block));
         let sectors = before.sectors.with(sectors);
         let now = BlockPart { sectors, data: block.freeze(), below: before.below };
-        let addr = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
+        let written = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
+        let Some(addr) = written else {
+            return Box::pin(self.write_parts((volume, lba), patches, None)).await;
+        };
         let stands = Stands { addr, crc: base::crc32c(&now.data), cover: now.cover() };
         self.clients().keep_part((volume, lba), stands, now.clone());
         if !now.sectors.is_all() {
@@ -267,6 +270,15 @@ impl Cache {
 }
 
 impl State {
+    /// True if the cache has all of a block, and the pool does not.
+    pub(super) fn has_whole_dirty(&mut self, volume: VolumeId, lba: Lba) -> Step<bool> {
+        let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
+        Ok(found.first().is_some_and(|e| {
+            let whole = matches!(&e.body, Body::Data { cover, .. } if cover.is_all());
+            whole && self.index.unpublished(e).is_some()
+        }))
+    }
+
     /// The extent of a block, if it is the part that was found before.
     fn same_part(
         &mut self,

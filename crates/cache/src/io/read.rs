@@ -137,7 +137,7 @@ impl Cache {
         Ok(pieces)
     }
 
-    async fn read_piece(
+    pub(crate) async fn read_piece(
         &self,
         volume: VolumeId,
         piece: Piece,
@@ -151,7 +151,7 @@ impl Cache {
             }
             Part::Staged(epoch, _) => {
                 self.count_read(volume, Hits { hits: 0, misses: blocks });
-                Box::pin(self.read_staged(volume, epoch, lba, blocks)).await
+                Box::pin(self.read_own_staged(volume, epoch, lba, blocks)).await
             }
             Part::Pool(missed) => {
                 Box::pin(self.read_pool(volume, (lba, blocks), missed, sequential)).await

@@ -61,19 +61,19 @@ impl Cache {
     }
 
     /// Writes whole blocks; or one, of which only some sectors count. Returns where the first of
-    /// them stands.
+    /// them stands. `None`: it is a part that lies over a staged block, and the cache has the whole
+    /// block by now: nothing was written.
     pub(crate) async fn write_step(
         &self,
         volume: VolumeId,
         lba: Lba,
         data: Slice,
         cover: Cover,
-    ) -> Result<CacheAddr> {
+    ) -> Result<Option<CacheAddr>> {
         let mut write = self.begin_write((volume, lba), data, cover).await?;
         write.transfer().await?;
         let addr = write.taken[0].addr;
-        write.settle().await?;
-        Ok(addr)
+        Ok(write.settle().await?.then_some(addr))
     }
 
     /// Plans a write.
@@ -174,17 +174,26 @@ impl Write {
         Ok(())
     }
 
-    /// Enters what was written into the index: now it is visible.
-    pub(crate) async fn settle(mut self) -> Result<()> {
+    /// Enters what was written into the index: now it is visible. False: it is a part that lies
+    /// over a staged block, which a pass has copied into the cache meanwhile. The staging volume
+    /// ends with that pass, and the pool's image does not get the block
+    /// ([`crate::writeback::kept`]).
+    async fn settle(mut self) -> Result<bool> {
         let crcs: Crcs = block_crcs(&self.data).collect();
         let (cache, (volume, lba)) = (self.cache.clone(), self.key);
+        let over_staged = self.cover.below.is_some() && !self.cover.is_all();
         cache
             .resident(Class::Foreground, |st| {
+                if over_staged && st.has_whole_dirty(volume, lba)? {
+                    return Ok(false);
+                }
                 // The epoch of the moment in which it becomes visible.
                 let written = Some(st.buckets.epoch());
                 let new = extents((volume, lba), &self.taken, &crcs, self.cover, written);
                 let end = lba.plus(crcs.len() as u64);
-                st.change_dirty((&mut self.room, &mut self.reserved), volume, (lba, end), &new)
+                let room = (&mut self.room, &mut self.reserved);
+                st.change_dirty(room, volume, (lba, end), &new)?;
+                Ok(true)
             })
             .await
     }

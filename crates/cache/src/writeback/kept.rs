@@ -114,46 +114,41 @@ impl Cache {
         match &run.content {
             Content::Data(parts) => {
                 for part in parts {
-                    self.keep_part(part, cut).await?;
+                    self.keep_part(part, cut, &why).await?;
                 }
             }
             Content::Zeros => {
                 let body = Body::Zeros { len: run.blocks };
                 let zeros = IndexKey { volume: run.volume, lba: run.lba, written: None, body };
-                self.enter_again(&zeros, cut).await?;
+                self.enter_again(&zeros, cut, &why).await?;
             }
             Content::Staged(epoch) => {
                 self.keep_staged((run.volume, *epoch), (run.lba, end), &why).await?;
             }
         }
-        let blocks = if matches!(run.content, Content::Zeros) { 0 } else { run.blocks };
-        let open = self.epoch();
-        self.writeback().passes_mut().keeps(run.volume, blocks, open, &why);
+        self.note_kept(run.volume, (self.epoch(), 0), &why);
         Ok(())
     }
 
-    async fn keep_part(&self, part: &IndexKey, cut: &Cut) -> Result<()> {
-        let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
+    /// So many blocks are of this epoch now.
+    fn note_kept(&self, volume: VolumeId, (epoch, blocks): (Epoch, u64), why: &StorageError) {
+        self.writeback().passes_mut().keeps(volume, blocks, epoch, why);
+    }
+
+    async fn keep_part(&self, part: &IndexKey, cut: &Cut, why: &StorageError) -> Result<()> {
+        let Body::Data { cover, .. } = &part.body else { return Ok(()) };
         let published = self.state().index.published();
-        if cover.below.is_none_or(|below| below.epoch <= published) {
-            return self.enter_again(part, cut).await;
+        match cover.below.filter(|below| below.epoch > published) {
+            None => self.enter_again(part, cut, why).await,
+            Some(below) => {
+                let range = (part.lba, Lba(part.end()));
+                self.keep_staged((part.volume, below.epoch), range, why).await
+            }
         }
-        let mine = self.read_bucket(*addr, crcs, Class::WriteBack).await;
-        let Ok(mine) = mine else {
-            let what = format!(
-                "block {} of volume {} is bad in the cache",
-                part.lba,
-                self.pool().volume_name(part.volume)
-            );
-            return Err(StorageError::new(ErrorKind::Io, what));
-        };
-        let (whole, _) = self.carried(part, mine).await?;
-        let is_same = |now: &IndexKey| now == part;
-        self.keep_copy((part.volume, part.lba), whole, is_same).await
     }
 
     /// Enters what of a part of a cut was not changed since into the open epoch: it stays dirty.
-    async fn enter_again(&self, part: &IndexKey, cut: &Cut) -> Result<()> {
+    async fn enter_again(&self, part: &IndexKey, cut: &Cut, why: &StorageError) -> Result<()> {
         let (mut at, end) = (part.lba, Lba(part.end()));
         let is_data = matches!(part.body, Body::Data { .. });
         while at < end {
@@ -161,31 +156,43 @@ impl Cache {
             // The cut keeps its own room: a later try may carry the blocks.
             let most = if is_data { end.0 - at.0 } else { 0 };
             let mut reserved = self.pool().take_over(most);
-            at = self
+            let (upto, kept) = self
                 .resident(Class::WriteBack, |st| {
                     let (found, upto) =
                         st.index.overlapping_step(&st.buckets, part.volume, (at, end))?;
                     for now in found {
                         let now = now.slice(at.0, upto.0);
-                        let of_cut = now.written.is_some_and(|w| w <= cut.epoch);
                         let same = now.body == part.slice(now.lba.0, now.end()).body;
-                        if !same || !of_cut || st.index.unpublished(&now).is_none() {
+                        let Some(written) = st.index.unpublished(&now).filter(|_| same) else {
                             continue;
-                        }
+                        };
                         let range = (now.lba, Lba(now.end()));
-                        let again = IndexKey { written: Some(st.buckets.epoch()), ..now };
+                        let blocks = if is_data { now.len() } else { 0 };
+                        if written > cut.epoch {
+                            // By an earlier try.
+                            return Ok((range.1, Some((written, blocks))));
+                        }
+                        let open = st.buckets.epoch();
+                        let again = IndexKey { written: Some(open), ..now };
                         let room = (&mut room, &mut reserved);
                         st.change_dirty(room, part.volume, range, &[again])?;
-                        return Ok(range.1);
+                        return Ok((range.1, Some((open, blocks))));
                     }
-                    Ok(upto)
+                    Ok((upto, None))
                 })
                 .await?;
+            at = upto;
+            if let Some(kept) = kept {
+                self.note_kept(part.volume, kept, why);
+            }
             self.rt().yield_now().await;
         }
         Ok(())
     }
 
+    /// Has blocks of the range in the cache that are staged in this epoch, and whole those of which
+    /// it has a part that lies over a staged one, as the index says now: clients may have written
+    /// such a part since the cut was taken, and an earlier try may have copied others.
     async fn keep_staged(
         &self,
         (volume, epoch): (VolumeId, Epoch),
@@ -195,18 +202,63 @@ impl Cache {
         if self.pool().find_staging(volume, epoch).is_none() {
             return Err(why.clone());
         }
+        let is_staged = |e: &IndexKey| match &e.body {
+            Body::Data { cover, .. } => {
+                e.is_part() && cover.below.is_some_and(|below| below.epoch == epoch)
+            }
+            Body::Staged { .. } => e.written == Some(epoch),
+            Body::Zeros { .. } => false,
+        };
         let mut at = lba;
         while at < end {
-            let n = (end.0 - at.0).min(MAX_EXTENT_BLOCKS as u64);
-            let found = self.read_staged(volume, epoch, at, n).await?;
-            let data = self.joined(&found);
-            let is_same = |now: &IndexKey| {
-                matches!(now.body, Body::Staged { .. }) && now.written == Some(epoch)
-            };
-            self.keep_copy((volume, at), data, is_same).await?;
-            at = at.plus(n);
+            let (next, upto) = self
+                .resident(Class::WriteBack, |st| {
+                    let (found, upto) =
+                        st.index.overlapping_step(&st.buckets, volume, (at, end))?;
+                    Ok((found.into_iter().find(|e| is_staged(e)), upto))
+                })
+                .await?;
+            // It is looked up again afterwards: it may have been changed meanwhile.
+            match next.map(|e| e.slice(at.0, end.0)) {
+                Some(e) if e.is_part() => self.keep_over_staged(&e, why).await?,
+                Some(e) => {
+                    let found = self.read_staged(volume, epoch, e.lba, e.len()).await?;
+                    let is_same =
+                        |now: &IndexKey| matches!(now.body, Body::Staged { .. }) && is_staged(now);
+                    self.keep_copy((volume, e.lba), self.joined(&found), is_same, why).await?;
+                }
+                None => at = upto,
+            }
+            self.rt().yield_now().await;
         }
         Ok(())
+    }
+
+    async fn keep_over_staged(&self, part: &IndexKey, why: &StorageError) -> Result<()> {
+        let Body::Data { addr, crcs, .. } = &part.body else { return Ok(()) };
+        let is_same = |now: &IndexKey| now == part;
+        let Ok(mine) = self.read_bucket(*addr, crcs, Class::WriteBack).await else {
+            if !self.has_still(part).await? {
+                return Ok(());
+            }
+            let what = format!(
+                "block {} of volume {} is bad in the cache",
+                part.lba,
+                self.pool().volume_name(part.volume)
+            );
+            return Err(StorageError::new(ErrorKind::Io, what));
+        };
+        let (whole, _) = self.carried(part, mine).await?;
+        self.keep_copy((part.volume, part.lba), whole, is_same, why).await
+    }
+
+    /// True if the index says the same of a block still.
+    async fn has_still(&self, block: &IndexKey) -> Result<bool> {
+        let range = (block.lba, Lba(block.end()));
+        self.resident(Class::WriteBack, |st| {
+            Ok(st.index.overlapping(&st.buckets, block.volume, range, 1)?.contains(block))
+        })
+        .await
     }
 
     fn joined(&self, list: &SliceList) -> Slice {
@@ -226,6 +278,7 @@ impl Cache {
         (volume, lba): (VolumeId, Lba),
         data: Slice,
         is_same: impl Fn(&IndexKey) -> bool,
+        why: &StorageError,
     ) -> Result<()> {
         let crcs: Vec<Crc> = block_crcs(&data).collect();
         let end = lba.plus((data.len() / BLOCK) as u64);
@@ -238,20 +291,26 @@ impl Cache {
             let blocks = end.0 - at.0;
             let mut room = self.upkeep_room_for(most_extents(blocks), blocks as usize).await?;
             let mut reserved = self.pool().take_over(blocks);
-            at = self
+            let (upto, kept) = self
                 .resident(Class::WriteBack, |st: &mut State| {
                     let found = st.index.overlapping(&st.buckets, volume, (at, end), usize::MAX)?;
-                    let Some(now) = found.iter().find(|now| is_same(now)) else { return Ok(end) };
+                    let Some(now) = found.iter().find(|now| is_same(now)) else {
+                        return Ok((end, None));
+                    };
                     let (from, to) = (now.lba.max(at), Lba(now.end().min(end.0)));
                     let (skip, len) = (from.0 - lba.0, to.0 - from.0);
                     let part = part_of(&taken, skip as u32, len as u32);
                     let crcs = &crcs[skip as usize..(skip + len) as usize];
-                    let open = Some(st.buckets.epoch());
-                    let new = extents((volume, from), &part, crcs, Cover::ALL, open);
+                    let open = st.buckets.epoch();
+                    let new = extents((volume, from), &part, crcs, Cover::ALL, Some(open));
                     st.change_dirty((&mut room, &mut reserved), volume, (from, to), &new)?;
-                    Ok(to)
+                    Ok((to, Some((open, len))))
                 })
                 .await?;
+            at = upto;
+            if let Some(kept) = kept {
+                self.note_kept(volume, kept, why);
+            }
         }
         Ok(())
     }

@@ -2,10 +2,13 @@
 
 use base::{BLOCK, ErrorKind, Lba, SECTOR, VolumeId};
 use format::tree::mapping_tree_id;
+use queue::Class;
 use sim::Fault;
 
+use crate::policy::seal::WhichCut;
 use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, open, settings, write_part};
-use crate::{Cache, Settings, StreamWrites};
+use crate::writeback::walk::{Carried, Content};
+use crate::{Cache, Patch, Settings, StreamWrites};
 
 const A: VolumeId = VolumeId(1);
 
@@ -127,6 +130,92 @@ fn what_is_staged_of_it_comes_into_the_cache() {
         let report = lab.check();
         assert!(report.is_clean(), "{report:?}");
     }
+}
+
+/// A part lies over a staged block of a cut, and was written when the cut was there already: also
+/// by a write that had looked before the pass did.
+#[test]
+fn a_part_that_was_written_since_the_cut_keeps_what_it_lies_over() {
+    for (before_the_cut, late) in [(false, false), (true, false), (false, true), (true, true)] {
+        let lab = Lab::new();
+        lab.with(|cache| async move {
+            cache.publish_all().await.expect("published");
+        });
+        lose_mapping(&lab);
+        let past = Settings {
+            stream_writes: StreamWrites::Past,
+            sequential_cutoff: 64 << 10,
+            ..settings()
+        };
+        let (world, disk) = (lab.world.clone(), lab.disk);
+        lab.within_an_hour(past, move |cache, a| async move {
+            for i in 0..4 {
+                fill(&cache, a, 3200 + i * 32, 32, 9 + i as u8).await;
+            }
+            let sector = |byte| {
+                let mut part = cache.pool().bufs().take(SECTOR);
+                part.fill(byte);
+                part.freeze()
+            };
+            let block = (a, Lba(3300));
+            if before_the_cut {
+                write_part(&cache, block, SECTOR, &sector(199)).await.expect("part");
+            }
+            let mut room = cache.upkeep_room().await.expect("room");
+            cache.take_cut(&mut room);
+            drop(room);
+            cache.writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest);
+            let known = write_part(&cache, block, SECTOR, &sector(200)).await.expect("part");
+            let mut planned = cache.plan(a, Lba(3204), 1).await.expect("planned");
+            cache.next_pass().await.expect("the cut is published");
+            assert!(cache.pool().stagings().is_empty());
+            let piece = planned.pop().expect("a piece");
+            let read = cache.read_piece(a, piece, false).await.expect("the cache has it");
+            assert_eq!(read[0][0], 13);
+            if late {
+                let patch = Patch { at: 2 * SECTOR, data: sector(201) };
+                cache.write_parts(block, &[patch], Some(known)).await.expect("part");
+            }
+            for _ in 0..2 {
+                let part = cache.read(a, Lba(3300), 1).await.expect("the cache has it");
+                assert_eq!((part[0][0], part[0][SECTOR]), (16, 200), "{before_the_cut} {late}");
+                assert_eq!(part[0][2 * SECTOR], if late { 201 } else { 16 });
+                world.revive(disk);
+                cache.write_all_back().await.expect("all is well");
+            }
+        });
+        let report = lab.check();
+        assert!(report.is_clean(), "{report:?}");
+    }
+}
+
+/// What an earlier try has copied is not copied again: that would need room again each time.
+#[test]
+fn a_pass_that_is_tried_again_copies_nothing_twice() {
+    let lab = Lab::new();
+    let past =
+        Settings { stream_writes: StreamWrites::Past, sequential_cutoff: 64 << 10, ..settings() };
+    lab.within_an_hour(past, move |cache, a| async move {
+        for i in 0..4 {
+            fill(&cache, a, 3200 + i * 32, 32, 9 + i as u8).await;
+        }
+        let mut room = cache.upkeep_room().await.expect("room");
+        cache.take_cut(&mut room);
+        drop(room);
+        let cut = cache.writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest);
+        let cut = cut.expect("it was taken");
+        let why = base::StorageError::new(ErrorKind::Unreachable, "lost");
+        let run =
+            Carried { volume: a, lba: Lba(3232), blocks: 96, content: Content::Staged(cut.epoch) };
+        let written = || cache.device().queue().stats().of(Class::WriteBack).write.bytes;
+        let before = written();
+        cache.keep_run(&run, why.clone(), &cut).await.expect("kept");
+        let once = written();
+        assert!(once >= before + 64 * BLOCK as u64, "{}", once - before);
+        cache.keep_run(&run, why, &cut).await.expect("kept");
+        assert_eq!(written(), once);
+        assert_eq!(byte_of(&cache, a, 3300).await, Ok(16));
+    });
 }
 
 /// Nothing of the volume is left, and nothing else is dirty: no pass comes that would see it.
