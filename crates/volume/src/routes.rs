@@ -156,7 +156,7 @@ impl Blocks {
         let cache = cache.filter(|c| before == CacheMode::WriteBack || !c.has_failed());
         if let Some(cache) = &cache {
             if before == CacheMode::WriteBack {
-                self.write_back(cache, || cache.is_written_back(volume)).await?;
+                self.write_back(cache, volume).await?;
             } else {
                 // What comes now may be durable in the cache before the pool commits what came
                 // before.
@@ -175,7 +175,8 @@ impl Blocks {
         outcome
     }
 
-    async fn write_back(&self, cache: &Cache, done: impl Fn() -> bool) -> Result<()> {
+    async fn write_back(&self, cache: &Cache, volume: VolumeId) -> Result<()> {
+        let done = || cache.is_written_back(volume);
         for _ in 0..3 {
             if done() {
                 return Ok(());
@@ -185,7 +186,7 @@ impl Blocks {
         if done() {
             return Ok(());
         }
-        cache.check_kept(None)?;
+        cache.check_kept(Some(volume))?;
         let what = "something dirty is bad in the cache and cannot be written back: see \
                     bad_blocks in forebay cache status; write those blocks again";
         Err(StorageError::new(ErrorKind::Io, what))

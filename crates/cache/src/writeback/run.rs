@@ -92,7 +92,8 @@ impl Cache {
 
     /// True if so much is dirty that a pass should not wait until the pool's image is old.
     pub(crate) fn much_is_dirty(&self) -> bool {
-        let (open, _) = self.state().buckets.dirty_blocks();
+        // What is kept is dirty whatever passes do.
+        let open = self.state().buckets.dirty_blocks().0.saturating_sub(self.kept_blocks());
         let target =
             self.layout().data_blocks() * u64::from(self.settings().dirty_target_percent) / 100;
         // With the usual target this is about the size of a cut under pressure. A larger first one
