@@ -12,7 +12,8 @@
 //! above these leaves. The margin is for those nodes, for garbage collection, and for the few
 //! changes that must not wait for passes. So a checkpoint finds the room that it needs. If more
 //! nodes were changed than that, it waits for evictions and passes, which change nothing in the
-//! index.
+//! index: but for what a pass keeps, for which it waits for nothing
+//! ([`crate::writeback::kept`]).
 
 use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
@@ -43,6 +44,11 @@ impl Cache {
     /// requests.
     pub(crate) fn has_nodes_for(&self, nodes: u64) -> bool {
         !self.lacks_node_room(self.nodes_reserved() + nodes + self.layout().node_margin())
+    }
+
+    /// True if a pass may change `nodes` nodes, which it takes of the margin.
+    pub(crate) fn margin_has(&self, nodes: u64) -> bool {
+        !self.lacks_node_room(self.nodes_reserved() + nodes)
     }
 
     /// Buckets that only nodes may take: a share of the cache, or more if nodes will need more

@@ -22,6 +22,7 @@ use queue::Class;
 use crate::Cache;
 use crate::space::mover::part_of;
 use crate::store::key::{Body, IndexKey};
+use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{extents, most_extents};
 use crate::writeback::all_kept::Kept;
@@ -130,6 +131,22 @@ impl Cache {
         Ok(())
     }
 
+    /// Room for records and for the nodes that they change. A checkpoint may wait for the pass to
+    /// make room for nodes, and the journal's ring for the checkpoint. So the pass does not wait
+    /// where nodes are short: it fails, and the next one goes on where it stopped.
+    async fn room_to_keep(
+        &self,
+        records: usize,
+        checksums: usize,
+        why: &StorageError,
+    ) -> Result<JournalRoom> {
+        if !self.margin_has(nodes_for(records as u64)) {
+            let what = format!("{why}; and the cache has no room for more nodes of its index now");
+            return Err(StorageError::new(ErrorKind::Io, what));
+        }
+        self.upkeep_room_for(records, checksums).await
+    }
+
     /// So many blocks are of this epoch now.
     fn note_kept(&self, volume: VolumeId, (epoch, blocks): (Epoch, u64), why: &StorageError) {
         self.writeback().passes_mut().keeps(volume, blocks, epoch, why);
@@ -152,7 +169,7 @@ impl Cache {
         let (mut at, end) = (part.lba, Lba(part.end()));
         let is_data = matches!(part.body, Body::Data { .. });
         while at < end {
-            let mut room = self.upkeep_room_for(1, MAX_EXTENT_BLOCKS).await?;
+            let mut room = self.room_to_keep(1, MAX_EXTENT_BLOCKS, why).await?;
             // The cut keeps its own room: a later try may carry the blocks.
             let most = if is_data { end.0 - at.0 } else { 0 };
             let mut reserved = self.pool().take_over(most);
@@ -289,7 +306,7 @@ impl Cache {
         let mut at = lba;
         while at < end {
             let blocks = end.0 - at.0;
-            let mut room = self.upkeep_room_for(most_extents(blocks), blocks as usize).await?;
+            let mut room = self.room_to_keep(most_extents(blocks), blocks as usize, why).await?;
             let mut reserved = self.pool().take_over(blocks);
             let (upto, kept) = self
                 .resident(Class::WriteBack, |st: &mut State| {
