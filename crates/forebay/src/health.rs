@@ -476,6 +476,7 @@ mod tests {
                 "moves": { "state": "waiting", "trouble": "waiting for room" },
             },
             "cache": { "path": "/c", "state": "failed", "bad_blocks": [[1, 2]],
+                "kept": [{ "volume": "a b", "blocks": 1, "why": "lost" }],
                 "writeback": { "lag_seconds": 90.0, "max_lag_seconds": 30.0, "error": "full" } },
         });
         let mut found = pages(&status);
@@ -485,7 +486,10 @@ mod tests {
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 21);
+        assert_eq!(found.len(), 22);
+        let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
+        assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
+        assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);
         let rots = problems(&status).into_iter().find(|p| p.page == "device-rots").unwrap().what;
         assert_eq!(rots, "/a: 10 blocks were not what was written, in the last 2 h 0 min");
         let now = json!({ "path": "/a", "rot": { "blocks": 10, "since_s": 0 } });
