@@ -204,7 +204,7 @@ impl Cache {
         .await
     }
 
-    fn one_piece(&self, mut data: SliceList) -> Slice {
+    pub(crate) fn one_piece(&self, mut data: SliceList) -> Slice {
         if data.len() == 1
             && let Some(one) = data.pop()
         {

@@ -13,9 +13,7 @@
 //! need the rest.
 
 use base::checksum::block_crcs;
-use base::{
-    BLOCK, Crc, Epoch, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId, counted,
-};
+use base::{BLOCK, Crc, Epoch, ErrorKind, Lba, Result, Slice, StorageError, VolumeId, counted};
 use format::cache::index::{Cover, MAX_EXTENT_BLOCKS};
 use queue::Class;
 
@@ -242,7 +240,7 @@ impl Cache {
                     let found = self.read_staged(volume, epoch, e.lba, e.len()).await?;
                     let is_same =
                         |now: &IndexKey| matches!(now.body, Body::Staged { .. }) && is_staged(now);
-                    self.keep_copy((volume, e.lba), self.joined(&found), is_same, why).await?;
+                    self.keep_copy((volume, e.lba), self.one_piece(found), is_same, why).await?;
                 }
                 None => at = upto,
             }
@@ -276,16 +274,6 @@ impl Cache {
             Ok(st.index.overlapping(&st.buckets, block.volume, range, 1)?.contains(block))
         })
         .await
-    }
-
-    fn joined(&self, list: &SliceList) -> Slice {
-        let bytes = list.iter().map(|s| s.len()).sum();
-        let (mut buf, mut at) = (self.rt().bufs().take(bytes), 0);
-        for part in list {
-            buf[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
-        buf.freeze()
     }
 
     /// Writes blocks into the cache that are elsewhere, and enters those of them into the open
