@@ -1,5 +1,6 @@
 //! Requests of clients: one file for each kind. Addresses are blocks of a volume.
 
+mod by_data;
 mod read;
 mod read_ahead;
 mod taken;

@@ -99,7 +99,7 @@ mod tests {
     use pool::Pool;
 
     use super::*;
-    use crate::io::bypass::staged_extents;
+    use crate::store::taken::staged_extents;
     use crate::testkit::{Lab, settings};
 
     fn broken() -> StorageError {

@@ -57,6 +57,7 @@ use crate::policy::seal::STAGED_PER_BLOCK;
 use crate::settings::StreamWrites;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
+use crate::store::taken::staged_extents;
 
 /// Blocks of one write to a staging volume.
 pub(crate) const STEP_BLOCKS: u64 = 256;
@@ -297,20 +298,4 @@ impl Cache {
         );
         base::StorageError::new(base::ErrorKind::Damaged, text)
     }
-}
-
-/// The extents that staged blocks make.
-pub(crate) fn staged_extents(
-    volume: VolumeId,
-    lba: Lba,
-    crcs: &[Crc],
-    epoch: Epoch,
-) -> SmallVec<[IndexKey; 4]> {
-    let parts = crcs.chunks(MAX_EXTENT_BLOCKS).zip((lba.0..).step_by(MAX_EXTENT_BLOCKS));
-    parts
-        .map(|(crcs, at)| {
-            let body = Body::Staged { crcs: SmallVec::from_slice(crcs) };
-            IndexKey { volume, lba: Lba(at), written: Some(epoch), body }
-        })
-        .collect()
 }

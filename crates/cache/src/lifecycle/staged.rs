@@ -14,7 +14,7 @@
 
 use std::rc::Rc;
 
-use base::{Crc, Epoch, Lba, Result, VolumeId};
+use base::{Crc, Epoch, Lba, Result, StorageError, VolumeId, counted};
 use format::cache::index::StagedBelow;
 use format::cache::journal::Record;
 use pool::Pool;
@@ -121,7 +121,10 @@ impl StagedVerifier {
         let found = match &self.pool {
             Committed::Unknown => return Ok(vec![true; crcs.len()]),
             Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {
-                Some(id) => pool.checksums(id, Lba(e.lba.0), e.len()).await?,
+                Some(id) => match pool.checksums(id, Lba(e.lba.0), e.len()).await {
+                    Ok(found) => found,
+                    Err(why) => return Ok(by_data(pool, id, (e, crcs), &why).await),
+                },
                 None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
                 None => vec![None; crcs.len()],
             },
@@ -134,6 +137,28 @@ impl StagedVerifier {
         };
         Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
     }
+}
+
+/// Which blocks have arrived, where a node that says so cannot be read: what they hold tells it. A
+/// block that cannot be read itself counts as arrived. It is read with an error then, until its
+/// device is back; what was there before would be read without one.
+async fn by_data(
+    pool: &Pool,
+    staging: VolumeId,
+    (e, crcs): (&IndexKey, &[Crc]),
+    why: &StorageError,
+) -> Vec<bool> {
+    let found = pool.holds(staging, Lba(e.lba.0), crcs).await;
+    let unread = found.iter().filter(|holds| holds.is_none()).count();
+    if unread > 0 {
+        tracing::error!(
+            volume = %pool.volume_name(e.volume), block = e.lba.0,
+            "cannot read {} that went past the cache before the start, nor what says whether {}: \
+             {why}", counted(unread as u64, "block", "blocks"),
+            if unread == 1 { "it arrived" } else { "they arrived" }
+        );
+    }
+    found.into_iter().map(|holds| holds != Some(false)).collect()
 }
 
 /// The staged block that a part lies over, if that is not published.

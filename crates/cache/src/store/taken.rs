@@ -1,6 +1,6 @@
 //! Blocks of open buckets that were taken to be written, and the extents that they make.
 
-use base::{BucketGen, CacheAddr, Lba, VolumeId};
+use base::{BucketGen, CacheAddr, Crc, Epoch, Lba, VolumeId};
 use format::cache::index::{Cover, MAX_EXTENT_BLOCKS};
 use smallvec::SmallVec;
 
@@ -25,9 +25,9 @@ pub(crate) const fn most_extents(blocks: u64) -> usize {
 pub(crate) fn extents(
     (volume, lba): (VolumeId, Lba),
     taken: &[Taken],
-    crcs: &[base::Crc],
+    crcs: &[Crc],
     cover: Cover,
-    written: Option<base::Epoch>,
+    written: Option<Epoch>,
 ) -> SmallVec<[IndexKey; 1]> {
     let mut out = SmallVec::new();
     let mut at = 0usize;
@@ -52,4 +52,20 @@ pub(crate) fn extents(
         at = end;
     }
     out
+}
+
+/// The extents that staged blocks make.
+pub(crate) fn staged_extents(
+    volume: VolumeId,
+    lba: Lba,
+    crcs: &[Crc],
+    epoch: Epoch,
+) -> SmallVec<[IndexKey; 4]> {
+    let parts = crcs.chunks(MAX_EXTENT_BLOCKS).zip((lba.0..).step_by(MAX_EXTENT_BLOCKS));
+    parts
+        .map(|(crcs, at)| {
+            let body = Body::Staged { crcs: SmallVec::from_slice(crcs) };
+            IndexKey { volume, lba: Lba(at), written: Some(epoch), body }
+        })
+        .collect()
 }

@@ -7,7 +7,11 @@
 //!
 //! A staging volume ends with the pass that publishes its epoch. So blocks that are staged are read
 //! and written into the cache before. So is a block of which the cache has a part that lies over a
-//! staged one.
+//! staged one. Where the cache has no room for them they are written past it once more
+//! ([`kept_past`](super::kept_past)).
+//!
+//! Kept blocks that are few in each bucket keep it from being evicted. They are put together by
+//! compaction, under the policy that has it.
 //!
 //! **Room.** A volume of which an eighth of the cache is kept is not written to any more: others
 //! need the rest.
@@ -132,7 +136,7 @@ impl Cache {
     /// Room for records and for the nodes that they change. A checkpoint may wait for the pass to
     /// make room for nodes, and the journal's ring for the checkpoint. So the pass does not wait
     /// where nodes are short: it fails, and the next one goes on where it stopped.
-    async fn room_to_keep(
+    pub(super) async fn room_to_keep(
         &self,
         records: usize,
         checksums: usize,
@@ -146,7 +150,12 @@ impl Cache {
     }
 
     /// So many blocks are of this epoch now.
-    fn note_kept(&self, volume: VolumeId, (epoch, blocks): (Epoch, u64), why: &StorageError) {
+    pub(super) fn note_kept(
+        &self,
+        volume: VolumeId,
+        (epoch, blocks): (Epoch, u64),
+        why: &StorageError,
+    ) {
         self.writeback().passes_mut().keeps(volume, blocks, epoch, why);
     }
 
@@ -288,8 +297,7 @@ impl Cache {
         let crcs: Vec<Crc> = block_crcs(&data).collect();
         let end = lba.plus((data.len() / BLOCK) as u64);
         let Some(taken) = self.write_elsewhere(&data, Class::WriteBack).await? else {
-            let what = "the cache has no room for what was written past it";
-            return Err(StorageError::new(ErrorKind::NoSpace, what));
+            return Box::pin(self.keep_past((volume, lba), data, is_same, why)).await;
         };
         let mut at = lba;
         while at < end {

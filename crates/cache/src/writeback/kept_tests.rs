@@ -1,11 +1,14 @@
 //! A volume whose mapping cannot be read does not stop the write-back of others.
 
+use std::time::Duration;
+
 use base::{BLOCK, ErrorKind, Lba, SECTOR, VolumeId};
-use format::tree::mapping_tree_id;
+use format::tree::{group_of_tree, mapping_tree_id};
 use queue::Class;
 use sim::Fault;
 
 use crate::policy::seal::WhichCut;
+use crate::store::buckets::census::Stream;
 use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, open, settings, write_part};
 use crate::writeback::walk::{Carried, Content};
 use crate::{Cache, Patch, Settings, StreamWrites};
@@ -14,17 +17,24 @@ const A: VolumeId = VolumeId(1);
 
 /// From now on the leaves of the mapping of "a" cannot be read, until the disk is revived.
 fn lose_mapping(lab: &Lab) {
+    let lost = lose_leaves(lab, |tree| tree == mapping_tree_id(A));
+    assert!(lost > 1, "{lost}");
+}
+
+/// The same of some trees; returns how many leaves.
+fn lose_leaves(lab: &Lab, of: impl Fn(u64) -> bool) -> usize {
     let mut lost = 0;
     for at in (0..POOL_BYTES).step_by(BLOCK) {
         let block = lab.world.contents(lab.disk, at, BLOCK);
         let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("8 bytes"));
-        if number(16) == mapping_tree_id(A) && block[4] == 0 {
+        let is_node = block.starts_with(b"FBnd");
+        if is_node && of(number(16)) && block[4] == 0 {
             let fault = Fault::FailReads { offset: at, len: BLOCK as u64, times: u32::MAX };
             assert!(lab.world.inject(lab.disk, fault));
             lost += 1;
         }
     }
-    assert!(lost > 1, "{lost}");
+    lost
 }
 
 async fn byte_of(cache: &Cache, volume: VolumeId, lba: u64) -> Result<u8, ErrorKind> {
@@ -70,9 +80,10 @@ fn one_volume_that_cannot_be_reached_stops_no_other() {
     assert!(report.is_clean(), "{report:?}");
 }
 
+/// Where the cache has no room it is staged in the next epoch.
 #[test]
 fn what_is_staged_of_it_comes_into_the_cache() {
-    for cut in [false, true] {
+    for (cut, full) in [(false, false), (true, false), (false, true), (true, true)] {
         let lab = Lab::new();
         lab.with(|cache| async move {
             cache.publish_all().await.expect("published");
@@ -98,11 +109,29 @@ fn what_is_staged_of_it_comes_into_the_cache() {
             let mut part = cache.pool().bufs().take(SECTOR);
             part.fill(200);
             write_part(&cache, (a, Lba(3300)), SECTOR, &part.freeze()).await.expect("part");
+            let mut room = Vec::new();
+            // Clean buckets are evicted, as long as there are some.
+            while full && cache.status().buckets.clean > 0 {
+                let some = cache.take_some(Stream::Main, 16);
+                match some.blocks() {
+                    0 => r.sleep(Duration::from_millis(1)).await,
+                    _ => room.push(some),
+                }
+            }
             cache.publish_all().await.expect("b comes to the pool");
             let status = cache.status();
-            assert_eq!(status.staged_bytes, 0);
             assert_eq!(status.kept.len(), 1);
-            assert!(pool.stagings().is_empty());
+            if full {
+                assert!(status.staged_bytes > 0, "{status:?}");
+                assert_eq!(pool.stagings().len(), 1);
+                // What a client writes meanwhile is not replaced.
+                fill(&cache, a, 3232, 4, 100).await;
+                cache.publish_all().await.expect("b comes to the pool");
+            } else {
+                assert_eq!(status.staged_bytes, 0);
+                assert!(pool.stagings().is_empty());
+            }
+            drop(room);
             if cut {
                 cache.flush().await.expect("flush");
             } else {
@@ -116,10 +145,13 @@ fn what_is_staged_of_it_comes_into_the_cache() {
         }
         rt.kill();
         lab.world.revive(lab.disk);
-        lab.with(|cache| async move {
+        lab.with(move |cache| async move {
             for _ in 0..2 {
                 for i in 0..128 {
-                    let expected = (9 + i / 32 + i % 32) as u8;
+                    let expected = match i {
+                        32..36 if full => 100 + i as u8 - 32,
+                        _ => (9 + i / 32 + i % 32) as u8,
+                    };
                     assert_eq!(byte_of(&cache, A, 3200 + i).await, Ok(expected), "block {i}");
                 }
                 let part = cache.read(A, Lba(3300), 1).await.expect("read");
@@ -130,6 +162,46 @@ fn what_is_staged_of_it_comes_into_the_cache() {
         let report = lab.check();
         assert!(report.is_clean(), "{report:?}");
     }
+}
+
+/// The pool cannot say which staged blocks have arrived. What they hold says it, so the start is
+/// not refused.
+#[test]
+fn a_start_goes_on_without_the_checksums_of_what_is_staged() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    let past = || Settings {
+        stream_writes: StreamWrites::Past,
+        sequential_cutoff: 64 << 10,
+        ..settings()
+    };
+    let rt = rt::Rt::new(lab.world.backend(), rt::Order::Seeded(3), 1024);
+    let r = rt.clone();
+    rt.block_on(async move {
+        let (_, cache, a) = open(&r, files, &file, past()).await;
+        for i in 0..4 {
+            fill(&cache, a, 3200 + i * 32, 32, 9 + i as u8).await;
+        }
+        assert!(cache.status().staged_bytes > 0);
+        cache.flush().await.expect("flush");
+    })
+    .expect("not killed");
+    lab.world.power_cut();
+    rt.kill();
+    assert!(lose_leaves(&lab, |tree| group_of_tree(tree).is_some()) > 1);
+    let (world, disk) = (lab.world.clone(), lab.disk);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        assert!(cache.status().staged_bytes > 0);
+        assert_eq!(byte_of(&cache, a, 3300).await, Err(ErrorKind::Io));
+        world.revive(disk);
+        for i in 0..128 {
+            let expected = (9 + i / 32 + i % 32) as u8;
+            assert_eq!(byte_of(&cache, a, 3200 + i).await, Ok(expected), "block {i}");
+        }
+        cache.write_all_back().await.expect("all is well");
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
 }
 
 /// A part lies over a staged block of a cut, and was written when the cut was there already: also

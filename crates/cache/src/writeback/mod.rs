@@ -5,6 +5,7 @@ pub(crate) mod all_kept;
 mod asked;
 mod cuts;
 mod kept;
+mod kept_past;
 mod pass;
 mod pass_state;
 mod rate;

@@ -5,6 +5,7 @@ use base::{
 };
 use format::MAX_VOLUME_BYTES;
 use format::page::{CacheMode, VolumeLimit, VolumeRecord, VolumeState};
+use queue::Class;
 
 use crate::forest::{Volume, no_such_volume};
 use crate::io::END_OF_SPACE;
@@ -147,7 +148,10 @@ impl Pool {
             self.discard(id, Lba(old.div_ceil(BLOCK_U64)), END_OF_SPACE).await?;
         }
         match last {
-            Some(block) => self.write_step(id, Lba(size / BLOCK_U64), block, Some(size)).await?,
+            Some(block) => {
+                let whom = (id, Class::Foreground);
+                self.write_step(whom, Lba(size / BLOCK_U64), block, Some(size)).await?
+            }
             None => self.state_mut().change_volume(id, |record| record.size_bytes = size)?,
         }
         self.commit().await?;

@@ -23,13 +23,24 @@ impl Pool {
     /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that
     /// begin when this returns, and durable after the next [`Pool::commit`].
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+        self.write_for(Class::Foreground, volume, lba, data).await
+    }
+
+    /// As [`Pool::write`], by requests of this class.
+    pub async fn write_for(
+        &self,
+        class: Class,
+        volume: VolumeId,
+        lba: Lba,
+        data: &Slice,
+    ) -> Result<()> {
         assert_eq!(data.len() % BLOCK, 0);
         let blocks = (data.len() / BLOCK) as u64;
         let mut at = 0;
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let part = data.slice(at as usize * BLOCK, n as usize * BLOCK);
-            self.write_step(volume, lba.plus(at), part, None).await?;
+            self.write_step((volume, class), lba.plus(at), part, None).await?;
             at += n;
         }
         Ok(())
@@ -39,7 +50,7 @@ impl Pool {
     /// the same step.
     pub(crate) async fn write_step(
         &self,
-        volume: VolumeId,
+        (volume, class): (VolumeId, Class),
         lba: Lba,
         data: Slice,
         size: Option<u64>,
@@ -48,10 +59,10 @@ impl Pool {
         loop {
             let (room, taken) = self.take_for_write(crcs.len() as u32).await?;
             let data = SliceList::from_iter([data.clone()]);
-            let taken = self.write_taken(taken, data, Class::Foreground).await?;
+            let taken = self.write_taken(taken, data, class).await?;
             let change = Change::Map { volume, lba, runs: &taken, crcs: &crcs, size };
             let enter = |st: &mut State| st.edit_direct(&change).map(drop);
-            match self.resident_or_lost(Class::Foreground, |_| None, enter).await {
+            match self.resident_or_lost(class, |_| None, enter).await {
                 Ok(()) => {
                     taken.entered();
                     drop(room);
