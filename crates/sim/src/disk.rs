@@ -481,6 +481,11 @@ impl Disk {
         self.flaky.heal();
     }
 
+    /// No sector is unreadable any more.
+    pub fn cure(&mut self) {
+        self.store.make_readable();
+    }
+
     /// Decides which of the versions that were not stable survive.
     fn lose_power(&mut self) {
         let in_flight = self.in_flight_pieces();

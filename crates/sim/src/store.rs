@@ -360,6 +360,13 @@ impl Store {
         self.unreadable.insert(sector);
     }
 
+    /// All sectors can be read again, with what they hold.
+    pub fn make_readable(&mut self) {
+        self.unreadable.clear();
+        self.lost.values_mut().for_each(|unreadable| *unreadable = false);
+        self.log.iter_mut().for_each(|record| record.cured.clear());
+    }
+
     /// The sectors that fail reads now, or read differently from what they should.
     pub fn faulted(&self) -> Vec<u64> {
         let mut all = self.unreadable.clone();

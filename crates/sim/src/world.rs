@@ -168,6 +168,11 @@ impl World {
         s.unstick(disk);
     }
 
+    /// Ends all [`Fault::ReadError`]s: what stood in unreadable sectors can be read again.
+    pub fn cure(&self, disk: FileId) {
+        self.0.borrow_mut().disk(disk).cure();
+    }
+
     /// Sets the rates of random faults.
     pub fn set_rates(&self, disk: FileId, rates: FaultRates) {
         self.0.borrow_mut().disk(disk).rates = rates;

@@ -9,6 +9,7 @@
 //! | start | what a start reads is unreadable, right after a flush | unreadable is not absent |
 //! | beside | many clients read blocks beside bad sectors | a bad sector costs one block |
 //! | crowd | flushes fill the ring while a checkpoint waits for the pool | its room is held |
+//! | unreachable | no copy of a node of a tree can be read, for a boot | one volume stops, no other |
 //!
 //! All of it comes from a generator of its own.
 
@@ -21,6 +22,9 @@ const FOREVER: Duration = Duration::from_secs(100_000);
 const BUCKET: u64 = 64 << 10;
 
 impl Aim {
+    /// All of them.
+    pub const ALL: [Aim; 5] = [Aim::Churn, Aim::Start, Aim::Beside, Aim::Crowd, Aim::Unreachable];
+
     /// Aims run `settings.seed`, or leaves it as it is.
     pub fn draw(settings: &mut Settings) {
         let r = &mut Prng::new(base::prng::mix64(settings.seed ^ 0xA13E_D000));
@@ -29,6 +33,7 @@ impl Aim {
             3..=4 => Aim::Start,
             5 => Aim::Beside,
             6..=7 => Aim::Crowd,
+            8..=10 => Aim::Unreachable,
             _ => return,
         };
         plain(settings);
@@ -39,6 +44,7 @@ impl Aim {
             Aim::Start => start(r, settings, plan),
             Aim::Beside => beside(r, settings, plan),
             Aim::Crowd => crowd(r, settings, plan),
+            Aim::Unreachable => unreachable(r, settings, plan),
         }
     }
 }
@@ -181,6 +187,67 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     s.mix = Mix { write: 400, large: one_of(r, &[4, 10]), read: 1, ..Mix::default() };
     s.boots[0] = boot(Ending::Kill, 3000, None);
     s.cache = Some(plan);
+}
+
+/// No disk is so slow that a volume which is read block by block outlasts the patience of a run,
+/// nor so small that it is soon full.
+fn quick_and_wide(s: &mut Settings) {
+    let most = micros(0, 20_000).1;
+    for disk in &mut s.devices {
+        for (least, slowest) in [&mut disk.read_latency, &mut disk.write_latency] {
+            (*least, *slowest) = ((*least).min(most), (*slowest).min(most));
+        }
+        disk.size_bytes = disk.size_bytes.max(40 << 20);
+    }
+}
+
+/// Several volumes, of some of which, or of block groups, no copy of some nodes can be read in most
+/// boots. Half of what is written goes past the cache.
+fn unreachable(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
+    // Where most of a cache is kept of the volumes that are struck, others find little room; and
+    // other policies do not put together what is kept.
+    plan.settings.policy = cache::Policy::Adaptive;
+    s.volume_bytes = one_of(r, &[1 << 20, 2 << 20]);
+    let least = 2 * s.volume_bytes / BUCKET + 30;
+    let count = r.range(least, 2 * least);
+    buckets(&mut plan, count);
+    if r.one_in(2) {
+        plan.settings.sequential_cutoff = one_of(r, &[4096, 64 << 10]);
+        plan.settings.stream_writes = cache::StreamWrites::Past;
+    }
+    plan.settings.max_lag = Duration::from_millis(one_of(r, &[50, 500, 30_000]));
+    (plan.detach, plan.lost) = (one_of(r, &[0, 4]), one_of(r, &[0, 8]));
+    quick_and_wide(s);
+    s.failures.lost_nodes = one_of(r, &[1, 3]);
+    s.failures.collects = r.one_in(4);
+    s.names = r.range(2, 5) as usize;
+    s.full_size = r.one_in(2);
+    s.admin = one_of(r, &[0, 30, 100]);
+    s.changes.mode = one_of(r, &[0, 0, 100]);
+    s.changes.cache = one_of(r, &[0, 0, 200]);
+    s.changes.scrubs = one_of(r, &[0, 100]);
+    (s.direct, s.nbd) = one_of(r, &[(1, 0), (0, 1), (1, 1)]);
+    s.depth = one_of(r, &[1, 4, 16]);
+    s.fua = 24;
+    s.most_blocks = one_of(r, &[1, 8]);
+    s.hot = one_of(r, &[0, 8]);
+    s.mix = Mix {
+        write: 16,
+        sectors: one_of(r, &[0, 2, 8]),
+        large: one_of(r, &[0, 1, 4]),
+        read: 8,
+        flush: 1,
+        discard: one_of(r, &[0, 1, 3]),
+        zeroes: one_of(r, &[0, 1]),
+        extents: 1,
+        outside: 0,
+    };
+    s.boots[0] = boot(Ending::Close, 400, None);
+    for _ in 0..8 {
+        let ending = one_of(r, &[Ending::Close, Ending::Kill, Ending::PowerCut]);
+        s.boots.push(Boot { verify: r.one_in(2), ..boot(ending, 300, None) });
+    }
+    s.cache = if r.one_in(6) { None } else { Some(plan) };
 }
 
 fn boot(ending: Ending, operations: u64, cut_at: Option<Moment>) -> Boot {

@@ -210,7 +210,7 @@ pub(crate) fn create_options(plan: &CachePlan) -> CreateOptions {
 pub(crate) fn serve(env: &Rc<Env>, cache: &Cache, file: &CacheFile) {
     *env.cache.borrow_mut() = Some(cache.clone());
     let published = cache.pool().published().0;
-    let excused = env.errors_allowed() || env.host_full.get();
+    let excused = env.errors_allowed() || env.host_full.get() || env.unreachable.borrow().any();
     let plan = env.settings.cache.as_ref().filter(|_| !excused);
     let lag = plan.map(|plan| allowed_lag(plan, &cache.current_settings()));
     let dirty = cache.status().dirty_bytes > 0;
@@ -290,11 +290,27 @@ async fn forget(
     }
     let listener = env.world.listener();
     let alone = Boot { env: env.clone(), rt: rt.clone(), volumes: Volumes::new(pool), listener };
+    delete_unlike(&alone).await;
     verify(&Rc::new(alone)).await;
     env.count("pools compared without their cache", 1);
     judge(env, "forgetting the cache", pool.set_cache_uuid(None).await)?;
     gone(env, attachment);
     Ok(())
+}
+
+/// Deletes volumes that the pool alone may hold as they were at no cut.
+async fn delete_unlike(alone: &Boot) {
+    let env = &alone.env;
+    let unlike = env.unreachable.borrow_mut().take_unlike();
+    let live = env.model.borrow().live();
+    for (name, _) in live.into_iter().filter(|(_, id)| unlike.contains(id)) {
+        env.count("volumes deleted as they were like no cut", 1);
+        env.model.borrow_mut().begin_delete(&name);
+        match alone.volumes.delete(&name).await {
+            Ok(()) => env.model.borrow_mut().forget(&name),
+            Err(e) => env.fail(format!("delete {name}: {:?}: {e}", e.kind)),
+        }
+    }
 }
 
 /// The cache is closed, or detached.
@@ -322,6 +338,11 @@ pub(crate) async fn close(
         // It may have published cuts before, and have found that blocks are lost.
         env.model.borrow_mut().look();
         env.cache_lost_blocks.set(env.cache_lost_blocks.get() || cache.status().lost > 0);
+    }
+    if let (Err(e), true) = (&outcome, env.unreachable.borrow().any()) {
+        env.note(format!("detaching the cache: {:?}: {e}", e.kind));
+        env.count("detaches refused over what cannot be reached", 1);
+        return Err(Over::CacheFailed);
     }
     judge(env, "detaching the cache", outcome)
         .inspect_err(|_| give_up_if_struck(env, attachment))?;

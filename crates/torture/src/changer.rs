@@ -70,6 +70,8 @@ impl Changer {
         let dying = env.model.borrow().volume(*id).is_none_or(|v| v.dying);
         match self.ends(op, outcome) {
             Err(e) if e.kind == ErrorKind::NotFound && dying => {}
+            // Of a block that was written in part, the rest is not to be had either.
+            Err(_) if env.cannot_reach(*id) || env.unreachable.borrow().checksums() => {}
             outcome => judge(env, "a switch", outcome),
         }
     }
@@ -145,7 +147,12 @@ impl Changer {
             self.attachment.set(Attachment::None);
             env.count("caches detached under load", 1);
         }
-        judge(env, "detaching the cache", self.ends(op, outcome));
+        match self.ends(op, outcome) {
+            Err(_) if env.unreachable.borrow().any() => {
+                env.count("detaches refused over what cannot be reached", 1);
+            }
+            outcome => judge(env, "detaching the cache", outcome),
+        }
     }
 
     fn begins(&self, from: u64, volume: u32, what: String) -> u64 {

@@ -365,7 +365,10 @@ impl Client {
             Why::NoSpace => {
                 env.count("requests refused for want of space", 1);
                 // One piece of it may have found no room long before the last one had ended.
-                env.host_full.get() || (context.takes && self.was_full_since(context.began))
+                // Nothing is allocated from a block group whose checksums are lost.
+                env.host_full.get()
+                    || env.unreachable.borrow().checksums()
+                    || (context.takes && self.was_full_since(context.began))
             }
             Why::Io => {
                 env.count("requests failed", 1);
@@ -375,7 +378,14 @@ impl Client {
                         context.offset,
                         context.end - context.offset,
                     ),
-                    _ => env.errors_allowed(),
+                    // A write of whole blocks reads nothing. Nothing is allocated from a block
+                    // group whose checksums are lost.
+                    _ if env.unreachable.borrow().checksums() => {
+                        !matches!(context.what, "write" | "flush")
+                            || context.end % BLOCK_U64 != 0
+                            || e.text.contains("is full")
+                    }
+                    _ => env.errors_allowed() || env.cannot_reach(context.volume),
                 }
             }
             Why::Odd => false,

@@ -17,6 +17,7 @@ use crate::model::Model;
 use crate::settings::{Damage, Settings};
 use crate::spoilt::Spoilt;
 use crate::story::{Coverage, Place, Story, What};
+use crate::unreachable::Unreachable;
 
 /// An operation that takes longer than this, in virtual time, hangs.
 const PATIENCE_NS: u64 = 900 * 1_000_000_000;
@@ -59,6 +60,8 @@ pub(crate) struct Env {
     pub cut_open: Cell<bool>,
     /// Blocks of the cache's device that cannot be read, of those that hold data.
     pub spoilt: Rc<RefCell<Spoilt>>,
+    /// Nodes of trees of which no copy can be read.
+    pub unreachable: RefCell<Unreachable>,
     /// FLUSHes and durable writes that were answered well in this boot.
     flushes: Cell<u64>,
     flushed: Event,
@@ -110,6 +113,7 @@ impl Env {
             opening: Cell::new(false),
             cut_open: Cell::new(false),
             spoilt: Rc::default(),
+            unreachable: RefCell::default(),
             flushes: Cell::new(0),
             flushed: Event::new(),
             cache_returned: Cell::new(false),
@@ -259,7 +263,15 @@ impl Env {
     /// it costs no block but those that stood there.
     pub fn may_be_unreadable(&self, volume: u32, offset: u64, len: u64) -> bool {
         let blocks = offset / BLOCK_U64..(offset + len).div_ceil(BLOCK_U64);
-        self.failures_allowed() || self.spoilt.borrow().meets(volume, blocks)
+        self.failures_allowed()
+            || self.cannot_reach(volume)
+            || self.unreachable.borrow().checksums()
+            || self.spoilt.borrow().meets(volume, blocks)
+    }
+
+    /// A node of the volume's mapping cannot be read in this boot.
+    pub fn cannot_reach(&self, volume: u32) -> bool {
+        self.unreachable.borrow().has(volume)
     }
 
     /// A flush was answered.

@@ -36,7 +36,9 @@ impl From<StorageError> for Failure {
             ErrorKind::NoSpace => Why::NoSpace,
             ErrorKind::Invalid => Why::Invalid,
             ErrorKind::NotFound => Why::Gone,
-            ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing => Why::Io,
+            ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing | ErrorKind::Unreachable => {
+                Why::Io
+            }
             _ => Why::Odd,
         };
         Failure { why, text: format!("{:?}: {e}", e.kind) }

@@ -29,6 +29,8 @@
 //!   an attach, a detach that returned is durable; cut short, it is done or not ([`model`]: cuts).
 //! * What was written is missing in the pool's image no longer than `max_lag`, and what a pass
 //!   needs that cannot go faster ([`model`]: lag). The rate of write-back is within its bounds.
+//! * Where no copy of a node of a tree can be read ([`unreachable`]), only that volume sees errors;
+//!   when it can be read again, nothing is missing.
 //! * A scrub calls nothing lost that the budget has left, and nothing bad where nothing was struck.
 //! * The limit of a volume is there after a crash as it was acknowledged.
 //! * Everything comes to rest: no deadlock, no operation that takes for ever; after the last volume
@@ -72,6 +74,7 @@ mod swarm;
 mod told;
 mod trouble;
 mod tuner;
+mod unreachable;
 mod verdict;
 mod verify;
 

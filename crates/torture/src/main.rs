@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use torture::settings::Aim;
 use torture::{Coverage, run_seed};
 
 /// The whole engine under simulation, against a model.
@@ -41,9 +42,29 @@ struct Args {
     /// Of these seeds, run those alone in which devices of the pool come and go.
     #[arg(long)]
     moves: bool,
+    /// Of these seeds, run those alone that are aimed at this class of fault.
+    #[arg(long, value_parser = aim)]
+    aim: Option<Aim>,
     /// Stop at the first failure.
     #[arg(long)]
     fail_fast: bool,
+}
+
+impl Args {
+    fn wants(&self, seed: u64) -> bool {
+        let drawn = (self.moves || self.aim.is_some()).then(|| torture::draw(seed));
+        drawn.is_none_or(|s| {
+            (!self.moves || s.changes.moves > 0) && (self.aim.is_none() || s.aim == self.aim)
+        })
+    }
+}
+
+fn aim(name: &str) -> Result<Aim, String> {
+    let all: Vec<_> =
+        Aim::ALL.iter().map(|aim| (format!("{aim:?}").to_lowercase(), *aim)).collect();
+    let found = all.iter().find(|(known, _)| known == name);
+    let names = || all.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
+    found.map(|(_, aim)| *aim).ok_or_else(|| format!("it is one of: {}", names()))
 }
 
 /// A seed is replayed once in so many.
@@ -89,7 +110,7 @@ fn main() -> ExitCode {
                         break;
                     }
                     let seed = args.seed.wrapping_add(i);
-                    if args.moves && torture::draw(seed).changes.moves == 0 {
+                    if !args.wants(seed) {
                         continue;
                     }
                     let twice = args.replay_check || seed % REPLAYED == 0;

@@ -1,6 +1,7 @@
 //! One run: boots until the last, each with clients, faults and an end; then rest.
 
 mod checks;
+mod lost_nodes;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -94,6 +95,7 @@ impl Run {
     /// Everything but the end; false if the pool was refused, as it may be beyond the budget.
     fn all_boots(&mut self) -> bool {
         for plan in self.env.settings.boots.clone() {
+            self.find_nodes();
             let there = self.devices.between_boots();
             if self.created {
                 cached::perhaps_return(&self.env, &self.devices, &self.attachment);
@@ -109,6 +111,7 @@ impl Run {
                 }
                 self.devices.spoil_start();
                 cached::perhaps_lose(&self.env, &self.attachment);
+                self.lose_nodes();
             }
             match self.boot(plan, there) {
                 Ended::Refused => return false,
@@ -166,6 +169,7 @@ impl Run {
     /// Faults stop, and everything must come to rest.
     fn rest(&mut self) {
         self.devices.calm();
+        self.find_nodes();
         self.devices.revive_all();
         self.env.note("faults stop");
         cached::give_up_if_struck(&self.env, &self.attachment);

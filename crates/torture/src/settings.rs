@@ -290,6 +290,9 @@ pub struct Failures {
     pub unreadable: u64,
     /// They go bad all the time, also while the cache is in use.
     pub often: bool,
+    /// Nodes of trees of which no copy can be read for a boot: so many at most of each volume, or
+    /// block group, that is struck; 0 for none.
+    pub lost_nodes: u64,
     /// What a start reads cannot be read, at the first tries or until the boot ends.
     pub start: bool,
     /// Boots after a crash end early.
@@ -311,4 +314,6 @@ pub enum Aim {
     Beside,
     /// The ring fills up.
     Crowd,
+    /// No copy of a node of a tree can be read.
+    Unreachable,
 }

@@ -4,9 +4,9 @@
 use std::rc::Rc;
 
 use base::{BLOCK_U64, ErrorKind};
-use cache::CacheStatus;
+use cache::{Cache, CacheStatus};
 
-use crate::env::Boot;
+use crate::env::{Boot, Env};
 use crate::front::{Failure, Front, Why, run};
 
 /// The largest volume that is read as a whole; of larger ones what may hold something.
@@ -68,7 +68,7 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             return;
         }
         match cache.publish_all().await {
-            Ok(()) => {}
+            Ok(()) => check_kept(env, cache),
             Err(_) if env.errors_allowed() => return,
             Err(e) if e.kind == ErrorKind::NoSpace && lost_room(boot, &cache.status()) => {
                 env.count("dirty data for which a pool that lost a device has no room", 1);
@@ -83,11 +83,31 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             env.fail(format!("{reserved} bytes are reserved for {dirty} dirty ones"));
         }
     }
-    if let Err(text) = env.model.borrow().check_space(&boot.volumes.list()) {
+    let mut volumes = boot.volumes.list();
+    // What was given up of those that cannot be reached may wait.
+    let number = |name: &str| env.model.borrow().number_of(name);
+    volumes.retain(|v| number(&v.name).is_none_or(|id| !env.cannot_reach(id)));
+    if let Err(text) = env.model.borrow().check_space(&volumes) {
         if !env.errors_allowed() {
             env.fail(text);
         }
     }
+}
+
+/// After a pass of all that is dirty: what stays in the cache is of volumes that cannot be reached.
+fn check_kept(env: &Rc<Env>, cache: &Cache) {
+    for (id, kept) in cache.kept() {
+        let name = cache.pool().volume_name(id);
+        let number = env.model.borrow().number_of(&name);
+        if number.is_none_or(|id| !env.cannot_reach(id)) {
+            env.fail(format!(
+                "something is kept of volume {name:?}, which can be reached: {kept:?}"
+            ));
+        }
+        env.count("cache: volumes of which something is kept", 1);
+        env.count("cache: blocks kept", kept.blocks);
+    }
+    env.unreachable.borrow_mut().all_published();
 }
 
 /// What is said to be allocated must be what may be, and all that must be.
@@ -103,7 +123,9 @@ async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size
             run(&boot.rt, async move { Ok(v.extents(from, size - from, 100).await?) }).await;
         let parts = match parts {
             Ok(parts) => parts,
-            Err(Failure { why: Why::Io, .. }) if env.errors_allowed() => return,
+            Err(Failure { why: Why::Io, .. }) if env.errors_allowed() || env.cannot_reach(id) => {
+                return;
+            }
             Err(e) => env.fail(format!("extents of volume {id} from {at} on: {}", e.text)),
         };
         for part in parts {
@@ -174,7 +196,7 @@ async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64)
         Err(Failure { why: Why::Io, .. }) => {
             env.model.borrow_mut().drop_read(id, op);
             env.count("reads failed while comparing", 1);
-            1
+            u64::from(!env.cannot_reach(id) && !env.unreachable.borrow().checksums())
         }
         Err(e) => env.fail(format!("reading {len} bytes at {offset} of volume {id}: {}", e.text)),
     }

@@ -100,6 +100,11 @@ impl Model {
         self.slots.contains_key(name)
     }
 
+    /// The number of the volume that has this name, or perhaps has it.
+    pub fn number_of(&self, name: &str) -> Option<u32> {
+        self.slots.get(name).map(|slot| slot.volume)
+    }
+
     pub fn volume(&self, id: u32) -> Option<&Volume> {
         self.volumes.get(&id)
     }
