@@ -489,6 +489,11 @@ def test_alerts_and_dashboard(t):
     for text in [rules, *expressions]:
         names = set(re.findall(r"\bforebay_[a-z_]+\b", text))
         assert names <= known, names - known
+    guide = (contrib.parent / "docs" / "operations.md").read_text()
+    named = re.findall(r"\(pages? ([a-z, -]+)\)", rules)
+    assert len(named) > 6
+    for page in ", ".join(named).split(", "):
+        assert f"\n## `{page}`\n" in guide, f"no page {page} in docs/operations.md"
     t.need("promtool")
     t.run("promtool", "check", "rules", contrib / "prometheus" / "forebay.rules.yml")
     t.run("promtool", "test", "rules", contrib / "prometheus" / "forebay.rules.test.yml")
