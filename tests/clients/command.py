@@ -2,13 +2,26 @@
 
 import json
 import os
+import pty
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 from harness.case import limit, pool_only
 from harness.data import GIB, MIB, noise
+
+
+# A process whose terminal this is, and which it hears of when that is closed.
+ON_A_TERMINAL = """
+import os, sys
+terminal = os.open(sys.argv[1], os.O_RDWR)
+for number in range(3):
+    os.dup2(terminal, number)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def device_words(devices):
@@ -87,6 +100,39 @@ def test_clean_stop(t):
         assert server.connect().pread(MIB, turn * MIB) == noise(turn, MIB), (
             "a clean stop must commit what was written"
         )
+
+
+@pool_only
+def test_a_closed_terminal(t):
+    """SIGHUP ends a server without a configuration file as SIGTERM does, also where its terminal is
+    gone and the signal comes twice; under nohup it changes nothing."""
+    server = t.up(size="1G", volume_size="64M")
+    server.connect().pwrite(noise("hangup", MIB), 0)
+    server.stop(signal.SIGHUP)
+    assert "stopping on SIGHUP" in server.log_text() and not server.socket.exists()
+    server.check()
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs), *server.command]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    t.later(lambda: process.poll() is None and process.kill())
+    os.close(theirs)
+    deadline = time.monotonic() + 30
+    while not server.answers():
+        assert time.monotonic() < deadline and process.poll() is None, process.returncode
+        time.sleep(0.05)
+    assert server.connect().pread(MIB, 0) == noise("hangup", MIB)
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(30) == 0 and not server.socket.exists()
+    server.check()
+    server.command = ["nohup", *server.command]
+    server.start()
+    os.kill(server.pid, signal.SIGHUP)
+    time.sleep(0.5)
+    assert server.alive() and "SIGHUP" not in server.log_text().split("stopped")[-1]
+    server.stop()
 
 
 def test_create_refuses(t):

@@ -1,7 +1,9 @@
 """`forebay set`: settings that change while the server serves, are listed, refused, saved,
-forgotten."""
+forgotten; and the configuration file, which SIGHUP has the server read again."""
 
 import json
+import os
+import signal
 import time
 
 from harness.case import cache_only, limit, once
@@ -240,3 +242,86 @@ def test_an_option_hides_the_file(t):
     assert 'max_lag = "6s"' in config.read_text()
     server.restart()
     assert settings.value("max_lag") == ("5s", "option")
+
+
+class Log:
+    """The lines of a server's log that come, without what is written to people."""
+
+    def __init__(self, server):
+        self.server = server
+        self.seen = len(server.log_text())
+
+    def after_hangup(self):
+        """Those that a SIGHUP leads to."""
+        os.kill(self.server.pid, signal.SIGHUP)
+        wait_for(lambda: "was read again" in self.server.log_text()[self.seen :], 10)
+        text = self.server.log_text()
+        text, self.seen = text[self.seen :], len(text)
+        return text
+
+
+@cache_only
+def test_hangup_reads_the_file_again(t):
+    """What can change does, together; what was set at run time stays where the file says the same
+    as before; what needs a restart is named, and a bad file changes nothing."""
+    server, config = configured(t, 'max_lag = "8s"\ndirty_target = 30\npromote = "second"\n')
+    settings, log = Settings(t, server), Log(server)
+    server.volume("create", "vol0", "--size", "64M")
+    handle = server.connect()
+    settings("dirty_target", "20")
+    settings("max_lag", "7s")
+    settings("writeback_rate_max", "500M", "--save")
+    settings("writeback_rate_max", "400M")
+    log.seen = len(server.log_text())
+    text = log.after_hangup()
+    assert "INFO" in text and "nothing changed" in text and text.count("\n") == 1, text
+    before = config.read_text()
+    changed = before.replace('"8s"', '"9s"').replace('promote = "second"\n', "")
+    changed += '[pool]\ncommit_interval = "2s"\ncached_nodes = 5000\n[io]\nbackend = "posix"\n'
+    config.write_text(changed)
+    text = log.after_hangup()
+    [info] = [line for line in text.splitlines() if "INFO" in line]
+    for change in (
+        "cache.max_lag = 9s (it was 7s)",
+        "cache.promote = first (it was second)",
+        "pool.commit_interval = 2s (it was 5s)",
+    ):
+        assert change in info, text
+    warned = [line for line in text.splitlines() if "WARN" in line]
+    assert len(warned) == 2 and "io.backend" in warned[0] and "cached_nodes" in warned[1], text
+    wanted = {
+        "cache.max_lag": ("9s", "configuration"),
+        "cache.promote": ("first", "default"),
+        "pool.commit_interval": ("2s", "configuration"),
+        "cache.dirty_target": (20, "set"),
+        "cache.writeback_rate_max": ("400M", "set"),
+        "pool.cached_nodes": (settings.of("pool.cached_nodes")["default"], "default"),
+    }
+    assert {key: settings.value(key) for key in wanted} == wanted
+    assert server.status()["cache"]["writeback"]["max_lag_seconds"] == 9
+    # Still to be restarted for, and nothing else.
+    text = log.after_hangup()
+    assert "nothing changed" in text and text.count("WARN") == 2, text
+    settings("dirty_target", "50")
+    everything, log.seen = settings("--json"), len(server.log_text())
+    fits_alone = changed.replace("dirty_target = 30", "dirty_target = 30\ndirty_limit = 45")
+    for wrong, words in (
+        (changed.replace("[pool]", "[pool"), ("line ",)),
+        (changed.replace("commit_interval", "commit_intervall"), ("line ", "commit_intervall")),
+        (changed.replace('"9s"', '"1ms"'), ("line ", "cache.max_lag is 1ms", "100ms to 1h")),
+        (fits_alone, ("cache.dirty_limit is 45", "set while the server runs")),
+        (None, ("No such file",)),
+    ):
+        config.unlink()
+        if wrong:
+            config.write_text(wrong)
+        text = log.after_hangup()
+        assert text.count("ERROR") == text.count("\n") == 1 and "forebay.toml" in text, text
+        assert all(word in text for word in words) and "nothing was changed" in text, text
+        assert settings("--json") == everything
+    # What was wrong is taken when it is right.
+    config.write_text(changed.replace('"9s"', '"11s"'))
+    assert "cache.max_lag = 11s (it was 9s)" in log.after_hangup()
+    handle.pwrite(noise("after", MIB), 0)
+    handle.flush()
+    server.stop()

@@ -4,6 +4,7 @@ volumes, modes of sockets."""
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import time
@@ -363,6 +364,32 @@ def test_what_is_renewed_and_revoked(t):
     assert "revoked" in server.log_text()
     # Who was there before stays.
     assert old.pread(4096, 0) == bytes(4096)
+    server.stop()
+
+
+@once
+@pool_only
+def test_hangup_has_keys_read_again(t):
+    """At once, and not when it is time to look at them."""
+    keys = keys_file(t, {"vm2": KEYS["vm1"]})
+    begun = time.monotonic()
+    server, port = configured(t, """
+devices = ["{device}"]
+[nbd]
+listen = ["127.0.0.1:{port}"]
+[tls]
+psk = "keys.psk"
+""")
+    theirs = t.dir / "theirs.psk"
+    theirs.write_text(f"vm1:{KEYS['vm1']}\n")
+    refused(port, "vol0", keys=theirs, user="vm1")
+    keys.write_text(f"{keys.read_text()}vm1:{KEYS['vm1']}\n")
+    os.kill(server.pid, signal.SIGHUP)
+    while "keys of TLS were read again" not in server.log_text():
+        assert time.monotonic() - begun < 8, server.log_text()
+        time.sleep(0.05)
+    assert handle_of(port, "vol0", keys=theirs, user="vm1").get_size() == 16 * MIB
+    assert "nothing changed" in server.log_text()
     server.stop()
 
 

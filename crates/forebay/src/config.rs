@@ -5,7 +5,8 @@
 //!   each comes from
 //! * [`places`]: what else a configuration says; [`shown`]: all of it, for people and programs
 //! * [`example`]: a file that explains itself
-//! * [`file`](mod@file): the configuration file; [`saving`]: a setting that is written to it
+//! * [`file`](mod@file): the configuration file; [`saving`]: a setting that is written to it;
+//!   [`origin`]: the file and the options of a server that runs
 //!
 //! `docs/configuration.md` describes every key of the file.
 
@@ -14,6 +15,7 @@ pub mod chosen;
 pub mod example;
 mod file;
 mod http;
+pub mod origin;
 mod permits;
 pub mod places;
 pub mod saving;

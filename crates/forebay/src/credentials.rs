@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime};
 
 use nbd::Acceptors;
@@ -31,25 +31,39 @@ fn stamps(from: &Credentials) -> Vec<Stamp> {
     from.files().iter().map(|path| stamp(path)).collect()
 }
 
+/// Has the files looked at before it is time.
+#[derive(Clone)]
+pub struct Look(Sender<()>);
+
+impl Look {
+    /// Reads them soon, if they have changed. Does not wait for it.
+    pub fn at_once(&self) {
+        // Without the thread the process is at its end.
+        let _ = self.0.send(());
+    }
+}
+
 /// Reads the files now, and then whenever they change.
-pub fn watch(from: &Credentials) -> Result<Acceptors> {
+pub fn watch(from: &Credentials) -> Result<(Acceptors, Look)> {
     let (sender, newer) = channel();
+    let (asks, asked) = channel();
     let (mut watched, first) = Watched::new(from.clone(), sender)?;
-    let look = move || loop {
-        #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
-        std::thread::sleep(EVERY);
-        watched.look();
+    let look = move || {
+        while asked.recv_timeout(EVERY) != Err(RecvTimeoutError::Disconnected) {
+            watched.look();
+        }
     };
     let spawned = std::thread::Builder::new().name("certificates".into()).spawn(look);
     spawned.map_err(|e| CommandError::failed("starting a thread for certificates", e))?;
     let current = RefCell::new(first);
-    Ok(Rc::new(move || {
+    let acceptors: Acceptors = Rc::new(move || {
         let mut current = current.borrow_mut();
         if let Some(newest) = newer.try_iter().last() {
             *current = newest;
         }
         current.clone()
-    }))
+    });
+    Ok((acceptors, Look(asks)))
 }
 
 struct Watched {

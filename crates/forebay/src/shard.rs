@@ -31,8 +31,10 @@ use volume::Volumes;
 use crate::banner;
 use crate::cache_life::{Caches, preflight};
 use crate::config::ServeConfig;
+use crate::config::origin::Origin;
 use crate::control::Request;
 use crate::control::server::{ControlServer, Message, Reply};
+use crate::credentials::Look;
 use crate::device_life::PoolDevices;
 use crate::device_list::DeviceList;
 use crate::error::{CommandError, Result};
@@ -40,7 +42,7 @@ use crate::home::{Home, Staged};
 use crate::http::{HttpSockets, Running};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::notify::{self, ServiceManager};
-use crate::signals::{self, Ending, Waits};
+use crate::signals::{self, Ending, Hangup, Waits};
 use crate::sockets::UnixSocket;
 use crate::sockets::inherited::Inherited;
 use crate::tuning::Tuning;
@@ -76,19 +78,20 @@ pub struct NewPool {
 }
 
 /// Serves until it is told to stop. Where the pool's devices are is kept in `list`, if there is
-/// one.
+/// one; `origin` is the configuration file, if there is one.
 pub fn serve(
     world: World,
     config: ServeConfig,
     source: Source,
     list: Option<DeviceList>,
+    origin: Option<Origin>,
 ) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let mut inherited = Inherited::of_environment()?;
     let mut places = banner::Places::of(&config);
     let chosen = (config.settings, config.places);
-    let tuning = Tuning::new(&world.rt, &world.handles, chosen, config.file);
+    let tuning = Tuning::new(&world.rt, &world.handles, chosen, origin);
     let tuning = Rc::new(tuning);
     if let Source::Devices(files) = &source {
         // This thread may wait for a device: for as long as it does, a signal ends the process as
@@ -97,7 +100,8 @@ pub fn serve(
     }
     let caches = Caches::new(&world.rt, &world.handles, config.cache, tuning.clone());
     let ending = Ending::default();
-    signals::watch(sender.clone(), ending.clone())?;
+    let hangup = Hangup::of(tuning.file().is_some());
+    signals::watch(sender.clone(), ending.clone(), hangup)?;
     let manager = Rc::new(ServiceManager::of_environment().map_err(failed)?);
     raise_open_files(tuning.limits().max_connections);
 
@@ -238,6 +242,7 @@ impl Starting {
         let volumes = Volumes::with_cache(&pool, cache);
         let exports = VolumeExports::new(volumes.clone(), self.access);
         let nbd = Server::new(self.rt.clone(), exports, self.tuning.limits());
+        let certificates = self.listeners.certificates();
         for (socket, security) in self.listeners.into_all() {
             nbd.serve_with(socket, security);
         }
@@ -249,6 +254,7 @@ impl Starting {
             devices: self.devices,
             tuning: self.tuning,
             caches: self.caches,
+            certificates,
             nbd,
             ending: self.ending,
             busy: Cell::new(0),
@@ -262,8 +268,12 @@ impl Starting {
         let manager = self.manager;
         manager.ready();
         tell_state(&shard, &manager);
-        while let Some(Message::Request(request, reply)) = mailbox.next().await {
-            shard.start(request, reply);
+        loop {
+            match mailbox.next().await {
+                Some(Message::Request(request, reply)) => shard.start(request, reply),
+                Some(Message::Reload) => shard.reload(),
+                Some(Message::Stop) | None => break,
+            }
         }
         // A client that asks from now on is told that the server is stopping.
         drop(mailbox);
@@ -311,6 +321,8 @@ struct Shard {
     devices: Rc<PoolDevices>,
     tuning: Rc<Tuning>,
     caches: Caches,
+    /// Has the files of TLS looked at.
+    certificates: Option<Look>,
     nbd: Server<VolumeExports>,
     ending: Ending,
     /// Control requests being carried out.
@@ -329,6 +341,18 @@ impl Shard {
             shard.busy.set(shard.busy.get() - 1);
             shard.answered.notify();
         }));
+    }
+
+    /// Reads the configuration file again, in a task of its own, and the files of TLS in a thread.
+    fn reload(self: &Rc<Self>) {
+        if let Some(look) = &self.certificates {
+            look.at_once();
+        }
+        let shard = self.clone();
+        self.rt.detach(async move {
+            let (devices, cache) = (shard.devices_now(), shard.cache_now());
+            shard.tuning.reload(&shard.volumes, devices, cache).await;
+        });
     }
 
     async fn stop(self: Rc<Self>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! SIGINT and SIGTERM: the first asks the shard to end cleanly, the second ends the process at
-//! once, as a loss of power would: what was flushed is safe.
+//! once, as a loss of power would: what was flushed is safe. SIGHUP has the configuration file read
+//! again; without a file it asks for the end, as where a terminal is closed.
 //!
 //! Fault model: the log may not be read any more, or so slowly that a line waits. Nothing here
 //! depends on a line being written. A device may never answer: what an end waits for is told by a
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
@@ -74,16 +75,52 @@ impl Ending {
     }
 }
 
+/// What SIGHUP does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hangup {
+    /// It has the configuration file read again.
+    Reload,
+    /// It asks for the end. A second one, as of a shell and of its terminal, changes nothing.
+    End,
+    /// Nothing: this process was started so (`nohup`).
+    Nothing,
+}
+
+impl Hangup {
+    /// What it does in a server that has a configuration file, or has none.
+    pub fn of(file: bool) -> Hangup {
+        let status = || std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        match file {
+            true => Hangup::Reload,
+            false if is_ignored(&status(), SIGHUP) => Hangup::Nothing,
+            false => Hangup::End,
+        }
+    }
+}
+
+/// Whether a process ignores a signal, as the kernel tells its status.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 /// Handles signals in a thread of its own from now on.
-pub fn watch(shard: Sender<Message>, ending: Ending) -> Result<()> {
+pub fn watch(shard: Sender<Message>, ending: Ending, hangup: Hangup) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("handling signals", e);
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         register_conditional_default(signal, asked.clone()).map_err(failed)?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let hears = (hangup != Hangup::Nothing).then_some(SIGHUP);
+    let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hears)).map_err(failed)?;
     let handle = move || {
         for signal in signals.forever() {
+            if signal == SIGHUP && hangup == Hangup::Reload {
+                // One that finds the mailbox full is lost, and so is one at the end.
+                let _ = shard.try_send(Message::Reload);
+                continue;
+            }
             if asked.swap(true, Ordering::AcqRel) {
                 continue;
             }
@@ -100,4 +137,19 @@ pub fn watch(shard: Sender<Message>, ending: Ending) -> Result<()> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(handle).map_err(failed)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_is_ignored_is_known() {
+        let status = |mask: &str| format!("Name:\tforebay\nSigBlk:\t0001\nSigIgn:\t{mask}\n");
+        assert!(is_ignored(&status("0000000000000001"), SIGHUP));
+        assert!(is_ignored(&status("0000000000004001"), SIGTERM));
+        assert!(!is_ignored(&status("0000000000001000"), SIGHUP));
+        assert!(!is_ignored("", SIGHUP) && !is_ignored("SigIgn:\tx\n", SIGHUP));
+        assert_eq!(Hangup::of(true), Hangup::Reload);
+    }
 }

@@ -2,9 +2,13 @@
 //!
 //! A change is checked by the table that the configuration file is read by, applied at once, and
 //! forgotten at the end of the server unless it was saved. One change goes after the other.
+//!
+//! * `reload`: the configuration file, read again
+
+mod reload;
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use posix::Handles;
 use rt::Rt;
@@ -13,6 +17,7 @@ use serde_json::{Value as Json, json};
 use volume::Volumes;
 
 use crate::config::chosen::{Chosen, NotFound, Source, find};
+use crate::config::origin::{Origin, Said};
 use crate::config::places::Places;
 use crate::config::saving::save;
 use crate::config::shown::{self, setting, to_json};
@@ -28,7 +33,9 @@ pub struct Tuning {
     chosen: RefCell<Chosen>,
     places: Places,
     /// The configuration file that it was started with.
-    file: Option<PathBuf>,
+    origin: Option<Origin>,
+    /// The settings that this said when it was last read or written.
+    said: RefCell<Said>,
     one_change: Semaphore,
 }
 
@@ -47,14 +54,16 @@ impl Tuning {
         rt: &Rt,
         handles: &Handles,
         (chosen, places): (Chosen, Places),
-        file: Option<PathBuf>,
+        origin: Option<Origin>,
     ) -> Tuning {
+        let said = origin.as_ref().map(|origin| origin.said().clone()).unwrap_or_default();
         Tuning {
             rt: rt.clone(),
             handles: handles.clone(),
             chosen: RefCell::new(chosen),
             places,
-            file,
+            origin,
+            said: RefCell::new(said),
             one_change: Semaphore::new(1),
         }
     }
@@ -85,10 +94,15 @@ impl Tuning {
 
     /// All that the server goes by. `devices` and `cache` are those that it has now.
     pub fn config(&self, devices: Json, cache: Json) -> Json {
+        let places = self.places_now(devices, cache);
+        shown::all(&places, &self.chosen.borrow(), self.file())
+    }
+
+    fn places_now(&self, devices: Json, cache: Json) -> Places {
         let mut places = self.places.clone();
         places.now("devices", devices);
         places.now("cache.path", cache);
-        shown::all(&places, &self.chosen.borrow(), self.file.as_deref())
+        places
     }
 
     /// What was said about a place at the start.
@@ -98,7 +112,7 @@ impl Tuning {
 
     /// The configuration file that the server was started with.
     pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+        self.origin.as_ref().map(Origin::file)
     }
 
     /// Gives a setting a value, and writes it to the configuration file if it is to be saved.
@@ -139,7 +153,7 @@ impl Tuning {
     }
 
     async fn save(&self, key: &'static Key, value: Value) -> Result<(), RequestError> {
-        let Some(file) = self.file.clone() else {
+        let Some(file) = self.file().map(Path::to_owned) else {
             return Err(RequestError::invalid(format!(
                 "nothing was changed: the server was started without a configuration file, so \
                  there is none to save to. Set it without --save, which holds until the server \
@@ -160,7 +174,11 @@ impl Tuning {
         let outcome = outcome.map_err(|e| e.to_string()).and_then(|saved| saved);
         outcome.map_err(|e| {
             RequestError::new("failed", format!("nothing was changed, as it cannot be saved: {e}"))
-        })
+        })?;
+        let mut said = self.said.borrow_mut();
+        said.retain(|one| !std::ptr::eq(one.0, key));
+        said.push((key, value));
+        Ok(())
     }
 
     /// A cache that was attached while a setting changed may have been opened with the old one.
@@ -176,10 +194,15 @@ fn or_option(key: &Key) -> String {
     }
 }
 
+/// Whether it is the pool that goes by a setting, and not the cache.
+fn in_pool(key: &Key) -> bool {
+    matches!(key.section, "pool" | "scrub")
+}
+
 /// Tells pool or cache.
 fn apply(volumes: &Volumes, key: &Key, new: &Chosen) -> Result<(), RequestError> {
     let settings = new.settings();
-    if matches!(key.section, "pool" | "scrub") {
+    if in_pool(key) {
         let pool = volumes.pool();
         let unix_time_at_zero = pool.current_settings().unix_time_at_zero;
         pool.set(pool::Settings { unix_time_at_zero, ..settings.pool.clone() })?;

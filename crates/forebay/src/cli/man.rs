@@ -128,7 +128,9 @@ fn of_file() -> Result<Vec<u8>> {
         "forebay serve --config FILE reads this file, in TOML. Options of the command line take \
          precedence over it. Sizes are bytes, or text such as \"512M\" (powers of 1024); times are \
          text such as \"500ms\" or \"5s\". Relative paths are relative to the directory of the \
-         file. SIGHUP has a server read its file again.",
+         file. SIGHUP has a server read its file again: what can change at once does, the log \
+         names what needs a restart, and a file with an error changes nothing. A server without a \
+         configuration file ends on SIGHUP.",
     )]);
     let mut before = None;
     for entry in entries() {

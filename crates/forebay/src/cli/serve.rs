@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 
 use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions};
+use crate::config::origin::Origin;
 use crate::config::{ConfigFile, ServeConfig};
 use crate::devices::DeviceChoice;
 use crate::error::Result;
@@ -46,11 +47,13 @@ impl Serve {
     pub fn run(self) -> Result<()> {
         let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
         let overrides = self.server.overrides(self.devices, self.cache.choice(), self.log.choice());
-        let config = ServeConfig::new(overrides, file, Path::new(DEFAULT_HOME))?;
+        let home = Path::new(DEFAULT_HOME);
+        let origin = Origin::of(&file, &overrides, home);
+        let config = ServeConfig::new(overrides, file, home)?;
         config.check_groups()?;
         logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
         let files = world.open_devices(&config.devices, true)?.go_on();
-        serve(world, config, Source::Devices(files), None)
+        serve(world, config, Source::Devices(files), None, origin)
     }
 }

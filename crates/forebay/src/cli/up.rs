@@ -124,7 +124,7 @@ impl Up {
                 }
             }
         };
-        serve(world, config, source, Some(DeviceList::of(&self.dir)))
+        serve(world, config, source, Some(DeviceList::of(&self.dir)), None)
     }
 }
 

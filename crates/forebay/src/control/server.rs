@@ -26,6 +26,8 @@ pub type Reply = Box<dyn FnOnce(Answer) + Send>;
 pub enum Message {
     /// A request, and what takes its answer. That does not wait.
     Request(Request, Reply),
+    /// Read the configuration file again.
+    Reload,
     /// End cleanly.
     Stop,
 }

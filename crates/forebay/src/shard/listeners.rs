@@ -7,7 +7,7 @@ use nbd::Security;
 use rt::SocketId;
 
 use crate::config::{TlsConfig, TlsMode};
-use crate::credentials;
+use crate::credentials::{self, Look};
 use crate::error::{CommandError, Result};
 use crate::sockets::inherited::Inherited;
 use crate::sockets::open_tcp;
@@ -18,6 +18,7 @@ pub struct Listeners {
     all: Vec<(SocketId, Security)>,
     /// Of a unix socket: its mode says who may connect.
     local: Security,
+    certificates: Option<Look>,
 }
 
 impl Listeners {
@@ -28,9 +29,11 @@ impl Listeners {
         tcp: &[SocketAddr],
         inherited: &mut Inherited,
     ) -> Result<Listeners> {
-        let acceptors = match tls.is_on() {
-            true => Some(credentials::watch(&tls.credentials)?),
-            false => None,
+        let (acceptors, certificates) = match tls.is_on() {
+            true => {
+                credentials::watch(&tls.credentials).map(|(all, look)| (Some(all), Some(look)))?
+            }
+            false => (None, None),
         };
         let secured = |required: bool| match &acceptors {
             Some(acceptors) if required => Security::Required(acceptors.clone()),
@@ -38,7 +41,7 @@ impl Listeners {
             None => Security::Plain,
         };
         let required = tls.mode == TlsMode::Require;
-        let mut listeners = Listeners { all: Vec::new(), local: secured(false) };
+        let mut listeners = Listeners { all: Vec::new(), local: secured(false), certificates };
         for &address in tcp {
             let known = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
             if !(required && known && acceptors.is_some()) {
@@ -63,6 +66,11 @@ impl Listeners {
         let socket = adopted.map_err(|e| CommandError::failed("starting", e))?;
         self.all.push((socket, security));
         Ok(())
+    }
+
+    /// What has the files of TLS looked at.
+    pub fn certificates(&self) -> Option<Look> {
+        self.certificates.clone()
     }
 
     /// All of them.

@@ -97,11 +97,14 @@ impl Shard {
 
     /// What the server goes by: as it was started, with what has changed since.
     pub(super) fn config(&self) -> Value {
-        let devices = self.devices_now();
+        self.tuning.config(self.devices_now(), self.cache_now())
+    }
+
+    /// Where the cache is, as the configuration file has it.
+    pub(super) fn cache_now(&self) -> Value {
         let cache = self.volumes.cache().map(|cache| json!(cache.status()));
         let path = cache.as_ref().and_then(|status| status["path"].as_str());
-        let cache = path.map_or(Value::Null, |path| path_json(Path::new(path)));
-        self.tuning.config(devices, cache)
+        path.map_or(Value::Null, |path| path_json(Path::new(path)))
     }
 
     /// What has to be said at the next start that was not said at this one; nothing if that finds
@@ -140,7 +143,7 @@ impl Shard {
     }
 
     /// The devices of the pool, as the configuration file has them.
-    fn devices_now(&self) -> Value {
+    pub(super) fn devices_now(&self) -> Value {
         let status = json!(self.volumes.pool().status());
         let mut devices = Vec::new();
         let mut missing = false;

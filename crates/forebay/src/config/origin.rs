@@ -1,0 +1,71 @@
+//! Where the configuration of a running server came from, so that its file can be read again.
+//!
+//! The file is put together with the options of the start, and checked as at a start: what would
+//! not be accepted then is refused as a whole.
+
+use std::path::{Path, PathBuf};
+
+use super::chosen::{Chosen, known};
+use super::places::Places;
+use super::table::Key;
+use super::values::Value;
+use super::{ConfigFile, Overrides, ServeConfig};
+use crate::error::Result;
+
+/// Settings that a file says.
+pub type Said = Vec<(&'static Key, Value)>;
+
+/// A configuration file, and the options that take precedence over it.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    file: PathBuf,
+    options: Overrides,
+    home: PathBuf,
+    said: Said,
+}
+
+/// A configuration file that was read again.
+pub struct Reading {
+    /// The settings that it says.
+    pub said: Said,
+    /// All settings that a server has which starts now.
+    pub chosen: Chosen,
+    /// All else that it goes by.
+    pub places: Places,
+}
+
+impl Origin {
+    /// Of a configuration that comes from this file and these options. Nothing if there is no file.
+    pub fn of(file: &ConfigFile, options: &Overrides, home: &Path) -> Option<Origin> {
+        Some(Origin {
+            file: file.path.clone()?,
+            options: options.clone(),
+            home: home.to_owned(),
+            said: file.settings().to_vec(),
+        })
+    }
+
+    /// The path of the file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The settings that the file said at the start.
+    pub fn said(&self) -> &Said {
+        &self.said
+    }
+
+    /// Whether an option takes precedence over what the file says of a setting.
+    pub fn hides(&self, key: &Key) -> bool {
+        self.options.settings.iter().any(|(name, _)| std::ptr::eq(known(name), key))
+    }
+
+    /// Reads the file again. Blocks.
+    pub fn read(&self) -> Result<Reading> {
+        let file = ConfigFile::read(&self.file)?;
+        let said = file.settings().to_vec();
+        let config = ServeConfig::new(self.options.clone(), file, &self.home)?;
+        config.check_groups()?;
+        Ok(Reading { said, chosen: config.settings, places: config.places })
+    }
+}
