@@ -272,13 +272,70 @@ def events(api):
     api("GET", "/v1/events", expect=503)
     answer = streams[0][1]
     for number in (1, 2):
-        assert answer.readline().strip() == f"id: {number}".encode()
-        assert answer.readline().strip() == b"event: status"
-        assert json.loads(answer.readline().removeprefix(b"data: "))["pool"]["state"] == "online"
-        assert answer.readline().strip() == b""
-    for connection, answer in streams:
+        kind, data = event(answer, number)
+        assert kind == "status" and data["pool"]["state"] == "online"
+    for connection, other in streams[1:]:
+        other.close()
+        connection.close()
+    changes(api, answer, 3)
+    for connection, answer in streams[:1]:
         answer.close()
         connection.close()
+
+
+def event(answer, number):
+    """The next event of a stream: its kind and its data."""
+    assert answer.readline().strip() == f"id: {number}".encode()
+    kind = answer.readline().strip().removeprefix(b"event: ").decode()
+    data = json.loads(answer.readline().removeprefix(b"data: "))
+    assert answer.readline().strip() == b""
+    return kind, data
+
+
+def changes(api, answer, number):
+    """What is done to volumes and devices comes as a change, before the status that shows it."""
+    device = api("GET", "/v1/devices")[0]
+    at = f"/v1/devices/{device['id']}"
+    steps = (
+        (
+            lambda: api("POST", "/v1/volumes", {"name": "seen", "size_bytes": MIB}),
+            [("volume", "seen", None, MIB)],
+        ),
+        (
+            lambda: api("PATCH", "/v1/volumes/seen", {"size_bytes": 2 * MIB}),
+            [("volume", "seen", MIB, 2 * MIB)],
+        ),
+        (lambda: api("DELETE", "/v1/volumes/seen"), [("volume", "seen", 2 * MIB, None)]),
+        (
+            lambda: api("POST", f"{at}/offline"),
+            [
+                ("pool", "forebay", "online", "degraded"),
+                ("device", device["path"], "online", "offline"),
+            ],
+        ),
+        (lambda: api("POST", f"{at}/online"), [("pool", "forebay", "degraded", "online")]),
+        (lambda: api("POST", "/v1/gc?wait=true", expect=(200, 404)), [("job",)]),
+    )
+    begun, seen, state = time.time() - 1, [], "online"
+    for act, wanted in steps:
+        act()
+        deadline = time.monotonic() + 30
+        while not all(any(one[: len(want)] == want for one in seen) for want in wanted):
+            assert time.monotonic() < deadline, f"{wanted} not in {seen}"
+            kind, data = event(answer, number)
+            number += 1
+            if kind == "change":
+                assert set(data) == {"what", "name", "from", "to", "at"}, data
+                assert begun < data["at"] <= time.time() + 1, data
+                seen.append(tuple(data[field] for field in ("what", "name", "from", "to")))
+                if data["what"] == "pool":
+                    state = data["to"]
+            else:
+                assert kind == "status" and data["pool"]["state"] == state, (data, seen)
+    problems = [one for one in seen if one[0] == "problem" and one[1] == "device-offline"]
+    assert len(problems) == 2 and problems[0][2] is problems[1][3] is None, seen
+    devices = [one[3] for one in seen if one[:2] == ("device", device["path"])]
+    assert devices[0] == "offline" and devices[-1] == "online", seen
 
 
 @once

@@ -1,21 +1,27 @@
-//! The status again and again, as server-sent events.
+//! The status again and again, and what has changed since, as server-sent events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use futures_util::stream;
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use crate::changes::changes;
 use crate::engine::Engine;
+use crate::jobs::Jobs;
 use crate::snapshot::Snapshot;
 
 struct Stream {
     engine: Arc<dyn Engine>,
     snapshot: Arc<Snapshot>,
+    jobs: Jobs,
+    /// The status and the jobs that were seen last.
+    seen: Option<(Arc<Value>, Value)>,
     stopped: watch::Receiver<bool>,
     ticks: Interval,
     number: u64,
@@ -24,10 +30,10 @@ struct Stream {
     _place: OwnedSemaphorePermit,
 }
 
-/// A response that does not end by itself: an event `status` at once and then in each `every`.
+/// A response that does not end by itself: an event `status` at once and then in each `every`, and
+/// before that an event `change` for each thing that has changed since the last one.
 pub fn events(
-    engine: Arc<dyn Engine>,
-    snapshot: Arc<Snapshot>,
+    (engine, snapshot, jobs): (Arc<dyn Engine>, Arc<Snapshot>, Jobs),
     stopped: watch::Receiver<bool>,
     every: Duration,
     place: OwnedSemaphorePermit,
@@ -35,8 +41,17 @@ pub fn events(
     let mut ticks = interval(every);
     // A client that was slow gets one event, not all that it missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let stream =
-        Stream { engine, snapshot, stopped, ticks, number: 0, ended: false, _place: place };
+    let stream = Stream {
+        engine,
+        snapshot,
+        jobs,
+        seen: None,
+        stopped,
+        ticks,
+        number: 0,
+        ended: false,
+        _place: place,
+    };
     let body = Body::from_stream(stream::unfold(stream, |mut stream| async move {
         let event = stream.next().await?;
         Some((Ok::<_, Infallible>(event), stream))
@@ -57,14 +72,31 @@ impl Stream {
             _ = self.stopped.wait_for(|stop| *stop) => return None,
             _ = self.ticks.tick() => {}
         }
-        self.number += 1;
-        let (kind, data) = match self.snapshot.get(&self.engine).await {
-            Ok(status) => ("status", status.to_string()),
+        match self.snapshot.get(&self.engine).await {
+            Ok(status) => {
+                let now = (status, self.jobs.list());
+                let told = self.seen.as_ref().map(|seen| {
+                    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                    let at = at.as_millis() as f64 / 1e3;
+                    changes((&seen.0, &seen.1), (&now.0, &now.1), at)
+                });
+                let mut text = String::new();
+                for change in told.into_iter().flatten() {
+                    text += &self.event("change", &change);
+                }
+                text += &self.event("status", &now.0);
+                self.seen = Some(now);
+                Some(text)
+            }
             Err(e) => {
                 self.ended = true;
-                ("error", e.to_json().to_string())
+                Some(self.event("error", &e.to_json()))
             }
-        };
-        Some(format!("id: {}\nevent: {kind}\ndata: {data}\n\n", self.number))
+        }
+    }
+
+    fn event(&mut self, kind: &str, data: &Value) -> String {
+        self.number += 1;
+        format!("id: {}\nevent: {kind}\ndata: {data}\n\n", self.number)
     }
 }

@@ -249,7 +249,8 @@ async fn act(
             let place = api.streams.clone().try_acquire_owned().map_err(|_| {
                 Failure::new("busy", format!("there are {STREAMS} streams of events already"))
             })?;
-            Ok(events(api.engine.clone(), api.snapshot.clone(), api.stopped(), every, place))
+            let sources = (api.engine.clone(), api.snapshot.clone(), api.jobs.clone());
+            Ok(events(sources, api.stopped(), every, place))
         }
         Act::History => Ok(respond(api.history.to_json(input.number("from")))),
         Act::Health => Ok(respond(health(&*api.snapshot.get(&api.engine).await?, grant))),

@@ -6,7 +6,8 @@
 //!
 //! * [`routes`]: all methods and paths; [`table`]: what a row says; [`openapi`] is made of them
 //! * `server`: thread, listeners, connections; `access`: who may ask; `api`: requests and answers
-//! * `input`: what clients send, checked; `jobs`: long work; `events`: the status as a stream
+//! * `input`: what clients send, checked; `jobs`: long work; `events`: the status as a stream,
+//!   and what has changed (`changes`)
 //! * `history`: the last hour; `page`: the dashboard
 //! * [`metrics`]: from a status to the text that Prometheus reads
 #![allow(
@@ -16,6 +17,7 @@
 )]
 
 mod access;
+mod changes;
 mod engine;
 mod events;
 mod failure;

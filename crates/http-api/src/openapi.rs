@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::changes::WHAT;
 use crate::routes::ROUTES;
 use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
 
@@ -31,7 +32,7 @@ pub fn document() -> Value {
                     "description": "Needed on TCP, not on the unix socket.",
                 },
             },
-            "schemas": { "Error": error_schema(), "Job": job_schema() },
+            "schemas": { "Error": error_schema(), "Job": job_schema(), "Change": change_schema() },
         },
     })
 }
@@ -62,6 +63,22 @@ fn job_schema() -> Value {
             "seconds": { "type": "number" },
             "outcome": { "description": "of a job that is done" },
             "error": { "description": "of a job that failed" },
+        },
+    })
+}
+
+fn change_schema() -> Value {
+    let names: Vec<&str> = WHAT.iter().map(|one| one.0).collect();
+    let rows: Vec<String> = WHAT.iter().map(|(name, what)| format!("{name}: {what}")).collect();
+    json!({
+        "type": "object",
+        "required": ["what", "name", "from", "to", "at"],
+        "properties": {
+            "what": { "enum": names, "description": rows.join(". ") },
+            "name": { "type": "string", "description": "of the device, volume, job or page" },
+            "from": { "description": "what it was; null: it was not there" },
+            "to": { "description": "what it is; null: it is not there any more" },
+            "at": { "type": "number", "description": "when it was seen, in seconds of Unix time" },
         },
     })
 }
@@ -186,7 +203,10 @@ fn responses(route: &Route) -> Value {
         }
         Act::OneJob => all["200"] = body("the job", "application/json", job()),
         Act::Events => {
-            all["200"] = body("events", "text/event-stream", json!({ "type": "string" }));
+            let what = "an event status in each look, whose data is the status; before it an \
+                        event change for each thing that has changed since the last look, whose \
+                        data is a Change; an event error where the server ends";
+            all["200"] = body(what, "text/event-stream", json!({ "type": "string" }));
         }
         Act::Metrics => all["200"] = body("metrics", "text/plain", json!({ "type": "string" })),
     }

@@ -78,9 +78,9 @@ pub const ROUTES: &[Route] = &[
             Place::Here,
             Kind::Whole(1, 60),
             Need::Else("5"),
-            "seconds between two events",
+            "seconds between two looks",
         )],
-        "the status again and again, as server-sent events",
+        "the status again and again, and what has changed, as server-sent events",
     ),
     route(
         "GET",
