@@ -93,8 +93,12 @@ class Administrator:
                 self.cache = None
         elif kind == "volumes":
             name = f"other{rng.randrange(3)}"
-            words = [("create", name, "--size", "100M"), ("resize", name, "--size", "60M")]
-            self.command("volume", *rng.choice([*words, ("delete", name)]))
+            words = (
+                ("create", name, "--size", "100M"),
+                ("resize", name, "--size", "60M", "--shrink"),
+                ("delete", name),
+            )
+            self.command("volume", *rng.choice(words))
         elif kind == "settings":
             key, value = rng.choice(
                 (

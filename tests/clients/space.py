@@ -1,6 +1,7 @@
 """Space: out of it, given back, reserved, and volumes far larger than the pool."""
 
 import errno
+import json
 import time
 
 import nbd
@@ -114,7 +115,7 @@ def test_a_volume_of_a_pebibyte(t):
         handle.trim(2 * GIB, (300 << 40) + number * 2 * GIB)
     assert time.monotonic() - began < 10, "trimming holes must not walk them"
     handle.shutdown()
-    server.volume("resize", "big", "--size", "2G")
+    server.volume("resize", "big", "--size", "2G", "--shrink")
     assert server.connect("big").pread(MIB, GIB) == noise(GIB, MIB)
     server.volume("delete", "big")
     server.stop()
@@ -165,7 +166,11 @@ def test_resize(t):
     handle.pwrite(data, 120 * MIB)
     assert handle.pread(8 * MIB, 56 * MIB) == data
     handle.shutdown()
-    server.volume("resize", "vol0", "--size", "60M")
+    said = server.volume("resize", "vol0", "--size", "60M", ok=(1,)).stderr
+    assert "the last 68 MiB" in said and said.strip().endswith("--size 60M --shrink"), said
+    [kept] = json.loads(server.volume("list", "--json").stdout)
+    assert kept["size_bytes"] == 128 * MIB, "nothing is cut off without a word"
+    server.volume("resize", "vol0", "--size", "60M", "--shrink")
     handle = server.connect(strict=False)
     assert handle.get_size() == 60 * MIB
     assert handle.pread(4 * MIB, 56 * MIB) == data[: 4 * MIB]

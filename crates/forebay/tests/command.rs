@@ -310,7 +310,10 @@ fn volumes_come_change_and_go() {
     let made = fine(&with(&["volume", "create", "a", "--size", "1T", "--sector", "4096"]));
     assert_eq!(made, "a is made: a volume of 1 TiB\n");
     assert!(refused(1, &with(&["volume", "create", "a", "--size", "1G"])).contains("already"));
-    assert_eq!(fine(&with(&["volume", "resize", "a", "--size", "3G"])), "a has 3 GiB now\n");
+    let said = refused(1, &with(&["volume", "resize", "a", "--size", "3G"]));
+    assert!(said.contains("the last 1021 GiB of it") && said.contains("--shrink"), "{said}");
+    let shrink = ["volume", "resize", "a", "--size", "3G", "--shrink"];
+    assert_eq!(fine(&with(&shrink)), "a has 3 GiB now\n");
     for (state, word) in [("on", "cannot change it"), ("off", "may change it")] {
         let said = fine(&with(&["volume", "read-only", "a", state]));
         assert!(said.starts_with("a: clients") && said.contains(word), "{said}");

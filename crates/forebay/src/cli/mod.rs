@@ -292,6 +292,7 @@ mod tests {
             "forebay volume create a --size 1G --sector 4096 --socket s",
             "forebay volume list --json",
             "forebay volume resize a --size 2G",
+            "forebay volume resize a --size 1G --shrink --force",
             "forebay volume delete a",
             "forebay attach a --name b --by fuse --read-only --json --socket s",
             "forebay detach a",
