@@ -261,6 +261,16 @@ def test_without_the_kernel(t):
     ).stderr
     assert "modprobe nbd" in said or "only root" in said, said
     assert attached(t, name) is None
+    need_fuse(t)
+    assert said.strip().endswith("say --by fuse for a file instead"), said
+    # By itself it is a file, and says why it is no block device.
+    for more, told in (((), 1), (("--by", "fuse"), 0)):
+        done = t.forebay("attach", "vol0", "--name", name, *more, "--socket", server.control)
+        assert pathlib.Path(done.stdout.strip()).is_file(), done.stdout
+        lines = done.stderr.splitlines()
+        assert len(lines) == told, done.stderr
+        assert all("no block device" in line and "modprobe nbd" in line for line in lines), lines
+        t.forebay("detach", name)
 
 
 # The guest serves the volume to itself. `say` tells a word, `must` what failed.

@@ -6,9 +6,11 @@ import errno
 import fcntl
 import json
 import os
+import pathlib
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -290,71 +292,101 @@ def test_colours(t):
 @once
 @limit(90)
 def test_errors_say_what_to_type(t):
-    """Whatever is refused, the last line names a command or an option that helps."""
+    """Whatever is refused, the last line names the command or the option that helps."""
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     served, ask = server.socket.parent, ("--socket", server.control)
     junk, empty = t.dir / "junk.toml", t.dir / "empty"
     junk.write_text("colour = 'red'\n")
     empty.touch()
-    refused = (
-        (1, "status", "--socket", t.dir / "none.sock"),
-        (1, "status", "--socket", junk),
-        (1, "volume", "create", "vol0", "--size", "1G", *ask),
-        (2, "volume", "create", "a/b", "--size", "1G", *ask),
-        (2, "volume", "create", "x" * 80, "--size", "1G", *ask),
-        (1, "volume", "resize", "none", "--size", "1G", *ask),
-        (1, "volume", "resize", "vol0", "--size", "1001", *ask),
-        (1, "volume", "delete", "none", *ask),
-        (1, "volume", "limit", "none", *ask),
-        (1, "volume", "read-only", "none", "on", *ask),
-        (1, "cache", "status", *ask),
-        (1, "cache", "flush", *ask),
-        (1, "cache", "detach", *ask),
-        (1, "cache", "mode", "none", "writeback", *ask),
-        (1, "cache", "attach", t.dir / "no" / "cache", "--size", "1G", *ask),
-        (1, "gc", *ask),
-        (1, "device", "add", t.dir / "none.img", *ask),
-        (1, "device", "replace", "none", empty, *ask),
-        (1, "device", "remove", "none", *ask),
-        (1, "device", "offline", "none", *ask),
-        (1, "device", "online", "none", *ask),
-        (1, "device", "resize", "none", *ask),
-        (1, "pool", "set", "copies=3", *ask),
-        (2, "pool", "set", "copies=0", *ask),
-        (1, "scrub", "start", "--device", "none", *ask),
-        (1, "scrub", "pause", *ask),
-        (1, "scrub", "resume", *ask),
-        (1, "explain", "--volume", "none", *ask),
-        (2, "set", "none", *ask),
-        (2, "set", "pool.commit_interval", "soon", *ask),
-        (1, "attach", "none", *ask),
-        (1, "detach", "none"),
-        (1, "unmount", t.dir),
-        (1, "up", served),
-        (2, "serve", "--config", junk),
-        (2, "serve", "--config", t.dir / "none.toml"),
-        (2, "config", "--config", junk),
-        (1, "serve", "--device", t.dir / "none.img"),
-        (1, "serve", "--device", empty),
-        (1, "create", "--device", t.dir / "none.img"),
-        (1, "create", "--device", server.devices[0]),
-        (2, "create", "--device", empty, "--copies", "2"),
-        (1, "create", "--device", empty, "--size", "1M"),
-        (1, "check", t.dir / "none"),
-        (1, "check", "--repair", served),
-        (1, "check", "--device", empty),
-        (1, "dump", "superblock", "--dir", t.dir / "none"),
-        (2, "dump", "everything", "--dir", served),
-        (2, "dump", "cache", "everything"),
-        (2, "top", *ask),
-        (2, "volume", "create"),
-        (2, "nonsense"),
-    )
+    start, status = "start one with `forebay up`", "forebay status asks it"
+    volumes, help_of = "see forebay volume list", "try '--help'"
+    cache = "forebay cache attach PATH --size SIZE"
+    devices, doctor = "forebay device list shows all devices", "forebay doctor --config FILE"
+    example, named = "forebay config --example", "name the directory of forebay up"
+    # The exit status, what the last line says, and the command.
+    refused = [
+        (1, start, "status", "--socket", t.dir / "none.sock"),
+        (1, start, "status", "--socket", junk),
+        (1, "forebay volume list --all", "volume", "create", "vol0", "--size", "1G", *ask),
+        (2, help_of, "volume", "create", "a/b", "--size", "1G", *ask),
+        (2, help_of, "volume", "create", "x" * 80, "--size", "1G", *ask),
+        (1, volumes, "volume", "resize", "none", "--size", "1G", *ask),
+        (2, help_of, "volume", "resize", "vol0", "--size", "1001", *ask),
+        (
+            1, "forebay volume resize vol0 --size 1M --shrink",
+            "volume", "resize", "vol0", "--size", "1M", *ask,
+        ),
+        (1, volumes, "volume", "delete", "none", *ask),
+        (1, volumes, "volume", "limit", "none", *ask),
+        (1, volumes, "volume", "read-only", "none", "on", *ask),
+        (1, cache, "cache", "status", *ask),
+        (1, cache, "cache", "flush", *ask),
+        (1, cache, "cache", "detach", *ask),
+        (1, volumes, "cache", "mode", "none", "writeback", *ask),
+        (
+            1, "see forebay cache attach --help",
+            "cache", "attach", t.dir / "no" / "cache", "--size", "1G", *ask,
+        ),
+        (1, cache, "gc", *ask),
+        (
+            1, "truncate -s SIZE FILE; see forebay device add --help",
+            "device", "add", t.dir / "none.img", *ask,
+        ),
+        (1, "see forebay device replace --help", "device", "replace", "none", empty, *ask),
+        (
+            1, "truncate -s SIZE FILE, then forebay device replace OLD FILE",
+            "device", "replace", "pool0.img", t.dir / "none.img", *ask,
+        ),
+        (1, devices, "device", "remove", "none", *ask),
+        (1, devices, "device", "offline", "none", *ask),
+        (1, devices, "device", "online", "none", *ask),
+        (1, devices, "device", "resize", "none", *ask),
+        (1, "forebay device add PATH", "pool", "set", "copies=3", *ask),
+        (2, "forebay pool set copies=2", "pool", "set", "copies=0", *ask),
+        (1, devices, "scrub", "start", "--device", "none", *ask),
+        (1, "forebay scrub status", "scrub", "pause", *ask),
+        (1, "forebay scrub status", "scrub", "resume", *ask),
+        (1, "forebay volume list --all", "explain", "--volume", "none", *ask),
+        (2, "forebay set lists all", "set", "none", *ask),
+        (2, "forebay set lists all", "set", "pool.commit_interval", "soon", *ask),
+        (1, volumes, "attach", "none", *ask),
+        (1, "forebay attached lists", "detach", "none"),
+        (1, "forebay attached lists", "unmount", t.dir),
+        (1, status, "up", served),
+        (2, example, "serve", "--config", junk),
+        (2, example, "serve", "--config", t.dir / "none.toml"),
+        (2, example, "config", "--config", junk),
+        (1, doctor, "serve", "--device", t.dir / "none.img"),
+        (1, doctor, "serve", "--device", empty),
+        (1, "with --size", "create", "--device", t.dir / "none.img"),
+        (1, status, "create", "--device", server.devices[0]),
+        (2, "see forebay create --help", "create", "--device", empty, "--copies", "2"),
+        (1, "see forebay create --help", "create", "--device", empty, "--size", "1M"),
+        (1, named, "check", t.dir / "none"),
+        (1, "forebay scrub start heals it", "check", "--repair", served),
+        (1, named, "check", "--device", empty),
+        (1, named, "dump", "superblock", "--dir", t.dir / "none"),
+        (2, named, "dump", "everything", "--dir", served),
+        (2, named, "dump", "cache", "everything"),
+        (2, "forebay top --once", "top", *ask),
+        (2, help_of, "volume", "create"),
+        (2, help_of, "nonsense"),
+    ]
+    if os.getuid() == 0:
+        nowhere = t.dir / "no" / "dir"
+        made = f"mkdir -p {nowhere}, then forebay mount"
+        refused.append((1, made, "mount", "vol0", nowhere, *ask))
+        refused.append((1, "name another place", "mount", "vol0", empty, *ask))
+    kernel = os.getuid() == 0 and pathlib.Path("/sys/block/nbd0").exists()
+    fuse = pathlib.Path("/dev/fuse").exists() and shutil.which("nbdfuse")
+    if not kernel and fuse and shutil.which("fusermount3"):
+        refused.append((1, "say --by fuse", "attach", "vol0", "--by", "kernel", *ask))
     silent = []
-    for status, *words in refused:
+    for status, saying, *words in refused:
         done = t.forebay(*words, ok=range(1, 3), env={**os.environ, "XDG_RUNTIME_DIR": str(t.dir)})
         last = done.stderr.strip().splitlines()[-1]
         print(f"{done.returncode}: {last}")
-        if done.returncode != status or not re.search(r"forebay \w+|--[a-z]", last):
-            silent.append((words, status, done.returncode, done.stderr))
+        helps = saying in last and re.search(r"forebay \w+|--[a-z]", last)
+        if done.returncode != status or not helps:
+            silent.append((words, status, saying, done.returncode, done.stderr))
     assert not silent, "\n".join(map(str, silent))

@@ -6,33 +6,48 @@ use super::record::{Claim, Means, Record, Records, Wanted};
 use super::{fuse, kernel, mounts};
 use crate::error::{CommandError, Result};
 
+/// Why an attachment is a file, where nothing was said and a block device cannot be had.
+pub struct NoDevice(pub String);
+
 /// Attaches a volume. What is left of an attachment whose server or process has ended is taken away
 /// first. Errors: it is attached already; no means are there, with what is missing.
-pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
+pub fn attach(records: &Records, wanted: &Wanted) -> Result<(Record, Option<NoDevice>)> {
     if records.of(&wanted.name).is_ok_and(|left| !is_there(&left)) {
         detach(records, &wanted.name)?;
     }
     let claim = records.claim(&wanted.name)?;
     let claim = without_rest(claim)?;
-    let kernel = kernel::missing();
-    let fuse = fuse::missing();
-    let means = match (wanted.means, &kernel, &fuse) {
-        (Some(Means::Kernel), Some(what), _) | (Some(Means::Fuse), _, Some(what)) => {
-            return Err(CommandError::Failed(what.clone()));
-        }
-        (Some(means), ..) => means,
-        (None, None, _) => Means::Kernel,
-        (None, Some(_), None) => Means::Fuse,
-        (None, Some(kernel), Some(fuse)) => {
-            return Err(CommandError::Failed(format!("{kernel}; {fuse}")));
-        }
-    };
+    let (means, note) = choose(wanted.means, kernel::missing(), fuse::missing())?;
     let record = match means {
         Means::Kernel => kernel::attach(records, wanted)?,
         Means::Fuse => fuse::attach(records, wanted)?,
     };
     claim.keep(records, &record)?;
-    Ok(record)
+    Ok((record, note))
+}
+
+/// The best means of those that are there, where none is wanted. `kernel` and `fuse` say what is
+/// missing for them.
+fn choose(
+    wanted: Option<Means>,
+    kernel: Option<String>,
+    fuse: Option<String>,
+) -> Result<(Means, Option<NoDevice>)> {
+    let text = match (wanted, kernel, fuse) {
+        (Some(Means::Kernel) | None, None, _) => return Ok((Means::Kernel, None)),
+        (Some(Means::Fuse), _, None) => return Ok((Means::Fuse, None)),
+        (None, Some(kernel), None) => return Ok((Means::Fuse, Some(NoDevice(kernel)))),
+        (Some(Means::Kernel), Some(kernel), None) => {
+            format!("{kernel}; say --by fuse for a file instead")
+        }
+        (Some(Means::Fuse), None, Some(fuse)) => {
+            format!("{fuse}; say --by kernel for a block device instead")
+        }
+        (_, Some(kernel), Some(fuse)) => {
+            format!("{kernel}; {fuse}; forebay attach needs one of the two")
+        }
+    };
+    Err(CommandError::Failed(text))
 }
 
 /// Takes away what a command that was killed has made for an attachment. If that cannot be done,
@@ -80,5 +95,34 @@ pub fn is_there(record: &Record) -> bool {
     match record.means {
         Means::Kernel => kernel::is_there(record),
         Means::Fuse => fuse::is_there(record),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_with_what_is_there() {
+        let (kernel, fuse) = (|| Some("no NBD".to_owned()), || Some("no FUSE".to_owned()));
+        let error = |wanted, kernel, fuse| match choose(wanted, kernel, fuse) {
+            Ok((means, _)) => panic!("{}", means.name()),
+            Err(e) => e.to_string(),
+        };
+        let text = error(Some(Means::Kernel), kernel(), None);
+        assert!(text.contains("no NBD") && text.contains("--by fuse"), "{text}");
+        let text = error(Some(Means::Fuse), None, fuse());
+        assert!(text.contains("no FUSE") && text.contains("--by kernel"), "{text}");
+        for wanted in [None, Some(Means::Kernel), Some(Means::Fuse)] {
+            let text = error(wanted, kernel(), fuse());
+            assert!(text.contains("no NBD; no FUSE") && !text.contains("--by"), "{text}");
+        }
+        let of = |wanted, kernel, fuse| {
+            let (means, note) = choose(wanted, kernel, fuse).unwrap();
+            (means, note.map(|note| note.0))
+        };
+        assert_eq!(of(None, None, None), (Means::Kernel, None));
+        assert_eq!(of(None, kernel(), None), (Means::Fuse, kernel()), "it is told why");
+        assert_eq!(of(Some(Means::Fuse), kernel(), None), (Means::Fuse, None), "it was asked for");
     }
 }

@@ -24,7 +24,10 @@ pub fn missing() -> Option<String> {
         }
     }
     if !Path::new(SYS).join("nbd0").exists() {
-        return Some("this kernel has no NBD (modprobe nbd finds none)".into());
+        return Some(
+            "this kernel has no NBD: load its module by modprobe nbd, or boot a kernel that has it"
+                .into(),
+        );
     }
     tool::need("nbd-client", "nbd-client").err().map(|e| e.to_string())
 }

@@ -5,9 +5,10 @@
 //! reason: there may be other data, or the place where it would be may not be readable.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use base::shell_word;
 use nix::unistd::getuid;
 
 use super::attachment::{attach, detach};
@@ -41,15 +42,13 @@ pub fn mount(records: &Records, what: &Mount) -> Result<Record> {
                 .into(),
         ));
     }
-    let dir = absolute(&what.dir)?;
-    if !dir.is_dir() {
-        return Err(CommandError::Failed(format!("{} is no directory: make it", dir.display())));
-    }
+    let dir = directory(&what.dir)?;
     if mounted_at(&dir).is_some() {
         let text = format!("something is mounted at {} already", dir.display());
         return Err(CommandError::Failed(text));
     }
-    let mut record = attach(records, &what.wanted)?;
+    // A block device or a file: what is mounted is the same.
+    let (mut record, _) = attach(records, &what.wanted)?;
     let mounted = on_it(&record, what, &dir);
     match mounted {
         Ok(()) => {
@@ -166,6 +165,22 @@ fn read_ends(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The directory to mount at.
+fn directory(dir: &Path) -> Result<PathBuf> {
+    let at = dir.display();
+    match dir.canonicalize() {
+        Ok(dir) if dir.is_dir() => Ok(dir),
+        Ok(_) => Err(CommandError::Failed(format!(
+            "{at} is no directory: name another place, as in forebay mount VOLUME DIR"
+        ))),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(CommandError::Failed(format!(
+            "there is no directory {at}: mkdir -p {}, then forebay mount it again",
+            shell_word(&at.to_string())
+        ))),
+        Err(e) => Err(CommandError::failed(at, e)),
+    }
+}
+
 /// Unmounts what is at a directory, and detaches it.
 pub fn unmount(records: &Records, dir: &Path) -> Result<String> {
     let dir = absolute(dir)?;
@@ -215,6 +230,17 @@ mod tests {
         // What to make a file system with is said of an empty volume alone.
         assert!(refused(None, None, false).contains("say --make ext4"));
         assert!(!refused(None, None, true).contains("--make"));
+    }
+
+    #[test]
+    fn a_place_that_is_not_there_is_to_be_made() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(directory(dir.path()).unwrap().is_dir());
+        let (file, none) = (dir.path().join("a"), dir.path().join("no ne"));
+        std::fs::write(&file, "").unwrap();
+        let said = |path: &Path| directory(path).unwrap_err().to_string();
+        assert!(said(&none).contains(&format!("mkdir -p '{}'", none.display())), "{}", said(&none));
+        assert!(said(&file).contains("is no directory") && !said(&file).contains("mkdir"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use base::shell_word;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::attach::attachment;
+use crate::attach::attachment::{self, NoDevice};
 use crate::attach::mount::{self, Mount as MountWanted};
 use crate::attach::mounts;
 use crate::attach::record::{Means, Record, Records, Wanted};
@@ -20,7 +20,8 @@ use crate::terminal::{Cell, Column, Look, Table, Tone};
 /// Attach a volume to this machine: a block device, or a file
 ///
 /// It is a block device by the kernel's NBD, for root where the kernel has that, with a link
-/// /dev/forebay/VOLUME; else a file by FUSE. It stays until `forebay detach`. Prints where it is.
+/// /dev/forebay/VOLUME; else a file by FUSE, and a line on standard error says why. It stays until
+/// `forebay detach`. Prints where it is.
 #[derive(Args, Debug)]
 pub struct Attach {
     /// The volume
@@ -144,7 +145,10 @@ impl Attach {
     pub fn run(self) -> Result<()> {
         let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
         let records = Records::open()?;
-        let record = waiting("attaching", || attachment::attach(&records, &wanted))?;
+        let (record, note) = waiting("attaching", || attachment::attach(&records, &wanted))?;
+        if let Some(NoDevice(why)) = note {
+            eprintln!("{} is a file and no block device: {why}", record.name);
+        }
         match self.json {
             true => print_json(&shown(&record)),
             false => print(&format!("{}\n", record.path.display())),

@@ -60,6 +60,13 @@ impl Request {
                 "not-found" => "forebay device list shows all devices",
                 _ => "forebay scrub status shows how it stands",
             },
+            Request::DeviceAdd { replaces: Some(_), .. } if e.message.contains("No such file") => {
+                "to take a file, make it first: truncate -s SIZE FILE, then forebay device replace \
+                 OLD FILE"
+            }
+            Request::DeviceAdd { replaces: Some(_), .. } => {
+                "see forebay device replace --help, or forebay device list"
+            }
             Request::DeviceAdd { .. } if e.message.contains("No such file") => {
                 "to add a file, make it first: truncate -s SIZE FILE; see forebay device add --help"
             }
@@ -121,6 +128,12 @@ mod tests {
         let request = Request::DeviceAdd { device, replaces, force: false, spare: false };
         let why = std::io::Error::from_raw_os_error(2);
         let next = request.next(&RequestError::new("refused", format!("nofile.img: {why}")));
-        assert!(next.contains("truncate -s SIZE FILE"), "{next}");
+        assert!(next.contains("truncate -s SIZE FILE") && next.contains("device add"), "{next}");
+        let (device, replaces) = ("nofile.img".to_owned(), Some("a".to_owned()));
+        let request = Request::DeviceAdd { device, replaces, force: false, spare: false };
+        for (kind, text) in [("refused", format!("nofile.img: {why}")), ("not-found", "a".into())] {
+            let next = request.next(&RequestError::new(kind, text));
+            assert!(next.contains("device replace") && !next.contains("device add"), "{next}");
+        }
     }
 }
