@@ -6,6 +6,7 @@ import pty
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -100,6 +101,35 @@ def test_clean_stop(t):
         assert server.connect().pread(MIB, turn * MIB) == noise(turn, MIB), (
             "a clean stop must commit what was written"
         )
+
+
+@pool_only
+def test_a_start_that_fails_leaves_nothing(t):
+    """A configuration that makes no sense is a misuse, found before anything is made; what fails
+    later takes back what was made."""
+    taken = socket.create_server(("127.0.0.1", 0))
+    in_use = "%s:%d" % taken.getsockname()
+    readable = t.dir / "token"
+    readable.write_text("x" * 40)
+    readable.chmod(0o644)
+    (t.dir / "file").touch()
+    http = ("--http-listen", f"unix:{t.dir}/h.sock")
+    for status, words, saying in (
+        (2, ("--http-listen", "192.0.2.1:80"), "http.listen: 192.0.2.1:80"),
+        (2, ("--nbd-listen", "192.0.2.1:80", "--tls", "off"), "nbd.listen: 192.0.2.1:80"),
+        (2, (*http, "--http-token-file", t.dir / "none"), "none: No such file"),
+        (2, (*http, "--http-token-file", readable), "chmod 600"),
+        (1, ("--http-listen", in_use), "in use"),
+        (1, ("--nbd-listen", in_use, "--tls", "off"), "in use"),
+        (1, ("--nbd-socket", t.dir / "file"), "not a socket"),
+        (1, ("--socket", t.dir / "file" / "s"), "making"),
+    ):
+        said = t.forebay("up", t.dir / "new", "--size", "1G", *words, ok=(status,)).stderr
+        assert saying in said, said
+        left = [path.name for path in (t.dir / "new").glob("*")]
+        assert not [name for name in left if name.endswith((".img", ".new"))], (words, left)
+        assert status == 1 or not (t.dir / "new").exists(), (words, left)
+    taken.close()
 
 
 @pool_only

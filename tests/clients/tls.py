@@ -404,10 +404,10 @@ def test_what_is_refused_at_the_start(t):
         ((*listen, "--tls", "offer"), 2, "--tls-psk"),
         (
             (*listen, "--tls-certificates", t.dir / "none"),
-            1,
+            2,
             "server-cert.pem: there is no such file",
         ),
-        ((*listen, "--tls-psk", t.dir / "none"), 1, "none: there is no such file"),
+        ((*listen, "--tls-psk", t.dir / "none"), 2, "none: there is no such file"),
         (("--nbd-socket-mode", "999"), 2, "0660"),
         (("--nbd-socket-group", "no-such-group"), 2, "no-such-group"),
     ):
@@ -415,10 +415,11 @@ def test_what_is_refused_at_the_start(t):
             "up", t.dir / "new", "--size", "1G", "--http-listen", "none", *more, ok=(status,)
         ).stderr
         assert words in said, said
+        assert not (t.dir / "new").exists(), "nothing may be left behind"
     os.chmod(keys, 0o644)
     said = t.forebay(
         "up", t.dir / "new", "--size", "1G", "--http-listen", "none", *listen, "--tls-psk", keys,
-        ok=(1,),
+        ok=(2,),
     ).stderr
     assert "0600" in said and KEYS["vm1"] not in said, said
 

@@ -184,7 +184,7 @@ impl Home {
     }
 
     /// Takes back what an unsuccessful first run has made.
-    pub fn unstage(&self) {
+    fn unstage(&self) {
         for path in Home::first_devices(&self.dir) {
             if let Err(e) = remove_if_there(&staged(&path)) {
                 tracing::warn!("{e}");
@@ -194,6 +194,38 @@ impl Home {
             // Both may fail if somebody has put something there since: then it stays.
             let _ = std::fs::remove_file(self.dir.join(LOCK));
             let _ = std::fs::remove_dir(&self.dir);
+        }
+    }
+}
+
+/// The directory of a pool that is being made. What was made of it is taken back where this is
+/// dropped before the pool is whole, whatever went wrong.
+pub struct Unmade {
+    home: Home,
+    whole: bool,
+}
+
+impl Unmade {
+    /// Nothing is whole yet.
+    pub fn new(home: Home) -> Unmade {
+        Unmade { home, whole: false }
+    }
+
+    /// The directory.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// What was made stays.
+    pub fn keep(mut self) {
+        self.whole = true;
+    }
+}
+
+impl Drop for Unmade {
+    fn drop(&mut self) {
+        if !self.whole {
+            self.home.unstage();
         }
     }
 }
@@ -348,7 +380,10 @@ mod tests {
         let Err(e) = Home::open(&other, &dir) else { panic!("locked twice") };
         assert!(e.to_string().contains("in use"), "{e}");
         drop(first.stage(&world, 1 << 20, None).unwrap());
-        first.unstage();
+        drop(Unmade::new(first));
         assert!(!dir.exists());
+        let third = Home::open(&World::new(IoChoice::Posix, &[]).unwrap(), &dir).unwrap();
+        Unmade::new(third).keep();
+        assert!(dir.exists());
     }
 }

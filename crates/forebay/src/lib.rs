@@ -45,6 +45,7 @@ mod logs;
 mod mailbox;
 mod notify;
 mod output;
+mod preflight;
 mod shard;
 mod signals;
 mod signatures;

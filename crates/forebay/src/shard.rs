@@ -38,7 +38,7 @@ use crate::credentials::Look;
 use crate::device_life::PoolDevices;
 use crate::device_list::DeviceList;
 use crate::error::{CommandError, Result};
-use crate::home::{Home, Staged};
+use crate::home::{Staged, Unmade};
 use crate::http::{HttpSockets, Running};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::notify::{self, ServiceManager};
@@ -67,8 +67,8 @@ pub enum Source {
 
 /// A pool that is to be made before it is served.
 pub struct NewPool {
-    /// Where.
-    pub home: Home,
+    /// Where. What was made is taken back unless it becomes whole.
+    pub unmade: Unmade,
     /// Its devices.
     pub staged: Staged,
     /// How.
@@ -180,17 +180,6 @@ struct Starting {
     manager: Rc<ServiceManager>,
 }
 
-/// Takes back what was made of a new pool, unless it is whole.
-struct Unmade<'a>(Option<&'a Home>);
-
-impl Drop for Unmade<'_> {
-    fn drop(&mut self) {
-        if let Some(home) = self.0 {
-            home.unstage();
-        }
-    }
-}
-
 impl Starting {
     /// The pool, its cache, and what the user should hear. May be dropped at any time: then nothing
     /// is closed, as after a loss of power.
@@ -222,9 +211,8 @@ impl Starting {
                 Ok((pool, warnings))
             }
             Source::New(new) => {
-                let mut unmade = Unmade(Some(&new.home));
                 let pool = make_pool(&self.rt, &new, settings).await?;
-                unmade.0 = None;
+                new.unmade.keep();
                 new.staged.publish()?;
                 Ok((pool, Vec::new()))
             }

@@ -14,8 +14,9 @@ use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
-use crate::home::{Home, not_emptied};
+use crate::home::{Home, Unmade, not_emptied};
 use crate::logs;
+use crate::preflight;
 use crate::shard::{NewPool, Source, serve};
 use crate::world::{World, check_distinct};
 
@@ -85,7 +86,7 @@ impl Up {
         if optional {
             config.places.by_default("cache.size");
         }
-        config.check_groups()?;
+        preflight::check(&config)?;
         logs::start(config.log_format, &config.log_level);
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
@@ -98,31 +99,16 @@ impl Up {
             Source::Devices(files)
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
-            match preflight_made(&config.cache).and_then(|()| {
-                home.stage(&world, self.size.unwrap_or(POOL_FILE_BYTES), self.emulate)
-            }) {
-                Ok(staged) => {
-                    let options = pool::CreateOptions {
-                        name: POOL_NAME.into(),
-                        copies: COPIES,
-                        group_bytes: None,
-                    };
-                    if let Err(e) = pool::check_create(&staged.files, &options) {
-                        home.unstage();
-                        return Err(CommandError::Usage(format!("--size: {e}")));
-                    }
-                    Source::New(NewPool {
-                        home,
-                        staged,
-                        options,
-                        volume: (VOLUME_NAME.into(), self.volume_size.unwrap_or(VOLUME_BYTES)),
-                    })
-                }
-                Err(e) => {
-                    home.unstage();
-                    return Err(e);
-                }
-            }
+            let unmade = Unmade::new(home);
+            preflight_made(&config.cache)?;
+            let size = self.size.unwrap_or(POOL_FILE_BYTES);
+            let staged = unmade.home().stage(&world, size, self.emulate)?;
+            let options =
+                pool::CreateOptions { name: POOL_NAME.into(), copies: COPIES, group_bytes: None };
+            pool::check_create(&staged.files, &options)
+                .map_err(|e| CommandError::Usage(format!("--size: {e}")))?;
+            let volume = (VOLUME_NAME.into(), self.volume_size.unwrap_or(VOLUME_BYTES));
+            Source::New(NewPool { unmade, staged, options, volume })
         };
         serve(world, config, source, Some(DeviceList::of(&self.dir)), None)
     }

@@ -57,12 +57,6 @@ impl HttpSockets {
         if config.listen.is_empty() {
             return Ok(sockets);
         }
-        if let Some(path) = &config.token_file {
-            if config.make_token {
-                token::make(path)?;
-            }
-            sockets.rules.token = Some(token::read(path)?);
-        }
         for place in &config.listen {
             match sockets.listen(place, config, inherited) {
                 Err(e) if config.optional && matches!(place, HttpPlace::Tcp(_)) => {
@@ -70,6 +64,13 @@ impl HttpSockets {
                 }
                 other => other?,
             }
+        }
+        // Where it cannot listen, nothing is made.
+        if let Some(path) = &config.token_file {
+            if config.make_token {
+                token::make(path)?;
+            }
+            sockets.rules.token = Some(token::read(path)?);
         }
         Ok(sockets)
     }
