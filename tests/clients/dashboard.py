@@ -112,8 +112,12 @@ class Page:
         assert bad == [], bad
 
 
-def opened(t, *more, **size):
-    server, api, tcp = up(t, *(more or ("--cache-size", "64M")))
+# For what takes seconds to write back.
+SLOW_ROOM = {"size": "2G", "volume_size": "512M"}
+
+
+def opened(t, *more, room=None, **size):
+    server, api, tcp = up(t, *(more or ("--cache-size", "64M")), room=room)
     page = Page(t, tcp.place, tcp.token, **size).enter()
     return server, api, page, page.browser
 
@@ -408,9 +412,9 @@ def test_jobs(t):
     browser.wait(
         lambda: "done" in job(browser, "Flush of the cache (job 1)"), lambda: browser.text("#jobs")
     )
-    assert (
-        api("GET", "/v1/jobs/1")["state"] == "done" and api("GET", "/v1/cache")["dirty_bytes"] == 0
-    )
+    flushed = api("GET", "/v1/jobs/1")
+    assert flushed["state"] == "done" and api("GET", "/v1/cache")["dirty_bytes"] == 0
+    assert flushed["progress"]["done_bytes"] == flushed["progress"]["total_bytes"] > 0, flushed
     browser.wait_text("#controller", "Nothing is dirty")
     browser.press("#cache", "Collect garbage")
     browser.wait(
@@ -473,6 +477,31 @@ def device(browser, name, verb):
         30,
     )
     browser.wait_text("dialog h2", name)
+
+
+@once
+@limit(120)
+def test_cancel(t):
+    """A detach that takes its time shows how far it is, and is cancelled by its button."""
+    server, api, page, browser = opened(
+        t, "--cache-size", "1G", "--emulate", "hdd", "--max-lag", "1h", room=SLOW_ROOM
+    )
+    handle = server.connect()
+    for at in range(0, 400 * MIB, 4 * MIB):
+        handle.pwrite(noise(f"cancel {at % 7}", 4 * MIB), at)
+    handle.flush()
+    browser.press("#cache", "Detach…")
+    browser.press("dialog", "Detach")
+    page.closed()
+    name = "Detaching the cache (job 1)"
+    browser.wait(lambda: "written back" in job(browser, name), lambda: browser.text("#jobs"))
+    browser.press("#job-list", "Cancel")
+    page.said("Job 1 is cancelled.")
+    browser.wait(lambda: "cancelled" in job(browser, name), lambda: browser.text("#jobs"))
+    assert api("GET", "/v1/jobs/1")["state"] == "cancelled"
+    assert api("GET", "/v1/cache")["state"] == "serving"
+    assert "Cancel" not in job(browser, name)
+    page.check()
 
 
 @once

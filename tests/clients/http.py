@@ -83,13 +83,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def up(t, *more):
+def up(t, *more, room=None):
     """A server of `forebay up` with a port of its own: it, and its API over the unix socket and
     TCP."""
     port, home = free_port(), t.dir / "data"
     server = t.up(
         "--http-listen", f"unix:{home}/http.sock", "--http-listen", f"127.0.0.1:{port}", *more,
-        **ROOM,
+        **(room or ROOM),
     )
     token = (home / "http.token").read_text().strip()
     return server, Api(home / "http.sock"), Api(port, token)
@@ -208,6 +208,8 @@ def cache_paths(t, ask):
     assert job["state"] == "done" and job["request"] == "cache-flush" and job["seconds"] >= 0, job
     assert ask("POST", "/v1/gc", real="/v1/gc?wait=true")["outcome"]["passes"] >= 1
     assert number in [job["job"] for job in ask("GET", "/v1/jobs")]
+    ask("DELETE", "/v1/jobs/{id}", real=f"/v1/jobs/{number}", expect=409)
+    ask("POST", "/v1/cache/cancel", expect=409)
     ask("POST", "/v1/cache", {"path": "/nowhere/c.img", "size_bytes": MIB}, expect=409)
     assert ask("DELETE", "/v1/cache", real="/v1/cache?wait=true")["state"] == "done"
     ask("GET", "/v1/cache", expect=404)

@@ -87,6 +87,8 @@ pub enum ErrorKind {
     Missing,
     /// What says where a volume's blocks are cannot be read. Other volumes are not concerned.
     Unreachable,
+    /// It was asked for, and then cancelled before anything was changed.
+    GivenUp,
 }
 
 /// An error of the pool, a cache or a volume.

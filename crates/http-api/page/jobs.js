@@ -9,6 +9,7 @@ const SHOWN = 8;
 const NAMES = {
   "cache-flush": "Flush of the cache",
   "cache-detach": "Detaching the cache",
+  "cache-mode": "Change of a cache mode",
   gc: "Garbage collection",
 };
 
@@ -73,9 +74,9 @@ function update_(row, job) {
   if (job.progress === null) row.bar.removeAttribute("value");
   else if (job.progress !== undefined) row.bar.value = job.progress;
   mark(row.bar, "aria-label", job.name);
-  const acts = (job.acts ?? []).map((id) => ({ id, text: ACTS[id][0] }));
-  list(row.buttons, acts, (act) => act.id, (act) => ({
-    node: button(act.text, ACTS[act.id][1], { "aria-label": `${act.text} (${job.name})` }),
+  const known = (job.acts ?? []).map((id) => ({ id, text: ACTS[id][0], act: ACTS[id][1] }));
+  list(row.buttons, [...known, ...(job.own ?? [])], (one) => one.id, (one) => ({
+    node: button(one.text, one.act, { "aria-label": `${one.text} (${job.name})` }),
   }), () => {});
 }
 
@@ -136,19 +137,24 @@ function moves(m) {
   }];
 }
 
-function ofApi(job, status) {
+function ofApi(job) {
   const kind = { running: "busy", failed: "bad", done: "good" }[job.state];
   let text = `It took ${span(job.seconds)}.`;
   if (job.state === "failed") text = `${job.error.message}, after ${span(job.seconds)}.`;
-  if (job.state === "running") {
-    text = `For ${span(job.seconds)}.`;
-    if (job.request.startsWith("cache-")) {
-      text += ` ${bytes(status.cache?.dirty_bytes)} are dirty still. It cannot be cancelled.`;
-    }
-  }
+  if (job.state === "cancelled") text = `After ${span(job.seconds)}.`;
+  const name = `${NAMES[job.request] ?? job.request} (job ${job.job})`;
+  const cancel = () => ask("DELETE", `/v1/jobs/${job.job}`);
+  if (job.state !== "running") return { id: job.job, name, state: job.state, kind, text };
+  text = `For ${span(job.seconds)}.`;
+  const { done_bytes: done = 0, total_bytes: total = 0 } = job.progress ?? {};
+  if (job.progress) text += ` ${bytes(done)} of ${bytes(total)} are written back.`;
   return {
-    id: job.job, name: `${NAMES[job.request] ?? job.request} (job ${job.job})`,
-    state: job.state, kind, text, progress: job.state === "running" ? null : undefined,
+    id: job.job, name, state: job.state, kind, text, progress: total > 0 ? done / total : null,
+    // Where it is too late the server says why.
+    own: [{
+      id: "cancel", text: "Cancel",
+      act: () => attempt(`Job ${job.job} is cancelled.`, cancel),
+    }],
   };
 }
 
@@ -161,7 +167,7 @@ export function update(status, jobs) {
   const shown = [...running, ...ended].slice(0, SHOWN);
   const all = [
     scrub(status.pool.scrub, status.cache?.scrub_part), ...moves(status.pool.moves),
-    ...shown.map((job) => ofApi(job, status)),
+    ...shown.map(ofApi),
   ];
   list(byId("job-list"), all, (job) => job.id, create, update_);
   put(byId("commits"), `Commits of the pool: ${count(rest.count)}` +

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub struct Failure {
     /// For programs: `invalid`, `not-found`, `exists`, `refused`, `no-space`, `failed`,
     /// `stopping` of the engine; `busy`, `unauthorized`, `forbidden`, `no-method`, `no-json`,
-    /// `too-large`, `timeout` of this crate.
+    /// `too-large`, `timeout` of this crate; `cancelled` of both.
     pub kind: String,
     /// For people.
     pub message: String,
@@ -31,6 +31,11 @@ impl Failure {
         Failure::new("stopping", "the server is stopping")
     }
 
+    /// Somebody has given the job up.
+    pub fn cancelled() -> Failure {
+        Failure::new("cancelled", "the job was cancelled")
+    }
+
     /// The status that a client sees.
     pub fn status(&self) -> StatusCode {
         match self.kind.as_str() {
@@ -40,7 +45,7 @@ impl Failure {
             "not-found" => StatusCode::NOT_FOUND,
             "no-method" => StatusCode::METHOD_NOT_ALLOWED,
             "timeout" => StatusCode::REQUEST_TIMEOUT,
-            "exists" | "refused" => StatusCode::CONFLICT,
+            "exists" | "refused" | "cancelled" => StatusCode::CONFLICT,
             "too-large" => StatusCode::PAYLOAD_TOO_LARGE,
             "no-json" => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "stopping" | "busy" => StatusCode::SERVICE_UNAVAILABLE,
@@ -91,6 +96,7 @@ mod tests {
             ("not-found", 404),
             ("exists", 409),
             ("refused", 409),
+            ("cancelled", 409),
             ("no-space", 507),
             ("stopping", 503),
             ("failed", 500),

@@ -19,7 +19,7 @@ use crate::events::events;
 use crate::failure::{Failure, json_response, text_response};
 use crate::history::History;
 use crate::input::{self, Input};
-use crate::jobs::Jobs;
+use crate::jobs::{Cancel, Jobs, Writeback};
 use crate::metrics::{self, Format};
 use crate::openapi;
 use crate::page;
@@ -237,12 +237,22 @@ async fn act(
             show(answer, shown, input).map(respond)
         }
         Act::Job(verb) => job(api, verb, input).await,
-        Act::Jobs => Ok(respond(api.jobs.list())),
+        Act::Jobs => {
+            look_at_jobs(api).await;
+            Ok(respond(api.jobs.list()))
+        }
         Act::OneJob => {
-            let id = input.fields.get("id").and_then(Value::as_u64).unwrap_or(0);
-            let found = api.jobs.find(id);
-            let none = || Failure::new("not-found", format!("there is no job {id} any more"));
-            found.map(respond).ok_or_else(none)
+            look_at_jobs(api).await;
+            api.jobs.find(job_of(input)).map(respond)
+        }
+        Act::CancelJob => {
+            let id = job_of(input);
+            if let Cancel::Ask(request) = api.jobs.how_to_cancel(id)? {
+                ask(&api.engine, request).await?;
+            }
+            look_at_jobs(api).await;
+            api.jobs.cancel(id);
+            api.jobs.find(id).map(respond)
         }
         Act::Events => {
             let every = Duration::from_secs(input.number("every").max(1));
@@ -295,8 +305,31 @@ fn show(mut answer: Value, shown: Shown, input: &Input) -> Answer {
     }
 }
 
+fn job_of(input: &Input) -> u64 {
+    input.fields.get("id").and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// What there is to write back. None where the status cannot be had.
+async fn writeback(api: &Api) -> Option<Writeback> {
+    let status = api.snapshot.get(&api.engine).await.ok()?;
+    let bytes = |pointer| status.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let (dirty, carried) = ("/cache/dirty_bytes", "/cache/writeback/carried_bytes");
+    Some(Writeback { dirty: bytes(dirty), carried: bytes(carried) })
+}
+
+/// Notes how far those are that run.
+async fn look_at_jobs(api: &Api) {
+    if api.jobs.running() > 0
+        && let Some(now) = writeback(api).await
+    {
+        api.jobs.note(now);
+    }
+}
+
 async fn job(api: &Api, verb: &'static str, input: &Input) -> Result<Response<Body>, Failure> {
-    let (id, running) = api.jobs.start(&api.engine, verb, input.request(verb))?;
+    let writes_back = verb.starts_with("cache-");
+    let now = if writes_back { writeback(api).await.or(Some(Writeback::default())) } else { None };
+    let (id, running) = api.jobs.start(&api.engine, verb, input.request(verb), now)?;
     if !input.flag("wait") {
         let mut response = json_response(StatusCode::ACCEPTED, &json!({ "job": id }));
         if let Ok(place) = HeaderValue::from_str(&format!("/v1/jobs/{id}")) {
@@ -305,7 +338,10 @@ async fn job(api: &Api, verb: &'static str, input: &Input) -> Result<Response<Bo
         return Ok(response);
     }
     // The job runs on where the client goes. Without a result the runtime ends.
-    running.await.unwrap_or_else(|_| Err(Failure::stopping()))?;
+    running.await.unwrap_or_else(|e| {
+        Err(if e.is_cancelled() { Failure::cancelled() } else { Failure::stopping() })
+    })?;
+    api.snapshot.forget().await;
     Ok(respond(api.jobs.find(id).unwrap_or(json!({ "job": id, "state": "done" }))))
 }
 

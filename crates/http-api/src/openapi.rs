@@ -55,12 +55,21 @@ fn error_schema() -> Value {
 fn job_schema() -> Value {
     json!({
         "type": "object",
-        "required": ["job", "request", "state", "seconds"],
+        "required": ["job", "request", "state", "seconds", "progress"],
         "properties": {
             "job": { "type": "integer" },
             "request": { "type": "string" },
-            "state": { "enum": ["running", "done", "failed"] },
+            "state": { "enum": ["running", "done", "failed", "cancelled"] },
             "seconds": { "type": "number" },
+            "progress": {
+                "type": ["object", "null"],
+                "description": "how much is written back; null of a job that writes nothing back",
+                "required": ["done_bytes", "total_bytes"],
+                "properties": {
+                    "done_bytes": { "type": "integer", "minimum": 0 },
+                    "total_bytes": { "type": "integer", "minimum": 0 },
+                },
+            },
             "outcome": { "description": "of a job that is done" },
             "error": { "description": "of a job that failed" },
         },
@@ -201,7 +210,7 @@ fn responses(route: &Route) -> Value {
                 }),
             );
         }
-        Act::OneJob => all["200"] = body("the job", "application/json", job()),
+        Act::OneJob | Act::CancelJob => all["200"] = body("the job", "application/json", job()),
         Act::Events => {
             let what = "an event status in each look, whose data is the status; before it an \
                         event change for each thing that has changed since the last look, whose \

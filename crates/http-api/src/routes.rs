@@ -158,8 +158,15 @@ pub const ROUTES: &[Route] = &[
     route(
         "PUT",
         "/v1/volumes/{name}/mode",
-        ask("cache-mode"),
+        Act::Job("cache-mode"),
         &[
+            field(
+                "wait",
+                Place::Here,
+                Kind::Flag,
+                Need::Else("true"),
+                "answer when the job has ended, not before",
+            ),
             path("volume", "name of the volume"),
             must(
                 "mode",
@@ -199,6 +206,13 @@ pub const ROUTES: &[Route] = &[
         Act::Job("cache-flush"),
         &[WAIT],
         "write everything back; the cache stays",
+    ),
+    route(
+        "POST",
+        "/v1/cache/cancel",
+        ask("cache-cancel"),
+        &[may("volume", TEXT, "the volume whose change of the mode it is; absent: the detach")],
+        "give up a detach, or a change of a mode, while it writes back",
     ),
     route("POST", "/v1/gc", Act::Job("gc"), &[WAIT], "a pass of garbage collection over the cache"),
     route("GET", "/v1/scrub", ask("scrub-status"), &[], "the scrub that runs, or the last one"),
@@ -341,5 +355,12 @@ pub const ROUTES: &[Route] = &[
         Act::OneJob,
         &[field("id", Place::Path, WHOLE, Need::Must, "number of the job")],
         "one job",
+    ),
+    route(
+        "DELETE",
+        "/v1/jobs/{id}",
+        Act::CancelJob,
+        &[field("id", Place::Path, WHOLE, Need::Must, "number of the job")],
+        "give a job up, if it still can be",
     ),
 ];

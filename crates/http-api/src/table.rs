@@ -26,6 +26,8 @@ pub enum Act {
     Jobs,
     /// One job.
     OneJob,
+    /// One job, given up.
+    CancelJob,
     /// The status, again and again.
     Events,
     /// The last hour.
@@ -115,7 +117,7 @@ impl Route {
         match self.act {
             Act::Ask(verb, _) | Act::Job(verb) => Some(verb),
             Act::Events | Act::Health | Act::Metrics => Some("status"),
-            Act::History | Act::Jobs | Act::OneJob | Act::OpenApi => None,
+            Act::History | Act::Jobs | Act::OneJob | Act::CancelJob | Act::OpenApi => None,
         }
     }
 

@@ -9,6 +9,7 @@
 //! volumes, and shares of what they use together, are kept there ([`admission`]).
 
 mod admission;
+mod changing;
 mod counts;
 mod edge_locks;
 mod quiesce;
@@ -19,6 +20,7 @@ mod routes;
 mod volumes;
 
 pub use admission::{Ticket, Waits};
+pub use changing::GivenUp;
 pub use counts::{ByOp, RequestStats, VolumeCounts, VolumeStats};
 pub use requests::{RangeStatus, Volume};
 pub use volumes::Volumes;

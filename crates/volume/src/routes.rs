@@ -16,6 +16,7 @@ use cache::Cache;
 use pool::{CacheMode, Pool};
 use rustc_hash::FxHashMap;
 
+use crate::changing::{Changing, GivenUp};
 use crate::quiesce::{Frozen, Quiesce};
 use crate::route::Route;
 
@@ -30,7 +31,7 @@ struct Inner {
     /// While all volumes are frozen, or about to be: those that were made meanwhile.
     born_frozen: RefCell<Option<Vec<Frozen>>>,
     /// One change of a cache or a mode at a time.
-    changing: rt::sync::Semaphore,
+    changing: Changing,
 }
 
 /// All volumes stay frozen until it is dropped, also those that are made meanwhile.
@@ -55,7 +56,7 @@ impl Blocks {
             cache,
             quiesces,
             born_frozen,
-            changing: rt::sync::Semaphore::new(1),
+            changing: Changing::new(),
         }))
     }
 
@@ -129,7 +130,7 @@ impl Blocks {
     /// Changes what the cache does for a volume, under load; durable when it returns. What is dirty
     /// is written back first; requests are held only while the last of it goes.
     pub async fn set_mode(&self, volume: VolumeId, mode: CacheMode) -> Result<()> {
-        let _alone = self.0.changing.acquire(1).await;
+        let change = self.0.changing.begin(Some(volume)).await;
         let quiesce = self.quiesce(volume)?;
         let before = quiesce.mode();
         if before == mode {
@@ -142,6 +143,7 @@ impl Blocks {
         {
             cache.publish_all().await?;
         }
+        change.go_through()?;
         let _frozen = quiesce.freeze().await;
         if mode == CacheMode::WriteBack
             && cache.as_ref().is_some_and(|c| !c.is_aside() && c.has_failed())
@@ -194,7 +196,7 @@ impl Blocks {
 
     /// Puts a cache in front of the pool, under load. It must be open and empty.
     pub async fn attach(&self, cache: Cache) -> Result<()> {
-        let _alone = self.0.changing.acquire(1).await;
+        let _alone = self.0.changing.alone().await;
         if self.0.cache.borrow().is_some() {
             return Err(StorageError::new(ErrorKind::Exists, "the pool has a cache already"));
         }
@@ -207,17 +209,23 @@ impl Blocks {
     /// Writes everything back and takes the cache away, under load; requests are held only while
     /// the last of it goes.
     pub async fn detach(&self) -> Result<()> {
-        let _alone = self.0.changing.acquire(1).await;
+        let change = self.0.changing.begin(None).await;
         let Some(cache) = self.cache() else {
             return Err(StorageError::new(ErrorKind::NotFound, "the pool has no cache"));
         };
         if !cache.is_aside() {
             cache.publish_all().await?;
         }
+        change.go_through()?;
         let _frozen = self.freeze_all().await;
         cache.detach().await?;
         *self.0.cache.borrow_mut() = None;
         Ok(())
+    }
+
+    /// Has a detach given up, or the change of a volume's mode.
+    pub fn give_up(&self, volume: Option<VolumeId>) -> GivenUp {
+        self.0.changing.give_up(volume)
     }
 
     async fn freeze_all(&self) -> AllFrozen {

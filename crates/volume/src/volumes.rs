@@ -9,6 +9,7 @@ use pool::{CacheMode, Pool, VolumeInfo, VolumeLimit};
 use rustc_hash::FxHashMap;
 
 use crate::admission::{Admission, Waits};
+use crate::changing::GivenUp;
 use crate::counts::{RequestStats, VolumeStats};
 use crate::edge_locks::Locks;
 use crate::requests::Volume;
@@ -68,6 +69,12 @@ impl Volumes {
     pub async fn set_mode(&self, name: &str, mode: CacheMode) -> Result<()> {
         let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
         self.0.blocks.set_mode(info.id, mode).await
+    }
+
+    /// Gives up a detach, or the change of a volume's mode, while it still writes back.
+    pub fn give_up(&self, name: Option<&str>) -> Result<GivenUp> {
+        let id = |name| self.pool().find_volume(name).map(|v| v.id).ok_or_else(|| missing(name));
+        Ok(self.0.blocks.give_up(name.map(id).transpose()?))
     }
 
     /// Limits what clients may ask of a volume, or not. It holds at once, also for requests that

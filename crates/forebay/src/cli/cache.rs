@@ -17,12 +17,13 @@ use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::terminal::Look;
+use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
 
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The write-back cache of a running server: attach, detach, status, mode, flush
+/// The write-back cache of a running server: attach, detach, status, mode, flush, cancel
 #[derive(Args, Debug)]
 pub struct CacheCommand {
     #[command(subcommand)]
@@ -73,7 +74,20 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
+    /// Give up a detach, or with VOLUME a change of its mode, while it still writes back
+    Cancel {
+        /// The volume
+        volume: Option<String>,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
 }
+
+/// What shows how far a command is and what ends it, where Ctrl-C ends the wait for it.
+const DETACHES: &str = "forebay cache status shows how far it is, and forebay cache cancel ends it";
+const CHANGES: &str =
+    "forebay cache status shows how far it is, and forebay cache cancel VOLUME ends it";
+const FLUSHES: &str = "forebay cache status shows how far it is";
 
 impl CacheCommand {
     pub fn run(self) -> Result<()> {
@@ -96,7 +110,7 @@ impl CacheCommand {
             }
             Action::Detach { client } => {
                 let path = cache_of(&client)?["path"].as_str().unwrap_or_default().to_owned();
-                ask_with_progress(&client, Request::CacheDetach {})?;
+                ask_with_progress(&client, Request::CacheDetach {}, DETACHES)?;
                 print(&format!(
                     "detached; everything is in the pool, and {path} is of no use any more\n"
                 ))
@@ -113,13 +127,21 @@ impl CacheCommand {
             Action::Mode { volume, mode, client } => {
                 // What the cache has alone is written back first.
                 let done = format!("{volume} uses the cache as {} from now on\n", mode.name());
-                ask_with_progress(&client, Request::CacheMode { volume, mode })?;
+                ask_with_progress(&client, Request::CacheMode { volume, mode }, CHANGES)?;
                 print(&done)
             }
             Action::Flush { client } => {
                 cache_of(&client)?;
-                ask_with_progress(&client, Request::CacheFlush {})?;
+                ask_with_progress(&client, Request::CacheFlush {}, FLUSHES)?;
                 print("everything that was written before is in the pool\n")
+            }
+            Action::Cancel { volume, client } => {
+                let what = match &volume {
+                    None => "the cache stays".to_owned(),
+                    Some(volume) => format!("{volume} keeps its mode"),
+                };
+                client.ask(&Request::CacheCancel { volume })?;
+                print(&format!("cancelled: {what}; what is dirty is written back in time\n"))
             }
         }
     }
@@ -149,8 +171,10 @@ fn cache_of(client: &ClientOptions) -> Result<Value> {
     Ok(cache)
 }
 
-/// Asks, and shows meanwhile how much is still dirty.
-fn ask_with_progress(client: &ClientOptions, request: Request) -> Result<()> {
+/// Asks, and shows meanwhile how much is still dirty. After Ctrl-C the server goes on: `how` shows
+/// it, and ends it.
+fn ask_with_progress(client: &ClientOptions, request: Request, how: &'static str) -> Result<()> {
+    let _told = GoesOn::without_us(how);
     let (sender, answer) = channel();
     let socket = client.socket.clone();
     let asking = std::thread::Builder::new().name("ask".into()).spawn(move || {
@@ -159,7 +183,7 @@ fn ask_with_progress(client: &ClientOptions, request: Request) -> Result<()> {
     });
     asking.map_err(|e| CommandError::failed("starting a thread", e))?;
     let mut progress = Progress::new(false);
-    let mut most = 0;
+    let (mut most, mut before) = (0, None);
     loop {
         match answer.recv_timeout(LOOK) {
             Ok(outcome) => return outcome.map(|_| ()),
@@ -176,16 +200,19 @@ fn ask_with_progress(client: &ClientOptions, request: Request) -> Result<()> {
         // Where the status cannot be had, the answer will say why.
         let Ok(status) = ask(&client.socket, &Request::Status {}) else { continue };
         let dirty = status["cache"]["dirty_bytes"].as_u64().unwrap_or(0);
+        let carried = status["cache"]["writeback"]["carried_bytes"].as_u64().unwrap_or(0);
         most = dirty.max(most);
-        progress.show(&written_back(dirty, most));
+        let carried = carried.saturating_sub(*before.get_or_insert(carried));
+        progress.show(&written_back(dirty, carried, most));
     }
 }
 
-/// How far writing back is, if at most so much was dirty.
-fn written_back(dirty: u64, most: u64) -> Step {
+/// How far writing back is, if at most so much was dirty. A pass carries all that it has before any
+/// of it is clean.
+fn written_back(dirty: u64, carried: u64, most: u64) -> Step {
     Step {
         what: "writing back".into(),
-        done: most.saturating_sub(dirty),
+        done: most.saturating_sub(dirty).max(carried).min(most),
         total: most,
         ..Step::default()
     }
@@ -196,8 +223,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_longer_dirty_is_done() {
-        let step = written_back(3 << 20, 8 << 20);
-        assert_eq!((step.done, step.total), (5 << 20, 8 << 20));
+    fn what_is_carried_or_no_longer_dirty_is_done() {
+        for (dirty, carried, done) in [(3, 0, 5), (8, 2, 2), (3, 2, 5), (3, 9, 8)] {
+            let step = written_back(dirty, carried, 8);
+            assert_eq!((step.done, step.total), (done, 8));
+        }
     }
 }

@@ -109,6 +109,11 @@ pub enum Request {
     },
     /// Everything written back; the cache stays.
     CacheFlush {},
+    /// A detach, or the change of a volume's mode, given up while it still writes back.
+    CacheCancel {
+        /// The volume's name; absent: the detach.
+        volume: Option<String>,
+    },
     /// A pass of garbage collection over the cache.
     Gc {},
     /// The scrub that runs, or the last one.
@@ -213,7 +218,7 @@ pub enum Request {
 #[error("{message}")]
 pub struct RequestError {
     /// For programs: `invalid`, `not-found`, `exists`, `refused`, `no-space`, `failed`, `busy`,
-    /// `stopping`.
+    /// `cancelled`, `stopping`.
     pub kind: String,
     /// For people.
     pub message: String,
@@ -244,6 +249,7 @@ impl From<base::StorageError> for RequestError {
             base::ErrorKind::Exists => "exists",
             base::ErrorKind::NoSpace => "no-space",
             base::ErrorKind::Foreign | base::ErrorKind::Stale | base::ErrorKind::Newer => "refused",
+            base::ErrorKind::GivenUp => "cancelled",
             _ => "failed",
         };
         RequestError::new(kind, e.context)

@@ -43,12 +43,18 @@ impl Request {
             | Request::VolumeLimit { .. }
             | Request::VolumeReadOnly { .. }
             | Request::VolumeDelete { .. }
-            | Request::CacheMode { .. } => "forebay volume list --all shows all volumes",
+            | Request::CacheMode { .. }
+            | Request::CacheCancel { volume: Some(_) } => {
+                "forebay volume list --all shows all volumes"
+            }
             Request::Explain { .. } if kind == "not-found" => {
                 "forebay volume list --all shows all volumes"
             }
             Request::CacheAttach { .. } => "see forebay cache attach --help",
-            Request::CacheDetach {} | Request::CacheFlush {} | Request::Gc {} => match kind {
+            Request::CacheDetach {}
+            | Request::CacheFlush {}
+            | Request::CacheCancel { .. }
+            | Request::Gc {} => match kind {
                 "not-found" => "forebay cache attach PATH --size SIZE gives it one",
                 _ => "forebay cache status shows what it does",
             },

@@ -5,6 +5,7 @@ use ledger::explain::Question;
 use nbd::ConnectionStatus;
 use pool::VolumeInfo;
 use serde_json::{Value, json};
+use volume::GivenUp;
 
 use super::Shard;
 use crate::control::{Answer, Request, RequestError};
@@ -132,12 +133,33 @@ impl Shard {
             Request::Set { key, value, save } => {
                 return self.tuning.set(&self.volumes, &key, &value, save).await;
             }
+            Request::CacheCancel { volume } => self.give_up(volume.as_deref())?,
             Request::CacheFlush {} => match self.volumes.cache() {
                 Some(cache) => cache.write_all_back().await?,
                 None => return Err(RequestError::new("not-found", "the pool has no cache")),
             },
         }
         Ok(Value::Null)
+    }
+
+    /// Gives up a detach, or the change of a volume's mode.
+    fn give_up(&self, volume: Option<&str>) -> Result<(), RequestError> {
+        let what = volume.map_or("the detach".to_owned(), |v| format!("the change of {v}'s mode"));
+        let text = match self.volumes.give_up(volume)? {
+            GivenUp::Yes => {
+                tracing::info!("cancelled: {what}");
+                return Ok(());
+            }
+            GivenUp::NoneRuns => format!(
+                "{what} has not begun, or has ended; one that waits for another change of the \
+                 cache cannot be cancelled before that has ended"
+            ),
+            GivenUp::TooLate => format!(
+                "{what} cannot be cancelled any more: everything is written back, and it ends in a \
+                 moment"
+            ),
+        };
+        Err(RequestError::new("refused", text))
     }
 
     /// Refuses what would take data away from clients that are at work with it.
