@@ -11,6 +11,8 @@ mod config;
 mod create;
 mod device;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod dump;
 mod explain;
 mod gc;
