@@ -27,6 +27,8 @@ FIXED_SEEDS ?= 150
 FRESH_SEEDS ?= 50
 # Names of the client tests to run (all if empty): make clients ONLY="fio guest"
 ONLY ?=
+# The fuzz targets are a workspace of their own. To check them takes no libFuzzer, which would be built with a C++ compiler.
+FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
 # `make fuzz SECONDS=each`
 SECONDS ?= 60
 # `make crash N=images SEED=first`; without a seed, new ones.
@@ -95,9 +97,10 @@ fmt-check:
 commit-check: ## the messages of the last commits
 	@$(PYTHON) tests/commit-check
 
-lint: ## clippy, warnings are errors; whether the mends that `make mutations` takes out are there
+lint: ## clippy, warnings are errors; whether the mends that `make mutations` takes out are there, and the fuzz targets build
 	@$(PYTHON) tests/mutations --check
 	cargo clippy --profile ci $(ALL) -- -D warnings
+	$(FUZZ_CHECK)
 
 unit: ## unit, property and conformance tests
 	cargo test --profile ci --workspace

@@ -123,7 +123,11 @@ fn licences_are_allowed() {
 
 /// The packages of the lock file that are not of this workspace: name, version, source, checksum.
 fn locked() -> Vec<(String, String, String, bool)> {
-    let lock = read("Cargo.lock");
+    locked_in("Cargo.lock")
+}
+
+fn locked_in(name: &str) -> Vec<(String, String, String, bool)> {
+    let lock = read(name);
     let text = |package: &Value, key: &str| {
         package.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
@@ -170,4 +174,27 @@ fn each_library_is_there_once() {
     assert!(versions.is_empty(), "several versions, and no reason in deny.toml: {versions:?}");
     let idle: Vec<_> = (0..skips.len()).filter(|row| !used.contains(row)).collect();
     assert!(idle.is_empty(), "rows of skip in deny.toml that nothing needs: {idle:?}");
+}
+
+/// What the fuzzer feeds is what users get: where the targets have a library of the product, it is
+/// of a version that the product has.
+#[test]
+fn fuzz_targets_have_the_versions_of_the_product() {
+    let of = |name: &str| {
+        let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (name, version, ..) in locked_in(name) {
+            versions.entry(name).or_default().insert(version);
+        }
+        versions
+    };
+    let (ours, fuzz) = (of("Cargo.lock"), of("fuzz/Cargo.lock"));
+    let both: Vec<&String> = fuzz.keys().filter(|name| ours.contains_key(*name)).collect();
+    assert!(both.len() > 50, "{both:?}");
+    let other: Vec<String> = both
+        .iter()
+        .filter(|name| !fuzz[**name].is_subset(&ours[**name]))
+        .map(|name| format!("{name}: {:?}, and {:?} in Cargo.lock", fuzz[*name], ours[*name]))
+        .collect();
+    let next = "cargo update --manifest-path fuzz/Cargo.toml -p NAME --precise VERSION";
+    assert!(other.is_empty(), "fuzz/Cargo.lock; {next}:\n{}", other.join("\n"));
 }
