@@ -150,8 +150,10 @@ def test_add_copies_remove(t):
         )
         # What the copies took is no progress of this command.
         said = device(t, server, "add", three)
-        assert "nothing to move\n" in said and "forebay device rebalance" in said, said
-        device(t, server, "remove", one, "--wait")
+        assert "nothing to move" not in said, said
+        assert "is in the pool" in said and "forebay device rebalance" in said, said
+        said = device(t, server, "remove", one, "--wait")
+        assert "nothing to move" not in said and "is out of the pool" in said, said
         ended(t, server)
     load.verify(server)
     assert server.status()["pool"]["copies"] == 2

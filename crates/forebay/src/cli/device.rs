@@ -202,8 +202,12 @@ impl DeviceCommand {
             moves = client.ask(&Request::MovesStatus {})?;
         }
         let waited = if wait { ended(&moves) } else { Ok(()) };
-        if waited.is_ok() {
-            print(&format!("{}\n", progress(&moves)))?;
+        let shown = match what {
+            Change::None => Some(progress(&moves)),
+            _ => under_way(&moves),
+        };
+        if let Some(shown) = shown.filter(|_| waited.is_ok()) {
+            print(&format!("{shown}\n"))?;
         }
         if !matches!(what, Change::None) {
             let status = client.ask(&Request::Status {})?;
@@ -396,6 +400,12 @@ pub fn progress(moves: &Value) -> String {
         text += "; forebay device resume lets them go on";
     }
     text
+}
+
+/// What is moved, or was: in a line; `None`: nothing had to be.
+pub fn under_way(moves: &Value) -> Option<String> {
+    let idle = moves["state"] == "none" && number(&moves["copied_bytes"]) == 0;
+    (!idle).then(|| progress(moves))
 }
 
 fn groups_left(n: u64) -> String {

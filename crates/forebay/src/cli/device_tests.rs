@@ -29,6 +29,10 @@ fn it_reads_as_a_person_would_expect() {
     let none = serde_json::json!({ "state": "none", "copied_bytes": 2048 });
     assert_eq!(progress(&none), "nothing left to move, 2 KiB copied");
     assert_eq!(line(&none), None);
+    // Where something else was done, that nothing moves would read as if nothing was.
+    assert_eq!(under_way(&none), Some(progress(&none)));
+    let idle = serde_json::json!({ "state": "none", "copied_bytes": 0 });
+    assert_eq!((progress(&idle).as_str(), under_way(&idle)), ("nothing to move", None));
     let pool = serde_json::json!({
         "copies": 2, "moves": none,
         "devices": [{ "path": "", "id": "x", "state": "missing", "errors": { "read": 2 } }],

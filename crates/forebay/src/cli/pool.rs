@@ -1,8 +1,10 @@
 //! `forebay pool`: what is stored of a pool and can be changed.
 
+use base::counted;
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
-use crate::cli::device::{ended, progress, wait_for};
+use crate::cli::device::{ended, under_way, wait_for};
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
 use crate::error::{CommandError, Result};
@@ -62,13 +64,35 @@ impl PoolCommand {
             moves = wait_for(&client, moves, how)?;
             ended(&moves)?;
         }
-        print(&format!("{}\n", progress(&moves)))
+        print(&format!("{}\n", told(copies, &moves)))
+    }
+}
+
+/// What has come of another number of copies: in a line.
+fn told(copies: u8, moves: &Value) -> String {
+    let copies = counted(u64::from(copies), "copy", "copies");
+    match under_way(moves) {
+        None => format!("the pool has {copies} of every block; nothing had to be moved"),
+        Some(shown) => format!("the pool is to have {copies} of every block; {shown}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_done_is_told() {
+        let idle = serde_json::json!({ "state": "none", "copied_bytes": 0 });
+        let said = told(1, &idle);
+        assert_eq!(said, "the pool has 1 copy of every block; nothing had to be moved");
+        let runs = serde_json::json!({ "state": "running", "left_bytes": 4096 });
+        let said = told(2, &runs);
+        assert!(
+            said.starts_with("the pool is to have 2 copies of every block; running: "),
+            "{said}"
+        );
+    }
 
     #[test]
     fn properties_are_read() {

@@ -58,6 +58,46 @@ fn verbs() -> Vec<String> {
     all.filter(|verb| !OF_COMMANDS.contains(verb)).map(str::to_owned).collect()
 }
 
+/// Names between quotes of an error that says what it expected.
+fn expected(request: Value) -> Vec<String> {
+    let e = serde_json::from_value::<Request>(request).unwrap_err().to_string();
+    let known = e.split_once("expected").map_or("", |(_, list)| list).to_owned();
+    known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_document_of_the_control_socket_has_every_verb_and_field() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, section) = text.split_once("## The control socket").unwrap();
+    let names = |cell: &str| -> Vec<String> {
+        cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let mut rows: Vec<(String, Vec<String>)> = rows
+        .map(|row| row.split('|').skip(1).map(names))
+        .map(|mut cells| (cells.next().unwrap().remove(0), cells.next().unwrap()))
+        .collect();
+    rows.sort();
+    let sorted = |mut fields: Vec<String>| {
+        fields.sort();
+        fields
+    };
+    let mut known: Vec<(String, Vec<String>)> = expected(json!({ "request": "?" }))
+        .into_iter()
+        .map(|verb| (verb.clone(), expected(json!({ "request": verb, "?": 1 }))))
+        .collect();
+    known.sort();
+    assert!(known.len() > 30, "{known:?}");
+    let verbs = |all: &[(String, Vec<String>)]| -> Vec<String> {
+        all.iter().map(|(verb, _)| verb.clone()).collect()
+    };
+    assert_eq!(verbs(&rows), verbs(&known), "docs/configuration.md and the protocol");
+    for ((verb, fields), (_, known)) in rows.into_iter().zip(known) {
+        assert_eq!(sorted(fields), sorted(known), "{verb} in docs/configuration.md");
+    }
+}
+
 #[test]
 fn every_verb_of_the_protocol_has_a_route() {
     let verbs = verbs();
