@@ -12,6 +12,7 @@ import time
 
 from harness.case import limit, once
 from harness.data import GIB, KIB, MIB, noise
+from harness.schema import check
 
 ROOM = {"size": "1G", "volume_size": "64M"}
 
@@ -120,11 +121,14 @@ def test_every_path_over_both(t):
     """Each route does what its command does, over the unix socket and with a token over TCP."""
     server, unix, tcp = up(t)
     for api in (unix, tcp):
-        called = set()
+        called, document = set(), api("GET", "/v1/openapi.json")
 
         def ask(method, path, fields=None, expect=(200, 204), real=None):
             called.add((method, path))
-            return api(method, real or path, fields, expect)
+            answer = api(method, real or path, fields, expect)
+            if expect == (200, 204) and answer is not None:
+                check(document, method, path, answer)
+            return answer
 
         assert set(ask("GET", "/v1/status")) == set(server.status())
         assert ask("GET", "/v1/health")["state"] == "ok"
@@ -179,7 +183,7 @@ def test_every_path_over_both(t):
         )
         assert metrics(api.raw("GET", "/metrics")[2])
         called.add(("GET", "/metrics"))
-        document = ask("GET", "/v1/openapi.json")
+        assert ask("GET", "/v1/openapi.json") == document
         called.add(("GET", "/v1/events"))
         known = {
             (method.upper(), path)
@@ -190,6 +194,41 @@ def test_every_path_over_both(t):
     events(unix)
     server.stop()
     server.check(ok=(0,)) if not t.cached else None
+
+
+@once
+def test_answers(t):
+    """Answers are what the OpenAPI document says, also where much has happened."""
+    server, unix, tcp = up(t, "--cache-size", "64M", "--emulate", "hdd")
+    document = unix("GET", "/v1/openapi.json")
+    handle = server.connect()
+    for at in range(0, 32 * MIB, MIB):
+        handle.pwrite(noise(("answers", at), MIB), at)
+        handle.pread(MIB, at)
+    handle.flush()
+    unix("PUT", "/v1/volumes/vol0/limit", {"iops": 100000})
+    unix("POST", "/v1/scrub", {"rate": MIB})
+    for wait in ("false", "true"):
+        unix("POST", f"/v1/cache/flush?wait={wait}", expect=(200, 202))
+        unix("POST", f"/v1/gc?wait={wait}", expect=(200, 202))
+        described = [
+            path
+            for path, methods in document["paths"].items()
+            if "get" in methods and "{" not in path and path not in ("/v1/events", "/metrics")
+            and check(document, "GET", path, unix("GET", path))
+        ]
+    assert {"/v1/volumes", "/v1/devices", "/v1/scrub", "/v1/moves", "/v1/cache", "/v1/health",
+            "/v1/jobs"} <= set(described), described
+    for job in unix("GET", "/v1/jobs"):
+        check(document, "GET", "/v1/jobs/{id}", unix("GET", f"/v1/jobs/{job['job']}"))
+    [spoilt] = [one["id"] for one in unix("GET", "/v1/devices")][:1]
+    unix("POST", f"/v1/devices/{spoilt}/offline")
+    for path in ("/v1/devices", "/v1/moves", "/v1/health", "/v1/scrub"):
+        check(document, "GET", path, unix("GET", path))
+    assert unix("GET", "/v1/health")["problems"]
+    bare = document["components"]["schemas"]["Health"]
+    assert set(bare["required"]) == {"state", "pages"}
+    server.stop()
 
 
 def cache_paths(t, ask):
