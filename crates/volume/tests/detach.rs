@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base::{BLOCK, ErrorKind, Lba, StorageError, VolumeId};
 use cache::Settings;
-use pool::{Link, Pool};
+use pool::{CacheMode, Link, Pool};
 use rt::{FileId, Order, Rt};
 use sim::{Fault, World};
 use testkit::{Cached, MIB, block, holds};
-use volume::{Volume, Volumes};
+use volume::{GivenUp, Volume, Volumes};
 
 async fn write(volume: &Volume, from: u64, end: u64, value: u8) {
     for at in (from..end).step_by(BLOCK) {
@@ -106,4 +106,52 @@ async fn attach_in_vain(rt: Rt, bench: Cached) {
 #[test]
 fn an_attach_that_fails_leaves_a_pool_that_takes_another() {
     Cached::new(10, 96 * MIB, 16 * MIB).run(Order::Seeded(10), attach_in_vain);
+}
+
+/// A detach and a change of a mode that are given up while they write back change nothing, and are
+/// done when they are asked for again.
+async fn give_up(rt: Rt, bench: Cached) {
+    let pool = bench.create_pool(&rt, pool::Settings::default()).await;
+    bench.create_cache(&rt, &pool, [3; 16]).await;
+    let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
+    let volumes = Volumes::with_cache(&pool, Some(cache));
+    let a = volumes.create("a", 8 * MIB, 4096).await.expect("create");
+    let mode = |volumes: &Volumes| volumes.list()[0].cache_mode;
+    assert_eq!(volumes.give_up(None).expect("none"), GivenUp::NoneRuns);
+    assert_eq!(volumes.give_up(Some("b")).expect_err("no such").kind, ErrorKind::NotFound);
+
+    write(&a, 0, 4 * MIB, 1).await;
+    let all = volumes.clone();
+    let detach = rt.spawn(async move { all.detach().await });
+    while volumes.give_up(None).expect("it runs") == GivenUp::NoneRuns {
+        rt.sleep(Duration::from_micros(1)).await;
+    }
+    // It is the detach that runs, and no change of a mode.
+    assert_eq!(volumes.give_up(Some("a")).expect("none"), GivenUp::NoneRuns);
+    let e = detach.await.expect("it ends").expect_err("it was given up");
+    assert_eq!((e.kind, volumes.cache().is_some()), (ErrorKind::GivenUp, true));
+
+    write(&a, 0, 4 * MIB, 2).await;
+    let all = volumes.clone();
+    let change = rt.spawn(async move { all.set_mode("a", CacheMode::WriteAround).await });
+    while volumes.give_up(Some("a")).expect("it runs") == GivenUp::NoneRuns {
+        rt.sleep(Duration::from_micros(1)).await;
+    }
+    let e = change.await.expect("it ends").expect_err("it was given up");
+    assert_eq!((e.kind, mode(&volumes)), (ErrorKind::GivenUp, CacheMode::WriteBack));
+
+    holds(&a, 0, 4 * MIB, 2).await;
+    volumes.set_mode("a", CacheMode::WriteAround).await.expect("mode");
+    assert_eq!(mode(&volumes), CacheMode::WriteAround);
+    volumes.detach().await.expect("detach");
+    assert_eq!(volumes.give_up(None).expect("none"), GivenUp::NoneRuns);
+    holds(&a, 0, 4 * MIB, 2).await;
+    pool.close().await.expect("close");
+}
+
+#[test]
+fn a_change_that_is_given_up_changes_nothing() {
+    for seed in 0..8 {
+        Cached::new(seed, 96 * MIB, 16 * MIB).run(Order::Seeded(seed), give_up);
+    }
 }
