@@ -228,6 +228,38 @@ def test_pause_resume_cancel_and_kill(t):
     assert "pool0.img" in str(status["device"]) and part(status) in (None, "cancelled"), status
 
 
+@limit(60)
+def test_how_much_is_left_while_the_pool_grows(t):
+    """More is written while it runs: it says how much there is to verify then, not at its start."""
+    server = t.up("--commit-interval", "200ms", volume_size="512M", size="1G")
+    scrub = Scrub(t, server)
+    handle = server.connect()
+
+    def write(first, last):
+        for at in range(first * MIB, last * MIB, MIB):
+            handle.pwrite(noise(("grows", at), MIB), at)
+        handle.flush()
+        if t.cached:
+            t.forebay("cache", "flush", "--socket", server.control)
+
+    write(0, 24)
+    scrub("start", "--rate", "12M")
+    begin = scrub.status()
+    assert 48 * MIB <= begin["all_bytes"] < 64 * MIB, begin
+    write(24, 96)
+    grown, share = scrub.status(), lambda s: s["verified_bytes"] / s["all_bytes"]
+    assert 180 * MIB < grown["all_bytes"] < 216 * MIB and share(grown) < 0.7, grown
+    deadline, cache = time.monotonic() + 40, grown["cache"]
+    while (status := scrub.status())["state"] == "running":
+        assert time.monotonic() < deadline, status
+        assert 180 * MIB < status["all_bytes"] < 216 * MIB, status
+        time.sleep(0.2)
+    assert status["verified_bytes"] == status["all_bytes"] > 180 * MIB, status
+    if t.cached:
+        assert begin["cache"]["all_bytes"] < 26 * MIB and cache["all_bytes"] > 48 * MIB, cache
+        scrub.ended()
+
+
 @pool_only
 @limit(90)
 def test_the_same_damage_as_btrfs(t):

@@ -91,16 +91,17 @@ impl Cache {
     /// The part, after what the pool's scrub did. A cache that has failed is scrubbed no more.
     fn follow_scrub(&self) -> Part {
         let counts = self.scrub_counts();
-        let part = counts.follow(self.pool().newest_scrub(), self.scrub_bytes());
+        let part = counts.follow(self.pool().newest_scrub(), self.bytes_to_scrub());
         match part.is_under_way() && self.check_failed().is_err() {
             true => counts.give_up(),
             false => part,
         }
     }
 
-    /// Bytes in the cache that a scrub reads, about.
-    fn scrub_bytes(&self) -> u64 {
-        self.state().buckets.live_blocks() * BLOCK_U64
+    /// Bytes in the cache that the scrub has before it.
+    fn bytes_to_scrub(&self) -> u64 {
+        let st = self.state();
+        st.index.unscrubbed_blocks(&st.buckets) * BLOCK_U64
     }
 
     /// Waits while the part is paused. False if it is over, or another one has begun.
@@ -138,11 +139,26 @@ impl Cache {
 
     /// Goes over the index, until it is done or the part is over.
     async fn scrub_all(&self, number: u64) -> Result<()> {
-        self.scrub_counts().begin(self.scrub_bytes());
+        self.scrub_counts().begin();
+        {
+            let mut st = self.state_mut();
+            let buckets = st.buckets.count();
+            st.index.begin_scrub(buckets);
+        }
+        let done = self.scrub_leaves(number).await;
+        self.state_mut().index.end_scrub();
+        if done? {
+            self.scrub_counts().complete();
+        }
+        Ok(())
+    }
+
+    /// False: the part is over before all leaves were verified.
+    async fn scrub_leaves(&self, number: u64) -> Result<bool> {
         let mut walk = IndexWalk::over_all();
         while walk.goes_on() {
             if !self.scrub_goes_on(number).await {
-                return Ok(());
+                return Ok(false);
             }
             let from = self.rt().now();
             let extents = self.resident(Class::Scrub, |st| next_extents(st, &mut walk)).await?;
@@ -158,12 +174,11 @@ impl Cache {
             }
             // Nothing is pinned while it waits.
             if !self.scrub_keeps_rate(number, from, bytes).await {
-                return Ok(());
+                return Ok(false);
             }
             self.rt().yield_now().await;
         }
-        self.scrub_counts().complete();
-        Ok(())
+        Ok(true)
     }
 
     async fn verify_extent(&self, mut e: Unverified) -> Result<()> {
@@ -233,6 +248,7 @@ impl Cache {
 /// The extents of the next leaf, in the order of their places, their buckets pinned.
 fn next_extents(st: &mut State, walk: &mut IndexWalk) -> Step<Vec<Unverified>> {
     let all = walk.next_leaf(&st.index, &st.buckets)?;
+    st.index.scrub_leaf(&st.buckets, &all, walk.passed());
     let mut extents = Vec::with_capacity(all.len());
     for e in all {
         if e.is_stale(&st.buckets) || st.index.is_dead(&st.buckets, &e) {

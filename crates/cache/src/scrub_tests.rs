@@ -106,7 +106,7 @@ fn it_keeps_the_rate_of_the_scrub() {
         for at in 0..256 {
             fill(&cache, a, 8 * at, 4, 1).await;
         }
-        let rate = cache.scrub_bytes() / 100;
+        let rate = cache.bytes_to_scrub() / 100;
         let slow = ScrubOptions { rate: Some(rate), device: None };
         cache.pool().start_scrub(slow).await.expect("start");
         cache.rt().sleep(Duration::from_secs(50)).await;
@@ -136,5 +136,44 @@ fn it_rests_with_the_pool_and_goes_on_with_it() {
         assert_eq!(cache.scrub_found().completed, 1);
         cache.rt().sleep(Duration::from_secs(10)).await;
         assert_eq!(cache.scrub_found().completed, 1, "once for each scrub of the pool");
+    });
+}
+
+/// A cache that is written to, and one of which much is discarded: the total is what was verified
+/// and what is left, and it is never told to be done before it is.
+#[test]
+fn it_tells_what_is_left_while_the_cache_changes() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        for at in 0..128 {
+            fill(&cache, a, 1_000 + 8 * at, 4, 1).await;
+        }
+        let (blocks, rate) = (cache.bytes_to_scrub() / BLOCK_U64, cache.bytes_to_scrub() / 50);
+        let slow = ScrubOptions { rate: Some(rate), device: None };
+        cache.pool().start_scrub(slow).await.expect("start");
+        assert_eq!(cache.scrub_part().all_bytes, blocks * BLOCK_U64);
+        cache.rt().sleep(Duration::from_secs(25)).await;
+        let before = cache.scrub_part();
+        assert_eq!((before.state, before.all_bytes), ("running", blocks * BLOCK_U64));
+        assert!(before.verified_bytes > 0 && before.verified_bytes < before.all_bytes);
+        // What is written behind it is not verified, what is before it is.
+        fill(&cache, a, 0, 64, 1).await;
+        assert_eq!(cache.scrub_part().all_bytes, before.all_bytes);
+        for at in 0..64 {
+            fill(&cache, a, 3_000 + 8 * at, 4, 1).await;
+        }
+        let more = before.all_bytes + 256 * BLOCK_U64;
+        assert_eq!(cache.scrub_part().all_bytes, more);
+        cache.discard(a, Lba(3_000), Lba(3_064)).await.expect("discard");
+        assert_eq!(cache.scrub_part().all_bytes, more - 32 * BLOCK_U64);
+        loop {
+            let part = cache.scrub_part();
+            if part.state != "running" {
+                assert_eq!(part.verified_bytes, more - 32 * BLOCK_U64);
+                assert_eq!((part.state, part.all_bytes), ("done", part.verified_bytes));
+                break;
+            }
+            assert_eq!(part.all_bytes, more - 32 * BLOCK_U64);
+            cache.rt().sleep(Duration::from_millis(500)).await;
+        }
     });
 }

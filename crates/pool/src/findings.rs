@@ -8,7 +8,7 @@ mod speed;
 use std::collections::BTreeMap;
 
 use base::{BLOCK_U64, ErrorKind, Instant, Result, StorageError, VolumeId};
-use format::superblock::scrub::{LostExtent, ScrubPlace, ScrubRecord, ScrubStage, ScrubState};
+use format::superblock::scrub::{LostExtent, ScrubPlace, ScrubRecord, ScrubState};
 use rt::sync::Event;
 
 pub use moves::MovesStatus;
@@ -145,6 +145,8 @@ pub(crate) struct Scrub {
     record: ScrubRecord,
     found: BTreeMap<(usize, BlockKind), Found>,
     speed: Speed,
+    /// Bytes that were verified when its place was reached.
+    verified_there: u64,
     leaves: u64,
     /// The number of the last start; work that belongs to an older start does not count.
     turn: u64,
@@ -162,6 +164,7 @@ impl Scrub {
             record.counts_from = record.ended_at;
         }
         Scrub {
+            verified_there: record.verified,
             record,
             found: BTreeMap::new(),
             speed: Speed::default(),
@@ -199,7 +202,7 @@ impl Scrub {
         self.changed.wait()
     }
 
-    /// A scrub begins, of this device or all, at no rate of its own.
+    /// A scrub begins, of this device or all, at no rate of its own. `all`: bytes to be verified.
     pub fn start(&mut self, device: Option<u8>, all: u64, now: u32) -> Result<()> {
         match self.record.state {
             ScrubState::Running => {
@@ -224,7 +227,7 @@ impl Scrub {
             ..ScrubRecord::default()
         };
         self.found.clear();
-        (self.speed, self.turn) = (Speed::default(), self.turn + 1);
+        (self.speed, self.turn, self.verified_there) = (Speed::default(), self.turn + 1, 0);
         self.look_again();
         Ok(())
     }
@@ -276,6 +279,7 @@ impl Scrub {
             return false;
         }
         (self.record.state, self.record.ended_at) = (ScrubState::Done, now);
+        self.record.all = self.record.verified;
         if self.record.device.is_none() && !self.record.away {
             self.record.completed_at = now;
             self.record.passed_before = false;
@@ -364,8 +368,22 @@ impl Scrub {
     }
 
     /// Everything before this place is verified.
-    pub fn go_to(&mut self, stage: ScrubStage, index: u32, block: u32) {
-        self.record.place = ScrubPlace { stage, index, block };
+    pub fn go_to(&mut self, place: ScrubPlace) {
+        self.record.place = place;
+        self.verified_there = self.record.verified;
+    }
+
+    /// So many bytes are to be verified from its place on.
+    pub fn note_left(&mut self, left: u64) {
+        self.record.all = self.all(left);
+    }
+
+    /// Bytes that it will have verified in the end, where so many are left from its place on. As
+    /// more is written, or freed, that changes; of one that is over it does not.
+    fn all(&self, left: u64) -> u64 {
+        let goes_on = matches!(self.record.state, ScrubState::Running | ScrubState::Paused);
+        let all = if goes_on { self.verified_there + left } else { self.record.all };
+        all.max(self.record.verified)
     }
 
     /// A leaf of a checksum tree was looked at.
@@ -390,16 +408,19 @@ impl Scrub {
         }
     }
 
-    /// `unix`: the Unix time, and the interval of scrubs in seconds.
+    /// `unix`: the Unix time; `every`: the interval of scrubs in seconds; `ahead`: the bytes to be
+    /// verified from its place on.
     pub fn status(
         &self,
         (now, unix, every): (Instant, u32, u64),
+        ahead: u64,
         name: impl Fn(usize) -> String,
         volume: impl Fn(VolumeId) -> String,
     ) -> ScrubStatus {
         let r = &self.record;
         let runs = r.state == ScrubState::Running;
-        let left = r.all.saturating_sub(r.verified);
+        let all = self.all(ahead);
+        let left = all - r.verified;
         let rate = if runs { self.speed.now(now) } else { 0 };
         let lost = |e: &LostExtent| LostBlocks {
             volume: volume(e.volume),
@@ -419,7 +440,7 @@ impl Scrub {
             completed_at: r.completed_at,
             paused_long_s: self.paused_long(unix.into(), every),
             verified_bytes: r.verified,
-            all_bytes: r.all.max(r.verified),
+            all_bytes: all,
             rate,
             rate_limit: r.rate,
             left_s: (rate > 0).then(|| left / rate),

@@ -1,7 +1,7 @@
 //! What a scrub records of itself.
 
 use base::{Lba, PoolAddr};
-use format::superblock::scrub::MAX_LOST;
+use format::superblock::scrub::{MAX_LOST, ScrubStage};
 
 use super::*;
 use crate::space::Run;
@@ -158,7 +158,7 @@ fn a_pause_that_is_long_is_told() {
 fn a_part_that_was_passed_over_is_known_until_a_whole_scrub_passes_over_none() {
     let mut s = Scrub::new(ScrubRecord::default());
     let shown = |s: &Scrub| {
-        let status = s.status((Instant::default(), 0, 0), |_| String::new(), |_| String::new());
+        let status = s.status((Instant::default(), 0, 0), 0, |_| String::new(), |_| String::new());
         (status.lost, status.passed_over, status.incomplete)
     };
     s.start(None, 100, 1).expect("start");
@@ -187,8 +187,35 @@ fn the_rate_is_that_of_the_last_seconds() {
         s.verified(now, if i < 100 { 10 } else { 1_000 });
         now = now.after(base::Duration::from_millis(100));
     }
-    let rate = s.status((now, 0, 0), |_| String::new(), |_| String::new()).rate;
+    let rate = s.status((now, 0, 0), 0, |_| String::new(), |_| String::new()).rate;
     assert!((9_000..=10_500).contains(&rate), "{rate}");
     s.pause(1).expect("pause");
-    assert_eq!(s.status((now, 0, 0), |_| String::new(), |_| String::new()).rate, 0);
+    assert_eq!(s.status((now, 0, 0), 0, |_| String::new(), |_| String::new()).rate, 0);
+}
+
+#[test]
+fn the_total_is_what_was_verified_and_what_is_left_now() {
+    let mut s = Scrub::new(ScrubRecord::default());
+    let shown = |s: &Scrub, left: u64| {
+        let status = s.status((Instant::default(), 0, 0), left, |_| "".into(), |_| "".into());
+        (status.verified_bytes, status.all_bytes)
+    };
+    s.start(None, 100, 1).expect("start");
+    assert_eq!(shown(&s, 100), (0, 100));
+    // More was written meanwhile.
+    s.verified(Instant::default(), 60);
+    assert_eq!(shown(&s, 900), (60, 900), "what lies behind its place counts once");
+    s.go_to(ScrubPlace { stage: ScrubStage::Groups, index: 1, block: 0 });
+    assert_eq!(shown(&s, 840), (60, 900));
+    s.note_left(840);
+    assert_eq!(s.record().all, 900);
+    s.pause(2).expect("pause");
+    assert_eq!(shown(&s, 140), (60, 200), "and much was discarded");
+    let mut s = Scrub::new(s.record().clone());
+    assert_eq!(shown(&s, 240), (60, 300), "after a restart");
+    s.resume().expect("resume");
+    s.verified(Instant::default(), 20);
+    assert_eq!(shown(&s, 10), (80, 80));
+    assert!(s.complete(s.turn, 2));
+    assert_eq!(shown(&s, 500), (80, 80), "it is over");
 }

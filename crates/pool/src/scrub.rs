@@ -16,6 +16,7 @@
 //! superblock ([`crate::findings`]), so after a restart or a kill a scrub goes on at the place that
 //! the last commit recorded. The next one begins by itself ([`schedule`]).
 
+mod progress;
 pub(crate) mod run;
 mod schedule;
 mod tables;
@@ -43,10 +44,11 @@ impl Pool {
             None => None,
             Some(name) => Some(self.row_of(name)?),
         };
-        let (all, now) = (self.bytes_to_verify(device), self.unix_time(self.now()));
+        let now = self.unix_time(self.now());
         {
             let mut st = self.state_mut();
-            st.scrub.start(device, all, now)?;
+            st.scrub.start(device, 0, now)?;
+            st.pass_scrubbed();
             st.devices.begin_scrub(device.map(usize::from));
             st.space.use_again(Instant(u64::MAX));
             if st.devices.degraded() {
@@ -76,7 +78,11 @@ impl Pool {
     /// Cancels the scrub that runs or is paused; the next one begins anew. Fails if there is none.
     pub async fn cancel_scrub(&self) -> Result<()> {
         let now = self.unix_time(self.now());
-        self.state_mut().scrub.cancel(now)?;
+        {
+            let mut st = self.state_mut();
+            st.note_left_to_scrub();
+            st.scrub.cancel(now)?;
+        }
         self.note_scrub().await
     }
 
@@ -96,7 +102,7 @@ impl Pool {
             v.map_or_else(|| format!("volume {id}"), |v| v.record().name.clone())
         };
         let now = (self.now(), self.unix_time(self.now()), self.settings().scrub_every.as_secs());
-        st.scrub.status(now, device, volume)
+        st.scrub.status(now, st.left_to_scrub(), device, volume)
     }
 
     /// Makes a change of the scrub's state durable.
@@ -115,14 +121,6 @@ impl Pool {
             let text =
                 format!("{path} is no device of this pool in use; these are: {}", known.join(", "));
             StorageError::new(ErrorKind::NotFound, text)
-        })
-    }
-
-    /// About how many bytes a scrub of this device, or of all, will read.
-    fn bytes_to_verify(&self, device: Option<u8>) -> u64 {
-        let st = self.state();
-        st.space.used_bytes(|row| {
-            device.is_none_or(|d| usize::from(d) == row) && st.devices.is_live(row)
         })
     }
 

@@ -17,6 +17,7 @@ mod held;
 mod limbo;
 mod maps;
 mod moving;
+mod passed;
 mod reservation;
 mod room;
 pub(crate) mod run;
@@ -242,12 +243,6 @@ impl Space {
     /// What a group holds.
     pub fn group_kind(&self, id: GroupId) -> GroupKind {
         self.group(id).record.kind
-    }
-
-    /// Bytes in use of all copies that are on these devices, as of the last commit.
-    pub fn used_bytes(&self, counts: impl Fn(usize) -> bool) -> u64 {
-        let rows = self.sets.rows().filter(|&row| counts(row));
-        rows.map(|row| self.sets.used_on(row)).sum::<u64>() * base::BLOCK_U64
     }
 
     /// A commit has written a group's checksum tree.

@@ -14,6 +14,8 @@ pub(crate) struct Audit {
     /// Keys below it were counted.
     passed: Vec<u8>,
     counts: Vec<u16>,
+    /// The sum of these.
+    blocks: u64,
     /// Blocks of staged keys, by epoch: which of them are published changes meanwhile.
     staged: BTreeMap<Epoch, i64>,
     keys: i64,
@@ -24,6 +26,7 @@ impl Audit {
         Audit {
             passed: Vec::new(),
             counts: vec![0; buckets as usize],
+            blocks: 0,
             staged: BTreeMap::new(),
             keys: 0,
         }
@@ -39,7 +42,9 @@ impl Audit {
             && buckets.is_current(*addr, *generation)
         {
             let count = &mut self.counts[buckets.of(*addr).0 as usize];
+            let before = u64::from(*count);
             *count = count.saturating_add_signed((by * crcs.len() as i32) as i16);
+            self.blocks = self.blocks + u64::from(*count) - before;
         }
     }
 
@@ -55,12 +60,17 @@ impl Audit {
 
     /// A bucket was evicted: none of its blocks counts.
     pub(super) fn evicted(&mut self, bucket: BucketId) {
-        self.counts[bucket.0 as usize] = 0;
+        self.blocks -= u64::from(std::mem::take(&mut self.counts[bucket.0 as usize]));
     }
 
     /// Blocks of a bucket that keys name.
     pub fn blocks_of(&self, bucket: BucketId) -> u16 {
         self.counts[bucket.0 as usize]
+    }
+
+    /// Blocks of all buckets that keys name.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
     }
 
     /// Blocks of staged keys above an epoch.

@@ -40,6 +40,8 @@ pub(crate) struct Index {
     keys_known: bool,
     /// A count of the buckets' blocks that is under way.
     audit: Option<Audit>,
+    /// What a scrub that is under way has passed.
+    scrubbed: Option<Audit>,
     scratch: Vec<u8>,
 }
 
@@ -54,6 +56,7 @@ impl Index {
             keys: 0,
             keys_known,
             audit: None,
+            scrubbed: None,
             scratch: Vec::new(),
         }
     }
@@ -129,7 +132,7 @@ impl Index {
 
     /// A bucket was evicted: none of its blocks counts.
     pub(super) fn evicted(&mut self, bucket: BucketId) {
-        if let Some(audit) = &mut self.audit {
+        for audit in [&mut self.audit, &mut self.scrubbed].into_iter().flatten() {
             audit.evicted(bucket);
         }
     }
@@ -139,6 +142,30 @@ impl Index {
         if let Some(audit) = self.audit.take().filter(|_| is_complete) {
             (self.keys, self.keys_known) = (audit.keys(), true);
         }
+    }
+
+    /// A scrub goes over the index from its beginning.
+    pub fn begin_scrub(&mut self, buckets: u32) {
+        self.scrubbed = Some(Audit::new(buckets));
+    }
+
+    /// A scrub has come to these extents of a leaf; it has passed all keys below `passed` then.
+    pub fn scrub_leaf(&mut self, buckets: &Buckets, all: &[IndexKey], passed: Vec<u8>) {
+        if let Some(scrubbed) = &mut self.scrubbed {
+            all.iter().for_each(|e| scrubbed.count(buckets, e, 1));
+            scrubbed.pass(passed);
+        }
+    }
+
+    /// The scrub is over.
+    pub fn end_scrub(&mut self) {
+        self.scrubbed = None;
+    }
+
+    /// Blocks in buckets that a scrub has before it.
+    pub fn unscrubbed_blocks(&self, buckets: &Buckets) -> u64 {
+        let passed = self.scrubbed.as_ref().map_or(0, Audit::blocks);
+        buckets.live_blocks().saturating_sub(passed)
     }
 
     /// The epoch of an extent that the pool's image does not have.
@@ -308,7 +335,8 @@ impl Index {
 
     fn edit(&mut self, from: &[u8], to: &[u8]) -> Step<Keys<'_>> {
         let edit = self.store.edit(&mut self.tree, &mut self.changes, from, to)?;
-        Ok(Keys { edit, count: &mut self.keys, audit: &mut self.audit, scratch: &mut self.scratch })
+        let audits = [&mut self.audit, &mut self.scrubbed];
+        Ok(Keys { edit, count: &mut self.keys, audits, scratch: &mut self.scratch })
     }
 
     /// Drops the key of a stale extent, or of staged blocks or a discard that the pool has; false
@@ -370,7 +398,7 @@ impl Index {
 struct Keys<'a> {
     edit: Editor<'a>,
     count: &'a mut i64,
-    audit: &'a mut Option<Audit>,
+    audits: [&'a mut Option<Audit>; 2],
     scratch: &'a mut Vec<u8>,
 }
 
@@ -413,7 +441,7 @@ impl Keys<'_> {
     }
 
     fn note(&mut self, buckets: &Buckets, e: &IndexKey, by: i32) {
-        if let Some(audit) = self.audit {
+        for audit in self.audits.iter_mut().filter_map(|audit| audit.as_mut()) {
             audit.changed(buckets, e, by);
         }
     }

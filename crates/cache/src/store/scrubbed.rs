@@ -40,6 +40,7 @@ pub(crate) struct Part {
     /// Counts the parts that have begun.
     pub number: u64,
     pub state: ScrubState,
+    /// Bytes that it will have verified in the end, about.
     pub all: u64,
     /// What was found when it began.
     before: CacheScrub,
@@ -56,8 +57,11 @@ impl Part {
     }
 
     /// Does what the newest scrub of the pool has done meanwhile. One of a single device of the
-    /// pool has no part of the cache. `all`: bytes in the cache.
-    fn follow(&mut self, newest: NewestScrub, all: u64, found: CacheScrub) {
+    /// pool has no part of the cache. `left`: bytes in the cache that it has before it.
+    fn follow(&mut self, newest: NewestScrub, left: u64, found: CacheScrub) {
+        if self.is_under_way() {
+            self.all = self.verified(&found) + left;
+        }
         let before = self.followed.replace((newest.turn, newest.state));
         if !newest.is_whole || before == self.followed {
             return;
@@ -80,13 +84,18 @@ impl Part {
                 *self = Part {
                     number: self.number + 1,
                     state,
-                    all,
+                    all: left,
                     before: found,
                     rate: None,
                     followed: self.followed,
                 };
             }
         }
+    }
+
+    /// Bytes that it has verified.
+    fn verified(&self, found: &CacheScrub) -> u64 {
+        found.verified_bytes - self.before.verified_bytes
     }
 
     fn follow_change(&mut self, to: ScrubState) {
@@ -122,24 +131,25 @@ impl ScrubCounts {
     }
 
     /// The part as it is now that the newest scrub of the pool is so.
-    pub fn follow(&self, newest: NewestScrub, all: u64) -> Part {
+    pub fn follow(&self, newest: NewestScrub, left: u64) -> Part {
         let mut part = self.part.get();
-        part.follow(newest, all, self.found());
+        part.follow(newest, left, self.found());
         self.part.set(part);
         part
     }
 
     /// The part goes over everything from the beginning, again if it was cut short.
-    pub fn begin(&self, all: u64) {
+    pub fn begin(&self) {
         let part = self.part.get();
-        self.part.set(Part { all, before: self.found(), ..part });
+        self.part.set(Part { before: self.found(), ..part });
     }
 
     /// The part has gone over everything.
     pub fn complete(&self) {
         self.count(|found| found.completed += 1);
         let part = self.part.get();
-        self.part.set(Part { state: ScrubState::Done, ..part });
+        let all = part.verified(&self.found());
+        self.part.set(Part { state: ScrubState::Done, all, ..part });
     }
 
     /// Turns the part from one state to another. Fails if it is not in the first.
@@ -163,7 +173,7 @@ impl ScrubCounts {
     /// The part, for people.
     pub fn status(&self) -> CacheScrubPart {
         let (part, found) = (self.part.get(), self.found());
-        let verified_bytes = found.verified_bytes - part.before.verified_bytes;
+        let verified_bytes = part.verified(&found);
         CacheScrubPart {
             state: part.state.word(),
             verified_bytes,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use base::{BLOCK_U64, Duration, ErrorKind, GroupId, Instant, Result, StorageError};
 use format::page::GroupKind;
-use format::superblock::scrub::ScrubStage;
+use format::superblock::scrub::{ScrubPlace, ScrubStage};
 use queue::Class;
 use rt::JoinHandle;
 use rt::sync::either;
@@ -109,7 +109,7 @@ impl Window {
             self.end_first().await?;
         }
         self.check()?;
-        self.pool.state_mut().scrub.go_to(stage, index, block);
+        self.pool.state_mut().scrub_goes_to(ScrubPlace { stage, index, block });
         self.reached = self.pool.now();
         self.pool.rt().yield_now().await;
         if self.pool.now().since(self.noted) > NOTED {
@@ -192,6 +192,7 @@ impl Pool {
     /// closed or killed goes on.
     pub(crate) fn begin_scrubbing(&self) {
         let pool = self.clone();
+        self.state_mut().pass_scrubbed();
         self.rt().detach_background(JOB, async move {
             while !pool.is_closed() {
                 let changed = pool.state().scrub.changed();

@@ -99,6 +99,8 @@ struct Share {
     of_metadata: u64,
     used: u64,
     busy: u64,
+    /// It is one of those that were passed.
+    passed: bool,
     /// By device: blocks that the group's chunk lacks at most, if it is behind.
     lacks: SmallVec<[(usize, u64); MAX_COPIES]>,
 }
@@ -117,6 +119,8 @@ struct Row {
     chunks: u64,
     /// Blocks in use by the last commit.
     used: u64,
+    /// The same, of the groups that were passed.
+    passed: u64,
     behind_chunks: u64,
     /// The groups of the chunks that are behind.
     behind: BTreeSet<GroupId>,
@@ -139,6 +143,8 @@ pub(super) struct Sets {
     busy: u64,
     /// How often a number of groups has changed.
     changes: u64,
+    /// The groups before this one were passed.
+    passed_to: GroupId,
 }
 
 impl Sets {
@@ -151,6 +157,7 @@ impl Sets {
             of_metadata: 0,
             busy: 0,
             changes: 0,
+            passed_to: GroupId(0),
         }
     }
 
@@ -194,7 +201,8 @@ impl Sets {
         let lacks = lacks.collect();
         let of_metadata = u64::from(record.kind == GroupKind::Metadata);
         let (used, busy) = (record.used.into(), group.busy.into());
-        Share { set, of_metadata, used, busy, lacks }
+        let passed = group.id < self.passed_to;
+        Share { set, of_metadata, used, busy, passed, lacks }
     }
 
     /// What is in use of all parts of a group that have changed since this generation, at most.
@@ -244,6 +252,9 @@ impl Sets {
         for &(device, _) in &share.set.0 {
             let row = &mut self.rows[usize::from(device)];
             row.used = f(row.used, share.used);
+            if share.passed {
+                row.passed = f(row.passed, share.used);
+            }
         }
         for &(row, blocks) in &share.lacks {
             let row = &mut self.rows[row];
@@ -287,6 +298,25 @@ impl Sets {
     /// Blocks in use of the chunks of a device.
     pub fn used_on(&self, row: usize) -> u64 {
         self.rows[row].used
+    }
+
+    /// Blocks in use of the chunks of a device, of the groups that were passed.
+    pub fn passed_on(&self, row: usize) -> u64 {
+        self.rows[row].passed
+    }
+
+    /// The groups before `to` were passed, and no others. Takes longer the further that is ahead.
+    pub fn pass_to<'a>(&mut self, to: GroupId, group: impl Fn(GroupId) -> &'a Entered) {
+        if to < self.passed_to {
+            self.rows.iter_mut().for_each(|row| row.passed = 0);
+            self.passed_to = GroupId(0);
+        }
+        for group in (self.passed_to.0..to.0).map(|id| group(GroupId(id))) {
+            for chunk in &group.record.chunks {
+                self.rows[usize::from(chunk.device)].passed += u64::from(group.record.used);
+            }
+        }
+        self.passed_to = to;
     }
 
     /// Groups of metadata.

@@ -13,7 +13,7 @@ fn the_numbers_agree_with_the_groups() {
     let (mut rng, mut sets) = (Prng::new(4), Sets::new(GEOMETRY));
     let mut all: Vec<Entered> =
         (0..12).map(|id| sets.enter(GroupId(id), GroupRecord::free())).collect();
-    let (mut seen, mut lacked) = (sets.changes(), 0);
+    let (mut seen, mut lacked, mut was_passed) = (sets.changes(), 0, 0);
     for _ in 0..5000 {
         let before: Vec<(Set, u64)> = sets.after(None).map(|(s, n)| (s.clone(), n)).collect();
         change_one(&mut rng, &mut sets, &mut all);
@@ -30,8 +30,17 @@ fn the_numbers_agree_with_the_groups() {
         let found = sets.lacked(row, since, |id| &all[id.0 as usize]);
         assert_eq!(found, naively_lacked(&all, row, since));
         lacked += found;
+        if rng.one_in(4) {
+            let to = GroupId(rng.below(13) as u32);
+            sets.pass_to(to, |id| &all[id.0 as usize]);
+        }
+        let passed = &all[..sets.passed_to.0 as usize];
+        let there = |g: &&Entered| g.chunks.iter().any(|c| usize::from(c.device) == row);
+        let used = passed.iter().filter(there).map(|g| u64::from(g.used)).sum::<u64>();
+        assert_eq!(sets.passed_on(row), used);
+        was_passed += used;
     }
-    assert!(lacked > 0);
+    assert!(lacked > 0 && was_passed > 0);
 }
 
 fn change_one(rng: &mut Prng, sets: &mut Sets, all: &mut [Entered]) {
