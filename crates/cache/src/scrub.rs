@@ -193,47 +193,39 @@ impl Cache {
                 false => Ok(()),
             };
         };
+        // What was written again meanwhile is not lost. The bucket is bad all the same.
+        self.state_mut().buckets.condemn(e.addr);
         if e.dirty {
-            return self.find_lost(&e, bad).await;
+            return self.find_lost(&e, &bad).await;
         }
         drop(e.pin.take());
-        match self.stands(&e, bad).await? {
-            // Written again meanwhile: the bucket is bad, and nothing is lost.
-            Stands::Replaced => self.state_mut().buckets.condemn(e.addr),
-            Stands::Clean | Stands::Dirty => {
-                self.scrub_counts().count(|s| s.dropped += 1);
-                // It drops what is bad; the data is of no use here.
-                let _ = self.read_again(e.volume, e.lba, blocks, e.addr, false, bad).await;
-            }
-        }
+        self.drop_bad_clean(&e, &bad).await
+    }
+
+    /// Drops and counts blocks of an extent that are bad, and that the pool has.
+    async fn drop_bad_clean(&self, e: &Unverified, bad: &[u64]) -> Result<()> {
+        let dropped = self.drop_bad_blocks(e.volume, (e.lba, e.addr), bad).await?;
+        self.scrub_counts().count(|s| s.dropped += dropped);
         Ok(())
     }
 
-    /// Names each bad block of an extent that was dirty; `first` is the first of them.
-    async fn find_lost(&self, e: &Unverified, first: u64) -> Result<()> {
-        for i in first..e.crcs.len() as u64 {
+    /// Names each bad block of an extent that was dirty.
+    async fn find_lost(&self, e: &Unverified, bad: &[u64]) -> Result<()> {
+        for &i in bad {
             let (addr, lba) = (CacheAddr(e.addr.0 + i), e.lba.plus(i));
-            let one = i as usize..i as usize + 1;
-            if i > first && self.read_bucket(addr, &e.crcs[one], Class::Scrub).await.is_ok() {
-                continue;
-            }
-            let stands = self.stands(e, i).await?;
-            match stands {
-                Stands::Replaced => {
-                    self.state_mut().buckets.condemn(e.addr);
-                    continue;
-                }
+            match self.stands(e, i).await? {
+                Stands::Replaced => {}
                 // A pass has published it meanwhile.
-                Stands::Clean => self.scrub_counts().count(|s| s.dropped += 1),
+                Stands::Clean => self.drop_bad_clean(e, &[i]).await?,
                 Stands::Dirty => {
                     let volume = self.pool().volume_name(e.volume);
                     let what = format!("block {lba} of volume {volume}");
                     self.check_answers(Class::Scrub, what).await?;
                     self.scrub_counts().count(|s| s.lost += 1);
+                    // An error, which names it.
+                    let _ = self.read_again(e.volume, lba, 1, addr, true, &[0]).await;
                 }
             }
-            // An error, which names it, or data that is of no use here.
-            let _ = self.read_again(e.volume, lba, 1, addr, stands == Stands::Dirty, 0).await;
         }
         Ok(())
     }

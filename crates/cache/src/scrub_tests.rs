@@ -51,6 +51,49 @@ fn bad_clean_blocks_are_dropped_and_dirty_ones_named() {
     });
 }
 
+/// Three bad blocks of one clean extent are three, by each of the numbers, and the good ones stay.
+#[test]
+fn each_bad_block_of_a_clean_extent_is_dropped_and_counted_once() {
+    let lab = Lab::new();
+    let (world, device) = (lab.world.clone(), lab.device);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        fill(&cache, a, 0, 64, 1).await;
+        cache.publish_all().await.expect("publish");
+        let longest = |st: &mut State| {
+            let all = st.index.overlapping(&st.buckets, a, (Lba(0), Lba(64)), usize::MAX)?;
+            Ok(all.iter().max_by_key(|e| e.len()).map(|e| (e.lba.0, e.len())))
+        };
+        for (round, by_a_read) in [false, true].into_iter().enumerate() {
+            let found = cache.resident(Class::Foreground, longest).await.expect("look");
+            let (lba, len) = found.expect("an extent");
+            assert!(len >= 5, "{len} blocks from {lba} on");
+            for block in [lba, lba + 1, lba + len - 1] {
+                let offset = offset_of(&cache, a, block).await;
+                assert!(world.inject(device, Fault::BitRot { offset, len: 512 }));
+            }
+            let before = cache.status();
+            let dropped = match by_a_read {
+                true => {
+                    let data = cache.read(a, Lba(lba), len).await.expect("read");
+                    let bytes = data.iter().flat_map(|s| s.chunks_exact(base::BLOCK));
+                    assert!(bytes.zip(lba..).all(|(b, lba)| b[9] == (lba + 1) as u8));
+                    cache.status().clean_bytes.abs_diff(before.clean_bytes) / BLOCK_U64
+                }
+                false => scrub(&cache).await.dropped,
+            };
+            assert_eq!(dropped, 3);
+            let now = cache.status();
+            assert_eq!(now.refetched, 3 * (round as u64 + 1));
+            // Those between them are here still.
+            let good = cache.read(a, Lba(lba + 2), len - 3).await.expect("read");
+            assert_eq!(good.iter().map(|s| s.len() as u64).sum::<u64>(), (len - 3) * BLOCK_U64);
+            assert_eq!(cache.status().hits - now.hits, len - 3);
+            let again = scrub(&cache).await;
+            assert_eq!((again.dropped, cache.status().refetched), (3, now.refetched));
+        }
+    });
+}
+
 #[test]
 fn a_scrub_of_one_device_of_the_pool_does_not_read_the_cache() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {

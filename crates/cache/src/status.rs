@@ -50,7 +50,7 @@ pub struct CacheStatus {
     pub completed_parts: u64,
     /// Buckets evicted.
     pub evicted: u64,
-    /// Clean blocks that were bad here and were read from the pool.
+    /// Clean blocks that were bad here and were dropped: the pool has them.
     pub refetched: u64,
     /// Reads that met a dirty block that is bad.
     pub lost: u64,

@@ -3,14 +3,18 @@
 use base::checksum::block_crcs;
 use base::{BLOCK, CacheAddr, ErrorKind, IoError, Result, Slice, SliceList, StorageError};
 use queue::Class;
+use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::device::cache_device::all_written;
 use crate::space::take::TakenBlocks;
 use crate::store::taken::Taken;
 
+/// Numbers of the blocks of a read that are bad, in order.
+pub(crate) type BadOnes = SmallVec<[u64; 1]>;
+
 impl Cache {
-    /// Reads blocks of a pinned bucket; the number of the first bad one if they are not what was
+    /// Reads blocks of a pinned bucket; the numbers of those that are bad, if any is not what was
     /// written. An error that passes when the block is asked for again is none; one that stays is
     /// the bucket's, which is not used again then (see
     /// [`crate::store::buckets::Buckets::condemn`]).
@@ -19,7 +23,7 @@ impl Cache {
         addr: CacheAddr,
         crcs: &[base::Crc],
         class: Class,
-    ) -> std::result::Result<Slice, u64> {
+    ) -> std::result::Result<Slice, BadOnes> {
         let began = self.rt().now();
         let mut read =
             self.device().queue().read_blocks(class, self.offset_of(addr), crcs.len()).await;
@@ -33,6 +37,7 @@ impl Cache {
             .filter(is_wrong)
             .map(|(block, _)| block)
             .collect();
+        let mut bad = BadOnes::new();
         for block in wrong {
             // What could not be read was tried again already; what was read and is wrong may be
             // right the next time.
@@ -45,10 +50,10 @@ impl Cache {
                 Ok(good) if base::crc32c(&good) == crcs[block] => {
                     read.buf[block * BLOCK..(block + 1) * BLOCK].copy_from_slice(&good);
                 }
-                _ => return Err(block as u64),
+                _ => bad.push(block as u64),
             }
         }
-        Ok(read.buf.freeze())
+        if bad.is_empty() { Ok(read.buf.freeze()) } else { Err(bad) }
     }
 
     /// Writes `data` into the blocks that were taken for it.

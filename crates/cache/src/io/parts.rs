@@ -129,7 +129,7 @@ impl Cache {
                 match data {
                     Ok(data) => Ok(BlockPart { sectors: cover.sectors, data, below: cover.below }),
                     Err(bad) => {
-                        whole(Box::pin(self.read_again(volume, lba, 1, addr, dirty, bad)).await?)
+                        whole(Box::pin(self.read_again(volume, lba, 1, addr, dirty, &bad)).await?)
                     }
                 }
             }
@@ -152,7 +152,7 @@ impl Cache {
         let image = image.await.unwrap_or_else(|| Err(base::StorageError::ended()));
         let mine = match mine {
             Ok(mine) => mine,
-            Err(bad) => return self.read_again(volume, lba, 1, part.0, true, bad).await,
+            Err(bad) => return self.read_again(volume, lba, 1, part.0, true, &bad).await,
         };
         let whole = self.laid_over(&mine, part.2.sectors, image?)?;
         let same = self.resident(Class::Foreground, |st| st.same_part(volume, lba, &part)).await?;

@@ -4,7 +4,7 @@
 
 use base::{
     BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError,
-    VolumeId, worth_telling,
+    VolumeId, counted, worth_telling,
 };
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
@@ -21,6 +21,8 @@ use crate::store::state::State;
 
 /// Blocks that one step looks up.
 const STEP_BLOCKS: u64 = 256;
+/// Bad blocks that a line of the log names at most.
+const NAMED: usize = 16;
 
 /// Where a piece of a read is.
 pub(crate) enum Part {
@@ -169,7 +171,7 @@ impl Cache {
                         Ok(SliceList::from_iter([data]))
                     }
                     Err(bad) => {
-                        Box::pin(self.read_again(volume, lba, blocks, addr, dirty, bad)).await
+                        Box::pin(self.read_again(volume, lba, blocks, addr, dirty, &bad)).await
                     }
                 }
             }
@@ -196,8 +198,9 @@ impl Cache {
         self.resident(class, |st| st.note_good(volume, range, addr)).await
     }
 
-    /// A bucket's blocks are bad. Clean ones are dropped and read from the pool, dirty ones are an
-    /// error, and named as lost, but not if the device has failed or answers nothing.
+    /// Blocks of a bucket are bad, those of the numbers `bad` behind `lba`. Clean ones are dropped,
+    /// and all `blocks` are read from the pool. Dirty ones are an error, and the first is named as
+    /// lost, but not if the device has failed or answers nothing.
     pub(crate) async fn read_again(
         &self,
         volume: VolumeId,
@@ -205,14 +208,15 @@ impl Cache {
         blocks: u64,
         addr: CacheAddr,
         dirty: bool,
-        bad: u64,
+        bad: &[u64],
     ) -> Result<SliceList> {
+        let first = bad.first().copied().unwrap_or_default();
         let name = self.pool().volume_name(volume);
-        let place = CacheAddr(addr.0 + bad);
-        let look = || self.what_stands(Class::Foreground, (volume, lba.plus(bad)), place);
+        let place = CacheAddr(addr.0 + first);
+        let look = || self.what_stands(Class::Foreground, (volume, lba.plus(first)), place);
         let mut stands = if dirty { look().await? } else { Stands::Clean };
         if stands == Stands::Dirty {
-            let what = format!("block {} of volume {name}", lba.0 + bad);
+            let what = format!("block {} of volume {name}", lba.0 + first);
             self.check_answers(Class::Foreground, what).await?;
             stands = look().await?;
         }
@@ -221,11 +225,11 @@ impl Cache {
             return Box::pin(self.read_step(volume, lba, blocks, false)).await;
         }
         if stands == Stands::Dirty {
-            let known = self.state_mut().note_bad(volume, lba.plus(bad));
+            let known = self.state_mut().note_bad(volume, lba.plus(first));
             let text = format!(
                 "block {} of volume {name} is bad in the cache ({}, bucket {}), and not yet in \
                  the pool: what was written there is lost",
-                lba.0 + bad,
+                lba.0 + first,
                 self.path(),
                 self.state().buckets.of(addr)
             );
@@ -234,14 +238,47 @@ impl Cache {
             }
             return Err(StorageError::new(ErrorKind::Io, text));
         }
-        tracing::warn!(cache = %self.path(), "blocks of volume {name} from {} on are bad in the \
-            cache; read from the pool instead", lba.0 + bad);
-        // A cache that has failed gives no room for a record. Then the key stays.
-        while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
-            && self.drop_bad(room, volume, (lba, lba.plus(blocks)), addr).await?
-        {}
-        self.state_mut().refetched(blocks);
+        // Of blocks that were dirty when they were looked up, only the first is known to be clean.
+        let clean = if dirty { bad.get(..1).unwrap_or_default() } else { bad };
+        self.drop_bad_blocks(volume, (lba, addr), clean).await?;
         self.pool().read(volume, lba, blocks).await
+    }
+
+    /// Drops clean blocks that are bad, those of these numbers behind `lba`, which is at `addr`.
+    /// Returns how many were not dropped before.
+    pub(crate) async fn drop_bad_blocks(
+        &self,
+        volume: VolumeId,
+        (lba, addr): (Lba, CacheAddr),
+        bad: &[u64],
+    ) -> Result<u64> {
+        let mut all = 0;
+        for run in bad.chunk_by(|a, b| a + 1 == *b) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let range = (lba.plus(*first), lba.plus(last + 1));
+            // A cache that has failed gives no room for a record. Then the key stays.
+            while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
+                && let dropped = self.drop_bad(room, volume, range, addr).await?
+                && dropped > 0
+            {
+                all += dropped;
+            }
+        }
+        if all > 0 {
+            self.state_mut().refetched(all);
+            let name = self.pool().volume_name(volume);
+            let which: Vec<String> =
+                bad.iter().take(NAMED).map(|i| (lba.0 + i).to_string()).collect();
+            let more = if bad.len() > NAMED { ", and more" } else { "" };
+            tracing::warn!(
+                cache = %self.path(),
+                "{} of volume {name} bad in the cache, and dropped, as the pool has what was \
+                 written: {}{more}",
+                counted(all, "block", "blocks"),
+                which.join(", ")
+            );
+        }
+        Ok(all)
     }
 
     /// What the key of a block is by now that named this place.
@@ -266,15 +303,15 @@ impl Cache {
         .await
     }
 
-    /// Drops a clean key that still points into a bucket where its blocks are bad; false if there
-    /// is none any more.
+    /// Drops a clean key that still points into a bucket where its blocks are bad. Returns how many
+    /// blocks it had in the range; 0: there is no such key any more.
     async fn drop_bad(
         &self,
         mut room: JournalRoom,
         volume: VolumeId,
         (lba, end): (Lba, Lba),
         addr: CacheAddr,
-    ) -> Result<bool> {
+    ) -> Result<u64> {
         let dropped = self
             .resident(Class::Foreground, |st| {
                 let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
@@ -283,12 +320,12 @@ impl Cache {
                             if st.buckets.of(*a) == st.buckets.of(addr));
                     there && st.index.unpublished(e).is_none()
                 };
-                let Some(e) = found.iter().find(bad) else { return Ok(false) };
+                let Some(e) = found.iter().find(bad) else { return Ok(0) };
                 let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
                 // Told to the journal, and durable before the next commit of the pool: what a
                 // direct write puts there must not be hidden by this block after a crash.
                 st.drop_keys(&mut room, volume, range)?;
-                Ok(true)
+                Ok(range.1.0 - range.0.0)
             })
             .await?;
         Ok(dropped)

@@ -81,7 +81,7 @@ fn a_bad_block_that_is_in_the_pool_by_now_is_not_lost() {
         fill(&cache, a, 3000, 1, 7).await;
         let addr = place_of(&cache, a, 3000).await;
         // It was dirty when it was looked up.
-        let read = || cache.read_again(a, Lba(3000), 1, addr, true, 0);
+        let read = || cache.read_again(a, Lba(3000), 1, addr, true, &[0]);
         assert!(read().await.is_err());
         assert_eq!(cache.status().bad_blocks.len(), 1);
         fill(&cache, a, 3000, 1, 8).await;

@@ -12,7 +12,7 @@ pub struct CacheScrub {
     pub completed: u64,
     /// Bytes verified.
     pub verified_bytes: u64,
-    /// Clean extents with a bad block, which were dropped.
+    /// Clean blocks that were bad, and were dropped.
     pub dropped: u64,
     /// Dirty blocks that are bad: they are lost.
     pub lost: u64,
@@ -27,7 +27,7 @@ pub struct CacheScrubPart {
     pub verified_bytes: u64,
     /// Bytes that it will have verified in the end, about.
     pub all_bytes: u64,
-    /// Clean extents with a bad block, which were dropped.
+    /// Clean blocks that were bad, and were dropped.
     pub dropped: u64,
     /// Dirty blocks that are bad: they are lost.
     pub lost: u64,

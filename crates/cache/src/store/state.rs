@@ -43,7 +43,7 @@ pub struct HitStats {
     pub parts: u64,
     /// Such blocks that a read has completed.
     pub completed: u64,
-    /// Clean blocks that were bad in the cache and read from the pool instead.
+    /// Clean blocks that were bad in the cache and dropped: the pool has them.
     pub refetched: u64,
     /// Dirty blocks that are bad: no copy is left.
     pub lost: u64,
@@ -155,7 +155,7 @@ impl State {
         self.stats.bypassed += blocks;
     }
 
-    /// Clean blocks were bad in the cache, and are read from the pool.
+    /// Clean blocks were bad in the cache, and were dropped.
     pub fn refetched(&mut self, blocks: u64) {
         self.stats.refetched += blocks;
     }

@@ -121,7 +121,7 @@ fn reads(c: &Value) -> String {
     );
     match number(&c["refetched"]) {
         0 => {}
-        n => text += &format!("; {n} BAD HERE, taken from the pool"),
+        n => text += &format!("; {n} BAD HERE and dropped, the pool has them"),
     }
     text
 }

@@ -56,7 +56,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_cache_refetched_total",
         Once,
         "/cache/refetched",
-        "clean blocks that were bad and were read from the pool",
+        "clean blocks that were bad and were dropped, as the pool has them",
     ),
     count(
         "forebay_cache_lost_reads_total",
