@@ -342,6 +342,7 @@ def test_a_spare_takes_the_place_of_a_missing_device(t):
         problem["page"] == "device-missing"
         and f"the spare {three} takes its place in" in problem["what"]
     ), problem
+    (missing,) = [d["id"] for d in server.status()["pool"]["devices"] if d["state"] == "missing"]
     t.forebay("set", "pool.spare_after", "1s", "--socket", server.control)
     with Load(server) as more:
         deadline = time.monotonic() + 30
@@ -354,9 +355,22 @@ def test_a_spare_takes_the_place_of_a_missing_device(t):
         str(one): "online",
         str(three): "online",
     }, listed
-    assert server.status()["pool"]["state"] == "online"
+    status = server.status()
+    assert status["pool"]["state"] == "online"
+    (problem,) = [one for one in status["health"] if one["page"] == "spare-taken"]
+    assert (
+        f"the spare {three} took the place of {missing} on 20" in problem["what"]
+        and "; no spare is left" in problem["what"]
+        and "forebay device add --spare" in problem["todo"]
+    ), problem
+    assert problem["what"] in " ".join(
+        t.forebay("status", "--socket", server.control).stdout.split()
+    )
     more.verify(server)
     device(t, server, "add", "--spare", four)
+    spares = server.status()["pool"]["spares"]
+    assert (spares["left"], spares["taken_total"], spares["taken"]) == (1, 1, []), spares
+    assert "spare-taken" not in [one["page"] for one in server.status()["health"]]
     assert "nothing left to move" in device(t, server, "replace", one, four, "--wait")
     assert {d["path"] for d in ended(t, server)["devices"]} == {str(three), str(four)}
     device(t, server, "add", one, "--force")

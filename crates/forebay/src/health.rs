@@ -2,11 +2,13 @@
 //!
 //! Each state has a page in docs/operations.md, which [`Problem::page`] names.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use base::{counted, shell_word};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::units::{human_bytes, human_seconds};
+use crate::units::{human_bytes, human_seconds, utc};
 
 /// A pool is nearly full from this share on.
 const NEARLY_FULL: f64 = 0.9;
@@ -37,6 +39,7 @@ pub fn problems(status: &Value) -> Vec<Problem> {
         all.extend(of_source(device));
         all.extend(of_rot(device));
     }
+    all.extend(list(&pool["spares"]["taken"]).iter().map(|one| of_taken(one, &pool["spares"])));
     if pool["moves"]["state"] == "waiting" {
         let why = pool["moves"]["trouble"].as_str().unwrap_or("it is not known for what");
         let what = format!("chunks that should move wait: {why}");
@@ -234,6 +237,24 @@ fn spare(spare: &Value) -> String {
     }
 }
 
+/// A spare has taken the place of a device.
+fn of_taken(taken: &Value, spares: &Value) -> Problem {
+    let text = |key: &str| taken[key].as_str().unwrap_or("?");
+    let when = match number(&taken["at"]) {
+        0 => String::new(),
+        at => format!(" on {}", utc(UNIX_EPOCH + Duration::from_secs(at))),
+    };
+    let left = match number(&spares["left"]) {
+        0 => "no spare is left".to_owned(),
+        n => counted(n, "spare is left", "spares are left"),
+    };
+    let what =
+        format!("the spare {} took the place of {}{when}; {left}", text("spare"), text("device"));
+    let todo = "see to the old device; add another spare (forebay device add --spare PATH), and \
+                the line goes, as it does with a restart";
+    Problem { page: "spare-taken", what, todo: todo.into() }
+}
+
 fn of_writes(device: &Value) -> Option<Problem> {
     let (why, name) = (device["write_trouble"].as_str()?, device["path"].as_str()?);
     let what = format!("writes to {name} fail: {why}; clients get errors");
@@ -406,6 +427,18 @@ mod tests {
     }
 
     #[test]
+    fn a_spare_that_was_taken_is_told() {
+        let told = |left: u64| {
+            let taken = [json!({ "spare": "/s", "device": "x", "at": 86_400 })];
+            let spares = json!({ "left": left, "taken_total": 1, "taken": taken });
+            problems(&json!({ "pool": { "spares": spares } })).remove(0).what
+        };
+        let taken = "the spare /s took the place of x on 1970-01-02";
+        assert!(told(0).starts_with(taken), "{}", told(0));
+        assert!(told(0).ends_with("; no spare is left") && told(2).ends_with("2 spares are left"));
+    }
+
+    #[test]
     fn what_is_said_of_a_device_fits_what_will_happen() {
         let of = |state: &str, tried: bool, leaving: &[&str]| {
             let device = json!({ "path": "/a", "id": "x", "state": state, "tried_again": tried });
@@ -474,6 +507,7 @@ mod tests {
                 "scrub": { "lost_blocks": [{}], "passed_over": 2, "incomplete": true,
                     "paused_long_s": 86_400 },
                 "moves": { "state": "waiting", "trouble": "waiting for room" },
+                "spares": { "left": 1, "taken": [{ "spare": "/s", "device": "x", "at": 9 }] },
             },
             "cache": { "path": "/c", "state": "failed", "bad_blocks": [[1, 2]],
                 "kept": [{ "volume": "a b", "blocks": 1, "why": "lost" }],
@@ -486,7 +520,7 @@ mod tests {
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 22);
+        assert_eq!(found.len(), 23);
         let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
         assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
         assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

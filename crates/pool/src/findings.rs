@@ -3,6 +3,7 @@
 mod away;
 mod lost_blocks;
 mod moves;
+mod spares;
 mod speed;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use rt::sync::Event;
 
 pub use moves::MovesStatus;
 pub(crate) use moves::{Moves, ToMove};
+pub use spares::{SpareTaken, SparesStatus};
 use speed::Speed;
 
 /// Seconds of a day.

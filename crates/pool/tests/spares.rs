@@ -104,6 +104,34 @@ fn a_spare_takes_the_place_of_a_device_that_stays_away() {
     });
 }
 
+/// No user asked for it, and all is well then: that there is one spare less is told all the same.
+#[test]
+fn that_a_spare_was_taken_is_told_until_another_one_is_added() {
+    let mut bench = mirror(41, 2, 2);
+    let spare = with_spare(&mut bench, "disk2", 32);
+    let next = new_disk(&bench, "disk3", 32);
+    let pair = vec![bench.files[0].clone(), spare];
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, pair).await;
+        let spares = || pool.status().pool.spares;
+        assert_eq!((spares().left, spares().taken_total, spares().taken.len()), (1, 0, 0));
+        let devices = pool.status().pool.devices;
+        let missing = devices.into_iter().find(|d| d.state == "missing").expect("one is away").id;
+        rt.sleep(LATE).await;
+        moved(&rt, &pool).await;
+        assert_eq!(pool.status().pool.state, "online");
+        let told = spares();
+        assert_eq!((told.left, told.taken_total, told.taken.len()), (0, 1, 1), "{told:?}");
+        assert_eq!((&*told.taken[0].spare, &told.taken[0].device), ("disk2", &missing));
+        pool.balance_devices().await.expect("balance");
+        moved(&rt, &pool).await;
+        assert_eq!(spares().taken, told.taken, "another command changes nothing");
+        pool.add_spare(next, [8; 16]).await.expect("add");
+        assert_eq!((spares().left, spares().taken_total, spares().taken.len()), (1, 1, 0));
+        pool.close().await.expect("close");
+    });
+}
+
 /// The old device was written alone meanwhile: neither side is left out without a word.
 #[test]
 fn a_device_that_went_on_without_the_spare_is_not_left_alone() {

@@ -8,7 +8,7 @@ use rt::DeviceKind;
 
 use super::volumes::VolumeInfo;
 use crate::devices::{DeviceErrors, PoolDevice, Rot, SitsOut};
-use crate::findings::{MovesStatus, ScrubStatus};
+use crate::findings::{MovesStatus, ScrubStatus, SparesStatus};
 use crate::pool::Pool;
 use crate::space::FetchedCounts;
 
@@ -62,6 +62,8 @@ pub struct PoolStatus {
     pub scrub: ScrubStatus,
     /// What is moved from one device to another.
     pub moves: MovesStatus,
+    /// Spares, and the places that some have taken.
+    pub spares: SparesStatus,
 }
 
 /// A device.
@@ -324,6 +326,7 @@ impl Pool {
             devices: devices.collect(),
             scrub,
             moves,
+            spares: st.moves.taken.status(st.spares_left()),
         };
         let cache = st.forest.store().stats();
         let memory = MemoryStatus {

@@ -6,6 +6,7 @@ use rt::FileId;
 use rt::sync::Event;
 
 use super::away::Away;
+use super::spares::Taken;
 use super::speed::Speed;
 
 /// What is being moved, and how far that is.
@@ -61,6 +62,8 @@ pub(crate) struct Moves {
     removed: Vec<FileId>,
     trouble: Option<String>,
     away: Away,
+    /// Places that spares have taken.
+    pub taken: Taken,
     /// Chunks that are being filled, and how often that was begun.
     filling: (Vec<Chunk>, u64),
     /// Rung when chunks are to be moved, or not any more.
@@ -78,8 +81,9 @@ impl Moves {
         let removed = std::mem::take(&mut self.removed);
         let (paused, balancing) = (self.paused, self.balancing);
         let (away, filling) = (std::mem::take(&mut self.away), std::mem::take(&mut self.filling));
-        let changed = self.changed.clone();
-        *self = Moves { paused, balancing, removed, away, filling, changed, ..Moves::default() };
+        let (taken, changed) = (std::mem::take(&mut self.taken), self.changed.clone());
+        *self =
+            Moves { paused, balancing, removed, away, taken, filling, changed, ..Moves::default() };
         self.look_again();
     }
 

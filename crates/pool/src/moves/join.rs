@@ -118,6 +118,9 @@ impl Pool {
             if role == Role::Spare { " as a spare" } else { "" });
         // What was copied before is of older commands.
         self.state_mut().moves.begin();
+        if role == Role::Spare {
+            self.state_mut().moves.taken.spare_added();
+        }
         let outcome = self.commit().await;
         // There may be room for what could not be moved before.
         self.state().moves.look_again();

@@ -14,6 +14,7 @@ use rt::sync::either;
 
 use super::invalid;
 use crate::devices::PoolDevice;
+use crate::findings::SpareTaken;
 use crate::pool::Pool;
 use crate::state::State;
 
@@ -52,7 +53,7 @@ impl Pool {
     /// device is away whose place a spare may take. `told`: it is in the log that no spare is large
     /// enough.
     async fn give_spares(&self, told: &mut bool) -> Result<bool> {
-        let after = self.settings().spare_after;
+        let (after, at) = (self.settings().spare_after, self.unix_time(self.now()));
         let (given, any) = {
             let mut st = self.state_mut();
             st.look_who_is_away(self.now());
@@ -69,6 +70,7 @@ impl Pool {
                             "the device was out of use for too long: a spare takes its place"
                         );
                         st.take_place(row, spare);
+                        st.moves.taken.count(SpareTaken { spare: path, device: name, at });
                         given = true;
                     }
                     None if !*told && st.devices.iter().any(PoolDevice::is_spare) => {
@@ -145,10 +147,14 @@ impl State {
         chunks >= self.space.chunks_on(row)
     }
 
+    /// Spares that could take a place now.
+    pub(crate) fn spares_left(&self) -> usize {
+        self.devices.iter().filter(|d| is_ready(d)).count()
+    }
+
     /// The smallest spare in use that has room for what a device holds.
     pub(crate) fn spare_for(&self, row: usize) -> Option<usize> {
-        let is_spare = |d: &PoolDevice| d.is_spare() && !d.is_leaving() && d.live().is_some();
-        let spares = self.devices.iter().enumerate().filter(|(_, d)| is_spare(d));
+        let spares = self.devices.iter().enumerate().filter(|(_, d)| is_ready(d));
         let fit = spares.filter(|(spare, _)| self.fits(*spare, row));
         fit.min_by_key(|(_, d)| d.record().chunks).map(|(spare, _)| spare)
     }
@@ -158,4 +164,9 @@ impl State {
         self.devices.row_mut(spare).into_iter().for_each(PoolDevice::serve);
         self.leave(row, Some(spare as u8));
     }
+}
+
+/// A spare that is in use and stays.
+fn is_ready(d: &PoolDevice) -> bool {
+    d.is_spare() && !d.is_leaving() && d.live().is_some()
 }

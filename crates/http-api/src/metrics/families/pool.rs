@@ -144,6 +144,12 @@ pub const FAMILIES: &[Family] = &[
         "/errors/healed",
         "blocks that were rewritten from a good copy",
     ),
+    count(
+        "forebay_spares_taken_total",
+        Once,
+        "/pool/spares/taken_total",
+        "devices whose place a spare has taken by itself",
+    ),
     // Queues of the devices, and of the cache's.
     gauge(
         "forebay_queue_waiting",
