@@ -142,6 +142,19 @@ fn a_missing_device_is_replaced() {
 }
 
 #[test]
+fn a_refusal_names_the_devices_that_are_out_of_use() {
+    mirror(44, 2, 2).run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.offline_device("disk1").await.expect("offline");
+        let e = pool.remove_device("disk0").await.expect_err("refused");
+        let why = "without disk0 no device in use would be left (disk1 is out of use), and the \
+                   pool keeps 2 copies: take that one into use again, or add a device first";
+        assert!(e.kind == ErrorKind::Invalid && e.context.contains(why), "{e}");
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
 fn a_device_is_removed_if_the_others_can_take_what_it_has() {
     let mut bench = mirror(4, 3, 2);
     let id = bench.volume;
@@ -153,7 +166,11 @@ fn a_device_is_removed_if_the_others_can_take_what_it_has() {
         assert_eq!(states(&pool), expected);
         reads(&pool, id, 1).await;
         for (name, kind, what) in [
-            ("disk1", ErrorKind::Invalid, "1 device would be left, and the pool keeps 2 copies:"),
+            (
+                "disk1",
+                ErrorKind::Invalid,
+                "1 device in use would be left, and the pool keeps 2 copies: add",
+            ),
             ("disk0", ErrorKind::NotFound, "no device of this pool"),
         ] {
             let e = pool.remove_device(name).await.expect_err("refused");

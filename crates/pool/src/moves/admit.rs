@@ -63,10 +63,23 @@ impl State {
         let others = self.serving().filter(|&other| other != row).count();
         let (name, copies) = (self.name_of(row), self.identity.copies);
         if others < usize::from(copies) {
+            let left = match others {
+                0 => "no device in use".to_owned(),
+                n => format!("{} in use", devices(n as u64)),
+            };
+            let out = self.out_of_use(row);
+            let (noted, online) = match out.as_slice() {
+                [] => (String::new(), ""),
+                [one] => (format!(" ({one} is out of use)"), "take that one into use again, or "),
+                all => (
+                    format!(" ({} are out of use)", all.join(", ")),
+                    "take these into use again, or ",
+                ),
+            };
             return invalid(format!(
-                "without {name} {} would be left, and the pool keeps {}: add a device first \
-                 (forebay device add PATH), or replace this one (forebay device replace {} NEW)",
-                devices(others as u64),
+                "without {name} {left} would be left{noted}, and the pool keeps {}: {online}add a \
+                 device first (forebay device add PATH), or replace this one (forebay device \
+                 replace {} NEW)",
                 copies_of(copies),
                 shell_word(&name)
             ));
@@ -140,6 +153,15 @@ impl State {
             self.devices.is_live(row) && self.devices.row(row).is_some_and(|d| d.takes_chunks())
         };
         (0..self.devices.count()).filter(serves)
+    }
+
+    /// The names of the other devices that would stay, but are out of use.
+    fn out_of_use(&self, row: usize) -> Vec<String> {
+        let is_out = |&other: &usize| {
+            let stays = self.devices.row(other).is_some_and(|d| d.takes_chunks());
+            other != row && stays && !self.devices.is_live(other)
+        };
+        (0..self.devices.count()).filter(is_out).map(|row| self.name_of(row)).collect()
     }
 
     fn name_of(&self, row: usize) -> String {
