@@ -75,7 +75,10 @@ fn kind_json(ledger: &Ledger, of: &OfKind) -> Value {
         }
         shown
     });
-    let holders = of.holders.iter().map(|(name, ns)| json!({ "name": name, "us": us(*ns) }));
+    let holders = of.holders.iter().map(|(name, ns)| {
+        let share = *ns as f64 / of.slow_ns.max(1) as f64;
+        json!({ "name": name, "us": us(*ns), "share": share })
+    });
     json!({
         "class": of.kind.word(),
         "requests": of.count,

@@ -69,6 +69,8 @@ pub struct OfKind {
     pub percentiles: Vec<Percentile>,
     /// Slow requests.
     pub slow: u64,
+    /// What they took, all together, in nanoseconds.
+    pub slow_ns: u64,
     /// Time of slow requests by whose work they waited for, in nanoseconds, the longest first.
     pub holders: Vec<(&'static str, u64)>,
     /// Causes of slow requests, the most frequent first.
@@ -138,6 +140,7 @@ fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, question: &Question) 
         max_ns: summary.max_ns,
         percentiles: percentiles.into(),
         slow: slow.count,
+        slow_ns: slow.parts.iter().map(|part| part.ns).sum(),
         holders: holders(&slow),
         causes,
         verdict: String::new(),

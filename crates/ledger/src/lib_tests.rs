@@ -199,6 +199,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     assert!(reads.verdict.contains("writeback_rate_max"), "{}", reads.verdict);
     assert!(reads.verdict.contains("latency_target_read"), "{}", reads.verdict);
     assert_eq!(reads.holders, [("write-back", 500_000_000)]);
+    assert_eq!(reads.slow_ns, 10 * 50_001_000);
     assert_eq!((slow.slowest.len(), slow.slowest[0].0.ns), (10, 50_001_000));
     // The median is made of the same, and is short.
     assert!((81_000..93_000).contains(&reads.percentiles[0].ns));

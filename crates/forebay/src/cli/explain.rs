@@ -88,10 +88,16 @@ fn text(answer: &Value, look: &Look) -> String {
         out += &format!("\n{}", percentiles(class, look));
         let holders: Vec<String> = list(&class["holders"])
             .iter()
-            .map(|h| format!("{} {}", word(&h["name"]), time(&h["us"])))
+            .map(|h| {
+                let share = h["share"].as_f64().unwrap_or(0.0) * 100.0;
+                format!("{} {share:.1} % ({})", word(&h["name"]), time(&h["us"]))
+            })
             .collect();
         if !holders.is_empty() {
-            let text = format!("slow ones waited for the work of: {}", holders.join(", "));
+            let text = format!(
+                "of the time that slow ones took they waited for the work of: {}",
+                holders.join(", ")
+            );
             out += &paragraph((Tone::Plain, "  "), &text, look);
         }
         out.push('\n');
@@ -180,7 +186,7 @@ mod tests {
             "classes": [{
                 "class": "flush", "verdict": "All is said.", "requests": 3,
                 "percentiles": [{ "share": 0.999, "us": 31_000.0, "mean_parts": [part, small] }],
-                "holders": [{ "name": "commit", "us": 5.0 }],
+                "holders": [{ "name": "commit", "us": 27_900.0, "share": 0.9 }],
             }],
             "slowest": [{
                 "volume": "a", "class": "flush", "offset": 0, "length_bytes": 0,
@@ -192,6 +198,7 @@ mod tests {
         assert_eq!(lines[0], "flush: All is said.");
         assert!(lines[3].contains("99.9 %") && lines[3].contains("pool_commit/device_flush"));
         assert!(!text.contains("engine_turn"), "{text}");
+        assert!(text.contains("they waited for the work of: commit 90.0 % (27.9 ms)"), "{text}");
         assert!(text.contains("which waited for a flush of pool device sda"), "{text}");
         assert_eq!(
             super::text(&json!({ "classes": [] }), &LOOK),
