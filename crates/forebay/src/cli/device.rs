@@ -381,7 +381,7 @@ pub fn progress(moves: &Value) -> String {
         text += &format!(", {leaving} will be removed");
     }
     if moves["balancing"] == true {
-        text += ", devices are filled to the same share";
+        text += ", devices will be filled to the same share";
     }
     if !behind.is_empty() {
         let groups = groups_left(number(&moves["behind_groups"]));
