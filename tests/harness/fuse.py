@@ -11,9 +11,9 @@ from .case import Skip
 
 class FuseFile:
     """The file is `path`; what it holds is in `backing`. It is there when nbdkit has made the files
-    `told`, too."""
+    `told`, too. `plugin`: what serves the backing file, if not nbdkit's own plugin for files."""
 
-    def __init__(self, t, name, size, filters, settings, told=()):
+    def __init__(self, t, name, size, filters, settings, told=(), plugin=None):
         t.need("nbdkit", "nbdfuse", "fusermount3")
         if os.getuid() != 0 or not pathlib.Path("/dev/fuse").exists():
             raise Skip("only root can mount here, and where there is /dev/fuse")
@@ -22,7 +22,8 @@ class FuseFile:
         for path, length in ((self.backing, size), (self.path, 0)):
             with open(path, "wb") as file:
                 file.truncate(length)
-        filtered = [*(f"--filter={one}" for one in filters), "file", self.backing, *settings]
+        plugin = plugin or ["file", self.backing]
+        filtered = [*(f"--filter={one}" for one in filters), *plugin, *settings]
         made = (listens, *told)
         self.start(
             t,
@@ -42,6 +43,21 @@ class FuseFile:
         while not is_up():
             assert process.poll() is None, f"{command[0]} does not serve"
             time.sleep(0.02)
+
+
+class Unflushed(FuseFile):
+    """A file of a device whose flushes fail while the file `fails` is there."""
+
+    def __init__(self, t, name, size):
+        self.fails, held = t.dir / f"{name}.fails", t.dir / f"{name}.backing"
+        plugin = [
+            "eval",
+            f"get_size=echo {size}",
+            f"pread=dd skip=$4 count=$3 if={held} iflag=count_bytes,skip_bytes",
+            f"pwrite=dd oflag=seek_bytes conv=notrunc seek=$4 of={held}",
+            f"flush=if test -e {self.fails}; then echo EIO >&2; exit 1; fi",
+        ]
+        super().__init__(t, name, size, [], [], plugin=plugin)
 
 
 class Still(FuseFile):

@@ -1,0 +1,119 @@
+"""States of docs/operations.md that nothing else here meets: each is seen by the name of its page,
+and goes when what its page says is done."""
+
+import errno
+import time
+
+from clients.device import device, pool, served
+from clients.ext4_devices import Faulty
+
+from harness.case import limit, pool_only
+from harness.data import BLOCK, MIB, noise
+from harness.fuse import Unflushed
+from harness.server import expect_error
+
+
+def pages(server):
+    return sorted(problem["page"] for problem in server.status()["health"])
+
+
+def comes_to(server, *expected, seconds=15):
+    """Waits until these are the pages of all that is wrong."""
+    deadline = time.monotonic() + seconds
+    while (found := pages(server)) != sorted(expected):
+        assert time.monotonic() < deadline, (found, expected)
+        time.sleep(0.1)
+
+
+def fill(handle, size, seed="states"):
+    for at in range(0, size, MIB):
+        handle.pwrite(noise((seed, at), MIB), at)
+    handle.flush()
+
+
+@pool_only
+def test_scrub_paused(t):
+    server = t.up(volume_size="64M", size="1G")
+    fill(server.connect(), 32 * MIB)
+    scrub = lambda *words: t.forebay("scrub", *words, "--socket", server.control)
+    scrub("start", "--rate", "1M")
+    scrub("pause")
+    assert pages(server) == []
+    # It is long when the next one is due.
+    t.forebay("set", "scrub.every", "1s", "--socket", server.control)
+    comes_to(server, "scrub-paused")
+    assert "a scrub has been paused for" in t.forebay("status", "--socket", server.control).stdout
+    scrub("resume")
+    comes_to(server)
+
+
+@pool_only
+def test_pool_full(t):
+    server = pool(t, t.devices(96 * MIB), 1)
+    handle = server.connect()
+    expect_error(errno.ENOSPC, lambda: fill(handle, 200 * MIB))
+    comes_to(server, "pool-full")
+    handle.trim(200 * MIB, 0)
+    handle.flush()
+    comes_to(server)
+
+
+@pool_only
+def test_device_stale(t):
+    """It is back, and cannot be written: then it stays stale, and gets all when it can."""
+    (good,), faulty = t.devices(256 * MIB), Faulty(t, "faulty", 256 * MIB)
+    server = pool(t, [good, faulty.path], 2)
+    fill(server.connect(), 4 * MIB)
+    server.stop()
+    server = served(t, server, [good])
+    assert pages(server) == ["device-missing"]
+    fill(server.connect(), 8 * MIB, "later")
+    server.stop()
+    faulty.fail(faulty.writes)
+    server = served(t, server, [good, faulty.path])
+    comes_to(server, "device-stale")
+    faulty.is_well()
+    device(t, server, "online", faulty.path, "--wait")
+    comes_to(server)
+    server.stop()
+    server.check()
+
+
+@pool_only
+def test_commits_fail(t):
+    """The device refuses what a commit writes; it is told until the next start."""
+    faulty = Faulty(t, "faulty", 256 * MIB)
+    server = pool(t, [faulty.path], 1)
+    handle = server.connect()
+    fill(handle, 4 * MIB)
+    handle.pwrite(noise("refused", BLOCK), 0)
+    faulty.fail(faulty.writes)
+    expect_error(errno.EIO, handle.flush)
+    assert "commits-fail" in pages(server), pages(server)
+    faulty.is_well()
+    handle.flush()
+    comes_to(server, "commits-fail")
+    server.restart()
+    assert pages(server) == []
+    assert server.connect().pread(BLOCK, 0) == noise("refused", BLOCK)
+
+
+@pool_only
+@limit(90)
+def test_pool_failed(t):
+    """A flush fails of the only device: reads go on, and what was flushed before is there."""
+    unflushed = Unflushed(t, "unflushed", 96 * MIB)
+    server = pool(t, [unflushed.path], 1)
+    handle = server.connect()
+    fill(handle, MIB)
+    unflushed.fails.touch()
+    handle.pwrite(noise("late", BLOCK), 2 * MIB)
+    expect_error(errno.EIO, handle.flush)
+    comes_to(server, "pool-failed")
+    assert server.status()["pool"]["state"] == "failed"
+    assert handle.pread(MIB, 0) == noise(("states", 0), MIB)
+    unflushed.fails.unlink()
+    server.kill()
+    server.start()
+    assert pages(server) == []
+    assert server.connect().pread(MIB, 0) == noise(("states", 0), MIB)
