@@ -34,6 +34,7 @@ class Stalls:
         self.server = t.serve([path], *settings)
         if cache:
             t.forebay("cache", "attach", cache.path, "--socket", self.server.control)
+        self.t = t
         self.server.volume("create", "vol0", "--size", "512M")
         self.handle = self.server.connect()
         self.explain = Explain(t, self.server)
@@ -65,12 +66,32 @@ class Stalls:
             lambda at, done: self.handle.aio_pwrite(block, at, completion=done), places, depth
         )
 
+    def discard(self, places, depth=16):
+        self.each(
+            lambda at, done: self.handle.aio_trim(BLOCK, at, completion=done), places, depth
+        )
+
+    def set(self, *settings):
+        for setting in settings:
+            self.t.forebay("set", *setting.split("="), "--socket", self.server.control)
+
     def read(self, places, depth=16):
         self.each(
             lambda at, done: self.handle.aio_pread(nbd.Buffer(BLOCK), at, completion=done),
             places,
             depth,
         )
+
+    def named(self, slower_than, kind, is_it, least, *others):
+        """At least so many requests were slow for this reason, and nearly all others because the
+        machine had no time for the server or the client, or because of these layers."""
+        busy = ("host", "client", *others)
+        of = self.explain.named(
+            slower_than, kind, lambda c: is_it(c) or c["layer"] in busy, least
+        )
+        right = sum(cause["requests"] for cause in of["causes"] if is_it(cause))
+        assert right >= least, of["causes"]
+        return of
 
 
 def shuffled(blocks, of):
@@ -140,6 +161,32 @@ def test_a_full_cache(t):
     s.write(shuffled(20_000, 100_000), depth=64)
     full = ("write_throttle", "buckets", "node_room")
     s.explain.named("30ms", "write", lambda c: c["stage"] in full, 100)
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_a_full_journal(t):
+    """Discards fill the journal's ring while checkpoints wait for the pool, which is slow: no room
+    for data or nodes is short then."""
+    slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("wdelay=300ms",))
+    s = Stalls(t, pool=slow, cache_in=t.memory(), cache_size="64M")
+    s.set("cache.stream_writes=past", "cache.sequential_cutoff=64K", "cache.congested_write=0s")
+    s.server.volume("create", "vol1", "--size", "256M")
+
+    class Stream(Background):
+        def work(self):
+            handle, at = s.server.connect("vol1"), 0
+            while not self.over.is_set():
+                handle.pwrite(noise("stalls", MIB), at % (256 * MIB))
+                at += MIB
+
+    with Stream() as stream:
+        time.sleep(1)
+        s.discard([at % 500 * 2 * BLOCK for at in range(100_000)], depth=250)
+    assert stream.error is None, stream.error
+    # The stream has its share of the engine's turns.
+    s.named("100ms", "discard", lambda c: c["stage"] == "journal_ring", 100, "volume")
     s.server.stop()
 
 
