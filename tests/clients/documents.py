@@ -31,6 +31,7 @@ LEFT_OUT = {
     "mkfs.ext4 /tmp/disk": "clients/filesystems.py",
     "sudo nbd-client": "a kernel with nbd: clients/guest.py",
     "qemu-system-x86_64": "clients/guest.py",
+    "forebay volume resize vm1": "a volume of another server: clients/space.py",
     "useradd": "root, and a system: tests/package",
     "install -m 644 contrib/systemd": "root, and a system: tests/package",
     "systemctl": "a system: tests/package",
