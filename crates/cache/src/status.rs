@@ -313,7 +313,7 @@ impl Cache {
         let status = |(id, kept): (VolumeId, Kept)| KeptStatus {
             volume: self.pool().volume_name(id),
             id: id.0,
-            blocks: kept.blocks,
+            blocks: kept.all(),
             why: kept.why.to_string(),
         };
         self.kept().into_iter().map(status).collect()

@@ -22,7 +22,7 @@
 //! that was written anew meanwhile, a newer image may have been read.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, Crc, Lba, Result, Sectors, Slice, SliceList, VolumeId};
+use base::{BLOCK, CacheAddr, Crc, Epoch, Lba, Result, Sectors, Slice, SliceList, VolumeId};
 use format::cache::index::{Cover, StagedBelow};
 use format::cache::journal::blocks_for;
 use pool::Step;
@@ -270,12 +270,17 @@ impl Cache {
 }
 
 impl State {
-    /// True if the cache has all of a block, and the pool does not.
-    pub(super) fn has_whole_dirty(&mut self, volume: VolumeId, lba: Lba) -> Step<bool> {
+    /// True if a pass has kept a whole block that was staged in `epoch`: in the cache, or staged
+    /// once more, and the pool's image does not have it.
+    pub(super) fn is_kept_since(&mut self, volume: VolumeId, lba: Lba, epoch: Epoch) -> Step<bool> {
         let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
         Ok(found.first().is_some_and(|e| {
-            let whole = matches!(&e.body, Body::Data { cover, .. } if cover.is_all());
-            whole && self.index.unpublished(e).is_some()
+            let elsewhere = match &e.body {
+                Body::Data { cover, .. } => cover.is_all(),
+                Body::Staged { .. } => e.written != Some(epoch),
+                Body::Zeros { .. } => false,
+            };
+            elsewhere && self.index.unpublished(e).is_some()
         }))
     }
 

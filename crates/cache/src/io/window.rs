@@ -99,6 +99,7 @@ pub(crate) struct Hold(Rc<Bypass>);
 impl Drop for Hold {
     fn drop(&mut self) {
         self.0.held.set(self.0.held.get() - 1);
+        self.0.ended.notify();
     }
 }
 
@@ -131,18 +132,32 @@ impl Bypass {
         self.window.borrow_mut().overtaken();
     }
 
+    /// Waits for those under way that it overlaps, and for cuts that wait: it is of upkeep, and is
+    /// done in any case.
+    pub async fn begin_in_turn(self: &Rc<Bypass>, range: Range) -> UnderWay {
+        loop {
+            let ended = self.ended.wait();
+            if self.held.get() == 0 && !self.overlaps(range) {
+                self.under_way.borrow_mut().push(range);
+                return UnderWay { of: self.clone(), range };
+            }
+            ended.await;
+        }
+    }
+
+    fn overlaps(&self, (volume, lba, end): Range) -> bool {
+        self.under_way.borrow().iter().any(|&(v, a, b)| v == volume && a < end && lba < b)
+    }
+
     /// Waits for those under way that it overlaps: of two, the last key must be of the last data.
     /// `None`: a cut waits; or the cache has room, so that no request waits for the pool.
     pub async fn begin(self: &Rc<Bypass>, range: Range, much_room: bool) -> Option<UnderWay> {
-        let (volume, lba, end) = range;
         loop {
             let ended = self.ended.wait();
             if self.held.get() > 0 {
                 return None;
             }
-            let overlaps =
-                self.under_way.borrow().iter().any(|&(v, a, b)| v == volume && a < end && lba < b);
-            if !overlaps {
+            if !self.overlaps(range) {
                 self.under_way.borrow_mut().push(range);
                 return Some(UnderWay { of: self.clone(), range });
             }

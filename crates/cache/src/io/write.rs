@@ -175,16 +175,18 @@ impl Write {
     }
 
     /// Enters what was written into the index: now it is visible. False: it is a part that lies
-    /// over a staged block, which a pass has copied into the cache meanwhile. The staging volume
+    /// over a staged block, which a pass has kept elsewhere meanwhile. The staging volume
     /// ends with that pass, and the pool's image does not get the block
     /// ([`crate::writeback::kept`]).
     async fn settle(mut self) -> Result<bool> {
         let crcs: Crcs = block_crcs(&self.data).collect();
         let (cache, (volume, lba)) = (self.cache.clone(), self.key);
-        let over_staged = self.cover.below.is_some() && !self.cover.is_all();
+        let below = self.cover.below.filter(|_| !self.cover.is_all()).map(|below| below.epoch);
         cache
             .resident(Class::Foreground, |st| {
-                if over_staged && st.has_whole_dirty(volume, lba)? {
+                if let Some(epoch) = below
+                    && st.is_kept_since(volume, lba, epoch)?
+                {
                     return Ok(false);
                 }
                 // The epoch of the moment in which it becomes visible.

@@ -14,7 +14,7 @@
 
 use std::rc::Rc;
 
-use base::{Crc, Epoch, Lba, Result, StorageError, VolumeId, counted};
+use base::{Crc, Epoch, Lba, Result, StorageError, VolumeId};
 use format::cache::index::StagedBelow;
 use format::cache::journal::Record;
 use pool::Pool;
@@ -123,7 +123,7 @@ impl StagedVerifier {
             Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {
                 Some(id) => match pool.checksums(id, Lba(e.lba.0), e.len()).await {
                     Ok(found) => found,
-                    Err(why) => return Ok(by_data(pool, id, (e, crcs), &why).await),
+                    Err(why) => return by_data(pool, id, (e, crcs), why).await,
                 },
                 None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
                 None => vec![None; crcs.len()],
@@ -139,26 +139,28 @@ impl StagedVerifier {
     }
 }
 
-/// Which blocks have arrived, where a node that says so cannot be read: what they hold tells it. A
-/// block that cannot be read itself counts as arrived. It is read with an error then, until its
-/// device is back; what was there before would be read without one.
+/// Which blocks have arrived, where a node that says so cannot be read: what they hold tells it.
+/// Fails where a block cannot be read either. Then it cannot be known whether what was there before
+/// counts.
 async fn by_data(
     pool: &Pool,
     staging: VolumeId,
     (e, crcs): (&IndexKey, &[Crc]),
-    why: &StorageError,
-) -> Vec<bool> {
-    let found = pool.holds(staging, Lba(e.lba.0), crcs).await;
-    let unread = found.iter().filter(|holds| holds.is_none()).count();
-    if unread > 0 {
-        tracing::error!(
-            volume = %pool.volume_name(e.volume), block = e.lba.0,
-            "cannot read {} that went past the cache before the start, nor what says whether {}: \
-             {why}", counted(unread as u64, "block", "blocks"),
-            if unread == 1 { "it arrived" } else { "they arrived" }
-        );
+    why: StorageError,
+) -> Result<Vec<bool>> {
+    let mut arrived = Vec::with_capacity(crcs.len());
+    for (i, crc) in crcs.iter().enumerate() {
+        let lba = e.lba.plus(i as u64);
+        arrived.push(match pool.holds(staging, lba, *crc).await? {
+            Some(holds) => holds,
+            // The node that cannot be read may be that of another block.
+            None => match pool.checksums(staging, lba, 1).await {
+                Ok(found) => found.first() == Some(&Some(*crc)),
+                Err(_) => return Err(why),
+            },
+        });
     }
-    found.into_iter().map(|holds| holds != Some(false)).collect()
+    Ok(arrived)
 }
 
 /// The staged block that a part lies over, if that is not published.

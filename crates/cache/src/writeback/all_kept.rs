@@ -7,22 +7,30 @@ use base::{Epoch, StorageError, VolumeId};
 /// What is kept of a volume.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Blocks, without those that are discarded.
+    /// Blocks in the cache, without those that are discarded.
     pub blocks: u64,
+    /// Blocks that stay staged in the pool.
+    pub staged: u64,
     /// Why the pool does not take them.
     pub why: StorageError,
-    /// How many of them are of which epoch.
-    epochs: BTreeMap<Epoch, u64>,
+    /// How many of them are of which epoch: in the cache, staged.
+    epochs: BTreeMap<Epoch, (u64, u64)>,
 }
 
 impl Kept {
     fn none(why: &StorageError) -> Kept {
-        Kept { blocks: 0, why: why.clone(), epochs: BTreeMap::new() }
+        Kept { blocks: 0, staged: 0, why: why.clone(), epochs: BTreeMap::new() }
     }
 
-    fn add(&mut self, epoch: Epoch, blocks: u64) {
-        self.blocks += blocks;
-        *self.epochs.entry(epoch).or_default() += blocks;
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        self.blocks + self.staged
+    }
+
+    fn add(&mut self, epoch: Epoch, (blocks, staged): (u64, u64)) {
+        let of = self.epochs.entry(epoch).or_default();
+        (of.0, of.1) = (of.0 + blocks, of.1 + staged);
+        (self.blocks, self.staged) = (self.blocks + blocks, self.staged + staged);
     }
 }
 
@@ -43,7 +51,12 @@ impl AllKept {
 
     /// The pass keeps blocks, which are of this epoch from now on.
     pub fn keep(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
-        self.found.entry(volume).or_insert_with(|| Kept::none(why)).add(epoch, blocks);
+        self.found.entry(volume).or_insert_with(|| Kept::none(why)).add(epoch, (blocks, 0));
+    }
+
+    /// The same of blocks that are staged.
+    pub fn keep_staged(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
+        self.found.entry(volume).or_insert_with(|| Kept::none(why)).add(epoch, (0, blocks));
     }
 
     /// Nothing is dirty.
@@ -58,7 +71,8 @@ impl AllKept {
         // What was entered into a later epoch, this cut does not have.
         self.known.retain(|_, kept| {
             kept.epochs.retain(|&of, _| of > epoch);
-            kept.blocks = kept.epochs.values().sum();
+            kept.blocks = kept.epochs.values().map(|of| of.0).sum();
+            kept.staged = kept.epochs.values().map(|of| of.1).sum();
             !kept.epochs.is_empty()
         });
         for (volume, found) in std::mem::take(&mut self.found) {

@@ -19,12 +19,13 @@
 use base::checksum::block_crcs;
 use base::{BLOCK, Crc, Epoch, ErrorKind, Lba, Result, Slice, StorageError, VolumeId, counted};
 use format::cache::index::{Cover, MAX_EXTENT_BLOCKS};
+use format::cache::journal::blocks_for;
 use queue::Class;
 
 use crate::Cache;
 use crate::space::mover::part_of;
 use crate::store::key::{Body, IndexKey};
-use crate::store::ring_room::{JournalRoom, nodes_for};
+use crate::store::ring_room::{JournalRoom, Share, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{extents, most_extents};
 use crate::writeback::all_kept::Kept;
@@ -63,7 +64,7 @@ impl Cache {
         let what = format!(
             "{} of volume {} in the cache cannot come to the pool: {}{more}. Everything else that \
              was written before is in the pool",
-            counted(first.blocks, "block", "blocks"),
+            counted(first.all(), "block", "blocks"),
             self.pool().volume_name(*id),
             first.why
         );
@@ -96,10 +97,11 @@ impl Cache {
     pub(super) fn tell_kept(&self, kept: &[VolumeId], well: &[VolumeId]) {
         for &id in kept {
             let passes = self.writeback().passes();
-            let Some(Kept { blocks, why, .. }) = passes.kept().of(id) else { continue };
+            let Some(kept) = passes.kept().of(id) else { continue };
+            let (blocks, why) = (kept.all(), &kept.why);
             tracing::error!(cache = %self.path(), "{} of volume {} cannot come to the pool, and \
-                {} in the cache: {why}", counted(*blocks, "block", "blocks"),
-                self.pool().volume_name(id), if *blocks == 1 { "stays" } else { "stay" });
+                {} in the cache: {why}", counted(blocks, "block", "blocks"),
+                self.pool().volume_name(id), if blocks == 1 { "stays" } else { "stay" });
         }
         for &id in well {
             if self.pool().volume_size(id).is_some() {
@@ -136,17 +138,28 @@ impl Cache {
     /// Room for records and for the nodes that they change. A checkpoint may wait for the pass to
     /// make room for nodes, and the journal's ring for the checkpoint. So the pass does not wait
     /// where nodes are short: it fails, and the next one goes on where it stopped.
-    pub(super) async fn room_to_keep(
+    async fn room_to_keep(
         &self,
         records: usize,
         checksums: usize,
+        why: &StorageError,
+    ) -> Result<JournalRoom> {
+        self.room_for_steps(1, (records, checksums), why).await
+    }
+
+    /// The same for so many steps, each of which pushes that many records. It is one room: a task
+    /// that held a first and waited for a second would wait for others that do the same.
+    pub(super) async fn room_for_steps(
+        &self,
+        steps: u32,
+        (records, checksums): (usize, usize),
         why: &StorageError,
     ) -> Result<JournalRoom> {
         if !self.margin_has(nodes_for(records as u64)) {
             let what = format!("{why}; and the cache has no room for more nodes of its index now");
             return Err(StorageError::new(ErrorKind::Io, what));
         }
-        self.upkeep_room_for(records, checksums).await
+        self.ring_room(Share::Upkeep, steps * blocks_for(records, checksums)).await
     }
 
     /// So many blocks are of this epoch now.

@@ -38,16 +38,13 @@ impl Cache {
             let range = (volume, at, end);
             // An entry of the journal may end between the two steps.
             let records = most_extents(end.0 - at.0);
-            let mut for_intent = self.room_to_keep(records, crcs.len(), why).await?;
-            let room = self.room_to_keep(records, crcs.len(), why).await?;
+            let mut room = self.room_for_steps(2, (records, crcs.len()), why).await?;
             // The epoch stays open while this is under way.
-            let Some(_under_way) = self.bypass().begin(range, true).await else {
-                return Err(busy(why));
-            };
+            let _under_way = self.bypass().begin_in_turn(range).await;
             let epoch = self.epoch();
             let staging = self.pool().staging(volume, epoch).await?;
             let first = (lba, &crcs[..]);
-            let logged = self.log_same((range, epoch), first, &mut for_intent, &is_same).await?;
+            let logged = self.log_same((range, epoch), first, &mut room, &is_same).await?;
             let Some((from, to)) = logged else { return Ok(()) };
             let skip = (from.0 - lba.0) as usize * BLOCK;
             let part = data.slice(skip, (to.0 - from.0) as usize * BLOCK);
@@ -62,7 +59,7 @@ impl Cache {
             let range = (volume, from, to);
             let entered = self.enter_same((range, epoch), first, (room, staging), &is_same).await?;
             if let Some((from, to)) = entered {
-                self.note_kept(volume, (epoch, to.0 - from.0), why);
+                self.writeback().passes_mut().keeps_staged(volume, to.0 - from.0, epoch, why);
             }
             at = entered.map_or(to, |(_, to)| to);
         }
@@ -120,9 +117,4 @@ fn first_same(
 ) -> Same {
     let now = found.iter().find(|now| is_same(now))?;
     Some((now.lba.max(at), Lba(now.end().min(end.0))))
-}
-
-fn busy(why: &StorageError) -> StorageError {
-    let what = format!("{why}; and what was written past the cache is written to just now");
-    StorageError::new(ErrorKind::Io, what)
 }
