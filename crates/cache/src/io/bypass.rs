@@ -259,7 +259,8 @@ impl Cache {
     }
 
     /// Reads blocks that the index said are staged. If their staging volume has ended, what was
-    /// read is the volume's. It has them too, unless a pass has copied them into the cache instead.
+    /// read is the volume's. It has them too, unless a pass has kept them: in the cache, or staged
+    /// once more.
     pub(crate) async fn read_own_staged(
         &self,
         volume: VolumeId,

@@ -61,8 +61,8 @@ impl Cache {
     }
 
     /// Writes whole blocks; or one, of which only some sectors count. Returns where the first of
-    /// them stands. `None`: it is a part that lies over a staged block, and the cache has the whole
-    /// block by now: nothing was written.
+    /// them stands. `None`: it is a part that lies over a staged block, and a pass has kept the
+    /// whole block by now: nothing was entered.
     pub(crate) async fn write_step(
         &self,
         volume: VolumeId,
@@ -175,9 +175,8 @@ impl Write {
     }
 
     /// Enters what was written into the index: now it is visible. False: it is a part that lies
-    /// over a staged block, which a pass has kept elsewhere meanwhile. The staging volume
-    /// ends with that pass, and the pool's image does not get the block
-    /// ([`crate::writeback::kept`]).
+    /// over a staged block, which a pass has kept elsewhere meanwhile. The staging volume ends with
+    /// that pass, and the pool's image does not get the block ([`crate::writeback::kept`]).
     async fn settle(mut self) -> Result<bool> {
         let crcs: Crcs = block_crcs(&self.data).collect();
         let (cache, (volume, lba)) = (self.cache.clone(), self.key);
