@@ -1,6 +1,7 @@
 """What a service manager sees: `sd_notify`, the watchdog, sockets that are passed, the journal, the
 units in contrib/."""
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -79,6 +80,32 @@ def test_manager_is_told(t):
     told(manager, "WATCHDOG=1")
     server.stop()
     assert "STOPPING=1" in told(manager, "STOPPING=1")
+
+
+@pool_only
+def test_last_word_to_a_slow_manager(t):
+    """A manager that is far behind hears that the server stops all the same, and it hears it last;
+    one that never reads holds no end up for long."""
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(t.dir / "notify.sock"))
+    server = t.serve(t.devices(GIB), start=False)
+    t.forebay("create", "--device", server.devices[0])
+    server.environment = {"NOTIFY_SOCKET": str(t.dir / "notify.sock"), "WATCHDOG_USEC": "3000"}
+    server.command = ["sh", "-c", 'WATCHDOG_PID=$$ exec "$@"', "sh", *server.command]
+    for starts, reads in enumerate((True, False), 1):
+        server.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while server.log_text().count("does not read what it is told") < starts:
+            assert time.monotonic() < deadline, server.log_text()
+            time.sleep(0.05)
+        server.process.send_signal(signal.SIGTERM)
+        if reads:
+            time.sleep(0.5)
+            assert told(manager, "STOPPING=1")[-2] == "STOPPING=1"
+            manager.settimeout(0)
+            with contextlib.suppress(BlockingIOError):
+                raise AssertionError(f"told after the last word: {manager.recv(65536)}")
+        assert server.process.wait(PATIENCE_S) == 0
 
 
 @pool_only

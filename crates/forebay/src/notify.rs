@@ -4,10 +4,14 @@
 //! Fault model: the manager may be slow or gone, and its socket may block. A thread of its own
 //! writes there. The engine leaves a message and goes on; where the manager is so far behind that
 //! messages pile up, one is dropped. A drop costs nothing: the next one says what is true then.
+//! That the server ends is not dropped. It is the last that the manager hears, and the process
+//! waits for this, though for five seconds at most.
 
 use std::cell::Cell;
 use std::fmt::Write;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -20,9 +24,15 @@ const MOST_WAITING: usize = 4;
 /// How often it hears what the server does, if it asked for no watchdog.
 const UNWATCHED: Duration = Duration::from_secs(10);
 
+/// How long an end waits for the manager to take the last message.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
 /// The service manager, or none if there is none.
 pub struct ServiceManager {
     messages: Option<SyncSender<Message>>,
+    ends: Arc<AtomicBool>,
+    /// Is closed when the manager has heard everything.
+    told: Receiver<()>,
     every: Duration,
     watched: bool,
     said: Cell<bool>,
@@ -46,13 +56,19 @@ impl ServiceManager {
         // Twice within the time would do; one of three may be late.
         let every = if watched { Duration::from_micros(usec) / 3 } else { UNWATCHED };
         let mut messages = None;
+        let ends = Arc::new(AtomicBool::new(false));
+        let (tells, told) = channel();
         if std::env::var_os("NOTIFY_SOCKET").is_some() {
             let (sender, receiver) = sync_channel(MOST_WAITING);
-            let tell = move || tell(receiver);
+            let ends = ends.clone();
+            let tell = move || {
+                tell(&receiver, &ends);
+                drop(tells);
+            };
             std::thread::Builder::new().name("notify".into()).spawn(tell)?;
             messages = Some(sender);
         }
-        Ok(ServiceManager { messages, every, watched, said: Cell::new(false) })
+        Ok(ServiceManager { messages, ends, told, every, watched, said: Cell::new(false) })
     }
 
     /// How often [`ServiceManager::alive`] should be called; never, if there is no manager.
@@ -72,21 +88,35 @@ impl ServiceManager {
 
     /// The server ends. The manager waits for its end then, and no watchdog bites.
     pub fn stopping(&self) {
-        self.send(Message::Stopping);
+        self.ends.store(true, Ordering::Release);
+        // A full queue wakes the thread as well.
+        let _ = self.messages.as_ref().map(|messages| messages.try_send(Message::Stopping));
+    }
+
+    /// Says that the server ends, if nothing did, and waits until the manager was told. Blocks for
+    /// at most five seconds: for the end of the process.
+    pub fn finish(&self) {
+        self.stopping();
+        // Nothing is ever sent: the thread ends, or it takes too long.
+        let _ = self.told.recv_timeout(LAST_WORD);
     }
 
     fn send(&self, message: Message) {
         let Some(messages) = &self.messages else { return };
+        if self.ends.load(Ordering::Acquire) {
+            return;
+        }
         if messages.try_send(message).is_err() && !self.said.replace(true) {
             tracing::warn!("the service manager does not read what it is told");
         }
     }
 }
 
-/// Tells the manager what comes, until the server is gone.
-fn tell(messages: Receiver<Message>) {
+/// Tells the manager what comes, until the server ends.
+fn tell(messages: &Receiver<Message>, ends: &AtomicBool) {
     let mut failed = false;
     for message in messages {
+        let message = if ends.load(Ordering::Acquire) { Message::Stopping } else { message };
         let told = match &message {
             Message::Ready => sd_notify::notify(false, &[NotifyState::Ready]),
             Message::Alive { watched, state } => {
@@ -101,6 +131,9 @@ fn tell(messages: Receiver<Message>) {
         if let (Err(e), false) = (told, failed) {
             failed = true;
             tracing::warn!("cannot notify systemd (NOTIFY_SOCKET): {e}");
+        }
+        if matches!(message, Message::Stopping) {
+            return;
         }
     }
 }
@@ -161,8 +194,15 @@ mod tests {
     #[test]
     fn what_a_manager_does_not_take_is_dropped() {
         let (sender, receiver) = sync_channel(MOST_WAITING);
-        let (messages, every) = (Some(sender), UNWATCHED);
-        let manager = ServiceManager { messages, every, watched: true, said: Cell::new(false) };
+        let (_tells, told) = channel();
+        let manager = ServiceManager {
+            messages: Some(sender),
+            ends: Arc::default(),
+            told,
+            every: UNWATCHED,
+            watched: true,
+            said: Cell::new(false),
+        };
         for _ in 0..3 * MOST_WAITING {
             manager.alive("busy".into());
         }

@@ -103,6 +103,7 @@ pub fn serve(
     let hangup = Hangup::of(tuning.file().is_some());
     signals::watch(sender.clone(), ending.clone(), hangup)?;
     let manager = Rc::new(ServiceManager::of_environment().map_err(failed)?);
+    let last_told = manager.clone();
     raise_open_files(tuning.limits().max_connections);
 
     let mut listeners = Listeners::open(&world, &config.tls, &config.nbd_listen, &mut inherited)?;
@@ -156,6 +157,7 @@ pub fn serve(
                 });
                 control.drain(REPLY_GRACE);
                 http.into_iter().for_each(Running::stop);
+                last_told.finish();
                 // Nothing kills this runtime, so it has a result.
                 served.unwrap_or(Ok(()))
             })();
