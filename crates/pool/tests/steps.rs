@@ -14,6 +14,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Blocks of a write of 1 MiB.
 const LARGE: u64 = 256;
 const JOBS: u64 = 8;
+/// Commits of which the critical section is measured.
+const COMMITS: usize = 200;
 
 /// A pool of two copies on two disks, with a volume that fills most of it.
 struct Bench {
@@ -156,4 +158,59 @@ fn no_step_grows_with_the_pool() {
 #[ignore = "run by hand: docs/testing.md"]
 fn no_step_grows_up_to_a_tebibyte() {
     compare_steps(|| run((64, 1)), || run((1024, 1024)));
+}
+
+/// How long each of many commits keeps all others waiting, in time of the processor: 1,000 blocks
+/// of a pool of so many groups are written at random before each. Median, 99 of 100, and the
+/// longest, in microseconds.
+fn critical_sections(groups: u64) -> [f64; 3] {
+    let (disks, steps) = (CompactDisks::default(), Steps::default());
+    let size_bytes = groups * MIB * 21 / 20 + 16 * MIB;
+    let file = DeviceFile { path: "a".into(), file: disks.add(size_bytes), size_bytes };
+    let rt = Rt::new(steps.over(Box::new(disks)), Order::Fifo, 4096);
+    let world = rt.clone();
+    let body = async move {
+        let options = CreateOptions { name: "bench".into(), copies: 1, group_bytes: Some(MIB) };
+        pool::create(&rt, std::slice::from_ref(&file), &options, &[[1; 16], [2; 16]])
+            .await
+            .expect("create");
+        let open = || Pool::open(&rt, vec![file.clone()], Settings::default());
+        let (pool, _) = open().await.expect("open");
+        let group = MIB / BLOCK_U64;
+        let blocks = groups * group * 8 / 10 / LARGE * LARGE;
+        let volume = pool.create_volume("v", blocks * BLOCK_U64, 4096).await.expect("volume");
+        Bench { rt: rt.clone(), steps: steps.clone(), pool: pool.clone(), volume, blocks, group }
+            .fill()
+            .await;
+        pool.close().await.expect("close");
+        // The figures begin anew.
+        let (pool, _) = open().await.expect("open");
+        let bench = Bench { rt: rt.clone(), steps, pool, volume, blocks, group };
+        for _ in 0..COMMITS {
+            bench.scatter(1, Some(1000)).await;
+        }
+        let found = bench.pool.status().commit.critical_section_us;
+        bench.pool.close().await.expect("close");
+        [found.p50, found.p99, found.max]
+    };
+    let found = world.block_on(body).expect("alive");
+    world.kill();
+    found
+}
+
+fn compare_critical_sections(few: u64, many: u64) {
+    let (small, large) = (critical_sections(few), critical_sections(many));
+    println!("critical sections, us: {small:?}; with {many} block groups: {large:?}");
+    assert!(large[1] <= 6.0 * small[1], "with {many}: {large:?}; with {few}: {small:?}");
+}
+
+#[test]
+fn critical_sections_do_not_grow() {
+    compare_critical_sections(64, 1024);
+}
+
+#[test]
+#[ignore = "run by hand: docs/testing.md"]
+fn critical_sections_do_not_grow_up_to_100000_groups() {
+    compare_critical_sections(1000, 100_000);
 }
