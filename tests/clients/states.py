@@ -2,6 +2,8 @@
 and goes when what its page says is done."""
 
 import errno
+import random
+import threading
 import time
 
 from clients.device import device, pool, served
@@ -9,7 +11,7 @@ from clients.ext4_devices import Faulty
 
 from harness.case import limit, pool_only
 from harness.data import BLOCK, MIB, noise
-from harness.fuse import Unflushed
+from harness.fuse import FuseFile, Unflushed
 from harness.server import expect_error
 
 
@@ -118,3 +120,50 @@ def test_pool_failed(t):
     server.start()
     assert pages(server) == []
     assert server.connect().pread(MIB, 0) == noise(("states", 0), MIB)
+
+
+def read_until(end, handle, seed):
+    places = random.Random(seed)
+    while not end.is_set():
+        handle.pread(BLOCK, places.randrange(0, 8 * MIB, BLOCK))
+
+
+@pool_only
+@limit(120)
+def test_device_slow(t):
+    """Its reads take many times as long as its mirror's, for half a minute: clients read the other
+    copy from then on, and it still gets all writes. A new device in its place ends it."""
+    good, slow = (
+        FuseFile(t, name, 128 * MIB, ["delay"], [f"rdelay={delay}"])
+        for name, delay in (("good", "0"), ("slow", "20ms"))
+    )
+    server = pool(t, [good.path, slow.path], 2)
+    fill(server.connect(), 8 * MIB)
+    # One alone only ever reads the first.
+    found = threading.Event()
+    readers = [
+        threading.Thread(target=read_until, args=(found, server.connect(), seed))
+        for seed in range(4)
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        comes_to(server, "device-slow", seconds=90)
+    finally:
+        found.set()
+        for reader in readers:
+            reader.join()
+    said = t.forebay("status", "--socket", server.control).stdout
+    assert "slow: read only where it must be" in said, said
+    handle = server.connect()
+    begun = time.monotonic()
+    for block in range(100):
+        handle.pread(BLOCK, block * BLOCK)
+    assert time.monotonic() - begun < 100 * 0.02, "the slow device is read"
+    fill(handle, 8 * MIB, "later")
+    (new,) = t.devices(128 * MIB)
+    device(t, server, "replace", slow.path, new, "--wait")
+    comes_to(server)
+    server.stop()
+    server.devices = [good.path, new]
+    server.check()
