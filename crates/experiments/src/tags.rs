@@ -30,8 +30,26 @@ use policies::{BatchWake, Old, SingleQueue, StashAndWake};
 const TOTAL_DEPTH: usize = 1024;
 /// Numbers of tasks.
 const JOBS: [usize; 4] = [1, 24, 48, 72];
+/// A tag for each piece that there can be: then none waits for one.
+const FOR_ALL: usize = TOTAL_DEPTH * 4;
 /// The policies, in the order of the columns.
 const POLICIES: [&str; 4] = ["single queue", "batch wake", "stash and wake", "ours"];
+
+/// How long reads take with ours: the median, and 99 of 100.
+fn latency(
+    kind: Kind,
+    jobs: usize,
+    tags: usize,
+    (warm, counted): (Duration, Duration),
+) -> [Duration; 2] {
+    let front = Ours::new(kind.device_kind(), tags);
+    let mut lab = Lab::new(kind.device(), front, (jobs, TOTAL_DEPTH), kind.bytes());
+    let warm = Instant(0).after(warm);
+    lab.run(warm);
+    lab.take_latency();
+    lab.run(warm.after(counted));
+    lab.take_latency()
+}
 
 /// One run: warm up, then count.
 fn measured(
@@ -104,6 +122,10 @@ pub fn run(scale: Scale) -> Report {
     let mut head = vec!["device", "jobs"];
     head.extend(POLICIES);
     let mut tables = [(); 4].map(|()| Table::new(1, &head));
+    let mut latencies = Table::new(
+        1,
+        &["device", "jobs", "median, ms", "without tags", "99 of 100, ms", "without tags"],
+    );
     for kind in Kind::ALL {
         let times = match kind {
             Kind::Disk => scale.pick((20, 180), (5, 15)),
@@ -122,6 +144,14 @@ pub fn run(scale: Scale) -> Report {
             tables[1].row(row(&|c| short(c.jumps as f64 / c.reads as f64)));
             tables[2].row(row(&|c| short(c.tag_wakes as f64 / c.grants as f64)));
             tables[3].row(row(&|c| short((c.tag_wakes + c.end_wakes) as f64 / c.grants as f64)));
+            if kind != Kind::Disk {
+                let [tags, none] =
+                    [kind.tags(), FOR_ALL].map(|tags| latency(kind, jobs, tags, (warm, counted)));
+                let cells = [tags[0], none[0], tags[1], none[1]];
+                let cells = cells.map(|took| short(took.as_secs_f64() * 1e3));
+                let name = [kind.name().to_string(), jobs.to_string()];
+                latencies.row(name.into_iter().chain(cells).collect());
+            }
         }
     }
     let titles = [
@@ -137,6 +167,11 @@ pub fn run(scale: Scale) -> Report {
         report.text(title);
         report.table(table);
     }
+    report.text(
+        "How long a read takes with ours, beside the same with a tag for each piece that there can \
+         be, so that none waits for one:",
+    );
+    report.table(latencies);
     report.text(
         "Batch wake breaks reads apart on each device, and on the disk that costs a fifth of the \
          reads. (It was a sixth in the discussion.) What ours gains on the disk, also with one \

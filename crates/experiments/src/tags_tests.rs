@@ -1,5 +1,6 @@
 //! The models do what is known of the policies.
 
+use super::lab::Piece;
 use super::*;
 
 fn counts(kind: Kind, jobs: usize, policy: usize) -> Counts {
@@ -40,6 +41,59 @@ fn with_our_scheduler_no_task_waits_for_a_tag() {
             assert!(all[1].jumps * 100 <= all[0].jumps * 103, "{all:?}");
         }
     }
+}
+
+#[test]
+fn on_flash_tags_make_no_read_slower() {
+    let times = (Duration::from_secs(1), Duration::from_secs(1));
+    for kind in [Kind::Ssd, Kind::Nvme] {
+        let [tags, none] = [kind.tags(), FOR_ALL].map(|tags| latency(kind, 72, tags, times));
+        for (with, without) in tags.into_iter().zip(none) {
+            assert!(
+                !without.is_zero() && with <= without * 101 / 100,
+                "{kind:?} {with:?} {without:?}"
+            );
+        }
+    }
+}
+
+/// Processor time of the scheduler for a piece, with so many tags. All reads of the experiment are
+/// under way, and the oldest piece that the device has ends next.
+fn processor_time_of_a_piece(tags: usize) -> Duration {
+    const PIECES: u64 = 1 << 20;
+    let mut ours = Ours::new(Kind::Nvme.device_kind(), tags);
+    let (mut asked, mut device) = (0, std::collections::VecDeque::new());
+    let mut rng = base::Prng::new(1);
+    let began = posix::sys::processor_time();
+    for ended in 0..PIECES {
+        while asked < ended + FOR_ALL as u64 {
+            let offset = rng.below(1 << 20) << 20;
+            for nth in 0..4u32 {
+                let offset = offset + u64::from(nth) * lab::PIECE;
+                ours.ask(Instant(ended), 0, Piece { id: asked, offset, more: 3 - nth });
+                asked += 1;
+            }
+        }
+        while let Some(piece) = ours.next(Instant(ended)) {
+            device.push_back(piece.id);
+        }
+        ours.done(Instant(ended), device.pop_front().expect("a piece is under way"));
+    }
+    (posix::sys::processor_time() - began) / PIECES as u32
+}
+
+#[test]
+#[ignore = "run by hand: docs/benchmarks.md"]
+fn processor_time_with_and_without_tags() {
+    let rounds = (0..9).map(|_| [Kind::Nvme.tags(), FOR_ALL].map(processor_time_of_a_piece));
+    let (mut with, mut without): (Vec<_>, Vec<_>) = rounds.map(|[a, b]| (a, b)).unzip();
+    with.sort_unstable();
+    without.sort_unstable();
+    println!(
+        "a piece takes {:?} with tags and {:?} without: {with:?} {without:?}",
+        with[4], without[4]
+    );
+    assert!(with[4] <= without[4] * 11 / 10);
 }
 
 #[test]

@@ -98,8 +98,10 @@ pub(super) struct Lab<F> {
     /// When tasks go on.
     steps: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     sequence: u64,
-    /// Reads under way: their task, and pieces that are left.
-    reads: BTreeMap<u64, (usize, u64)>,
+    /// Reads under way: their task, pieces that are left, and when they began.
+    reads: BTreeMap<u64, (usize, u64, Instant)>,
+    /// How long the reads took that ended.
+    took: Vec<Duration>,
     next_read: u64,
     /// Where each read begins.
     places: BTreeMap<u64, u64>,
@@ -130,6 +132,7 @@ impl<F: Front> Lab<F> {
             steps: BinaryHeap::new(),
             sequence: 0,
             reads: BTreeMap::new(),
+            took: Vec::new(),
             next_read: 0,
             places: BTreeMap::new(),
             room: bytes / READ,
@@ -145,6 +148,14 @@ impl<F: Front> Lab<F> {
     /// What was counted so far.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// How long reads have taken since this was asked last: the median, and 99 of 100.
+    pub fn take_latency(&mut self) -> [Duration; 2] {
+        let mut took = std::mem::take(&mut self.took);
+        took.sort_unstable();
+        let at = |q| took.get(took.len() * q / 100).copied().unwrap_or_default();
+        [at(50), at(99)]
     }
 
     /// Goes on until then.
@@ -208,7 +219,7 @@ impl<F: Front> Lab<F> {
                 t.reads += 1;
                 let read = self.next_read;
                 self.next_read += 1;
-                self.reads.insert(read, (task, PIECES));
+                self.reads.insert(read, (task, PIECES, self.now));
                 self.places.insert(read, self.rng.below(self.room) * READ);
                 (read, 0)
             }
@@ -237,12 +248,13 @@ impl<F: Front> Lab<F> {
         self.counts.jumps += u64::from(offset != self.at);
         self.at = offset + PIECE;
         self.front.done(self.now, piece);
-        let Some((task, left)) = self.reads.get_mut(&read) else { return };
+        let Some((task, left, began)) = self.reads.get_mut(&read) else { return };
         *left -= 1;
         if *left > 0 {
             return;
         }
-        let task = *task;
+        let (task, began) = (*task, *began);
+        self.took.push(self.now.since(began));
         self.reads.remove(&read);
         self.places.remove(&read);
         self.counts.reads += 1;
