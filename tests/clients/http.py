@@ -139,6 +139,16 @@ def test_every_path_over_both(t):
         one = "/v1/volumes/a%20%C3%BC%26b"
         assert ask("GET", "/v1/volumes/{name}", real=one)["size_bytes"] == 8 * MIB
         ask("PATCH", "/v1/volumes/{name}", {"size_bytes": 16 * MIB}, real=one)
+        smaller = {"size_bytes": 8 * MIB}
+        refused = ask("PATCH", "/v1/volumes/{name}", smaller, real=one, expect=409)
+        assert "the last 8 MiB of it" in refused["message"], refused
+        assert ask("GET", "/v1/volumes/{name}", real=one)["size_bytes"] == 16 * MIB
+        ask("PATCH", "/v1/volumes/{name}", {**smaller, "shrink": True}, real=one)
+        assert ask("GET", "/v1/volumes/{name}", real=one)["size_bytes"] == 8 * MIB
+        ask("PATCH", "/v1/volumes/{name}", {"size_bytes": 16 * MIB}, real=one)
+        # A path cannot name these.
+        for name in (".", ".."):
+            ask("POST", "/v1/volumes", {"name": name, "size_bytes": 8 * MIB}, expect=400)
         limited = ask("PUT", "/v1/volumes/{name}/limit", {"iops": 500}, real=one + "/limit")
         assert "500" in json.dumps(limited), limited
         ask("PUT", "/v1/volumes/{name}/read-only", {"read_only": True}, real=one + "/read-only")

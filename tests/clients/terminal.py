@@ -309,6 +309,7 @@ def test_errors_say_what_to_type(t):
         (1, start, "status", "--socket", junk),
         (1, "forebay volume list --all", "volume", "create", "vol0", "--size", "1G", *ask),
         (2, help_of, "volume", "create", "a/b", "--size", "1G", *ask),
+        (2, help_of, "volume", "create", "..", "--size", "1G", *ask),
         (2, help_of, "volume", "create", "x" * 80, "--size", "1G", *ask),
         (1, volumes, "volume", "resize", "none", "--size", "1G", *ask),
         (2, help_of, "volume", "resize", "vol0", "--size", "1001", *ask),

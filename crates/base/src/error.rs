@@ -89,6 +89,8 @@ pub enum ErrorKind {
     Unreachable,
     /// It was asked for, and then cancelled before anything was changed.
     GivenUp,
+    /// It would take data away, and nobody said that it may.
+    Loses,
 }
 
 /// An error of the pool, a cache or a volume.

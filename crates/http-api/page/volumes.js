@@ -76,7 +76,9 @@ function askChange(name) {
         throw new Error(`This cuts off ${bytes(volume.size_bytes - wanted)} and all data in it. ` +
           "Press Resize again to do it.");
       }
-      return ask("PATCH", volumePath(name), { size_bytes: wanted });
+      return ask("PATCH", volumePath(name), {
+        size_bytes: wanted, shrink: confirmed.has(wanted),
+      });
     },
     done: ({ size }) => `${name} has ${size} now.`,
   });

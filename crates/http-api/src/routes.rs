@@ -98,7 +98,11 @@ pub const ROUTES: &[Route] = &[
         "/v1/volumes",
         ask("volume-create"),
         &[
-            must("name", Kind::Name, "its name: 1 to 64 bytes, no control characters, no slash"),
+            must(
+                "name",
+                Kind::Name,
+                "its name: 1 to 64 bytes, no control characters, no slash, not . or ..",
+            ),
             must("size_bytes", WHOLE, "its size"),
             body("sector_bytes", Kind::Whole(0, 65536), "512", "its logical sector, 512 or 4096"),
         ],
@@ -118,6 +122,7 @@ pub const ROUTES: &[Route] = &[
         &[
             NAME,
             must("size_bytes", WHOLE, "its new size"),
+            may("shrink", Kind::Flag, "it may become smaller: what is behind the new size is lost"),
             may("force", Kind::Flag, "also smaller while clients have it open"),
         ],
         "give a volume another size",

@@ -94,9 +94,11 @@ pub struct CreateOptions {
     pub group_bytes: Option<u64>,
 }
 
-/// True if a pool or a volume can have this name.
+/// True if a new pool or a new volume can have this name. Not `.` and `..`: in a path and in an
+/// address they name something else.
 pub fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(|c| c.is_control() || c == '/')
+    let fits = !name.is_empty() && name.len() <= MAX_NAME;
+    fits && name != "." && name != ".." && !name.chars().any(|c| c.is_control() || c == '/')
 }
 
 /// Checks a name for a pool or a volume.
@@ -106,7 +108,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     }
     let text = format!(
         "{name:?} cannot be the name of a {what}: 1 to {MAX_NAME} bytes, no control characters, \
-         no '/'"
+         no '/', not '.' or '..'"
     );
     Err(StorageError::new(ErrorKind::Invalid, text))
 }

@@ -19,6 +19,15 @@ use crate::edge_locks::{EdgeGroup, Locks};
 use crate::route::Route;
 use crate::routes::Blocks;
 
+/// What becomes of data behind a new end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shrink {
+    /// It is cut off.
+    Allowed,
+    /// Its volume stays as it is.
+    Refused,
+}
+
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
@@ -410,11 +419,14 @@ impl Volume {
         self.route().await?.flush().await
     }
 
-    pub(crate) async fn resize(&self, size: u64) -> Result<()> {
+    pub(crate) async fn resize(&self, size: u64, shrink: Shrink) -> Result<()> {
         // Nothing is written behind the new end while the rest is cut off, or behind the old one
         // before the volume has grown.
         let _lock = self.locks.lock_for_resize(|| size.min(self.size()) / BLOCK_U64).await;
         let old = self.size();
+        if size < old && shrink == Shrink::Refused {
+            return Err(self.loses(old, size));
+        }
         if size > old {
             self.clear_behind(old).await?;
         }
@@ -428,6 +440,17 @@ impl Volume {
             last = Some(block.freeze());
         }
         self.route().await?.resize((old, size), last).await
+    }
+
+    fn loses(&self, old: u64, size: u64) -> StorageError {
+        StorageError::new(
+            ErrorKind::Loses,
+            format!(
+                "nothing was changed: the volume has {old} bytes now, and the last {} of them, with \
+                 all data there, would be lost for good",
+                old - size
+            ),
+        )
     }
 }
 

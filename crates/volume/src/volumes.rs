@@ -12,7 +12,7 @@ use crate::admission::{Admission, Waits};
 use crate::changing::GivenUp;
 use crate::counts::{RequestStats, VolumeStats};
 use crate::edge_locks::Locks;
-use crate::requests::Volume;
+use crate::requests::{Shrink, Volume};
 use crate::routes::Blocks;
 
 /// All volumes of one pool; clones are the same set. Handles of one volume share its locks.
@@ -153,7 +153,15 @@ impl Volumes {
     pub async fn resize(&self, name: &str, size: u64) -> Result<()> {
         self.writable(name)?;
         let volume = self.open(name).ok_or_else(|| missing(name))?;
-        volume.resize(size).await
+        volume.resize(size, Shrink::Allowed).await
+    }
+
+    /// Makes a volume larger, also while it is in use; durable when it returns. Fails with
+    /// [`ErrorKind::Loses`] if it is larger now.
+    pub async fn grow(&self, name: &str, size: u64) -> Result<()> {
+        self.writable(name)?;
+        let volume = self.open(name).ok_or_else(|| missing(name))?;
+        volume.resize(size, Shrink::Refused).await
     }
 
     /// Deletes a volume; handles on it fail from now on. One that is read-only stays.

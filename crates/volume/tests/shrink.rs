@@ -127,3 +127,27 @@ fn a_volume_that_grows_behind_a_shrink_loses_no_write() {
 fn what_cuts_have_behind_a_new_end_does_not_come_back() {
     run(meet_cuts);
 }
+
+/// One who only lets a volume grow may come behind another who made it larger than that.
+async fn grow_only(rt: Rt, bench: Cached) {
+    let (pool, _) = open(&rt, &bench, Settings::default()).await;
+    let volumes = Volumes::new(&pool);
+    volumes.create("a", 2 * MIB, 4096).await.expect("create");
+    let behind = |to: u64| {
+        let volumes = volumes.clone();
+        rt.spawn(async move { volumes.grow("a", to).await })
+    };
+    let (first, second) = (behind(8 * MIB), behind(4 * MIB));
+    first.await.expect("a task").expect("grow");
+    let refused = second.await.expect("a task").expect_err("it would shrink");
+    assert_eq!(refused.kind, ErrorKind::Loses, "{refused}");
+    assert_eq!(volumes.open("a").map(|v| v.size()), Some(8 * MIB));
+    volumes.grow("a", 8 * MIB).await.expect("it has that size");
+    volumes.resize("a", MIB).await.expect("shrink");
+    assert_eq!(volumes.open("a").map(|v| v.size()), Some(MIB));
+}
+
+#[test]
+fn a_volume_that_may_only_grow_never_shrinks() {
+    run(grow_only);
+}

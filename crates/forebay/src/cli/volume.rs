@@ -1,17 +1,15 @@
 //! `forebay volume`: the volumes of a running server.
 
-use base::shell_word;
 use clap::{ArgAction, Args, Subcommand};
-use serde_json::Value;
 
 use crate::cli::limit::Limit;
 use crate::cli::options::{ClientOptions, volume_size};
 use crate::cli::volumes;
 use crate::control::Request;
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::output::{print, print_json};
 use crate::terminal::Look;
-use crate::units::{exact_size, human_bytes};
+use crate::units::human_bytes;
 
 /// Make, list, resize, limit and delete volumes of a running server
 #[derive(Args, Debug)]
@@ -113,11 +111,8 @@ impl VolumeCommand {
                 (client, Request::VolumeCreate { name, size_bytes, sector_bytes }, done)
             }
             Action::Resize { name, size, shrink, force, client } => {
-                if !shrink {
-                    check_grows(&client.ask(&Request::VolumeList {})?, &name, size)?;
-                }
                 let done = format!("{name} has {} now", human_bytes(size));
-                (client, Request::VolumeResize { name, size_bytes: size, force }, done)
+                (client, Request::VolumeResize { name, size_bytes: size, shrink, force }, done)
             }
             Action::ReadOnly { name, state, client } => {
                 let may = if state { "cannot change it any more" } else { "may change it" };
@@ -134,49 +129,10 @@ impl VolumeCommand {
     }
 }
 
-/// Fails if a volume is larger than it is to be. Of one that is not there the server tells.
-fn check_grows(volumes: &Value, name: &str, size: u64) -> Result<()> {
-    let mut all = volumes.as_array().into_iter().flatten();
-    let now = all.find(|one| one["name"] == name).and_then(|one| one["size_bytes"].as_u64());
-    let Some(cut) = now.and_then(|now| now.checked_sub(size)).filter(|cut| *cut > 0) else {
-        return Ok(());
-    };
-    Err(CommandError::Failed(format!(
-        "nothing was changed: {name} has {} now, and the last {} of it, with all data there, would \
-         be lost for good; to cut that off: forebay volume resize {} --size {} --shrink",
-        human_bytes(size + cut),
-        human_bytes(cut),
-        shell_word(name),
-        exact_size(size),
-    )))
-}
-
 fn list(client: &ClientOptions, json: bool, all: bool) -> Result<()> {
     if json {
         return print_json(&client.ask(&Request::VolumeList {})?);
     }
     let status = client.ask(&Request::Status {})?;
     print(&volumes::text(&status, all, "forebay volume list --all", &Look::of_stdout()))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_volume_shrinks_only_where_that_is_said() {
-        let all = json!([
-            { "name": "a", "size_bytes": 1 << 20 }, { "name": "b c", "size_bytes": 3_u64 << 30 },
-        ]);
-        for (name, size) in [("a", 1 << 20), ("a", 2 << 20), ("none", 512)] {
-            check_grows(&all, name, size).unwrap();
-        }
-        let said = check_grows(&all, "b c", 1 << 30).unwrap_err();
-        assert_eq!(said.exit_status(), 1);
-        let said = said.to_string();
-        assert!(said.contains("has 3 GiB now, and the last 2 GiB of it"), "{said}");
-        assert!(said.ends_with("forebay volume resize 'b c' --size 1G --shrink"), "{said}");
-    }
 }

@@ -43,7 +43,7 @@ fn refused(request: &Request, e: &RequestError) -> CommandError {
         true => CommandError::Usage(text),
         false => CommandError::Failed(text),
     };
-    error.or_next(request.next(e))
+    error.or_next(&request.next(e))
 }
 
 /// Whether a refusal is about the arguments. Where the server calls a new volume or a limit

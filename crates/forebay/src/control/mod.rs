@@ -61,6 +61,9 @@ pub enum Request {
         name: String,
         /// Its new size.
         size_bytes: u64,
+        /// It may become smaller: what is behind the new size is lost.
+        #[serde(default)]
+        shrink: bool,
         /// Also smaller while clients have it open.
         #[serde(default)]
         force: bool,
@@ -248,7 +251,10 @@ impl From<base::StorageError> for RequestError {
             base::ErrorKind::NotFound => "not-found",
             base::ErrorKind::Exists => "exists",
             base::ErrorKind::NoSpace => "no-space",
-            base::ErrorKind::Foreign | base::ErrorKind::Stale | base::ErrorKind::Newer => "refused",
+            base::ErrorKind::Foreign
+            | base::ErrorKind::Stale
+            | base::ErrorKind::Newer
+            | base::ErrorKind::Loses => "refused",
             base::ErrorKind::GivenUp => "cancelled",
             _ => "failed",
         };
@@ -330,7 +336,7 @@ mod tests {
             Request::VolumeList {},
             Request::VolumeData { name: name() },
             Request::VolumeCreate { name: name(), size_bytes: u64::MAX, sector_bytes: 512 },
-            Request::VolumeResize { name: name(), size_bytes: 0, force: true },
+            Request::VolumeResize { name: name(), size_bytes: 0, shrink: true, force: true },
             Request::VolumeDelete { name: name(), force: false },
             Request::VolumeReadOnly { name: name(), read_only: true },
             Request::Clients {},

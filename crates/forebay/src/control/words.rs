@@ -1,6 +1,11 @@
 //! Requests for people: what is under way while one waits, and what to type where one is refused.
 
+use std::borrow::Cow;
+
+use base::shell_word;
+
 use super::{Request, RequestError};
+use crate::units::exact_size;
 
 impl Request {
     /// What is under way until the answer comes.
@@ -20,7 +25,20 @@ impl Request {
     }
 
     /// What to type where the server answers with this error.
-    pub fn next(&self, e: &RequestError) -> &'static str {
+    pub fn next(&self, e: &RequestError) -> Cow<'static, str> {
+        match self {
+            Request::VolumeResize { name, size_bytes, shrink: false, .. }
+                if e.kind == "refused" =>
+            {
+                let (name, size) = (shell_word(name), exact_size(*size_bytes));
+                format!("forebay volume resize {name} --size {size} --shrink").into()
+            }
+            _ => self.same_next(e).into(),
+        }
+    }
+
+    /// The same, where it does not depend on what was asked for.
+    fn same_next(&self, e: &RequestError) -> &'static str {
         let kind = e.kind.as_str();
         if matches!(kind, "busy" | "stopping") {
             return "type it again in a while; forebay status shows whether the server is there";
@@ -109,7 +127,7 @@ mod tests {
             Request::Clients {},
             Request::Config {},
             Request::VolumeCreate { name: name(), size_bytes: 1, sector_bytes: 512 },
-            Request::VolumeResize { name: name(), size_bytes: 1, force: false },
+            Request::VolumeResize { name: name(), size_bytes: 1, shrink: false, force: false },
             Request::VolumeDelete { name: name(), force: false },
             Request::CacheFlush {},
             Request::Gc {},
@@ -126,6 +144,15 @@ mod tests {
             }
             assert!(!request.doing().is_empty());
         }
+    }
+
+    #[test]
+    fn a_volume_that_would_shrink_is_named() {
+        let name = "b c".to_owned();
+        let request =
+            Request::VolumeResize { name, size_bytes: 1 << 30, shrink: false, force: false };
+        let next = request.next(&RequestError::new("refused", "no"));
+        assert_eq!(next, "forebay volume resize 'b c' --size 1G --shrink");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the server does where a command asks for it.
 
-use base::{Duration, Instant};
+use base::{Duration, ErrorKind, Instant};
 use ledger::explain::Question;
 use nbd::ConnectionStatus;
 use pool::VolumeInfo;
@@ -12,6 +12,7 @@ use crate::control::{Answer, Request, RequestError};
 use crate::device_life::Role;
 use crate::explain;
 use crate::limits;
+use crate::units::human_bytes;
 
 /// A client that has left is known to have within this time.
 const JUST_LEFT: Duration = Duration::from_secs(1);
@@ -31,7 +32,11 @@ impl Shard {
                 self.volumes.create(&name, size_bytes, sector_bytes).await?;
                 tracing::info!(name, size_bytes, "volume created");
             }
-            Request::VolumeResize { name, size_bytes, force } => {
+            Request::VolumeResize { name, size_bytes, shrink: false, .. } => {
+                self.grow(&name, size_bytes).await?;
+                tracing::info!(name, size_bytes, "volume resized");
+            }
+            Request::VolumeResize { name, size_bytes, shrink: true, force } => {
                 let cuts = |v: &VolumeInfo| v.size_bytes > size_bytes;
                 self.check_unused(&name, force, cuts).await?;
                 self.volumes.resize(&name, size_bytes).await?;
@@ -160,6 +165,23 @@ impl Shard {
             ),
         };
         Err(RequestError::new("refused", text))
+    }
+
+    /// Makes a volume larger. Says what would be lost if it is larger now.
+    async fn grow(&self, name: &str, size: u64) -> Result<(), RequestError> {
+        let grown = self.volumes.grow(name, size).await;
+        if grown.as_ref().is_err_and(|e| e.kind == ErrorKind::Loses) {
+            let volume = self.volumes.list().into_iter().find(|v| v.name == name);
+            let now = volume.map_or(size, |v| v.size_bytes.max(size));
+            let text = format!(
+                "nothing was changed: {name:?} has {} now, and the last {} of it, with all data \
+                 there, would be lost for good; to cut that off, say shrink",
+                human_bytes(now),
+                human_bytes(now - size),
+            );
+            return Err(RequestError::new("refused", text));
+        }
+        Ok(grown?)
     }
 
     /// Refuses what would take data away from clients that are at work with it.
