@@ -126,7 +126,7 @@ def test_every_path_over_both(t):
         def ask(method, path, fields=None, expect=(200, 204), real=None):
             called.add((method, path))
             answer = api(method, real or path, fields, expect)
-            if expect == (200, 204) and answer is not None:
+            if expect == (200, 204):
                 check(document, method, path, answer)
             return answer
 
@@ -204,41 +204,6 @@ def test_every_path_over_both(t):
     events(unix)
     server.stop()
     server.check(ok=(0,)) if not t.cached else None
-
-
-@once
-def test_answers(t):
-    """Answers are what the OpenAPI document says, also where much has happened."""
-    server, unix, tcp = up(t, "--cache-size", "64M", "--emulate", "hdd")
-    document = unix("GET", "/v1/openapi.json")
-    handle = server.connect()
-    for at in range(0, 32 * MIB, MIB):
-        handle.pwrite(noise(("answers", at), MIB), at)
-        handle.pread(MIB, at)
-    handle.flush()
-    unix("PUT", "/v1/volumes/vol0/limit", {"iops": 100000})
-    unix("POST", "/v1/scrub", {"rate": MIB})
-    for wait in ("false", "true"):
-        unix("POST", f"/v1/cache/flush?wait={wait}", expect=(200, 202))
-        unix("POST", f"/v1/gc?wait={wait}", expect=(200, 202))
-        described = [
-            path
-            for path, methods in document["paths"].items()
-            if "get" in methods and "{" not in path and path not in ("/v1/events", "/metrics")
-            and check(document, "GET", path, unix("GET", path))
-        ]
-    assert {"/v1/volumes", "/v1/devices", "/v1/scrub", "/v1/moves", "/v1/cache", "/v1/health",
-            "/v1/jobs"} <= set(described), described
-    for job in unix("GET", "/v1/jobs"):
-        check(document, "GET", "/v1/jobs/{id}", unix("GET", f"/v1/jobs/{job['job']}"))
-    [spoilt] = [one["id"] for one in unix("GET", "/v1/devices")][:1]
-    unix("POST", f"/v1/devices/{spoilt}/offline")
-    for path in ("/v1/devices", "/v1/moves", "/v1/health", "/v1/scrub"):
-        check(document, "GET", path, unix("GET", path))
-    assert unix("GET", "/v1/health")["problems"]
-    bare = document["components"]["schemas"]["Health"]
-    assert set(bare["required"]) == {"state", "pages"}
-    server.stop()
 
 
 def cache_paths(t, ask):

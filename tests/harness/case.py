@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import traceback
 
-from . import server
+from . import schema, server
 
 DEFAULT_LIMIT_S = 60
 # Of tests that run with a cache and do not choose it: small, so that what they write does not stay
@@ -184,7 +184,11 @@ class Case:
         return text
 
     def forebay(self, *arguments, **more):
-        return self.run(self.bin, *arguments, **more)
+        """Runs a command. What it prints with --json is what the API's document says."""
+        done = self.run(self.bin, *arguments, **more)
+        if done.returncode == 0:
+            schema.check_printed(arguments, done.stdout)
+        return done
 
     # Servers.
 

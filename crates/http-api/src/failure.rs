@@ -4,12 +4,30 @@ use axum::body::Body;
 use axum::http::{Response, StatusCode, header};
 use serde_json::{Value, json};
 
+/// All kinds of failures, with the status that a client sees. The engine has `invalid`,
+/// `not-found`, `exists`, `refused`, `no-space`, `failed`, `busy`, `stopping` and `cancelled`.
+pub const KINDS: &[(&str, StatusCode)] = &[
+    ("invalid", StatusCode::BAD_REQUEST),
+    ("unauthorized", StatusCode::UNAUTHORIZED),
+    ("forbidden", StatusCode::FORBIDDEN),
+    ("not-found", StatusCode::NOT_FOUND),
+    ("no-method", StatusCode::METHOD_NOT_ALLOWED),
+    ("timeout", StatusCode::REQUEST_TIMEOUT),
+    ("exists", StatusCode::CONFLICT),
+    ("refused", StatusCode::CONFLICT),
+    ("cancelled", StatusCode::CONFLICT),
+    ("too-large", StatusCode::PAYLOAD_TOO_LARGE),
+    ("no-json", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    ("failed", StatusCode::INTERNAL_SERVER_ERROR),
+    ("stopping", StatusCode::SERVICE_UNAVAILABLE),
+    ("busy", StatusCode::SERVICE_UNAVAILABLE),
+    ("no-space", StatusCode::INSUFFICIENT_STORAGE),
+];
+
 /// Why a request was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// For programs: `invalid`, `not-found`, `exists`, `refused`, `no-space`, `failed`,
-    /// `stopping` of the engine; `busy`, `unauthorized`, `forbidden`, `no-method`, `no-json`,
-    /// `too-large`, `timeout` of this crate; `cancelled` of both.
+    /// For programs: one of [`KINDS`].
     pub kind: String,
     /// For people.
     pub message: String,
@@ -38,20 +56,8 @@ impl Failure {
 
     /// The status that a client sees.
     pub fn status(&self) -> StatusCode {
-        match self.kind.as_str() {
-            "invalid" => StatusCode::BAD_REQUEST,
-            "unauthorized" => StatusCode::UNAUTHORIZED,
-            "forbidden" => StatusCode::FORBIDDEN,
-            "not-found" => StatusCode::NOT_FOUND,
-            "no-method" => StatusCode::METHOD_NOT_ALLOWED,
-            "timeout" => StatusCode::REQUEST_TIMEOUT,
-            "exists" | "refused" | "cancelled" => StatusCode::CONFLICT,
-            "too-large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "no-json" => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "stopping" | "busy" => StatusCode::SERVICE_UNAVAILABLE,
-            "no-space" => StatusCode::INSUFFICIENT_STORAGE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+        let known = KINDS.iter().find(|known| known.0 == self.kind);
+        known.map_or(StatusCode::INTERNAL_SERVER_ERROR, |known| known.1)
     }
 
     /// As a client sees it, without the status.

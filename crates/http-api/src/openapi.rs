@@ -1,11 +1,12 @@
-//! The OpenAPI document, made of the table. `answers.json` has what answers look like; the client
-//! tests hold real ones against it.
+//! The OpenAPI document, made of the table. The files in `answers` say what answers look like; the
+//! client tests hold real ones against them.
 
 use serde_json::{Map, Value, json};
 
 use crate::changes::WHAT;
+use crate::failure::KINDS;
 use crate::routes::ROUTES;
-use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+use crate::table::{Act, Field, Kind, Need, Place, Route};
 
 /// The whole document.
 pub fn document() -> Value {
@@ -39,12 +40,24 @@ pub fn document() -> Value {
 }
 
 /// What answers look like, by name.
-const ANSWERS: &str = include_str!("answers.json");
+const ANSWERS: [&str; 7] = [
+    include_str!("answers/cache.json"),
+    include_str!("answers/devices.json"),
+    include_str!("answers/explain.json"),
+    include_str!("answers/scrub.json"),
+    include_str!("answers/settings.json"),
+    include_str!("answers/status.json"),
+    include_str!("answers/volumes.json"),
+];
 
 fn schemas() -> Map<String, Value> {
-    // The tests read it, too.
-    let mut all: Map<String, Value> = serde_json::from_str(ANSWERS).unwrap_or_default();
+    let mut all = Map::new();
+    for answers in ANSWERS {
+        // The tests read them, too.
+        all.extend(serde_json::from_str::<Map<String, Value>>(answers).unwrap_or_default());
+    }
     all.insert("Error".into(), error_schema());
+    all.insert("Failure".into(), failure_schema());
     all.insert("Job".into(), job_schema());
     all.insert("Change".into(), change_schema());
     all
@@ -54,35 +67,48 @@ fn named(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// The answer of a route, with status 200; anything where it is not described.
-fn answer(route: &Route) -> Value {
+/// The answer of a route, with status 200. None where it has nothing to say.
+fn answer(route: &Route) -> Option<Value> {
     let list = |name| json!({ "type": "array", "items": named(name) });
-    match (route.method, route.path) {
+    Some(match (route.method, route.path) {
+        ("GET", "/v1/status") => named("Status"),
+        ("GET", "/v1/health") => named("Health"),
+        ("GET", "/v1/clients") => list("Client"),
         ("GET", "/v1/volumes") => list("Volume"),
         ("GET", "/v1/volumes/{name}") => named("Volume"),
-        ("GET", "/v1/devices") => list("Device"),
-        ("GET", "/v1/jobs") => list("Job"),
+        ("PUT", "/v1/volumes/{name}/limit") => named("VolumeLimitChange"),
         ("GET", "/v1/cache") => named("Cache"),
-        ("GET", "/v1/health") => named("Health"),
         (_, path) if path.starts_with("/v1/scrub") => named("Scrub"),
-        (_, "/v1/devices/rebalance") => named("Moves"),
+        ("GET", "/v1/devices") => list("Device"),
+        (_, "/v1/devices/{id}/size") => named("DeviceSize"),
+        (_, "/v1/devices/rebalance" | "/v1/pool/copies") => named("Moves"),
+        (_, path) if path.starts_with("/v1/devices") => named("DeviceMoves"),
         (_, path) if path.starts_with("/v1/moves") => named("Moves"),
-        _ => json!({}),
-    }
+        ("GET", "/v1/explain") => named("Explanation"),
+        ("GET", "/v1/config") => named("Config"),
+        ("GET", "/v1/settings") => list("Setting"),
+        ("GET", "/v1/settings/{key}") => named("Setting"),
+        ("PUT", "/v1/settings/{key}") => named("SettingChange"),
+        ("GET", "/v1/jobs") => list("Job"),
+        ("GET", "/v1/openapi.json") => json!({ "type": "object" }),
+        _ => return None,
+    })
 }
 
 fn error_schema() -> Value {
+    json!({ "type": "object", "required": ["error"], "properties": { "error": named("Failure") } })
+}
+
+fn failure_schema() -> Value {
+    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.0).collect();
     json!({
         "type": "object",
-        "required": ["error"],
-        "properties": { "error": {
-            "type": "object",
-            "required": ["kind", "message"],
-            "properties": {
-                "kind": { "type": "string", "description": "for programs" },
-                "message": { "type": "string", "description": "for people" },
-            },
-        } },
+        "description": "Why something was not done",
+        "required": ["kind", "message"],
+        "properties": {
+            "kind": { "type": "string", "enum": kinds, "description": "for programs" },
+            "message": { "type": "string", "description": "for people" },
+        },
     })
 }
 
@@ -104,8 +130,14 @@ fn job_schema() -> Value {
                     "total_bytes": { "type": "integer", "minimum": 0 },
                 },
             },
-            "outcome": { "description": "of a job that is done" },
-            "error": { "description": "of a job that failed" },
+            "outcome": {
+                "anyOf": [named("GcStatus"), { "type": "null" }],
+                "description": "of a job that is done: garbage collection as it is then, or null",
+            },
+            "error": {
+                "$ref": "#/components/schemas/Failure",
+                "description": "of a job that failed",
+            },
         },
     })
 }
@@ -219,18 +251,16 @@ fn responses(route: &Route) -> Value {
         let content = json!({ kind: { "schema": schema } });
         json!({ "description": what, "content": content })
     };
-    let whole = |what: &str| body(what, "application/json", answer(route));
+    let whole = |schema| body("the answer", "application/json", schema);
+    let done = || json!({ "description": "it is done, and there is nothing to say" });
     let job = || named("Job");
     let error = body("an error", "application/json", named("Error"));
     let mut all = json!({ "default": error });
     match route.act {
-        Act::Ask(_, Shown::Whole) => {
-            all["200"] = whole("the answer");
-            if route.method != "GET" {
-                all["204"] = json!({ "description": "it is done, and there is nothing to say" });
-            }
-        }
-        Act::Ask(..) | Act::Health | Act::OpenApi | Act::Jobs => all["200"] = whole("the answer"),
+        Act::Ask(..) | Act::Health | Act::OpenApi | Act::Jobs => match answer(route) {
+            Some(schema) => all["200"] = whole(schema),
+            None => all["204"] = done(),
+        },
         Act::History => all["200"] = body("the last hour", "application/json", history_schema()),
         Act::Job(_) => {
             all["200"] = body("the job has ended", "application/json", job());
@@ -248,7 +278,10 @@ fn responses(route: &Route) -> Value {
             let what = "an event status in each look, whose data is the status; before it an \
                         event change for each thing that has changed since the last look, whose \
                         data is a Change; an event error where the server ends";
-            let events = json!({ "type": "string", "x-event-data": { "change": named("Change") } });
+            let data = json!({
+                "status": named("Status"), "change": named("Change"), "error": named("Failure"),
+            });
+            let events = json!({ "type": "string", "x-event-data": data });
             all["200"] = body(what, "text/event-stream", events);
         }
         Act::Metrics => all["200"] = body("metrics", "text/plain", json!({ "type": "string" })),
@@ -280,12 +313,43 @@ mod tests {
         let named = |name: &str| text.contains(&format!("\"#/components/schemas/{name}\""));
         let parts = text.split("\"#/components/schemas/").skip(1);
         for name in parts.map(|rest| rest.split('"').next().unwrap()) {
-            assert!(schemas.contains_key(name), "{name} is not in answers.json");
+            assert!(schemas.contains_key(name), "{name} is in none of the files in answers");
         }
         for name in schemas.keys() {
             assert!(named(name), "{name} is not used");
         }
-        assert!(schemas.len() > 20);
+        let of = |text| serde_json::from_str::<Map<String, Value>>(text).unwrap().len();
+        // Those that are made here: Change, Error, Failure, Job.
+        assert_eq!(schemas.len(), ANSWERS.map(of).iter().sum::<usize>() + 4, "one is there twice");
+    }
+
+    /// An object without a type or a description for each of its fields.
+    fn undescribed(at: &str, schema: &Value, found: &mut Vec<String>) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let at = format!("{at}.{name}");
+            let kinds = ["type", "enum", "anyOf", "$ref"];
+            let any = matches!(at.as_str(), "Change.from" | "Change.to");
+            if !any && !kinds.iter().any(|kind| field.get(kind).is_some()) {
+                found.push(at);
+            }
+        }
+        let parts = schema["required"].as_array().into_iter().flatten();
+        let missing = |name: &&Value| schema["properties"].get(name.as_str().unwrap()).is_none();
+        found.extend(parts.filter(missing).map(|name| format!("{at}.{name} is required")));
+    }
+
+    #[test]
+    fn every_answer_and_field_is_described() {
+        let all = document();
+        let mut found = Vec::new();
+        for (name, schema) in all["components"]["schemas"].as_object().unwrap() {
+            undescribed(name, schema, &mut found);
+        }
+        for route in ROUTES.iter().filter(|route| route.method == "GET") {
+            let said = matches!(route.act, Act::Ask(..)) && answer(route).is_none();
+            found.extend(said.then(|| route.path.to_owned()));
+        }
+        assert!(found.is_empty(), "{found:?}");
     }
 
     #[test]

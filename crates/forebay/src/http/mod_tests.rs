@@ -1,4 +1,5 @@
-//! The table of routes and the control protocol have the same verbs and fields.
+//! The table of routes and the control protocol have the same verbs and fields. Answers are what
+//! the OpenAPI document says.
 
 use http_api::routes::ROUTES;
 use http_api::table::{Field, Kind, Need, Place, Route};
@@ -123,5 +124,190 @@ fn every_field_of_a_verb_can_be_sent() {
             let sent = routes.iter().any(|r| r.fields.iter().any(|f| f.name == name));
             assert!(sent, "no route of {verb} has its field {name}");
         }
+    }
+}
+
+mod answers {
+    //! Answers that the program makes, and what the OpenAPI document says of them. The client tests
+    //! do the same with a whole server.
+
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use base::{Duration, Instant, VolumeId};
+    use http_api::openapi::document;
+    use ledger::explain::Question;
+    use ledger::{Holder, Kind, Ledger, Moment, Reason, Story, What};
+    use serde_json::{Map, Value, json};
+
+    use crate::config::chosen::{Chosen, Source, known};
+    use crate::config::places::Places;
+    use crate::config::shown;
+    use crate::config::values;
+    use crate::{explain, health};
+
+    /// A schema by its name, with the fields of those that it builds on.
+    fn whole(all: &Value, schema: &Value) -> Value {
+        if let Some(name) = schema["$ref"].as_str() {
+            return whole(all, &all[name.rsplit('/').next().unwrap()]);
+        }
+        let Some(parts) = schema["allOf"].as_array() else { return schema.clone() };
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        let own = json!({ "properties": schema["properties"], "required": schema["required"] });
+        for part in parts.iter().map(|part| whole(all, part)).chain([own]) {
+            properties.extend(part["properties"].as_object().unwrap().clone());
+            required.extend(part["required"].as_array().unwrap().clone());
+        }
+        json!({ "type": "object", "properties": properties, "required": required })
+    }
+
+    fn is_of(kind: &Value, value: &Value) -> bool {
+        match kind.as_str().unwrap() {
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "null" => value.is_null(),
+            "integer" => value.is_u64() || value.is_i64(),
+            "number" => value.is_number(),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// What is wrong with a value. A field that the schema does not have is wrong, too.
+    fn faults(all: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
+        let schema = whole(all, schema);
+        if let Some(ways) = schema["anyOf"].as_array() {
+            let tried = ways.iter().map(|way| faults(all, way, value, at));
+            return tried.min_by_key(Vec::len).unwrap();
+        }
+        let kinds = match &schema["type"] {
+            Value::Array(kinds) => kinds.clone(),
+            kind => vec![kind.clone()],
+        };
+        let one_of = schema["enum"].as_array();
+        if !kinds.iter().any(|kind| is_of(kind, value))
+            || one_of.is_some_and(|o| !o.contains(value))
+        {
+            return vec![format!("{at} is {value}")];
+        }
+        let mut found = Vec::new();
+        for (n, one) in value.as_array().into_iter().flatten().enumerate() {
+            found.extend(faults(all, &schema["items"], one, &format!("{at}[{n}]")));
+        }
+        for name in schema["required"].as_array().into_iter().flatten() {
+            let missing = value.get(name.as_str().unwrap()).is_none();
+            found.extend(missing.then(|| format!("{at} has no {name}")));
+        }
+        for (name, one) in value.as_object().into_iter().flatten() {
+            match schema["properties"].get(name) {
+                Some(part) => found.extend(faults(all, part, one, &format!("{at}.{name}"))),
+                None => found.push(format!("{at}.{name} is not in the document")),
+            }
+        }
+        found
+    }
+
+    fn check(name: &str, value: &Value) {
+        let all = &document()["components"]["schemas"];
+        let found = faults(all, &all[name], value, name);
+        assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn words_are_those_of_the_program() {
+        let all = &document()["components"]["schemas"];
+        let listed = |list: &Value| -> BTreeSet<String> {
+            list.as_array().unwrap().iter().map(|w| w.as_str().unwrap().to_owned()).collect()
+        };
+        let set = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<BTreeSet<_>>();
+        for (name, words) in [
+            ("Reason", set(&Reason::ALL.map(Reason::word))),
+            ("Layer", set(&Reason::ALL.map(|reason| reason.layer().word()))),
+            ("RequestClass", set(&Kind::ALL.map(Kind::word))),
+            ("DeviceKind", set(&rt::DeviceKind::ALL.map(rt::DeviceKind::name))),
+        ] {
+            assert_eq!(listed(&all[name]["enum"]), words, "{name}");
+        }
+        let classes = set(&queue::Class::ALL.map(queue::Class::name));
+        assert_eq!(listed(&all["IoByClass"]["required"]), classes);
+        let policies = &all["ReplacementStatus"]["properties"]["policy"]["enum"];
+        assert_eq!(listed(policies), set(&cache::Policy::ALL.map(cache::Policy::word)));
+        let proofs = [tls::Proof::Nothing, tls::Proof::Certificate, tls::Proof::Key];
+        let shown = &all["ClientTls"]["properties"]["proof"]["enum"];
+        assert_eq!(listed(shown), set(&proofs.map(tls::Proof::name)));
+        let sources = [Source::Default, Source::File, Source::Option, Source::Set];
+        let sources: Vec<String> = sources.iter().map(Source::to_string).collect();
+        assert_eq!(listed(&all["Source"]["enum"]), sources.into_iter().collect());
+    }
+
+    #[test]
+    fn settings_are_as_they_are_described() {
+        let mut places = Places::default();
+        let devices = json!(["/a", { "path": "/c", "emulate": "hdd" }]);
+        let rules = json!([
+            { "client": "vm1", "volumes": ["vm1-*"], "read_only": true },
+            { "client": "*", "volumes": ["iso"] },
+        ]);
+        places.choose("devices", [Some(()), None, None], |()| devices);
+        places.choose("access", [None, Some(()), None], |()| rules);
+        places.choose("tls.verify_peer", [None, None, Some(())], |()| json!(true));
+        places.choose::<()>("cache.path", [None; 3], |()| Value::Null);
+        let mut chosen = Chosen::default();
+        let at = values::Value::TimeOfDay(Some(150));
+        chosen.put(known("scrub.at"), at, Source::Set).unwrap();
+        check("Config", &shown::all(&places, &chosen, None));
+        let all = shown::all(&places, &chosen, Some(Path::new("/f.toml")));
+        check("Config", &all);
+        for (key, ..) in chosen.iter() {
+            check("Setting", &shown::setting(&chosen, key));
+        }
+        let is_place = |one: &&Value| one.get("range").is_none();
+        let own = all["settings"].as_array().unwrap().iter().filter(is_place);
+        assert_eq!(own.map(|one| check("Place", one)).count(), 4);
+    }
+
+    #[test]
+    fn explanations_are_as_they_are_described() {
+        let at = |us: u64| Moment::at(Instant(us * 1_000));
+        let ledger = Ledger::default();
+        let disk = ledger.place("pool device sda");
+        let holder = Holder::of("write-back");
+        for (n, kind) in Kind::ALL.into_iter().enumerate() {
+            let story = Story::of_request(kind, 4096, 512, at(0));
+            if n != 1 {
+                story.set_volume(VolumeId(n as u32));
+            }
+            let tree = story.enter(Reason::Tree.into(), at(1));
+            let queue =
+                story.enter(What { reason: Reason::DeviceQueue, place: disk, holder }, at(2));
+            story.leave(queue, Moment { late: Duration::from_micros(30), ..at(50_000) });
+            story.leave(tree, at(50_001));
+            ledger.end(&story, at(50_100));
+        }
+        ledger.moved(disk, holder, 1 << 20, Instant(50_000_000));
+        let slow =
+            Question { volume: None, kind: None, since: Instant(0), slower_than_ns: 20_000_000 };
+        let now = Instant(60_000_000_000);
+        let name = |id: VolumeId| (id.0 > 2).then(|| format!("volume {}", id.0));
+        let told = explain::answer((&ledger, now), &slow, name);
+        check("Explanation", &told);
+        assert_eq!(told["classes"].as_array().unwrap().len(), Kind::ALL.len());
+        assert_eq!(told["slowest"].as_array().unwrap().len(), Kind::ALL.len());
+        assert!(!told["classes"][0]["causes"][0]["bytes_per_second"].is_null(), "{told}");
+        let none = Question { since: now, ..slow };
+        check("Explanation", &explain::answer((&ledger, now), &none, name));
+        let stalls = explain::Stalls::of(&ledger, now).to_json();
+        check("SlowRequests", &stalls);
+        assert_eq!(stalls["requests"], Kind::ALL.len());
+    }
+
+    #[test]
+    fn problems_are_as_they_are_described() {
+        let cache = json!({ "path": "/c", "state": "failed" });
+        let status = json!({ "pool": { "trouble": "no disk" }, "cache": cache });
+        let problems = health::problems(&status);
+        assert!(problems.len() > 1);
+        problems.iter().for_each(|problem| check("Problem", &json!(problem)));
     }
 }
