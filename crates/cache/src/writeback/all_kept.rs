@@ -1,6 +1,6 @@
 //! What passes leave in the cache, by volume ([`crate::writeback::kept`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Epoch, StorageError, VolumeId};
 
@@ -39,24 +39,40 @@ impl Kept {
 pub(crate) struct AllKept {
     /// As the passes that were published have found it.
     known: BTreeMap<VolumeId, Kept>,
-    /// As the pass finds it that runs.
+    /// As the pass finds it that runs, and as earlier tries of the same cut have found it.
     found: BTreeMap<VolumeId, Kept>,
+    /// The cut that it is of.
+    cut: Epoch,
+    /// Of which volumes the last try keeps something, or has found what an earlier one had kept.
+    stay: BTreeSet<VolumeId>,
 }
 
 impl AllKept {
-    /// A pass begins.
-    pub fn begin(&mut self) {
-        self.found.clear();
+    /// A pass of this cut begins. What an earlier try has kept stays counted: it is of a later
+    /// epoch, so this one does not keep it again.
+    pub fn begin(&mut self, cut: Epoch) {
+        if self.cut != cut {
+            self.found.clear();
+        }
+        (self.cut, self.stay) = (cut, BTreeSet::new());
     }
 
     /// The pass keeps blocks, which are of this epoch from now on.
     pub fn keep(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
-        self.found.entry(volume).or_insert_with(|| Kept::none(why)).add(epoch, (blocks, 0));
+        self.found_of(volume, why).add(epoch, (blocks, 0));
     }
 
     /// The same of blocks that are staged.
     pub fn keep_staged(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
-        self.found.entry(volume).or_insert_with(|| Kept::none(why)).add(epoch, (0, blocks));
+        self.found_of(volume, why).add(epoch, (0, blocks));
+    }
+
+    fn found_of(&mut self, volume: VolumeId, why: &StorageError) -> &mut Kept {
+        let kept = self.found.entry(volume).or_insert_with(|| Kept::none(why));
+        if self.stay.insert(volume) {
+            kept.why = why.clone();
+        }
+        kept
     }
 
     /// Nothing is dirty.
@@ -75,6 +91,8 @@ impl AllKept {
             kept.staged = kept.epochs.values().map(|of| of.1).sum();
             !kept.epochs.is_empty()
         });
+        // What an earlier try has kept of the others, the next pass carries.
+        self.found.retain(|volume, _| self.stay.contains(volume));
         for (volume, found) in std::mem::take(&mut self.found) {
             let kept = self.known.entry(volume).or_insert_with(|| Kept::none(&found.why));
             found.epochs.into_iter().for_each(|(of, blocks)| kept.add(of, blocks));
@@ -113,21 +131,21 @@ mod tests {
         let (a, b) = (VolumeId(1), VolumeId(2));
         let mut kept = AllKept::default();
         // A pass of the cut 3, while the epoch 5 is open.
-        kept.begin();
+        kept.begin(Epoch(3));
         kept.keep(a, 10, Epoch(5), &why);
         kept.keep(a, 5, Epoch(5), &why);
         assert!(!kept.is_any(), "it is known when the cut is published");
         assert_eq!(kept.publish(Epoch(3)), (vec![a], vec![]));
         assert_eq!(kept.of(a).map(|k| k.blocks), Some(15));
         // The next cut does not have what was entered into the epoch 5.
-        kept.begin();
+        kept.begin(Epoch(4));
         kept.keep(b, 1, Epoch(6), &why);
         assert_eq!(kept.publish(Epoch(4)), (vec![b], vec![]));
         assert!(kept.of(a).is_some());
-        // A pass that fails changes nothing.
-        kept.begin();
+        // A pass that fails changes nothing, and the next one reaches the volume.
+        kept.begin(Epoch(5));
         kept.keep(a, 99, Epoch(7), &why);
-        kept.begin();
+        kept.begin(Epoch(5));
         assert_eq!(kept.of(a).map(|k| k.blocks), Some(15));
         assert_eq!(kept.publish(Epoch(5)), (vec![], vec![a]));
         assert_eq!(kept.publish(Epoch(6)), (vec![], vec![b]));
@@ -139,20 +157,41 @@ mod tests {
         let why = StorageError::new(ErrorKind::Unreachable, "lost");
         let (a, mut kept) = (VolumeId(1), AllKept::default());
         let blocks = |kept: &AllKept| kept.of(a).map(|k| k.blocks);
-        kept.begin();
+        kept.begin(Epoch(3));
         kept.keep(a, 100, Epoch(5), &why);
         kept.publish(Epoch(3));
-        kept.begin();
+        kept.begin(Epoch(4));
         kept.keep(a, 7, Epoch(6), &why);
         assert_eq!(kept.publish(Epoch(4)), (vec![], vec![]));
         assert_eq!(blocks(&kept), Some(107));
         // All of the epoch 5 again.
-        kept.begin();
+        kept.begin(Epoch(5));
         kept.keep(a, 100, Epoch(7), &why);
         kept.publish(Epoch(5));
         assert_eq!(blocks(&kept), Some(107));
-        kept.begin();
+        kept.begin(Epoch(7));
         kept.publish(Epoch(7));
         assert!(!kept.is_any());
+    }
+
+    #[test]
+    fn what_an_earlier_try_has_kept_is_counted_once() {
+        let why = StorageError::new(ErrorKind::Unreachable, "lost");
+        let (a, b) = (VolumeId(1), VolumeId(2));
+        let mut kept = AllKept::default();
+        kept.begin(Epoch(3));
+        kept.keep(a, 10, Epoch(4), &why);
+        kept.keep(b, 10, Epoch(4), &why);
+        // It fails. The next try finds the rest of one of them, and reaches the other.
+        kept.begin(Epoch(3));
+        kept.keep(a, 5, Epoch(5), &why);
+        kept.keep_staged(a, 2, Epoch(5), &why);
+        assert_eq!(kept.publish(Epoch(3)), (vec![a], vec![]));
+        assert_eq!(kept.of(a).map(|k| (k.blocks, k.staged)), Some((15, 2)));
+        // A pass of another cut begins anew.
+        kept.begin(Epoch(4));
+        kept.keep(b, 1, Epoch(6), &why);
+        kept.begin(Epoch(5));
+        assert_eq!(kept.publish(Epoch(5)), (vec![], vec![a]));
     }
 }

@@ -206,8 +206,8 @@ impl Cache {
                         let range = (now.lba, Lba(now.end()));
                         let blocks = if is_data { now.len() } else { 0 };
                         if written > cut.epoch {
-                            // By an earlier try.
-                            return Ok((range.1, Some((written, blocks))));
+                            // By an earlier try, which has counted it.
+                            return Ok((range.1, None));
                         }
                         let open = st.buckets.epoch();
                         let again = IndexKey { written: Some(open), ..now };

@@ -10,7 +10,7 @@ use sim::Fault;
 use crate::policy::seal::WhichCut;
 use crate::space::take::TakenBlocks;
 use crate::store::buckets::census::Stream;
-use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, open, settings, write_part};
+use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, open, place_of, settings, write_part};
 use crate::writeback::walk::{Carried, Content};
 use crate::{Cache, Patch, Settings, StreamWrites};
 
@@ -297,6 +297,48 @@ fn a_pass_that_is_tried_again_copies_nothing_twice() {
         assert_eq!(written(), once);
         assert_eq!(byte_of(&cache, a, 3300).await, Ok(16));
     });
+}
+
+/// A pass fails in the middle of what it keeps. Its next try keeps the rest, and the status has
+/// all.
+#[test]
+fn what_an_earlier_try_has_kept_stays_in_the_status() {
+    for full in [false, true] {
+        let lab = Lab::new();
+        lab.with(|cache| async move {
+            cache.publish_all().await.expect("published");
+        });
+        lose_mapping(&lab);
+        let past = Settings {
+            stream_writes: StreamWrites::Past,
+            sequential_cutoff: 64 << 10,
+            ..settings()
+        };
+        let (world, device) = (lab.world.clone(), lab.device);
+        lab.within_an_hour(past, move |cache, a| async move {
+            for i in 0..4 {
+                fill(&cache, a, 3200 + i * 32, 32, 9 + i as u8).await;
+            }
+            fill(&cache, a, 7, 3, 5).await;
+            let staged = cache.status().staged_bytes / BLOCK as u64;
+            assert!(staged >= 64, "{staged} blocks are staged");
+            let mut part = cache.pool().bufs().take(SECTOR);
+            part.fill(200);
+            write_part(&cache, (a, Lba(3300)), SECTOR, &part.freeze()).await.expect("part");
+            let (addr, len) = (place_of(&cache, a, 3300).await, BLOCK as u64);
+            let offset = cache.offset_of(addr);
+            let lost = Fault::FailReads { offset, len, times: u32::MAX };
+            assert!(world.inject(device, lost));
+            let taken = if full { take_all(&cache).await } else { Vec::new() };
+            let e = cache.next_pass().await.expect_err("the part cannot be read");
+            assert!(e.context.starts_with("block 3300 of volume a is bad in the cache"), "{e}");
+            world.revive(device);
+            cache.next_pass().await.expect("published");
+            drop(taken);
+            let kept = cache.kept();
+            assert!(matches!(&kept[..], [(id, kept)] if *id == a && kept.all() == 131), "{kept:?}");
+        });
+    }
 }
 
 /// Nothing of the volume is left, and nothing else is dirty: no pass comes that would see it.

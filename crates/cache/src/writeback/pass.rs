@@ -92,7 +92,7 @@ impl Cache {
     fn begin_pass(&self, cut: &Cut) -> Result<Pass> {
         let mut room = self.state_mut().empty_reservation();
         let mut passes = self.writeback().passes_mut();
-        passes.begins();
+        passes.begins(cut.epoch);
         let cuts = passes.cuts_mut();
         cuts.take_room(cut.epoch, &mut room);
         let pass = self.pool().begin_pass(&mut room);

@@ -179,10 +179,10 @@ impl Passes {
         self.carried
     }
 
-    /// A pass begins to carry.
-    pub fn begins(&mut self) {
+    /// A pass begins to carry the cut of this epoch.
+    pub fn begins(&mut self, cut: Epoch) {
         (self.before, self.left_bad) = (self.bytes, 0);
-        self.kept.begin();
+        self.kept.begin(cut);
     }
 
     /// The pass leaves a block that is bad.
