@@ -154,11 +154,12 @@ impl Cache {
             Ok(mine) => mine,
             Err(bad) => return self.read_again(volume, lba, 1, part.0, true, &bad).await,
         };
-        let whole = self.laid_over(&mine, part.2.sectors, image?)?;
+        // Also before an error of the pool is told: a pass may have kept the whole block by now.
         let same = self.resident(Class::Foreground, |st| st.same_part(volume, lba, &part)).await?;
         if same.is_none() {
             return Box::pin(self.read_step(volume, lba, 1, sequential)).await;
         }
+        let whole = self.laid_over(&mine, part.2.sectors, image?)?;
         self.count_read(volume, Hits { hits: 0, misses: 1 });
         self.complete_part((volume, lba), part, whole.clone());
         Ok(SliceList::from_iter([whole]))

@@ -246,6 +246,7 @@ fn a_part_that_was_written_since_the_cut_keeps_what_it_lies_over() {
             cache.writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest);
             let known = write_part(&cache, block, SECTOR, &sector(200)).await.expect("part");
             let mut planned = cache.plan(a, Lba(3204), 1).await.expect("planned");
+            let mut planned_part = cache.plan(a, Lba(3300), 1).await.expect("planned");
             let taken = if full { take_all(&cache).await } else { Vec::new() };
             cache.next_pass().await.expect("the cut is published");
             assert_eq!(cache.pool().stagings().len(), usize::from(full));
@@ -253,6 +254,9 @@ fn a_part_that_was_written_since_the_cut_keeps_what_it_lies_over() {
             let piece = planned.pop().expect("a piece");
             let read = cache.read_piece(a, piece, false).await.expect("the cache has it");
             assert_eq!(read[0][0], 13);
+            let piece = planned_part.pop().expect("a piece");
+            let read = cache.read_piece(a, piece, false).await.expect("the cache has it");
+            assert_eq!((read[0][0], read[0][SECTOR]), (16, 200));
             if late {
                 let patch = Patch { at: 2 * SECTOR, data: sector(201) };
                 cache.write_parts(block, &[patch], Some(known)).await.expect("part");
