@@ -12,8 +12,8 @@
 //! above these leaves. The margin is for those nodes, for garbage collection, and for the few
 //! changes that must not wait for passes. So a checkpoint finds the room that it needs. If more
 //! nodes were changed than that, it waits for evictions and passes, which change nothing in the
-//! index: but for what a pass keeps, for which it waits for nothing
-//! ([`crate::writeback::kept`]).
+//! index: but for what a pass keeps, which takes of the margin and does not wait for room
+//! ([`crate::writeback::kept_room`]).
 
 use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
@@ -46,7 +46,7 @@ impl Cache {
         !self.lacks_node_room(self.nodes_reserved() + nodes + self.layout().node_margin())
     }
 
-    /// True if a pass may change `nodes` nodes, which it takes of the margin.
+    /// True if steps of a pass may change `nodes` nodes together, which they take of the margin.
     pub(crate) fn margin_has(&self, nodes: u64) -> bool {
         !self.lacks_node_room(self.nodes_reserved() + nodes)
     }

@@ -19,13 +19,11 @@
 use base::checksum::block_crcs;
 use base::{BLOCK, Crc, Epoch, ErrorKind, Lba, Result, Slice, StorageError, VolumeId, counted};
 use format::cache::index::{Cover, MAX_EXTENT_BLOCKS};
-use format::cache::journal::blocks_for;
 use queue::Class;
 
 use crate::Cache;
 use crate::space::mover::part_of;
 use crate::store::key::{Body, IndexKey};
-use crate::store::ring_room::{JournalRoom, Share, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{extents, most_extents};
 use crate::writeback::all_kept::Kept;
@@ -135,33 +133,6 @@ impl Cache {
         Ok(())
     }
 
-    /// Room for records and for the nodes that they change. A checkpoint may wait for the pass to
-    /// make room for nodes, and the journal's ring for the checkpoint. So the pass does not wait
-    /// where nodes are short: it fails, and the next one goes on where it stopped.
-    async fn room_to_keep(
-        &self,
-        records: usize,
-        checksums: usize,
-        why: &StorageError,
-    ) -> Result<JournalRoom> {
-        self.room_for_steps(1, (records, checksums), why).await
-    }
-
-    /// The same for so many steps, each of which pushes that many records. It is one room: a task
-    /// that held a first and waited for a second would wait for others that do the same.
-    pub(super) async fn room_for_steps(
-        &self,
-        steps: u32,
-        (records, checksums): (usize, usize),
-        why: &StorageError,
-    ) -> Result<JournalRoom> {
-        if !self.margin_has(nodes_for(records as u64)) {
-            let what = format!("{why}; and the cache has no room for more nodes of its index now");
-            return Err(StorageError::new(ErrorKind::Io, what));
-        }
-        self.ring_room(Share::Upkeep, steps * blocks_for(records, checksums)).await
-    }
-
     /// So many blocks are of this epoch now.
     pub(super) fn note_kept(
         &self,
@@ -211,7 +182,7 @@ impl Cache {
                         }
                         let open = st.buckets.epoch();
                         let again = IndexKey { written: Some(open), ..now };
-                        let room = (&mut room, &mut reserved);
+                        let room = (&mut room.ring, &mut reserved);
                         st.change_dirty(room, part.volume, range, &[again])?;
                         return Ok((range.1, Some((open, blocks))));
                     }
@@ -329,7 +300,7 @@ impl Cache {
                     let crcs = &crcs[skip as usize..(skip + len) as usize];
                     let open = st.buckets.epoch();
                     let new = extents((volume, from), &part, crcs, Cover::ALL, Some(open));
-                    st.change_dirty((&mut room, &mut reserved), volume, (from, to), &new)?;
+                    st.change_dirty((&mut room.ring, &mut reserved), volume, (from, to), &new)?;
                     Ok((to, Some((open, len))))
                 })
                 .await?;

@@ -18,6 +18,7 @@ use crate::Cache;
 use crate::store::key::IndexKey;
 use crate::store::ring_room::JournalRoom;
 use crate::store::taken::{most_extents, staged_extents};
+use crate::writeback::kept_room::KeptRoom;
 
 /// Blocks of which the index says the same in one step: the first, and behind the last.
 type Same = Option<(Lba, Lba)>;
@@ -44,7 +45,7 @@ impl Cache {
             let epoch = self.epoch();
             let staging = self.pool().staging(volume, epoch).await?;
             let first = (lba, &crcs[..]);
-            let logged = self.log_same((range, epoch), first, &mut room, &is_same).await?;
+            let logged = self.log_same((range, epoch), first, &mut room.ring, &is_same).await?;
             let Some((from, to)) = logged else { return Ok(()) };
             let skip = (from.0 - lba.0) as usize * BLOCK;
             let part = data.slice(skip, (to.0 - from.0) as usize * BLOCK);
@@ -94,7 +95,7 @@ impl Cache {
         &self,
         ((volume, at, end), epoch): ((VolumeId, Lba, Lba), Epoch),
         (lba, crcs): (Lba, &[Crc]),
-        (mut room, staging): (JournalRoom, VolumeId),
+        (mut room, staging): (KeptRoom, VolumeId),
         is_same: &impl Fn(&IndexKey) -> bool,
     ) -> Result<Same> {
         self.resident(Class::WriteBack, |st| {
@@ -103,7 +104,7 @@ impl Cache {
             let crcs = &crcs[(from.0 - lba.0) as usize..(to.0 - lba.0) as usize];
             let new = staged_extents(volume, from, crcs, epoch);
             let commit = self.pool().edited(staging);
-            st.enter_staged((&mut room, &new), (volume, from, to), epoch, commit)?;
+            st.enter_staged((&mut room.ring, &new), (volume, from, to), epoch, commit)?;
             Ok(Some((from, to)))
         })
         .await

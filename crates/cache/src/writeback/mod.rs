@@ -6,6 +6,8 @@ mod asked;
 mod cuts;
 mod kept;
 mod kept_past;
+mod kept_room;
+mod margin;
 mod pass;
 mod pass_state;
 mod rate;

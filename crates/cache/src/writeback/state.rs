@@ -5,6 +5,7 @@ use std::cell::{Ref, RefCell, RefMut};
 
 use rt::sync::{Permit, Semaphore};
 
+use super::margin::Margin;
 use super::pass_state::Passes;
 use crate::policy::rate_controller;
 use crate::settings::Settings;
@@ -14,6 +15,7 @@ pub(crate) struct WriteBack {
     passes: RefCell<Passes>,
     /// Held by a pass, and by what must not meet one (a volume's end).
     lock: Semaphore,
+    margin: Margin,
 }
 
 /// A flow waits until everything is published: passes are not paced until this is dropped.
@@ -46,7 +48,11 @@ impl Drop for KeptAway<'_> {
 impl WriteBack {
     /// No pass has run.
     pub fn new(settings: &Settings) -> WriteBack {
-        WriteBack { passes: RefCell::new(Passes::new(settings)), lock: Semaphore::new(1) }
+        WriteBack {
+            passes: RefCell::new(Passes::new(settings)),
+            lock: Semaphore::new(1),
+            margin: Margin::default(),
+        }
     }
 
     /// What stays between passes.
@@ -57,6 +63,11 @@ impl WriteBack {
     /// The same, to change it.
     pub(super) fn passes_mut(&self) -> RefMut<'_, Passes> {
         self.passes.borrow_mut()
+    }
+
+    /// Nodes that are reserved for what a pass keeps.
+    pub(super) fn margin(&self) -> &Margin {
+        &self.margin
     }
 
     /// Waits for the end of the running pass; none begins while the permit is held.
