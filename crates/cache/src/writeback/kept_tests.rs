@@ -10,6 +10,8 @@ use sim::Fault;
 use crate::policy::seal::WhichCut;
 use crate::space::take::TakenBlocks;
 use crate::store::buckets::census::Stream;
+use crate::store::key::Body;
+use crate::store::state::State;
 use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, open, place_of, settings, write_part};
 use crate::writeback::walk::{Carried, Content};
 use crate::{Cache, Patch, Settings, StreamWrites};
@@ -38,17 +40,27 @@ fn lose_leaves(lab: &Lab, of: impl Fn(u64) -> bool) -> usize {
     lost
 }
 
-/// Takes all the room there is. Clean buckets are evicted, as long as there are some.
+/// Takes all the room there is, to the last block. Clean buckets are evicted, as long as there are
+/// some.
 async fn take_all(cache: &Cache) -> Vec<TakenBlocks> {
-    let mut taken = Vec::new();
-    while cache.status().buckets.clean > 0 {
+    let (mut taken, mut idle) = (Vec::new(), 0);
+    while idle < 100 {
         let some = cache.take_some(Stream::Main, 16);
-        match some.blocks() {
-            0 => cache.rt().sleep(Duration::from_millis(1)).await,
-            _ => taken.push(some),
+        if some.blocks() > 0 {
+            taken.push(some);
+            continue;
         }
+        idle = if cache.status().buckets.clean > 0 { 0 } else { idle + 1 };
+        cache.rt().sleep(Duration::from_millis(1)).await;
     }
     taken
+}
+
+async fn is_staged(cache: &Cache, volume: VolumeId, lba: u64) -> bool {
+    let range = (Lba(lba), Lba(lba + 1));
+    let look = |st: &mut State| st.index.overlapping(&st.buckets, volume, range, 1);
+    let found = cache.resident(Class::Foreground, look).await.expect("look");
+    matches!(found.first().expect("there").body, Body::Staged { .. })
 }
 
 async fn byte_of(cache: &Cache, volume: VolumeId, lba: u64) -> Result<u8, ErrorKind> {
@@ -250,6 +262,7 @@ fn a_part_that_was_written_since_the_cut_keeps_what_it_lies_over() {
             let taken = if full { take_all(&cache).await } else { Vec::new() };
             cache.next_pass().await.expect("the cut is published");
             assert_eq!(cache.pool().stagings().len(), usize::from(full));
+            assert_eq!(is_staged(&cache, a, 3300).await, full);
             drop(taken);
             let piece = planned.pop().expect("a piece");
             let read = cache.read_piece(a, piece, false).await.expect("the cache has it");
