@@ -27,6 +27,15 @@ def comes_to(server, *expected, seconds=15):
         time.sleep(0.1)
 
 
+def logged(server, words):
+    """Waits until the log says it, once."""
+    deadline = time.monotonic() + 15
+    while words not in server.log_text():
+        assert time.monotonic() < deadline, server.log_text()
+        time.sleep(0.1)
+    assert server.log_text().count(words) == 1, server.log_text()
+
+
 def fill(handle, size, seed="states"):
     for at in range(0, size, MIB):
         handle.pwrite(noise((seed, at), MIB), at)
@@ -55,9 +64,11 @@ def test_pool_full(t):
     handle = server.connect()
     expect_error(errno.ENOSPC, lambda: fill(handle, 200 * MIB))
     comes_to(server, "pool-full")
+    logged(server, 'page="pool-full"')
     handle.trim(200 * MIB, 0)
     handle.flush()
     comes_to(server)
+    logged(server, 'this problem is over page="pool-full"')
 
 
 @pool_only

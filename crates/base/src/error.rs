@@ -89,7 +89,7 @@ pub enum ErrorKind {
     Unreachable,
     /// It was asked for, and then cancelled before anything was changed.
     GivenUp,
-    /// It would take data away, and nobody said that it may.
+    /// It would take data away, and the request does not say that it may.
     Loses,
 }
 

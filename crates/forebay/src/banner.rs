@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::config::ServeConfig;
 use crate::error::Result;
+use crate::logs::LogFormat;
 use crate::output;
 use crate::sockets::{nbd_uri_tcp, nbd_uri_unix};
 use crate::units::human_bytes;
@@ -24,6 +25,7 @@ pub struct Places {
     control_socket: PathBuf,
     /// Of the HTTP API, once that listens.
     pub http: Vec<String>,
+    log: LogFormat,
 }
 
 impl Places {
@@ -35,13 +37,39 @@ impl Places {
             encrypted: config.tls.is_on(),
             control_socket: config.control_socket.clone(),
             http: Vec::new(),
+            log: config.log_format,
         }
     }
 }
 
-/// Prints it, with what else the user should hear.
-pub fn print_banner(places: &Places, status: &Value, notes: &[String]) -> Result<()> {
-    output::print(&text(places, status, notes))
+/// Prints it, with what else the user should hear. Where programs read what the server says it is
+/// in the log, with fields.
+pub fn tell(places: &Places, status: &Value, notes: &[String]) -> Result<()> {
+    if places.log == LogFormat::Human {
+        return output::print(&text(places, status, notes));
+    }
+    for note in notes {
+        match note.strip_prefix("WARNING: ") {
+            Some(warning) => tracing::warn!("{warning}"),
+            None => tracing::info!("{note}"),
+        }
+    }
+    let (pool, cache) = (&status["pool"], &status["cache"]);
+    let listens: Vec<String> = places.nbd_listen.iter().map(|a| a.to_string()).collect();
+    tracing::info!(
+        pool = pool["name"].as_str(),
+        state = pool["state"].as_str(),
+        devices = pool["devices"].as_array().map_or(0, Vec::len),
+        copies = pool["copies"].as_u64(),
+        cache = cache["path"].as_str(),
+        volumes = status["volumes"].as_array().map_or(0, Vec::len),
+        nbd_socket = %places.nbd_socket.display(),
+        nbd_listen = listens.join(" "),
+        control_socket = %places.control_socket.display(),
+        http = places.http.join(" "),
+        "the pool is served"
+    );
+    Ok(())
 }
 
 fn text(places: &Places, status: &Value, notes: &[String]) -> String {
@@ -108,6 +136,7 @@ mod tests {
             encrypted: true,
             control_socket: "/d/c'.sock".into(),
             http: vec!["unix:/d/h.sock".into()],
+            log: LogFormat::Human,
         }
     }
 

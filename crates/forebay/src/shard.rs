@@ -8,6 +8,7 @@
 
 mod close;
 mod listeners;
+mod problems_log;
 mod requests;
 mod scrubs;
 mod status;
@@ -49,6 +50,7 @@ use crate::tuning::Tuning;
 use crate::world::World;
 use close::close;
 use listeners::Listeners;
+use problems_log::log_problems;
 
 /// How long requests in flight may take when the server ends.
 const GRACE: Duration = Duration::from_secs(10);
@@ -150,9 +152,7 @@ pub fn serve(
                     };
                     let (pool, cache, heard) = opened?;
                     engine
-                        .run(pool, cache, mailbox, |status| {
-                            banner::print_banner(&places, status, &heard)
-                        })
+                        .run(pool, cache, mailbox, |status| banner::tell(&places, status, &heard))
                         .await
                 });
                 control.drain(REPLY_GRACE);
@@ -258,6 +258,8 @@ impl Starting {
         let manager = self.manager;
         manager.ready();
         tell_state(&shard, &manager);
+        let served = Rc::downgrade(&shard);
+        log_problems(&shard.rt, move || served.upgrade().map(|shard| shard.status()));
         loop {
             match mailbox.next().await {
                 Some(Message::Request(request, reply)) => shard.start(request, reply),

@@ -446,8 +446,8 @@ impl Volume {
         StorageError::new(
             ErrorKind::Loses,
             format!(
-                "nothing was changed: the volume has {old} bytes now, and the last {} of them, with \
-                 all data there, would be lost for good",
+                "nothing was changed: the volume has {old} bytes now, and the last {} of them \
+                 would be lost for good",
                 old - size
             ),
         )
