@@ -179,6 +179,44 @@ def test_top(t):
 
 
 @pool_only
+@limit(120)
+def test_a_server_that_stands_still(t):
+    """What only looks ends, and says so; a change says so and waits on; `forebay top` can be
+    left."""
+    server = t.up(size="1G", volume_size="64M")
+    ask = ("--socket", server.control)
+    os.kill(server.pid, signal.SIGSTOP)
+    t.later(lambda: server.pid and os.kill(server.pid, signal.SIGCONT))
+    looks = [
+        subprocess.Popen([t.bin, *words, *ask], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        for words in (
+            ("status",), ("status", "--json"), ("volume", "list"), ("clients",), ("config",),
+            ("set",), ("explain",), ("top", "--once"), ("scrub", "status"),
+        )
+    ]
+    change = subprocess.Popen(
+        [t.bin, "volume", "create", "b", "--size", "1M", *ask], stderr=subprocess.PIPE, text=True
+    )
+    top = Terminal(t, t.bin, "top", *ask)
+    top.wait_for(lambda seen: ENTER in seen and "waiting for the first answer" in seen)
+    top.wait_for(lambda seen: "watchdog" in frames(seen)[-1])
+    top.type("q")
+    assert top.ended() == 0 and top.seen.rstrip().endswith(LEAVE), top.seen[-200:]
+    for one in looks:
+        said = one.communicate(timeout=LIMIT_S)[1].decode()
+        assert one.returncode == 1 and "has not answered for 10 s" in said, (one.args, said)
+        assert str(server.control) in said and "systemctl status forebay" in said, said
+        assert said.rstrip().endswith("after two minutes"), said
+    said = change.stderr.readline()
+    assert "has not answered for 10 s" in said and "waits on" in said, said
+    assert change.poll() is None
+    os.kill(server.pid, signal.SIGCONT)
+    said = change.communicate(timeout=LIMIT_S)[1]
+    assert change.returncode == 0 and said == "", said
+    assert "b" in t.forebay("volume", "list", *ask).stdout
+
+
+@pool_only
 @limit(90)
 def test_progress(t):
     """A bar where something takes long and somebody looks; nothing of it in a pipe."""

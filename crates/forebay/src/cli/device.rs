@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cli::options::ClientOptions;
 use crate::control::Request;
-use crate::control::client::ask;
+use crate::control::client::ask_patiently;
 use crate::error::{CommandError, Result};
 use crate::health::moves_todo;
 use crate::output::{print, print_json};
@@ -297,7 +297,7 @@ pub fn wait_for(client: &ClientOptions, mut moves: Value, how: &'static str) -> 
         shown.show(&step(&moves));
         #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
         sleep(LOOK);
-        moves = ask(&client.socket, &Request::MovesStatus {})?;
+        moves = ask_patiently(&client.socket, &Request::MovesStatus {})?;
     }
     Ok(moves)
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::Request;
-use crate::control::client::ask;
+use crate::control::client::ask_patiently;
 use crate::error::{LOST, PARTIAL, Result};
 use crate::output::{print, print_json};
 use crate::terminal::interrupted::GoesOn;
@@ -106,7 +106,7 @@ impl ScrubCommand {
                 shown.show(&step(&status));
                 #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
                 sleep(LOOK);
-                status = ask(&client.socket, &Request::ScrubStatus {})?;
+                status = ask_patiently(&client.socket, &Request::ScrubStatus {})?;
             }
         }
         print(&text(&status, &Look::of_stdout()))?;

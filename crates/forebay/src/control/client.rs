@@ -1,28 +1,83 @@
 //! A command's conversation with a running server.
+//!
+//! Fault model: a server may be stopped, or stand still. The kernel goes on to take connections for
+//! it, until so many wait that it takes no more. A command that only looks ends after
+//! [`PATIENCE`]. One that changes something waits on, as the server may be at work; where the
+//! server does not answer others either, the command says so once.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::chosen::find;
 use crate::control::{Request, RequestError, decode_answer, encode_request};
 use crate::error::{CommandError, Result};
+use crate::terminal::progress::note;
 
-/// Asks the server at `socket`. However long it takes: a shrink, for instance, frees before it
-/// answers.
+/// For how long a server may say nothing until somebody is told.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The same, where all that is asked is whether it answers.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
+
+/// Asks the server at `socket`. Where the request changes something, however long that takes: a
+/// shrink, for instance, frees before it answers.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
+    match request.only_looks() {
+        true => talk(socket, request, PATIENCE, Err),
+        false => ask_patiently(socket, request),
+    }
+}
+
+/// Asks, and waits for the answer however long that takes.
+pub fn ask_patiently(socket: &Path, request: &Request) -> Result<Value> {
+    let mut told = false;
+    talk(socket, request, PATIENCE, |silent| {
+        let answers = || talk(socket, &Request::Status {}, SIGN_OF_LIFE, Err).is_ok();
+        if !told && !answers() {
+            note(&format!("{silent}. This command waits on"));
+            told = true;
+        }
+        Ok(())
+    })
+}
+
+/// Asks. Whenever the server has said nothing for `patience`, `silent` says whether to wait on.
+fn talk(
+    socket: &Path,
+    request: &Request,
+    patience: Duration,
+    mut silent: impl FnMut(CommandError) -> Result<()>,
+) -> Result<Value> {
     let at = socket.display();
-    let broken = |e: std::io::Error| {
+    let broken = |e: io::Error| {
         let e = CommandError::failed(format_args!("talking to the server at {at}"), e);
         e.or_next("forebay status shows whether it is there")
     };
-    let mut stream = UnixStream::connect(socket).map_err(|e| nobody_there(socket, &e))?;
+    let mut is_late = |e: &io::Error| match e.kind() {
+        ErrorKind::WouldBlock => silent(silence(socket, patience)).map(|()| true),
+        _ => Ok(false),
+    };
+    let mut stream = loop {
+        match connect(socket, patience) {
+            Ok(stream) => break stream,
+            Err(e) if is_late(&e)? => {}
+            Err(e) => return Err(nobody_there(socket, &e)),
+        }
+    };
     let line = encode_request(request).map_err(|e| broken(e.into()))?;
     stream.write_all(&line).map_err(broken)?;
-    let mut reply = Vec::new();
-    BufReader::new(stream).read_until(b'\n', &mut reply).map_err(broken)?;
+    let (mut reader, mut reply) = (BufReader::new(stream), Vec::new());
+    // What came before an error stays in the reply.
+    while let Err(e) = reader.read_until(b'\n', &mut reply) {
+        if !is_late(&e)? {
+            return Err(broken(e));
+        }
+    }
     match decode_answer(&reply) {
         Some(Ok(value)) => Ok(value),
         Some(Err(e)) => Err(refused(request, &e)),
@@ -34,6 +89,25 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
             "what answers at {at} is not forebay; say with --socket where its control socket is"
         ))),
     }
+}
+
+/// Neither a connection nor a read takes longer than `patience`.
+fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A connection waits as long as a write.
+    socket.set_write_timeout(Some(patience))?;
+    socket.set_read_timeout(Some(patience))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(UnixStream::from(OwnedFd::from(socket)))
+}
+
+fn silence(socket: &Path, patience: Duration) -> CommandError {
+    CommandError::Failed(format!(
+        "the server at {} takes connections, and has not answered for {} s: systemctl status \
+         forebay and its log say why; under systemd its watchdog ends it after two minutes",
+        socket.display(),
+        patience.as_secs()
+    ))
 }
 
 /// The server's refusal.
@@ -64,7 +138,7 @@ fn is_of_arguments(request: &Request, e: &RequestError) -> bool {
     }
 }
 
-fn nobody_there(socket: &Path, e: &std::io::Error) -> CommandError {
+fn nobody_there(socket: &Path, e: &io::Error) -> CommandError {
     let at = socket.display();
     if !matches!(
         e.kind(),
@@ -101,5 +175,43 @@ mod tests {
         assert_eq!(status(&set("pool.cached_nodes", "4096"), "invalid"), 1);
         assert_eq!(status(&set("max_lag", "10s"), "failed"), 1);
         assert_eq!(status(&Request::CacheDetach {}, "invalid"), 1);
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_told_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let server = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        server.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        server.listen(0).unwrap();
+        let patience = Duration::from_millis(50);
+        // The second one finds no room to wait, and waits for that.
+        let _first = connect(&path, patience).unwrap();
+        for _ in 0..2 {
+            let e = talk(&path, &Request::Status {}, patience, Err).unwrap_err();
+            assert!(e.to_string().contains("has not answered") && e.exit_status() == 1, "{e}");
+        }
+        let mut waited = 0;
+        let e = talk(&path, &Request::Gc {}, patience, |e| {
+            waited += 1;
+            if waited < 3 { Ok(()) } else { Err(e) }
+        });
+        assert!(e.is_err() && waited == 3);
+    }
+
+    #[test]
+    fn an_answer_that_comes_in_parts_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let server = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let patience = Duration::from_millis(50);
+        let (mut stream, mut waited) = (None, 0);
+        let answer = talk(&path, &Request::Gc {}, patience, |_| {
+            let to = stream.get_or_insert_with(|| server.accept().unwrap().0);
+            to.write_all([&b"{\"ok\""[..], b":7", b"}\n"][waited]).unwrap();
+            waited += 1;
+            Ok(())
+        });
+        assert_eq!((answer, waited), (Ok(7.into()), 3));
     }
 }

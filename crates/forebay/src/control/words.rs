@@ -1,4 +1,5 @@
-//! Requests for people: what is under way while one waits, and what to type where one is refused.
+//! Requests for people: whether they change anything, what is under way while one waits, and what
+//! to type where one is refused.
 
 use std::borrow::Cow;
 
@@ -8,6 +9,21 @@ use super::{Request, RequestError};
 use crate::units::exact_size;
 
 impl Request {
+    /// It changes nothing, and reads nothing from a device: the answer comes at once.
+    pub fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Request::Status {}
+                | Request::Clients {}
+                | Request::VolumeList {}
+                | Request::ScrubStatus {}
+                | Request::MovesStatus {}
+                | Request::Explain { .. }
+                | Request::Config {}
+                | Request::Settings { .. }
+        )
+    }
+
     /// What is under way until the answer comes.
     pub fn doing(&self) -> &'static str {
         match self {

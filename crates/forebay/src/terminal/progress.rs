@@ -3,7 +3,7 @@
 //! It is drawn on standard error, if that is a terminal, and once something has taken a second. So
 //! what is quick leaves no trace, and neither pipes nor logs have anything of it.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -165,6 +165,12 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
         // The templates are ours, and a test reads them; the usual style would do as well.
         Err(_) => bar,
     }
+}
+
+/// Says something on standard error, also while something is drawn there.
+pub fn note(text: &str) {
+    let over = if is_wanted() { "\r\x1b[K" } else { "" };
+    let _ = std::io::stderr().write_all(format!("{over}{}\n", visible(text)).as_bytes());
 }
 
 const SPINNER: &str = "{spinner} {prefix}, {elapsed}";

@@ -13,9 +13,12 @@ use super::{Sample, lines};
 use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
-use crate::terminal::text::shortened;
+use crate::terminal::text::{Long, shortened, wrapped};
 use crate::terminal::{Look, Tone};
 
+/// So much time is left for the first answer until the terminal changes: where there is no server,
+/// it does not.
+const FIRST: Duration = Duration::from_millis(500);
 /// How often it is seen whether the terminal has another size.
 const LOOK: Duration = Duration::from_millis(200);
 /// What is pressed to leave: Ctrl-C comes as a character.
@@ -66,12 +69,9 @@ impl Asker {
 
     /// Asks again and again, until no one listens.
     fn run(self, every: Duration, news: &Sender<News>) {
-        loop {
+        while news.send(News::Sample(self.sample().map(Box::new))).is_ok() {
             #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
             std::thread::sleep(every);
-            if news.send(News::Sample(self.sample().map(Box::new))).is_err() {
-                return;
-            }
         }
     }
 }
@@ -120,27 +120,31 @@ enum Place {
 /// Shows the server until the user leaves.
 pub fn show(socket: &Path, every: Duration, colour: bool) -> Result<()> {
     let asker = Asker::new(socket);
-    // Whether there is a server at all is said before the terminal changes.
-    let first = asker.sample()?;
     let (sender, news) = channel();
-    let failed = |e: io::Error| CommandError::failed("taking the terminal", e);
-    let screen = Screen::take().map_err(failed)?;
     let spawn = |name: &str, act: Box<dyn FnOnce() + Send>| {
         let made = std::thread::Builder::new().name(name.to_owned()).spawn(act);
         made.map_err(|e| CommandError::failed("starting a thread", e)).map(|_| ())
     };
     let to_here = sender.clone();
     spawn("ask", Box::new(move || asker.run(every, &to_here)))?;
+    let mut picture = Picture { before: None, now: None, heard: now(), trouble: None };
+    match news.recv_timeout(FIRST) {
+        Ok(News::Sample(Err(e))) => return Err(e),
+        Ok(News::Sample(first)) => picture.take(first, now()),
+        // It stands still, or has much to do.
+        Ok(News::Key(_) | News::Closed) | Err(_) => {}
+    }
+    let failed = |e: io::Error| CommandError::failed("taking the terminal", e);
+    let screen = Screen::take().map_err(failed)?;
     spawn("keys", Box::new(move || read_keys(&sender)))?;
-    let mut picture = Picture { before: None, now: first, heard: now(), trouble: None };
     watch(&screen, &news, &mut picture, colour)
 }
 
 /// What is shown.
 struct Picture {
     before: Option<Sample>,
-    now: Sample,
-    /// When the last sample came.
+    now: Option<Sample>,
+    /// When the last sample came; before the first one, when this was begun.
     heard: Instant,
     /// Why the last one did not.
     trouble: Option<String>,
@@ -150,7 +154,7 @@ impl Picture {
     fn take(&mut self, sample: Result<Box<Sample>>, at: Instant) {
         match sample {
             Ok(sample) => {
-                self.before = Some(std::mem::replace(&mut self.now, *sample));
+                self.before = self.now.replace(*sample);
                 (self.heard, self.trouble) = (at, None);
             }
             Err(e) => self.trouble = Some(e.to_string()),
@@ -160,9 +164,15 @@ impl Picture {
     /// All lines, the last of which says how to leave.
     fn lines(&self, look: &Look, rows: usize, at: Instant) -> Vec<String> {
         let room = rows.saturating_sub(1);
-        let mut out = match &self.before {
-            Some(before) => lines(before, &self.now, look, Some(room)),
-            None => vec!["measuring".to_owned()],
+        let mut out = match (&self.before, &self.now) {
+            (Some(before), Some(now)) => lines(before, now, look, Some(room)),
+            (_, Some(_)) => vec!["measuring".to_owned()],
+            (_, None) => {
+                let why =
+                    self.trouble.iter().flat_map(|why| wrapped(why, look.columns, Long::Whole));
+                let head = "waiting for the first answer of the server".to_owned();
+                [head, String::new()].into_iter().chain(why).collect()
+            }
         };
         out.resize(room, String::new());
         let silent = at.duration_since(self.heard).as_secs();
@@ -235,8 +245,12 @@ mod tests {
     fn the_last_line_says_how_to_leave_and_what_is_wrong() {
         let at = now();
         let look = Look { columns: 80, colour: false };
-        let mut picture =
-            Picture { before: None, now: Sample::default(), heard: at, trouble: None };
+        let mut picture = Picture { before: None, now: None, heard: at, trouble: None };
+        let lines = picture.lines(&look, 10, at + Duration::from_secs(9));
+        assert!(lines[0].starts_with("waiting for") && lines[9].contains("9 s  (q: quit)"));
+        picture.take(Err(CommandError::Failed("a long reason ".repeat(12))), at);
+        assert!(picture.lines(&look, 10, at)[3].starts_with("reason a long"), "all of it is shown");
+        picture.take(Ok(Box::default()), at);
         let lines = picture.lines(&look, 10, at);
         assert_eq!(
             (lines.len(), lines[0].as_str(), lines[9].as_str()),
