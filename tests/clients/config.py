@@ -119,3 +119,25 @@ def test_without_a_server(t):
     # Without an option the environment says where the server is.
     done = t.run("env", f"FOREBAY_SOCKET={t.dir}/elsewhere.sock", t.bin, "status", ok=(1,))
     assert "elsewhere.sock" in done.stderr, done.stderr
+    # An empty one says nothing.
+    both = ("./forebay-data/control.sock, nor at /run/forebay/control.sock", "/run/forebay/control")
+    done = t.run("env", "FOREBAY_SOCKET=", t.bin, "status", ok=(1,), cwd=t.dir)
+    assert any(one in done.stderr for one in both) and "--socket" in done.stderr, done.stderr
+
+
+@once
+def test_the_server_of_a_package_is_found(t):
+    """Commands look at /run/forebay where nothing is in the directory of `forebay up`; of two
+    servers they take the one of this directory."""
+    root = t.as_root()
+    server = t.up(size="1G", volume_size="64M")
+    run = (
+        'mount -t tmpfs none /run && mkdir /run/forebay && '
+        'ln -s "$1" /run/forebay/control.sock && exec env -u FOREBAY_SOCKET "$0" volume list'
+    )
+    command = (*root, "unshare", "-m", "sh", "-c", run, t.bin, server.control)
+    assert "vol0" in t.run(*command, cwd=t.dir).stdout
+    (t.dir / "forebay-data").mkdir()
+    (t.dir / "forebay-data" / "control.sock").symlink_to("nowhere")
+    done = t.run(*command, cwd=t.dir, ok=(1,))
+    assert "no server answers at ./forebay-data/control.sock;" in done.stderr, done.stderr

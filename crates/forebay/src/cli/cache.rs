@@ -176,7 +176,7 @@ fn cache_of(client: &ClientOptions) -> Result<Value> {
 fn ask_with_progress(client: &ClientOptions, request: Request, how: &'static str) -> Result<()> {
     let _told = GoesOn::without_us(how);
     let (sender, answer) = channel();
-    let socket = client.socket.clone();
+    let socket = client.socket();
     let asking = std::thread::Builder::new().name("ask".into()).spawn(move || {
         // There is no listener any more only if this process is ending.
         let _ = sender.send(ask(&socket, &request));
@@ -198,7 +198,7 @@ fn ask_with_progress(client: &ClientOptions, request: Request, how: &'static str
             continue;
         }
         // Where the status cannot be had, the answer will say why.
-        let Ok(status) = ask(&client.socket, &Request::Status {}) else { continue };
+        let Ok(status) = ask(&client.socket(), &Request::Status {}) else { continue };
         let dirty = status["cache"]["dirty_bytes"].as_u64().unwrap_or(0);
         let carried = status["cache"]["writeback"]["carried_bytes"].as_u64().unwrap_or(0);
         most = dirty.max(most);

@@ -45,7 +45,7 @@ impl Config {
                 (all, "What a server with this file goes by.".to_owned())
             }
             None => {
-                let socket = &self.client.socket;
+                let socket = self.client.socket();
                 let all = self.client.ask(&Request::Config {})?;
                 (all, format!("What the server at {} goes by.", socket.display()))
             }

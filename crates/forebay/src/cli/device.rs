@@ -297,7 +297,7 @@ pub fn wait_for(client: &ClientOptions, mut moves: Value, how: &'static str) -> 
         shown.show(&step(&moves));
         #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
         sleep(LOOK);
-        moves = ask_patiently(&client.socket, &Request::MovesStatus {})?;
+        moves = ask_patiently(&client.socket(), &Request::MovesStatus {})?;
     }
     Ok(moves)
 }

@@ -11,7 +11,10 @@ use crate::error::{CommandError, EXIT_STATUSES, Result};
 use crate::output::print;
 
 const ENVIRONMENT: &[(&str, &str)] = &[
-    ("FOREBAY_SOCKET", "The control socket of the server, for commands that talk to one."),
+    (
+        "FOREBAY_SOCKET",
+        "The control socket of the server, for commands that talk to one, unless --socket says it.",
+    ),
     (
         "COLUMNS",
         "The width of tables, if it is more than 80. Without it and without a terminal, nothing is \

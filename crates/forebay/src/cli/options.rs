@@ -16,7 +16,7 @@ use crate::config::{
     TlsMode, TlsOverrides, parse_flag,
 };
 use crate::control::Request;
-use crate::control::client::ask;
+use crate::control::client::{ask, usual_socket};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::home::Home;
@@ -246,20 +246,23 @@ pub fn log_warnings() -> Result<()> {
 /// Where to find a running server.
 #[derive(Args, Debug)]
 pub struct ClientOptions {
-    /// Control socket of the server
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "FOREBAY_SOCKET",
-        default_value = "./forebay-data/control.sock"
-    )]
-    pub socket: PathBuf,
+    /// Control socket of the server [default: what FOREBAY_SOCKET in the environment says; without
+    /// it ./forebay-data/control.sock, or if that is not there /run/forebay/control.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 impl ClientOptions {
+    /// Where the server is looked for. A variable that is empty says nothing.
+    pub fn socket(&self) -> PathBuf {
+        let of_variable = || std::env::var_os("FOREBAY_SOCKET").filter(|path| !path.is_empty());
+        let said = self.socket.clone().or_else(|| of_variable().map(PathBuf::from));
+        said.unwrap_or_else(|| usual_socket().to_owned())
+    }
+
     /// Asks the server. Where its answer takes long, a terminal says what is waited for.
     pub fn ask(&self, request: &Request) -> Result<Value> {
-        waiting(request.doing(), || ask(&self.socket, request))
+        waiting(request.doing(), || ask(&self.socket(), request))
     }
 }
 

@@ -106,7 +106,7 @@ impl ScrubCommand {
                 shown.show(&step(&status));
                 #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
                 sleep(LOOK);
-                status = ask_patiently(&client.socket, &Request::ScrubStatus {})?;
+                status = ask_patiently(&client.socket(), &Request::ScrubStatus {})?;
             }
         }
         print(&text(&status, &Look::of_stdout()))?;

@@ -43,7 +43,7 @@ fn interval(text: &str) -> std::result::Result<Duration, String> {
 impl Top {
     pub fn run(self) -> Result<()> {
         let look = Look::of_stdout();
-        let socket = &self.client.socket;
+        let socket = &self.client.socket();
         if self.once {
             let (before, now) = Asker::new(socket).pair(self.every)?;
             return print(&(lines(&before, &now, &look, None).join("\n") + "\n"));

@@ -19,6 +19,9 @@ use crate::control::{Request, RequestError, decode_answer, encode_request};
 use crate::error::{CommandError, Result};
 use crate::terminal::progress::note;
 
+/// Where commands look for a server, if they are not told: that of `forebay up`, or else that of a
+/// package.
+pub const SOCKETS: [&str; 2] = ["./forebay-data/control.sock", "/run/forebay/control.sock"];
 /// For how long a server may say nothing until somebody is told.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The same, where all that is asked is whether it answers.
@@ -138,6 +141,21 @@ fn is_of_arguments(request: &Request, e: &RequestError) -> bool {
     }
 }
 
+/// That of [`SOCKETS`] where something is; the first one, if nothing is at either.
+pub fn usual_socket() -> &'static Path {
+    first_there(SOCKETS.map(Path::new))
+}
+
+fn first_there([own, other]: [&Path; 2]) -> &Path {
+    if is_absent(own) && !is_absent(other) { other } else { own }
+}
+
+/// Nothing is there. Where this user may not look, something may be.
+fn is_absent(path: &Path) -> bool {
+    let kind = path.symlink_metadata().err().map(|e| e.kind());
+    matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
+}
+
 fn nobody_there(socket: &Path, e: &io::Error) -> CommandError {
     let at = socket.display();
     if !matches!(
@@ -147,9 +165,14 @@ fn nobody_there(socket: &Path, e: &io::Error) -> CommandError {
         let e = CommandError::failed(format_args!("connecting to {at}"), e);
         return e.or_next("run it as the server's user, or say with --socket where it listens");
     }
+    let [own, other] = SOCKETS.map(Path::new);
+    let nor = match socket == own && is_absent(other) {
+        true => format!(", nor at {}", other.display()),
+        false => String::new(),
+    };
     CommandError::Failed(format!(
-        "no server answers at {at}; start one with `forebay up` or `forebay serve`, or say with \
-         --socket where it listens"
+        "no server answers at {at}{nor}; start one with `forebay up` or `forebay serve`, or say \
+         with --socket where it listens"
     ))
 }
 
@@ -197,6 +220,18 @@ mod tests {
             if waited < 3 { Ok(()) } else { Err(e) }
         });
         assert!(e.is_err() && waited == 3);
+    }
+
+    #[test]
+    fn a_server_is_looked_for_where_one_may_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, other) = (dir.path().join("own"), dir.path().join("other"));
+        let found = || first_there([&own, &other]);
+        assert_eq!(found(), own);
+        std::fs::write(&other, "").unwrap();
+        assert_eq!(found(), other);
+        std::fs::write(&own, "").unwrap();
+        assert_eq!(found(), own);
     }
 
     #[test]
