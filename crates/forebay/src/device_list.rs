@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache_file::newest_superblock;
 use crate::device_names::Known;
 use crate::error::{CommandError, Result};
+use crate::rights;
 use crate::world::identity;
 
 const NAME: &str = "devices.json";
@@ -88,6 +89,10 @@ impl DeviceList {
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            // It is as good as it was: only this user may not read it.
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                return Err(rights::failed(&path, &e));
+            }
             Err(e) => return Err(failed(&e)),
         };
         let mut all: Vec<Listed> = serde_json::from_str(&text).map_err(|e| failed(&e))?;

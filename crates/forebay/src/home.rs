@@ -25,6 +25,7 @@ use posix::OpenFile;
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
+use crate::rights;
 use crate::signatures;
 use crate::world::{OpenError, World};
 
@@ -115,7 +116,7 @@ impl Home {
                 Ok(dir.join(OsStr::from_bytes(path)))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Home::own_cache(dir)),
-            Err(e) => Err(CommandError::failed(at.display(), e)),
+            Err(e) => Err(rights::failed(&at, &e)),
         }
     }
 
@@ -264,7 +265,7 @@ fn exists(path: &Path) -> Result<bool> {
     match path.symlink_metadata() {
         Ok(_) => Ok(true),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(CommandError::failed(path.display(), e)),
+        Err(e) => Err(rights::failed(path, &e)),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::config::{CacheOverrides, ConfigFile, Overrides, ServeConfig};
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::doctor::finding::{Finding, Level};
-use crate::doctor::{nothing, of_config, of_machine, text, unreadable};
+use crate::doctor::{nothing, of_config, of_machine, text, unreadable, unreadable_directory};
 use crate::error::{PROBLEM, Result};
 use crate::home::Home;
 use crate::output::{print, print_json};
@@ -63,6 +63,7 @@ impl Doctor {
     }
 
     fn findings(&self) -> Vec<Finding> {
+        let in_directory = self.config.is_none() && self.devices.is_empty();
         let config = match (&self.config, self.devices.is_empty()) {
             (Some(path), _) => of_file(path),
             (None, false) => self.of_devices(),
@@ -82,17 +83,19 @@ impl Doctor {
         };
         match config {
             Ok(mut config) => {
-                let in_directory = self.config.is_none() && self.devices.is_empty();
                 let own = match in_directory.then(|| Home::cache(&self.dir)).transpose() {
                     Ok(own) => own,
-                    Err(e) => return vec![unreadable(&e.to_string())],
+                    Err(e) => return vec![unreadable_directory(&e.to_string())],
                 };
                 // A server of this directory has listed its devices.
                 let is_used = in_directory && DeviceList::of(&self.dir).path().exists();
                 let all = of_config(&mut config, own, is_used);
                 all.into_iter().chain(as_root(&config)).collect()
             }
-            Err(e) => of_machine().into_iter().chain([unreadable(&e.to_string())]).collect(),
+            Err(e) => {
+                let unreadable = if in_directory { unreadable_directory } else { unreadable };
+                of_machine().into_iter().chain([unreadable(&e.to_string())]).collect()
+            }
         }
     }
 

@@ -18,13 +18,19 @@ use super::values::Value;
 /// Writes a setting to the file at `path`.
 pub fn save(path: &Path, key: &Key, value: Value) -> Result<(), String> {
     let at = path.display();
-    let wrong = |e: &dyn std::fmt::Display| format!("{at}: {e}");
+    let wrong = |e: std::io::Error| match e.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => format!(
+            "{at}: {e}; the server may not write there. Edit the file as root, then type systemctl \
+             reload forebay; without --save the value holds until the server ends"
+        ),
+        _ => format!("{at}: {e}"),
+    };
     // A link stays one.
-    let path = fs::canonicalize(path).map_err(|e| wrong(&e))?;
-    let before = fs::read_to_string(&path).map_err(|e| wrong(&e))?;
-    let after = with_setting(&before, key, value).map_err(|e| wrong(&e))?;
+    let path = fs::canonicalize(path).map_err(wrong)?;
+    let before = fs::read_to_string(&path).map_err(wrong)?;
+    let after = with_setting(&before, key, value).map_err(|e| format!("{at}: {e}"))?;
     check(&after).map_err(|e| format!("{at}, with this setting, would be refused: {e}"))?;
-    replace(&path, &after).map_err(|e| wrong(&e))
+    replace(&path, &after).map_err(wrong)
 }
 
 /// The text of a file with another value of a setting.

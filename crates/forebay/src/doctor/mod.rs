@@ -108,6 +108,12 @@ pub fn unreadable(why: &str) -> Finding {
     Finding::new(Level::Problem, "config", why, todo)
 }
 
+/// What a directory of `forebay up` that cannot be read comes to.
+pub fn unreadable_directory(why: &str) -> Finding {
+    let todo = "do what it says, and look again. The machine was looked at, the pool was not";
+    Finding::new(Level::Problem, "directory", why, todo)
+}
+
 /// There is nothing to look at, and why.
 pub fn nothing(found: String, todo: &str) -> Finding {
     Finding::new(Level::Note, "config", found, todo)
