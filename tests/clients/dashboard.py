@@ -2,6 +2,8 @@
 API."""
 
 import contextlib
+import os
+import signal
 import threading
 import time
 
@@ -159,6 +161,7 @@ def test_what_is_shown(t):
     page = Page(t, tcp.place, tcp.token)
     browser = page.browser
     browser.wait_text("dialog", "A token is needed")
+    assert "Authorization" not in browser.text("dialog"), browser.text("dialog")
     browser.keys("Escape")
     browser.type("dialog input", "not-the-right-token")
     browser.press("dialog", "Open")
@@ -437,6 +440,8 @@ def test_jobs(t):
             lambda state=state: state in job(browser, "Scrub"), lambda: browser.text("#jobs")
         )
         assert api("GET", "/v1/scrub")["state"] == state
+    ended = job(browser, "Scrub")
+    assert "The pool's part ended" in ended and "The cache: " in ended, ended
     browser.press("#devices", "Offline…")
     browser.press("dialog", "Take out of use")
     page.closed()
@@ -714,6 +719,12 @@ def test_comes_back(t):
     """A server that is gone is said to be gone; the page goes on when it is back, with what it has
     now."""
     server, api, page, browser = opened(t)
+    # One that stands still is not live, long before a request is given up.
+    os.kill(server.pid, signal.SIGSTOP)
+    browser.wait_text("#live", "s ago", 10)
+    assert "warn" in browser.run("return document.getElementById('live').className")
+    os.kill(server.pid, signal.SIGCONT)
+    browser.wait_text("#live", "live")
     server.stop()
     browser.wait_text("#connection", "The server does not answer")
     assert browser.text("#live") == "no answer" and "no answer" in browser.run(

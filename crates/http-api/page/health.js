@@ -41,11 +41,21 @@ export function update(status) {
   document.title = `${state} – ${pool.name} – Forebay`;
 }
 
+let isLost = false;
+
+// The last status is so old, and the next one has not come.
+export function late(seconds) {
+  if (isLost) return;
+  put(byId("live"), `status of ${seconds} s ago`);
+  mark(byId("live"), "class", "live warn");
+}
+
 // The server answers, or not: what is shown is then of `since`, and it is asked again in `wait`
 // seconds.
 export function connection(lost) {
   const place = byId("connection");
   const line = byId("live");
+  isLost = lost !== null;
   show(place, lost !== null);
   mark(document.body, "class", lost === null ? null : "lost");
   put(line, lost === null ? "live" : "no answer");

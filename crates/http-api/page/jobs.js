@@ -104,9 +104,10 @@ function scrub(s, part) {
   if (s.state === "running" && s.left_s !== null) facts.push(`${span(s.left_s)} left`);
   if (s.rate_limit > 0) facts.push(`${byteRate(s.rate_limit)} of each copy at most`);
   facts.push(found + lost);
+  const what = part && part.state !== "never" ? "The pool's part" : "It";
   let text = `${facts.join(", ")}.`;
   if (s.state === "never") text = "There was no scrub yet.";
-  else if (!under) text = `It ended ${moment(s.ended_at)}: ${found}${lost}.`;
+  else if (!under) text = `${what} ended ${moment(s.ended_at)}: ${found}${lost}.`;
   if (s.away) text += " A device of the pool was out of use: it does not count as complete.";
   text += scrubOfCache(part);
   const acts = { running: ["pause", "cancel"], paused: ["resume", "cancel"] };

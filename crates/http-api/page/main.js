@@ -17,6 +17,8 @@ const EVERY_MS = 2000;
 // With so many volumes a status is long, and is asked for less often.
 const MANY = 100;
 const MANY_MS = 5000;
+// A status that is older than the next one should be, by so much, is no live one.
+const LATE_MS = 3000;
 const HISTORY_MS = 5000;
 const EXPLAIN_MS = 30000;
 const SETTINGS_MS = 60000;
@@ -25,6 +27,7 @@ const RETRY = [1, 2, 3, 5];
 
 const state = {
   timer: 0, asking: false, again: false, failures: 0, since: null, uptime: 0, token: null,
+  seen: null, every: EVERY_MS,
   history: -Infinity, explain: -Infinity, settings: -Infinity,
 };
 
@@ -39,6 +42,7 @@ async function look() {
   const all = await ask("GET", "/v1/jobs");
   const restarted = status.server.uptime_seconds < state.uptime;
   state.uptime = status.server.uptime_seconds;
+  state.seen = performance.now();
   health.connection(null);
   health.update(status);
   history.update(status);
@@ -76,7 +80,8 @@ async function refresh() {
   try {
     const many = await look();
     state.failures = 0;
-    later(many > MANY ? MANY_MS : EVERY_MS);
+    state.every = many > MANY ? MANY_MS : EVERY_MS;
+    later(state.every);
   } catch (error) {
     if (error.kind === "unauthorized") {
       askToken(error.message);
@@ -90,6 +95,13 @@ async function refresh() {
     if (state.again) later(0);
     state.again = false;
   }
+}
+
+// A server that takes requests and does not answer is not live.
+function watch() {
+  if (state.seen === null || document.hidden) return;
+  const age = performance.now() - state.seen;
+  if (age > state.every + LATE_MS) health.late(Math.floor(age / 1000));
 }
 
 // Counts down to the next attempt.
@@ -111,7 +123,8 @@ function askToken(why) {
   if (state.token) return;
   const token = form({
     notes: [
-      why,
+      // Without a token the server says what a program has to send.
+      ...(hasToken() ? [why] : []),
       "The token is in the file that token_file in [http] names: http.token in the directory of " +
       "forebay up. This tab keeps it until it is closed.",
     ],
@@ -151,6 +164,7 @@ function begin() {
     if (document.hidden) clearTimeout(state.timer);
     else if (!state.token) refresh();
   });
+  setInterval(watch, 1000);
   refresh();
 }
 
