@@ -199,9 +199,25 @@ def test_create_refuses(t):
         t.refused(t.bin, "create", "--device", xfs, "--copies", "1", saying=("force",))
 
 
+def takes_a_petabyte(path):
+    """Whether a file may be so large here."""
+    path.touch()
+    try:
+        os.truncate(path, 1 << 50)
+    except OSError:
+        return False
+    finally:
+        path.unlink()
+    return True
+
+
 def test_create_refuses_nonsense(t):
     devices = t.devices(GIB, GIB)
     t.refused(t.bin, "create", "--device", t.dir / "missing")
+    huge = t.dir / "huge.img"
+    if not takes_a_petabyte(huge):
+        t.refused(t.bin, "create", "--device", huge, "--size", "1P", saying=("too large",))
+        assert not huge.exists(), "an empty file is left behind"
     t.refused(t.bin, "create", "--device", devices[0], "--copies", "2")
     t.refused(t.bin, "create", "--device", devices[0], "--device", devices[0])
     t.refused(t.bin, "create", *device_words(devices), "--copies", "4")

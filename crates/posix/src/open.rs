@@ -125,7 +125,13 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     }
     let mut size_bytes = file.seek(SeekFrom::End(0))?;
     if let (true, false, 0, Some(len)) = (how.write, block_device, size_bytes, how.create_len) {
-        file.set_len(len)?;
+        if let Err(e) = file.set_len(len) {
+            // Nothing is left of what was made here.
+            if file_type.is_none() {
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(e);
+        }
         size_bytes = len;
     }
     let meta = file.metadata()?;
@@ -188,6 +194,18 @@ mod tests {
         let again = open(&path, &create(2 << 20)).unwrap().info;
         assert_eq!(again.size_bytes, 1 << 20);
         assert!(!again.block_device);
+    }
+
+    #[test]
+    fn a_new_file_that_cannot_have_its_length_is_not_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+        std::fs::write(&old, "").unwrap();
+        let too_large = OpenFile { create_len: Some(u64::MAX), ..WRITE };
+        for path in [&new, &old] {
+            assert!(open(path, &too_large).is_err());
+        }
+        assert!(!new.exists() && old.exists());
     }
 
     #[test]

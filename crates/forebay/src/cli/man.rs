@@ -94,7 +94,7 @@ fn page(command: &Command, name: &str, whole: bool) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     man.render_title(&mut out).map_err(failed)?;
     man.render_name_section(&mut out).map_err(failed)?;
-    man.render_synopsis_section(&mut out).map_err(failed)?;
+    synopsis(command).to_writer(&mut out).map_err(failed)?;
     man.render_description_section(&mut out).map_err(failed)?;
     if command.get_arguments().any(|arg| !arg.is_hide_set()) {
         man.render_options_section(&mut out).map_err(failed)?;
@@ -112,6 +112,20 @@ fn page(command: &Command, name: &str, whole: bool) -> Result<Vec<u8>> {
     more.control("SH", ["SEE ALSO"]).text([roman(others)]);
     more.to_writer(&mut out).map_err(failed)?;
     Ok(out)
+}
+
+/// How the command is typed, in the words of its --help.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    for (i, line) in usage.trim_start_matches("Usage:").trim().lines().enumerate() {
+        if i > 0 {
+            roff.control("br", []);
+        }
+        roff.text([roman(line.trim())]);
+    }
+    roff
 }
 
 fn section<'a>(roff: &mut Roff, name: &str, rows: impl Iterator<Item = (String, &'a str)>) {
@@ -176,7 +190,14 @@ mod tests {
     fn each_command_has_a_page() {
         let leaf = Command::new("create")
             .about("Make one")
-            .arg(Arg::new("size").long("size").help("How large").action(ArgAction::Set));
+            .arg(
+                Arg::new("size")
+                    .long("size")
+                    .help("How large")
+                    .action(ArgAction::Set)
+                    .required(true),
+            )
+            .arg(Arg::new("name").value_name("NAME").required(true));
         let hidden = Command::new("secret").hide(true);
         let volume = Command::new("volume").about("Volumes").subcommand(leaf);
         let mut whole = Command::new("forebay").about("All").subcommands([volume, hidden]);
@@ -193,6 +214,7 @@ mod tests {
                 "{word}: {page}"
             );
         }
+        assert!(page.replace("\\-", "-").contains("volume create --size <size> <NAME>"), "{page}");
         assert!(text(&pages, "forebay.1").contains("FOREBAY_SOCKET"));
     }
 
