@@ -114,6 +114,26 @@ def test_beside_a_server(t):
 
 
 @once
+def test_a_device_that_comes_back_by_itself(t):
+    """A device that was away while the pool was written is a note: a start takes it in."""
+    server = t.up("--cache-size", "0", size="1G", volume_size="64M")
+    home, away = server.socket.parent, t.dir / "away"
+    server.stop()
+    server.devices[1].rename(away)
+    server.start()
+    handle = server.connect()
+    handle.pwrite(b"x" * 4096, 0)
+    handle.flush()
+    handle.shutdown()
+    server.stop()
+    says(examined(t, home, status=3), "problem", "device 1 of the pool", "is missing")
+    away.rename(server.devices[1])
+    found = examined(t, home)
+    says(found, "note", "pool1.img: stale", "by itself")
+    assert not [one for one in found if one["level"] == "problem"], found
+
+
+@once
 def test_without_a_pool(t):
     """The machine alone is looked at; the arguments are checked."""
     found = examined(t, t.dir / "nothing")

@@ -172,8 +172,18 @@ impl Devices {
 
     /// True if a device is missing or failed.
     pub fn degraded(&self) -> bool {
+        self.not_whole().next().is_some()
+    }
+
+    /// The same, but for those that come back by themselves.
+    pub fn stays_degraded(&self) -> bool {
+        self.not_whole().any(|d| !d.may_return())
+    }
+
+    fn not_whole(&self) -> impl Iterator<Item = &PoolDevice> {
         let whole = |d: &PoolDevice| d.live().is_some() && d.record().lacks_since.is_none();
-        self.rows.iter().any(|d| !whole(d) && !d.is_removed() && !d.is_new() && !d.is_spare())
+        let counts = |d: &PoolDevice| !d.is_removed() && !d.is_new() && !d.is_spare();
+        self.rows.iter().filter(move |d| !whole(d) && counts(d))
     }
 
     /// These devices are out of use, from the superblock of `sequence` on. They have everything up

@@ -60,9 +60,11 @@ impl Pool {
 
 /// What an open would find.
 pub struct Preflight {
-    /// What it would say.
+    /// What it would say, beside that.
     pub warnings: Vec<String>,
-    /// A device would be missing or lack something.
+    /// What it would say of devices that lack something, and get it by themselves.
+    pub returning: Vec<String>,
+    /// A device would be missing, or lack something for longer than that takes.
     pub degraded: bool,
 }
 
@@ -75,8 +77,15 @@ impl Pool {
         settings: Settings,
     ) -> Result<Preflight> {
         let Loaded { state, warnings, .. } = load(rt, files, &settings).await?;
-        state.devices.close();
-        Ok(Preflight { warnings, degraded: state.devices.degraded() })
+        let devices = &state.devices;
+        let tells = |text: &str, d: &PoolDevice| {
+            d.may_return() && text.strip_prefix(d.path()).is_some_and(|t| t.starts_with(": stale"))
+        };
+        let (returning, warnings) =
+            warnings.into_iter().partition(|text| devices.iter().any(|d| tells(text, d)));
+        let degraded = devices.stays_degraded();
+        devices.close();
+        Ok(Preflight { warnings, returning, degraded })
     }
 }
 

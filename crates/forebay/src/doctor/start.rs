@@ -43,7 +43,10 @@ pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
             let level = if found.degraded { Level::Problem } else { Level::Warning };
             let warned = found.warnings.into_iter();
             let todo = "docs/operations.md has a part for each state of a device";
-            warned.map(|what| Finding::new(level, CHECK, what, todo)).collect()
+            let told = warned.map(|what| Finding::new(level, CHECK, what, todo));
+            let todo = "nothing: a server does it by itself. Until then its copies do not count";
+            let returning = found.returning.into_iter();
+            told.chain(returning.map(|what| Finding::new(Level::Note, CHECK, what, todo))).collect()
         }
         // The devices may be meant for a pool that is yet to be made.
         Some(Err(e)) if e.kind == ErrorKind::Foreign && !has_pool(config) => {
