@@ -92,6 +92,9 @@ def test_replace_under_load(t):
         time.sleep(0.2)
     states = {d["path"]: d["state"] for d in ended(t, server)["devices"]}
     assert states == {str(one): "online", str(three): "online"}, states
+    end = server.status()["pool"]["moves"]["ended"]
+    assert end["outcome"] == "done" and end["copied_bytes"] > 0, end
+    assert abs(end["ended_at"] - time.time()) < 60, end
     load.verify(server)
     assert "is no device of this pool" in t.refused(
         t.bin, "device", "remove", two, "--socket", server.control
@@ -185,6 +188,10 @@ def test_waiting_for_moves_that_rest_or_wait_ends(t):
     (line,) = [p for p in server.status()["health"] if p["page"] == "moves-wait"]
     assert f"let {three} stay (forebay device cancel)" in line["todo"], line
     device(t, server, "cancel")
+    deadline = time.monotonic() + 15
+    while (end := server.status()["pool"]["moves"]["ended"])["outcome"] != "cancelled":
+        assert time.monotonic() < deadline, end
+        time.sleep(0.1)
     device(t, server, "online", two, "--wait")
     assert {d["state"] for d in ended(t, server)["devices"]} == {"online"}
 

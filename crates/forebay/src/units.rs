@@ -123,6 +123,14 @@ pub fn human_seconds(seconds: u64) -> String {
     }
 }
 
+/// A time in seconds since 1970; 0: none is known.
+pub fn unix_time(seconds: u64) -> String {
+    match seconds {
+        0 => "at a time that is not known".into(),
+        seconds => utc(UNIX_EPOCH + Duration::from_secs(seconds)),
+    }
+}
+
 /// A moment for people: `2026-11-21 06:45:06 UTC`.
 pub fn utc(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

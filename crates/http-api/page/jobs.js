@@ -121,7 +121,12 @@ function scrub(s, part) {
 }
 
 function moves(m) {
-  if (m.state === "none") return [];
+  if (m.state === "none") {
+    if (!m.ended || m.copied_bytes === 0) return [];
+    const text = `It ended ${moment(m.ended.ended_at)}: ${bytes(m.ended.copied_bytes)} copied.`;
+    const kind = m.ended.outcome === "done" ? "good" : "";
+    return [{ id: "moves", name: "Moves between devices", state: m.ended.outcome, kind, text }];
+  }
   const most = m.behind.length > 0 ? "at most " : "";
   const facts = [`${most}${bytes(m.left_bytes)} left, ${bytes(m.copied_bytes)} copied`];
   if (m.leaving.length > 0) facts.push(`${m.leaving.join(", ")} will be removed`);

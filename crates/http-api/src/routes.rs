@@ -154,6 +154,13 @@ pub const ROUTES: &[Route] = &[
         "limit what clients may ask of a volume; what is absent stays as it is",
     ),
     route(
+        "GET",
+        "/v1/volumes/{name}/first-data",
+        ask("volume-data"),
+        &[NAME],
+        "where the first data of a volume is, or null if there is none",
+    ),
+    route(
         "PUT",
         "/v1/volumes/{name}/read-only",
         ask("volume-read-only"),

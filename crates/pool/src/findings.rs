@@ -12,8 +12,8 @@ use base::{BLOCK_U64, ErrorKind, Instant, Result, StorageError, VolumeId};
 use format::superblock::scrub::{LostExtent, ScrubPlace, ScrubRecord, ScrubState};
 use rt::sync::Event;
 
-pub use moves::MovesStatus;
 pub(crate) use moves::{Moves, ToMove};
+pub use moves::{MovesEnd, MovesStatus};
 pub use spares::{SpareTaken, SparesStatus};
 use speed::Speed;
 

@@ -61,7 +61,7 @@ pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
 pub use devices::{DeviceErrors, DeviceFile, Rot, SitsOut, SourceFault};
 pub use error::Step;
-pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesStatus};
+pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesEnd, MovesStatus};
 pub use findings::{NewestScrub, ScrubOptions, ScrubStatus, SpareTaken, SparesStatus};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;

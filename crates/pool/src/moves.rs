@@ -183,8 +183,10 @@ impl Pool {
             if !st.stay_all() && !balanced {
                 return invalid(st.nothing_to_cancel());
             }
+            st.need_superblock();
+            st.moves.cancel();
         }
-        self.note_moves().await
+        self.commit().await
     }
 
     /// Sets the number of copies of every block. Existing block groups get copies, or lose them, in

@@ -17,7 +17,7 @@ use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
-use crate::units::{human_bytes, human_seconds};
+use crate::units::{human_bytes, human_seconds, unix_time};
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -367,9 +367,15 @@ fn number(v: &Value) -> u64 {
 pub fn progress(moves: &Value) -> String {
     let state = moves["state"].as_str().unwrap_or("?");
     if state == "none" {
-        return match number(&moves["copied_bytes"]) {
-            0 => "nothing to move".into(),
-            n => format!("nothing left to move, {} copied", human_bytes(n)),
+        let copied = match number(&moves["copied_bytes"]) {
+            0 => return "nothing to move".into(),
+            n => human_bytes(n),
+        };
+        return match (moves["ended"]["outcome"].as_str(), moves["ended"]["ended_at"].as_u64()) {
+            (Some(how), Some(when)) => {
+                format!("nothing left to move, {copied} copied ({how} {})", unix_time(when))
+            }
+            _ => format!("nothing left to move, {copied} copied"),
         };
     }
     let behind = names(&moves["behind"]);

@@ -29,6 +29,12 @@ fn it_reads_as_a_person_would_expect() {
     let none = serde_json::json!({ "state": "none", "copied_bytes": 2048 });
     assert_eq!(progress(&none), "nothing left to move, 2 KiB copied");
     assert_eq!(line(&none), None);
+    let ended = serde_json::json!({ "outcome": "cancelled", "ended_at": 86_400 });
+    let ended = serde_json::json!({ "state": "none", "copied_bytes": 2048, "ended": ended });
+    assert_eq!(
+        progress(&ended),
+        "nothing left to move, 2 KiB copied (cancelled 1970-01-02 00:00:00 UTC)"
+    );
     // Where something else was done, that nothing moves would read as if nothing was.
     assert_eq!(under_way(&none), Some(progress(&none)));
     let idle = serde_json::json!({ "state": "none", "copied_bytes": 0 });

@@ -1,7 +1,7 @@
 //! `forebay scrub`: every copy of every block is read and verified, and what is bad is healed.
 
 use std::thread::sleep;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use base::counted;
 use clap::{Args, Subcommand};
@@ -16,7 +16,7 @@ use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
-use crate::units::{human_bytes, human_seconds, utc};
+use crate::units::{human_bytes, human_seconds, unix_time};
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -251,10 +251,7 @@ fn of_pool(s: &Value) -> Option<String> {
 }
 
 fn at(v: &Value) -> String {
-    match number(v) {
-        0 => "at a time that is not known".into(),
-        seconds => utc(UNIX_EPOCH + Duration::from_secs(seconds)),
-    }
+    unix_time(number(v))
 }
 
 fn text(s: &Value, look: &Look) -> String {

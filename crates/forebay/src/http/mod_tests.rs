@@ -48,15 +48,11 @@ fn every_route_asks_for_what_the_protocol_has() {
     }
 }
 
-/// What only a command on the server's machine needs: `forebay mount`.
-const OF_COMMANDS: [&str; 1] = ["volume-data"];
-
-/// The protocol itself lists its verbs. Those that only commands need are left out.
+/// The protocol itself lists its verbs.
 fn verbs() -> Vec<String> {
     let e = serde_json::from_value::<Request>(json!({ "request": "?" })).unwrap_err().to_string();
     let (_, list) = e.split_once("expected one of").unwrap();
-    let all = list.split('`').skip(1).step_by(2);
-    all.filter(|verb| !OF_COMMANDS.contains(verb)).map(str::to_owned).collect()
+    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// Names between quotes of an error that says what it expected.

@@ -9,6 +9,17 @@ use super::away::Away;
 use super::spares::Taken;
 use super::speed::Speed;
 
+/// How the moves of a command, or of a device that came back, ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct MovesEnd {
+    /// `done`, or `cancelled`.
+    pub outcome: &'static str,
+    /// When, in seconds since 1970.
+    pub ended_at: u32,
+    /// Bytes that were copied.
+    pub copied_bytes: u64,
+}
+
 /// What is being moved, and how far that is.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct MovesStatus {
@@ -36,6 +47,8 @@ pub struct MovesStatus {
     pub left_s: Option<u64>,
     /// What the moves wait for, or the last error.
     pub trouble: Option<String>,
+    /// How the last ones ended, since the pool was opened.
+    pub ended: Option<MovesEnd>,
 }
 
 /// What is to be moved.
@@ -61,6 +74,10 @@ pub(crate) struct Moves {
     /// Files of devices that were removed.
     removed: Vec<FileId>,
     trouble: Option<String>,
+    /// They have begun, and their end is not noted yet; that will be that they were cancelled.
+    under_way: bool,
+    cancelled: bool,
+    ended: Option<MovesEnd>,
     away: Away,
     /// Places that spares have taken.
     pub taken: Taken,
@@ -82,9 +99,37 @@ impl Moves {
         let (paused, balancing) = (self.paused, self.balancing);
         let (away, filling) = (std::mem::take(&mut self.away), std::mem::take(&mut self.filling));
         let (taken, changed) = (std::mem::take(&mut self.taken), self.changed.clone());
-        *self =
-            Moves { paused, balancing, removed, away, taken, filling, changed, ..Moves::default() };
+        let ended = self.ended;
+        *self = Moves {
+            paused,
+            balancing,
+            removed,
+            away,
+            taken,
+            filling,
+            changed,
+            ended,
+            under_way: true,
+            ..Moves::default()
+        };
         self.look_again();
+    }
+
+    /// A command has ended what was to be moved.
+    pub fn cancel(&mut self) {
+        let copied = self.copied;
+        self.begin();
+        (self.copied, self.cancelled) = (copied, true);
+    }
+
+    /// Nothing is left to be moved. What has ended now, if it is not known yet.
+    pub fn end(&mut self, unix_time: u32) -> Option<MovesEnd> {
+        if !std::mem::take(&mut self.under_way) {
+            return None;
+        }
+        let outcome = if std::mem::take(&mut self.cancelled) { "cancelled" } else { "done" };
+        self.ended = Some(MovesEnd { outcome, ended_at: unix_time, copied_bytes: self.copied });
+        self.ended
     }
 
     /// There may be something to move, or room for what could not be moved before.
@@ -144,6 +189,7 @@ impl Moves {
     /// Counts blocks that were copied.
     pub fn copied(&mut self, now: Instant, blocks: u64) {
         self.copied += blocks * BLOCK_U64;
+        self.under_way = true;
         self.speed.count(now, self.copied);
     }
 
@@ -189,6 +235,7 @@ impl Moves {
             rate,
             left_s: (rate > 0).then(|| what.left_bytes.div_ceil(rate)),
             trouble: self.trouble.clone().filter(|_| state == "waiting"),
+            ended: self.ended,
         }
     }
 }

@@ -114,12 +114,30 @@ impl Pool {
                     }
                 };
                 match left {
-                    Left::Nothing => changed.await,
+                    Left::Nothing => {
+                        pool.note_end_of_moves();
+                        changed.await;
+                    }
                     Left::Some => either(changed, pool.rt().sleep(AGAIN)).await,
                     Left::NeedsRoom(groups) => either(changed, pool.room_beside(&groups)).await,
                 }
             }
         });
+    }
+
+    /// If nothing is left to be moved, moves that were under way have ended.
+    fn note_end_of_moves(&self) {
+        if self.moves_status().state == "none" {
+            let now = self.unix_time(self.now());
+            let ended = self.state_mut().moves.end(now);
+            if let Some(end) = ended.filter(|end| end.copied_bytes > 0) {
+                tracing::info!(
+                    outcome = end.outcome,
+                    copied_bytes = end.copied_bytes,
+                    "chunks have been moved"
+                );
+            }
+        }
     }
 
     /// Goes over all groups.
