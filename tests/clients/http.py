@@ -507,7 +507,9 @@ def test_metrics(t):
         missing = {
             name
             for name in documented - shown
-            if not name.startswith(("forebay_problem", "forebay_slow_requests_by_cause"))
+            if not name.startswith(
+                ("forebay_problem", "forebay_slow_requests_by_cause", "forebay_tls_expiry")
+            )
         }
         assert not missing, missing
     status, headers, text = unix.raw(

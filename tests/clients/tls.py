@@ -11,7 +11,8 @@ import time
 
 import nbd
 
-from harness.case import Skip, cache_only, once, pool_only
+from clients.http import Api
+from harness.case import Skip, cache_only, limit, once, pool_only
 from harness.data import KIB, MIB, noise
 
 KEYS = {"vm1": "00112233445566778899aabbccddeeff", "vm2": "ffeeddccbbaa99887766554433221100"}
@@ -364,6 +365,118 @@ def test_what_is_renewed_and_revoked(t):
     assert "revoked" in server.log_text()
     # Who was there before stays.
     assert old.pread(4096, 0) == bytes(4096)
+    server.stop()
+
+
+def problems(server):
+    return [one["what"] for one in server.status()["health"] if one["page"] == "tls"]
+
+
+def until_told(server, *words):
+    """Waits until the status has these problems of TLS and no others."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = problems(server)
+        if len(found) == len(words) and all(w in one for w, one in zip(words, found)):
+            return found
+        assert time.monotonic() < deadline, (words, found)
+        time.sleep(0.2)
+
+
+@once
+@pool_only
+@limit(150)
+def test_files_that_end(t):
+    """Certificates and lists that end soon, or have expired, are told before clients are locked
+    out, and when they are."""
+    authority = Authority(t)
+    site, own = authority.signed("server", "server", 2), authority.signed("client", "vm1", 3)
+    new = authority.dir
+    (new / "index.txt").write_text("")
+    (new / "crlnumber").write_text("01\n")
+    (new / "serial").write_text("10\n")
+    (new / "ca.conf").write_text(
+        "[ca]\ndefault_ca = one\n[one]\ndatabase = index.txt\ncrlnumber = crlnumber\n"
+        "serial = serial\nunique_subject = no\nnew_certs_dir = .\npolicy = any\n"
+        "default_md = sha256\n[any]\ncommonName = supplied\n"
+    )
+    by = ("ca", "-batch", "-config", "ca.conf", "-keyfile", "ca-key.pem", "-cert", "ca-cert.pem")
+
+    def server_until(days):
+        """A certificate of the server's key that began 80 days ago, in the place of the old one."""
+        key = site / "server-key.pem"
+        authority.openssl("req", "-new", "-key", key, "-subj", "/CN=server", "-out", "request.pem")
+        day = [time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + n * 86400 + 60))
+               for n in (-80, days)]
+        authority.openssl(
+            *by, "-notext", "-in", "request.pem", "-startdate", day[0], "-enddate", day[1],
+            "-extfile", "extensions", "-out", "new.pem",
+        )
+        (new / "new.pem").rename(site / "server-cert.pem")
+
+    (new / "extensions").write_text(
+        "extendedKeyUsage=serverAuth\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n"
+    )
+
+    def revoked_until(*end):
+        authority.openssl(*by, "-gencrl", *end, "-out", "ca-crl.pem")
+        shutil.copy(new / "ca-crl.pem", site / "ca-crl.new")
+        (site / "ca-crl.new").rename(site / "ca-crl.pem")
+
+    def doctor(level, status):
+        """What it says of TLS at this level."""
+        said = t.forebay("doctor", "--config", config, "--json", ok=(status,)).stdout
+        return [
+            f"{one['found']}; {one['todo']}" for one in json.loads(said)
+            if one["check"] == "tls" and one["level"] == level
+        ]
+
+    server, port = with_tls(
+        t, "--tls-certificates", site, "--http-listen", f"unix:{t.dir}/data/http.sock",
+        volume_size="16M", size="1G",
+    )
+    home, config = t.dir / "data", t.dir / "forebay.toml"
+    config.write_text(f"""
+devices = ["{home}/pool0.img", "{home}/pool1.img"]
+nbd = {{ socket = "{server.socket}", listen = ["127.0.0.1:{port}"] }}
+control = {{ socket = "{server.control}" }}
+http = {{ listen = ["none"] }}
+tls = {{ certificates = "{site}" }}
+""")
+    handle_of(port, "vol0", certificates=own).shutdown()
+    assert problems(server) == [], problems(server)
+    server_until(13)
+    (told,) = until_told(server, "server-cert.pem ends in 13 days")
+    assert "clients refuse the server" in told, told
+    (said,) = doctor("warning", 0)
+    assert "ends in 13 days" in said, said
+    shown = " ".join(t.forebay("status", "--socket", server.control).stdout.split())
+    assert "ends in 13 days" in shown and "without a restart" in shown, shown
+    assert "ends in 13 days" in server.log_text(), server.log_text()
+    text = Api(t.dir / "data" / "http.sock").raw("GET", "/metrics")[2]
+    (end,) = [
+        float(line.split()[1]) for line in text.splitlines()
+        if line.startswith('forebay_tls_expiry_timestamp_seconds{file="server-cert.pem"}')
+    ]
+    assert abs(end - time.time() - 13 * 86400) < 300, end
+    assert 'forebay_problem{page="tls"} 1' in text, text
+    # The one that has expired is not taken: the old one is kept, and the next start refused.
+    server_until(-1)
+    until_told(server, "server-cert.pem: the certificate has expired", "ends in 13 days")
+    (said,) = doctor("problem", 3)
+    assert "the certificate has expired" in said, said
+    handle_of(port, "vol0", certificates=own).shutdown()
+    server_until(100)
+    until_told(server)
+    revoked_until("-crlsec", "3")
+    until_told(server, "ca-crl.pem has expired")
+    why = refused(port, "vol0", certificates=own)
+    assert "CRL has expired" in server.log_text(), (why, server.log_text())
+    (said,) = doctor("problem", 3)
+    assert "ca-crl.pem has expired" in said and "-gencrl" in said, said
+    revoked_until("-crldays", "30")
+    until_told(server)
+    handle_of(port, "vol0", certificates=own).shutdown()
     server.stop()
 
 

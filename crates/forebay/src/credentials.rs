@@ -1,20 +1,22 @@
 //! What TLS goes by, read again where its files change: certificates are renewed while a server
 //! runs.
 //!
-//! Fault model: what cannot be read at the start ends the start. Later it is an error in the log,
-//! and what was read before holds until it can be read. Files are read in a thread of their own, so
-//! one that does not answer keeps no client waiting.
+//! Fault model: what cannot be read at the start ends the start. Later it is an error in the log
+//! and a problem of the status, and what was read before holds until it can be read. Files are read
+//! in a thread of their own, so one that does not answer keeps no client waiting.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::time::{Duration, SystemTime};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nbd::Acceptors;
-use tls::{Acceptor, Credentials};
+use serde_json::{Value, json};
+use tls::{Acceptor, Credentials, Validity};
 
 use crate::error::{CommandError, Result};
+use crate::health::expiry;
 
 /// How often files are looked at.
 const EVERY: Duration = Duration::from_secs(10);
@@ -31,70 +33,141 @@ fn stamps(from: &Credentials) -> Vec<Stamp> {
     from.files().iter().map(|path| stamp(path)).collect()
 }
 
-/// Has the files looked at before it is time.
-#[derive(Clone)]
-pub struct Look(Sender<()>);
+/// What the thread has found.
+enum News {
+    /// Files that can be used.
+    Read(Acceptor),
+    /// The files are again those that were read last.
+    AsBefore,
+    /// What is new cannot be used, and why.
+    Refused(String),
+}
 
-impl Look {
-    /// Reads them soon, if they have changed. Does not wait for it.
-    pub fn at_once(&self) {
-        // Without the thread the process is at its end.
-        let _ = self.0.send(());
+/// What the files say, as far as the engine has heard of it.
+struct Heard {
+    news: Receiver<News>,
+    current: Acceptor,
+    refused: Option<String>,
+}
+
+impl Heard {
+    fn hear(&mut self) {
+        for news in self.news.try_iter() {
+            match news {
+                News::Read(acceptor) => (self.current, self.refused) = (acceptor, None),
+                News::AsBefore => self.refused = None,
+                News::Refused(why) => self.refused = Some(why),
+            }
+        }
     }
 }
 
+/// The files, for the engine. Clones are the same.
+#[derive(Clone)]
+pub struct Files {
+    asks: Sender<()>,
+    heard: Rc<RefCell<Heard>>,
+}
+
+impl Files {
+    /// Has them read soon, if they have changed. Does not wait for it.
+    pub fn look_at_once(&self) {
+        // Without the thread the process is at its end.
+        let _ = self.asks.send(());
+    }
+
+    /// What sessions are made by.
+    pub fn acceptors(&self) -> Acceptors {
+        let heard = self.heard.clone();
+        Rc::new(move || {
+            let mut heard = heard.borrow_mut();
+            heard.hear();
+            heard.current.clone()
+        })
+    }
+
+    /// What is known of them, for `forebay status`.
+    pub fn status(&self) -> Value {
+        let mut heard = self.heard.borrow_mut();
+        heard.hear();
+        let now = unix_now();
+        let one = |file: &Validity| {
+            json!({
+                "file": file.path.file_name().unwrap_or_default().to_string_lossy(),
+                "path": file.path.to_string_lossy(),
+                "ends_at": file.until,
+                "ends_in_s": file.until - now,
+                "ends_soon": file.ends_soon(now),
+            })
+        };
+        let files: Vec<Value> = heard.current.validity().iter().map(one).collect();
+        json!({ "files": files, "refused": heard.refused })
+    }
+}
+
+/// Seconds since 1970: files go by the calendar.
+pub fn unix_now() -> i64 {
+    #[allow(clippy::disallowed_methods, reason = "told to people, decides nothing")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_secs() as i64
+}
+
 /// Reads the files now, and then whenever they change.
-pub fn watch(from: &Credentials) -> Result<(Acceptors, Look)> {
-    let (sender, newer) = channel();
+pub fn watch(from: &Credentials) -> Result<Files> {
+    let (sender, news) = channel();
     let (asks, asked) = channel();
-    let (mut watched, first) = Watched::new(from.clone(), sender)?;
+    let (mut watched, current) = Watched::new(from.clone(), sender)?;
     let look = move || {
+        watched.tell_ends(unix_now());
         while asked.recv_timeout(EVERY) != Err(RecvTimeoutError::Disconnected) {
             watched.look();
+            watched.tell_ends(unix_now());
         }
     };
     let spawned = std::thread::Builder::new().name("certificates".into()).spawn(look);
     spawned.map_err(|e| CommandError::failed("starting a thread for certificates", e))?;
-    let current = RefCell::new(first);
-    let acceptors: Acceptors = Rc::new(move || {
-        let mut current = current.borrow_mut();
-        if let Some(newest) = newer.try_iter().last() {
-            *current = newest;
-        }
-        current.clone()
-    });
-    Ok((acceptors, Look(asks)))
+    Ok(Files { asks, heard: Rc::new(RefCell::new(Heard { news, current, refused: None })) })
 }
 
 struct Watched {
     from: Credentials,
     /// To the engine.
-    sender: Sender<Acceptor>,
+    sender: Sender<News>,
     read: Vec<Stamp>,
     /// What was last found, and could not be used.
     refused: Option<Vec<Stamp>>,
+    /// Of the files that were read.
+    valid: Vec<Validity>,
+    /// The lines about ends that the log has, without their times.
+    told: Vec<(PathBuf, bool)>,
 }
 
 impl Watched {
     /// What holds at first, too.
-    fn new(from: Credentials, sender: Sender<Acceptor>) -> Result<(Watched, Acceptor)> {
+    fn new(from: Credentials, sender: Sender<News>) -> Result<(Watched, Acceptor)> {
         // Before they are read: what changes meanwhile is read again.
         let read = stamps(&from);
         let acceptor = Acceptor::new(&from).map_err(|e| CommandError::failed("TLS", e))?;
-        Ok((Watched { from, sender, read, refused: None }, acceptor))
+        let valid = acceptor.validity().to_vec();
+        Ok((Watched { from, sender, read, refused: None, valid, told: Vec::new() }, acceptor))
     }
 
     /// Reads the files if they have changed.
     fn look(&mut self) {
         let now = stamps(&self.from);
         if now == self.read {
+            if self.refused.take().is_some() {
+                tracing::info!("the TLS files are as they were when they were read last");
+                let _ = self.sender.send(News::AsBefore);
+            }
             return;
         }
         match Acceptor::new(&self.from) {
             Ok(acceptor) => {
                 (self.read, self.refused) = (now, None);
+                (self.valid, self.told) = (acceptor.validity().to_vec(), Vec::new());
                 // Without an engine the process is at its end.
-                if self.sender.send(acceptor).is_ok() {
+                if self.sender.send(News::Read(acceptor)).is_ok() {
                     tracing::info!("certificates and keys of TLS were read again");
                 }
             }
@@ -102,8 +175,20 @@ impl Watched {
             Err(e) if self.refused.as_ref() != Some(&now) => {
                 self.refused = Some(now);
                 tracing::error!("cannot load the new TLS files, keeping the old ones: {e}");
+                let _ = self.sender.send(News::Refused(e.to_string()));
             }
             Err(_) => {}
+        }
+    }
+
+    /// Has the log say once that a file is about to end, and once that it has.
+    fn tell_ends(&mut self, now: i64) {
+        for file in self.valid.iter().filter(|file| file.ends_soon(now)) {
+            let line = (file.path.clone(), file.until < now);
+            if !self.told.contains(&line) {
+                tracing::warn!("TLS: {}", expiry::what(&file.path, file.until - now));
+                self.told.push(line);
+            }
         }
     }
 }
@@ -131,9 +216,18 @@ mod tests {
         let read = watched.read.clone();
         watched.look();
         assert!(watched.read == read && watched.refused.is_none());
+        let kept = dir.path().join("kept");
+        std::fs::rename(&path, &kept).unwrap();
         put("a:0011\n");
         watched.look();
         assert!(watched.read == read && watched.refused.is_some());
+        assert!(
+            matches!(newer.try_iter().last(), Some(News::Refused(why)) if why.contains("digits"))
+        );
+        std::fs::rename(&kept, &path).unwrap();
+        watched.look();
+        assert!(watched.read == read && watched.refused.is_none());
+        assert!(matches!(newer.try_iter().last(), Some(News::AsBefore)));
         put("a:00112233445566778899aabbccddeeff\nb:00112233445566778899aabbccddeeff\n");
         watched.look();
         assert!(watched.read != read && watched.refused.is_none());

@@ -2,6 +2,8 @@
 //!
 //! Each state has a page in docs/operations.md, which [`Problem::page`] names.
 
+pub mod expiry;
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use base::{counted, shell_word};
@@ -33,6 +35,8 @@ pub fn problems(status: &Value) -> Vec<Problem> {
     let pool = &status["pool"];
     of_pool(pool, &status["commit"], &mut all);
     of_cache(&status["cache"], &mut all);
+    let ends = expiry::problems(&status["tls"]).into_iter();
+    all.extend(ends.map(|(what, todo)| Problem { page: "tls", what, todo }));
     for device in pool["devices"].as_array().into_iter().flatten() {
         all.extend(of_device(device, list(&pool["moves"]["leaving"])));
         all.extend(of_writes(device));
@@ -497,6 +501,7 @@ mod tests {
         let mut refuses = device("online", "");
         refuses["write_trouble"] = json!("no space");
         let status = json!({
+            "tls": { "refused": "it is gone", "files": [] },
             "pool": {
                 "trouble": "flush: EIO", "capacity_bytes": 100, "used_bytes": 90,
                 "devices": [
@@ -520,7 +525,7 @@ mod tests {
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 23);
+        assert_eq!(found.len(), 24);
         let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
         assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
         assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

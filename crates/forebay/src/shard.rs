@@ -35,7 +35,7 @@ use crate::config::ServeConfig;
 use crate::config::origin::Origin;
 use crate::control::Request;
 use crate::control::server::{ControlServer, Message, Reply};
-use crate::credentials::Look;
+use crate::credentials::Files;
 use crate::device_life::PoolDevices;
 use crate::device_list::DeviceList;
 use crate::error::{CommandError, Result};
@@ -313,8 +313,8 @@ struct Shard {
     devices: Rc<PoolDevices>,
     tuning: Rc<Tuning>,
     caches: Caches,
-    /// Has the files of TLS looked at.
-    certificates: Option<Look>,
+    /// The files of TLS.
+    certificates: Option<Files>,
     nbd: Server<VolumeExports>,
     ending: Ending,
     /// Control requests being carried out.
@@ -337,8 +337,8 @@ impl Shard {
 
     /// Reads the configuration file again, in a task of its own, and the files of TLS in a thread.
     fn reload(self: &Rc<Self>) {
-        if let Some(look) = &self.certificates {
-            look.at_once();
+        if let Some(files) = &self.certificates {
+            files.look_at_once();
         }
         let shard = self.clone();
         self.rt.detach(async move {

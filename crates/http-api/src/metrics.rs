@@ -163,6 +163,7 @@ impl<'a> Exposition<'a> {
                 })
             }
             Each::Problem => listed(&status["health"], "page", "page"),
+            Each::TlsFile => listed(&status["tls"]["files"], "file", "file"),
             Each::Cause => {
                 let causes = listed(&status["slow_requests"]["causes"], "layer", "layer");
                 below(causes, |labels, cause| {

@@ -50,6 +50,7 @@ fn status() -> Value {
     json!({
         "latency_bounds_us": [10, 25000],
         "server": { "version": "1", "io_backend": "posix", "connections": 2 },
+        "tls": { "files": [{ "file": "ca-crl.pem", "path": "/secret", "ends_at": 5 }] },
         "health": [{ "page": "pool-full" }, { "page": "pool-full" }],
         "requests": { "read": op, "write": { "count": 0, "bytes": 0 } },
         "volumes": [{
@@ -77,6 +78,7 @@ fn a_status_becomes_samples() {
     for line in [
         "forebay_build_info{version=\"1\",io_backend=\"posix\"} 1",
         "forebay_nbd_connections 2",
+        "forebay_tls_expiry_timestamp_seconds{file=\"ca-crl.pem\"} 5",
         "forebay_problem{page=\"pool-full\"} 1",
         "# TYPE forebay_requests_total counter",
         "forebay_requests_total{op=\"read\"} 3",

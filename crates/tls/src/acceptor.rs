@@ -1,7 +1,7 @@
 //! What all sessions of a server share.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
@@ -12,7 +12,7 @@ use openssl::ssl::{
 use openssl::x509::store::{X509Lookup, X509StoreBuilder};
 use openssl::x509::verify::X509VerifyFlags;
 
-use crate::files::{FileError, certificates, private_key, read};
+use crate::files::{FileError, Validity, certificates, private_key, read};
 use crate::psk::{Keys, read_keys};
 
 /// The names that qemu and nbdkit give these files.
@@ -53,7 +53,10 @@ impl Credentials {
 
 /// What sessions are made by. Clones are the same; it may be used by several threads.
 #[derive(Clone)]
-pub struct Acceptor(SslContext);
+pub struct Acceptor {
+    context: SslContext,
+    valid: Arc<[Validity]>,
+}
 
 /// Where a session keeps the name of the key that was asked for.
 pub(crate) fn key_name() -> Option<Index<Ssl, Vec<u8>>> {
@@ -67,20 +70,27 @@ impl Acceptor {
         let named = from.certificates.as_deref().or(from.keys.as_deref()).unwrap_or(Path::new(""));
         let wrong = |e: ErrorStack| FileError::new(named, e);
         let mut builder = hardened().map_err(wrong)?;
+        let mut valid = Vec::new();
         if let Some(dir) = &from.certificates {
-            prove_by(&mut builder, dir)?;
+            valid.extend(prove_by(&mut builder, dir)?);
             if from.verify_peer {
-                demand(&mut builder, dir)?;
+                valid.extend(demand(&mut builder, dir)?);
             }
         }
         if let Some(path) = &from.keys {
             agree(&mut builder, read_keys(path)?);
         }
-        Ok(Acceptor(builder.build()))
+        Ok(Acceptor { context: builder.build(), valid: valid.into() })
+    }
+
+    /// For how long its files are valid, as far as they say so: certificates, and the list of those
+    /// that were revoked.
+    pub fn validity(&self) -> &[Validity] {
+        &self.valid
     }
 
     pub(crate) fn ssl(&self) -> Result<Ssl, ErrorStack> {
-        Ssl::new(&self.0)
+        Ssl::new(&self.context)
     }
 }
 
@@ -110,10 +120,12 @@ fn hardened() -> Result<SslContextBuilder, ErrorStack> {
 }
 
 /// The server's own certificate, with those between it and the authority.
-fn prove_by(builder: &mut SslContextBuilder, dir: &Path) -> Result<(), FileError> {
+fn prove_by(builder: &mut SslContextBuilder, dir: &Path) -> Result<Option<Validity>, FileError> {
     let (path, key_path) = (dir.join(CERTIFICATE), dir.join(KEY));
     let wrong = |e: ErrorStack| FileError::new(&path, e);
-    let mut chain = certificates(&path)?.into_iter();
+    let chain = certificates(&path)?;
+    let valid = Validity::of_certificates(&path, &chain);
+    let mut chain = chain.into_iter();
     if let Some(own) = chain.next() {
         builder.set_certificate(&own).map_err(wrong)?;
     }
@@ -123,20 +135,23 @@ fn prove_by(builder: &mut SslContextBuilder, dir: &Path) -> Result<(), FileError
     let misfit =
         |_| FileError::new(&key_path, format_args!("the key is not that of {}", path.display()));
     builder.set_private_key(&*private_key(&key_path)?).map_err(misfit)?;
-    builder.check_private_key().map_err(misfit)
+    builder.check_private_key().map_err(misfit)?;
+    Ok(valid)
 }
 
 /// Clients need a certificate of the authority, which is not among those that were revoked.
-fn demand(builder: &mut SslContextBuilder, dir: &Path) -> Result<(), FileError> {
+fn demand(builder: &mut SslContextBuilder, dir: &Path) -> Result<Vec<Validity>, FileError> {
     let (path, revoked) = (dir.join(AUTHORITY), dir.join(REVOKED));
     let wrong = |e: ErrorStack| FileError::new(&path, e);
     let mut store = X509StoreBuilder::new().map_err(wrong)?;
-    for authority in certificates(&path)? {
+    let authorities = certificates(&path)?;
+    let mut valid = Vec::from_iter(Validity::of_certificates(&path, &authorities));
+    for authority in authorities {
         builder.add_client_ca(&authority).map_err(wrong)?;
         store.add_cert(authority).map_err(wrong)?;
     }
     if revoked.exists() {
-        read(&revoked)?;
+        valid.extend(Validity::of_lists(&revoked, &read(&revoked)?));
         let load = |store: &mut X509StoreBuilder| {
             store.add_lookup(X509Lookup::file())?.load_crl_file(&revoked, SslFiletype::PEM)?;
             store.set_flags(X509VerifyFlags::CRL_CHECK | X509VerifyFlags::CRL_CHECK_ALL)
@@ -147,7 +162,7 @@ fn demand(builder: &mut SslContextBuilder, dir: &Path) -> Result<(), FileError> 
     builder.set_cert_store(store.build());
     builder.set_verify_depth(MAX_DEPTH);
     builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
-    Ok(())
+    Ok(valid)
 }
 
 /// Clients may go by a key.

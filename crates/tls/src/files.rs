@@ -6,14 +6,20 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use openssl::asn1::Asn1Time;
+use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::pkey::{PKey, Private};
-use openssl::x509::X509;
+use openssl::x509::{X509, X509Crl};
 
 /// The largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
 /// Others may do nothing with a secret, and a group may only read it.
 const TOO_OPEN: u32 = 0o027;
+/// Seconds before its end at which the end of a file is near.
+const NEAR: i64 = 14 * 86_400;
+/// What is valid for a short time is near its end in the last part of that: one in so many.
+const LAST_PART: i64 = 3;
+/// What ends a list of revoked certificates in PEM.
+const LIST_END: &[u8] = b"-----END X509 CRL-----";
 
 /// A file that cannot be used, and why.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,6 +35,59 @@ impl FileError {
     pub(crate) fn new(path: &Path, why: impl Display) -> FileError {
         FileError { path: path.to_owned(), why: why.to_string() }
     }
+}
+
+/// From when until when a file is valid, in seconds since 1970. Of several certificates or lists in
+/// it the one counts that ends first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Validity {
+    /// The file.
+    pub path: PathBuf,
+    /// Its first second.
+    pub from: i64,
+    /// Its last one.
+    pub until: i64,
+}
+
+impl Validity {
+    /// Its end is so near that it should be replaced. What lives for a short time is replaced
+    /// shortly before its end.
+    pub fn ends_soon(&self, now: i64) -> bool {
+        self.until - now < NEAR.min((self.until - self.from) / LAST_PART)
+    }
+
+    fn first<'a>(
+        path: &Path,
+        all: impl Iterator<Item = (&'a Asn1TimeRef, &'a Asn1TimeRef)>,
+    ) -> Option<Validity> {
+        let one = |(from, until): (&Asn1TimeRef, &Asn1TimeRef)| {
+            let (from, until) = (unix(from)?, unix(until)?);
+            Some(Validity { path: path.to_owned(), from, until })
+        };
+        all.filter_map(one).min_by_key(|one| one.until)
+    }
+
+    /// That of certificates.
+    pub(crate) fn of_certificates(path: &Path, all: &[X509]) -> Option<Validity> {
+        Validity::first(path, all.iter().map(|one| (one.not_before(), one.not_after())))
+    }
+
+    /// That of the lists of revoked certificates in a file. One that names no end has none.
+    pub(crate) fn of_lists(path: &Path, pem: &[u8]) -> Option<Validity> {
+        let mut all = Vec::new();
+        let mut rest = pem;
+        while let Some(at) = rest.windows(LIST_END.len()).position(|part| part == LIST_END) {
+            let (list, behind) = rest.split_at(at + LIST_END.len());
+            all.extend(X509Crl::from_pem(list));
+            rest = behind;
+        }
+        Validity::first(path, all.iter().filter_map(|l| Some((l.last_update(), l.next_update()?))))
+    }
+}
+
+fn unix(time: &Asn1TimeRef) -> Option<i64> {
+    let passed = Asn1Time::from_unix(0).ok()?.diff(time).ok()?;
+    Some(i64::from(passed.days) * 86_400 + i64::from(passed.secs))
 }
 
 /// The content of a file.
@@ -85,4 +144,21 @@ pub(crate) fn private_key(path: &Path) -> Result<PKey<Private>, FileError> {
     PKey::private_key_from_pem_callback(&pem, |_| Ok(0)).map_err(|e| {
         FileError::new(path, format_args!("no private key in PEM without a passphrase: {e}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lives_shortly_is_replaced_shortly_before_its_end() {
+        const DAY: i64 = 86_400;
+        let soon = |days: i64, left: i64| {
+            let valid = Validity { path: PathBuf::new(), from: 0, until: days * DAY };
+            valid.ends_soon(days * DAY - left)
+        };
+        assert!(soon(365, 14 * DAY - 1) && !soon(365, 14 * DAY) && soon(365, -1));
+        assert!(soon(30, 10 * DAY - 1) && !soon(30, 10 * DAY));
+        assert!(soon(1, 7 * 3600) && !soon(1, 9 * 3600));
+    }
 }

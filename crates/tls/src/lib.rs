@@ -27,6 +27,6 @@ pub mod psk;
 pub mod session;
 
 pub use acceptor::{Acceptor, Credentials};
-pub use files::FileError;
+pub use files::{FileError, Validity};
 pub use peer::{Peer, Proof};
 pub use session::{Broken, Opened, Session, Shaken};

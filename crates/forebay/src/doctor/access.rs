@@ -1,6 +1,9 @@
 //! Checks of who may connect: TLS, and the modes of sockets.
 
+use std::path::PathBuf;
+
 use super::finding::{Finding, Level};
+use crate::health::expiry;
 
 /// How clients over TCP are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,24 +32,32 @@ pub struct Permit {
 pub struct Access {
     /// How clients over TCP are known.
     pub tls: Tls,
-    /// TLS is set up, and why what it goes by cannot be used.
-    pub credentials: Option<Result<(), String>>,
+    /// TLS is set up: its files that end soon, with the seconds that they have left, or why they
+    /// cannot be used.
+    pub credentials: Option<Result<Vec<(PathBuf, i64)>, String>>,
     /// Sockets.
     pub permits: Vec<Permit>,
 }
 
 /// All of them.
 pub fn check(access: &Access) -> Vec<Finding> {
-    let credentials = access.credentials.as_ref().map(|usable| match usable {
-        Ok(()) => Finding::ok("tls", "its certificates and keys can be used"),
-        Err(why) => Finding::new(
-            Level::Problem,
-            "tls",
-            why,
-            "docs/operations.md shows how certificates and keys are made",
-        ),
-    });
+    let credentials = match &access.credentials {
+        None => Vec::new(),
+        Some(Ok(ends)) if ends.is_empty() => {
+            vec![Finding::ok("tls", "its certificates and keys can be used")]
+        }
+        Some(Ok(ends)) => ends.iter().map(ending).collect(),
+        Some(Err(why)) => {
+            let todo = "docs/operations.md shows how certificates and keys are made";
+            vec![Finding::new(Level::Problem, "tls", why, todo)]
+        }
+    };
     credentials.into_iter().chain(access.permits.iter().flat_map(permit)).collect()
+}
+
+fn ending((path, left_s): &(PathBuf, i64)) -> Finding {
+    let level = if *left_s < 0 { Level::Problem } else { Level::Warning };
+    Finding::new(level, "tls", expiry::what(path, *left_s), expiry::todo(path))
 }
 
 fn permit(one: &Permit) -> Option<Finding> {
@@ -88,6 +99,9 @@ mod tests {
         assert!(has(&all, Level::Problem, &["tls", "no such file", "operations.md"]));
         assert!(has(&all, Level::Warning, &["0666", "all volumes", "socket_group"]));
         assert!(has(&all, Level::Problem, &["no group x", "getent"]));
-        assert!(has(&of(Some(Ok(())), vec![]), Level::Ok, &["tls"]));
+        assert!(has(&of(Some(Ok(vec![])), vec![]), Level::Ok, &["tls"]));
+        let ends = |left| of(Some(Ok(vec![("/t/ca-crl.pem".into(), left)])), vec![]);
+        assert!(has(&ends(7), Level::Warning, &["tls", "ca-crl.pem ends in 7 s", "-gencrl"]));
+        assert!(has(&ends(-7), Level::Problem, &["tls", "expired, 7 s ago", "without a restart"]));
     }
 }

@@ -7,7 +7,7 @@ use nbd::Security;
 use rt::SocketId;
 
 use crate::config::{TlsConfig, TlsMode};
-use crate::credentials::{self, Look};
+use crate::credentials::{self, Files};
 use crate::error::{CommandError, Result};
 use crate::sockets::inherited::Inherited;
 use crate::sockets::open_tcp;
@@ -18,7 +18,7 @@ pub struct Listeners {
     all: Vec<(SocketId, Security)>,
     /// Of a unix socket: its mode says who may connect.
     local: Security,
-    certificates: Option<Look>,
+    certificates: Option<Files>,
 }
 
 impl Listeners {
@@ -29,12 +29,11 @@ impl Listeners {
         tcp: &[SocketAddr],
         inherited: &mut Inherited,
     ) -> Result<Listeners> {
-        let (acceptors, certificates) = match tls.is_on() {
-            true => {
-                credentials::watch(&tls.credentials).map(|(all, look)| (Some(all), Some(look)))?
-            }
-            false => (None, None),
+        let certificates = match tls.is_on() {
+            true => Some(credentials::watch(&tls.credentials)?),
+            false => None,
         };
+        let acceptors = certificates.as_ref().map(Files::acceptors);
         let secured = |required: bool| match &acceptors {
             Some(acceptors) if required => Security::Required(acceptors.clone()),
             Some(acceptors) => Security::Offered(acceptors.clone()),
@@ -68,8 +67,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// What has the files of TLS looked at.
-    pub fn certificates(&self) -> Option<Look> {
+    /// The files of TLS.
+    pub fn certificates(&self) -> Option<Files> {
         self.certificates.clone()
     }
 

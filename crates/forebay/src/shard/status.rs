@@ -11,6 +11,7 @@ use volume::VolumeCounts;
 
 use super::Shard;
 use crate::config::{devices_json, path_json};
+use crate::credentials::Files;
 use crate::explain::Stalls;
 use crate::health;
 
@@ -40,6 +41,7 @@ impl Shard {
             "payload_bytes": clients.payload_bytes,
             "resident_bytes": resident_bytes(),
         });
+        status["tls"] = json!(self.certificates.as_ref().map(Files::status));
         // The same volumes in the same order: no time has passed.
         let volumes = status["volumes"].as_array_mut().into_iter().flatten();
         for (shown, info) in volumes.zip(self.volumes.list()) {

@@ -84,6 +84,8 @@ pub enum Each {
     ClassOp,
     /// One for each thing that is wrong: label `page`, of docs/operations.md.
     Problem,
+    /// One for each file of TLS that has an end: label `file`.
+    TlsFile,
     /// One for each cause of slow requests: labels `layer` and `reason`.
     Cause,
 }
@@ -107,6 +109,7 @@ impl Each {
             Each::Class => vec!["device", "class"],
             Each::ClassOp => vec!["device", "class", "op"],
             Each::Problem => vec!["page"],
+            Each::TlsFile => vec!["file"],
             Each::Cause => vec!["layer", "reason"],
         }
     }

@@ -11,6 +11,7 @@ use posix::look;
 use tls::Acceptor;
 
 use crate::config::{HttpPlace, ServeConfig, TlsMode};
+use crate::credentials::unix_now;
 use crate::doctor::access::{Access, Permit, Tls};
 use crate::doctor::places::{Directory, Places, Socket, SocketState, Tcp, TokenState};
 use crate::http::token;
@@ -75,9 +76,12 @@ fn access(config: &ServeConfig) -> Access {
             true if proves => Tls::Known,
             true => Tls::Anyone,
         },
-        credentials: tls
-            .is_on()
-            .then(|| Acceptor::new(&tls.credentials).map(|_| ()).map_err(|e| e.to_string())),
+        credentials: tls.is_on().then(|| {
+            let read = Acceptor::new(&tls.credentials).map_err(|e| e.to_string())?;
+            let now = unix_now();
+            let ends = read.validity().iter().filter(|file| file.ends_soon(now));
+            Ok(ends.map(|file| (file.path.clone(), file.until - now)).collect())
+        }),
         permits: config.permits().map(permit).collect(),
     }
 }

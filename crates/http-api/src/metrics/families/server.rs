@@ -48,6 +48,12 @@ pub const FAMILIES: &[Family] = &[
         "handshakes of TLS that failed",
     ),
     gauge(
+        "forebay_tls_expiry_timestamp_seconds",
+        Each::TlsFile,
+        "/ends_at",
+        "when a certificate, or the list of those that were revoked, ends",
+    ),
+    gauge(
         "forebay_nbd_requests_in_flight",
         Once,
         "/server/requests_in_flight",
