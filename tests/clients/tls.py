@@ -113,6 +113,12 @@ def refused(port, export, **who):
     raise AssertionError(f"{export} is open to {who} with {handle.get_size()} bytes")
 
 
+def address_of(handle):
+    """Of a client's own end."""
+    with socket.socket(fileno=os.dup(handle.aio_get_fd())) as end:
+        return "{}:{}".format(*end.getsockname()[:2])
+
+
 def clients(server):
     return json.loads(server.case.forebay("clients", "--json", "--socket", server.control).stdout)
 
@@ -132,12 +138,16 @@ def test_certificates_with_every_client(t):
     handle.flush()
     assert handle.pread(8 * MIB, 0) == data
     (one,) = clients(server)
+    at = address_of(handle)
+    assert one["address"] == at, (one, at)
     assert one["tls"]["names"] == ["vm1", "vm1.lan"] and one["tls"]["proof"] == "certificate", one
     assert (
         one["tls"]["version"] == "TLSv1.3" and one["export"] == "vol0" and not one["read_only"]
     ), one
     shown = t.forebay("clients", "--socket", server.control).stdout
-    assert "vm1, vm1.lan" in shown and "TLSv1.3" in shown, shown
+    assert "vm1, vm1.lan" in shown and "TLSv1.3" in shown and "127.0.0.1" in shown, shown
+    said = [line for line in server.log_text().splitlines() if "client connected" in line]
+    assert said and at in said[0], said
     handle.shutdown()
     creds = f"tls-creds-x509,id=tls0,endpoint=client,dir={own}"
     image = f"driver=nbd,host=127.0.0.1,port={port},export=vol0,tls-creds=tls0"
@@ -180,10 +190,13 @@ def test_certificates_with_every_client(t):
         refused(port, "vol0", certificates=wrong)
     log = server.log_text()
     assert "the certificate is refused" in log and "did not return a certificate" in log, log
+    failed = [line for line in log.splitlines() if "a handshake of TLS failed" in line]
+    assert failed and all("127.0.0.1:" in line for line in failed), failed
     status = server.status()["server"]
     assert status["tls_handshakes"] >= 3 and status["tls_handshakes_failed"] >= 2, status
     # The unix socket is what it was.
-    assert server.connect().pread(8 * MIB, 0) == data
+    local = server.connect()
+    assert local.pread(8 * MIB, 0) == data and clients(server)[-1]["address"] is None
     server.stop()
 
 
@@ -212,6 +225,8 @@ def test_keys_with_every_client(t):
     other.write_text(f"vm1:{KEYS['vm2']}\nvm3:{KEYS['vm1']}\n")
     for user in ("vm1", "vm3"):
         refused(port, "vol0", keys=other, user=user)
+    log = server.log_text()
+    assert 'no key has the name "vm3"' in log and 'the name "vm1"' not in log, log
     server.stop()
 
 

@@ -232,6 +232,7 @@ impl Starting {
         let volumes = Volumes::with_cache(&pool, cache);
         let exports = VolumeExports::new(volumes.clone(), self.access);
         let nbd = Server::new(self.rt.clone(), exports, self.tuning.limits());
+        nbd.find_clients_by(self.listeners.addresses());
         let certificates = self.listeners.certificates();
         for (socket, security) in self.listeners.into_all() {
             nbd.serve_with(socket, security);

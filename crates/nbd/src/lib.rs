@@ -26,5 +26,5 @@ mod wire;
 
 pub use codec::Errno;
 pub use export::{BlockStatus, Export, ExportInfo, Exports, ZeroOpts};
-pub use server::{Acceptors, ConnectionStatus, Limits, Security, Server, Status};
+pub use server::{Acceptors, Addresses, ConnectionStatus, Limits, Security, Server, Status};
 pub use tls::{Peer, Proof};

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
@@ -141,6 +142,15 @@ impl Handles {
             let _ = set(libc::SOL_SOCKET, libc::SO_SNDBUF, LOCAL_SEND_BYTES);
         }
         self.adopt(fd, false)
+    }
+
+    /// Where the peer of a connected TCP socket is. An IPv4 peer of an IPv6 socket has its IPv4
+    /// address.
+    pub fn peer(&self, socket: SocketId) -> Option<SocketAddr> {
+        let t = self.0.borrow();
+        let fd = t.sockets.get(socket.0 as usize)?.as_ref()?.fd.try_clone().ok()?;
+        let peer = TcpStream::from(fd).peer_addr().ok()?;
+        Some(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
     }
 
     fn adopt(&self, fd: OwnedFd, listens: bool) -> io::Result<SocketId> {

@@ -64,6 +64,12 @@ pub(crate) fn key_name() -> Option<Index<Ssl, Vec<u8>>> {
     *PLACE.get_or_init(|| Ssl::new_ex_index().ok())
 }
 
+/// Where a session keeps a name that was asked for and has no key.
+pub(crate) fn unknown_name() -> Option<Index<Ssl, Vec<u8>>> {
+    static PLACE: OnceLock<Option<Index<Ssl, Vec<u8>>>> = OnceLock::new();
+    *PLACE.get_or_init(|| Ssl::new_ex_index().ok())
+}
+
 impl Acceptor {
     /// Reads all files. Errors: one that is missing, cannot be used, or does not fit the others.
     pub fn new(from: &Credentials) -> Result<Acceptor, FileError> {
@@ -168,8 +174,14 @@ fn demand(builder: &mut SslContextBuilder, dir: &Path) -> Result<Vec<Validity>, 
 /// Clients may go by a key.
 fn agree(builder: &mut SslContextBuilder, keys: Keys) {
     builder.set_psk_server_callback(move |ssl: &mut SslRef, name, secret| {
-        let known = name.and_then(|name| Some((name, keys.get(name)?)));
-        let (Some((name, key)), Some(place)) = (known, key_name()) else { return Ok(0) };
+        let (Some(name), Some(place)) = (name, key_name()) else { return Ok(0) };
+        let Some(key) = keys.get(name) else {
+            // Not the end yet: the client may go on with a certificate.
+            if let Some(place) = unknown_name() {
+                ssl.set_ex_data(place, name.to_vec());
+            }
+            return Ok(0);
+        };
         let Some(room) = secret.get_mut(..key.len()) else { return Ok(0) };
         room.copy_from_slice(key);
         ssl.set_ex_data(place, name.to_vec());

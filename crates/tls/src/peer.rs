@@ -86,7 +86,7 @@ fn names_of(certificate: &X509Ref) -> Vec<String> {
 }
 
 /// A name as it stands, if there is nothing odd about it.
-fn plain(bytes: &[u8]) -> Option<String> {
+pub(crate) fn plain(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     (!text.is_empty() && !text.contains(char::is_control)).then(|| text.to_owned())
 }

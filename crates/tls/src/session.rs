@@ -4,8 +4,8 @@ use base::{Buf, BufPool, SliceList};
 use openssl::error::ErrorStack;
 use openssl::ssl::{Error, ErrorCode, SslStream};
 
-use crate::acceptor::{Acceptor, key_name};
-use crate::peer::Peer;
+use crate::acceptor::{Acceptor, key_name, unknown_name};
+use crate::peer::{Peer, plain};
 use crate::pipes::Pipes;
 
 /// Plain bytes of a record.
@@ -191,9 +191,18 @@ impl Session {
             return Broken(format!("the certificate is refused: {}", verified.error_string()));
         }
         let reason = e.ssl_error().and_then(|all| all.errors().first()?.reason());
-        if self.stream.get_ref().has_ended() {
-            return Broken("the stream was cut".into());
+        let why = match self.stream.get_ref().has_ended() {
+            true => "the stream was cut".to_owned(),
+            false => reason.map_or_else(|| e.to_string(), str::to_owned),
+        };
+        match self.unknown() {
+            Some(name) if !self.shaken => Broken(format!("no key has the name {name:?}; {why}")),
+            _ => Broken(why),
         }
-        Broken(reason.map_or_else(|| e.to_string(), str::to_owned))
+    }
+
+    /// The name of a key that the peer has asked for and that no key has, if it can be shown.
+    fn unknown(&self) -> Option<String> {
+        plain(self.stream.ssl().ex_data(unknown_name()?)?)
     }
 }

@@ -14,7 +14,8 @@ use crate::terminal::{Column, Look, Table};
 
 /// List the clients that are connected over NBD
 ///
-/// A client over TLS is shown by the names of its certificate, or of its key.
+/// A client over TLS is shown by the names of its certificate, or of its key, and one over TCP by
+/// its address; --json has its port, too.
 #[derive(Args, Debug)]
 pub struct Clients {
     /// All of them, however many there are
@@ -55,12 +56,12 @@ fn text(clients: &[Value], all: bool, look: &Look) -> String {
         Column::new("IN FLIGHT"),
         Column::new("TLS"),
         Column::new("PROOF"),
-        Column::wrapped("NAMES"),
+        Column::wrapped("WHO"),
     ]);
     for client in ranked {
         let tls = &client["tls"];
         let names = tls["names"].as_array().into_iter().flatten();
-        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        let names: Vec<&str> = names.filter_map(Value::as_str).chain(host(client)).collect();
         let access = match (client["export"].is_null(), client["read_only"].as_bool()) {
             (true, _) => "-",
             (false, Some(true)) => "read",
@@ -79,6 +80,12 @@ fn text(clients: &[Value], all: bool, look: &Look) -> String {
     table.text(look) + &not_shown(hidden, "clients", "forebay clients --all", look)
 }
 
+/// Where a client is, without its port, for which a line has no room.
+fn host(client: &Value) -> Option<&str> {
+    let (host, _) = client["address"].as_str()?.rsplit_once(':')?;
+    Some(host.trim_matches(['[', ']']))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -91,14 +98,15 @@ mod tests {
     #[test]
     fn people_read_it() {
         let clients = [
-            json!({ "number": 7, "export": "vm1", "read_only": true, "requests": 3, "tls":
-                    { "version": "TLSv1.3", "proof": "certificate", "names": ["a", "b"] } }),
+            json!({ "number": 7, "export": "vm1", "read_only": true, "requests": 3,
+                    "address": "10.0.0.5:4711", "tls":
+                    { "version": "TLSv1.3", "proof": "certificate", "names": ["a"] } }),
             json!({ "number": 12, "export": null, "read_only": false, "requests": 0, "tls": null }),
         ];
         let text = text(&clients, false, &LOOK);
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
         assert_eq!(lines[0][3..5], ["IN", "FLIGHT"], "volume list has REQUESTS since the start");
-        assert_eq!(lines[1], ["7", "vm1", "read", "3", "TLSv1.3", "certificate", "a,", "b"]);
+        assert_eq!(lines[1], ["7", "vm1", "read", "3", "TLSv1.3", "certificate", "a,", "10.0.0.5"]);
         assert_eq!(lines[2], ["12", "(connecting)", "-", "0", "no", "-", "-"]);
     }
 
@@ -106,6 +114,7 @@ mod tests {
     fn many_fit_and_the_busy_ones_are_first() {
         let one = |number: u64| {
             json!({ "number": number, "export": "v".repeat(64), "read_only": false,
+                "address": "[2001:db8:1234:5678:9abc:def0:1234:5678]:54321",
                 "requests": number % 50, "tls": { "version": "TLSv1.3", "proof": "certificate",
                 "names": ["a.very.long.name.of.a.client.example.org", "other.name.example.org"] } })
         };

@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
-use nbd::Security;
+use nbd::{Addresses, Security};
 use rt::SocketId;
 
 use crate::config::{TlsConfig, TlsMode};
@@ -19,6 +20,7 @@ pub struct Listeners {
     /// Of a unix socket: its mode says who may connect.
     local: Security,
     certificates: Option<Files>,
+    addresses: Addresses,
 }
 
 impl Listeners {
@@ -40,7 +42,10 @@ impl Listeners {
             None => Security::Plain,
         };
         let required = tls.mode == TlsMode::Require;
-        let mut listeners = Listeners { all: Vec::new(), local: secured(false), certificates };
+        let handles = world.handles.clone();
+        let addresses: Addresses = Rc::new(move |socket| handles.peer(socket));
+        let mut listeners =
+            Listeners { all: Vec::new(), local: secured(false), certificates, addresses };
         for &address in tcp {
             let known = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
             if !(required && known && acceptors.is_some()) {
@@ -70,6 +75,11 @@ impl Listeners {
     /// The files of TLS.
     pub fn certificates(&self) -> Option<Files> {
         self.certificates.clone()
+    }
+
+    /// Says where clients are.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses.clone()
     }
 
     /// All of them.

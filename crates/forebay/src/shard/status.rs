@@ -88,6 +88,7 @@ impl Shard {
             });
             json!({
                 "number": c.number,
+                "address": c.address,
                 "export": c.export,
                 "read_only": c.read_only,
                 "requests": c.requests,

@@ -1,6 +1,7 @@
 //! One connection: its requests in flight, and the replies that go out.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use base::{Duration, SliceList};
@@ -27,6 +28,8 @@ pub(super) struct Permits {
 pub struct ConnectionStatus {
     /// Counts from 1, in the order in which they were accepted.
     pub number: u64,
+    /// Where the client is, if it came over TCP.
+    pub address: Option<SocketAddr>,
     /// The export that it has open; absent during the handshake.
     pub export: Option<String>,
     /// It may change nothing.
@@ -39,6 +42,7 @@ pub struct ConnectionStatus {
 
 pub(super) struct Connection {
     number: u64,
+    address: Option<SocketAddr>,
     pub peer: RefCell<Option<Peer>>,
     /// The export, and whether it is read-only.
     pub open: RefCell<Option<(String, bool)>>,
@@ -49,19 +53,25 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(rt: &Rt, number: u64, socket: SocketId, max_in_flight: usize) -> Connection {
+    pub fn new(
+        rt: &Rt,
+        (number, address): (u64, Option<SocketAddr>),
+        socket: SocketId,
+        max_in_flight: usize,
+    ) -> Connection {
         let link = Rc::new(Link::new(rt.clone(), socket));
         let max_in_flight = max_in_flight as u64;
         let places = Semaphore::new(max_in_flight);
         let outbox = Outbox::new(link.clone());
         let (peer, open) = (RefCell::default(), RefCell::default());
-        Connection { number, peer, open, outbox, link, places, max_in_flight }
+        Connection { number, address, peer, open, outbox, link, places, max_in_flight }
     }
 
     pub fn status(&self) -> ConnectionStatus {
         let open = self.open.borrow().clone();
         ConnectionStatus {
             number: self.number,
+            address: self.address,
             read_only: open.as_ref().is_some_and(|(_, read_only)| *read_only),
             export: open.map(|(name, _)| name),
             peer: self.peer.borrow().clone(),
@@ -71,6 +81,11 @@ impl Connection {
 
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Where the client is, for the log, which has nothing of one that is not on TCP.
+    pub fn address(&self) -> Option<String> {
+        self.address.map(|address| address.to_string())
     }
 
     /// Requests that have been received and not yet answered completely.

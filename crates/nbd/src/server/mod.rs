@@ -37,7 +37,7 @@ use connection::Connection;
 use shared::{Shared, within};
 
 pub use connection::ConnectionStatus;
-pub use shared::{Acceptors, Limits, Security};
+pub use shared::{Acceptors, Addresses, Limits, Security};
 
 /// What the server is doing now, and has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,6 +88,11 @@ impl<E: Exports> Server<E> {
         drop(self.0.rt.spawn(accept(shared, listener, security)));
     }
 
+    /// Asks this where a client is, from now on. Without it the server does not know.
+    pub fn find_clients_by(&self, addresses: Addresses) {
+        self.0.addresses.replace(Some(addresses));
+    }
+
     /// Stops: closes the listeners, takes no more requests, lets those in flight end and be
     /// answered for at most `grace`, closes the connections. Completes when no connection is left,
     /// or a second after they were closed if the export does not end its requests; true if all of
@@ -109,6 +114,7 @@ impl<E: Exports> Server<E> {
         for c in s.connections.borrow().values() {
             tracing::warn!(
                 connection = c.number(),
+                address = c.address(),
                 requests = c.in_flight(),
                 "closed with requests in flight"
             );
@@ -155,10 +161,12 @@ async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId, security: Secu
                 continue;
             }
         };
+        let address = s.addresses.borrow().as_ref().and_then(|of| of(socket));
         let full = s.connections.borrow().len() >= s.limits.max_connections;
         if full || s.stopping.get() {
             if full {
-                tracing::warn!(limit = s.limits.max_connections, "connection refused: too many");
+                let (limit, address) = (s.limits.max_connections, address.map(|a| a.to_string()));
+                tracing::warn!(limit, address, "connection refused: too many");
                 s.refused.set(s.refused.get() + 1);
             }
             s.rt.submit(Op::Close { socket }, |_| ());
@@ -166,7 +174,8 @@ async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId, security: Secu
         }
         let number = s.accepted.get() + 1;
         s.accepted.set(number);
-        let c = Rc::new(Connection::new(&s.rt, number, socket, s.limits.max_in_flight_requests));
+        let in_flight = s.limits.max_in_flight_requests;
+        let c = Rc::new(Connection::new(&s.rt, (number, address), socket, in_flight));
         s.connections.borrow_mut().insert(number, c.clone());
         let (s2, security) = (s.clone(), security.clone());
         drop(s.rt.spawn(async move {

@@ -51,12 +51,22 @@ pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>, secur
 /// Says who has connected to what.
 fn tell(c: &Connection) {
     let ConnectionStatus { number: connection, export, read_only, peer, .. } = c.status();
+    let address = c.address();
     let export = export.unwrap_or_default();
     match peer {
-        None => tracing::debug!(connection, export, read_only, "client connected"),
+        None => tracing::debug!(connection, address, export, read_only, "client connected"),
         Some(peer) => {
             let (tls, proof, who) = (peer.version, peer.proof.name(), peer.name().unwrap_or("?"));
-            tracing::info!(connection, export, read_only, who, proof, tls, "client connected");
+            tracing::info!(
+                connection,
+                address,
+                export,
+                read_only,
+                who,
+                proof,
+                tls,
+                "client connected"
+            );
         }
     }
 }
@@ -90,7 +100,7 @@ async fn secure<E: Exports>(
             true
         }
         Err(why) => {
-            tracing::info!(connection, "a handshake of TLS failed: {why}");
+            tracing::info!(connection, address = c.address(), "a handshake of TLS failed: {why}");
             false
         }
     }
@@ -132,7 +142,8 @@ async fn handshake<E: Exports>(
         receiver.consume(len);
         if matches!(step, Progress::Secure) && !receiver.data().is_empty() {
             // What came in the clear behind the request must not pass for what comes through TLS.
-            tracing::warn!(connection = c.number(), "closed: it sent more before TLS began");
+            let (connection, address) = (c.number(), c.address());
+            tracing::warn!(connection, address, "closed: it sent more before TLS began");
             return Ok(None);
         }
         send(&out).await?;

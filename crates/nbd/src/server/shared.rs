@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -49,6 +50,9 @@ impl Default for Limits {
 /// Gives what sessions are made by; it may give another one later.
 pub type Acceptors = Rc<dyn Fn() -> Acceptor>;
 
+/// Says where the peer of a socket is, if it came over TCP.
+pub type Addresses = Rc<dyn Fn(SocketId) -> Option<SocketAddr>>;
+
 /// How the clients of a listener are secured.
 #[derive(Clone)]
 pub enum Security {
@@ -85,6 +89,7 @@ pub(super) struct Shared<E> {
     pub payload: Budget,
     pub connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     pub listeners: RefCell<Vec<SocketId>>,
+    pub addresses: RefCell<Option<Addresses>>,
     pub stopping: Cell<bool>,
     pub accepted: Cell<u64>,
     pub refused: Cell<u64>,
@@ -109,6 +114,7 @@ impl<E: Exports> Shared<E> {
             payload: Budget::new(payload_total, u64::from(MAX_PAYLOAD)),
             connections: RefCell::new(BTreeMap::new()),
             listeners: RefCell::new(Vec::new()),
+            addresses: RefCell::new(None),
             stopping: Cell::new(false),
             accepted: Cell::new(0),
             refused: Cell::new(0),
@@ -147,6 +153,7 @@ impl<E: Exports> Shared<E> {
             if !c.is_closed() && c.stalled(self.limits.stall_timeout) {
                 tracing::warn!(
                     connection = c.number(),
+                    address = c.address(),
                     "closed: stalled while other connections waited for buffers"
                 );
                 self.stalled.set(self.stalled.get() + 1);

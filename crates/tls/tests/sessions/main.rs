@@ -128,7 +128,7 @@ fn clients_that_prove_nothing_are_refused() {
             (Shows::Nothing, "peer did not return a certificate"),
             (Shows::Certificate(&stranger), "certificate is refused: unable to get local issuer"),
             (Shows::Certificate(&old), "certificate is refused: certificate has expired"),
-            (Shows::Key("vm3", KEY), ""),
+            (Shows::Key("vm3", KEY), "no key has the name \"vm3\""),
             (Shows::Key("vm2", KEY), ""),
             (Shows::Key("", KEY), ""),
         ] {
