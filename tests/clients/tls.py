@@ -497,6 +497,25 @@ tls = {{ certificates = "{site}" }}
 
 @once
 @pool_only
+def test_too_many_clients(t):
+    """Those that are too many are counted, and the status says how many there can be."""
+    server = t.up("--max-connections", "2", volume_size="16M", size="1G")
+    kept = [server.connect() for _ in range(2)]
+    for _ in range(3):
+        try:
+            server.connect()
+            raise AssertionError("a third client came in")
+        except nbd.Error:
+            pass
+    shown = t.forebay("status", "--socket", server.control).stdout
+    assert "2 of 2 connected, 3 refused" in shown, shown
+    for handle in kept:
+        handle.shutdown()
+    server.stop()
+
+
+@once
+@pool_only
 def test_hangup_has_keys_read_again(t):
     """At once, and not when it is time to look at them."""
     keys = keys_file(t, {"vm2": KEYS["vm1"]})

@@ -71,8 +71,8 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
         (
             "clients",
             format!(
-                "{} connected, {} in flight{}",
-                number(&server["connections"]),
+                "{}, {} in flight{}",
+                connected(server),
                 counted(number(&server["requests_in_flight"]), "request"),
                 waits(&s["admission"]),
             )
@@ -97,6 +97,19 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
     out += &format!("\n{}", volumes::text(s, all, "forebay status --all", look));
     out += &format!("\n{}", traffic(s).text(look));
     out
+}
+
+/// How many clients there are and can be, and how many were too many.
+fn connected(server: &Value) -> String {
+    let most = match server["connections_max"].as_u64() {
+        Some(most) => format!(" of {most}"),
+        None => String::new(),
+    };
+    let refused = match number(&server["connections_refused"]) {
+        0 => String::new(),
+        n => format!(", {n} refused"),
+    };
+    format!("{}{most} connected{refused}", number(&server["connections"]))
 }
 
 fn tone(state: &str) -> Tone {
@@ -244,7 +257,7 @@ mod tests {
             "commit": { "count": 7, "failed": 1, "duration_ms": quantiles,
                 "critical_section_us": quantiles },
             "requests": { "read": { "count": 5, "bytes": 4096, "latency_us": quantiles } },
-            "server": {},
+            "server": { "connections": 2, "connections_max": 2, "connections_refused": 7 },
         });
         let text = text(&status, false, &LOOK);
         for part in [
@@ -254,6 +267,7 @@ mod tests {
             "(device 2)",
             "missing",
             "1 FAILED",
+            "2 of 2 connected, 7 refused, 0 requests in flight",
             "8 GiB of 16 GiB used (50.0%), 7 GiB left for data",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

@@ -33,6 +33,7 @@ impl Shard {
             "io_backend": self.backend,
             "uptime_seconds": self.rt.now().since(self.started).as_secs(),
             "connections": clients.connections,
+            "connections_max": self.tuning.limits().max_connections,
             "connections_accepted": clients.accepted,
             "connections_refused": clients.refused,
             "tls_handshakes": clients.handshakes,
