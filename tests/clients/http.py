@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from harness.case import limit, once
-from harness.data import GIB, KIB, MIB, noise
+from harness.data import BLOCK, GIB, KIB, MIB, noise
 from harness.schema import check
 
 ROOM = {"size": "1G", "volume_size": "64M"}
@@ -139,6 +139,13 @@ def test_every_path_over_both(t):
         one = "/v1/volumes/a%20%C3%BC%26b"
         assert ask("GET", "/v1/volumes/{name}", real=one)["size_bytes"] == 8 * MIB
         ask("PATCH", "/v1/volumes/{name}", {"size_bytes": 16 * MIB}, real=one)
+        first = lambda: ask("GET", "/v1/volumes/{name}/first-data", real=one + "/first-data")
+        assert first() == {"offset": None}
+        handle = server.connect("a ü&b")
+        handle.pwrite(noise("first", BLOCK), 3 * MIB)
+        handle.flush()
+        handle.shutdown()
+        assert first() == {"offset": 3 * MIB}
         smaller = {"size_bytes": 8 * MIB}
         refused = ask("PATCH", "/v1/volumes/{name}", smaller, real=one, expect=409)
         assert "the last 8 MiB of it" in refused["message"], refused

@@ -76,9 +76,7 @@ fn answer(route: &Route) -> Option<Value> {
         ("GET", "/v1/clients") => list("Client"),
         ("GET", "/v1/volumes") => list("Volume"),
         ("GET", "/v1/volumes/{name}") => named("Volume"),
-        ("GET", "/v1/volumes/{name}/first-data") => {
-            json!({ "type": ["integer", "null"], "minimum": 0, "description": "In bytes" })
-        }
+        ("GET", "/v1/volumes/{name}/first-data") => named("FirstData"),
         ("PUT", "/v1/volumes/{name}/limit") => named("VolumeLimitChange"),
         ("GET", "/v1/cache") => named("Cache"),
         (_, path) if path.starts_with("/v1/scrub") => named("Scrub"),

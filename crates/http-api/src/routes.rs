@@ -158,7 +158,7 @@ pub const ROUTES: &[Route] = &[
         "/v1/volumes/{name}/first-data",
         ask("volume-data"),
         &[NAME],
-        "where the first data of a volume is, or null if there is none",
+        "where the first data of a volume is",
     ),
     route(
         "PUT",

@@ -213,7 +213,7 @@ impl Mount {
     pub fn run(self) -> Result<()> {
         let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
         let request = Request::VolumeData { name: wanted.volume.clone() };
-        let holds_data = !self.client.ask(&request)?.is_null();
+        let holds_data = !self.client.ask(&request)?["offset"].is_null();
         let what = MountWanted {
             wanted,
             dir: self.dir,

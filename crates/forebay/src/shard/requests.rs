@@ -229,7 +229,7 @@ impl Shard {
             let parts = volume.extents(at, size - at, 1).await?;
             for part in &parts {
                 if part.allocated {
-                    return Ok(json!(at));
+                    return Ok(json!({ "offset": at }));
                 }
                 at += part.len;
             }
@@ -237,7 +237,7 @@ impl Shard {
                 break;
             }
         }
-        Ok(Value::Null)
+        Ok(json!({ "offset": null }))
     }
 
     /// What was asked of devices, and what the next start has to be told of them.
