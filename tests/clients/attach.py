@@ -1,6 +1,7 @@
 """Volumes as disks of this machine: attached as a file by FUSE, mounted, listed, detached; what is
 in the way is told."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 from harness.case import Skip, cache_only, limit, once
@@ -21,6 +23,10 @@ def need_fuse(t):
     t.need("nbdfuse", "fusermount3", "mount", "blkid")
     if not pathlib.Path("/dev/fuse").exists():
         raise Skip("this machine forbids FUSE (no /dev/fuse)")
+    # Each command looks after what others have left on this machine, in the tests beside, too.
+    alone = open(pathlib.Path(tempfile.gettempdir()) / "forebay-attach-tests.lock", "a")
+    t.later(alone.close)
+    fcntl.flock(alone, fcntl.LOCK_EX)
 
 
 def named(t, name):
