@@ -230,6 +230,7 @@ def cache_paths(t, ask):
     assert number in [job["job"] for job in ask("GET", "/v1/jobs")]
     ask("DELETE", "/v1/jobs/{id}", real=f"/v1/jobs/{number}", expect=409)
     ask("POST", "/v1/cache/cancel", expect=409)
+    ask("POST", "/v1/cache", {"path": ""}, expect=400)
     ask("POST", "/v1/cache", {"path": "/nowhere/c.img", "size_bytes": MIB}, expect=409)
     assert ask("DELETE", "/v1/cache", real="/v1/cache?wait=true")["state"] == "done"
     ask("GET", "/v1/cache", expect=404)

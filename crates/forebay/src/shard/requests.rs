@@ -55,6 +55,9 @@ impl Shard {
                 self.volumes.delete(&name).await?;
                 tracing::info!(name, "volume deleted");
             }
+            Request::CacheAttach { path, .. } if path.as_os_str().is_empty() => {
+                return Err(RequestError::new("invalid", "the path of the cache is empty"));
+            }
             Request::CacheAttach { path, size_bytes } => {
                 self.caches.attach(&self.volumes, &path, size_bytes).await?;
             }
