@@ -72,7 +72,7 @@ man: ## manual pages, in $(TARGET)/man
 	$(CARGO) build --profile $(PROFILE) -p forebay
 	$(BIN) man $(TARGET)/man
 
-test: deps-test ## everything: format, commit messages, lints, unit and property tests, torture, real clients, crash images
+test: deps-test ## everything: format, commit messages, lints, unit and property tests, torture, fuzz targets, real clients, crash images
 	$(MAKE) fmt-check
 	$(MAKE) commit-check
 	$(MAKE) lint
@@ -87,6 +87,7 @@ simulated:
 	nice -n 19 $(MAKE) unit
 	nice -n 19 $(MAKE) torture SEEDS=$(FIXED_SEEDS) SEED=1
 	nice -n 19 $(MAKE) torture SEEDS=$(FRESH_SEEDS) SEED=$$(date +%s)
+	FUZZING=$(OUT)/fuzzing nice -n 19 $(MAKE) fuzz SECONDS=60
 
 fmt: ## format the sources
 	cargo fmt --all
