@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 
 from harness.case import SHM, Skip, once
 from harness.data import GIB
@@ -111,6 +112,28 @@ def test_beside_a_server(t):
     says(examined(t, home), "note", "control.sock", "left behind")
     server.devices[0].rename(server.devices[0].with_suffix(".away"))
     says(examined(t, home, status=3), "problem", "pool0.img is missing", "copy elsewhere")
+
+
+@once
+def test_beside_a_server_of_the_same_name_elsewhere(t):
+    """A server that was started with the same relative path in another directory is not taken for
+    the one that has ended here."""
+    here, there = t.dir / "here", t.dir / "there"
+    words = ["up", "data", "--size", "64M", "--volume-size", "16M", "--cache-size", "0"]
+    for where in (here, there):
+        where.mkdir()
+        server = subprocess.Popen(
+            [t.bin, *words, "--http-listen", "none"], cwd=where, stdout=subprocess.PIPE
+        )
+        try:
+            server.stdout.readline()
+            if where == there:
+                says(examined(t, here / "data"), "note", "control.sock", "left behind")
+                says(examined(t, there / "data"), "ok", "a server listens", "control.sock")
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
 
 
 @once

@@ -161,7 +161,10 @@ fn bind_now(path: &Path) -> io::Result<Socket> {
     let file = File::from(OwnedFd::from(socket));
     file.set_permissions(Permissions::from_mode(0o600))?;
     let socket = Socket::from(OwnedFd::from(file));
-    socket.bind(&SockAddr::unix(path)?)?;
+    // The kernel lists the path as it is said here, and only a whole one says which file it is. One
+    // that would be too long stays as it is.
+    let whole = std::path::absolute(path).ok().filter(|whole| check_unix_path(whole).is_ok());
+    socket.bind(&SockAddr::unix(whole.as_deref().unwrap_or(path))?)?;
     socket.listen(BACKLOG)?;
     Ok(socket)
 }
