@@ -9,12 +9,13 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use nbd::Acceptors;
 use serde_json::{Value, json};
 use tls::{Acceptor, Credentials, Validity};
 
+use crate::calendar::unix_now;
 use crate::error::{CommandError, Result};
 use crate::health::expiry;
 
@@ -103,13 +104,6 @@ impl Files {
         let files: Vec<Value> = heard.current.validity().iter().map(one).collect();
         json!({ "files": files, "refused": heard.refused })
     }
-}
-
-/// Seconds since 1970: files go by the calendar.
-pub fn unix_now() -> i64 {
-    #[allow(clippy::disallowed_methods, reason = "told to people, decides nothing")]
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.as_secs() as i64
 }
 
 /// Reads the files now, and then whenever they change.

@@ -25,6 +25,7 @@ mod attach;
 mod banner;
 mod cache_file;
 mod cache_life;
+mod calendar;
 mod cli;
 mod config;
 mod control;

@@ -16,7 +16,7 @@ mod status;
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base::Instant;
 use cache::Cache;
@@ -31,6 +31,7 @@ use volume::Volumes;
 
 use crate::banner;
 use crate::cache_life::{Caches, preflight};
+use crate::calendar::unix_time_at_zero;
 use crate::config::ServeConfig;
 use crate::config::origin::Origin;
 use crate::control::Request;
@@ -287,13 +288,6 @@ fn tell_state(shard: &Rc<Shard>, manager: &Rc<ServiceManager>) {
             rt.sleep(every).await;
         }
     });
-}
-
-/// Unix time at the runtime's time zero, in seconds.
-pub fn unix_time_at_zero(rt: &Rt) -> u64 {
-    #[allow(clippy::disallowed_methods, reason = "told to people, decides nothing")]
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(rt.now().since(base::Instant(0))).as_secs()
 }
 
 async fn make_pool(rt: &Rt, new: &NewPool, settings: pool::Settings) -> Result<Pool> {

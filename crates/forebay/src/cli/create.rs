@@ -10,11 +10,11 @@ use posix::OpenFile;
 use rt::Rt;
 use serde_json::json;
 
+use crate::calendar::unix_time_at_zero;
 use crate::cli::options::{log_warnings, name, positive_size};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
-use crate::shard::unix_time_at_zero;
 use crate::signatures;
 use crate::terminal::progress::waiting;
 use crate::units::human_bytes;

@@ -10,8 +10,8 @@ use std::path::Path;
 use posix::look;
 use tls::Acceptor;
 
+use crate::calendar::unix_now;
 use crate::config::{HttpPlace, ServeConfig, TlsMode};
-use crate::credentials::unix_now;
 use crate::doctor::access::{Access, Permit, Tls};
 use crate::doctor::places::{Directory, Places, Socket, SocketState, Tcp, TokenState};
 use crate::http::token;
