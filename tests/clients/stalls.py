@@ -256,3 +256,60 @@ def test_a_change_of_the_mode(t):
     assert changes.error is None, changes.error
     s.explain.named("50ms", "read", lambda c: c["stage"] == "mode_change", 16)
     s.server.stop()
+
+
+@limit(120)
+@once
+def test_collection_of_an_index_on_a_slow_device(t):
+    """Reads of a slow cache device beside the reads of garbage collection, which walks an index
+    that is not in memory, name the device and the collection."""
+    slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("rdelay=30ms",))
+    s = Stalls(t, cache=slow, settings=("--index-memory", "1M"))
+    # Every second block, so that each has a key of its own.
+    s.write([at * BLOCK for at in range(0, 80_000, 2)], depth=64)
+    s.server.stop()
+    s.server.command = [*s.server.command, "--cache", str(slow.path)]
+    s.server.start()
+    s.handle = s.server.connect()
+    s.set("cache.max_lag=1h", "cache.writeback_rate_min=64K", "cache.writeback_rate_max=64K")
+    s.set("cache.gc_pause=0s")
+
+    class Collections(Background):
+        def work(self):
+            while not self.over.is_set():
+                t.forebay("gc", "--socket", s.server.control)
+
+    with Collections() as collections:
+        # One at a time: nothing else of clients is beside it.
+        s.read([2 * at for at in shuffled(150, 40_000)], depth=1)
+    assert collections.error is None, collections.error
+    of = s.explain.named("20ms", "read", is_of("cache device"), 100)
+    beside = sum(c["requests"] for c in of["causes"] if c["holder"] == "collection")
+    # The others were beside a pass of write-back, or alone.
+    assert beside >= 15, of["causes"]
+    s.server.stop()
+
+
+@limit(120)
+@once
+def test_no_room_for_nodes(t):
+    """Discards of blocks far from each other need nodes of the index, which find no room before
+    write-back makes some; they name it."""
+    s = Stalls(t, cache_in=t.memory(), cache_size="16M")
+    s.set("cache.dirty_target=1", "cache.writeback_rate_idle=192K", "cache.writeback_rate_min=192K")
+    s.set("cache.writeback_rate_max=192K", "cache.congested_write=0s")
+    s.server.volume("create", "wide", "--size", "1T")
+    wide = s.server.connect("wide")
+    s.write([at * 3 * BLOCK for at in range(2_900)], depth=64)
+
+    def discard(at, done):
+        wide.aio_trim(BLOCK, at, completion=done)
+
+    s.handle = wide
+    s.each(discard, [n * 7919 % 100_003 * 2 * BLOCK for n in range(45_000)], depth=128)
+    # A checkpoint waits for the same room, and so do requests that wait for that.
+    stages = ("node_room", "journal_ring", "changed_nodes")
+    of = s.named("200ms", "discard", lambda c: c["stage"] in stages, 100, "volume")
+    room = sum(c["requests"] for c in of["causes"] if c["stage"] == "node_room")
+    assert room >= 20, of["causes"]
+    s.server.stop()
