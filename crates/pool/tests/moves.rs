@@ -248,6 +248,43 @@ fn a_pause_holds_and_a_cancelled_leave_is_none() {
     assert!(bench.check().is_clean());
 }
 
+/// A cancel comes at any moment of the removal of a device that holds nothing. Either it is refused,
+/// or the device stays, and takes chunks.
+#[test]
+fn a_device_of_which_the_leave_was_cancelled_is_not_removed() {
+    let bench = mirror(7, 2, 1);
+    let id = bench.volume;
+    let disks: Vec<DeviceFile> = (0..100).map(|n| new_disk(&bench, &format!("new{n}"))).collect();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let (mut stayed, mut went) = (0, 0);
+        for (n, disk) in disks.into_iter().enumerate() {
+            let path = disk.path.clone();
+            pool.add_device(disk, [n as u8 + 100; 16]).await.expect("add");
+            let (p, name) = (pool.clone(), path.clone());
+            let removal = rt.spawn(async move { p.remove_device(&name).await });
+            rt.sleep(Duration::from_micros(n as u64 * 5)).await;
+            let cancelled = pool.cancel_moves().await.is_ok();
+            removal.await.expect("alive").expect("remove");
+            fill(&pool, id, BLOCKS, 1).await;
+            moved(&rt, &pool).await;
+            let is_there = states(&pool).iter().any(|(p, _)| *p == path);
+            assert_eq!(is_there, cancelled, "after {n}");
+            if is_there {
+                stayed += 1;
+                pool.remove_device(&path).await.expect("remove");
+                moved(&rt, &pool).await;
+            } else {
+                went += 1;
+            }
+        }
+        assert!(stayed >= 10 && went >= 10, "{stayed} stayed, {went} went");
+        reads(&pool, id, 1).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
 /// A replacement is cut short again and again, at any moment, by kills and by power cuts. What was
 /// flushed is always there, and in the end the new device has everything.
 #[test]

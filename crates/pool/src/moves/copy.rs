@@ -64,10 +64,13 @@ struct Flights {
     flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
     bytes: u64,
     outcome: Result<()>,
+    /// True if moves came to rest before all runs were copied.
+    stopped: bool,
 }
 
 impl Flights {
-    /// Copies runs as soon as there is room. Each has a pin, as of when it was looked up.
+    /// Copies runs as soon as there is room, until moves are to rest. Each has a pin, as of when it
+    /// was looked up.
     async fn copy(&mut self, runs: Vec<(ReadRun, Pin)>) -> Result<()> {
         for (run, pin) in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
@@ -75,6 +78,10 @@ impl Flights {
                 self.end_first().await;
             }
             self.outcome.clone()?;
+            if self.pool.moves_rest() {
+                self.stopped = true;
+                return Ok(());
+            }
             let (pool, to) = (self.pool.clone(), self.to.clone());
             let turn = self.line.next();
             let flight =
@@ -95,19 +102,21 @@ impl Flights {
         }
     }
 
-    async fn finish(mut self, outcome: Result<()>) -> Result<()> {
+    /// Returns false if moves came to rest before all was copied.
+    async fn finish(mut self, outcome: Result<()>) -> Result<bool> {
         while !self.flights.is_empty() {
             self.end_first().await;
         }
-        outcome.and(self.outcome)
+        outcome.and(self.outcome)?;
+        Ok(!self.stopped)
     }
 }
 
 impl Pool {
     /// Copies the blocks of a group that were written in generation `since` or later to these
     /// chunks, and some older ones with them. The group must be closed, or new blocks must be
-    /// written to these chunks too.
-    pub(super) async fn copy_group(&self, id: GroupId, to: To, since: Generation) -> Result<()> {
+    /// written to these chunks too. Returns false if moves were to rest before all was copied.
+    pub(super) async fn copy_group(&self, id: GroupId, to: To, since: Generation) -> Result<bool> {
         let mut flights = Flights {
             pool: self.clone(),
             to: Rc::new(to),
@@ -115,6 +124,7 @@ impl Pool {
             flights: VecDeque::new(),
             bytes: 0,
             outcome: Ok(()),
+            stopped: false,
         };
         let kind = self.state().space.group_kind(id);
         let outcome = match kind {
@@ -129,7 +139,7 @@ impl Pool {
     async fn copy_data(&self, id: GroupId, since: Generation, flights: &mut Flights) -> Result<()> {
         let group_blocks = self.state().space.geometry().group_blocks;
         let (mut walk, mut at) = (Walk::new(id, 0, group_blocks).since(since), 0);
-        loop {
+        while !flights.stopped {
             let (missing, pin) = {
                 let st = self.state();
                 (walk.ahead(&st, AHEAD), st.space.pin())
@@ -156,6 +166,7 @@ impl Pool {
                 }
             }
         }
+        Ok(())
     }
 
     /// The checksum of a node is in the reference to it, not in a checksum tree. So all trees are
@@ -300,6 +311,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use base::Duration;
     use rt::{Order, Rt};
     use sim::{DiskModel, World};
 
@@ -319,7 +331,7 @@ mod tests {
         let copied = || pool.moves_status().copied_bytes / BLOCK_U64;
         let (before, id) = (copied(), group_of_first(pool));
         let to = To::Behind(to.to_vec());
-        pool.copy_group(id, to, Generation(1)).await.expect("copied");
+        assert!(pool.copy_group(id, to, Generation(1)).await.expect("copied"));
         copied() - before
     }
 
@@ -368,6 +380,43 @@ mod tests {
             assert!(!has[0].is_at(&had[0]));
             assert_eq!(resynced(&pool, &had).await, 0);
             assert_eq!(resynced(&pool, &has).await, 100);
+        });
+        rt.kill();
+        ended.expect("alive");
+    }
+
+    /// A group is large, and a pause takes effect within it.
+    #[test]
+    fn a_pause_does_not_wait_for_the_end_of_a_group() {
+        let world = World::new(1);
+        let disk = |path: &str| {
+            let file = world.add_disk(DiskModel::nvme(128 * MIB));
+            DeviceFile { path: path.into(), file, size_bytes: 128 * MIB }
+        };
+        let files = vec![disk("a"), disk("b")];
+        let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
+        let r = rt.clone();
+        let ended = rt.block_on(async move {
+            let options =
+                CreateOptions { name: "t".into(), copies: 1, group_bytes: Some(32 * MIB) };
+            crate::create(&r, &files, &options, &[[1; 16], [2; 16], [3; 16]])
+                .await
+                .expect("create");
+            let (pool, _) = Pool::open(&r, files, Settings::default()).await.expect("open");
+            pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
+            put(&pool, 8_000).await;
+            let id = group_of_first(&pool);
+            let has = pool.state().space.chunks(id).to_vec();
+            let p = pool.clone();
+            let copy =
+                r.spawn(async move { p.copy_group(id, To::Behind(has), Generation(1)).await });
+            while pool.moves_status().copied_bytes == 0 {
+                r.sleep(Duration::from_micros(100)).await;
+            }
+            pool.pause_moves(true);
+            assert!(!copy.await.expect("alive").expect("no error"), "not all was copied");
+            let copied = pool.moves_status().copied_bytes;
+            assert!(copied <= 3 * WINDOW_BYTES, "{copied}");
         });
         rt.kill();
         ended.expect("alive");

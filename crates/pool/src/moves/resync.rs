@@ -42,7 +42,9 @@ impl Pool {
                 let present = Present::of(&self.state(), chunks.clone());
                 let (to, since) = (To::Behind(chunks.clone()), self.lacks_since(&chunks));
                 match self.copy_group(id, to, since).await {
-                    Ok(()) => copied.push((id, chunks, present)),
+                    Ok(true) => copied.push((id, chunks, present)),
+                    // Moves are to rest: what was copied is copied again later.
+                    Ok(false) => end = true,
                     Err(e) => {
                         self.permit()?;
                         tracing::error!(group = id.0, "a block group cannot be refreshed now: {e}");

@@ -230,7 +230,7 @@ impl Pool {
     }
 
     /// True if no chunk may be moved now: moves are paused, or the pool is closed.
-    fn moves_rest(&self) -> bool {
+    pub(super) fn moves_rest(&self) -> bool {
         self.state().moves.is_paused() || self.is_closed()
     }
 
@@ -335,15 +335,22 @@ impl Pool {
         // comes back, has it.
         self.state_mut().moves.begin_fill(targets.clone());
         let durable = match self.copy_group(id, to, Generation(0)).await {
-            Ok(()) => self.commit_direct().await,
-            failed => failed,
+            Ok(true) => self.commit_direct().await.map(|()| true),
+            ended => ended,
         };
         self.state_mut().moves.end_fill();
-        if let Err(e) = durable {
-            self.state_mut().devices.give_chunks(targets);
-            self.permit()?;
-            tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
-            return Ok(Moved::Later("a readable copy (see log)"));
+        match durable {
+            Ok(true) => {}
+            Ok(false) => {
+                self.state_mut().devices.give_chunks(targets);
+                return Ok(Moved::Stopped);
+            }
+            Err(e) => {
+                self.state_mut().devices.give_chunks(targets);
+                self.permit()?;
+                tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
+                return Ok(Moved::Later("a readable copy (see log)"));
+            }
         }
         let Some(reads) = self.switch(&want, &targets, &whole).await? else {
             self.state_mut().devices.give_chunks(targets);
@@ -433,14 +440,7 @@ impl Pool {
             st.need_superblock();
             break reads;
         };
-        while let Err(e) = self.commit().await {
-            // It is tried again until it is durable, or the pool has failed.
-            self.permit()?;
-            if self.is_closed() {
-                return Err(e);
-            }
-            self.rt().sleep(AGAIN).await;
-        }
+        self.commit_for_sure().await?;
         Ok(Some(reads))
     }
 
@@ -456,14 +456,8 @@ impl Pool {
     async fn remove_empty(&self) -> Result<bool> {
         let (mut any, mut row) = (false, 0);
         while row < self.state().devices.count() {
-            let empty = {
-                let st = self.state();
-                // A device that is coming back is removed when it is in use again.
-                let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
-                st.devices.row(row).is_some_and(leaves) && !st.space.uses_device(row)
-            };
-            if empty {
-                self.remove_row(row).await?;
+            let goes = self.state().may_go(row);
+            if goes && self.remove_row(row).await? {
                 any = true;
             }
             row += 1;
@@ -471,17 +465,22 @@ impl Pool {
         Ok(any)
     }
 
-    async fn remove_row(&self, row: usize) -> Result<()> {
+    /// Removes a device that may go. Returns false if it may not any more, once its turn between
+    /// commits has come: a cancel lets it stay, and then it takes chunks again at once.
+    async fn remove_row(&self, row: usize) -> Result<bool> {
         let (name, disk) = {
             let _alone = self.commits().acquire(1).await;
             let mut st = self.state_mut();
             st.standing.permit()?;
+            if !st.may_go(row) {
+                return Ok(false);
+            }
             let name = st.devices.row(row).map(|d| st.devices.name_of(row, d)).unwrap_or_default();
             let disk = st.devices.clear_row(row);
             st.need_superblock();
             (name, disk)
         };
-        self.commit().await?;
+        self.commit_for_sure().await?;
         tracing::info!(device = %name, "device removed: it holds no chunks");
         if let Some(disk) = disk {
             if let Err(e) = self.wipe(&disk).await {
@@ -493,11 +492,31 @@ impl Pool {
             // Its queue stays, as requests may be under way; without its file they end soon.
             self.state_mut().moves.removed(disk.file());
         }
+        Ok(true)
+    }
+
+    /// Commits what has been changed in memory already. It is tried again until it is durable, or
+    /// the pool has failed or is closed.
+    async fn commit_for_sure(&self) -> Result<()> {
+        while let Err(e) = self.commit().await {
+            self.permit()?;
+            if self.is_closed() {
+                return Err(e);
+            }
+            self.rt().sleep(AGAIN).await;
+        }
         Ok(())
     }
 }
 
 impl State {
+    /// True if the device of a row leaves and holds nothing any more. One that is coming back goes
+    /// when it is in use again.
+    fn may_go(&self, row: usize) -> bool {
+        let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
+        self.devices.row(row).is_some_and(leaves) && !self.space.uses_device(row)
+    }
+
     /// The devices of which a group may get chunks, the best ones first.
     fn targets(&self, want: &Want) -> Vec<usize> {
         let devices = &self.devices;
