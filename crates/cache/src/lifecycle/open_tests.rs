@@ -66,6 +66,10 @@ fn an_end_does_not_wait_for_the_pause_of_a_collection() {
         let hour = Duration::from_secs(3600);
         let settings = Settings { gc_slice: Duration::ZERO, gc_pause: hour, ..settings() };
         let (pool, cache, a) = open(&rt, files, &file, settings).await;
+        // More leaves than one slice looks at.
+        for i in 0..1000 {
+            fill(&cache, a, i * 2, 1, 1).await;
+        }
         // The first one begins a minute after an open.
         let opened = rt.now();
         while !cache.collections().is_running() {
@@ -76,6 +80,9 @@ fn an_end_does_not_wait_for_the_pause_of_a_collection() {
         let began = rt.now();
         cache.close().await.unwrap();
         assert!(rt.now().since(began) < Duration::from_secs(10));
+        assert!(!cache.collections().is_running());
+        let gc = cache.status().gc;
+        assert_eq!(gc.miscounted_buckets, 0, "a part of the index was taken for all of it");
         pool.close().await.unwrap();
     });
 }

@@ -20,13 +20,15 @@
 
 use std::time::Duration;
 
-use base::{BucketId, CacheAddr, Instant, Lba, Result, VolumeId};
+use base::{BucketId, CacheAddr, Instant, Lba, Result, StorageError, VolumeId};
 use format::cache::bucket::BucketKind;
 use format::cache::journal::blocks_for;
 use queue::Class;
 use rt::Rt;
+use rt::sync::oneshot;
 
 use crate::Cache;
+use crate::job;
 use crate::policy::gc_pace::{Beside, Pace};
 use crate::space::mover::{Moved, is_movable};
 use crate::space::take::Pinned;
@@ -153,7 +155,11 @@ impl Cache {
         let _awaited = self.collections().awaited();
         // A pass that pauses looks again.
         self.wakes().settings.notify();
-        self.pass().await
+        // The task that asks may be of the foreground, and a pass is not: it gives way, and what
+        // waits for it is told so.
+        let (cache, (done, ended)) = (self.clone(), oneshot());
+        self.rt().detach_background(job::COLLECTION, async move { done.send(cache.pass().await) });
+        ended.await.unwrap_or_else(|| Err(StorageError::ended()))
     }
 
     async fn pass(&self) -> Result<()> {
@@ -163,11 +169,13 @@ impl Cache {
         self.collections().count(|gc| gc.dead_last = 0);
         self.state_mut().buckets.forget_dead_zeros();
         let audited = Audited::begin(self);
-        let outcome = match self.walk().await {
-            Ok(()) => self.compare().await,
-            Err(e) => Err(e),
+        let (outcome, whole) = match self.walk().await {
+            Ok(true) => (self.compare().await, true),
+            // The cache is closed: a part of the count says nothing.
+            Ok(false) => (Ok(()), false),
+            Err(e) => (Err(e), false),
         };
-        audited.end(outcome.is_ok());
+        audited.end(whole && outcome.is_ok());
         let ended = self.rt().precise_now();
         let held = self.state().buckets.census().metadata;
         self.collections().ended(began, ended, held);
@@ -179,7 +187,8 @@ impl Cache {
         outcome
     }
 
-    async fn walk(&self) -> Result<()> {
+    /// Returns false if the cache was closed before the end of the walk.
+    async fn walk(&self) -> Result<bool> {
         let mut walk = IndexWalk::over_all();
         let mut slice_began = self.rt().precise_now();
         let nodes = self.state().buckets.node_blocks();
@@ -243,7 +252,7 @@ impl Cache {
             gc.ghosts = ghosts;
             gc.key_bytes = Some(walk.bytes()).filter(|_| !walk.goes_on());
         });
-        Ok(())
+        Ok(!walk.goes_on())
     }
 
     /// What a pass gives way to, or has to hurry for.
