@@ -78,7 +78,7 @@ async fn change(boot: &Boot, devices: &Devices) {
             env.note(format!("{copies} copies"));
             if copies > most { Ok(()) } else { set_copies(env, pool, copies).await }
         }
-        6 => pool.cancel_moves().await,
+        6 => cancel(env, pool).await,
         7 | 8 if now > 0 => {
             // What is whole stays in use where another copy may be bad.
             let away = match env.settings.victims.as_slice() {
@@ -149,6 +149,19 @@ async fn grow(boot: &Boot, path: &str, size: u64) -> Result<()> {
     boot.env.note(format!("{path} has {size} bytes from now on"));
     boot.volumes.pool().grow_device(path, size).await?;
     boot.env.count("devices that grew", 1);
+    Ok(())
+}
+
+/// Devices stay of which a cancel says that they do.
+async fn cancel(env: &Env, pool: &Pool) -> Result<()> {
+    let paths = || pool.status().pool.devices.into_iter().map(|d| d.path);
+    let leaving = pool.moves_status().leaving;
+    let stay: Vec<String> = paths().filter(|path| leaving.contains(path)).collect();
+    pool.cancel_moves().await?;
+    env.count("leaves cancelled", stay.len() as u64);
+    if let Some(gone) = stay.iter().find(|&path| !paths().any(|has| has == *path)) {
+        env.fail(format!("{gone} is removed, though its leave was cancelled"));
+    }
     Ok(())
 }
 
