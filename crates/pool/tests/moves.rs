@@ -248,8 +248,8 @@ fn a_pause_holds_and_a_cancelled_leave_is_none() {
     assert!(bench.check().is_clean());
 }
 
-/// A cancel comes at any moment of the removal of a device that holds nothing. Either it is refused,
-/// or the device stays, and takes chunks.
+/// A cancel comes at any moment of the removal of a device that holds nothing. Either it is
+/// refused, or the device stays, and takes chunks.
 #[test]
 fn a_device_of_which_the_leave_was_cancelled_is_not_removed() {
     let bench = mirror(7, 2, 1);
