@@ -271,6 +271,11 @@ impl Scrub {
         self.record.away |= is_on && self.record.device.is_none();
     }
 
+    /// What may be good on a device that is out of use could not be verified.
+    pub fn lacks_device(&mut self) {
+        self.record.away = true;
+    }
+
     /// The scrub has verified all that it was to. Only one of all devices counts as complete, and
     /// only if all were in use from its start to its end.
     ///

@@ -229,12 +229,16 @@ impl State {
         if copies.len() > 1 {
             self.devices.put_near_first(&mut copies, bytes as u64);
         }
-        let chunks = self.space.chunks_for(self.space.geometry().split(addr).0, pin);
-        if chunks.iter().any(|c| c.behind) {
-            let is_behind = |c: &Chunk| c.behind && self.devices.is_live(c.device.into());
-            copies.extend(self.places_in(chunks, addr, is_behind));
-        }
+        copies.extend(self.copies_behind(addr, pin));
         copies
+    }
+
+    /// Where chunks that are behind may have a block, for a read with this pin. Nothing is missing
+    /// where one of these does not have it.
+    pub fn copies_behind(&self, addr: PoolAddr, pin: &Pin) -> Copies {
+        let chunks = self.space.chunks_for(self.space.geometry().split(addr).0, pin);
+        let is_behind = |c: &Chunk| c.behind && self.devices.is_live(c.device.into());
+        self.places_in(chunks, addr, is_behind)
     }
 
     /// The trees of the write-back pass take the place of the live ones, and what it has changed

@@ -138,6 +138,64 @@ fn what_a_device_that_is_away_may_have_is_not_lost() {
     });
 }
 
+/// A scrub heals such a block when the device is back.
+#[test]
+fn what_a_device_that_is_away_may_have_is_not_lost_for_a_scrub() {
+    for only in [None, Some("disk0".to_owned())] {
+        let bench = mirror(9);
+        let id = bench.volume;
+        rot(&bench, 0, [5].into_iter());
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, vec![files[0].clone()]).await;
+            pool.start_scrub(ScrubOptions { device: only, rate: None }).await.expect("start");
+            rt.sleep(Duration::from_secs(10)).await;
+            let s = pool.scrub_status().await;
+            assert_eq!((s.state, s.away), ("done", true), "{s:?}");
+            assert_eq!((s.bad, s.healed, s.lost), (1, 0, 0), "{s:?}");
+            assert_eq!(listed(&pool), []);
+            pool.close().await.expect("close");
+        });
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            while pool.status().pool.state != "online" {
+                rt.sleep(Duration::from_millis(10)).await;
+            }
+            scrub(&rt, &pool).await;
+            let s = pool.scrub_status().await;
+            assert_eq!((s.bad, s.healed, s.lost, s.away), (1, 1, 0, false), "{s:?}");
+            assert_eq!(unreadable(&pool, id).await, []);
+            pool.close().await.expect("close");
+        });
+    }
+}
+
+/// Of what a device that is behind has, all is good that was not written meanwhile.
+#[test]
+fn what_a_device_that_is_behind_has_is_healed_from_it_by_a_scrub() {
+    let bench = mirror(10);
+    let id = bench.volume;
+    rot(&bench, 0, [7, 8].into_iter());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.offline_device("disk1").await.expect("offline");
+        put(&pool, id, 40, 1, 2).await;
+        pool.commit().await.expect("commit");
+        pool.pause_moves(true);
+        assert!(pool.online_device("disk1").await.expect("online"));
+        scrub(&rt, &pool).await;
+        let s = pool.scrub_status().await;
+        assert_eq!((s.state, s.bad, s.healed, s.lost), ("done", 2, 2, 0), "{s:?}");
+        assert_eq!(listed(&pool), []);
+        assert_eq!(pool.status().pool.devices[1].state, "behind");
+        pool.offline_device("disk1").await.expect("offline");
+        for at in [7, 8] {
+            let data = pool.read(id, Lba(at), 1).await.expect("it was healed");
+            assert_eq!(only_byte(&data), Some(1));
+        }
+        pool.close().await.expect("close");
+    });
+}
+
 /// The path to both devices is gone for a minute, while one block of both has rotted.
 #[test]
 fn what_devices_hold_that_answer_nothing_is_not_lost() {

@@ -16,7 +16,7 @@ use rt::Op;
 use sim::Fault;
 use testkit::Done;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, fill};
 
 /// Device, kind, how many were bad, how many are good now.
 fn copies(o: &Outcome<Report>) -> Vec<(&str, Subject, u64, u64)> {
@@ -236,6 +236,72 @@ fn leaked_blocks_are_freed() {
         assert!(o.before.errors == 1 && o.now().is_clean(), "{o:?}");
         assert_eq!(used(&lab), before);
         assert!(lab.repair().repairs.is_empty());
+    }
+}
+
+/// The second disk was away while blocks were written, and does not have these yet. Beside them is
+/// a block that it has: the places of that one on both disks.
+fn behind() -> (Lab, Vec<(usize, u64)>) {
+    let lab = Lab::new(2, 2);
+    let mut old = vec![0x5a; BLOCK];
+    old[0] = 0xa5;
+    let (files, block) = (lab.files(), old.clone());
+    lab.run(|rt| async move {
+        let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");
+        let a = pool.find_volume("a").expect("there").id;
+        let old = pool.bufs().copy_of(&block).freeze();
+        pool.write(a, Lba(4100), &old).await.expect("write");
+        pool.commit().await.expect("commit");
+        pool.offline_device("disk1").await.expect("offline");
+        fill(&pool, a, 4200, 100, 3).await;
+        pool.commit().await.expect("commit");
+        pool.pause_moves(true);
+        assert!(pool.online_device("disk1").await.expect("online"));
+        pool.close().await.expect("close");
+    });
+    let places = lab.files().into_iter().enumerate().map(|(disk, file)| {
+        let mut all = (0..file.size_bytes).step_by(BLOCK);
+        let is_it = |&at: &u64| lab.world().contents(file.file, at, BLOCK) == old;
+        (disk, all.find(is_it).expect("it is there"))
+    });
+    let places = places.collect();
+    (lab, places)
+}
+
+#[test]
+fn what_a_device_that_is_behind_has_is_written_again_from_it() {
+    for kind in [Subject::Data, Subject::Node] {
+        let begin = || {
+            let (lab, data) = behind();
+            if kind == Subject::Data {
+                return (lab, data);
+            }
+            let b = lab.volumes().into_iter().find(|v| v.name == "b").expect("there");
+            let (group, block) = lab.geometry().split(b.mapping.expect("not empty").ptr.addr);
+            let chunks = &lab.groups()[group.0 as usize].chunks;
+            let place = |disk: u16| {
+                let chunk = chunks.iter().find(|c| c.device == disk).expect("there");
+                (usize::from(disk), lab.geometry().chunk_offset(chunk.chunk, block))
+            };
+            let places = vec![place(0), place(1)];
+            assert_eq!(chunks.iter().filter(|c| c.behind).count(), 1);
+            (lab, places)
+        };
+        let (lab, places) = begin();
+        assert_eq!(lab.check().errors + lab.check().damaged_copies, 0);
+        lab.rot(places[0].0, places[0].1);
+        let r = lab.check();
+        assert_eq!((r.errors, r.damaged_copies), (0, 1), "{kind:?}: {:?}", r.problems);
+        let o = lab.repair();
+        assert_eq!(copies(&o), [("disk0", kind, 1, 1)], "{o:?}");
+        assert_eq!(o.now().errors + o.now().damaged_copies, 0, "{o:?}");
+        // Of the one that is behind nothing is missed.
+        lab.rot(places[1].0, places[1].1);
+        assert!(lab.repair().repairs.is_empty());
+        let (lab, places) = begin();
+        places.iter().for_each(|&(disk, at)| lab.rot(disk, at));
+        let o = lab.repair();
+        assert!(o.repairs.is_empty() && o.before.errors > 0, "{kind:?}: {o:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use format::superblock::{SLOT_COPIES, Superblock};
 use queue::Class;
 
 use super::run::{Stop, Went, Window};
-use super::verify::{Copy, Mended};
+use super::verify::{Copy, Mended, Places};
 use crate::findings::BlockKind;
 use crate::pool::Pool;
 use crate::state::State;
@@ -61,8 +61,9 @@ impl Pool {
         let outcome = {
             let _alone = self.between_commits().await?;
             let sequence = self.state().txns.sequence();
-            self.mend((&copies(sequence), Class::Commit), BlockKind::Superblock, is_good(sequence))
-                .await?
+            let copies = copies(sequence);
+            let places = Places::of(&copies);
+            self.mend((places, Class::Commit), BlockKind::Superblock, is_good(sequence)).await?
         };
         if outcome == Mended::Lost {
             tracing::error!(
@@ -138,7 +139,8 @@ impl Pool {
             let Some(page) = page else { return Ok(true) };
             (page, copies(&st, &page.0, st.devices.live_rows()))
         };
-        let outcome = self.mend((&all, Class::Commit), BlockKind::Page, is_good(page)).await?;
+        let places = Places::of(&all);
+        let outcome = self.mend((places, Class::Commit), BlockKind::Page, is_good(page)).await?;
         if outcome == Mended::Lost {
             tracing::error!(
                 page = page.0.page,

@@ -13,6 +13,26 @@ use crate::transfer::walk::{Expected, Owner, ReadRun};
 /// A copy of a block: the row of its device, and the offset in bytes.
 pub(super) type Copy = (usize, u64);
 
+/// Where a block is.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'a> {
+    /// Its copies that count.
+    copies: &'a [Copy],
+    /// Where chunks that are behind may have it. They are asked last, and never written.
+    behind: &'a [Copy],
+}
+
+impl<'a> Places<'a> {
+    /// Of a block of which each device in use has a copy.
+    pub fn of(copies: &'a [Copy]) -> Places<'a> {
+        Places { copies, behind: &[] }
+    }
+
+    fn rows(self) -> impl Iterator<Item = usize> + 'a {
+        self.copies.iter().chain(self.behind).map(|copy| copy.0)
+    }
+}
+
 /// What became of a block that seemed to be bad.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mended {
@@ -78,24 +98,41 @@ impl Pool {
     async fn mend_block(&self, e: &Expected, pin: &Pin) -> Result<()> {
         let kind =
             if matches!(e.owner, Owner::Data(..)) { BlockKind::Data } else { BlockKind::Node };
-        let copies = self.state().copies_for(e.addr, pin);
+        let (copies, behind, mut away) = {
+            let st = self.state();
+            let (copies, behind) = (st.copies_for(e.addr, pin), st.copies_behind(e.addr, pin));
+            (copies, behind, st.may_be_away(e.addr))
+        };
         let crc: Crc = e.crc;
         let is_good = |block: &[u8]| crc32c(block) == crc;
-        if self.mend((&copies, Class::Scrub), kind, is_good).await? == Mended::Lost {
-            self.state_mut().scrub.lost(e.extent());
-            match e.owner {
-                Owner::Data(volume, lba) => tracing::error!(
-                    volume = %self.state().volume_name(volume),
-                    block = lba.0,
-                    "scrub: no copy of a block of a volume is good: reads of it fail until it is \
-                     written again"
-                ),
-                Owner::Node(tree) => tracing::error!(
-                    tree = %self.state().tree_name(tree), block = e.addr.0,
-                    "scrub: no copy of a node is good: what it refers to cannot be read; run \
-                     forebay check"
-                ),
-            }
+        let places = Places { copies: &copies, behind: &behind };
+        if self.mend((places, Class::Scrub), kind, is_good).await? != Mended::Lost {
+            return Ok(());
+        }
+        // It may have come back, or have gone, meanwhile.
+        away |= self.state().may_be_away(e.addr);
+        if away {
+            self.state_mut().scrub.lacks_device();
+            tracing::warn!(
+                kind = ?kind, block = e.addr.0,
+                "scrub: no copy of a block is good on the devices in use, and a device that is \
+                 away may have a good one: bring it back, and scrub again"
+            );
+            return Ok(());
+        }
+        self.state_mut().scrub.lost(e.extent());
+        match e.owner {
+            Owner::Data(volume, lba) => tracing::error!(
+                volume = %self.state().volume_name(volume),
+                block = lba.0,
+                "scrub: no copy of a block of a volume is good: reads of it fail until it is \
+                 written again"
+            ),
+            Owner::Node(tree) => tracing::error!(
+                tree = %self.state().tree_name(tree), block = e.addr.0,
+                "scrub: no copy of a node is good: what it refers to cannot be read; run \
+                 forebay check"
+            ),
         }
         Ok(())
     }
@@ -105,18 +142,18 @@ impl Pool {
     /// device answers nothing.
     pub(super) async fn mend(
         &self,
-        (copies, class): (&[Copy], Class),
+        (places, class): (Places<'_>, Class),
         kind: BlockKind,
         is_good: impl Fn(&[u8]) -> bool,
     ) -> Result<Mended> {
-        let mut sorted = self.sort(copies, class, &is_good).await;
+        let mut sorted = self.sort(places, class, &is_good).await;
         if sorted.good.is_none() {
             // A device may have answered nothing meanwhile: what could not be read counts only if
             // it cannot be read between two answers either.
-            self.answer(copies.iter().map(|copy| copy.0), class).await?;
-            sorted = self.sort(copies, class, &is_good).await;
+            self.answer(places.rows(), class).await?;
+            sorted = self.sort(places, class, &is_good).await;
             if sorted.good.is_none() {
-                self.answer(copies.iter().map(|copy| copy.0), class).await?;
+                self.answer(places.rows(), class).await?;
             }
         }
         let Sorted { good, bad, gone } = sorted;
@@ -141,7 +178,7 @@ impl Pool {
 
     async fn sort(
         &self,
-        copies: &[Copy],
+        Places { copies, behind }: Places<'_>,
         class: Class,
         is_good: &impl Fn(&[u8]) -> bool,
     ) -> Sorted {
@@ -162,6 +199,16 @@ impl Pool {
                     }
                     sorted.bad.push((row, offset));
                 }
+            }
+        }
+        for &copy in behind {
+            if sorted.good.is_some() {
+                break;
+            }
+            match self.read_copy(copy, class).await {
+                Some(Ok(block)) if is_good(&block) => sorted.good = Some(block.freeze()),
+                Some(Err(e)) if e.is_gone() => sorted.gone = Some(copy.0),
+                _ => {}
             }
         }
         sorted

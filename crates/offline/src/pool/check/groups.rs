@@ -2,13 +2,14 @@
 //! block; and the data itself.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Crc, GroupId, VolumeId, crc32c};
-use format::page::{GroupKind, VolumeRecord};
+use base::{BLOCK, Crc, GroupId, PoolAddr, VolumeId, crc32c};
+use format::page::{Chunk, GroupKind, VolumeRecord};
 use format::records::{Checksums, MappedExtent};
 use format::tree::{checksum_tree_id, mapping_tree_id};
 use pool::offline_repair::Content;
 
 use super::Checker;
+use super::source::Copy;
 use super::space::owner_hash;
 use super::volumes::place_of;
 use super::walk::Walk;
@@ -181,10 +182,19 @@ impl Checker<'_> {
                 });
             }
             for n in 0..p.crcs.len() {
-                let good = bad.iter().filter(|b| b[n].is_none()).count();
-                self.log.counts.good_copies += good as u64;
-                self.log.counts.verified_bytes += (good * BLOCK) as u64;
-                if good == copies.len() && good > 0 {
+                let mut good_on: Vec<usize> = copies
+                    .iter()
+                    .zip(&bad)
+                    .filter_map(|(c, b)| b[n].is_none().then_some(c.0))
+                    .collect();
+                let all_good = good_on.len() == copies.len() && !good_on.is_empty();
+                if good_on.is_empty() {
+                    let at = self.space.geometry.join(GroupId(group as u32), p.offset + n as u32);
+                    good_on.extend(self.behind(&chunks, at, p.crcs[n]).await);
+                }
+                self.log.counts.good_copies += good_on.len() as u64;
+                self.log.counts.verified_bytes += (good_on.len() * BLOCK) as u64;
+                if all_good {
                     continue;
                 }
                 let block = p.offset + n as u32;
@@ -198,10 +208,9 @@ impl Checker<'_> {
                     .iter()
                     .zip(&bad)
                     .filter_map(|(c, b)| Some((c.0, b[n].as_ref()?.texts())));
-                if good > 0 {
+                if let Some(&good) = good_on.first() {
                     let at = |d| self.src.spot(&chunks, block, d);
-                    let good = copies.iter().zip(&bad).find(|(_, b)| b[n].is_none());
-                    let good = good.and_then(|((d, _), _)| at(*d));
+                    let good = at(good);
                     for (d, why) in verdicts {
                         if let (Some(bad), Some(good)) = (at(d), good) {
                             let content = Content::Block(p.crcs[n]);
@@ -226,6 +235,13 @@ impl Checker<'_> {
                 }
             }
         }
+    }
+
+    /// A device that is behind and has this block: it was written before the device was away.
+    async fn behind(&self, chunks: &[Chunk], addr: PoolAddr, crc: Crc) -> Option<usize> {
+        let copies = self.src.read_behind(chunks, addr).await;
+        let good = |c: &Copy| c.1.as_ref().is_ok_and(|block| crc32c(block) == crc);
+        copies.iter().find(|c| good(c)).map(|c| c.0)
     }
 
     /// After a read of several blocks failed on a device: what is wrong with each of them there.

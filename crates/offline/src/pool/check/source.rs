@@ -243,10 +243,26 @@ impl Source {
         addr: PoolAddr,
         blocks: usize,
     ) -> Vec<Copy> {
+        self.read_chunks(chunks, (addr, blocks), |c| self.is_whole(c)).await
+    }
+
+    /// As [`Source::read_copies`], of one block, from each of the chunks that are behind. They may
+    /// have it, if it was written before their devices were away; no copy is missing if not.
+    pub async fn read_behind(self: &Rc<Self>, chunks: &[Chunk], addr: PoolAddr) -> Vec<Copy> {
+        let is_behind = |c: &Chunk| c.behind && self.is_live(usize::from(c.device));
+        self.read_chunks(chunks, (addr, 1), is_behind).await
+    }
+
+    async fn read_chunks(
+        self: &Rc<Self>,
+        chunks: &[Chunk],
+        (addr, blocks): (PoolAddr, usize),
+        which: impl Fn(&Chunk) -> bool,
+    ) -> Vec<Copy> {
         let (_, block) = self.geometry.split(addr);
         let tasks: Vec<_> = chunks
             .iter()
-            .filter(|c| self.is_whole(c) && u64::from(c.chunk) < self.chunks(c.device))
+            .filter(|c| which(c) && u64::from(c.chunk) < self.chunks(c.device))
             .map(|c| {
                 let (src, d, offset) = (
                     self.clone(),
