@@ -6,8 +6,8 @@ use std::cell::Cell;
 use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
 use pool::{Pool, Rot, ScrubOptions};
 use rt::{Op, Rt};
-use sim::Fault;
-use testkit::{Done, MIB, Mirror, fill, only_byte, open, put};
+use sim::{DiskModel, Fault};
+use testkit::{Done, MIB, Mirror, disk, fill, only_byte, open, put};
 
 const BLOCKS: u64 = 64;
 
@@ -192,6 +192,35 @@ fn what_a_device_that_is_behind_has_is_healed_from_it_by_a_scrub() {
             let data = pool.read(id, Lba(at), 1).await.expect("it was healed");
             assert_eq!(only_byte(&data), Some(1));
         }
+        pool.close().await.expect("close");
+    });
+}
+
+/// A move meets a block that has no good copy after a scrub has ended.
+#[test]
+fn what_moves_find_lost_does_not_count_for_a_scrub_that_has_ended() {
+    let bench = mirror(11);
+    let id = bench.volume;
+    let at = places(&bench, 0)[9];
+    assert_eq!(at, places(&bench, 1)[9]);
+    let (world, rotten) = (bench.world.clone(), bench.files.clone());
+    let new = [2, 3].map(|n| disk(&bench.world, &format!("disk{n}"), DiskModel::nvme(32 * MIB)));
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        scrub(&rt, &pool).await;
+        for file in rotten {
+            assert!(world.inject(file.file, Fault::BitRot { offset: at, len: BLOCK_U64 }));
+        }
+        for (old, new) in ["disk0", "disk1"].into_iter().zip(new) {
+            pool.replace_device(old, new, [9; 16]).await.expect("replace");
+            while pool.moves_status().state != "none" {
+                rt.sleep(Duration::from_millis(10)).await;
+            }
+        }
+        assert_eq!(listed(&pool), [9]);
+        let s = pool.scrub_status().await;
+        assert_eq!((s.state, s.bad, s.lost), ("done", 0, 0), "{s:?}");
+        assert_eq!(unreadable(&pool, id).await, [9]);
         pool.close().await.expect("close");
     });
 }

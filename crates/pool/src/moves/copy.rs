@@ -264,8 +264,11 @@ impl Pool {
             return Err(why);
         }
         self.permit()?;
-        tracing::error!(block = e.addr.0, "a block that moves has no good copy: {why}");
-        self.state_mut().scrub.lost(e.extent());
+        let mut st = self.state_mut();
+        if e.extent().is_some_and(|extent| st.scrub.enter_lost(extent)) {
+            st.need_superblock();
+            tracing::error!(block = e.addr.0, "a block that moves has no good copy: {why}");
+        }
         Ok(())
     }
 
