@@ -240,6 +240,33 @@ fn a_spare_is_used_by_hand_and_removed() {
     });
 }
 
+/// What moved to it would move on, or wait for ever: it is removed when the moves go on.
+#[test]
+fn a_spare_that_leaves_is_not_used() {
+    let mut bench = mirror(42, 2, 2);
+    with_spare(&mut bench, "disk2", 32);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.pause_moves(true);
+        pool.remove_device("disk2").await.expect("remove");
+        for old in [None, Some("disk0")] {
+            let e = pool.use_spare("disk2", old).await.expect_err("it leaves");
+            assert_eq!(e.kind, ErrorKind::Invalid);
+            assert!(e.to_string().contains("forebay device cancel"), "{e}");
+        }
+        assert_eq!(pool.moves_status().leaving, ["disk2"]);
+        pool.cancel_moves().await.expect("it stays");
+        pool.pause_moves(false);
+        assert!(pool.use_spare("disk2", Some("disk0")).await.expect("in its place"));
+        moved(&rt, &pool).await;
+        let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
+        assert_eq!(states(&pool), expected);
+        reads(&pool, id, 1).await;
+        pool.close().await.expect("close");
+    });
+}
+
 fn kill_after(rt: &Rt, time: Duration) {
     let r = rt.clone();
     drop(rt.spawn(async move {

@@ -102,6 +102,12 @@ impl Pool {
             if st.devices.live(spare).is_none() {
                 return invalid(format!("{name} is not in use now"));
             }
+            if st.devices.row(spare).is_some_and(PoolDevice::is_leaving) {
+                return invalid(format!(
+                    "{name} leaves the pool already: forebay device cancel lets it stay, and then \
+                     it can be used"
+                ));
+            }
             match replaces {
                 None => st.devices.row_mut(spare).into_iter().for_each(PoolDevice::serve),
                 Some(old) => {
