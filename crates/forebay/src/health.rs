@@ -55,7 +55,10 @@ pub fn problems(status: &Value) -> Vec<Problem> {
 /// What to do where moves wait: for what is in their way, or to give them up.
 pub fn moves_todo(moves: &Value) -> String {
     let why = moves["trouble"].as_str().unwrap_or_default();
-    let help = match why {
+    let help = match why.strip_prefix("waiting for ").unwrap_or(why) {
+        // Paths come behind these words, so these words come first.
+        what if what.starts_with("space under ") => "free some space there",
+        what if what.starts_with("writes to ") => "see to that device, and to what the log says",
         _ if why.contains("room") => "add a device with room (forebay device add PATH)",
         _ if why.contains("went away") => "see to the device that went away",
         _ => "see to what the log says",
@@ -479,6 +482,10 @@ mod tests {
         assert_eq!(removal, format!("{add}, or let /a stay (forebay device cancel)"));
         let copies = todo(json!({ "trouble": room, "leaving": [], "fewest_copies": 1 }));
         assert_eq!(copies, format!("{add}, or go back to 1 copy (forebay pool set copies=1)"));
+        let full = todo(json!({ "trouble": "waiting for space under /room/b", "leaving": ["/a"] }));
+        assert_eq!(full, "free some space there, or let /a stay (forebay device cancel)");
+        let refused = todo(json!({ "trouble": "waiting for writes to /b to succeed (see log)" }));
+        assert_eq!(refused, "see to that device, and to what the log says");
         let both = todo(json!({ "trouble": room, "leaving": ["/a"], "fewest_copies": 2 }));
         assert!(both.contains("device cancel") && both.contains("copies=2"), "{both}");
         let balance = todo(json!({ "trouble": "waiting for a readable copy (see log)",

@@ -33,6 +33,7 @@ mod reattach;
 mod resync;
 mod run;
 mod spares;
+mod unfilled;
 
 use base::{ErrorKind, Result, StorageError};
 use format::page::Chunk;

@@ -1,8 +1,10 @@
 //! A device that the pool cannot do without is not dropped when a write to it fails. The status
 //! says so until one succeeds.
 
-use base::{IoError, Lba};
-use testkit::{Done, MIB, Mirror, blocks, open, writes_to};
+use base::{Duration, IoError, Lba};
+use rt::Op;
+use sim::DiskModel;
+use testkit::{Done, MIB, Mirror, blocks, disk, fill, open, writes_to};
 
 #[test]
 fn the_status_tells_of_writes_that_fail_until_one_succeeds() {
@@ -26,6 +28,52 @@ fn the_status_tells_of_writes_that_fail_until_one_succeeds() {
             assert_eq!(told(&pool), Some(error.to_string()));
             pool.write(id, Lba(0), &blocks(1, 1)).await.expect("write");
             assert_eq!(told(&pool), None);
+            pool.close().await.expect("close");
+        });
+    }
+}
+
+/// A move says what it waits for: space under the device that it fills, or that this can be
+/// written, or a copy that can be read. No client gets an error for what only a move was refused.
+#[test]
+fn a_move_says_which_side_of_it_fails() {
+    // Behind the tables and the first chunks, which are written.
+    const LATE: u64 = 6 * MIB;
+    for (error, on_new, expected) in [
+        (IoError::NO_SPACE, true, "waiting for space under new"),
+        (IoError::IO, true, "waiting for writes to new to succeed (see log)"),
+        (IoError::IO, false, "waiting for a readable copy (see log)"),
+    ] {
+        let bench = Mirror::new(7, (1, 1), |pool| async move {
+            let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
+            fill(&pool, id, 4096, 1).await;
+            id
+        });
+        let new = disk(&bench.world, "new", DiskModel::nvme(32 * MIB));
+        let rules = bench.rules.clone();
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files.clone()).await;
+            pool.pause_moves(true);
+            let (from, to) = (files[0].file, new.file);
+            pool.replace_device("disk0", new, [9; 16]).await.expect("replace");
+            rules.set(move |op| {
+                let is_it = match op {
+                    Op::Write { file, offset, .. } => on_new && *file == to && *offset >= LATE,
+                    Op::Read { file, .. } => !on_new && *file == from,
+                    _ => false,
+                };
+                is_it.then_some((error, Done::No))
+            });
+            pool.pause_moves(false);
+            rt.sleep(Duration::from_secs(30)).await;
+            let status = pool.moves_status();
+            assert_eq!(status.trouble.as_deref(), Some(expected), "{status:?}");
+            let told: Vec<_> =
+                pool.status().pool.devices.into_iter().filter_map(|d| d.write_trouble).collect();
+            assert!(told.is_empty(), "{told:?}");
+            rules.set(|_| None);
+            rt.sleep(Duration::from_secs(30)).await;
+            assert_eq!(pool.moves_status().state, "none");
             pool.close().await.expect("close");
         });
     }

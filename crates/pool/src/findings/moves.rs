@@ -210,7 +210,7 @@ impl Moves {
     }
 
     /// Notes what moves wait for, if they wait for anything.
-    pub fn waits_for(&mut self, what: Option<&'static str>) {
+    pub fn waits_for(&mut self, what: Option<&str>) {
         self.trouble = what.map(|what| format!("waiting for {what}"));
     }
 

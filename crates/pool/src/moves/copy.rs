@@ -45,6 +45,11 @@ impl To {
         }
     }
 
+    /// The rows of the devices of these chunks.
+    pub fn rows(&self) -> Vec<usize> {
+        self.chunks().iter().map(|c| usize::from(c.device)).collect()
+    }
+
     /// True if blocks of a group may still be written there. It stays so while one of its blocks is
     /// pinned: only an empty group is given up.
     fn is_for(&self, space: &Space, id: GroupId) -> bool {

@@ -11,6 +11,7 @@ use format::page::Chunk;
 
 use super::copy::To;
 use super::run::Present;
+use super::unfilled::WriteErrors;
 use crate::pool::Pool;
 use crate::state::State;
 
@@ -20,7 +21,7 @@ const TOGETHER: usize = 16;
 impl Pool {
     /// Copies to all chunks that are behind what they lack. Returns what some of them still wait
     /// for, if any do.
-    pub(super) async fn resync_all(&self) -> Result<Option<&'static str>> {
+    pub(super) async fn resync_all(&self) -> Result<Option<String>> {
         let (mut from, mut later) = (GroupId(0), None);
         loop {
             let mut copied: Vec<(GroupId, Vec<Chunk>, Present)> = Vec::new();
@@ -41,6 +42,7 @@ impl Pool {
                 from = GroupId(id.0 + 1);
                 let present = Present::of(&self.state(), chunks.clone());
                 let (to, since) = (To::Behind(chunks.clone()), self.lacks_since(&chunks));
+                let (before, rows) = (WriteErrors::of(&self.state()), to.rows());
                 match self.copy_group(id, to, since).await {
                     Ok(true) => copied.push((id, chunks, present)),
                     // Moves are to rest: what was copied is copied again later.
@@ -48,7 +50,7 @@ impl Pool {
                     Err(e) => {
                         self.permit()?;
                         tracing::error!(group = id.0, "a block group cannot be refreshed now: {e}");
-                        later = Some("a readable copy (see log)");
+                        later = Some(before.what_failed(&self.state(), &rows, &e));
                     }
                 }
             }

@@ -8,6 +8,7 @@ use format::page::{Chunk, GroupKind};
 use rt::sync::{either, within};
 
 use super::copy::To;
+use super::unfilled::WriteErrors;
 use crate::devices::PoolDevice;
 use crate::pool::Pool;
 use crate::space::{Closing, Era, Fit, Purpose, Search, Want};
@@ -26,7 +27,7 @@ enum Moved {
     /// Not now: its free blocks are needed.
     Needed,
     /// Not now: it waits for this.
-    Later(&'static str),
+    Later(String),
     /// The group was given up meanwhile. If it was formed again, it has the chunks that it should
     /// have.
     Gone,
@@ -40,7 +41,7 @@ struct Waits {
     /// These groups for room in others.
     room: Vec<GroupId>,
     /// The others for this.
-    what: Option<&'static str>,
+    what: Option<String>,
 }
 
 impl Waits {
@@ -53,8 +54,8 @@ impl Waits {
         }
     }
 
-    fn words(&self) -> Option<&'static str> {
-        if self.room.is_empty() { self.what } else { Some("room in other block groups") }
+    fn words(&self) -> Option<&str> {
+        if self.room.is_empty() { self.what.as_deref() } else { Some("room in other block groups") }
     }
 }
 
@@ -319,7 +320,7 @@ impl Pool {
         };
         self.settle_group(id).await?;
         let Some(targets) = self.take_targets(&want).await? else {
-            return Ok(Moved::Later("a device with room"));
+            return Ok(Moved::Later("a device with room".into()));
         };
         // These must have everything before a chunk is given up.
         let (to, whole) = {
@@ -334,9 +335,11 @@ impl Pool {
         // What was copied is durable before anything counts on it: a device that fails later, and
         // comes back, has it.
         self.state_mut().moves.begin_fill(targets.clone());
-        let durable = match self.copy_group(id, to, Generation(0)).await {
-            Ok(true) => self.commit_direct().await.map(|()| true),
-            ended => ended,
+        let before = WriteErrors::of(&self.state());
+        let rows = to.rows();
+        let (durable, rows) = match self.copy_group(id, to, Generation(0)).await {
+            Ok(true) => (self.commit_direct().await.map(|()| true), before.rows()),
+            ended => (ended, rows),
         };
         self.state_mut().moves.end_fill();
         match durable {
@@ -349,12 +352,12 @@ impl Pool {
                 self.state_mut().devices.give_chunks(targets);
                 self.permit()?;
                 tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
-                return Ok(Moved::Later("a readable copy (see log)"));
+                return Ok(Moved::Later(before.what_failed(&self.state(), &rows, &e)));
             }
         }
         let Some(reads) = self.switch(&want, &targets, &whole).await? else {
             self.state_mut().devices.give_chunks(targets);
-            return Ok(Moved::Later("a device that went away"));
+            return Ok(Moved::Later("a device that went away".into()));
         };
         self.let_go(&want, reads).await;
         drop(closed);

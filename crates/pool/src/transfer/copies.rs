@@ -221,10 +221,12 @@ impl Pool {
 
     /// What several devices' outcomes of one write mean for the whole: those that failed are
     /// dropped, all of them, if the pool can do without; else the write has failed, and can be
-    /// tried again. `others`: devices that were not written to have it.
+    /// tried again. `others`: devices that were not written to have it, so no client gets an error.
     fn judge(&self, outcomes: Vec<Outcome>, others: bool) -> Result<()> {
         let (now, mut st) = (self.now(), self.state_mut());
-        st.devices.note_writes(&outcomes, now);
+        if !others || outcomes.iter().all(|o| o.result.is_ok()) {
+            st.devices.note_writes(&outcomes, now);
+        }
         // Want of space comes first, whatever else went wrong: nothing is dropped for it.
         if let Some((device, e)) = st.devices.without_space(&outcomes) {
             return Err(StorageError::from_io(
