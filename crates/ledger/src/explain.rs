@@ -229,7 +229,7 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
     if let Some(second) = of.causes.get(1).filter(|s| s.count * 10 >= of.slow) {
         text.push_str(&format!(" {} waited mostly for {}.", second.count, second.text));
     }
-    let advice = first.cause.what.reason.advice(first.cause.what.holder);
+    let advice = first.cause.advice();
     // Of a device that is busy with nothing of ours there is nothing to say.
     if !advice.is_empty() {
         text.push_str(&format!(" What helps: {advice}."));

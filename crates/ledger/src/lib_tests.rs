@@ -414,3 +414,47 @@ fn advice_fits_what_kept_the_device_busy() {
     assert_eq!(advice("nothing of ours"), "");
     assert!(Reason::Index.advice(Holder::of("scrub")).contains("index_memory"));
 }
+
+/// Of writers that wait for room, because the device is busy with write-back, slower write-back makes
+/// more.
+#[test]
+fn advice_is_about_the_work_that_kept_the_device_busy() {
+    let advice = |stage, reason, holder| {
+        let what = What { reason, place: PlaceId::NONE, holder: Holder::of(holder) };
+        Cause { stage, what }.advice()
+    };
+    for device in [Reason::DeviceQueue, Reason::Transfer, Reason::DeviceFlush] {
+        for holder in ["write-back", "commit", "scrub", ""] {
+            for (stage, word) in [
+                (Reason::Throttle, "a faster pool"),
+                (Reason::Buckets, "a faster pool"),
+                (Reason::Ring, "a larger cache"),
+                (Reason::JournalEntries, "a larger cache"),
+                (Reason::NodeRoom, "a larger one"),
+                (Reason::ChangedNodes, "cache.dirty_nodes"),
+                (Reason::Index, "cache.index_memory"),
+                (Reason::Publish, "free some of it"),
+                (Reason::PoolRoom, "free some of it"),
+                (Reason::Tree, "pool.cached_nodes"),
+                (Reason::Heal, "errors"),
+            ] {
+                let said = advice(stage, device, holder);
+                assert!(said.contains(word), "{stage:?} {device:?} {holder}: {said}");
+            }
+        }
+        // Only the device can be faster.
+        for stage in [Reason::Journal, Reason::Commit] {
+            assert!(advice(stage, device, "").contains("to make data durable"), "{stage:?}");
+        }
+    }
+    // A commit that scrubs hold up is helped by slower scrubs.
+    for stage in [Reason::Journal, Reason::Commit, Reason::ReadAhead] {
+        assert!(advice(stage, Reason::Transfer, "scrub").contains("scrub.rate"), "{stage:?}");
+    }
+    // A pass waits for commits as it does for transfers.
+    assert!(advice(Reason::Throttle, Reason::Commit, "commit").contains("a faster pool"));
+    // What keeps the awaited work itself is not the device.
+    assert!(advice(Reason::Throttle, Reason::NotRunning, "").contains("stops the process"));
+    assert!(advice(Reason::ChangedNodes, Reason::NodeRoom, "").contains("for its index"));
+    assert!(advice(Reason::Throttle, Reason::PoolRoom, "").contains("nearly full"));
+}

@@ -241,6 +241,12 @@ impl Reason {
         }
     }
 
+    /// A device is waited for, or what it makes.
+    pub(crate) fn is_of_devices(self) -> bool {
+        let made = [Reason::ReadAhead, Reason::Commit, Reason::Journal];
+        self.layer() == Layer::Device || made.contains(&self)
+    }
+
     /// What a request that waits for this waits for, after "waited for".
     pub fn text(self) -> &'static str {
         match self {

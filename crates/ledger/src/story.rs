@@ -7,7 +7,7 @@ use base::{Duration, Instant, VolumeId};
 use smallvec::SmallVec;
 
 use crate::holder::Holder;
-use crate::reason::{Kind, Reason};
+use crate::reason::{Kind, Layer, Reason};
 
 /// A device, or another place that has a name; see [`crate::Ledger::place`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -42,6 +42,26 @@ pub struct Cause {
     pub stage: Reason,
     /// What that came down to; the same, or what the awaited work waited for.
     pub what: What,
+}
+
+impl Cause {
+    /// What to do about it; empty if there is nothing to say.
+    ///
+    /// Where work of the cache or the pool kept a device busy, it is that work of which there should
+    /// be less. Slower write-back, say, gives writers no room.
+    pub fn advice(&self) -> &'static str {
+        let What { reason, holder, .. } = self.what;
+        let (inner, stage) = (reason.advice(holder), self.stage.advice(holder));
+        match self.stage {
+            _ if self.stage == reason || !reason.is_of_devices() => inner,
+            // These come down to the device, and to what else it did.
+            Reason::Journal | Reason::Commit if !inner.is_empty() => inner,
+            _ if !stage.is_empty() && matches!(self.stage.layer(), Layer::Cache | Layer::Pool) => {
+                stage
+            }
+            _ => inner,
+        }
+    }
 }
 
 /// A part of a request's time.
