@@ -51,9 +51,11 @@ def test_slow_disks(t):
     handle.flush()
     reads(handle, [(i * 7919 % 32768) * 4096 for i in range(300)])
     explain = Explain(t, server)
-    explain.named(
+    of = explain.named(
         "30ms", "read", lambda c: c["layer"] == "device" and "pool device" in c["device"], 100
     )
+    assert ", beside other requests at " in of["verdict"], of["verdict"]
+    assert "limit the volumes that ask for most" in of["verdict"], of["verdict"]
     assert "pool device" in server.status()["stalls"]
     assert "see forebay explain" in t.forebay("status", "--socket", server.control).stdout
 

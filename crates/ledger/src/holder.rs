@@ -18,6 +18,9 @@ impl Holder {
     /// It is not known, or does not matter.
     pub const NONE: Holder = Holder(0);
 
+    /// The name of other requests of clients.
+    pub const OTHER_REQUESTS: &'static str = "other requests";
+
     /// The one of this name. Names are those of jobs and classes; there are a few dozen. More than
     /// fit have none.
     pub fn of(name: &'static str) -> Holder {

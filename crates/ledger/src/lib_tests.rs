@@ -222,7 +222,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
 
 #[test]
 fn an_answer_says_how_fast_the_work_was_that_kept_the_device_busy() {
-    let (ledger, other) = (Ledger::default(), Holder::of("other requests"));
+    let (ledger, other) = (Ledger::default(), Holder::of(Holder::OTHER_REQUESTS));
     let (disk, second) = (ledger.place("pool device sda"), 1_000_000);
     let what = What { reason: Reason::Transfer, place: disk, holder: Holder::of("write-back") };
     let story = read(0);
@@ -407,7 +407,7 @@ fn advice_fits_what_kept_the_device_busy() {
         ("move", "forebay device pause"),
         ("collection", "gc_pause"),
         ("compaction", "larger cache"),
-        ("foreground", "forebay volume limit"),
+        (Holder::OTHER_REQUESTS, "forebay volume limit"),
     ] {
         assert!(advice(holder).contains(word), "{holder}: {}", advice(holder));
     }

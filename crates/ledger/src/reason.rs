@@ -339,7 +339,7 @@ fn beside(holder: Holder) -> &'static str {
             "clients write a large part of the cache again and again: use a larger cache"
         }
         "promotion" => "keep only what is read again (forebay set cache.promote second)",
-        "foreground" => {
+        Holder::OTHER_REQUESTS => {
             "the device itself was slow, or clients ask for more than it can do: use a faster \
              one, or limit the volumes that ask for most (forebay volume limit)"
         }

@@ -47,7 +47,7 @@ impl Device {
             medium,
             place: Cell::new(PlaceId::NONE),
             holders: Class::ALL.map(|class| match class {
-                Class::Foreground => Holder::of("other requests"),
+                Class::Foreground => Holder::of(Holder::OTHER_REQUESTS),
                 _ => Holder::of(class.name()),
             }),
             kind,
@@ -75,8 +75,13 @@ impl Device {
     /// What a request waits for here, and the class that has most of the device.
     fn waits_for(&self, reason: Reason) -> What {
         let busiest = self.0.scheduler.borrow().busiest();
-        let holder = busiest.map_or(Holder::NONE, |class| self.0.holders[class as usize]);
+        let holder = busiest.map_or(Holder::NONE, |class| self.holder(class));
         What { reason, place: self.0.place.get(), holder }
+    }
+
+    /// Whom requests wait for that wait for this class.
+    pub(crate) fn holder(&self, class: Class) -> Holder {
+        self.0.holders[class as usize]
     }
 
     /// Ends the dispatcher. Requests made afterwards never complete.
@@ -325,7 +330,7 @@ impl Device {
                 }
                 let class = ended.requests().next().map(|request| request.class);
                 let bytes = ended.requests().map(|request| request.len as u64).sum();
-                let holder = class.map_or(Holder::NONE, |class| self.0.holders[class as usize]);
+                let holder = class.map_or(Holder::NONE, |class| self.holder(class));
                 self.0.medium.rt.ledger().moved(self.0.place.get(), holder, bytes, now);
                 ended.tell();
             }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use base::{BLOCK, BufPool, Duration, Instant, IoError, Prng, SliceList};
-use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Order, Payload, Rt};
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Order, Payload, Reason, Rt};
 use sim::{DiskModel, Fault, FaultRates, World};
 
 use crate::{Class, Device, Limits};
@@ -303,6 +303,18 @@ fn the_background_has_a_small_share_while_somebody_waits() {
     let before = is_urgent[..last_urgent].iter().filter(|&&urgent| !urgent).count();
     assert_eq!((asked.len(), *most.borrow()), (128, 8));
     assert!((4..=64 / 8 + 4).contains(&before), "{before} of the background before the last other");
+}
+
+#[test]
+fn there_is_advice_whatever_keeps_a_device_busy() {
+    let (rt, ..) = noting();
+    let device = Device::new(&rt, FileId(0), Limits::default());
+    for class in Class::ALL {
+        for reason in [Reason::DeviceQueue, Reason::Transfer] {
+            assert_ne!(reason.advice(device.holder(class)), "", "{class:?}");
+        }
+    }
+    device.close();
 }
 
 /// A future that counts how often it is polled.
