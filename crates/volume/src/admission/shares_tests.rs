@@ -231,6 +231,29 @@ fn limits_hold_and_delay_no_other_volume() {
 }
 
 #[test]
+fn what_waits_behind_a_request_that_a_limit_holds_waits_for_the_limit() {
+    let mut bench = Bench::new();
+    bench.shares.set_limit(bench.now, VolumeId(1), Some(&limit(0, 4 * MIB, 500)));
+    // The burst passes. Soon there are tokens for a small request, and not for the first in line.
+    bench.arrive(1, 2 * MIB);
+    bench.arrive(1, MIB);
+    bench.now = bench.now.after(Duration::from_millis(100));
+    for bytes in [4 * KIB, 0, 4 * KIB] {
+        bench.arrive(1, bytes);
+    }
+    let waits = bench.shares.waits();
+    assert_eq!((waits.limited, waits.shared, waits.waiting), (4, 0, 4));
+    // A volume without a limit waits for its share only.
+    for _ in 0..200 {
+        bench.arrive(2, 4 * KIB);
+        bench.arrive(3, 4 * KIB);
+    }
+    let waits = bench.shares.waits();
+    assert_eq!((waits.limited, waits.shared), (4, waits.waiting - 4));
+    assert!(waits.shared > 0);
+}
+
+#[test]
 fn requests_of_a_volume_begin_in_the_order_of_their_arrival() {
     let r = &mut Prng::new(3);
     let mut shares = Shares::new();
