@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::{Instant, VolumeId};
-use ledger::explain::{Answer, OfKind, Question, explain};
+use ledger::explain::{Answer, OfKind, Question, explain, firsts};
 use ledger::{Kind, Ledger, Part};
 use serde_json::{Value, json};
 
@@ -110,7 +110,8 @@ impl Stalls {
 
     /// What most of them waited for, in one line; `None` if nothing was slow.
     pub fn first_cause(&self) -> Option<String> {
-        let first = self.kinds.iter().flat_map(|k| &k.causes).max_by_key(|c| c.count)?;
+        let firsts = firsts(self.kinds.iter().flat_map(|k| &k.causes));
+        let first = firsts.first()?;
         Some(format!(
             "{} of the last {STATUS_MINUTES} minutes took more than {} ms; {} waited mostly for {}",
             match self.slow() {
@@ -148,4 +149,43 @@ pub fn kind_of(word: &str) -> Result<Kind, String> {
     let words = || Kind::ALL.map(Kind::word).join(", ");
     Kind::of_word(word)
         .ok_or_else(|| format!("no class of requests is called {word:?}: it is one of {}", words()))
+}
+
+#[cfg(test)]
+mod tests {
+    use ledger::{Moment, Reason, Story, What};
+
+    use super::*;
+
+    /// A request that waited so long for a transfer of this device, or for the client.
+    fn slow(ledger: &Ledger, kind: Kind, device: Option<&str>) {
+        let at = |ms: u64| Moment::at(Instant(ms * 1_000_000));
+        let story = Story::of_request(kind, 0, 4096, at(0));
+        let what = match device {
+            Some(name) => What { place: ledger.place(name), ..What::from(Reason::Transfer) },
+            None => Reason::Reply.into(),
+        };
+        let wait = story.enter(what, at(0));
+        story.leave(wait, at(50));
+        ledger.end(&story, at(50));
+    }
+
+    #[test]
+    fn the_line_of_the_status_adds_up_what_requests_of_all_kinds_waited_for() {
+        let ledger = Ledger::default();
+        let first_cause = || Stalls::of(&ledger, Instant(1_000_000_000)).first_cause();
+        assert_eq!(first_cause(), None);
+        (0..40).for_each(|_| slow(&ledger, Kind::Write, None));
+        for kind in [Kind::Read, Kind::Flush] {
+            (0..30).for_each(|_| slow(&ledger, kind, Some("pool device b")));
+        }
+        let text = first_cause().unwrap_or_default();
+        let said = "100 requests of the last 10 minutes took more than 20 ms; 60 waited mostly for a \
+                    transfer of pool device b";
+        assert_eq!(text, said);
+        slow(&ledger, Kind::Read, Some("pool device a"));
+        let text = first_cause().unwrap_or_default();
+        let said = "; 61 waited mostly for devices, 60 of them for a transfer of pool device b";
+        assert!(text.ends_with(said), "{text}");
+    }
 }

@@ -159,6 +159,58 @@ fn holders(slow: &Band) -> Vec<(&'static str, u64)> {
     by
 }
 
+/// What many requests waited for, whatever that came down to.
+pub struct First<'a> {
+    /// So many of them.
+    pub count: u64,
+    /// What it came down to most often.
+    pub most: &'a Blamed,
+    /// In words, after "they waited for".
+    pub text: String,
+}
+
+/// What the requests of these causes waited for themselves, the most frequent first. All devices are
+/// one: of a mirror each has its part of the requests.
+pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>> {
+    let mut by: BTreeMap<(Layer, Option<Reason>), BTreeMap<Cause, (u64, &Blamed)>> =
+        BTreeMap::new();
+    for blamed in causes {
+        let (stage, layer) = (blamed.cause.stage, blamed.cause.stage.layer());
+        let of = by.entry((layer, Some(stage).filter(|_| layer != Layer::Device))).or_default();
+        of.entry(blamed.cause).or_insert((0, blamed)).0 += blamed.count;
+    }
+    let first = |of: BTreeMap<Cause, (u64, &'a Blamed)>| {
+        let count = of.values().map(|(count, _)| count).sum();
+        // Of several that are as frequent it is the first.
+        let (times, most) = of.values().copied().rev().max_by_key(|(count, _)| *count)?;
+        let text = if times == count { most.text.clone() } else { with_most(times, most) };
+        Some(First { count, most, text })
+    };
+    let mut firsts: Vec<First> = by.into_values().filter_map(first).collect();
+    firsts.sort_by_key(|f| (std::cmp::Reverse(f.count), f.most.cause));
+    firsts
+}
+
+/// Several causes in words, of which one is told.
+fn with_most(times: u64, most: &Blamed) -> String {
+    let stage = most.cause.stage;
+    if stage.layer() == Layer::Device {
+        return format!("devices, {times} of them for {}", most.text);
+    }
+    let all = stage.text();
+    match most.text.strip_prefix(all) {
+        Some("") => all.to_owned(),
+        Some(rest) if stage != most.cause.what.reason => {
+            let rest = rest.strip_prefix(WHICH).unwrap_or(rest);
+            format!("{all}; in {times} cases that waited for {rest}")
+        }
+        _ => format!("{all}; {times} of them for {}", most.text),
+    }
+}
+
+/// Between what a request waited for and what that came down to.
+const WHICH: &str = ", which waited for ";
+
 /// A cause in words, after "waited for".
 fn say(ledger: &Ledger, cause: &Cause) -> String {
     let mut text = String::new();
@@ -166,7 +218,7 @@ fn say(ledger: &Ledger, cause: &Cause) -> String {
     // Of transfers side by side, each waits for itself.
     if cause.stage != what.reason && cause.stage.layer() != Layer::Device {
         text.push_str(cause.stage.text());
-        text.push_str(", which waited for ");
+        text.push_str(WHICH);
     }
     text.push_str(what.reason.text());
     let place = ledger.name_of(what.place);
@@ -216,7 +268,8 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
         length(of.max_ns)
     );
     let limit = length(slower_than_ns);
-    let Some(first) = of.causes.first() else {
+    let firsts = firsts(&of.causes);
+    let Some(first) = firsts.first() else {
         text.push_str(&format!(" None was slower than {limit}."));
         return text;
     };
@@ -226,10 +279,10 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
         if of.slow == 1 { "it".to_owned() } else { format!("{} of these", first.count) },
         first.text
     ));
-    if let Some(second) = of.causes.get(1).filter(|s| s.count * 10 >= of.slow) {
+    if let Some(second) = firsts.get(1).filter(|s| s.count * 10 >= of.slow) {
         text.push_str(&format!(" {} waited mostly for {}.", second.count, second.text));
     }
-    let advice = first.cause.advice();
+    let advice = first.most.cause.advice();
     // Of a device that is busy with nothing of ours there is nothing to say.
     if !advice.is_empty() {
         text.push_str(&format!(" What helps: {advice}."));

@@ -221,6 +221,63 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
 }
 
 #[test]
+fn a_verdict_names_what_most_requests_waited_for_themselves() {
+    let ledger = Ledger::default();
+    let slow = |kind, count, stage: Reason, what: What| {
+        for _ in 0..count {
+            let story = Story::of_request(kind, 0, 4096, at(0));
+            let outer = story.enter(stage.into(), at(0));
+            let inner = story.enter(what, at(0));
+            story.leave(inner, at(50_000));
+            story.leave(outer, at(50_000));
+            ledger.end(&story, at(50_000));
+        }
+    };
+    let on = |place: &str, holder| {
+        let (place, holder) = (ledger.place(place), Holder::of(holder));
+        What { reason: Reason::Transfer, place, holder }
+    };
+    let throttle = Reason::Throttle;
+    let verdict = |kind| {
+        let kinds = answer(&ledger, 20_000).kinds;
+        kinds.into_iter().find(|k| k.kind == kind).map(|k| k.verdict).unwrap_or_default()
+    };
+    // Writers wait for room, for this reason or that; none is as frequent as the client.
+    slow(Kind::Write, 61, Reason::Reply, Reason::Reply.into());
+    slow(Kind::Write, 50, throttle, on("pool device a", "write-back"));
+    slow(Kind::Write, 47, throttle, on("pool device b", "write-back"));
+    slow(Kind::Write, 40, throttle, throttle.into());
+    let said = verdict(Kind::Write);
+    let room = "137 of these waited mostly for write-back, as room for dirty data runs short; in 50 \
+                cases that waited for a transfer of pool device a, beside write-back.";
+    assert!(said.contains(room), "{said}");
+    assert!(said.contains(" 61 waited mostly for the client, to take the reply."), "{said}");
+    assert!(said.ends_with("use a larger cache, or a faster pool."), "{said}");
+    // Most of them waited for nothing else.
+    slow(Kind::Write, 20, throttle, throttle.into());
+    let said = verdict(Kind::Write);
+    let room = "157 of these waited mostly for write-back, as room for dirty data runs short. 61";
+    assert!(said.contains(room), "{said}");
+    // Each device of a mirror has half of them.
+    slow(Kind::Read, 60, Reason::Reply, Reason::Reply.into());
+    for device in ["pool device a", "pool device b"] {
+        slow(Kind::Read, 40, Reason::Transfer, on(device, "scrub"));
+    }
+    let said = verdict(Kind::Read);
+    let devices = "80 of these waited mostly for devices, 40 of them for a transfer of pool device a, \
+                   beside scrub.";
+    assert!(said.contains(devices) && said.contains("scrub.rate"), "{said}");
+    // The thread was busy with several jobs.
+    let busy = |job| What { holder: Holder::of(job), ..What::from(Reason::Engine) };
+    slow(Kind::Flush, 2, Reason::Engine, busy("scrub"));
+    slow(Kind::Flush, 1, Reason::Engine, busy("collection"));
+    let said = verdict(Kind::Flush);
+    let thread = "3 of these waited mostly for the engine's thread, which was busy; 2 of them for the \
+                  engine's thread, which was busy with scrub.";
+    assert!(said.contains(thread), "{said}");
+}
+
+#[test]
 fn an_answer_says_how_fast_the_work_was_that_kept_the_device_busy() {
     let (ledger, other) = (Ledger::default(), Holder::of(Holder::OTHER_REQUESTS));
     let (disk, second) = (ledger.place("pool device sda"), 1_000_000);
