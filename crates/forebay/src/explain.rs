@@ -116,6 +116,7 @@ impl Stalls {
             "{} of the last {STATUS_MINUTES} minutes took more than {} ms; {} waited mostly for {}",
             match self.slow() {
                 1 => "1 request".to_owned(),
+                n if self.kinds.iter().any(|k| k.about) => format!("about {n} requests"),
                 n => format!("{n} requests"),
             },
             STATUS_SLOW_NS / 1_000_000,
@@ -157,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A request that waited so long for a transfer of this device, or for the client.
+    /// A request that waited for a transfer of this device, or for the client.
     fn slow(ledger: &Ledger, kind: Kind, device: Option<&str>) {
         let at = |ms: u64| Moment::at(Instant(ms * 1_000_000));
         let story = Story::of_request(kind, 0, 4096, at(0));
@@ -187,5 +188,9 @@ mod tests {
         let text = first_cause().unwrap_or_default();
         let said = "; 61 waited mostly for devices, 60 of them for a transfer of pool device b";
         assert!(text.ends_with(said), "{text}");
+        let story = Story::of_request(Kind::Other, 0, 0, Moment::at(Instant(0)));
+        (0..2).for_each(|_| ledger.end(&story, Moment::at(Instant(20_500_000))));
+        let text = first_cause().unwrap_or_default();
+        assert!(text.starts_with("about 103 requests of the last 10 minutes took more"), "{text}");
     }
 }

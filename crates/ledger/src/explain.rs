@@ -69,6 +69,8 @@ pub struct OfKind {
     pub percentiles: Vec<Percentile>,
     /// Slow requests.
     pub slow: u64,
+    /// Some of them may be shorter, by up to an eighth.
+    pub about: bool,
     /// What they took, all together, in nanoseconds.
     pub slow_ns: u64,
     /// Time of slow requests by whose work they waited for, in nanoseconds, the longest first.
@@ -140,6 +142,7 @@ fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, question: &Question) 
         max_ns: summary.max_ns,
         percentiles: percentiles.into(),
         slow: slow.count,
+        about: summary.is_about(question.slower_than_ns, &slow),
         slow_ns: slow.parts.iter().map(|part| part.ns).sum(),
         holders: holders(&slow),
         causes,
@@ -275,7 +278,11 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
     };
     text.push_str(&format!(
         " {} slower than {limit}; {} waited mostly for {}.",
-        if of.slow == 1 { "1 was".to_owned() } else { format!("{} were", of.slow) },
+        match of.slow {
+            1 => "1 was".to_owned(),
+            slow if of.about => format!("About {slow} were"),
+            slow => format!("{slow} were"),
+        },
         if of.slow == 1 { "it".to_owned() } else { format!("{} of these", first.count) },
         first.text
     ));

@@ -175,6 +175,30 @@ fn one_slow_request_is_told_of_in_the_singular() {
     assert!(verdict.contains(" 1 was slower than 20.0 ms; it waited mostly for"), "{verdict}");
 }
 
+/// Lengths are told apart to an eighth: here 134.2 to 151.0 ms are one.
+#[test]
+fn none_is_slower_than_the_longest() {
+    let ledger = Ledger::default();
+    let ends = |ms: u64| ledger.end(&read(0), at(ms * 1_000));
+    (0..3).for_each(|_| ends(1));
+    ends(140);
+    let of = |ms: u64| answer(&ledger, ms * 1_000).kinds.remove(0);
+    let longest = of(148);
+    assert_eq!((longest.slow, longest.causes.len()), (0, 0));
+    assert!(longest.verdict.ends_with(" None was slower than 148.0 ms."), "{}", longest.verdict);
+    assert!(answer(&ledger, 140_000).slowest.is_empty() && of(140).slow == 0);
+    // It is a single one, so it is the longest.
+    assert!(of(139).verdict.contains(" 1 was slower than 139.0 ms; it "), "{}", of(139).verdict);
+    ends(145);
+    let some = of(143);
+    assert_eq!((some.slow, some.about), (2, true));
+    assert!(some.verdict.contains(" About 2 were slower than 143.0 ms; 2 of these"));
+    // No other is in the band of this one.
+    let all = of(100);
+    assert_eq!((all.slow, all.about), (2, false));
+    assert!(all.verdict.contains(" 2 were slower than 100.0 ms;"), "{}", all.verdict);
+}
+
 #[test]
 fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     let ledger = Ledger::default();

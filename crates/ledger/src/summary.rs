@@ -101,10 +101,20 @@ impl Summary {
         self.max_ns
     }
 
-    /// The requests that took longer than `ns`, to an eighth.
+    /// The requests that took longer than `ns`, to an eighth; none if the longest did not.
     pub fn above(&self, ns: u64) -> Band {
         let mut all = Band::default();
-        self.bands.iter().filter(|(band, _)| top_of(**band) > ns).for_each(|(_, b)| all.merge(b));
+        if self.max_ns > ns {
+            let above = self.bands.iter().filter(|(band, _)| top_of(**band) > ns);
+            above.for_each(|(_, b)| all.merge(b));
+        }
         all
+    }
+
+    /// True if some of the requests [`Summary::above`] may be shorter: they are in one band with
+    /// `ns`. If it is a single one, it is the longest.
+    pub(crate) fn is_about(&self, ns: u64, above: &Band) -> bool {
+        let band = band_of(ns);
+        above.count > 1 && top_of(band) > ns && self.bands.contains_key(&band)
     }
 }

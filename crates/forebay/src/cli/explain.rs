@@ -30,7 +30,7 @@ pub struct Explain {
     /// How far to look back, at most 1h
     #[arg(long, default_value = "10m", value_parser = since)]
     since: Duration,
-    /// Slow is what took longer
+    /// Slow is what took longer; told apart to an eighth of that
     #[arg(long, default_value = "20ms", value_parser = parse_duration)]
     slower_than: Duration,
     /// Print it as JSON
@@ -107,8 +107,8 @@ fn text(answer: &Value, look: &Look) -> String {
         out += "the slowest requests:\n";
         slowest.iter().for_each(|slow| out += &story(slow, look));
     } else if classes.iter().any(|class| class["slow_requests"].as_u64() > Some(0)) {
-        let text = "of these slow requests no story is told: in their minute requests of other \
-                    volumes were slower, or they ended before the time that was asked for";
+        let text = "of these slow requests no story is told: they ended before the time that was \
+                    asked for, in the minute in which it begins";
         out += &paragraph((Tone::Plain, ""), text, look);
     }
     out

@@ -93,7 +93,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_slow_requests",
         Once,
         "/slow_requests/requests",
-        "requests of the last ten minutes that took more than 20 ms",
+        "requests of the last ten minutes that took more than 20 ms, told apart to an eighth",
     ),
     gauge(
         "forebay_slow_requests_by_cause",
