@@ -180,10 +180,14 @@ impl Devices {
         self.not_whole().any(|d| !d.may_return())
     }
 
+    /// True if the device of a row is in use, and has all that it is to have.
+    pub fn has_all(&self, row: usize) -> bool {
+        self.row(row).is_some_and(has_all)
+    }
+
     fn not_whole(&self) -> impl Iterator<Item = &PoolDevice> {
-        let whole = |d: &PoolDevice| d.live().is_some() && d.record().lacks_since.is_none();
         let counts = |d: &PoolDevice| !d.is_removed() && !d.is_new() && !d.is_spare();
-        self.rows.iter().filter(move |d| !whole(d) && counts(d))
+        self.rows.iter().filter(move |d| !has_all(d) && counts(d))
     }
 
     /// These devices are out of use, from the superblock of `sequence` on. They have everything up
@@ -468,6 +472,10 @@ pub(crate) fn groups_of(free: impl Iterator<Item = u64> + Clone, each: u64, most
         if fits(mid) { lo = mid } else { hi = mid - 1 }
     }
     lo
+}
+
+fn has_all(device: &PoolDevice) -> bool {
+    device.live().is_some() && device.record().lacks_since.is_none()
 }
 
 #[cfg(test)]

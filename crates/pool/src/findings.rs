@@ -126,8 +126,8 @@ pub struct ScrubStatus {
     /// Parts of the pool are not verified: this scrub passed over some, or one before it did and
     /// none has gone over everything since.
     pub incomplete: bool,
-    /// A device of the pool was out of use while it ran, and it was to read all of them: it does
-    /// not count as complete.
+    /// A device that it was to read was out of use while it ran, or one that may have the good copy
+    /// of a bad block: it does not count as complete.
     pub away: bool,
     /// Leaves of checksum trees that scrubs have read since the pool was opened.
     pub leaves: u64,
@@ -146,6 +146,10 @@ pub struct ScrubStatus {
 pub(crate) struct Scrub {
     record: ScrubRecord,
     found: BTreeMap<(usize, BlockKind), Found>,
+    /// The same, of devices that were removed since.
+    found_on_removed: Vec<FoundOn>,
+    /// The only device that it read, if that was removed since.
+    removed: Option<String>,
     speed: Speed,
     /// Bytes that were verified when its place was reached.
     verified_there: u64,
@@ -169,6 +173,8 @@ impl Scrub {
             verified_there: record.verified,
             record,
             found: BTreeMap::new(),
+            found_on_removed: Vec::new(),
+            removed: None,
             speed: Speed::default(),
             leaves: 0,
             turn: 0,
@@ -229,6 +235,8 @@ impl Scrub {
             ..ScrubRecord::default()
         };
         self.found.clear();
+        self.found_on_removed.clear();
+        self.removed = None;
         (self.speed, self.turn, self.verified_there) = (Speed::default(), self.turn + 1, 0);
         self.look_again();
         Ok(())
@@ -256,7 +264,7 @@ impl Scrub {
     }
 
     pub fn cancel(&mut self, now: u32) -> Result<()> {
-        if !matches!(self.record.state, ScrubState::Running | ScrubState::Paused) {
+        if !self.is_on() {
             return Err(wrong("no scrub runs"));
         }
         (self.record.state, self.record.ended_at) = (ScrubState::Cancelled, now);
@@ -265,10 +273,40 @@ impl Scrub {
         Ok(())
     }
 
-    /// A device of the pool is out of use: what it holds is not read.
-    pub fn note_away(&mut self) {
-        let is_on = matches!(self.record.state, ScrubState::Running | ScrubState::Paused);
-        self.record.away |= is_on && self.record.device.is_none();
+    /// A device of the pool is out of use, or lacks something: what it holds is not read, or not
+    /// all of it. `is_whole`: whether the device of a row is in use and lacks nothing.
+    pub fn note_away(&mut self, is_whole: impl Fn(usize) -> bool) {
+        self.record.away |= self.is_on() && !self.device().is_some_and(is_whole);
+    }
+
+    /// The device of a row was removed: what was found on it keeps its name, and so does a scrub of
+    /// it alone. If that is not over, it ends here. True if so.
+    pub fn device_removed(&mut self, row: usize, name: &str, now: u32) -> bool {
+        let removed = &mut self.found_on_removed;
+        self.found.retain(|&(at, kind), &mut found| {
+            if at == row {
+                removed.push(FoundOn { device: name.to_owned(), kind, found });
+            }
+            at != row
+        });
+        if self.device() != Some(row) {
+            return false;
+        }
+        let ends = self.cancel(now).is_ok();
+        self.record.away |= ends;
+        // Another device may get the row.
+        (self.record.device, self.removed) = (None, Some(name.to_owned()));
+        ends
+    }
+
+    /// It is of all devices.
+    fn is_whole(&self) -> bool {
+        self.record.device.is_none() && self.removed.is_none()
+    }
+
+    /// A scrub runs or is paused.
+    fn is_on(&self) -> bool {
+        matches!(self.record.state, ScrubState::Running | ScrubState::Paused)
     }
 
     /// What may be good on a device that is out of use could not be verified.
@@ -325,7 +363,7 @@ impl Scrub {
         let may = match self.record.state {
             ScrubState::Running | ScrubState::Paused => false,
             ScrubState::Cancelled => passed(self.record.ended_at, every.min(DAY_S)),
-            ScrubState::Done if self.record.away => {
+            ScrubState::Done if self.record.away && self.is_whole() => {
                 passed(self.record.ended_at, if degraded { every } else { every.min(DAY_S) })
             }
             ScrubState::Never | ScrubState::Done => true,
@@ -355,7 +393,7 @@ impl Scrub {
         NewestScrub {
             turn: self.turn,
             state: self.record.state,
-            is_whole: self.record.device.is_none(),
+            is_whole: self.is_whole(),
             rate: self.record.rate.unwrap_or(rate),
         }
     }
@@ -434,6 +472,7 @@ impl Scrub {
             offset: e.lba.0 * BLOCK_U64,
             length: u64::from(e.blocks) * BLOCK_U64,
         };
+        let on_removed = self.found_on_removed.iter().cloned();
         let found = |(&(row, kind), &found): (&(usize, BlockKind), &Found)| FoundOn {
             device: name(row),
             kind,
@@ -441,7 +480,7 @@ impl Scrub {
         };
         ScrubStatus {
             state: r.state.word(),
-            device: self.device().map(&name),
+            device: self.device().map(&name).or_else(|| self.removed.clone()),
             started_at: r.started_at,
             ended_at: r.ended_at,
             completed_at: r.completed_at,
@@ -458,7 +497,7 @@ impl Scrub {
             incomplete: r.passed > 0 || r.passed_before,
             away: r.away,
             leaves: self.leaves,
-            found: self.found.iter().map(found).collect(),
+            found: self.found.iter().map(found).chain(on_removed).collect(),
             lost_blocks: r.extents.iter().map(lost).collect(),
             more_lost: r.more_lost,
         }

@@ -51,9 +51,7 @@ impl Pool {
             st.pass_scrubbed();
             st.devices.begin_scrub(device.map(usize::from));
             st.space.use_again(Instant(u64::MAX));
-            if st.devices.degraded() {
-                st.scrub.note_away();
-            }
+            st.note_scrub_lacks();
         }
         self.state_mut().scrub.set_rate(options.rate);
         self.note_scrub().await

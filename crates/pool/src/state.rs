@@ -5,6 +5,7 @@
 //! it is plain data that changes between awaits only.
 
 mod drop_devices;
+mod scrubbed;
 
 use base::{Generation, Lba, PoolAddr, Result, VolumeId};
 use format::page::{Chunk, GroupKind, VolumeRecord};

@@ -109,3 +109,30 @@ fn one_without_a_device_is_not_repeated_at_once() {
         pool.close().await.expect("close");
     });
 }
+
+/// What the other devices hold is not its business.
+#[test]
+fn one_of_a_single_device_that_goes_away_has_not_verified_it() {
+    let bench = mirror(4);
+    bench.run(|rt, files| async move {
+        let (pool, _) = Pool::open(&rt, files, settings()).await.expect("open");
+        let slow = ScrubOptions { rate: Some(1 << 20), device: Some("disk1".into()) };
+        for (goes, away) in [("disk1", true), ("disk0", false)] {
+            pool.start_scrub(slow.clone()).await.expect("start");
+            rt.sleep(Duration::from_secs(1)).await;
+            pool.offline_device(goes).await.expect("offline");
+            let status = ended(&rt, &pool).await;
+            assert_eq!((status.away, status.lost), (away, 0), "{goes}: {status:?}");
+            assert_eq!(status.completed_at, 0, "{goes}");
+            assert!(pool.online_device(goes).await.expect("online"));
+            whole(&rt, &pool).await;
+        }
+        // It comes back before the scrub has ended.
+        pool.start_scrub(slow).await.expect("start");
+        rt.sleep(Duration::from_secs(1)).await;
+        pool.offline_device("disk1").await.expect("offline");
+        assert!(pool.online_device("disk1").await.expect("online"));
+        assert!(ended(&rt, &pool).await.away);
+        pool.close().await.expect("close");
+    });
+}

@@ -473,13 +473,14 @@ impl Pool {
     async fn remove_row(&self, row: usize) -> Result<bool> {
         let (name, disk) = {
             let _alone = self.commits().acquire(1).await;
+            let now = self.unix_time(self.now());
             let mut st = self.state_mut();
             st.standing.permit()?;
             if !st.may_go(row) {
                 return Ok(false);
             }
             let name = st.devices.row(row).map(|d| st.devices.name_of(row, d)).unwrap_or_default();
-            let disk = st.devices.clear_row(row);
+            let disk = st.remove_device(row, &name, now);
             st.need_superblock();
             (name, disk)
         };

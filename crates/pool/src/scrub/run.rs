@@ -216,18 +216,9 @@ impl Pool {
         });
     }
 
-    /// Records that a device of the pool is out of use, or lacks what is being copied to it, while
-    /// a scrub runs. One that is dropped meanwhile is noted where that is done.
-    fn note_away(&self) {
-        let mut st = self.state_mut();
-        if st.devices.degraded() {
-            st.scrub.note_away();
-        }
-    }
-
     /// Goes on from where the scrub is. Nothing of it is in flight afterwards.
     async fn scrub(&self, turn: u64) -> Went {
-        self.note_away();
+        self.state_mut().note_scrub_lacks();
         let mut window = Window::new(self, turn);
         let went = self.scrub_all(&mut window).await;
         window.drain().await;
@@ -254,7 +245,7 @@ impl Pool {
             window.reach(ScrubStage::Groups, at, 0).await?;
         }
         self.scrub_superblocks().await?;
-        self.note_away();
+        self.state_mut().note_scrub_lacks();
         let now = self.unix_time(self.now());
         if !self.state_mut().scrub.complete(window.turn, now) {
             return Err(Stop::Ended);

@@ -45,7 +45,7 @@ impl State {
         failing.iter().for_each(|&row| tell(self.devices.path(row)));
         let (sequence, has) = (self.txns.sequence() + 1, self.txns.everyone_has());
         self.devices.drop_from_use(failing, sequence, has);
-        self.scrub.note_away();
+        self.note_scrub_lacks();
         self.need_superblock();
         true
     }
