@@ -281,6 +281,7 @@ fn text(s: &Value, look: &Look) -> String {
     }
     let mut out = summary(rows, look);
     out += &bad_copies(list(&s["found"]), look);
+    out += &found_earlier(s, look);
     out += &passed_over(s, look);
     out += &lost_blocks(list(&s["lost_blocks"]), look);
     out + &more_lost(s, look)
@@ -299,6 +300,20 @@ fn bad_copies(found: &[Value], look: &Look) -> String {
         table.add([word("device"), word("kind"), count("bad"), count("healed")]);
     }
     format!("\n{}", table.text(look))
+}
+
+/// That it is not known of all bad copies where they were, as the server has started since.
+fn found_earlier(s: &Value, look: &Look) -> String {
+    let known: u64 = list(&s["found"]).iter().map(|f| number(&f["bad"])).sum();
+    let more = number(&s["bad"]).saturating_sub(known);
+    if more == 0 {
+        return String::new();
+    }
+    let said = format!(
+        "{} found before the server started: on which device is not known any more.",
+        counted(more, "bad copy was", "bad copies were")
+    );
+    format!("\n{}", paragraph((Tone::Plain, ""), &said, look))
 }
 
 /// What it means that parts were passed over, and what to type.
@@ -391,6 +406,18 @@ mod tests {
         s["lost"] = 0.into();
         assert_eq!(exit_status(&s), 0);
         assert!(!text(&s, &LOOK).contains("complete"));
+    }
+
+    #[test]
+    fn what_was_found_before_a_start_says_so() {
+        let mut s = serde_json::json!({ "state": "done", "bad": 3, "healed": 3, "found": [] });
+        let said = "3 bad copies were found before the server started: on which device is not";
+        assert!(text(&s, &LOOK).contains(said), "{}", text(&s, &LOOK));
+        let found = serde_json::json!({ "device": "/a", "kind": "data", "bad": 2, "healed": 2 });
+        s["found"] = serde_json::json!([found.clone()]);
+        assert!(text(&s, &LOOK).contains("1 bad copy was found before the server started"));
+        s["found"] = serde_json::json!([found.clone(), found]);
+        assert!(!text(&s, &LOOK).contains("before the server started"));
     }
 
     #[test]
