@@ -59,6 +59,26 @@ def test_scrub_paused(t):
 
 
 @pool_only
+def test_moves_paused(t):
+    """A device that is back gets nothing of what it lacks while moves are paused."""
+    good, away = t.devices(256 * MIB, 256 * MIB)
+    server = pool(t, [good, away], 2)
+    handle = server.connect()
+    fill(handle, 4 * MIB)
+    device(t, server, "pause")
+    assert pages(server) == []
+    device(t, server, "offline", away)
+    fill(handle, 8 * MIB, "later")
+    device(t, server, "online", away)
+    comes_to(server, "moves-paused")
+    assert server.status()["pool"]["state"] == "degraded"
+    said = t.forebay("status", "--socket", server.control).stdout
+    assert "is not brought up to date" in said, said
+    device(t, server, "resume", "--wait")
+    comes_to(server)
+
+
+@pool_only
 def test_pool_full(t):
     server = pool(t, t.devices(96 * MIB), 1)
     handle = server.connect()

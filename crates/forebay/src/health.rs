@@ -3,6 +3,7 @@
 //! Each state has a page in docs/operations.md, which [`Problem::page`] names.
 
 pub mod expiry;
+pub mod moves;
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -44,37 +45,9 @@ pub fn problems(status: &Value) -> Vec<Problem> {
         all.extend(of_rot(device));
     }
     all.extend(list(&pool["spares"]["taken"]).iter().map(|one| of_taken(one, &pool["spares"])));
-    if pool["moves"]["state"] == "waiting" {
-        let why = pool["moves"]["trouble"].as_str().unwrap_or("it is not known for what");
-        let what = format!("chunks that should move wait: {why}");
-        add(&mut all, "moves-wait", what, &moves_todo(&pool["moves"]));
-    }
+    let rests = moves::problem(&pool["moves"]).into_iter();
+    all.extend(rests.map(|(page, what, todo)| Problem { page, what, todo }));
     all
-}
-
-/// What to do where moves wait: for what is in their way, or to give them up.
-pub fn moves_todo(moves: &Value) -> String {
-    let why = moves["trouble"].as_str().unwrap_or_default();
-    let help = match why.strip_prefix("waiting for ").unwrap_or(why) {
-        // Paths come behind these words, so these words come first.
-        what if what.starts_with("space under ") => "free some space there",
-        what if what.starts_with("writes to ") => "see to that device, and to what the log says",
-        _ if why.contains("room") => "add a device with room (forebay device add PATH)",
-        _ if why.contains("went away") => "see to the device that went away",
-        _ => "see to what the log says",
-    };
-    let mut ways = vec![help.to_owned()];
-    let leaving: Vec<&str> = list(&moves["leaving"]).iter().filter_map(Value::as_str).collect();
-    if !leaving.is_empty() {
-        ways.push(format!("let {} stay (forebay device cancel)", leaving.join(", ")));
-    } else if moves["balancing"] == true {
-        ways.push("end the rebalance (forebay device cancel)".into());
-    }
-    if let Some(n) = moves["fewest_copies"].as_u64() {
-        let copies = counted(n, "copy", "copies");
-        ways.push(format!("go back to {copies} (forebay pool set copies={n})"));
-    }
-    ways.join(", or ")
 }
 
 fn add(all: &mut Vec<Problem>, page: &'static str, what: impl Into<String>, todo: &str) {
@@ -472,30 +445,6 @@ mod tests {
         assert!(!replaced.todo.contains("NEW"), "{replaced:?}");
     }
 
-    /// A removal is given up by another command than a higher number of copies.
-    #[test]
-    fn moves_that_wait_are_given_up_by_the_right_command() {
-        let todo = |moves: Value| moves_todo(&moves);
-        let room = "waiting for a device with room";
-        let removal = todo(json!({ "trouble": room, "leaving": ["/a"], "fewest_copies": null }));
-        let add = "add a device with room (forebay device add PATH)";
-        assert_eq!(removal, format!("{add}, or let /a stay (forebay device cancel)"));
-        let copies = todo(json!({ "trouble": room, "leaving": [], "fewest_copies": 1 }));
-        assert_eq!(copies, format!("{add}, or go back to 1 copy (forebay pool set copies=1)"));
-        let full = todo(json!({ "trouble": "waiting for space under /room/b", "leaving": ["/a"] }));
-        assert_eq!(full, "free some space there, or let /a stay (forebay device cancel)");
-        let refused = todo(json!({ "trouble": "waiting for writes to /b to succeed (see log)" }));
-        assert_eq!(refused, "see to that device, and to what the log says");
-        let both = todo(json!({ "trouble": room, "leaving": ["/a"], "fewest_copies": 2 }));
-        assert!(both.contains("device cancel") && both.contains("copies=2"), "{both}");
-        let balance = todo(json!({ "trouble": "waiting for a readable copy (see log)",
-            "balancing": true }));
-        assert_eq!(
-            balance,
-            "see to what the log says, or end the rebalance (forebay device cancel)"
-        );
-    }
-
     /// Every state that can be shown has a page in docs/operations.md, and says what to type.
     #[test]
     fn every_problem_has_a_page() {
@@ -527,12 +476,13 @@ mod tests {
         });
         let mut found = pages(&status);
         found.extend(pages(&json!({
+            "pool": { "moves": { "state": "paused", "leaving": ["/a"] } },
             "commit": { "failed": 2 }, "cache": { "path": "/c", "state": "aside" }
         })));
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 24);
+        assert_eq!(found.len(), 25);
         let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
         assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
         assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

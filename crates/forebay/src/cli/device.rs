@@ -11,7 +11,7 @@ use crate::cli::options::ClientOptions;
 use crate::control::Request;
 use crate::control::client::ask_patiently;
 use crate::error::{CommandError, Result};
-use crate::health::moves_todo;
+use crate::health::moves;
 use crate::output::{print, print_json};
 use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
@@ -330,7 +330,7 @@ pub fn ended(moves: &Value) -> Result<()> {
             "the moves do not get on: {}; {}; they go on by themselves when they can, and forebay \
              device list shows how far they are",
             moves["trouble"].as_str().unwrap_or("it is not known why"),
-            moves_todo(moves)
+            moves::todo(moves)
         ),
         _ => return Ok(()),
     };
