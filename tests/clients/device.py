@@ -475,6 +475,23 @@ def test_what_a_crash_leaves_on_the_list(t):
 
 
 @limit(60)
+def test_a_pool_is_as_large_as_it_can_become(t):
+    """It was made for 64 block groups: what gives no more room is told."""
+    one, two = t.devices(256 * MIB, 256 * MIB)
+    server = pool(t, [one], 1)
+    assert server.status()["pool"]["capacity_limit_bytes"] == 1024 * MIB
+    assert "was made for" not in device(t, server, "resize", one, "512M")
+    said = device(t, server, "resize", one, "3G")
+    assert "3 GiB, of which the pool can use 1 GiB" in said, said
+    assert "the pool was made for 1 GiB at most" in said, said
+    said = device(t, server, "add", two)
+    assert "is in the pool" in said and "the pool was made for 1 GiB at most" in said, said
+    server.stop()
+    server.devices = [one, two]
+    server.check()
+
+
+@limit(60)
 def test_any_name_of_a_device(t):
     """A device is what its file is: another spelling, a link, the last part of its path, its id."""
     one, two, three = t.devices(512 * MIB, 512 * MIB, 512 * MIB)

@@ -99,7 +99,15 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
             share * 100.0,
             human_bytes(left)
         );
-        add(all, "pool-full", what, "add a device (forebay device add), or delete or trim volumes");
+        let todo = match number(&pool["capacity_limit_bytes"]) {
+            most if most > 0 && capacity >= most => format!(
+                "delete or trim volumes; devices give no more room, as the pool was made for {} at \
+                 most: a new pool can have more",
+                human_bytes(most)
+            ),
+            _ => "add a device (forebay device add), or delete or trim volumes".into(),
+        };
+        add(all, "pool-full", what, &todo);
     }
 }
 
@@ -380,6 +388,14 @@ mod tests {
         let told = |used, left| of(used, left).into_iter().map(|p| p.what).collect::<Vec<_>>();
         assert_eq!(told(80, 0), ["the pool is 80 % full, 0 B are left for data"]);
         assert_eq!(told(95, 2), ["the pool is 95 % full, 2 MiB are left for data"]);
+        let todo = |most: u64| {
+            let pool = json!({ "capacity_bytes": 4u64 << 30, "used_bytes": 4u64 << 30,
+                "capacity_limit_bytes": most });
+            problems(&json!({ "pool": pool })).remove(0).todo
+        };
+        assert!(todo(5 << 30).starts_with("add a device"), "{}", todo(5 << 30));
+        let most = "devices give no more room, as the pool was made for 4 GiB at most";
+        assert!(todo(4 << 30).contains(most), "{}", todo(4 << 30));
     }
 
     #[test]

@@ -337,6 +337,23 @@ fn a_device_grows_and_never_shrinks() {
 }
 
 #[test]
+fn a_pool_becomes_as_large_as_it_was_made_for() {
+    let bench = mirror(7, 2, 2);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let before = pool.status().pool;
+        assert!(before.capacity_bytes < before.capacity_limit_bytes, "{before:?}");
+        let most = before.capacity_limit_bytes;
+        for name in ["disk0", "disk1"] {
+            assert_eq!(pool.grow_device(name, 2 * most).await.expect("grow"), most);
+        }
+        let after = pool.status().pool;
+        assert_eq!((after.capacity_bytes, after.capacity_limit_bytes), (most, most));
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
 fn chunks_are_spread_evenly_under_load_and_over_crashes() {
     for seed in 0..10 {
         let mut bench = mirror(200 + seed, 2, 2);

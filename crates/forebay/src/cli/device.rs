@@ -162,11 +162,14 @@ impl DeviceCommand {
             Action::Resize { device, size, client } => {
                 let request = Request::DeviceResize { device, size_bytes: size };
                 let grown = client.ask(&request)?;
+                let usable = number(&grown["usable_bytes"]);
+                let pool = client.ask(&Request::Status {})?["pool"].take();
                 return print(&format!(
-                    "{}: {}, of which the pool can use {} for data\n",
+                    "{}: {}, of which the pool can use {} for data\n{}",
                     grown["device"].as_str().unwrap_or("?"),
                     human_bytes(number(&grown["size_bytes"])),
-                    human_bytes(number(&grown["usable_bytes"])),
+                    human_bytes(usable),
+                    made_for(&pool, usable).unwrap_or_default(),
                 ));
             }
             Action::Rebalance { wait, client } => {
@@ -212,7 +215,8 @@ impl DeviceCommand {
         if !matches!(what, Change::None) {
             let status = client.ask(&Request::Status {})?;
             let (done, next) = (what.told(&begun, &status["pool"]), what.next(&status["pool"]));
-            print(&format!("{done}\n{}", next.unwrap_or_default()))?;
+            let most = made_for(&status["pool"], 0).filter(|_| matches!(what, Change::Added));
+            print(&format!("{done}\n{}{}", most.unwrap_or_default(), next.unwrap_or_default()))?;
         }
         if let Some(text) = moves["next_start"].as_str() {
             print(&format!("{text}\n"))?;
@@ -283,6 +287,19 @@ impl Change {
              rebalance\n",
         )
     }
+}
+
+/// That the pool does not become larger, where that is so, or where it can use `usable` bytes of a
+/// device, which is all that it was made for: a line.
+fn made_for(pool: &Value, usable: u64) -> Option<String> {
+    let (most, has) = (number(&pool["capacity_limit_bytes"]), number(&pool["capacity_bytes"]));
+    (most > 0 && has.max(usable) >= most).then(|| {
+        format!(
+            "the pool was made for {} at most, whatever devices it has: its block groups are \
+             counted when it is made; a new pool can have more\n",
+            human_bytes(most)
+        )
+    })
 }
 
 /// Shows how far moves are until they have ended, are paused, or have waited without any progress

@@ -83,6 +83,21 @@ fn a_rebalance_is_offered_where_there_is_something_to_spread() {
 }
 
 #[test]
+fn it_is_said_that_a_pool_does_not_become_larger() {
+    let most = 4u64 << 30;
+    let pool = |has: u64| {
+        let has = has << 30;
+        serde_json::json!({ "capacity_bytes": has, "capacity_limit_bytes": most })
+    };
+    assert_eq!(made_for(&pool(3), 3 << 30), None);
+    for (has, usable) in [(4, 0), (3, 4 << 30)] {
+        let said = made_for(&pool(has), usable).expect("a line");
+        assert!(said.starts_with("the pool was made for 4 GiB at most"), "{said}");
+    }
+    assert_eq!(made_for(&Value::Null, 0), None, "an older server does not say it");
+}
+
+#[test]
 fn a_bar_shows_what_is_copied_of_all() {
     let moves = serde_json::json!({
         "state": "running", "left_bytes": 3 << 20, "copied_bytes": 1 << 20, "rate": 0,
