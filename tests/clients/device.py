@@ -475,6 +475,43 @@ def test_what_a_crash_leaves_on_the_list(t):
 
 
 @limit(60)
+def test_a_device_is_replaced_at_its_own_path(t):
+    """A disk that is out of use is taken out, and an empty one is put in at its place."""
+    server = t.up(size="512M", volume_size="256M")
+    first, second = server.devices
+    with Load(server) as load:
+        time.sleep(0.3)
+    replace = (t.bin, "device", "replace", second, second, "--socket", server.control)
+    t.refused(*replace, "--force", saying=("is in use already",))
+    device(t, server, "offline", second)
+    before = {d["path"]: d["id"] for d in server.status()["pool"]["devices"]}
+    t.refused(*replace, "--force", saying=(f"forebay device online {second}",))
+    assert states(server)[str(second)] == "offline"
+    second.rename(t.dir / "old.img")
+    with open(second, "wb") as file:
+        file.truncate(512 * MIB)
+    said = device(t, server, "replace", second.name, second, "--wait")
+    assert f"{second} is in the pool; {before[str(second)]} is out of the pool" in said, said
+    assert states(server) == {str(first): "online", str(second): "online"}
+    after = {d["path"]: d["id"] for d in server.status()["pool"]["devices"]}
+    assert before[str(first)] == after[str(first)] and before[str(second)] != after[str(second)]
+    assert server.status()["health"] == []
+    # The name is the new one's.
+    device(t, server, "offline", second)
+    device(t, server, "online", second, "--wait")
+    server.kill()
+    server.start()
+    load.verify(server)
+    assert states(server) == {str(first): "online", str(second): "online"}
+    listed = json.loads((first.parent / "devices.json").read_text())
+    assert {one["path"]: one["id"] for one in listed} == {
+        path.name: after[str(path)] for path in (first, second)
+    }, listed
+    server.stop()
+    server.check()
+
+
+@limit(60)
 def test_a_pool_is_as_large_as_it_can_become(t):
     """It was made for 64 block groups: what gives no more room is told."""
     one, two = t.devices(256 * MIB, 256 * MIB)

@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use base::ErrorKind;
+use base::{ErrorKind, shell_word};
 use emulate::{Emulate, Emulations};
 use pool::{DeviceFile, Pool};
 use posix::{Handles, OpenFile};
@@ -192,14 +192,28 @@ impl PoolDevices {
             return Err(RequestError::invalid(text));
         }
         let path = choice.path.clone();
-        if own.is_some_and(|one| one.is_open) {
+        // A device that is out of use, at the place of the new one.
+        let before = own.filter(|one| one.is_open);
+        if before.as_ref().is_some_and(|one| !pool.is_out_of_use(&one.id)) {
             let text = format!("{} is in use already, as a device of this pool", path.display());
             return Err(RequestError::invalid(text));
         }
         let opening =
             spawn_blocking(&self.rt, &self.handles, move || open_empty(&path, force)).await;
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
-        let opened = opening.map_err(failed)?.map_err(|text| RequestError::new("refused", text))?;
+        let refused = |text: String| {
+            let text = match &before {
+                Some(one) => format!(
+                    "{text}; if it is the device of this pool that is out of use: forebay device \
+                     online {} takes it into use again",
+                    shell_word(&one.path)
+                ),
+                None => text,
+            };
+            RequestError::new("refused", text)
+        };
+        let opened = opening.map_err(failed)?.map_err(refused)?;
+        let old = self.old_at_place(pool, before, old)?;
         let size_bytes = opened.info.size_bytes;
         let file = self.handles.adopt_file(opened);
         choice.warn();
@@ -223,6 +237,22 @@ impl PoolDevices {
         self.remember(pool).await;
         joined?;
         Ok(self.replaced(pool, &path, old.as_deref()))
+    }
+
+    /// The device that was at the place of a new one, and is out of use, counts as missing from
+    /// now on. Returns what the pool calls `old` then.
+    fn old_at_place(
+        &self,
+        pool: &Pool,
+        before: Option<Known>,
+        old: Option<String>,
+    ) -> Result<Option<String>, RequestError> {
+        let Some(one) = before else { return Ok(old) };
+        if let Some(file) = pool.give_up_place(&one.id)? {
+            let _ = self.handles.close_file(file);
+        }
+        tracing::warn!(device = one.path, id = one.id, "another device is at its place now");
+        Ok(old.map(|old| if old == one.path { one.id } else { old }))
     }
 
     async fn join(

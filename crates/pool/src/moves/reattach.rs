@@ -25,6 +25,7 @@
 use base::{Duration, ErrorKind, Generation, GroupId, Result, StorageError};
 use format::superblock::{DeviceState, Superblock};
 use queue::Class;
+use rt::FileId;
 
 use super::invalid;
 use crate::devices::slots::Slots;
@@ -99,6 +100,26 @@ impl Pool {
         };
         let Some(disk) = disk else { return Ok(false) };
         self.reattach(row, path, disk, true).await.map(|()| true)
+    }
+
+    /// True if a device, by its path or uuid, is out of use and does not come back just now.
+    pub fn is_out_of_use(&self, name: &str) -> bool {
+        let st = self.state();
+        st.row_named(name).is_ok_and(|row| st.is_away(row, name).is_ok())
+    }
+
+    /// What is at the place of a device that is out of use is another device now: from now on it
+    /// counts as missing, and goes by its uuid. Returns the file that it had, which the caller
+    /// closes.
+    pub fn give_up_place(&self, name: &str) -> Result<Option<FileId>> {
+        let mut st = self.state_mut();
+        st.standing.permit()?;
+        let row = st.row_named(name)?;
+        st.is_away(row, name)?;
+        let Some(d) = st.devices.row_mut(row) else { return Ok(None) };
+        let file = d.disk().map(Disk::file);
+        d.stay_away(String::new(), None);
+        Ok(file)
     }
 
     /// Takes a device that was away into use again; what it lacks is written to it in the

@@ -1,0 +1,67 @@
+//! A new device takes the place of another one at the same path; in simulation.
+
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use pool::{DeviceFile, Pool};
+use rt::Rt;
+use sim::DiskModel;
+use testkit::{MIB, Mirror, disk, fill, only_byte, open};
+
+const BLOCKS: u64 = 1024;
+
+fn mirror(seed: u64) -> Mirror {
+    Mirror::new(seed, (2, 2), |pool| async move {
+        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
+        fill(&pool, id, BLOCKS, 1).await;
+        id
+    })
+}
+
+fn new_disk(bench: &Mirror, name: &str) -> DeviceFile {
+    disk(&bench.world, name, DiskModel::nvme(32 * MIB))
+}
+
+async fn moved(rt: &Rt, pool: &Pool) {
+    for _ in 0..60_000 {
+        if pool.moves_status().state == "none" {
+            return;
+        }
+        rt.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{:?}", pool.moves_status());
+}
+
+async fn reads(pool: &Pool, id: VolumeId) {
+    let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+    assert_eq!(only_byte(&data), Some(1));
+}
+
+fn states(pool: &Pool) -> Vec<(String, &'static str)> {
+    let devices = pool.status().pool.devices;
+    devices.into_iter().map(|d| (d.path, d.state)).collect()
+}
+
+#[test]
+fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
+    let mut bench = mirror(1);
+    let new = new_disk(&bench, "disk1");
+    let (id, pair) = (bench.volume, vec![bench.files[0].clone(), new.clone()]);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        assert!(!pool.is_out_of_use("disk1"));
+        assert_eq!(pool.give_up_place("disk1").expect_err("in use").kind, ErrorKind::Invalid);
+        pool.offline_device("disk1").await.expect("offline");
+        assert!(pool.is_out_of_use("disk1"));
+        let old = pool.status().pool.devices[1].id.clone();
+        assert_eq!(pool.give_up_place("disk1").expect("it is away"), Some(files[1].file));
+        assert!(!pool.uses_file(files[1].file));
+        pool.replace_device(&old, new, [9; 16]).await.expect("replace");
+        // The path is the new one's alone.
+        assert_eq!(pool.path_of_device(&old).expect("known"), "");
+        moved(&rt, &pool).await;
+        assert_eq!(states(&pool), [("disk0".into(), "online"), ("disk1".into(), "online")]);
+        reads(&pool, id).await;
+        pool.close().await.expect("close");
+    });
+    bench.files = pair;
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
