@@ -1,4 +1,8 @@
-//! A new device takes the place of another one at the same path; in simulation.
+//! A new device takes the place of another one: at the same path, and beside another new one; in
+//! simulation.
+
+use std::cell::Cell;
+use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use pool::{DeviceFile, Pool};
@@ -64,4 +68,37 @@ fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
     });
     bench.files = pair;
     assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
+/// The second one would be a device like the others, that no user has asked for.
+#[test]
+fn one_device_is_replaced_by_one_other() {
+    let bench = mirror(2);
+    let news = [new_disk(&bench, "x"), new_disk(&bench, "y")];
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let refused = Rc::new(Cell::new(0));
+        let both: Vec<_> = (0..)
+            .zip(news)
+            .map(|(i, new)| {
+                let (pool, refused) = (pool.clone(), refused.clone());
+                rt.spawn(async move {
+                    let outcome = pool.replace_device("disk0", new, [10 + i; 16]).await;
+                    if let Err(e) = outcome {
+                        assert!(e.to_string().contains("leaves the pool already"), "{e}");
+                        refused.set(refused.get() + 1);
+                    }
+                })
+            })
+            .collect();
+        for one in both {
+            one.await.expect("alive");
+        }
+        assert_eq!(refused.get(), 1);
+        moved(&rt, &pool).await;
+        assert_eq!(states(&pool).len(), 2, "{:?}", states(&pool));
+        reads(&pool, id).await;
+        pool.close().await.expect("close");
+    });
 }

@@ -233,6 +233,10 @@ impl Pool {
         let (slots, leaving, away) = {
             let st = self.state();
             let leaving = replaces.map(|old| st.row_named(old)).transpose()?;
+            // Another device may have taken its place meanwhile.
+            if let (Some(row), Some(old)) = (leaving, replaces) {
+                st.can_be_replaced(row, old)?;
+            }
             let (generation, digest) = (st.txns.committed(), st.tables.digest());
             let mut sb = st.superblock_for(row, generation, digest);
             let was_away = sb.devices.get(row).is_some_and(|d| d.state == DeviceState::Failed);
