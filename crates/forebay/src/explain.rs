@@ -181,8 +181,8 @@ mod tests {
             (0..30).for_each(|_| slow(&ledger, kind, Some("pool device b")));
         }
         let text = first_cause().unwrap_or_default();
-        let said = "100 requests of the last 10 minutes took more than 20 ms; 60 waited mostly for a \
-                    transfer of pool device b";
+        let said = "100 requests of the last 10 minutes took more than 20 ms; 60 waited mostly for \
+                    a transfer of pool device b";
         assert_eq!(text, said);
         slow(&ledger, Kind::Read, Some("pool device a"));
         let text = first_cause().unwrap_or_default();

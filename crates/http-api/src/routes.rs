@@ -335,7 +335,13 @@ pub const ROUTES: &[Route] = &[
         &[
             field("volume", Place::Query, TEXT, Need::May, "requests of this volume only"),
             field("class", Place::Query, CLASS, Need::May, "requests of this class only"),
-            field("since_seconds", Place::Query, WHOLE, Need::Else("600"), "how far to look back"),
+            field(
+                "since_seconds",
+                Place::Query,
+                WHOLE,
+                Need::Else("600"),
+                "how far to look back, in whole minutes",
+            ),
             field("slower_than_us", Place::Query, WHOLE, Need::Else("20000"), "what is slow"),
         ],
         "why requests were slow",

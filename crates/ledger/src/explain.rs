@@ -6,10 +6,10 @@ use base::{Instant, VolumeId};
 use smallvec::SmallVec;
 
 use crate::holder::Holder;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Of};
 use crate::reason::{Kind, Layer, Reason};
 use crate::slowest::Slow;
-use crate::story::{Cause, Part, What};
+use crate::story::{Cause, Part};
 use crate::summary::{Band, Summary, band_of};
 
 /// The shares of requests whose length is said.
@@ -50,8 +50,13 @@ pub struct Blamed {
     pub cause: Cause,
     /// How many they are.
     pub count: u64,
-    /// What the device moved meanwhile for those whose work they waited for, in bytes a second.
+    /// What the device moved for those whose work they waited for, in bytes a second, in the
+    /// minutes in which some of them ended.
     pub rate: Option<u64>,
+    /// What to do about it; empty if there is nothing to say.
+    pub advice: &'static str,
+    /// The device; empty if it is not on one.
+    pub device: String,
     /// In words, after "they waited for".
     pub text: String,
 }
@@ -102,7 +107,16 @@ pub fn explain(ledger: &Ledger, question: &Question) -> Answer {
             by_kind.entry(*kind).or_default().merge(summary);
         }
     }
-    let kinds = by_kind.iter().map(|(kind, s)| of_kind(ledger, *kind, s, question));
+    let rate = |kind, cause: &Cause| {
+        let has = |(volume, of): &Of, summary: &Summary| {
+            kind == *of && asked(*volume, kind) && summary.blames(question.slower_than_ns, cause)
+        };
+        says_whose(cause).then(|| ledger.rate(cause.what, question.since, has)).flatten()
+    };
+    let limit = question.slower_than_ns;
+    let kinds = by_kind
+        .iter()
+        .map(|(kind, s)| of_kind(ledger, (*kind, limit), s, |cause| rate(*kind, cause)));
     let told = slowest
         .into_iter()
         .filter(|s| asked(s.volume, s.kind) && s.ns > question.slower_than_ns)
@@ -114,25 +128,28 @@ pub fn explain(ledger: &Ledger, question: &Question) -> Answer {
     Answer { kinds: kinds.collect(), slowest: told.map(in_words).collect() }
 }
 
-fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, question: &Question) -> OfKind {
+/// `rate` says how fast the work was that a cause waited for.
+fn of_kind(
+    ledger: &Ledger,
+    (kind, slower_than_ns): (Kind, u64),
+    summary: &Summary,
+    rate: impl Fn(&Cause) -> Option<u64>,
+) -> OfKind {
     let percentiles = SHARES.map(|share| {
         let ns = if share < 1.0 { summary.quantile_ns(share) } else { summary.max_ns };
         let band = summary.bands.get(&band_of(ns));
         let (parts, count) = band.map_or_else(Default::default, |b| (b.parts.clone(), b.count));
         Percentile { share, ns, parts, count }
     });
-    let slow = summary.above(question.slower_than_ns);
+    let slow = summary.above(slower_than_ns);
     let blamed = slow.causes.iter().map(|&(cause, count)| {
         let mut text = say(ledger, &cause);
-        let rate = says_whose(&cause).then(|| {
-            let What { place, holder, .. } = cause.what;
-            ledger.rate(place, holder, question.since)
-        });
-        let rate = rate.flatten();
+        let rate = rate(&cause);
         if let Some(rate) = rate {
             text.push_str(&format!(" at {}", speed(rate)));
         }
-        Blamed { cause, count, rate, text }
+        let device = ledger.name_of(cause.what.place);
+        Blamed { cause, count, rate, advice: cause.advice(&device), device, text }
     });
     let mut causes: Vec<Blamed> = blamed.collect();
     causes.sort_by_key(|c| (std::cmp::Reverse(c.count), c.cause));
@@ -142,13 +159,13 @@ fn of_kind(ledger: &Ledger, kind: Kind, summary: &Summary, question: &Question) 
         max_ns: summary.max_ns,
         percentiles: percentiles.into(),
         slow: slow.count,
-        about: summary.is_about(question.slower_than_ns, &slow),
+        about: summary.is_about(slower_than_ns, &slow),
         slow_ns: slow.parts.iter().map(|part| part.ns).sum(),
         holders: holders(&slow),
         causes,
         verdict: String::new(),
     };
-    of.verdict = verdict(&of, question.slower_than_ns);
+    of.verdict = verdict(&of, slower_than_ns);
     of
 }
 
@@ -172,8 +189,8 @@ pub struct First<'a> {
     pub text: String,
 }
 
-/// What the requests of these causes waited for themselves, the most frequent first. All devices are
-/// one: of a mirror each has its part of the requests.
+/// What the requests of these causes waited for themselves, the most frequent first. All devices
+/// are one: of a mirror each has its part of the requests.
 pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>> {
     let mut by: BTreeMap<(Layer, Option<Reason>), BTreeMap<Cause, (u64, &Blamed)>> =
         BTreeMap::new();
@@ -186,7 +203,11 @@ pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>
         let count = of.values().map(|(count, _)| count).sum();
         // Of several that are as frequent it is the first.
         let (times, most) = of.values().copied().rev().max_by_key(|(count, _)| *count)?;
-        let text = if times == count { most.text.clone() } else { with_most(times, most) };
+        let one = of.keys().all(|cause| cause.what.place == most.cause.what.place);
+        let text = match times == count {
+            true => most.text.clone(),
+            false => with_most(times, most, if one { &most.device } else { "" }),
+        };
         Some(First { count, most, text })
     };
     let mut firsts: Vec<First> = by.into_values().filter_map(first).collect();
@@ -194,11 +215,12 @@ pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>
     firsts
 }
 
-/// Several causes in words, of which one is told.
-fn with_most(times: u64, most: &Blamed) -> String {
+/// Several causes in words, of which one is told; all are on `device`, unless that is empty.
+fn with_most(times: u64, most: &Blamed, device: &str) -> String {
     let stage = most.cause.stage;
     if stage.layer() == Layer::Device {
-        return format!("devices, {times} of them for {}", most.text);
+        let devices = if device.is_empty() { "devices" } else { device };
+        return format!("{devices}, {times} of them for {}", most.text);
     }
     let all = stage.text();
     match most.text.strip_prefix(all) {
@@ -263,13 +285,14 @@ pub fn length(ns: u64) -> String {
 
 fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
     let Some(most) = of.percentiles.get(2) else { return String::new() };
-    let mut text = format!(
-        "99.9 % of {} {} took up to {}, the longest {}.",
-        of.count,
-        of.kind.words(),
-        length(most.ns),
-        length(of.max_ns)
-    );
+    let (count, longest) = (of.count, length(of.max_ns));
+    let mut text = match count {
+        1 => format!("1 {} took {longest}.", of.kind.one()),
+        _ => {
+            let (words, most) = (of.kind.words(), length(most.ns));
+            format!("99.9 % of {count} {words} took up to {most}, the longest {longest}.")
+        }
+    };
     let limit = length(slower_than_ns);
     let firsts = firsts(&of.causes);
     let Some(first) = firsts.first() else {
@@ -289,7 +312,7 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
     if let Some(second) = firsts.get(1).filter(|s| s.count * 10 >= of.slow) {
         text.push_str(&format!(" {} waited mostly for {}.", second.count, second.text));
     }
-    let advice = first.most.cause.advice();
+    let advice = first.most.advice;
     // Of a device that is busy with nothing of ours there is nothing to say.
     if !advice.is_empty() {
         text.push_str(&format!(" What helps: {advice}."));

@@ -9,7 +9,7 @@ use base::{Instant, VolumeId};
 use crate::holder::Holder;
 use crate::reason::Kind;
 use crate::slowest::{Slow, Slowest};
-use crate::story::{Moment, PlaceId, Story};
+use crate::story::{Moment, PlaceId, Story, What};
 use crate::summary::Summary;
 
 const MINUTE_NS: u64 = 60_000_000_000;
@@ -18,7 +18,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const MINUTES: usize = 60;
 
 /// A volume, if it was said, and what was asked for.
-type Of = (Option<VolumeId>, Kind);
+pub(crate) type Of = (Option<VolumeId>, Kind);
 
 /// Requests of a volume and a kind.
 #[derive(Default)]
@@ -141,12 +141,20 @@ impl Ledger {
         }
     }
 
-    /// Bytes a second that were moved in the minutes since `since`, of the seconds in which
-    /// anything was; `None` if nothing was.
-    pub(crate) fn rate(&self, place: PlaceId, holder: Holder, since: Instant) -> Option<u64> {
+    /// Bytes a second that were moved for this holder at this place, of the seconds in which
+    /// anything was, in those minutes since `since` of which `has` is true of some requests; `None`
+    /// if nothing was.
+    pub(crate) fn rate(
+        &self,
+        what: What,
+        since: Instant,
+        has: impl Fn(&Of, &Summary) -> bool,
+    ) -> Option<u64> {
         let state = self.0.borrow();
-        let moved = state.of_minutes_since(since).flat_map(|m| &m.moved);
-        let moved = moved.filter(|m| m.place == place && m.holder == holder);
+        let minutes = state.of_minutes_since(since);
+        let minutes = minutes.filter(|m| m.of.iter().any(|(of, c)| has(of, &c.summary)));
+        let moved = minutes.flat_map(|m| &m.moved);
+        let moved = moved.filter(|m| m.place == what.place && m.holder == what.holder);
         let (bytes, seconds) = moved.fold((0, 0), |(bytes, seconds), m| {
             (bytes + m.bytes, seconds + u64::from(m.seconds.count_ones()))
         });

@@ -172,7 +172,14 @@ fn one_slow_request_is_told_of_in_the_singular() {
     story.leave(wait, at(50_000));
     ledger.end(&story, at(50_001));
     let verdict = &answer(&ledger, 20_000).kinds[0].verdict;
-    assert!(verdict.contains(" 1 was slower than 20.0 ms; it waited mostly for"), "{verdict}");
+    assert!(
+        verdict.starts_with("1 read took 50.0 ms. 1 was slower than 20.0 ms; it "),
+        "{verdict}"
+    );
+    assert!(
+        verdict.contains("it waited mostly for a turn on disk, beside write-back"),
+        "{verdict}"
+    );
 }
 
 /// Lengths are told apart to an eighth: here 134.2 to 151.0 ms are one.
@@ -217,7 +224,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     let reads = &slow.kinds[0];
     assert_eq!((slow.kinds.len(), reads.count, reads.slow), (1, 1_000, 10));
     assert_eq!(reads.causes.len(), 1);
-    let text = "its turn on cache device nvme0, beside write-back";
+    let text = "a turn on cache device nvme0, beside write-back";
     assert_eq!((reads.causes[0].text.as_str(), reads.causes[0].count), (text, 10));
     assert!(reads.verdict.contains("10 were slower than 20.0 ms"), "{}", reads.verdict);
     assert!(reads.verdict.contains("writeback_rate_max"), "{}", reads.verdict);
@@ -272,8 +279,8 @@ fn a_verdict_names_what_most_requests_waited_for_themselves() {
     slow(Kind::Write, 47, throttle, on("pool device b", "write-back"));
     slow(Kind::Write, 40, throttle, throttle.into());
     let said = verdict(Kind::Write);
-    let room = "137 of these waited mostly for write-back, as room for dirty data runs short; in 50 \
-                cases that waited for a transfer of pool device a, beside write-back.";
+    let room = "137 of these waited mostly for write-back, as room for dirty data runs short; in \
+                50 cases that waited for a transfer of pool device a, beside write-back.";
     assert!(said.contains(room), "{said}");
     assert!(said.contains(" 61 waited mostly for the client, to take the reply."), "{said}");
     assert!(said.ends_with("use a larger cache, or a faster pool."), "{said}");
@@ -288,16 +295,22 @@ fn a_verdict_names_what_most_requests_waited_for_themselves() {
         slow(Kind::Read, 40, Reason::Transfer, on(device, "scrub"));
     }
     let said = verdict(Kind::Read);
-    let devices = "80 of these waited mostly for devices, 40 of them for a transfer of pool device a, \
-                   beside scrub.";
+    let devices = "80 of these waited mostly for devices, 40 of them for a transfer of pool device \
+                   a, beside scrub.";
     assert!(said.contains(devices) && said.contains("scrub.rate"), "{said}");
+    // Some of one device waited beside one job, and some beside another.
+    slow(Kind::Discard, 5, Reason::Transfer, on("pool device a", "scrub"));
+    slow(Kind::Discard, 2, Reason::DeviceQueue, on("pool device a", "commit"));
+    let said = verdict(Kind::Discard);
+    let device = " 7 of these waited mostly for pool device a, 5 of them for a transfer of pool ";
+    assert!(said.contains(device), "{said}");
     // The thread was busy with several jobs.
     let busy = |job| What { holder: Holder::of(job), ..What::from(Reason::Engine) };
     slow(Kind::Flush, 2, Reason::Engine, busy("scrub"));
     slow(Kind::Flush, 1, Reason::Engine, busy("collection"));
     let said = verdict(Kind::Flush);
-    let thread = "3 of these waited mostly for the engine's thread, which was busy; 2 of them for the \
-                  engine's thread, which was busy with scrub.";
+    let thread = "3 of these waited mostly for the engine's thread, which was busy; 2 of them for \
+                  the engine's thread, which was busy with scrub.";
     assert!(said.contains(thread), "{said}");
 }
 
@@ -327,7 +340,19 @@ fn an_answer_says_how_fast_the_work_was_that_kept_the_device_busy() {
     assert!(reads.verdict.contains(text), "{}", reads.verdict);
     // A device without a name is none in particular.
     ledger.moved(PlaceId::NONE, other, 1 << 20, at(61 * second).now);
-    assert_eq!(ledger.rate(PlaceId::NONE, other, Instant(0)), None);
+    let none = What { place: PlaceId::NONE, holder: other, ..what };
+    assert_eq!(ledger.rate(none, Instant(0), |_, _| true), None);
+    // Of a minute in which none waited for it nothing counts: neither quick ones nor others did.
+    for at_second in [130, 131] {
+        ledger.moved(disk, what.holder, 1 << 30, at(at_second * second).now);
+        ledger.end(&read(at_second * second), at(at_second * second + 30_000));
+        let quick = read(at_second * second);
+        let _wait = quick.enter(what, at(at_second * second));
+        ledger.end(&quick, at(at_second * second + 10));
+    }
+    let reads = answer(&ledger, 20_000).kinds.remove(0);
+    let of_disk = reads.causes.iter().find(|c| c.cause.what == what);
+    assert_eq!(of_disk.and_then(|c| c.rate), Some(40 << 20), "{:?}", reads.causes);
 }
 
 /// A thousand slower writes of that minute do not take the room of the stories of slow reads.
@@ -481,7 +506,7 @@ proptest! {
 
 #[test]
 fn advice_fits_what_kept_the_device_busy() {
-    let advice = |holder| Reason::Transfer.advice(Holder::of(holder));
+    let advice = |holder| Reason::Transfer.advice(Holder::of(holder), "pool device a");
     for (holder, word) in [
         ("write-back", "writeback_rate_max"),
         ("scrub", "scrub.rate"),
@@ -493,16 +518,20 @@ fn advice_fits_what_kept_the_device_busy() {
         assert!(advice(holder).contains(word), "{holder}: {}", advice(holder));
     }
     assert_eq!(advice("nothing of ours"), "");
-    assert!(Reason::Index.advice(Holder::of("scrub")).contains("index_memory"));
+    assert!(Reason::Index.advice(Holder::of("scrub"), "").contains("index_memory"));
+    // Settings have the names by which they are set.
+    assert!(advice("write-back").contains(" pool.latency_target_read"));
+    let of_cache = Reason::Transfer.advice(Holder::of("write-back"), "cache device a");
+    assert!(of_cache.contains(" cache.latency_target_write"), "{of_cache}");
 }
 
-/// Of writers that wait for room, because the device is busy with write-back, slower write-back makes
-/// more.
+/// Of writers that wait for room, because the device is busy with write-back, slower write-back
+/// makes more.
 #[test]
 fn advice_is_about_the_work_that_kept_the_device_busy() {
     let advice = |stage, reason, holder| {
         let what = What { reason, place: PlaceId::NONE, holder: Holder::of(holder) };
-        Cause { stage, what }.advice()
+        Cause { stage, what }.advice("pool device a")
     };
     for device in [Reason::DeviceQueue, Reason::Transfer, Reason::DeviceFlush] {
         for holder in ["write-back", "commit", "scrub", ""] {

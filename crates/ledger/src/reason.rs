@@ -43,6 +43,14 @@ impl Kind {
         }
     }
 
+    /// One of them.
+    pub fn one(self) -> &'static str {
+        match self {
+            Kind::Other => "other request",
+            kind => kind.word(),
+        }
+    }
+
     /// The kind with this name.
     pub fn of_word(word: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|k| k.word() == word)
@@ -253,13 +261,13 @@ impl Reason {
             Reason::NotRunning => "the process, which was stopped or held by the kernel",
             Reason::NoProcessor => "a processor, as others had them all",
             Reason::Engine => "the engine's thread, which was busy",
-            Reason::Turn => "its turn on the engine's thread",
+            Reason::Turn => "a turn on the engine's thread",
             Reason::Depth => "earlier requests of the same connection",
             Reason::Payload => "memory for payloads",
             Reason::Receive => "the client, to send the data",
             Reason::Reply => "the client, to take the reply",
-            Reason::Limit => "the limit of its volume",
-            Reason::Share => "its share beside other volumes",
+            Reason::Limit => "the limit of the volume",
+            Reason::Share => "a share beside other volumes",
             Reason::RangeLock => "an earlier write of the same blocks",
             Reason::ModeChange => "a change of the cache's mode",
             Reason::Throttle => "write-back, as room for dirty data runs short",
@@ -276,14 +284,15 @@ impl Reason {
             Reason::ReadAhead => "data that is read ahead",
             Reason::Commit => "a commit of the pool",
             Reason::Heal => "a good copy of a bad block",
-            Reason::DeviceQueue => "its turn on",
+            Reason::DeviceQueue => "a turn on",
             Reason::Transfer => "a transfer of",
             Reason::DeviceFlush => "a flush of",
         }
     }
 
-    /// What to do about it, if this work kept it busy; empty if there is nothing to say.
-    pub fn advice(self, holder: Holder) -> &'static str {
+    /// What to do about it, if this work kept it busy at a place of this name; empty if there is
+    /// nothing to say.
+    pub fn advice(self, holder: Holder, place: &str) -> &'static str {
         match self {
             Reason::NotRunning => {
                 "look for what stops the process or the machine, and for memory that runs short"
@@ -315,17 +324,21 @@ impl Reason {
                 "the device takes long to make data durable"
             }
             Reason::Heal => "look at the device's errors in forebay status",
-            Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead => beside(holder),
+            Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead => beside(holder, place),
         }
     }
 }
 
 /// What to do about a device that was busy with this.
-fn beside(holder: Holder) -> &'static str {
+fn beside(holder: Holder, place: &str) -> &'static str {
     match holder.name() {
+        "write-back" if place.starts_with("cache ") => {
+            "lower cache.writeback_rate_max, or cache.latency_target_read or \
+             cache.latency_target_write, so that write-back gives way sooner"
+        }
         "write-back" => {
-            "lower cache.writeback_rate_max, or latency_target_read or latency_target_write of \
-             that device, so that write-back gives way sooner"
+            "lower cache.writeback_rate_max, or pool.latency_target_read or \
+             pool.latency_target_write, so that write-back gives way sooner"
         }
         "scrub" => {
             "let scrubs read slower (forebay set scrub.rate), or begin at another time (scrub.at)"

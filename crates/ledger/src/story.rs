@@ -45,13 +45,13 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// What to do about it; empty if there is nothing to say.
+    /// What to do about it, at a place of this name; empty if there is nothing to say.
     ///
-    /// Where work of the cache or the pool kept a device busy, it is that work of which there should
-    /// be less. Slower write-back, say, gives writers no room.
-    pub fn advice(&self) -> &'static str {
+    /// Where work of the cache or the pool kept a device busy, it is that work of which there
+    /// should be less. Slower write-back, say, gives writers no room.
+    pub fn advice(&self, place: &str) -> &'static str {
         let What { reason, holder, .. } = self.what;
-        let (inner, stage) = (reason.advice(holder), self.stage.advice(holder));
+        let (inner, stage) = (reason.advice(holder, place), self.stage.advice(holder, place));
         match self.stage {
             _ if self.stage == reason || !reason.is_of_devices() => inner,
             // These come down to the device, and to what else it did.

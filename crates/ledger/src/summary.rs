@@ -111,6 +111,12 @@ impl Summary {
         all
     }
 
+    /// True if any of the requests [`Summary::above`] `ns` waited longest for this.
+    pub(crate) fn blames(&self, ns: u64, cause: &Cause) -> bool {
+        let mut above = self.bands.iter().filter(|(band, _)| top_of(**band) > ns);
+        self.max_ns > ns && above.any(|(_, b)| b.causes.iter().any(|(c, _)| c == cause))
+    }
+
     /// True if some of the requests [`Summary::above`] may be shorter: they are in one band with
     /// `ns`. If it is a single one, it is the longest.
     pub(crate) fn is_about(&self, ns: u64, above: &Band) -> bool {

@@ -311,7 +311,7 @@ fn there_is_advice_whatever_keeps_a_device_busy() {
     let device = Device::new(&rt, FileId(0), Limits::default());
     for class in Class::ALL {
         for reason in [Reason::DeviceQueue, Reason::Transfer] {
-            assert_ne!(reason.advice(device.holder(class)), "", "{class:?}");
+            assert_ne!(reason.advice(device.holder(class), "pool device"), "", "{class:?}");
         }
     }
     device.close();

@@ -27,7 +27,7 @@ pub struct Explain {
     /// Requests of this class only: read, write, flush, discard, other
     #[arg(long, value_parser = |s: &str| kind_of(s).map(|kind| kind.word().to_owned()))]
     class: Option<String>,
-    /// How far to look back, at most 1h
+    /// How far to look back, at most 1h; whole minutes are counted, also the one it begins in
     #[arg(long, default_value = "10m", value_parser = since)]
     since: Duration,
     /// Slow is what took longer; told apart to an eighth of that
@@ -40,6 +40,8 @@ pub struct Explain {
     client: ClientOptions,
 }
 
+/// Who looks back less far than this is told that whole minutes are counted: it is a large part.
+const FEW_MINUTES: Duration = Duration::from_secs(300);
 /// So far back requests are kept.
 const KEPT: Duration = Duration::from_secs(3600);
 
@@ -60,7 +62,7 @@ impl Explain {
             slower_than_us: slower_than.as_micros() as u64,
         };
         let answer = client.ask(&request)?;
-        if json { print_json(&answer) } else { print(&text(&answer, &Look::of_stdout())) }
+        if json { print_json(&answer) } else { print(&text(&answer, since, &Look::of_stdout())) }
     }
 }
 
@@ -76,12 +78,20 @@ fn time(v: &Value) -> String {
     human_us(v.as_f64().unwrap_or(0.0))
 }
 
-fn text(answer: &Value, look: &Look) -> String {
+fn text(answer: &Value, since: Duration, look: &Look) -> String {
     let classes = list(&answer["classes"]);
     if classes.is_empty() {
         return "no request has ended in that time\n".to_owned();
     }
     let mut out = String::new();
+    if since < FEW_MINUTES {
+        let text = format!(
+            "Whole minutes are counted: these are requests of the last {}, and of up to a minute \
+             before.",
+            human_seconds(since.as_secs().max(1))
+        );
+        out += &format!("{}\n", paragraph((Tone::Plain, ""), &text, look));
+    }
     for class in classes {
         let verdict = format!("{}: {}", word(&class["class"]), word(&class["verdict"]));
         out += &paragraph((Tone::Plain, ""), &verdict, look);
@@ -193,7 +203,7 @@ mod tests {
                 "ended_seconds_ago": 61, "duration_us": 31_000.0, "parts": [part],
             }],
         });
-        let text = text(&answer, &LOOK);
+        let text = text(&answer, KEPT, &LOOK);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "flush: All is said.");
         assert!(lines[3].contains("99.9 %") && lines[3].contains("pool_commit/device_flush"));
@@ -201,8 +211,11 @@ mod tests {
         assert!(text.contains("they waited for the work of: commit 90.0 % (27.9 ms)"), "{text}");
         assert!(text.contains("which waited for a flush of pool device sda"), "{text}");
         assert_eq!(
-            super::text(&json!({ "classes": [] }), &LOOK),
+            super::text(&json!({ "classes": [] }), KEPT, &LOOK),
             "no request has ended in that time\n"
         );
+        let short = super::text(&answer, Duration::from_secs(1), &LOOK);
+        let minutes = "these are requests of the last 1 s, and of up to a minute before.\n\nflush:";
+        assert!(short.contains(minutes) && short.ends_with(&text), "{short}");
     }
 }

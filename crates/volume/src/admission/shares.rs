@@ -165,8 +165,8 @@ impl<T> Shares<T> {
         passes || self.open
     }
 
-    /// Adds a request that could not pass at once. True if its volume's limit is why: for itself, or
-    /// for the first of those it waits behind.
+    /// Adds a request that could not pass at once. True if its volume's limit is why: for itself,
+    /// or for the first of those it waits behind.
     pub fn push(&mut self, now: Instant, volume: VolumeId, bytes: u64, to: T) -> bool {
         self.notice(now, volume);
         let share = self.volumes.entry(volume).or_default();
