@@ -207,7 +207,7 @@ impl Pool {
 
     /// What the writes of a write-back pass are on the devices at the moment.
     pub(crate) fn pass_class(&self) -> Class {
-        if self.0.pass_hurries.get() { Class::Commit } else { Class::WriteBack }
+        if self.0.pass_hurries.get() { Class::HurriedWriteBack } else { Class::WriteBack }
     }
 
     /// The door of every step that writes.

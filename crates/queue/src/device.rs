@@ -81,7 +81,7 @@ impl Device {
 
     /// Whom requests wait for that wait for this class.
     pub(crate) fn holder(&self, class: Class) -> Holder {
-        self.0.holders[class as usize]
+        self.0.holders[class.index()]
     }
 
     /// Ends the dispatcher. Requests made afterwards never complete.

@@ -306,6 +306,35 @@ fn the_background_has_a_small_share_while_somebody_waits() {
 }
 
 #[test]
+fn a_pass_that_hurries_is_in_line_with_commits_and_counts_as_write_back() {
+    let (rt, asked, _) = noting();
+    let device = Device::new(&rt, FileId(0), Limits { depth: 1, ..Limits::default() });
+    assert_eq!(device.holder(Class::HurriedWriteBack), device.holder(Class::WriteBack));
+    let (r, d) = (rt.clone(), device.clone());
+    rt.block_on(async move {
+        let classes = [Class::WriteBack, Class::HurriedWriteBack, Class::Commit];
+        let writes: Vec<_> = (0..30u64)
+            .map(|i| {
+                let (d, data) = (d.clone(), block(r.bufs(), 0, 1));
+                let class = classes[(i % 3) as usize];
+                // Far from each other, and in this order.
+                r.spawn(async move { d.write(class, i << 20, data).await })
+            })
+            .collect();
+        for write in writes {
+            assert_eq!(write.await, Some(Ok(())));
+        }
+    });
+    let mut stats = device.stats();
+    assert_eq!(stats.of(Class::WriteBack).write.count, 20);
+    assert_eq!(stats.of(Class::Commit).write.count, 10);
+    // Of the others only what overtook eight of these went before the last of them.
+    let hurried_is_last = asked.borrow().iter().rposition(|&(_, at, _)| at >> 20 == 28);
+    assert!(hurried_is_last.is_some_and(|at| at < 25), "{hurried_is_last:?}");
+    device.close();
+}
+
+#[test]
 fn there_is_advice_whatever_keeps_a_device_busy() {
     let (rt, ..) = noting();
     let device = Device::new(&rt, FileId(0), Limits::default());

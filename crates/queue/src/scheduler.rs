@@ -132,8 +132,8 @@ impl<W> Scheduler<W> {
 
     /// The class that has most bytes in flight.
     pub fn busiest(&self) -> Option<Class> {
-        let most = Class::ALL.into_iter().max_by_key(|c| self.by_class[*c as usize]);
-        most.filter(|c| self.by_class[*c as usize] > 0)
+        let most = Class::ALL.into_iter().max_by_key(|c| self.by_class[c.index()]);
+        most.filter(|c| self.by_class[c.index()] > 0)
     }
 
     /// The counters.
@@ -236,7 +236,7 @@ impl<W> Scheduler<W> {
         }
         self.tags.take();
         self.bytes_in_flight += run.bytes();
-        self.by_class[class as usize] += run.bytes();
+        self.by_class[class.index()] += run.bytes();
         let flight = Flight {
             class,
             write: first.write,
@@ -266,7 +266,7 @@ impl<W> Scheduler<W> {
         self.free.push(ticket.0);
         self.tags.give_back();
         self.bytes_in_flight -= flight.bytes;
-        self.by_class[flight.class as usize] -= flight.bytes;
+        self.by_class[flight.class.index()] -= flight.bytes;
         let counters = self.stats.of(flight.class);
         let took_ns = now.0.saturating_sub(flight.began.0);
         counters.in_service_ns += took_ns * u64::from(flight.requests);

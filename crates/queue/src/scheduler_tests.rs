@@ -459,7 +459,8 @@ struct Client {
 }
 
 fn clients() -> impl Strategy<Value = Vec<Client>> {
-    let class = proptest::sample::select(Class::ALL.to_vec());
+    let all: Vec<Class> = Class::ALL.into_iter().chain([Class::HurriedWriteBack]).collect();
+    let class = proptest::sample::select(all);
     let one = (class, any::<bool>(), 1..32u64, 0..3u8, 1..64usize).prop_map(
         |(class, write, depth, pattern, blocks)| {
             // One request of a place goes in each sweep.

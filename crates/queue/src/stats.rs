@@ -21,10 +21,13 @@ pub enum Class {
     Scrub,
     /// Chunks move from one device to another.
     Move,
+    /// A write-back pass for which clients wait, or will soon: in line with commits. It counts as
+    /// write-back, and is told as such.
+    HurriedWriteBack,
 }
 
 impl Class {
-    /// All classes, in the order of [`DeviceStats::classes`].
+    /// All classes that are counted, in the order of [`DeviceStats::classes`].
     pub const ALL: [Class; 8] = [
         Class::Foreground,
         Class::Commit,
@@ -38,7 +41,18 @@ impl Class {
 
     /// No client waits for it: it gives way to the other classes ([`crate::Device`]).
     pub fn is_background(self) -> bool {
-        !matches!(self, Class::Foreground | Class::Commit | Class::Compaction)
+        !matches!(
+            self,
+            Class::Foreground | Class::Commit | Class::Compaction | Class::HurriedWriteBack
+        )
+    }
+
+    /// The class as which it is counted: its place in [`Class::ALL`].
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Class::HurriedWriteBack => Class::WriteBack as usize,
+            class => class as usize,
+        }
     }
 
     /// It is of the background, and clients may come to wait for what it makes: room, or a second
@@ -53,7 +67,7 @@ impl Class {
             Class::Foreground => "foreground",
             Class::Commit => "commit",
             Class::Compaction => "compaction",
-            Class::WriteBack => "write-back",
+            Class::WriteBack | Class::HurriedWriteBack => "write-back",
             Class::Promotion => "promotion",
             Class::Collection => "collection",
             Class::Scrub => "scrub",
@@ -121,7 +135,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// The counters of `class`.
     pub fn of(&mut self, class: Class) -> &mut ClassStats {
-        &mut self.classes[class as usize]
+        &mut self.classes[class.index()]
     }
 }
 

@@ -255,6 +255,51 @@ fn a_full_cache() {
     });
 }
 
+/// Its writes are in line with commits, as clients wait for them.
+#[test]
+fn write_back_that_hurries() {
+    bench(8 * MIB, any, |b| async move {
+        let other = b.volumes.create("b", VOLUME_BYTES, 512).await.expect("create");
+        b.volumes.set_mode("b", CacheMode::None).await.expect("mode");
+        b.run_on(&other, Ask::Write, 0, 1_000, 16).await;
+        b.pool.commit().await.expect("commit");
+        b.set_delay(false, 20);
+        let since = b.next_minute().await;
+        let moved = |b: &Bench, class: &str| {
+            let devices = b.pool.status().pool.devices;
+            devices[0].queue.as_ref().map_or(0, |queue| queue.io[class].write.bytes)
+        };
+        let before = (moved(&b, "commit"), moved(&b, "write-back"));
+        let (writer, ended) = (b.clone(), Rc::new(Cell::new(false)));
+        let until = ended.clone();
+        let writes = b.rt.spawn(async move {
+            let mut at = 0;
+            while !until.get() {
+                writer.run(Ask::Scattered, at, 100, 16).await;
+                at += 100;
+            }
+        });
+        // Until writers have to wait.
+        b.rt.sleep(Duration::from_secs(5)).await;
+        b.run_on(&other, Ask::Read, 0, 400, 2).await;
+        ended.set(true);
+        assert!(writes.await.is_some());
+        let kind = Some(Kind::Read);
+        let question = Question { volume: None, kind, since, slower_than_ns: 10_000_000 };
+        let reads = explain(b.rt.ledger(), &question).kinds.remove(0);
+        let beside = reads.causes.iter().filter(|c| c.cause.what.holder.name() == "write-back");
+        let beside: u64 = beside.map(|c| c.count).sum();
+        assert!(reads.slow >= 400 && beside * 2 >= reads.slow, "{:#?}", reads.causes);
+        // Others were beside a commit, or a read.
+        assert!(reads.verdict.contains(", beside write-back at "), "{}", reads.verdict);
+        assert!(reads.verdict.contains("cache.writeback_rate_max"), "{}", reads.verdict);
+        // Its bytes are those of write-back, too.
+        let commits = moved(&b, "commit") - before.0;
+        let passes = moved(&b, "write-back") - before.1;
+        assert!(passes > 2 * commits, "{passes} by passes, {commits} by commits");
+    });
+}
+
 #[test]
 fn a_full_journal() {
     let streams = |_: &mut pool::Settings, c: &mut cache::Settings| {
