@@ -189,17 +189,19 @@ pub struct First<'a> {
     pub text: String,
 }
 
+/// Causes that are one, each with its requests.
+type Members<'a> = BTreeMap<Cause, (u64, &'a Blamed)>;
+
 /// What the requests of these causes waited for themselves, the most frequent first. All devices
 /// are one: of a mirror each has its part of the requests.
 pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>> {
-    let mut by: BTreeMap<(Layer, Option<Reason>), BTreeMap<Cause, (u64, &Blamed)>> =
-        BTreeMap::new();
+    let mut by: BTreeMap<(Layer, Option<Reason>), Members> = BTreeMap::new();
     for blamed in causes {
         let (stage, layer) = (blamed.cause.stage, blamed.cause.stage.layer());
         let of = by.entry((layer, Some(stage).filter(|_| layer != Layer::Device))).or_default();
         of.entry(blamed.cause).or_insert((0, blamed)).0 += blamed.count;
     }
-    let first = |of: BTreeMap<Cause, (u64, &'a Blamed)>| {
+    let first = |of: Members<'a>| {
         let count = of.values().map(|(count, _)| count).sum();
         // Of several that are as frequent it is the first.
         let (times, most) = of.values().copied().rev().max_by_key(|(count, _)| *count)?;
