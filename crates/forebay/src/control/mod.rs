@@ -401,6 +401,14 @@ mod tests {
         assert_eq!(decode_answer(b"{\"version\":1}"), None);
     }
 
+    /// Found by the fuzzer: a number of 66 digits was read as another one than it was written as.
+    #[test]
+    fn numbers_are_what_they_were_when_they_have_travelled() {
+        let line = format!("{{\"ok\":{{\"a\":[{}]}}}}", "6".repeat(66));
+        let answer = decode_answer(line.as_bytes()).expect("an answer");
+        assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
+    }
+
     #[test]
     fn what_is_not_known_is_an_error() {
         for (line, word) in [
