@@ -39,6 +39,13 @@ class Stalls:
         self.handle = self.server.connect()
         self.explain = Explain(t, self.server)
 
+    def restart_with(self, cache):
+        """The index of the cache is not in memory then."""
+        self.server.stop()
+        self.server.command = [*self.server.command, "--cache", str(cache.path)]
+        self.server.start()
+        self.handle = self.server.connect()
+
     def fill(self, size):
         for at in range(0, size, MIB):
             self.handle.pwrite(noise("stalls", MIB), at)
@@ -222,10 +229,7 @@ def test_an_index_that_is_not_in_memory(t):
     s = Stalls(t, cache=slow, settings=("--index-memory", "1M"))
     # Every second block, so that each has a key of its own.
     s.write([at * BLOCK for at in range(0, 80_000, 2)], depth=64)
-    s.server.stop()
-    s.server.command = [*s.server.command, "--cache", str(slow.path)]
-    s.server.start()
-    s.handle = s.server.connect()
+    s.restart_with(slow)
     s.read([2 * at for at in shuffled(600, 40_000)], depth=8)
     of = s.explain.named("20ms", "read", is_of("cache device"), 200)
     index = sum(cause["requests"] for cause in of["causes"] if cause["stage"] == "index_load")
@@ -267,10 +271,7 @@ def test_collection_of_an_index_on_a_slow_device(t):
     s = Stalls(t, cache=slow, settings=("--index-memory", "1M"))
     # Every second block, so that each has a key of its own.
     s.write([at * BLOCK for at in range(0, 80_000, 2)], depth=64)
-    s.server.stop()
-    s.server.command = [*s.server.command, "--cache", str(slow.path)]
-    s.server.start()
-    s.handle = s.server.connect()
+    s.restart_with(slow)
     s.set("cache.max_lag=1h", "cache.writeback_rate_min=64K", "cache.writeback_rate_max=64K")
     s.set("cache.gc_pause=0s")
 
