@@ -9,11 +9,7 @@ const BLOCKS: u64 = 256;
 
 /// A pool of two copies on some disks, with a volume of which all blocks hold `1`.
 fn mirror(seed: u64, disks: usize) -> Mirror {
-    Mirror::new(seed, (disks, 2), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (disks, 2), BLOCKS)
 }
 
 /// Damages a sector of every block that a disk has behind its tables: data and metadata.

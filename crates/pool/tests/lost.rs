@@ -7,7 +7,7 @@ use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
 use pool::{Pool, Rot, ScrubOptions};
 use rt::{Op, Rt};
 use sim::{DiskModel, Fault};
-use testkit::{Done, MIB, Mirror, disk, fill, only_byte, open, put};
+use testkit::{Done, MIB, Mirror, disk, fill, moved, only_byte, open, put};
 
 const BLOCKS: u64 = 64;
 
@@ -213,9 +213,7 @@ fn what_moves_find_lost_does_not_count_for_a_scrub_that_has_ended() {
         }
         for (old, new) in ["disk0", "disk1"].into_iter().zip(new) {
             pool.replace_device(old, new, [9; 16]).await.expect("replace");
-            while pool.moves_status().state != "none" {
-                rt.sleep(Duration::from_millis(10)).await;
-            }
+            moved(&rt, &pool).await;
         }
         assert_eq!(listed(&pool), [9]);
         let s = pool.scrub_status().await;

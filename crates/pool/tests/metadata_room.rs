@@ -5,7 +5,7 @@ use base::{ErrorKind, Lba, Prng, Result, VolumeId};
 use pool::{CreateOptions, DeviceFile, Pool};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
-use testkit::{MIB, block, blocks, boot, disk, open};
+use testkit::{MIB, block, blocks, boot, disk, moved, open};
 
 /// Of each disk.
 const DISK: u64 = 128 * MIB;
@@ -85,11 +85,7 @@ fn a_device_is_replaced_where_all_groups_have_a_little() {
         thin_out(&pool, id, upto).await;
         let new = disk(&world, "new", DiskModel::nvme(DISK));
         pool.replace_device("disk1", new, [9; 16]).await.expect("replace");
-        let since = rt.now();
-        while pool.moves_status().state != "none" {
-            assert!(rt.now().since(since).as_secs() < 60, "{:?}", pool.moves_status());
-            rt.sleep(base::Duration::from_millis(10)).await;
-        }
+        moved(&rt, &pool).await;
         assert!(pool.status().pool.devices.iter().all(|d| d.path != "disk1"));
     });
 }

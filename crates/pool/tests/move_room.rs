@@ -4,7 +4,7 @@ use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
 use pool::{CreateOptions, Pool};
 use rt::Rt;
 use sim::{DiskModel, World};
-use testkit::{MIB, Mirror, Rules, disk, fill, only_byte, open, put, try_put};
+use testkit::{MIB, Mirror, Rules, disk, fill, moved, only_byte, open, put, try_put};
 
 /// So many blocks of a volume fill two of three disks, but for the chunk that a removal of the
 /// third needs to close the last block group.
@@ -32,12 +32,9 @@ async fn leave_and_wait(rt: &Rt, pool: &Pool) {
 }
 
 /// Returns how long it took until nothing is left to move.
-async fn moved(rt: &Rt, pool: &Pool) -> Duration {
+async fn time_to_move(rt: &Rt, pool: &Pool) -> Duration {
     let since = rt.now();
-    while pool.moves_status().state != "none" {
-        assert!(rt.now().since(since).as_secs() < 60, "{:?}", pool.moves_status());
-        rt.sleep(Duration::from_millis(10)).await;
-    }
+    moved(rt, pool).await;
     rt.now().since(since)
 }
 
@@ -74,7 +71,7 @@ fn a_removal_that_waits_for_room_goes_on_when_blocks_are_freed() {
         let pool = open(&rt, files).await;
         leave_and_wait(&rt, &pool).await;
         pool.discard(id, Lba(BLOCKS / 2), Lba(BLOCKS)).await.expect("discard");
-        let took = moved(&rt, &pool).await;
+        let took = time_to_move(&rt, &pool).await;
         // The commit that frees them wakes it; there is no poll.
         assert!(took < Duration::from_secs(1), "{took:?}");
         reads(&pool, id, BLOCKS / 2).await;

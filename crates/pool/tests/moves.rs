@@ -8,17 +8,16 @@ use pool::{DeviceFile, Pool};
 use queue::Limits;
 use rt::{DeviceKind, Rt};
 use sim::{Ascending, DiskModel};
-use testkit::{MIB, Mirror, block, change, disk, fill, holds_each, only_byte, open, try_open};
+use testkit::{
+    MIB, Mirror, block, change, device_states, disk, fill, holds_each, moved, only_byte, open,
+    try_open,
+};
 
 const BLOCKS: u64 = 1024;
 
 /// A pool with a volume of which all blocks hold `1`.
 fn mirror(seed: u64, disks: usize, copies: u8) -> Mirror {
-    Mirror::new(seed, (disks, copies), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (disks, copies), BLOCKS)
 }
 
 /// A disk that belongs to no pool.
@@ -26,24 +25,9 @@ fn new_disk(bench: &Mirror, name: &str) -> DeviceFile {
     disk(&bench.world, name, DiskModel::nvme(32 * MIB))
 }
 
-async fn moved(rt: &Rt, pool: &Pool) {
-    loop {
-        let status = pool.moves_status();
-        if status.state == "none" {
-            return;
-        }
-        rt.sleep(Duration::from_millis(10)).await;
-    }
-}
-
 async fn reads(pool: &Pool, id: VolumeId, value: u8) {
     let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
     assert_eq!(only_byte(&data), Some(value));
-}
-
-fn states(pool: &Pool) -> Vec<(String, &'static str)> {
-    let devices = pool.status().pool.devices;
-    devices.into_iter().map(|d| (d.path, d.state)).collect()
 }
 
 /// Opens the pool on these disks alone, where everything must be.
@@ -65,7 +49,7 @@ fn a_device_is_added_and_gives_room() {
         let pool = open(&rt, files).await;
         let before = pool.status().pool.capacity_bytes;
         pool.add_device(added.clone(), [9; 16]).await.expect("add");
-        assert_eq!(states(&pool)[2], ("disk2".into(), "online"));
+        assert_eq!(device_states(&pool)[2], ("disk2".into(), "online"));
         assert!(pool.status().pool.capacity_bytes > before + 8 * MIB);
         let again = pool.add_device(added, [9; 16]).await.expect_err("twice");
         assert_eq!(again.kind, ErrorKind::Invalid);
@@ -94,12 +78,12 @@ fn a_device_is_replaced_under_load() {
         let goes_on = Rc::new(Cell::new(true));
         let writes = rt.spawn(change((rt.clone(), pool.clone()), (id, BLOCKS), goes_on.clone()));
         pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
-        assert_eq!(states(&pool)[1], ("disk1".into(), "leaving"));
+        assert_eq!(device_states(&pool)[1], ("disk1".into(), "leaving"));
         moved(&rt, &pool).await;
         goes_on.set(false);
         let model = writes.await.expect("writes");
         let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
-        assert_eq!(states(&pool), expected);
+        assert_eq!(device_states(&pool), expected);
         assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
         holds_each(&pool, id, &model).await;
         pool.close().await.expect("close");
@@ -163,7 +147,7 @@ fn a_device_is_removed_if_the_others_can_take_what_it_has() {
         pool.remove_device("disk0").await.expect("remove");
         moved(&rt, &pool).await;
         let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
-        assert_eq!(states(&pool), expected);
+        assert_eq!(device_states(&pool), expected);
         reads(&pool, id, 1).await;
         for (name, kind, what) in [
             (
@@ -240,7 +224,7 @@ fn a_pause_holds_and_a_cancelled_leave_is_none() {
         pool.cancel_moves().await.expect("cancel");
         pool.pause_moves(false);
         assert_eq!(pool.moves_status().state, "none");
-        assert_eq!(states(&pool)[2].1, "online");
+        assert_eq!(device_states(&pool)[2].1, "online");
         assert_eq!(pool.cancel_moves().await.expect_err("nothing").kind, ErrorKind::Invalid);
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
@@ -268,7 +252,7 @@ fn a_device_of_which_the_leave_was_cancelled_is_not_removed() {
             removal.await.expect("alive").expect("remove");
             fill(&pool, id, BLOCKS, 1).await;
             moved(&rt, &pool).await;
-            let is_there = states(&pool).iter().any(|(p, _)| *p == path);
+            let is_there = device_states(&pool).iter().any(|(p, _)| *p == path);
             assert_eq!(is_there, cancelled, "after {n}");
             if is_there {
                 stayed += 1;
@@ -323,11 +307,11 @@ fn a_replacement_survives_kills_and_power_cuts() {
                     Err(e) => panic!("{e}"),
                 };
                 reads(&pool, id, 1).await;
-                if !states(&pool).iter().any(|s| s.0 == "disk2") {
+                if !device_states(&pool).iter().any(|s| s.0 == "disk2") {
                     pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
                 }
                 moved(&rt, &pool).await;
-                assert!(!states(&pool).iter().any(|s| s.0 == "disk1"));
+                assert!(!device_states(&pool).iter().any(|s| s.0 == "disk1"));
                 reads(&pool, id, 1).await;
                 pool.close().await.expect("close");
             });
@@ -492,7 +476,7 @@ fn the_new_device_of_a_replacement_fails() {
             }
             moved(&rt, &pool).await;
             let expected = [("disk0".into(), "online"), ("disk3".into(), "online")];
-            let mut found = states(&pool);
+            let mut found = device_states(&pool);
             found.sort();
             assert_eq!(found, expected, "{cancel}");
             reads(&pool, id, 1).await;

@@ -4,44 +4,24 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use base::{ErrorKind, Lba, VolumeId};
 use pool::{DeviceFile, Pool};
-use rt::Rt;
 use sim::DiskModel;
-use testkit::{MIB, Mirror, disk, fill, only_byte, open};
+use testkit::{MIB, Mirror, device_states, disk, moved, only_byte, open};
 
 const BLOCKS: u64 = 1024;
 
 fn mirror(seed: u64) -> Mirror {
-    Mirror::new(seed, (2, 2), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (2, 2), BLOCKS)
 }
 
 fn new_disk(bench: &Mirror, name: &str) -> DeviceFile {
     disk(&bench.world, name, DiskModel::nvme(32 * MIB))
 }
 
-async fn moved(rt: &Rt, pool: &Pool) {
-    for _ in 0..60_000 {
-        if pool.moves_status().state == "none" {
-            return;
-        }
-        rt.sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{:?}", pool.moves_status());
-}
-
 async fn reads(pool: &Pool, id: VolumeId) {
     let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
     assert_eq!(only_byte(&data), Some(1));
-}
-
-fn states(pool: &Pool) -> Vec<(String, &'static str)> {
-    let devices = pool.status().pool.devices;
-    devices.into_iter().map(|d| (d.path, d.state)).collect()
 }
 
 #[test]
@@ -62,7 +42,7 @@ fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
         // The path is the new one's alone.
         assert_eq!(pool.path_of_device(&old).expect("known"), "");
         moved(&rt, &pool).await;
-        assert_eq!(states(&pool), [("disk0".into(), "online"), ("disk1".into(), "online")]);
+        assert_eq!(device_states(&pool), [("disk0".into(), "online"), ("disk1".into(), "online")]);
         reads(&pool, id).await;
         pool.close().await.expect("close");
     });
@@ -97,7 +77,7 @@ fn one_device_is_replaced_by_one_other() {
         }
         assert_eq!(refused.get(), 1);
         moved(&rt, &pool).await;
-        assert_eq!(states(&pool).len(), 2, "{:?}", states(&pool));
+        assert_eq!(device_states(&pool).len(), 2, "{:?}", device_states(&pool));
         reads(&pool, id).await;
         pool.close().await.expect("close");
     });

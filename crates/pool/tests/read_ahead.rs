@@ -1,19 +1,15 @@
 //! Data is read ahead of clients on disks that rotate, in simulation.
 
-use base::{BLOCK_U64, Lba, Prng, VolumeId};
+use base::{Lba, Prng, VolumeId};
 use pool::{Pool, Settings};
 use queue::Class;
 use rt::{DeviceKind, Rt};
-use testkit::{Mirror, fill, only_byte, try_put};
+use testkit::{Mirror, only_byte, try_put};
 
 const BLOCKS: u64 = 4096;
 
 fn mirror(seed: u64) -> Mirror {
-    Mirror::new(seed, (2, 2), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (2, 2), BLOCKS)
 }
 
 fn settings(kind: DeviceKind, read_ahead: u64) -> Settings {

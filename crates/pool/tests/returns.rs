@@ -16,11 +16,7 @@ const BLOCKS: u64 = 2048;
 
 /// A pool with two copies and a volume of which all blocks hold `1`.
 fn mirror(seed: u64) -> Mirror {
-    Mirror::new(seed, (2, 2), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (2, 2), BLOCKS)
 }
 
 async fn whole(rt: &Rt, pool: &Pool) {

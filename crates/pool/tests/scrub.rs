@@ -8,7 +8,7 @@ use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba, VolumeId};
 use pool::{Pool, ScrubOptions, ScrubStatus};
 use rt::{Op, Rt};
 use sim::Fault;
-use testkit::{Done, MIB, Mirror, only_byte, open};
+use testkit::{Done, MIB, Mirror, only_byte, open, scrubbed};
 
 const BLOCKS: u64 = 2048;
 
@@ -44,17 +44,7 @@ fn rot(bench: &Mirror, disk: usize, (from, to): (u64, u64)) -> u64 {
 /// Starts a scrub and waits until it has ended.
 async fn scrub(rt: &Rt, pool: &Pool) -> ScrubStatus {
     pool.start_scrub(ScrubOptions::default()).await.expect("start");
-    ended(rt, pool).await
-}
-
-async fn ended(rt: &Rt, pool: &Pool) -> ScrubStatus {
-    loop {
-        let status = pool.scrub_status().await;
-        if status.state != "running" {
-            return status;
-        }
-        rt.sleep(Duration::from_millis(10)).await;
-    }
+    scrubbed(rt, pool).await
 }
 
 fn found(status: &ScrubStatus, device: &str, kind: pool::BlockKind) -> (u64, u64) {
@@ -158,7 +148,7 @@ fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
             let fault = Fault::BitRot { offset: slot * (64 << 10), len: BLOCK_U64 };
             assert!(world.inject(file, fault));
         }
-        let status = ended(&rt, &pool).await;
+        let status = scrubbed(&rt, &pool).await;
         assert_eq!(found(&status, "disk1", pool::BlockKind::Superblock), (1, 1), "{status:?}");
         let again = scrub(&rt, &pool).await;
         assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
@@ -247,7 +237,7 @@ fn a_node_without_a_good_copy_is_told_until_a_scrub_passes_over_nothing() {
         assert!(status.incomplete && status.passed_over > 0, "{status:?}");
         let of = ScrubOptions { device: Some("disk0".into()), rate: None };
         pool.start_scrub(of).await.expect("start");
-        let status = ended(&rt, &pool).await;
+        let status = scrubbed(&rt, &pool).await;
         assert!(status.passed_over == 0 && status.incomplete, "{status:?}");
         let status = scrub(&rt, &pool).await;
         assert!(status.lost == 0 && !status.incomplete, "{status:?}");
@@ -407,7 +397,7 @@ fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        let status = ended(&rt, &pool).await;
+        let status = scrubbed(&rt, &pool).await;
         assert_eq!((status.state, status.bad), ("done", 0));
         // What was verified before the restart was not verified again.
         assert!(status.verified_bytes < status.all_bytes * 5 / 4 + 8 * MIB, "{status:?}");
@@ -467,7 +457,7 @@ fn a_scrub_keeps_its_rate_over_a_restart() {
         // Of 8 MiB in each of two copies.
         let read = after.verified_bytes - before.verified_bytes;
         assert!(after.state == "running" && read <= 8 * MIB, "{after:?}");
-        assert_eq!(ended(&rt, &pool).await.state, "done");
+        assert_eq!(scrubbed(&rt, &pool).await.state, "done");
         assert_eq!(scrub(&rt, &pool).await.rate_limit, None, "the next one has none of its own");
         pool.close().await.expect("close");
     });
@@ -483,10 +473,10 @@ fn one_device_alone_is_read_and_healed_from_the_other() {
         let e = pool.start_scrub(of("disk7")).await.expect_err("there is none");
         assert!(e.kind == ErrorKind::NotFound && e.context.contains("disk0"), "{e}");
         pool.start_scrub(of("disk0")).await.expect("start");
-        let status = ended(&rt, &pool).await;
+        let status = scrubbed(&rt, &pool).await;
         assert_eq!((status.state, status.bad), ("done", 0), "{status:?}");
         pool.start_scrub(of("disk1")).await.expect("start");
-        let status = ended(&rt, &pool).await;
+        let status = scrubbed(&rt, &pool).await;
         assert!(status.bad > BLOCKS && status.bad == status.healed, "{status:?}");
         assert_eq!(status.device.as_deref(), Some("disk1"));
         pool.close().await.expect("close");
@@ -541,7 +531,7 @@ fn a_scrub_of_one_device_or_a_cancelled_one_does_not_put_off_the_one_that_is_due
         rt.sleep(Duration::from_secs(9 * 86_400)).await;
         let of = ScrubOptions { device: Some("disk0".into()), rate: None };
         pool.start_scrub(of).await.expect("start");
-        let only = ended(&rt, &pool).await;
+        let only = scrubbed(&rt, &pool).await;
         assert_eq!((only.state, only.completed_at), ("done", first.completed_at));
         rt.sleep(DAY + Duration::from_secs(600)).await;
         let second = pool.scrub_status().await;

@@ -1,18 +1,14 @@
 //! Scrubs of a pool of which a device is out of use: these do not count as complete.
 
-use base::{BLOCK_U64, Duration};
+use base::Duration;
 use pool::{Pool, ScrubOptions, ScrubStatus};
 use rt::Rt;
-use testkit::{Mirror, fill, open};
+use testkit::{Mirror, open};
 
 const BLOCKS: u64 = 2048;
 
 fn mirror(seed: u64) -> Mirror {
-    Mirror::new(seed, (2, 2), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (2, 2), BLOCKS)
 }
 
 fn settings() -> pool::Settings {

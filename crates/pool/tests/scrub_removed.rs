@@ -4,34 +4,18 @@ use base::{BLOCK, BLOCK_U64, Duration};
 use pool::{DeviceFile, Pool, ScrubOptions, ScrubStatus};
 use rt::Rt;
 use sim::{DiskModel, Fault};
-use testkit::{MIB, Mirror, disk, fill, open};
+use testkit::{MIB, Mirror, disk, moved, open, scrubbed};
 
 const BLOCKS: u64 = 2048;
 
 /// Three disks, and two copies of a volume whose blocks hold `1`.
 fn mirror(seed: u64) -> Mirror {
-    Mirror::new(seed, (3, 2), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
-}
-
-async fn ended(rt: &Rt, pool: &Pool) -> ScrubStatus {
-    loop {
-        let status = pool.scrub_status().await;
-        if status.state != "running" {
-            return status;
-        }
-        rt.sleep(Duration::from_millis(10)).await;
-    }
+    Mirror::filled(seed, (3, 2), BLOCKS)
 }
 
 async fn remove(rt: &Rt, pool: &Pool, name: &str) {
     pool.remove_device(name).await.expect("remove");
-    while pool.moves_status().state != "none" {
-        rt.sleep(Duration::from_millis(10)).await;
-    }
+    moved(rt, pool).await;
     assert!(pool.status().pool.devices.iter().all(|d| d.path != name));
 }
 
@@ -59,7 +43,7 @@ fn a_scrub_of_a_device_ends_when_that_is_removed() {
                 pool.pause_scrub().await.expect("pause");
             }
             remove(&rt, &pool, "disk2").await;
-            let status = ended(&rt, &pool).await;
+            let status = scrubbed(&rt, &pool).await;
             assert_eq!((status.state, status.away), ("cancelled", true), "{status:?}");
             assert_eq!(status.device.as_deref(), Some("disk2"));
             pool.add_device(new.clone(), [9; 16]).await.expect("add");
@@ -70,7 +54,7 @@ fn a_scrub_of_a_device_ends_when_that_is_removed() {
             let status = pool.scrub_status().await;
             assert_eq!((status.state, status.device), ("cancelled", None));
             pool.start_scrub(ScrubOptions::default()).await.expect("start");
-            let status = ended(&rt, &pool).await;
+            let status = scrubbed(&rt, &pool).await;
             assert_eq!((status.state, status.away, status.device), ("done", false, None));
             pool.close().await.expect("close");
         });
@@ -86,7 +70,7 @@ fn a_scrub_of_another_device_goes_on() {
         pool.start_scrub(slow).await.expect("start");
         rt.sleep(Duration::from_secs(1)).await;
         remove(&rt, &pool, "disk2").await;
-        let status = ended(&rt, &pool).await;
+        let status = scrubbed(&rt, &pool).await;
         assert_eq!((status.state, status.away), ("done", false), "{status:?}");
         assert_eq!(status.device.as_deref(), Some("disk0"));
         pool.close().await.expect("close");
@@ -105,7 +89,7 @@ fn what_was_found_on_a_device_is_told_of_it_after_its_row_is_used_again() {
         let pool = open(&rt, files).await;
         let only = ScrubOptions { device: Some("disk2".into()), ..ScrubOptions::default() };
         pool.start_scrub(only).await.expect("start");
-        assert_eq!(found(&ended(&rt, &pool).await), [("disk2", 1, 1)]);
+        assert_eq!(found(&scrubbed(&rt, &pool).await), [("disk2", 1, 1)]);
         remove(&rt, &pool, "disk2").await;
         pool.add_device(new, [9; 16]).await.expect("add");
         let status = pool.scrub_status().await;
@@ -113,7 +97,7 @@ fn what_was_found_on_a_device_is_told_of_it_after_its_row_is_used_again() {
         assert_eq!(status.device.as_deref(), Some("disk2"));
         assert_eq!(found(&status), [("disk2", 1, 1)]);
         pool.start_scrub(ScrubOptions::default()).await.expect("start");
-        let status = ended(&rt, &pool).await;
+        let status = scrubbed(&rt, &pool).await;
         assert_eq!((status.device.as_deref(), found(&status)), (None, vec![]));
         pool.close().await.expect("close");
     });

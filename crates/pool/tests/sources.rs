@@ -1,20 +1,16 @@
 //! A device that is slow, or errs, is read only where it must be, in simulation.
 
-use base::{BLOCK_U64, Duration, Lba, VolumeId};
+use base::{Duration, Lba, VolumeId};
 use pool::{Pool, SourceFault};
 use rt::{FileId, Rt};
 use sim::{Fault, World};
-use testkit::{MIB, Mirror, fill, holds_each, open};
+use testkit::{MIB, Mirror, holds_each, open};
 
 const BLOCKS: u64 = 1024;
 const SLOW: Duration = Duration::from_millis(40);
 
 fn mirror(seed: u64) -> Mirror {
-    Mirror::new(seed, (2, 2), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (2, 2), BLOCKS)
 }
 
 /// Reads blocks at random, sixteen at a time, for so long; returns the longest read. So many that

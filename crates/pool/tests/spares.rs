@@ -1,22 +1,20 @@
 //! Spares take the place of devices that stay away, devices grow, and chunks are spread evenly; in
 //! simulation.
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use base::{Duration, ErrorKind, Lba, VolumeId};
 use pool::{DeviceFile, Pool, Settings};
 use rt::Rt;
 use sim::DiskModel;
-use testkit::{MIB, Mirror, change, disk, fill, holds_each, only_byte, open, try_open};
+use testkit::{
+    MIB, Mirror, change, device_states, disk, fill, holds_each, moved, only_byte, open, try_open,
+};
 
 const BLOCKS: u64 = 1024;
 /// Longer than a device is given to come back by itself.
 const LATE: Duration = Duration::from_secs(900);
 
 fn mirror(seed: u64, disks: usize, copies: u8) -> Mirror {
-    Mirror::new(seed, (disks, copies), |pool| async move {
-        let id = pool.create_volume("v", BLOCKS * BLOCK_U64, 4096).await.expect("volume");
-        fill(&pool, id, BLOCKS, 1).await;
-        id
-    })
+    Mirror::filled(seed, (disks, copies), BLOCKS)
 }
 
 fn new_disk(bench: &Mirror, name: &str, mib: u64) -> DeviceFile {
@@ -26,21 +24,6 @@ fn new_disk(bench: &Mirror, name: &str, mib: u64) -> DeviceFile {
 async fn reads(pool: &Pool, id: VolumeId, value: u8) {
     let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
     assert_eq!(only_byte(&data), Some(value));
-}
-
-fn states(pool: &Pool) -> Vec<(String, &'static str)> {
-    let devices = pool.status().pool.devices;
-    devices.into_iter().map(|d| (d.path, d.state)).collect()
-}
-
-async fn moved(rt: &Rt, pool: &Pool) {
-    for _ in 0..60_000 {
-        if pool.moves_status().state == "none" {
-            return;
-        }
-        rt.sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{:?}", pool.moves_status());
 }
 
 /// Adds a spare, which then is one of the files of the pool.
@@ -79,7 +62,7 @@ fn a_spare_takes_the_place_of_a_device_that_stays_away() {
         rt.sleep(Duration::from_secs(30)).await;
         moved(&rt, &pool).await;
         let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
-        assert_eq!(states(&pool), expected);
+        assert_eq!(device_states(&pool), expected);
         assert_eq!(pool.status().pool.state, "online");
         reads(&pool, id, 7).await;
         pool.close().await.expect("close");
@@ -173,7 +156,7 @@ fn a_spare_waits_for_a_device_that_comes_back() {
         pool.offline_device("disk1").await.expect("offline");
         // That does not count, as the user wants it.
         rt.sleep(LATE).await;
-        assert_eq!(states(&pool)[1].1, "offline");
+        assert_eq!(device_states(&pool)[1].1, "offline");
         assert!(pool.online_device("disk1").await.expect("online"));
         moved(&rt, &pool).await;
         pool.close().await.expect("close");
@@ -186,7 +169,7 @@ fn a_spare_waits_for_a_device_that_comes_back() {
         rt.sleep(LATE).await;
         moved(&rt, &pool).await;
         assert_eq!(
-            states(&pool).iter().map(|s| s.1).collect::<Vec<_>>(),
+            device_states(&pool).iter().map(|s| s.1).collect::<Vec<_>>(),
             ["online", "online", "spare"]
         );
         reads(&pool, id, 1).await;
@@ -234,7 +217,7 @@ fn a_spare_is_used_by_hand_and_removed() {
         pool.remove_device("disk3").await.expect("remove");
         moved(&rt, &pool).await;
         let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
-        assert_eq!(states(&pool), expected);
+        assert_eq!(device_states(&pool), expected);
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
     });
@@ -261,7 +244,7 @@ fn a_spare_that_leaves_is_not_used() {
         assert!(pool.use_spare("disk2", Some("disk0")).await.expect("in its place"));
         moved(&rt, &pool).await;
         let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
-        assert_eq!(states(&pool), expected);
+        assert_eq!(device_states(&pool), expected);
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
     });
@@ -298,7 +281,7 @@ fn a_crash_leaves_a_spare_or_a_device_that_is_filled() {
             rt.sleep(Duration::from_secs(10)).await;
             moved(&rt, &pool).await;
             let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
-            assert_eq!(states(&pool), expected);
+            assert_eq!(device_states(&pool), expected);
             reads(&pool, id, 1).await;
             pool.close().await.expect("close");
         });

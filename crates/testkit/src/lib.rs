@@ -13,6 +13,7 @@ mod model;
 mod rules;
 mod setup;
 mod steps;
+mod waits;
 
 pub use blocks::{block, blocks, fill, holds, number, numbers, only_byte, put, try_put};
 pub use cached::Cached;
@@ -23,3 +24,4 @@ pub use model::Model;
 pub use rules::{Done, Rules, is_superblock, writes_to};
 pub use setup::{MIB, boot, check_cache, check_pool, create_pool, disk, open, try_open};
 pub use steps::{Step, Steps, compare_steps};
+pub use waits::{device_states, moved, scrubbed};

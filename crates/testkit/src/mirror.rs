@@ -2,12 +2,13 @@
 
 use std::future::Future;
 
-use base::VolumeId;
+use base::{BLOCK_U64, VolumeId};
 use offline::pool::check::Report;
 use pool::{DeviceFile, Pool};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
 
+use crate::blocks::fill;
 use crate::rules::Rules;
 use crate::setup::{MIB, boot, check_pool, create_pool, disk, open};
 
@@ -24,6 +25,16 @@ pub struct Mirror {
 }
 
 impl Mirror {
+    /// Creates a pool of `copies` copies on `disks` disks, with a volume of so many blocks, which
+    /// hold `1`.
+    pub fn filled(seed: u64, (disks, copies): (usize, u8), blocks: u64) -> Mirror {
+        Mirror::new(seed, (disks, copies), move |pool| async move {
+            let id = pool.create_volume("v", blocks * BLOCK_U64, 4096).await.expect("volume");
+            fill(&pool, id, blocks, 1).await;
+            id
+        })
+    }
+
     /// Creates a pool of `copies` copies on `disks` disks. `begin` makes the volume in it.
     pub fn new<F: Future<Output = VolumeId> + 'static>(
         seed: u64,
