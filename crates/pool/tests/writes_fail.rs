@@ -56,6 +56,7 @@ fn a_move_says_which_side_of_it_fails() {
             pool.pause_moves(true);
             let (from, to) = (files[0].file, new.file);
             pool.replace_device("disk0", new, [9; 16]).await.expect("replace");
+            let all = pool.moves_status().left_bytes;
             rules.set(move |op| {
                 let is_it = match op {
                     Op::Write { file, offset, .. } => on_new && *file == to && *offset >= LATE,
@@ -68,6 +69,8 @@ fn a_move_says_which_side_of_it_fails() {
             rt.sleep(Duration::from_secs(30)).await;
             let status = pool.moves_status();
             assert_eq!(status.trouble.as_deref(), Some(expected), "{status:?}");
+            // A group that was copied in part, again and again, does not count.
+            assert_eq!(status.copied_bytes + status.left_bytes, all, "{status:?}");
             let told: Vec<_> =
                 pool.status().pool.devices.into_iter().filter_map(|d| d.write_trouble).collect();
             assert!(told.is_empty(), "{told:?}");

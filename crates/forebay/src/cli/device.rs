@@ -319,20 +319,54 @@ pub fn wait_for(client: &ClientOptions, mut moves: Value, how: &'static str) -> 
     Ok(moves)
 }
 
-/// For how long moves have waited without any progress.
+/// For how long moves have waited since they last got further. While something is copied they do
+/// not wait, but a copy that fails again and again gets no further.
 #[derive(Default)]
 struct Waited {
     looks: u32,
-    /// How far they were then.
-    at: (u64, u64),
+    copied: u64,
+    furthest: Option<Reach>,
+}
+
+/// How far moves are.
+#[derive(Clone, Copy)]
+struct Reach {
+    copied: u64,
+    left: u64,
+    behind: u64,
+}
+
+impl Reach {
+    fn is_beyond(&self, other: &Reach) -> bool {
+        self.copied > other.copied || self.left < other.left || self.behind < other.behind
+    }
+
+    fn or(self, other: Reach) -> Reach {
+        Reach {
+            copied: self.copied.max(other.copied),
+            left: self.left.min(other.left),
+            behind: self.behind.min(other.behind),
+        }
+    }
 }
 
 impl Waited {
     /// Looks once more. Returns true if they have waited for too long.
     fn is_over(&mut self, moves: &Value) -> bool {
-        let at = (number(&moves["copied_bytes"]), number(&moves["behind_groups"]));
-        let waits = moves["state"] == "waiting" && at == self.at;
-        (self.looks, self.at) = (if waits { self.looks + 1 } else { 0 }, at);
+        let of = |name: &str| number(&moves[name]);
+        let at = Reach {
+            copied: of("copied_bytes"),
+            left: of("left_bytes"),
+            behind: of("behind_groups"),
+        };
+        let copies = at.copied > std::mem::replace(&mut self.copied, at.copied);
+        let further = self.furthest.is_none_or(|most| at.is_beyond(&most));
+        self.furthest = Some(self.furthest.map_or(at, |most| most.or(at)));
+        if moves["state"] != "waiting" || further {
+            self.looks = 0;
+        } else if !copies {
+            self.looks += 1;
+        }
         self.looks >= MOST_LOOKS
     }
 }

@@ -127,6 +127,19 @@ fn waiting_without_progress_ends_with_what_to_type() {
     assert_eq!(looks(&mut waited_for, "running", 0), None);
     assert_eq!(looks(&mut waited_for, "waiting", 0), Some(MOST_LOOKS as usize - 1));
     assert!(!waited_for.is_over(&moves("waiting", 1)), "it has come on");
+    // A copy that fails again and again is no progress, and is not given up while it copies.
+    let mut waited_for = Waited::default();
+    let mut tries = (0..100).map(|_| {
+        let copies = (1..=30).map(|n| waited_for.is_over(&moves("waiting", n))).any(|over| over);
+        let fails = (0..10).map(|_| waited_for.is_over(&moves("waiting", 0))).any(|over| over);
+        (copies, fails)
+    });
+    assert_eq!(tries.position(|of| of == (false, true)), Some(1));
+    assert_eq!(tries.next(), Some((true, true)), "it stays so");
+    let mut further = Waited::default();
+    for n in (1..100).flat_map(|n| [n, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]) {
+        assert!(!further.is_over(&moves("waiting", n)), "each try comes further");
+    }
     let text = ended(&moves("waiting", 0)).expect_err("it waits").to_string();
     for part in ["waiting for a device with room", "forebay device add", "forebay device cancel"] {
         assert_eq!(text.matches(part).count(), 1, "{part}: {text}");

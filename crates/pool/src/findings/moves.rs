@@ -39,7 +39,8 @@ pub struct MovesStatus {
     /// Bytes that are yet to be copied. Of what the devices in `behind` lack this is an upper
     /// bound: what is in use of all that has changed while they were away, or near that.
     pub left_bytes: u64,
-    /// Bytes that were copied since the last command, or since the pool was opened.
+    /// Bytes that were copied since the last command, or since the pool was opened. Of a block
+    /// group whose copy failed or was given up none count: all is copied again.
     pub copied_bytes: u64,
     /// Bytes a second over the last seconds.
     pub rate: u64,
@@ -70,6 +71,10 @@ pub(crate) struct Moves {
     paused: bool,
     balancing: bool,
     copied: u64,
+    /// Of these, bytes of the group whose copy was begun last.
+    of_group: u64,
+    /// Bytes that were copied and do not count, as the copy of their group was given up.
+    in_vain: u64,
     speed: Speed,
     /// Files of devices that were removed.
     removed: Vec<FileId>,
@@ -77,6 +82,8 @@ pub(crate) struct Moves {
     /// They have begun, and their end is not noted yet; that will be that they were cancelled.
     under_way: bool,
     cancelled: bool,
+    /// How many commands have changed what is to be moved.
+    commands: u64,
     ended: Option<MovesEnd>,
     away: Away,
     /// Places that spares have taken.
@@ -99,7 +106,7 @@ impl Moves {
         let (paused, balancing) = (self.paused, self.balancing);
         let (away, filling) = (std::mem::take(&mut self.away), std::mem::take(&mut self.filling));
         let (taken, changed) = (std::mem::take(&mut self.taken), self.changed.clone());
-        let ended = self.ended;
+        let (ended, commands) = (self.ended, self.commands + 1);
         *self = Moves {
             paused,
             balancing,
@@ -109,6 +116,7 @@ impl Moves {
             filling,
             changed,
             ended,
+            commands,
             under_way: true,
             ..Moves::default()
         };
@@ -117,9 +125,14 @@ impl Moves {
 
     /// A command has ended what was to be moved.
     pub fn cancel(&mut self) {
-        let copied = self.copied;
+        let (copied, of_group) = (self.copied, self.of_group);
         self.begin();
-        (self.copied, self.cancelled) = (copied, true);
+        (self.copied, self.of_group, self.cancelled) = (copied, of_group, true);
+    }
+
+    /// How many commands have changed what is to be moved.
+    pub fn commands(&self) -> u64 {
+        self.commands
     }
 
     /// Nothing is left to be moved. What has ended now, if it is not known yet.
@@ -186,11 +199,28 @@ impl Moves {
         (&self.filling.0, self.filling.1)
     }
 
-    /// Counts blocks that were copied.
+    /// The copy of a group begins.
+    pub fn begin_group(&mut self) {
+        self.of_group = 0;
+    }
+
+    /// Counts blocks of this group that were copied.
     pub fn copied(&mut self, now: Instant, blocks: u64) {
-        self.copied += blocks * BLOCK_U64;
+        let bytes = blocks * BLOCK_U64;
+        (self.copied, self.of_group) = (self.copied + bytes, self.of_group + bytes);
         self.under_way = true;
-        self.speed.count(now, self.copied);
+        self.speed.count(now, self.written());
+    }
+
+    /// The copy of this group was given up, so that all of it is to be copied again.
+    pub fn give_up_group(&mut self) {
+        let bytes = std::mem::take(&mut self.of_group);
+        (self.copied, self.in_vain) = (self.copied - bytes, self.in_vain + bytes);
+    }
+
+    /// Bytes that were copied, also in vain, since counting began.
+    pub fn written(&self) -> u64 {
+        self.copied + self.in_vain
     }
 
     /// A device was removed, and its file is not used any more.

@@ -69,12 +69,21 @@ struct Flights {
     flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
     bytes: u64,
     outcome: Result<()>,
-    /// True if moves came to rest before all runs were copied.
+    /// How many commands there had been when it was found that the group should have other chunks;
+    /// `None`: no command ends this copy.
+    commands: Option<u64>,
+    /// True if the copy was ended before all runs were copied.
     stopped: bool,
 }
 
 impl Flights {
-    /// Copies runs as soon as there is room, until moves are to rest. Each has a pin, as of when it
+    /// True if nothing more is to be copied.
+    fn is_over(&self) -> bool {
+        let changed = |commands| self.pool.state().moves.commands() != commands;
+        self.pool.moves_rest() || self.commands.is_some_and(changed)
+    }
+
+    /// Copies runs as soon as there is room, until the copy is ended. Each has a pin, as of when it
     /// was looked up.
     async fn copy(&mut self, runs: Vec<(ReadRun, Pin)>) -> Result<()> {
         for (run, pin) in runs {
@@ -83,7 +92,7 @@ impl Flights {
                 self.end_first().await;
             }
             self.outcome.clone()?;
-            if self.pool.moves_rest() {
+            if self.is_over() {
                 self.stopped = true;
                 return Ok(());
             }
@@ -107,7 +116,7 @@ impl Flights {
         }
     }
 
-    /// Returns false if moves came to rest before all was copied.
+    /// Returns false if the copy was ended before all was copied.
     async fn finish(mut self, outcome: Result<()>) -> Result<bool> {
         while !self.flights.is_empty() {
             self.end_first().await;
@@ -120,8 +129,16 @@ impl Flights {
 impl Pool {
     /// Copies the blocks of a group that were written in generation `since` or later to these
     /// chunks, and some older ones with them. The group must be closed, or new blocks must be
-    /// written to these chunks too. Returns false if moves were to rest before all was copied.
-    pub(super) async fn copy_group(&self, id: GroupId, to: To, since: Generation) -> Result<bool> {
+    /// written to these chunks too. Returns false if moves were to rest before all was copied, or
+    /// if there have been more than so many `commands`: the group may not need the copy any more.
+    pub(super) async fn copy_group(
+        &self,
+        id: GroupId,
+        to: To,
+        since: Generation,
+        commands: Option<u64>,
+    ) -> Result<bool> {
+        self.state_mut().moves.begin_group();
         let mut flights = Flights {
             pool: self.clone(),
             to: Rc::new(to),
@@ -129,6 +146,7 @@ impl Pool {
             flights: VecDeque::new(),
             bytes: 0,
             outcome: Ok(()),
+            commands,
             stopped: false,
         };
         let kind = self.state().space.group_kind(id);
@@ -138,7 +156,11 @@ impl Pool {
             GroupKind::Free => Ok(()),
         };
         // Also after an error: the chunks are given back.
-        flights.finish(outcome).await
+        let ended = flights.finish(outcome).await;
+        if !matches!(ended, Ok(true)) {
+            self.state_mut().moves.give_up_group();
+        }
+        ended
     }
 
     async fn copy_data(&self, id: GroupId, since: Generation, flights: &mut Flights) -> Result<()> {
@@ -334,12 +356,42 @@ mod tests {
         pool.commit().await.expect("commit");
     }
 
+    /// A pool of one copy on two devices of so many MiB, with groups of so many, and `blocks`
+    /// blocks of a volume.
+    fn run<F: Future<Output = ()> + 'static>(
+        (size, group): (u64, u64),
+        blocks: u64,
+        body: impl FnOnce(Rt, Pool) -> F + 'static,
+    ) {
+        let world = World::new(1);
+        let disk = |path: &str| {
+            let file = world.add_disk(DiskModel::nvme(size * MIB));
+            DeviceFile { path: path.into(), file, size_bytes: size * MIB }
+        };
+        let files = vec![disk("a"), disk("b")];
+        let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
+        let r = rt.clone();
+        let ended = rt.block_on(async move {
+            let group_bytes = Some(group * MIB);
+            let options = CreateOptions { name: "t".into(), copies: 1, group_bytes };
+            crate::create(&r, &files, &options, &[[1; 16], [2; 16], [3; 16]])
+                .await
+                .expect("create");
+            let (pool, _) = Pool::open(&r, files, Settings::default()).await.expect("open");
+            pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
+            put(&pool, blocks).await;
+            body(r, pool).await;
+        });
+        rt.kill();
+        ended.expect("alive");
+    }
+
     /// Blocks that a resync of the group of block 0 copies to these chunks.
     async fn resynced(pool: &Pool, to: &[Chunk]) -> u64 {
         let copied = || pool.moves_status().copied_bytes / BLOCK_U64;
         let (before, id) = (copied(), group_of_first(pool));
         let to = To::Behind(to.to_vec());
-        assert!(pool.copy_group(id, to, Generation(1)).await.expect("copied"));
+        assert!(pool.copy_group(id, to, Generation(1), None).await.expect("copied"));
         copied() - before
     }
 
@@ -350,26 +402,22 @@ mod tests {
         st.space.geometry().split(at).0
     }
 
+    fn written(pool: &Pool) -> u64 {
+        pool.state().moves.written()
+    }
+
+    /// Waits until something was copied.
+    async fn begun(rt: &Rt, pool: &Pool) {
+        while written(pool) == 0 {
+            rt.sleep(Duration::from_micros(100)).await;
+        }
+    }
+
     /// A resync found that a chunk of a group is behind. Before it comes to the blocks, the group
     /// was given up and formed again, and the chunk is another group's.
     #[test]
     fn a_resync_writes_to_no_chunk_that_is_not_the_groups_any_more() {
-        let world = World::new(1);
-        let disk = |path: &str| {
-            let file = world.add_disk(DiskModel::nvme(16 * MIB));
-            DeviceFile { path: path.into(), file, size_bytes: 16 * MIB }
-        };
-        let files = vec![disk("a"), disk("b")];
-        let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
-        let r = rt.clone();
-        let ended = rt.block_on(async move {
-            let options = CreateOptions { name: "t".into(), copies: 1, group_bytes: Some(MIB) };
-            crate::create(&r, &files, &options, &[[1; 16], [2; 16], [3; 16]])
-                .await
-                .expect("create");
-            let (pool, _) = Pool::open(&r, files, Settings::default()).await.expect("open");
-            pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
-            put(&pool, 100).await;
+        run((16, 1), 100, |_, pool| async move {
             let id = group_of_first(&pool);
             let had = pool.state().space.chunks(id).to_vec();
             assert_eq!(resynced(&pool, &had).await, 100);
@@ -389,44 +437,45 @@ mod tests {
             assert_eq!(resynced(&pool, &had).await, 0);
             assert_eq!(resynced(&pool, &has).await, 100);
         });
-        rt.kill();
-        ended.expect("alive");
     }
 
-    /// A group is large, and a pause takes effect within it.
+    /// A group is large, and a pause takes effect within it. What is copied again does not count.
     #[test]
     fn a_pause_does_not_wait_for_the_end_of_a_group() {
-        let world = World::new(1);
-        let disk = |path: &str| {
-            let file = world.add_disk(DiskModel::nvme(128 * MIB));
-            DeviceFile { path: path.into(), file, size_bytes: 128 * MIB }
-        };
-        let files = vec![disk("a"), disk("b")];
-        let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
-        let r = rt.clone();
-        let ended = rt.block_on(async move {
-            let options =
-                CreateOptions { name: "t".into(), copies: 1, group_bytes: Some(32 * MIB) };
-            crate::create(&r, &files, &options, &[[1; 16], [2; 16], [3; 16]])
-                .await
-                .expect("create");
-            let (pool, _) = Pool::open(&r, files, Settings::default()).await.expect("open");
-            pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
-            put(&pool, 8_000).await;
+        run((128, 32), 8_000, |r, pool| async move {
             let id = group_of_first(&pool);
             let has = pool.state().space.chunks(id).to_vec();
             let p = pool.clone();
-            let copy =
-                r.spawn(async move { p.copy_group(id, To::Behind(has), Generation(1)).await });
-            while pool.moves_status().copied_bytes == 0 {
-                r.sleep(Duration::from_micros(100)).await;
-            }
+            let copy = async move { p.copy_group(id, To::Behind(has), Generation(1), None).await };
+            let copy = r.spawn(copy);
+            begun(&r, &pool).await;
             pool.pause_moves(true);
             assert!(!copy.await.expect("alive").expect("no error"), "not all was copied");
-            let copied = pool.moves_status().copied_bytes;
-            assert!(copied <= 3 * WINDOW_BYTES, "{copied}");
+            assert!(written(&pool) <= 3 * WINDOW_BYTES, "{}", written(&pool));
+            assert_eq!(pool.moves_status().copied_bytes, 0);
         });
-        rt.kill();
-        ended.expect("alive");
+    }
+
+    /// The same for a cancel: the group keeps the chunks that it has.
+    #[test]
+    fn a_cancel_does_not_wait_for_the_end_of_a_group() {
+        run((128, 32), 8_000, |r, pool| async move {
+            let id = group_of_first(&pool);
+            let had = pool.state().space.chunks(id).to_vec();
+            let name = pool.state().devices.path(had[0].device.into()).to_owned();
+            pool.pause_moves(true);
+            pool.remove_device(&name).await.expect("remove");
+            pool.pause_moves(false);
+            begun(&r, &pool).await;
+            pool.cancel_moves().await.expect("cancel");
+            while pool.moves_status().ended.is_none() {
+                r.sleep(Duration::from_millis(1)).await;
+            }
+            assert!(written(&pool) <= 3 * WINDOW_BYTES, "{}", written(&pool));
+            let status = pool.moves_status();
+            assert_eq!((status.state, status.copied_bytes), ("none", 0), "{status:?}");
+            assert_eq!(status.ended.map(|end| end.outcome), Some("cancelled"));
+            assert_eq!(pool.state().space.chunks(id), had);
+        });
     }
 }

@@ -43,7 +43,7 @@ impl Pool {
                 let present = Present::of(&self.state(), chunks.clone());
                 let (to, since) = (To::Behind(chunks.clone()), self.lacks_since(&chunks));
                 let (before, rows) = (WriteErrors::of(&self.state()), to.rows());
-                match self.copy_group(id, to, since).await {
+                match self.copy_group(id, to, since, None).await {
                     Ok(true) => copied.push((id, chunks, present)),
                     // Moves are to rest: what was copied is copied again later.
                     Ok(false) => end = true,

@@ -311,9 +311,9 @@ impl Pool {
         Ok(waits)
     }
 
-    /// Gives a group the chunks that it should have.
+    /// Gives a group the chunks that it should have. What it needs must be as of this step.
     async fn move_group(&self, want: Want) -> Result<Moved> {
-        let id = want.group;
+        let (id, commands) = (want.group, self.state().moves.commands());
         let closed = match self.close_for_move(&want).await {
             Ok(closed) => closed,
             Err(moved) => return Ok(moved),
@@ -337,7 +337,7 @@ impl Pool {
         self.state_mut().moves.begin_fill(targets.clone());
         let before = WriteErrors::of(&self.state());
         let rows = to.rows();
-        let (durable, rows) = match self.copy_group(id, to, Generation(0)).await {
+        let (durable, rows) = match self.copy_group(id, to, Generation(0), Some(commands)).await {
             Ok(true) => (self.commit_direct().await.map(|()| true), before.rows()),
             ended => (ended, rows),
         };
@@ -345,23 +345,30 @@ impl Pool {
         match durable {
             Ok(true) => {}
             Ok(false) => {
-                self.state_mut().devices.give_chunks(targets);
+                self.give_back(targets);
                 return Ok(Moved::Stopped);
             }
             Err(e) => {
-                self.state_mut().devices.give_chunks(targets);
+                self.give_back(targets);
                 self.permit()?;
                 tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
                 return Ok(Moved::Later(before.what_failed(&self.state(), &rows, &e)));
             }
         }
         let Some(reads) = self.switch(&want, &targets, &whole).await? else {
-            self.state_mut().devices.give_chunks(targets);
+            self.give_back(targets);
             return Ok(Moved::Later("a device that went away".into()));
         };
         self.let_go(&want, reads).await;
         drop(closed);
         Ok(Moved::Done)
+    }
+
+    /// Gives back chunks that a group was to get. What was copied to them was copied in vain.
+    fn give_back(&self, chunks: Vec<Chunk>) {
+        let mut st = self.state_mut();
+        st.devices.give_chunks(chunks);
+        st.moves.give_up_group();
     }
 
     /// Closes a group, and waits for the end of the open write-back pass if that has the group.
