@@ -40,7 +40,6 @@ impl Checked {
     pub fn new(pool: Report, cache_report: Option<cache_check::Report>) -> Checked {
         let mut not_checked = Vec::new();
         if pool.degraded {
-            let is_whole = |state: &str| matches!(state, "online" | "spare" | "removed");
             let away = pool.devices.iter().enumerate().filter(|(_, d)| !is_whole(d.state));
             let away = away.map(|(i, d)| match d.path.as_str() {
                 "" => format!("device {i} {}", d.state),
@@ -119,6 +118,11 @@ pub fn is_anothers(r: &cache_check::Report) -> bool {
     r.standing == Standing::Foreign && r.uuid.is_some()
 }
 
+/// A device in this state lacks nothing.
+fn is_whole(state: &str) -> bool {
+    matches!(state, "online" | "spare" | "removed")
+}
+
 /// What was named is not the pool's cache, as far as is known.
 fn is_other(r: &cache_check::Report) -> bool {
     r.standing == Standing::Foreign && r.is_clean()
@@ -158,6 +162,7 @@ pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
     let restore = "restore what has no good copy from a backup (\"The pool cannot be served,\n  \
                    or is to be checked\" in docs/operations.md)";
     let whole = !checked.pool.degraded;
+    let lacks_device = checked.pool.devices.iter().any(|d| d.path.is_empty() && !is_whole(d.state));
     let (tone, text) = match checked.found() {
         (0, 0) if checked.not_checked.is_empty() => (Tone::Good, "clean".to_owned()),
         (0, 0) => {
@@ -193,9 +198,13 @@ pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
         }
         (n, m) => {
             let todo = match next {
-                _ if !whole => format!(
+                _ if lacks_device => format!(
                     "give all devices of the pool: one that is away may have a good copy. Else \
                      {restore}"
+                ),
+                _ if !whole => format!(
+                    "serve the pool, which brings its devices up to date: forebay scrub start \
+                     --wait heals what it can;\n  {restore}"
                 ),
                 Next::Repair => format!(
                     "forebay check --repair --dry-run says what can be healed;\n  {restore}"
@@ -271,4 +280,52 @@ fn of_cache(r: &cache_check::Report) -> String {
         verified(r.data, c.verified_bytes),
     );
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use offline::pool::check::DeviceReport;
+    use offline::report::Findings;
+
+    use super::*;
+
+    const LOOK: Look = Look { columns: 80, colour: false };
+
+    fn said(devices: &[(&str, &'static str)]) -> String {
+        let device = |(path, state): &(&str, &'static str)| DeviceReport {
+            path: (*path).into(),
+            state,
+            slots: Vec::new(),
+        };
+        let report = Report {
+            pool: "p".into(),
+            uuid: String::new(),
+            generation: 1,
+            sequence: 1,
+            copies: 2,
+            degraded: devices.iter().any(|d| !is_whole(d.1)),
+            data: true,
+            devices: devices.iter().map(device).collect(),
+            findings: Findings {
+                counts: pool_check::Counts::default(),
+                errors: 1,
+                damaged_copies: 0,
+                notes: 0,
+                problems: Vec::new(),
+            },
+            cache: None,
+            image: pool_check::Image::default(),
+        };
+        verdict(&Checked::new(report, None), &Next::Repair, &LOOK)
+    }
+
+    #[test]
+    fn what_to_do_fits_what_is_there() {
+        let missing = said(&[("/a", "online"), ("", "missing")]);
+        assert!(missing.contains("give all devices"), "{missing}");
+        let behind = said(&[("/a", "online"), ("/b", "behind")]);
+        assert!(!behind.contains("give all") && behind.contains("serve the pool"), "{behind}");
+        let whole = said(&[("/a", "online"), ("/b", "online")]);
+        assert!(whole.contains("forebay check --repair --dry-run"), "{whole}");
+    }
 }
