@@ -151,12 +151,14 @@ impl Ledger {
         has: impl Fn(&Of, &Summary) -> bool,
     ) -> Option<u64> {
         let state = self.0.borrow();
-        let minutes = state.of_minutes_since(since);
-        let minutes = minutes.filter(|m| m.of.iter().any(|(of, c)| has(of, &c.summary)));
-        let moved = minutes.flat_map(|m| &m.moved);
-        let moved = moved.filter(|m| m.place == what.place && m.holder == what.holder);
-        let (bytes, seconds) = moved.fold((0, 0), |(bytes, seconds), m| {
-            (bytes + m.bytes, seconds + u64::from(m.seconds.count_ones()))
+        // Of what was moved a minute knows little, of volumes it may know hundreds.
+        let moved = state.of_minutes_since(since).filter_map(|m| {
+            let is_it = |m: &&Moved| m.place == what.place && m.holder == what.holder;
+            let moved = m.moved.iter().find(is_it)?;
+            m.of.iter().any(|(of, c)| has(of, &c.summary)).then_some((moved.bytes, moved.seconds))
+        });
+        let (bytes, seconds) = moved.fold((0, 0), |(bytes, seconds), moved| {
+            (bytes + moved.0, seconds + u64::from(moved.1.count_ones()))
         });
         bytes.checked_div(seconds)
     }
