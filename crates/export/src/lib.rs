@@ -9,7 +9,7 @@ mod tests;
 
 use std::rc::Rc;
 
-use base::{BLOCK, ErrorKind, Slice, SliceList, StorageError};
+use base::{BLOCK, ErrorKind, Slice, SliceList, StorageError, VolumeId};
 use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, Peer, ZeroOpts};
 use volume::{Ticket, Volume, Volumes};
 
@@ -68,9 +68,7 @@ impl VolumeExport {
         if !fua {
             return Ok(());
         }
-        if let Some(ticket) = &self.ticket {
-            ticket.end();
-        }
+        self.rest();
         self.flush().await
     }
 }
@@ -100,13 +98,28 @@ impl Export for VolumeExport {
         }
     }
 
-    fn line(&self) -> u64 {
-        self.volume.number().into()
+    fn volume(&self) -> VolumeId {
+        VolumeId(self.volume.number())
     }
 
-    async fn admit(&self, bytes: u64) -> VolumeExport {
-        let ticket = self.volume.admit(bytes).await;
+    async fn admit(&self, bytes: u64, fills: bool) -> VolumeExport {
+        let ticket = match fills {
+            true => self.volume.admit_fill(bytes).await,
+            false => self.volume.admit(bytes).await,
+        };
         VolumeExport { ticket: Some(Rc::new(ticket)), ..self.clone() }
+    }
+
+    fn rest(&self) {
+        if let Some(ticket) = &self.ticket {
+            ticket.end();
+        }
+    }
+
+    async fn go_on(&self) {
+        if let Some(ticket) = &self.ticket {
+            ticket.again().await;
+        }
     }
 
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
@@ -135,7 +148,10 @@ impl Export for VolumeExport {
         if opts.fast && opts.no_hole {
             return Err(Errno::NotSup);
         }
-        self.volume.write_zeroes(offset, len, opts.no_hole).await.map_err(errno)?;
+        self.volume
+            .write_zeroes(offset, len, opts.no_hole, self.ticket.as_deref())
+            .await
+            .map_err(errno)?;
         self.durable(opts.fua).await
     }
 

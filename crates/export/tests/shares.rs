@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, Prng};
 use export::{Access, VolumeExports};
-use nbd::codec::request::flag;
+use nbd::codec::request::{Command, flag};
 use nbd::{Limits, Server};
-use nbd_client::{Client, ClientOptions};
+use nbd_client::{Client, ClientOptions, Connection, Receiver};
 use pool::VolumeLimit;
 use rt::{Order, Rt, SocketId};
 use sim::{DiskModel, WireModel, World};
@@ -79,6 +79,27 @@ impl Bed {
     async fn client(&self, name: &str) -> Client {
         let socket = self.world.connect(self.listener);
         Client::negotiate(&self.rt, socket, name, ClientOptions::default()).await.expect("a client")
+    }
+}
+
+impl Bed {
+    /// A client that has sent the header of a write of 16 MiB, and no data.
+    async fn stalled(&self, name: &str) -> Connection {
+        let connection = Connection::new(&self.rt, self.world.connect(self.listener));
+        let mut receiver = Receiver::new(&connection);
+        receiver.take(18).await.expect("a greeting");
+        // Client flags, and NBD_OPT_EXPORT_NAME, which is answered by the size and flags.
+        let mut hello = 3u32.to_be_bytes().to_vec();
+        hello.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\x01");
+        hello.extend(name.as_bytes());
+        connection.send(connection.copy_of(&hello)).await.expect("sent");
+        receiver.take(10).await.expect("an export");
+        let mut write = 0x2560_9513_u32.to_be_bytes().to_vec();
+        write.extend([0, 0, 0, 1]);
+        write.extend([0; 16]);
+        write.extend((16u32 << 20).to_be_bytes());
+        connection.send(connection.copy_of(&write)).await.expect("sent");
+        connection
     }
 }
 
@@ -228,5 +249,64 @@ fn requests_that_wait_for_a_limit_are_told_of_the_end_of_their_volume() {
         }
         assert_eq!(refused, 4);
         assert!(bed.rt.now().since(since) < Duration::from_secs(1));
+    });
+}
+
+/// Clients of both volumes, which wait for nothing but the disk; how long the longest of so many
+/// reads of a volume took.
+async fn longest_read(bed: &Bed, client: &Client, reads: u64) -> Duration {
+    let mut longest = Duration::ZERO;
+    for n in 0..reads {
+        let since = bed.rt.now();
+        client.read(n * 4096, 4096, 0).await.expect("read");
+        longest = longest.max(bed.rt.now().since(since));
+        bed.rt.sleep(Duration::from_millis(5)).await;
+    }
+    longest
+}
+
+/// A write of zeros may be of gigabytes. It is carried out in pieces, and the others of its volume
+/// have their turns between these, also while another volume is in use.
+#[test]
+fn a_large_write_of_zeros_does_not_stop_its_own_volume() {
+    run(|bed| async move {
+        let stop = Rc::default();
+        work(&bed, &bed.client("b").await, (What::Read(4 * KIB), 1), &stop);
+        let fills: Vec<_> = (0..12)
+            .map(|_| {
+                let bed = bed.clone();
+                bed.rt.clone().spawn(async move {
+                    let (zeroes, all) = (Command::WriteZeroes, VOLUME as u32);
+                    bed.client("a").await.command(zeroes, 0, all, flag::NO_HOLE).await
+                })
+            })
+            .collect();
+        let client = bed.client("a").await;
+        bed.rt.sleep(Duration::from_millis(50)).await;
+        let since = bed.rt.now();
+        let longest = longest_read(&bed, &client, 20).await;
+        for fill in fills {
+            fill.await.expect("alive").expect("zeroes");
+        }
+        let took = bed.rt.now().since(since);
+        assert!(took > Duration::from_secs(1), "{took:?}");
+        assert!(longest < Duration::from_millis(150), "{longest:?} of {took:?}");
+        stop.set(true);
+    });
+}
+
+/// The client of a write may be a machine that is paused, or a peer that is gone.
+#[test]
+fn clients_that_send_no_data_hold_up_none_of_their_volume() {
+    run(|bed| async move {
+        let mut stalled = Vec::new();
+        for _ in 0..3 {
+            stalled.push(bed.stalled("a").await);
+        }
+        bed.rt.sleep(Duration::from_millis(10)).await;
+        longest_read(&bed, &bed.client("b").await, 1).await;
+        let longest = longest_read(&bed, &bed.client("a").await, 20).await;
+        assert!(longest < Duration::from_millis(20), "{longest:?}");
+        stalled.iter().for_each(Connection::close);
     });
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use base::{Slice, SliceList};
+use base::{Slice, SliceList, VolumeId};
 use tls::Peer;
 
 use crate::codec::Errno;
@@ -57,13 +57,18 @@ pub trait Export: Clone + 'static {
     fn info(&self) -> ExportInfo;
     /// The size now: an export can be resized while clients use it. Called for every request.
     fn size_bytes(&self) -> u64;
-    /// Requests of exports with the same number stand in one line for what the server has; those
-    /// of other numbers do not stand in line behind them.
-    fn line(&self) -> u64;
+    /// The volume. Requests of one volume stand in one line for what the server has; those of
+    /// others do not stand in line behind them.
+    fn volume(&self) -> VolumeId;
     /// Waits until a request that moves so many bytes may be carried out; the bytes are not there
-    /// yet. The request is carried out on the handle that this returns, and on its clones, and has
-    /// ended when they are dropped. Called for every request but FLUSH.
-    fn admit(&self, bytes: u64) -> impl Future<Output = Self>;
+    /// yet. If it `fills` a range with zeros, it does so in turns. The request is carried out on
+    /// the handle that this returns, and on its clones, and has ended when they are dropped. Called
+    /// for every request but FLUSH.
+    fn admit(&self, bytes: u64, fills: bool) -> impl Future<Output = Self>;
+    /// The request of this handle does nothing for a while: others need not wait for it.
+    fn rest(&self);
+    /// It goes on, when this ends.
+    fn go_on(&self) -> impl Future<Output = ()>;
     /// The data of a range: exactly `len` bytes.
     fn read(&self, offset: u64, len: u32) -> impl Future<Output = Result<SliceList, Errno>>;
     /// Writes `data`, one contiguous view aligned in memory; with `fua` it is durable when this

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use base::VolumeId;
 use ledger::{Kind, Ledger, Moment, Reason, Story, Token, What};
 use pin_project_lite::pin_project;
 
@@ -198,6 +199,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Notes which volume it is about.
+    pub fn set_volume(&self, volume: VolumeId) {
+        self.story.set_volume(volume);
+    }
+
     /// Waits for `future` before the request has a task of its own.
     pub fn waits<F: Future>(&self, what: impl Into<What>, future: F) -> Waiting<'_, F> {
         let (rt, story) = (&self.rt, Some(&self.story));

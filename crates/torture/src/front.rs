@@ -131,8 +131,8 @@ impl Front {
         match self {
             Front::Direct(v, rt) => {
                 let zeroes = async {
-                    let ticket = v.admit(if allocate { len } else { 0 }).await;
-                    v.write_zeroes(offset, len, allocate).await?;
+                    let ticket = if allocate { v.admit_fill(len).await } else { v.admit(0).await };
+                    v.write_zeroes(offset, len, allocate, Some(&ticket)).await?;
                     drop(ticket);
                     durable(v, fua).await
                 };

@@ -19,6 +19,7 @@ use rt::{Reason, Rt};
 
 use shares::{Next, Shares};
 
+pub(crate) use shares::Size;
 pub use shares::Waits;
 
 /// The door; clones are the same.
@@ -39,20 +40,42 @@ struct Inner {
 pub struct Ticket {
     of: Admission,
     volume: VolumeId,
-    bytes: u64,
+    size: Size,
     ended: Cell<bool>,
 }
 
 impl Ticket {
-    /// The request has ended as far as other requests go: it waits for its FLUSH, say, as all may.
+    /// The request has ended as far as other requests go: it waits for its FLUSH, say, as all may,
+    /// or for its client, and does nothing until its turn comes [again](Ticket::again).
     pub fn end(&self) {
         if !self.ended.replace(true) {
             let inner = &self.of.0;
-            inner.shares.borrow_mut().leave(self.volume, self.bytes);
+            inner.shares.borrow_mut().leave(self.volume, self.size);
             if inner.shares.borrow().has_line() {
                 self.of.let_in();
             }
         }
+    }
+}
+
+impl Ticket {
+    /// Lets others go on, and waits for the next turn of this request.
+    pub async fn again(&self) {
+        self.end();
+        let (door, volume, size) = (&self.of.0, self.volume, self.size);
+        let now = door.rt.now();
+        let passes = door.shares.borrow_mut().again_at_once(now, volume, size);
+        if !passes {
+            let (tx, rx) = oneshot();
+            door.shares.borrow_mut().push_again(now, volume, size, tx);
+            self.of.let_in();
+            match door.rt.waits(Reason::Share, rx).await {
+                // This ticket is in its place.
+                Some(ticket) => ticket.ended.set(true),
+                None => unreachable!("a request in line is told when it may go on"),
+            }
+        }
+        self.ended.set(false);
     }
 }
 
@@ -73,19 +96,16 @@ impl Admission {
         }))
     }
 
-    /// Waits until a request of a client that moves so many bytes may be carried out.
-    pub async fn admit(&self, volume: VolumeId, bytes: u64) -> Ticket {
+    /// Waits until a request of a client that moves so much may be carried out.
+    pub async fn admit(&self, volume: VolumeId, size: Size) -> Ticket {
         let now = self.0.rt.now();
-        let passes = self.0.shares.borrow_mut().pass_at_once(now, volume, bytes);
+        let passes = self.0.shares.borrow_mut().pass_at_once(now, volume, size);
         if passes {
-            return self.ticket(volume, bytes);
+            return self.ticket(volume, size);
         }
         let (tx, rx) = oneshot();
-        let limited = self.0.shares.borrow_mut().push(now, volume, bytes, tx);
+        let limited = self.0.shares.borrow_mut().push(now, volume, size, tx);
         self.let_in();
-        if let Some(story) = self.0.rt.story() {
-            story.set_volume(volume);
-        }
         let reason = if limited { Reason::Limit } else { Reason::Share };
         match self.0.rt.waits(reason, rx).await {
             Some(ticket) => ticket,
@@ -115,8 +135,8 @@ impl Admission {
         self.0.shares.borrow().waits()
     }
 
-    fn ticket(&self, volume: VolumeId, bytes: u64) -> Ticket {
-        Ticket { of: self.clone(), volume, bytes, ended: Cell::new(false) }
+    fn ticket(&self, volume: VolumeId, size: Size) -> Ticket {
+        Ticket { of: self.clone(), volume, size, ended: Cell::new(false) }
     }
 
     /// Tells all requests that may begin now.
@@ -128,7 +148,7 @@ impl Admission {
         let next = loop {
             let next = self.0.shares.borrow_mut().next(self.0.rt.now());
             match next {
-                Next::Pass(to, volume, bytes) => to.send(self.ticket(volume, bytes)),
+                Next::Pass(to, volume, size) => to.send(self.ticket(volume, size)),
                 Next::At(when) => break Some(when),
                 Next::Nothing => break None,
             }

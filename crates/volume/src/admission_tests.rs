@@ -25,7 +25,7 @@ fn run<F: Future<Output = ()> + 'static>(body: impl FnOnce(Rt, Admission) -> F) 
 async fn requests(rt: Rt, door: Admission, volume: VolumeId, n: u32) -> Duration {
     let since = rt.now();
     for _ in 0..n {
-        drop(door.admit(volume, 4096).await);
+        drop(door.admit(volume, Size::whole(4096)).await);
     }
     rt.now().since(since)
 }
@@ -80,8 +80,8 @@ fn an_open_door_lets_all_in() {
 fn a_task_that_is_gone_holds_up_none_behind_it() {
     run(|rt, door| async move {
         door.set_limit(ONE, Some(&limit(100)));
-        drop(door.admit(ONE, 0).await);
-        let mut gone: Vec<_> = (0..5).map(|_| Box::pin(door.admit(ONE, 0))).collect();
+        drop(door.admit(ONE, Size::whole(0)).await);
+        let mut gone: Vec<_> = (0..5).map(|_| Box::pin(door.admit(ONE, Size::whole(0)))).collect();
         for waiting in &mut gone {
             let first = std::future::poll_fn(|cx| {
                 std::task::Poll::Ready(waiting.as_mut().poll(cx).is_pending())

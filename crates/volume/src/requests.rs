@@ -13,7 +13,7 @@ use cache::Patch;
 use pool::{Pool, VolumeInfo};
 use rt::Reason;
 
-use crate::admission::{Admission, Ticket};
+use crate::admission::{Admission, Size, Ticket};
 use crate::counts::{Op, RequestStats, VolumeStats};
 use crate::edge_locks::{EdgeGroup, Locks};
 use crate::route::Route;
@@ -70,10 +70,15 @@ impl Volume {
 
     /// Waits until a client's request that moves so many bytes may be carried out, as limits and
     /// shares have it. The request has ended when the ticket is dropped. All requests of clients
-    /// are admitted but FLUSH; reads and writes move their length, a write of zeros that takes
-    /// space too, all others nothing.
+    /// are admitted but FLUSH; reads and writes move their length, all others nothing, but those
+    /// that [`Volume::admit_fill`] is for.
     pub async fn admit(&self, bytes: u64) -> Ticket {
-        self.admission.admit(self.id, bytes).await
+        self.admission.admit(self.id, Size::whole(bytes)).await
+    }
+
+    /// The same for a write of so many zeros that takes space. It is carried out in turns.
+    pub async fn admit_fill(&self, bytes: u64) -> Ticket {
+        self.admission.admit(self.id, Size { bytes, turn: bytes.min(ZERO_BYTES) }).await
     }
 
     /// Its number, which no other volume ever has.
@@ -322,8 +327,15 @@ impl Volume {
     }
 
     /// Makes `[offset, offset + len)` read as zeros; with `allocate` by writing zeros, so that it
-    /// takes space, else by giving up whole blocks.
-    pub async fn write_zeroes(&self, offset: u64, len: u64, allocate: bool) -> Result<()> {
+    /// takes space, else by giving up whole blocks. A request of a client has a ticket: others have
+    /// their turns between its pieces.
+    pub async fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        allocate: bool,
+        ticket: Option<&Ticket>,
+    ) -> Result<()> {
         self.check(offset, len)?;
         if len == 0 {
             return Ok(());
@@ -331,13 +343,13 @@ impl Volume {
         let since = self.begin();
         let end = offset + len;
         if allocate {
-            self.fill(offset, end).await?;
+            self.fill(offset, end, ticket).await?;
         } else {
             let (from, to) = (offset.next_multiple_of(BLOCK_U64), self.whole_end(end) * BLOCK_U64);
             if from >= to {
-                self.fill(offset, end).await?;
+                self.fill(offset, end, None).await?;
             } else {
-                self.fill(offset, from).await?;
+                self.fill(offset, from, None).await?;
                 let lock = self.locks.lock(from / BLOCK_U64..to / BLOCK_U64);
                 let lock = self.granted(lock).await;
                 // Again: it may have grown meanwhile, and more have been written to what was its
@@ -347,7 +359,7 @@ impl Volume {
                     self.route().await?.discard(Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
                 }
                 drop(lock);
-                self.fill(to.min(end), end).await?;
+                self.fill(to.min(end), end, None).await?;
             }
         }
         self.count(Op::Zero, len, since);
@@ -355,9 +367,12 @@ impl Volume {
     }
 
     /// Writes zeros to `[from, to)`.
-    async fn fill(&self, from: u64, to: u64) -> Result<()> {
+    async fn fill(&self, from: u64, to: u64, ticket: Option<&Ticket>) -> Result<()> {
         let mut at = from;
         while at < to {
+            if let Some(ticket) = ticket.filter(|_| at > from) {
+                ticket.again().await;
+            }
             // Up to the next boundary, so that all pieces but the first and last are whole.
             let end = (at / ZERO_BYTES + 1).saturating_mul(ZERO_BYTES).min(to);
             let blocks = blocks_of(at, end - at);

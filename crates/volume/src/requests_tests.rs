@@ -102,7 +102,7 @@ fn agrees_with_a_vector_of_bytes_over_restarts() {
                             v.write(at, data).await.expect("write");
                         }
                         3 => {
-                            v.write_zeroes(at, len, rng.one_in(2)).await.expect("zero");
+                            v.write_zeroes(at, len, rng.one_in(2), None).await.expect("zero");
                             model[span].fill(0);
                         }
                         4 => {
@@ -235,7 +235,7 @@ fn zeroes_that_wait_take_no_memory() {
         let tasks: Vec<_> = (0..32)
             .map(|i| {
                 let v = v.clone();
-                rt.spawn(async move { v.write_zeroes(i * 512, 2 * MIB, true).await })
+                rt.spawn(async move { v.write_zeroes(i * 512, 2 * MIB, true, None).await })
             })
             .collect();
         rt.settled().await;
@@ -264,7 +264,9 @@ fn zeroes_up_to_an_old_end_spare_what_was_written_behind_it() {
             let held = v.locks.lock(first..first + 1).await;
             let z = v.clone();
             let zeroes =
-                rt.spawn(async move { z.write_zeroes(offset, MIB + 512 - offset, false).await });
+                rt.spawn(
+                    async move { z.write_zeroes(offset, MIB + 512 - offset, false, None).await },
+                );
             rt.settled().await;
             volumes.resize(name, 4 * MIB).await.expect("grow");
             let data = random_slice(&v, &mut Prng::new(2), 1024);

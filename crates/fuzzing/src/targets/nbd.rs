@@ -1,7 +1,7 @@
 //! The NBD protocol, both sides. The transmission phase of whole connections is fuzzed in the
 //! simulator (`crates/nbd/tests/server/fuzz.rs`).
 
-use base::{Slice, SliceList};
+use base::{Slice, SliceList, VolumeId};
 use nbd::codec::option::{
     GREETING, InfoRequest, MAX_OPTION, MetaRequest, OPTION, REPLY, greeting, info_request,
     meta_request, opt, parse_greeting, parse_option, parse_reply, put_option, put_reply, rep,
@@ -68,12 +68,14 @@ impl Export for Empty {
     fn size_bytes(&self) -> u64 {
         1 << 20
     }
-    fn line(&self) -> u64 {
-        0
+    fn volume(&self) -> VolumeId {
+        VolumeId(0)
     }
-    async fn admit(&self, _bytes: u64) -> Empty {
+    async fn admit(&self, _bytes: u64, _fills: bool) -> Empty {
         Empty
     }
+    fn rest(&self) {}
+    async fn go_on(&self) {}
     async fn read(&self, _offset: u64, _len: u32) -> Result<SliceList, Errno> {
         Err(Errno::Io)
     }

@@ -2,9 +2,13 @@
 //!
 //! Requests that wait stand in a line for each export. These are served by start-time fair queueing
 //! (Goyal, Vin, Cheng 1996) by bytes, so that an export whose clients ask for much does not make
-//! another wait for more than the request that is next. An export that holds most of the bytes
-//! leaves the rest to others: where its clients do not take their replies, they have to wait for
-//! themselves.
+//! another wait for more than the request that is next.
+//!
+//! An export holds at most seven times what it leaves free (dynamic thresholds, Choudhury and
+//! Hahne 1998): one alone holds seven eighths of the bytes, two together fourteen of fifteen
+//! parts, and so on. So something is free for one that holds nothing, however many there are whose
+//! clients do not take their replies. Only a request that meets nothing at all may take more, as
+//! the largest one may have to.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,8 +16,11 @@ use std::rc::Rc;
 
 use rt::sync::{OneShotSender, oneshot};
 
-/// One export leaves this part of the bytes to others, where the largest request allows it.
-const LEFT: u64 = 8;
+/// An export holds at most so many times the bytes that are free.
+const TIMES: u64 = 7;
+/// A request of an export that holds nothing passes others that wait if it is at most this part of
+/// the bytes that are free.
+const SMALL: u64 = 8;
 
 /// Requests of one export that wait.
 struct Line<T> {
@@ -26,9 +33,8 @@ struct Line<T> {
 
 /// The bytes and the lines: a pure state machine.
 struct Stock<T> {
+    total: u64,
     free: u64,
-    /// An export that holds so many gets no more.
-    most: u64,
     held: BTreeMap<u64, u64>,
     lines: Vec<Line<T>>,
     /// The start tag of the request that was served last.
@@ -36,24 +42,23 @@ struct Stock<T> {
 }
 
 impl<T> Stock<T> {
-    fn new(total: u64, largest: u64) -> Stock<T> {
-        let left = (total / LEFT).min(total - largest);
-        Stock {
-            free: total,
-            most: total - left,
-            held: BTreeMap::new(),
-            lines: Vec::new(),
-            clock: 0,
-        }
+    fn new(total: u64) -> Stock<T> {
+        Stock { total, free: total, held: BTreeMap::new(), lines: Vec::new(), clock: 0 }
     }
 
-    fn may_hold_more(&self, line: u64) -> bool {
-        self.held.get(&line).is_none_or(|held| *held < self.most)
+    fn held(&self, line: u64) -> u64 {
+        self.held.get(&line).copied().unwrap_or_default()
     }
 
-    /// Takes bytes for a request of this line, if they are there and no request waits.
+    /// True if a line may take so many bytes now.
+    fn may_take(&self, line: u64, bytes: u64) -> bool {
+        let Some(left) = self.free.checked_sub(bytes) else { return false };
+        self.free == self.total || self.held(line) + bytes <= left.saturating_mul(TIMES)
+    }
+
+    /// Takes bytes for a request of this line, if it may have them and no request waits.
     fn take_at_once(&mut self, line: u64, bytes: u64) -> bool {
-        let takes = self.lines.is_empty() && bytes <= self.free && self.may_hold_more(line);
+        let takes = self.lines.is_empty() && self.may_take(line, bytes);
         if takes {
             self.take(line, bytes);
         }
@@ -88,24 +93,32 @@ impl<T> Stock<T> {
         line.waiting.push_back((start, bytes, to));
     }
 
-    /// The next request that gets its bytes, if they are there.
-    fn next(&mut self) -> Option<(T, u64, u64)> {
-        let first = |l: &Line<T>| l.waiting.front().map(|w| w.0);
-        let least = self
-            .lines
-            .iter()
-            .enumerate()
-            .filter(|(_, l)| self.may_hold_more(l.number))
-            .filter_map(|(place, l)| Some((first(l)?, place)))
-            .min();
-        let (_, place) = least?;
-        let line = &mut self.lines[place];
-        if line.waiting.front().is_none_or(|w| w.1 > self.free) {
-            return None;
+    /// The line whose first request gets its bytes next: the one with the least start tag. A line
+    /// that holds something, and may not have more, waits for itself, and all others pass it. Where
+    /// one that holds nothing has to wait for bytes of others, only what is small passes it, so
+    /// that these come together.
+    fn next_line(&self) -> Option<usize> {
+        let first = |place: usize| self.lines[place].waiting.front().map(|w| (w.0, w.1, place));
+        let waiting = || (0..self.lines.len()).filter_map(first);
+        let may_take = |place: usize, bytes| self.may_take(self.lines[place].number, bytes);
+        let holds = |place: usize| self.held(self.lines[place].number) > 0;
+        let (_, bytes, place) =
+            waiting().filter(|w| may_take(w.2, w.1) || !holds(w.2)).min_by_key(|w| (w.0, w.2))?;
+        if may_take(place, bytes) {
+            return Some(place);
         }
+        let passes = |w: &(u64, u64, usize)| !holds(w.2) && w.1 <= self.free / SMALL;
+        Some(waiting().filter(passes).min_by_key(|w| (w.0, w.2))?.2)
+    }
+
+    /// The next request that gets its bytes, if one may have them.
+    fn next(&mut self) -> Option<(T, u64, u64)> {
+        let place = self.next_line()?;
+        let line = &mut self.lines[place];
         let (start, bytes, to) = line.waiting.pop_front()?;
         let number = line.number;
-        self.clock = start;
+        // One that passed others may have a later tag than these.
+        self.clock = self.clock.max(start);
         // A line that is empty stays until the clock has come to what it had: a client that always
         // has one request is no new one each time.
         self.lines.retain(|l| !l.waiting.is_empty() || l.next_start > self.clock);
@@ -144,9 +157,9 @@ impl Drop for Bytes {
 }
 
 impl Budget {
-    /// So many bytes, of which the largest request may take `largest`.
-    pub fn new(total: u64, largest: u64) -> Budget {
-        let stock = RefCell::new(Stock::new(total, largest));
+    /// So many bytes. The largest request takes no more.
+    pub fn new(total: u64) -> Budget {
+        let stock = RefCell::new(Stock::new(total));
         Budget(Rc::new(State { stock, total, handing_out: Cell::new(false) }))
     }
 
@@ -208,12 +221,12 @@ mod tests {
 
     #[test]
     fn a_line_is_not_behind_all_of_another() {
-        let mut stock = Stock::new(32 * MIB, 32 * MIB);
+        let mut stock = Stock::new(32 * MIB);
         let mut holding = VecDeque::new();
         while stock.take_at_once(1, MIB) {
             holding.push_back((1, MIB));
         }
-        assert_eq!(holding.len(), 32);
+        assert_eq!(holding.len(), 28);
         (0..100).for_each(|i| stock.push(1, MIB, i));
         assert_eq!(serve(&mut stock, &mut holding, 10), [1; 10]);
         stock.push(2, 4096, 0);
@@ -222,24 +235,50 @@ mod tests {
 
     #[test]
     fn one_line_leaves_some_to_others() {
-        let mut stock = Stock::new(64 * MIB, 32 * MIB);
+        let mut stock = Stock::new(64 * MIB);
         (0..56).for_each(|_| assert!(stock.take_at_once(1, MIB)));
         assert!(!stock.take_at_once(1, MIB));
         (0..9).for_each(|i| stock.push(1, MIB, i));
         assert!(stock.next().is_none());
-        for _ in 0..8 {
+        for _ in 0..7 {
             stock.push(2, MIB, 0);
             assert_eq!(stock.next(), Some((0, 2, MIB)));
         }
         assert!(stock.next().is_none());
+        // Where two lines hold all that they may, a third still gets something, and a fourth.
+        for line in 3..6 {
+            let bytes = stock.free * 7 / 8;
+            assert!(bytes > 4096, "{bytes}");
+            stock.push(line, bytes, 0);
+            assert_eq!(stock.next(), Some((0, line, bytes)));
+        }
         // Where the largest request is all that there is, none of it is kept back.
-        let mut stock: Stock<u32> = Stock::new(32 * MIB, 32 * MIB);
+        let mut stock: Stock<u32> = Stock::new(32 * MIB);
         assert!(stock.take_at_once(1, 32 * MIB));
+    }
+
+    /// A large request waits for bytes of clients that do not take their replies. Small ones of
+    /// other lines pass it, and it has its turn when the bytes come back.
+    #[test]
+    fn a_large_request_does_not_stop_small_ones_of_others() {
+        let mut stock = Stock::new(64 * MIB);
+        (0..40).for_each(|_| assert!(stock.take_at_once(1, MIB)));
+        stock.push(2, 32 * MIB, 0);
+        assert_eq!(stock.next(), None);
+        for line in 3..9 {
+            stock.push(line, 64 << 10, 1);
+            assert_eq!(stock.next(), Some((1, line, 64 << 10)));
+        }
+        stock.push(3, 64 << 10, 2);
+        stock.push(9, 8 * MIB, 3);
+        assert_eq!(stock.next(), None, "one has passed it already, one is not small");
+        (0..13).for_each(|_| stock.give_back(1, MIB));
+        assert_eq!(stock.next(), Some((0, 2, 32 * MIB)));
     }
 
     #[test]
     fn lines_get_the_same_bytes() {
-        let mut stock = Stock::new(32 * MIB, 32 * MIB);
+        let mut stock = Stock::new(32 * MIB);
         let mut holding = VecDeque::new();
         for i in 0..4000 {
             stock.push(1, 64 << 10, i);
@@ -257,7 +296,7 @@ mod tests {
 
     #[test]
     fn requests_of_a_line_are_served_in_order_and_large_ones_too() {
-        let mut stock = Stock::new(32 * MIB, 32 * MIB);
+        let mut stock = Stock::new(32 * MIB);
         assert!(stock.take_at_once(1, MIB));
         stock.push(1, 32 * MIB, 0);
         stock.push(1, 4096, 1);

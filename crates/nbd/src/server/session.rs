@@ -202,6 +202,7 @@ async fn requests<E: Exports>(
             }
         }
         let story = s.rt.request(kind_of(request.command), request.offset, request.len.into());
+        story.set_volume(export.volume());
         let place = story.waits(Reason::Depth, c.places.acquire(1)).await;
         if c.is_closed() {
             return End::Broken;
@@ -217,12 +218,15 @@ async fn requests<E: Exports>(
         // Before it takes memory: a request may wait for long, and others need that.
         let export = match request.command {
             Command::Flush => export.clone(),
-            _ => story.works(export.admit(moved(&request))).await,
+            command => {
+                let fills = command == Command::WriteZeroes;
+                story.works(export.admit(moved(&request), fills)).await
+            }
         };
         let payload = match payload_cost(&request) {
             0 => None,
             cost => {
-                let bytes = s.payload_permit(export.line(), cost);
+                let bytes = s.payload_permit(export.volume(), cost);
                 Some(story.waits(Reason::Payload, bytes).await)
             }
         };
@@ -236,10 +240,13 @@ async fn requests<E: Exports>(
                 buf.copy_from_slice(&receiver.data()[..len]);
                 receiver.consume(len);
             } else {
+                // The client may take long to send it, or never do so.
+                export.rest();
                 buf = match story.waits(Reason::Receive, receiver.payload(buf)).await {
                     Ok(buf) => buf,
                     Err(Gone) => return End::Broken,
                 };
+                story.works(export.go_on()).await;
             }
             data = Some(buf.freeze());
         }

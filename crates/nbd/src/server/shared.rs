@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use base::{BLOCK_U64, Duration};
+use base::{BLOCK_U64, Duration, VolumeId};
 use rt::sync::Event;
 use rt::{Rt, SocketId};
 use tls::Acceptor;
@@ -111,7 +111,7 @@ impl<E: Exports> Shared<E> {
                 max_in_flight_requests: limits.max_in_flight_requests.max(1),
                 ..limits
             },
-            payload: Budget::new(payload_total, u64::from(MAX_PAYLOAD)),
+            payload: Budget::new(payload_total),
             connections: RefCell::new(BTreeMap::new()),
             listeners: RefCell::new(Vec::new()),
             addresses: RefCell::new(None),
@@ -132,8 +132,9 @@ impl<E: Exports> Shared<E> {
         }
     }
 
-    /// Bytes for the payload of one request, of an export of this line.
-    pub async fn payload_permit(&self, line: u64, len: u32) -> Bytes {
+    /// Bytes for the payload of one request of a volume.
+    pub async fn payload_permit(&self, volume: VolumeId, len: u32) -> Bytes {
+        let line = volume.0.into();
         // What a buffer of that size takes.
         let n = u64::from(len).next_power_of_two().clamp(BLOCK_U64, u64::from(MAX_PAYLOAD));
         if let Some(p) = self.payload.try_take(line, n) {

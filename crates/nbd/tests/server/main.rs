@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{Duration, Slice, SliceList};
+use base::{Duration, Slice, SliceList, VolumeId};
 use nbd::codec::Errno;
 use nbd::codec::option::{self, GREETING};
 use nbd::{BlockStatus, Export, ExportInfo, Exports, Limits, Peer, Server, Status, ZeroOpts};
@@ -99,13 +99,15 @@ impl Export for Memory {
     fn size_bytes(&self) -> u64 {
         self.0.size.get()
     }
-    fn line(&self) -> u64 {
-        u64::from(self.0.read_only)
+    fn volume(&self) -> VolumeId {
+        VolumeId(self.0.read_only.into())
     }
-    async fn admit(&self, bytes: u64) -> Memory {
+    async fn admit(&self, bytes: u64, _fills: bool) -> Memory {
         self.0.admitted.set(self.0.admitted.get() + bytes);
         self.clone()
     }
+    fn rest(&self) {}
+    async fn go_on(&self) {}
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
         self.take_time(offset).await;
         if (offset..offset + u64::from(len)).contains(&BAD) {

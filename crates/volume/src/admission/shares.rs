@@ -11,6 +11,9 @@
 //! moment, and one request in any case. So a request that finds its volume below its part begins at
 //! once, and finds at most a window of others before it, however many of theirs wait here.
 //!
+//! A request whose work comes in turns, and one whose client is still sending its data, leaves the
+//! window meanwhile. Then it stands in line again, for the window alone.
+//!
 //! Where all volumes wait for the same thing, equal parts of a window are equal shares of it, by
 //! Little's law. Where one waits for something that is slow, it holds its own part only.
 
@@ -34,20 +37,35 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Volumes without a limit and without requests are forgotten where there are more.
 const IDLE: usize = 64;
 
-/// What a request of so many bytes takes of the window.
-fn cost(bytes: u64) -> u64 {
-    FIXED.saturating_add(bytes)
+/// What a request moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    /// All its bytes: what the limit counts.
+    pub bytes: u64,
+    /// The bytes of a turn: what is in the window at a time.
+    pub turn: u64,
+}
+
+impl Size {
+    /// Of a request that moves all at once.
+    pub fn whole(bytes: u64) -> Size {
+        Size { bytes, turn: bytes }
+    }
+
+    /// What it takes of the window.
+    fn cost(self) -> u64 {
+        FIXED.saturating_add(self.turn)
+    }
 }
 
 /// What is to be done next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<T> {
-    /// This request begins; it is told by the first, and has moved the last many bytes when it
-    /// ends.
-    Pass(T, VolumeId, u64),
+    /// This request begins, or goes on; it is told by the first.
+    Pass(T, VolumeId, Size),
     /// The next one may at this time, or earlier if another ends.
     At(Instant),
-    /// No request may begin before another has ended.
+    /// No request waits.
     Nothing,
 }
 
@@ -66,24 +84,53 @@ struct Share<T> {
     limit: Option<Limit>,
     /// The cost of its requests that have begun and not ended.
     in_flight: u64,
-    /// Those that wait, with their bytes.
-    waiting: VecDeque<(T, u64)>,
+    /// Those that wait.
+    waiting: VecDeque<Waiting<T>>,
+    /// The same of those that have begun before, and go on: no limit holds them.
+    again: VecDeque<Waiting<T>>,
+}
+
+struct Waiting<T> {
+    to: T,
+    size: Size,
+    /// Which one it is of all that had to wait.
+    number: u64,
 }
 
 impl<T> Default for Share<T> {
     fn default() -> Share<T> {
-        Share { limit: None, in_flight: 0, waiting: VecDeque::new() }
+        let (waiting, again) = (VecDeque::new(), VecDeque::new());
+        Share { limit: None, in_flight: 0, waiting, again }
     }
 }
 
 impl<T> Share<T> {
     /// Nothing would be lost with it.
     fn is_idle(&self) -> bool {
-        self.limit.is_none() && self.in_flight == 0 && self.waiting.is_empty()
+        self.limit.is_none() && self.in_flight == 0 && !self.waits()
     }
 
-    fn ready(&self, bytes: u64) -> Instant {
-        self.limit.as_ref().map_or(Instant(0), |limit| limit.ready(bytes))
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty() || !self.again.is_empty()
+    }
+
+    /// The request that is next, when the limit allows it, and whether it begins with that. It is
+    /// the one that has waited longest of those that the limit does not hold.
+    fn first(&self, now: Instant) -> Option<(Size, Instant, bool)> {
+        let begins = self.waiting.front().map(|w| (w, self.ready(w.size)));
+        let goes_on = self.again.front();
+        match (begins, goes_on) {
+            (Some((w, ready)), Some(a)) if ready <= now && w.number < a.number => {
+                Some((w.size, ready, true))
+            }
+            (_, Some(a)) => Some((a.size, Instant(0), false)),
+            (Some((w, ready)), None) => Some((w.size, ready, true)),
+            (None, None) => None,
+        }
+    }
+
+    fn ready(&self, size: Size) -> Instant {
+        self.limit.as_ref().map_or(Instant(0), |limit| limit.ready(size.bytes))
     }
 }
 
@@ -103,6 +150,8 @@ pub(super) struct Shares<T> {
     /// Nothing waits any more.
     open: bool,
     waits: Waits,
+    /// How many have had to wait.
+    number: u64,
 }
 
 impl<T> Shares<T> {
@@ -117,6 +166,7 @@ impl<T> Shares<T> {
             shared_until: Instant(0),
             open: false,
             waits: Waits::default(),
+            number: 0,
         }
     }
 
@@ -154,71 +204,98 @@ impl<T> Shares<T> {
     }
 
     /// True if a request need not wait; it has begun then.
-    pub fn pass_at_once(&mut self, now: Instant, volume: VolumeId, bytes: u64) -> bool {
+    pub fn pass_at_once(&mut self, now: Instant, volume: VolumeId, size: Size) -> bool {
         let share = self.volumes.entry(volume).or_default();
-        let (first, ready, in_flight) =
-            (share.waiting.is_empty(), share.ready(bytes), share.in_flight);
-        let passes = first && ready <= now && self.fits(now, in_flight, bytes);
+        let (first, ready, in_flight) = (!share.waits(), share.ready(size), share.in_flight);
+        let passes = first && ready <= now && self.fits(now, in_flight, size);
         if passes || self.open {
-            self.pass(now, volume, bytes);
+            self.pass(now, volume, size, true);
         }
         passes || self.open
     }
 
     /// Adds a request that could not pass at once. True if its volume's limit is why: for itself,
     /// or for the first of those it waits behind.
-    pub fn push(&mut self, now: Instant, volume: VolumeId, bytes: u64, to: T) -> bool {
+    pub fn push(&mut self, now: Instant, volume: VolumeId, size: Size, to: T) -> bool {
         self.notice(now, volume);
         let share = self.volumes.entry(volume).or_default();
-        let first = share.waiting.front().map_or(bytes, |first| first.1);
-        let limited = share.ready(bytes).max(share.ready(first)) > now;
+        let first = share.waiting.front().map_or(size, |first| first.size);
+        let limited = share.ready(size).max(share.ready(first)) > now;
         if limited {
             self.waits.limited += 1;
         } else {
             self.waits.shared += 1;
         }
-        self.waits.waiting += 1;
-        share.waiting.push_back((to, bytes));
-        if share.waiting.len() == 1 {
+        let was_empty = !share.waits();
+        share.waiting.push_back(Waiting { to, size, number: self.number });
+        self.stand(volume, was_empty);
+        limited
+    }
+
+    /// The same for a request that has begun before and left. The limit has counted it then.
+    pub fn again_at_once(&mut self, now: Instant, volume: VolumeId, size: Size) -> bool {
+        let share = self.volumes.entry(volume).or_default();
+        let (first, in_flight) = (!share.waits(), share.in_flight);
+        let passes = self.open || first && self.fits(now, in_flight, size);
+        if passes {
+            self.pass(now, volume, size, false);
+        }
+        passes
+    }
+
+    /// Adds a request that could not go on at once.
+    pub fn push_again(&mut self, now: Instant, volume: VolumeId, size: Size, to: T) {
+        self.notice(now, volume);
+        let share = self.volumes.entry(volume).or_default();
+        let was_empty = !share.waits();
+        share.again.push_back(Waiting { to, size, number: self.number });
+        self.waits.shared += 1;
+        self.stand(volume, was_empty);
+    }
+
+    /// A request of a volume waits from now on.
+    fn stand(&mut self, volume: VolumeId, was_empty: bool) {
+        (self.waits.waiting, self.number) = (self.waits.waiting + 1, self.number + 1);
+        if was_empty {
             self.lines.push(volume);
         }
-        limited
     }
 
     /// Says what is next, and takes a request that begins out of its line.
     pub fn next(&mut self, now: Instant) -> Next<T> {
         let mut at: Option<Instant> = None;
-        let mut least: Option<(u64, usize)> = None;
+        let mut least: Option<(u64, usize, bool)> = None;
         for (place, volume) in self.lines.iter().enumerate() {
             let Some(share) = self.volumes.get(volume) else { continue };
-            let Some((_, bytes)) = share.waiting.front() else { continue };
-            let ready = share.ready(*bytes);
-            if ready > now && !self.open {
-                at = Some(at.map_or(ready, |at| at.min(ready)));
-            } else if (self.open || self.fits(now, share.in_flight, *bytes))
-                && least.is_none_or(|(least, _)| share.in_flight < least)
-            {
-                least = Some((share.in_flight, place));
+            let Some((size, ready, begins)) = share.first(now) else { continue };
+            let fits = self.fits(now, share.in_flight, size);
+            // Without a limit, the window ends when only one volume is in use.
+            let may = if ready > now { ready } else { self.shared_until };
+            if !self.open && (ready > now || !fits) {
+                at = Some(at.map_or(may, |at| at.min(may)));
+            } else if least.is_none_or(|(least, ..)| share.in_flight < least) {
+                least = Some((share.in_flight, place, begins));
             }
         }
-        let Some((_, place)) = least else { return at.map_or(Next::Nothing, Next::At) };
+        let Some((_, place, begins)) = least else { return at.map_or(Next::Nothing, Next::At) };
         // Behind the others that have as little in flight.
         let volume = self.lines.remove(place);
         let Some(share) = self.volumes.get_mut(&volume) else { return Next::Nothing };
-        let Some((to, bytes)) = share.waiting.pop_front() else { return Next::Nothing };
-        if !share.waiting.is_empty() {
+        let line = if begins { &mut share.waiting } else { &mut share.again };
+        let Some(Waiting { to, size, .. }) = line.pop_front() else { return Next::Nothing };
+        if share.waits() {
             self.lines.push(volume);
         }
         self.waits.waiting -= 1;
-        self.pass(now, volume, bytes);
-        Next::Pass(to, volume, bytes)
+        self.pass(now, volume, size, begins);
+        Next::Pass(to, volume, size)
     }
 
-    /// A request has ended, or never begins.
-    pub fn leave(&mut self, volume: VolumeId, bytes: u64) {
-        self.in_flight -= cost(bytes);
+    /// A request that is in the window has ended, never begins, or does nothing for a while.
+    pub fn leave(&mut self, volume: VolumeId, size: Size) {
+        self.in_flight -= size.cost();
         let Some(share) = self.volumes.get_mut(&volume) else { return };
-        share.in_flight -= cost(bytes);
+        share.in_flight -= size.cost();
         if share.in_flight > 0 {
             return;
         }
@@ -229,23 +306,24 @@ impl<T> Shares<T> {
     }
 
     /// True if there is room in the window for a request of a volume that has so much in flight.
-    fn fits(&self, now: Instant, in_flight: u64, bytes: u64) -> bool {
-        let cost = cost(bytes);
+    fn fits(&self, now: Instant, in_flight: u64, size: Size) -> bool {
+        let cost = size.cost();
         now >= self.shared_until
             || in_flight == 0
             || self.in_flight.saturating_add(cost) <= WINDOW
             || in_flight.saturating_add(cost) <= WINDOW / self.busy.max(1)
     }
 
-    fn pass(&mut self, now: Instant, volume: VolumeId, bytes: u64) {
+    /// A request is in the window from now on. The limit counts it if it `begins`.
+    fn pass(&mut self, now: Instant, volume: VolumeId, size: Size, begins: bool) {
         self.notice(now, volume);
         let share = self.volumes.entry(volume).or_default();
-        if let Some(limit) = &mut share.limit {
-            limit.take(now, bytes);
+        if let Some(limit) = share.limit.as_mut().filter(|_| begins) {
+            limit.take(now, size.bytes);
         }
         self.busy += u64::from(share.in_flight == 0);
-        share.in_flight += cost(bytes);
-        self.in_flight += cost(bytes);
+        share.in_flight += size.cost();
+        self.in_flight += size.cost();
     }
 
     /// A volume is in use: beside another, if that was the last one.

@@ -64,10 +64,10 @@ impl Bench {
     }
 
     fn arrive(&mut self, volume: u32, bytes: u64) {
-        if self.shares.pass_at_once(self.now, VolumeId(volume), bytes) {
+        if self.shares.pass_at_once(self.now, VolumeId(volume), Size::whole(bytes)) {
             self.begin(volume, bytes, self.now.0);
         } else {
-            self.shares.push(self.now, VolumeId(volume), bytes, (self.now.0, volume));
+            self.shares.push(self.now, VolumeId(volume), Size::whole(bytes), (self.now.0, volume));
         }
         self.most_waiting = self.most_waiting.max(self.shares.waits().waiting);
     }
@@ -81,7 +81,7 @@ impl Bench {
     fn let_in(&mut self) -> Option<Instant> {
         loop {
             match self.shares.next(self.now) {
-                Next::Pass((came, to), volume, bytes) => {
+                Next::Pass((came, to), volume, Size { bytes, .. }) => {
                     assert_eq!(to, volume.0);
                     self.begin(to, bytes, came);
                 }
@@ -107,7 +107,7 @@ impl Bench {
                     at = self.let_in();
                 }
                 self.now = Instant(free_at);
-                self.shares.leave(VolumeId(volume), bytes);
+                self.shares.leave(VolumeId(volume), Size::whole(bytes));
                 let outcome = self.outcomes.entry(volume).or_default();
                 outcome.ended += 1;
                 outcome.bytes += bytes;
@@ -193,7 +193,7 @@ fn a_volume_that_is_left_alone_has_everything_again() {
         bench.let_in();
         let Some((volume, bytes, _)) = bench.device.pop_front() else { break };
         bench.now = Instant(bench.now.0 + service_ns(bytes));
-        bench.shares.leave(VolumeId(volume), bytes);
+        bench.shares.leave(VolumeId(volume), Size::whole(bytes));
         if volume == 1 {
             bench.arrive(1, bytes);
         } else {
@@ -227,7 +227,8 @@ fn limits_hold_and_delay_no_other_volume() {
     let begun = bench.outcomes[&1].begun.len();
     assert!((990..=1051).contains(&begun), "{begun} in 2 s, at 500 a second");
     bench.shares.set_limit(bench.now, VolumeId(1), None);
-    assert_eq!(bench.let_in(), None);
+    let next = bench.let_in();
+    assert_eq!(next, Some(bench.shares.shared_until), "the window alone is waited for");
 }
 
 #[test]
@@ -277,36 +278,38 @@ fn requests_of_a_volume_begin_in_the_order_of_their_arrival() {
             }
             1 | 2 => {
                 let bytes = [0, 512, 4 * KIB, MIB, 32 * MIB][r.below(5) as usize];
-                if shares.pass_at_once(now, VolumeId(volume), bytes) {
+                if shares.pass_at_once(now, VolumeId(volume), Size::whole(bytes)) {
                     assert!(arrived.get(&volume).is_none_or(VecDeque::is_empty), "overtaken");
                     device.push((volume, bytes));
                 } else {
-                    shares.push(now, VolumeId(volume), bytes, next);
+                    shares.push(now, VolumeId(volume), Size::whole(bytes), next);
                     arrived.entry(volume).or_default().push_back(next);
                     next += 1;
                 }
             }
             _ if !device.is_empty() => {
                 let (volume, bytes) = device.swap_remove(r.below(device.len() as u64) as usize);
-                shares.leave(VolumeId(volume), bytes);
+                shares.leave(VolumeId(volume), Size::whole(bytes));
             }
             _ => {}
         }
-        while let Next::Pass(who, volume, bytes) = shares.next(now) {
+        while let Next::Pass(who, volume, Size { bytes, .. }) = shares.next(now) {
             assert_eq!(arrived.get_mut(&volume.0).unwrap().pop_front(), Some(who));
             device.push((volume.0, bytes));
         }
     }
     // Everything comes to rest, by and by, also what was larger than a burst.
     for _ in 0..1_000_000 {
-        device.drain(..).for_each(|(volume, bytes)| shares.leave(VolumeId(volume), bytes));
+        device
+            .drain(..)
+            .for_each(|(volume, bytes)| shares.leave(VolumeId(volume), Size::whole(bytes)));
         match shares.next(now) {
-            Next::Pass(_, volume, bytes) => device.push((volume.0, bytes)),
+            Next::Pass(_, volume, Size { bytes, .. }) => device.push((volume.0, bytes)),
             Next::At(when) => now = when,
             Next::Nothing => break,
         }
     }
-    device.drain(..).for_each(|(volume, bytes)| shares.leave(VolumeId(volume), bytes));
+    device.drain(..).for_each(|(volume, bytes)| shares.leave(VolumeId(volume), Size::whole(bytes)));
     assert!(!shares.has_line() && shares.waits().waiting == 0);
     assert_eq!((shares.in_flight, shares.busy), (0, 0));
 }
@@ -328,8 +331,57 @@ fn nothing_waits_when_all_are_let_in() {
 fn volumes_that_are_not_used_are_forgotten() {
     let mut shares: Shares<()> = Shares::new();
     for volume in 0..1000 {
-        assert!(shares.pass_at_once(Instant(0), VolumeId(volume), 1));
-        shares.leave(VolumeId(volume), 1);
+        assert!(shares.pass_at_once(Instant(0), VolumeId(volume), Size::whole(1)));
+        shares.leave(VolumeId(volume), Size::whole(1));
     }
     assert!(shares.volumes.len() <= IDLE + 1);
+}
+
+/// A request that fills the window in turns: those of its own volume that have come meanwhile begin
+/// between two of them, and its limit counts it once.
+#[test]
+fn what_comes_in_turns_is_no_bar_to_its_own_volume() {
+    let mut shares: Shares<u32> = Shares::new();
+    let (now, one) = (Instant(S), VolumeId(1));
+    shares.set_limit(now, one, Some(&limit(0, 512 * MIB, 1000)));
+    assert!(shares.pass_at_once(now, VolumeId(2), Size::whole(4 * KIB)));
+    let fill = Size { bytes: 480 * MIB, turn: MIB };
+    for n in 0..4 {
+        assert_eq!(shares.pass_at_once(now, one, fill), n == 0, "{n}");
+    }
+    shares.set_limit(now, one, None);
+    // Seven turns are the window, and one is in it.
+    for n in 0..20 {
+        if shares.pass_at_once(now, one, Size::whole(MIB)) {
+            continue;
+        }
+        shares.push(now, one, Size::whole(4 * KIB), n);
+        shares.leave(one, fill);
+        shares.push_again(now, one, fill, 100);
+        assert!(!shares.again_at_once(now, one, fill), "others of its volume wait");
+        assert_eq!(shares.next(now), Next::Pass(n, one, Size::whole(4 * KIB)));
+        shares.leave(one, Size::whole(4 * KIB));
+        // What has begun does not wait behind what the limit holds.
+        shares.set_limit(now, one, Some(&limit(1, 0, 1000)));
+        assert!(!shares.pass_at_once(now, one, Size::whole(4 * KIB)));
+        shares.push(now, one, Size::whole(4 * KIB), 200);
+        assert_eq!(shares.next(now), Next::Pass(100, one, fill));
+        return;
+    }
+    panic!("the window is never full");
+}
+
+/// Where the only requests in the window do not end, the end of the window wakes the line.
+#[test]
+fn a_line_for_the_window_ends_when_its_volume_is_alone() {
+    let mut shares: Shares<u32> = Shares::new();
+    let (mut now, one) = (Instant(S), VolumeId(1));
+    assert!(shares.pass_at_once(now, VolumeId(2), Size::whole(4 * KIB)));
+    assert!(shares.pass_at_once(now, one, Size::whole(32 * MIB)));
+    assert!(!shares.pass_at_once(now, one, Size::whole(4 * KIB)));
+    shares.push(now, one, Size::whole(4 * KIB), 7);
+    let Next::At(when) = shares.next(now) else { panic!("it is looked at again") };
+    assert_eq!(when, now.after(LINGER));
+    now = when;
+    assert_eq!(shares.next(now), Next::Pass(7, one, Size::whole(4 * KIB)));
 }

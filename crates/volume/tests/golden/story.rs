@@ -80,7 +80,7 @@ impl Step<'_> {
                 volume.write(self.offset, data).await
             }
             Does::Discard => volume.discard(self.offset, self.len).await,
-            Does::Zeroes => volume.write_zeroes(self.offset, self.len, false).await,
+            Does::Zeroes => volume.write_zeroes(self.offset, self.len, false, None).await,
         };
         outcome.unwrap_or_else(|e| panic!("{self:?}: {e}"));
     }
