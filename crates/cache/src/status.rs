@@ -253,7 +253,7 @@ pub struct JournalStatus {
 /// Write-back.
 #[derive(Clone, Serialize, Debug)]
 pub struct WritebackStatus {
-    /// Bytes a second that a pass may carry now.
+    /// Bytes a second that a pass may carry, as the controller has it. Room or age may raise it.
     pub rate: u64,
     /// Dirty bytes when the controller looked last.
     pub dirty: u64,

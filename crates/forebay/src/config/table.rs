@@ -283,7 +283,7 @@ pub static KEYS: &[Key] = &[
         (CACHE, "writeback_rate_min"),
         Kind::Size(64 * K, T),
         number!(Size: cache.writeback.min),
-        "bytes a second that write-back carries at least while there is something",
+        "bytes a second that a pass of write-back carries at least",
     ),
     key(
         (CACHE, "writeback_rate_max"),

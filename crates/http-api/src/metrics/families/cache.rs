@@ -111,7 +111,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_cache_writeback_rate_bytes",
         Once,
         "/cache/writeback/rate",
-        "bytes a second that write-back may carry now",
+        "the controller's rate of write-back, which room or age may raise",
     ),
     gauge(
         "forebay_cache_writeback_lag_seconds",
