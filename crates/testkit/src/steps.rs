@@ -67,7 +67,9 @@ impl Steps {
     pub async fn phase(&self, name: &'static str, work: impl Future<Output = ()>) {
         self.0.longest.take();
         work.await;
-        self.0.phases.borrow_mut().push((name, self.0.longest.take()));
+        let longest = self.0.longest.take();
+        println!("{name}: the longest step took {longest:?}");
+        self.0.phases.borrow_mut().push((name, longest));
     }
 
     /// The phases so far.
