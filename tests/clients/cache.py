@@ -62,7 +62,9 @@ def test_life_in_up(t):
     server.stop()
     server.check()
     # No room is no reason not to serve, unless one asks for the cache.
+    before = [content(device) for device in server.devices]
     t.refused(*server.command, "--cache-size", "900T", saying=("free",))
+    assert before == [content(device) for device in server.devices]
 
 
 @cache_only

@@ -2,14 +2,17 @@
 says what happened."""
 
 import errno
+import fcntl
 import json
 import os
 import random
 import shutil
+import socket
 import time
 
 import nbd
 
+from clients.cache import content, device_words
 from harness.case import cache_only, limit, pool_only
 from harness.data import BLOCK, GIB, KIB, MIB, data_ranges, find_blocks, flip, noise
 from harness.server import expect_error
@@ -438,6 +441,61 @@ def test_a_half_that_was_left_behind(t):
     check = t.run(t.bin, "check", *words, ok=(3,))
     assert "older than the cache" in check.stdout + check.stderr, check
     (t.dir / "away").rename(devices[0])
+    server.start()
+    verify(server, written)
+
+
+@cache_only
+@limit(90)
+def test_a_start_that_is_refused_changes_no_device(t):
+    """Half of a mirror that is refused, whatever for, has not gone on alone: afterwards the other
+    half goes on, and both are one pool."""
+    devices = t.devices(GIB, GIB)
+    t.forebay("create", *device_words(devices))
+    server = t.serve(devices)
+    server.volume("create", "vol0", "--size", "256M")
+    fill(server)
+    server.settle()
+    server.stop()
+    cache, good = devices[0].with_suffix(".cache"), t.dir / "good"
+    t.run("cp", "--sparse=always", cache, good)
+    before = content(devices[1])
+
+    def refused(*saying, also=(), cache=cache, nbd=t.dir / "n"):
+        t.refused(
+            t.bin, "serve", "--device", devices[1], "--cache", cache, "--nbd-socket", nbd,
+            "--socket", t.dir / "c", *also, saying=saying,
+        )
+        assert content(devices[1]) == before, saying
+
+    os.truncate(cache, 20 * MIB)
+    refused("the cache needs")
+    t.run("cp", "--sparse=always", good, cache)
+    with open(cache, "r+b") as file:
+        # The bucket table, and what follows.
+        file.seek(80 * KIB)
+        file.write(noise("damage", 512 * KIB))
+    refused("cannot be opened")
+    t.run("cp", "--sparse=always", good, cache)
+    with open(cache, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refused("in use by another process")
+    cache.chmod(0o400)
+    if not os.access(cache, os.W_OK):
+        refused("denied")
+    cache.chmod(0o600)
+    refused("not a directory", nbd=good / "n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        refused("in use", also=("--http-listen", f"127.0.0.1:{taken.getsockname()[1]}"))
+    refused("not a directory", also=("--http-listen", f"unix:{good}/http"))
+
+    devices[1].rename(t.dir / "away")
+    server.start()
+    written = fill(server, seed="later")
+    server.stop()
+    (t.dir / "away").rename(devices[1])
     server.start()
     verify(server, written)
 

@@ -52,6 +52,7 @@ pub use device::file::CacheFile;
 pub use io::block_part::BlockPart;
 pub use io::parts::Patch;
 pub use lifecycle::create::{CreateOptions, check_create, create};
+pub use lifecycle::open::Ready;
 pub use policy::replacement::Policy;
 pub use policy::{gc_pace, rate_controller, replacement, writer_delay};
 pub use settings::{LagPolicy, Promote, Settings, StreamWrites};

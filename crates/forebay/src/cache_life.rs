@@ -56,8 +56,8 @@ pub fn preflight_made(config: &CacheConfig) -> Result<()> {
     }
 }
 
-/// Whether the pool on these devices may be opened as things are. Looks only: a start that is
-/// refused changes nothing.
+/// Whether the pool on these devices may be opened as things are, as far as that can be told without
+/// opening its cache: the rest is told by [`Caches::prepare`]. Looks only.
 pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
     let found = cache_of_pool(devices);
     let Some((uuid, says)) = found else { return Ok(()) };
@@ -75,8 +75,6 @@ pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Pat
         ))),
         (_, true) => Ok(()),
         (Some(path), false) if is_there => match &held {
-            // An open would say so too, but the pool's part of it would have changed the pool:
-            // a half that was left behind would be one that went on alone.
             Held::Cache(sb) if says.is_older(pool_seen(path, sb)) => {
                 let text = says.refusal(pool_seen(path, sb));
                 Err(CommandError::Failed(format!("{}: {text}", path.display())))
@@ -91,6 +89,32 @@ pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Pat
         }
         (None, false) => Err(missing(uuid, "is not named".into())),
     }
+}
+
+/// What a start will have for a cache. Nothing of the pool was changed for it.
+pub enum Prepared {
+    /// The pool's.
+    Cache {
+        /// Itself.
+        ready: cache::Ready,
+        /// Where it is.
+        file: CacheFile,
+        /// Its number.
+        uuid: [u8; 16],
+    },
+    /// A place for a new one.
+    Place(NewPlace),
+    /// None, and the user should hear why.
+    Unused(String),
+    /// None.
+    None,
+}
+
+/// A place for a new cache, open.
+pub struct NewPlace {
+    file: CacheFile,
+    /// It was not there before.
+    is_new: bool,
 }
 
 /// What is needed to open and make caches.
@@ -112,10 +136,69 @@ impl Caches {
         Caches { rt: rt.clone(), handles: handles.clone(), config, tuning, file, changing }
     }
 
+    /// Finds the cache of a pool that is about to be opened, or a place for a new one: all for
+    /// which a start may be refused. Changes nothing, but that a new file may be there.
+    pub async fn prepare(&self, pool: &pool::Ready) -> Result<Prepared> {
+        let uuid = pool.pool().cache_uuid().filter(|_| !self.config.forget);
+        let Some(uuid) = uuid else { return self.prepare_none(pool.pool().uuid()).await };
+        let Some(path) = &self.config.path else {
+            return Err(missing(uuid, "is not named".into()));
+        };
+        let at = path.clone();
+        let opening = spawn_blocking(&self.rt, &self.handles, move || open_existing(&at));
+        let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(
+            |e| match e {
+                OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
+                OpenError::Refused(e) => e,
+            },
+        )?;
+        let file = self.adopt(path, opened);
+        let ready = Cache::ready(&self.rt, &file, pool, self.tuning.cache()).await;
+        let ready = ready.map_err(|e| self.unopened(file.file, uuid, e))?;
+        Ok(Prepared::Cache { ready, file, uuid })
+    }
+
+    /// The pool has no cache, or will have none in a moment.
+    async fn prepare_none(&self, pool_uuid: [u8; 16]) -> Result<Prepared> {
+        let Some(path) = &self.config.path else { return Ok(Prepared::None) };
+        let size = match self.config.size_bytes {
+            Some(0) => return Ok(Prepared::None),
+            Some(size) => size,
+            None => {
+                return Ok(Prepared::Unused(format!(
+                    "the pool has no cache, and {} is not used: forebay cache attach makes it one",
+                    path.display()
+                )));
+            }
+        };
+        match self.open_place(pool_uuid, path, Some(size)).await {
+            Ok(place) => Ok(Prepared::Place(place)),
+            Err(e) if self.config.optional => Ok(Prepared::Unused(without(&e))),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Undoes [`Caches::prepare`] where the start is refused for another reason.
+    pub fn put_back(&self, prepared: Prepared) {
+        match prepared {
+            Prepared::Cache { ready, file, .. } => {
+                ready.close();
+                self.close_file(file.file);
+            }
+            Prepared::Place(place) => self.leave(&place),
+            Prepared::Unused(_) | Prepared::None => {}
+        }
+    }
+
     /// Opens, makes, detaches or forgets the pool's cache when the server starts. What the user
     /// should hear goes to `notes`.
-    pub async fn open(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
-        let cache = self.open_or_make(pool, notes).await?;
+    pub async fn open(
+        &self,
+        pool: &Pool,
+        prepared: Prepared,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Cache>> {
+        let cache = self.open_or_make(pool, prepared, notes).await?;
         let path = self.config.path.as_deref().filter(|_| cache.is_some());
         if let Err(e) = self.remember(path).await {
             tracing::warn!("the next start does not find the cache by itself: {e}");
@@ -132,38 +215,43 @@ impl Caches {
         kept.map_err(|e| CommandError::failed("keeping the place of the cache", e))?
     }
 
-    async fn open_or_make(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
-        if self.config.forget {
-            self.forget(pool, notes).await?;
+    async fn open_or_make(
+        &self,
+        pool: &Pool,
+        prepared: Prepared,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Cache>> {
+        if self.config.forget
+            && let Err(e) = self.forget(pool, notes).await
+        {
+            self.put_back(prepared);
+            return Err(e);
         }
-        let Some(uuid) = pool.cache_uuid() else { return self.open_none(pool, notes).await };
-        let Some(path) = &self.config.path else {
-            return Err(missing(uuid, "is not named".into()));
-        };
-        let at = path.clone();
-        let opening = spawn_blocking(&self.rt, &self.handles, move || open_existing(&at));
-        let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(
-            |e| match e {
-                OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
-                OpenError::Refused(e) => e,
-            },
-        )?;
-        let size_bytes = opened.info.size_bytes;
-        let file = CacheFile {
-            path: path.display().to_string(),
-            file: self.handles.adopt_file(opened),
-            size_bytes,
-        };
-        self.file.set(Some(file.file));
-        let opened = Cache::open(&self.rt, &file, pool, self.tuning.cache()).await;
-        let cache = opened.map_err(|e| match e.kind {
-            // It is all right, and a newer version opens it: nothing is to be given up.
-            base::ErrorKind::Newer => e.into(),
-            _ => missing(uuid, format!("cannot be opened ({e})")),
-        })?;
+        match prepared {
+            Prepared::Cache { ready, file, uuid } => {
+                let opened = ready.open().await;
+                let cache = opened.map_err(|e| self.unopened(file.file, uuid, e))?;
+                self.file.set(Some(file.file));
+                self.keep_or_detach(cache, &file, notes).await
+            }
+            Prepared::Place(place) => self.make_at_start(pool, place, notes).await,
+            Prepared::Unused(why) => {
+                notes.push(why);
+                Ok(None)
+            }
+            Prepared::None => Ok(None),
+        }
+    }
+
+    async fn keep_or_detach(
+        &self,
+        cache: Cache,
+        file: &CacheFile,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Cache>> {
         match self.config.size_bytes {
             Some(0) => {
-                self.detach_at_start(cache, path, notes).await?;
+                self.detach_at_start(cache, Path::new(&file.path), notes).await?;
                 return Ok(None);
             }
             Some(size) if size != file.size_bytes && !self.config.optional => notes.push(format!(
@@ -176,66 +264,82 @@ impl Caches {
         Ok(Some(cache))
     }
 
-    /// The pool has no cache.
-    async fn open_none(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<Option<Cache>> {
-        let Some(path) = &self.config.path else { return Ok(None) };
-        let size = match self.config.size_bytes {
-            Some(0) => return Ok(None),
-            Some(size) => size,
-            None => {
-                notes.push(format!(
-                    "the pool has no cache, and {} is not used: forebay cache attach makes it one",
-                    path.display()
-                ));
-                return Ok(None);
-            }
-        };
-        match self.make(pool, path, Some(size)).await {
+    async fn make_at_start(
+        &self,
+        pool: &Pool,
+        place: NewPlace,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Cache>> {
+        let (path, size_bytes) = (place.file.path.clone(), place.file.size_bytes);
+        match self.make(pool, place).await {
             Ok(cache) => {
                 notes.push(format!(
-                    "the pool has a new write-back cache, {}, {} (--cache-size 0 takes it out \
+                    "the pool has a new write-back cache, {path}, {} (--cache-size 0 takes it out \
                      again)",
-                    path.display(),
-                    human_bytes(size)
+                    human_bytes(size_bytes)
                 ));
                 Ok(Some(cache))
             }
             Err(e) if self.config.optional => {
-                tracing::warn!("no cache: {e}");
-                notes.push(format!(
-                    "no cache: {e} (a smaller one: --cache-size SIZE; none: --cache-size 0)"
-                ));
+                notes.push(without(&e));
                 Ok(None)
             }
             Err(e) => Err(e),
         }
     }
 
-    /// Makes a cache for a pool that has none.
-    async fn make(&self, pool: &Pool, path: &Path, size: Option<u64>) -> Result<Cache> {
-        let (at, uuid) = (path.to_owned(), pool.uuid());
-        let opening = spawn_blocking(&self.rt, &self.handles, move || open_place(&at, size, uuid));
+    /// Opens a place for a cache of the pool `pool_uuid`.
+    async fn open_place(
+        &self,
+        pool_uuid: [u8; 16],
+        path: &Path,
+        size: Option<u64>,
+    ) -> Result<NewPlace> {
+        let at = path.to_owned();
+        let opening =
+            spawn_blocking(&self.rt, &self.handles, move || open_place(&at, size, pool_uuid));
         let Place { opened, is_new } =
             opening.await.map_err(|e| CommandError::failed(path.display(), e))??;
+        Ok(NewPlace { file: self.adopt(path, opened), is_new })
+    }
+
+    fn adopt(&self, path: &Path, opened: posix::Opened) -> CacheFile {
         let size_bytes = opened.info.size_bytes;
-        let file = CacheFile {
-            path: path.display().to_string(),
-            file: self.handles.adopt_file(opened),
-            size_bytes,
-        };
-        match self.make_on(pool, &file).await {
+        let file = self.handles.adopt_file(opened);
+        CacheFile { path: path.display().to_string(), file, size_bytes }
+    }
+
+    /// Why the pool's cache cannot be opened; its file is closed.
+    fn unopened(&self, file: FileId, uuid: [u8; 16], e: base::StorageError) -> CommandError {
+        self.close_file(file);
+        match e.kind {
+            // It is all right, and a newer version opens it: nothing is to be given up.
+            base::ErrorKind::Newer => e.into(),
+            _ => missing(uuid, format!("cannot be opened ({e})")),
+        }
+    }
+
+    /// Makes a cache for a pool that has none.
+    async fn make(&self, pool: &Pool, place: NewPlace) -> Result<Cache> {
+        match self.make_on(pool, &place.file).await {
             Ok(cache) => {
-                self.file.set(Some(file.file));
-                tracing::info!(path = file.path, size_bytes, "cache made and attached");
+                let CacheFile { path, file, size_bytes } = place.file;
+                self.file.set(Some(file));
+                tracing::info!(path, size_bytes, "cache made and attached");
                 Ok(cache)
             }
             Err(e) => {
-                self.close_file(file.file);
-                if is_new {
-                    let _ = std::fs::remove_file(path);
-                }
+                self.leave(&place);
                 Err(e.into())
             }
+        }
+    }
+
+    /// No cache was made there.
+    fn leave(&self, place: &NewPlace) {
+        self.close_file(place.file.file);
+        if place.is_new {
+            let _ = std::fs::remove_file(&place.file.path);
         }
     }
 
@@ -336,7 +440,10 @@ impl Caches {
         path: &Path,
         size: Option<u64>,
     ) -> std::result::Result<Cache, RequestError> {
-        let made = self.make(volumes.pool(), path, size).await;
+        let made = match self.open_place(volumes.pool().uuid(), path, size).await {
+            Ok(place) => self.make(volumes.pool(), place).await,
+            Err(e) => Err(e),
+        };
         let cache = made.map_err(|e| RequestError::new("refused", e.to_string()))?;
         if let Err(e) = volumes.attach(cache.clone()).await {
             cache.abandon().await;
@@ -376,6 +483,12 @@ impl Caches {
             tracing::warn!("closing the cache's file: {e}");
         }
     }
+}
+
+/// A cache that was not asked for could not be made.
+fn without(e: &CommandError) -> String {
+    tracing::warn!("no cache: {e}");
+    format!("no cache: {e} (a smaller one: --cache-size SIZE; none: --cache-size 0)")
 }
 
 fn missing(uuid: [u8; 16], why: String) -> CommandError {

@@ -185,15 +185,38 @@ struct Starting {
 
 impl Starting {
     /// The pool, its cache, and what the user should hear. May be dropped at any time: then nothing
-    /// is closed, as after a loss of power.
+    /// is closed, as after a loss of power. What a start may be refused for is looked at before the
+    /// pool is opened: that is a commit, which would set a device that is alone apart from the rest
+    /// of its mirror.
     async fn open(
         &self,
         source: Source,
         settings: pool::Settings,
     ) -> Result<(Pool, Option<Cache>, Vec<String>)> {
-        let (pool, mut heard) = self.open_pool(source, settings).await?;
+        let (ready, new) = match source {
+            Source::Devices(files) => {
+                let ready = Pool::ready(&self.rt, files.clone(), settings).await?;
+                self.devices.close_unused(ready.pool(), &files);
+                (ready, None)
+            }
+            Source::New(new) => (make_pool(&self.rt, &new, settings).await?, Some(new)),
+        };
+        let prepared = match self.caches.prepare(&ready).await {
+            Ok(prepared) => prepared,
+            Err(e) => {
+                ready.close();
+                return Err(e);
+            }
+        };
+        let (pool, mut heard) = match self.open_pool(ready, new).await {
+            Ok(opened) => opened,
+            Err(e) => {
+                self.caches.put_back(prepared);
+                return Err(e);
+            }
+        };
         heard.iter_mut().for_each(|w| w.insert_str(0, "WARNING: "));
-        match self.caches.open(&pool, &mut heard).await {
+        match self.caches.open(&pool, prepared, &mut heard).await {
             Ok(cache) => Ok((pool, cache, heard)),
             Err(e) => {
                 pool.close().await?;
@@ -204,22 +227,17 @@ impl Starting {
 
     async fn open_pool(
         &self,
-        source: Source,
-        settings: pool::Settings,
+        ready: pool::Ready,
+        new: Option<NewPool>,
     ) -> Result<(Pool, Vec<String>)> {
-        match source {
-            Source::Devices(files) => {
-                let (pool, warnings) = Pool::open(&self.rt, files.clone(), settings).await?;
-                self.devices.close_unused(&pool, &files);
-                Ok((pool, warnings))
-            }
-            Source::New(new) => {
-                let pool = make_pool(&self.rt, &new, settings).await?;
-                new.unmade.keep();
-                new.staged.publish()?;
-                Ok((pool, Vec::new()))
-            }
+        let (pool, warnings) = ready.open().await?;
+        if let Some(new) = new {
+            let (name, size_bytes) = &new.volume;
+            pool.create_volume(name, *size_bytes, 512).await?;
+            new.unmade.keep();
+            new.staged.publish()?;
         }
+        Ok((pool, warnings))
     }
 
     async fn run(
@@ -290,14 +308,11 @@ fn tell_state(shard: &Rc<Shard>, manager: &Rc<ServiceManager>) {
     });
 }
 
-async fn make_pool(rt: &Rt, new: &NewPool, settings: pool::Settings) -> Result<Pool> {
+async fn make_pool(rt: &Rt, new: &NewPool, settings: pool::Settings) -> Result<pool::Ready> {
     let files = &new.staged.files;
     let ids: Vec<[u8; 16]> = (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
     pool::create(rt, files, &new.options, &ids).await?;
-    let (pool, _) = Pool::open(rt, files.clone(), settings).await?;
-    let (name, size_bytes) = &new.volume;
-    pool.create_volume(name, *size_bytes, 512).await?;
-    Ok(pool)
+    Ok(Pool::ready(rt, files.clone(), settings).await?)
 }
 
 struct Shard {

@@ -66,7 +66,7 @@ pub use findings::{NewestScrub, ScrubOptions, ScrubStatus, SpareTaken, SparesSta
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;
 pub use moves::Fill;
-pub use open::{check_create, create};
+pub use open::{Ready, check_create, create};
 pub use pool::Pool;
 
 pub use settings::{CreateOptions, Settings, is_name};

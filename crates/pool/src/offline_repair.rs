@@ -95,7 +95,10 @@ impl Repair {
             Repair { pool: Pool::over(rt, settings, loaded.state), lacking: loaded.lacking };
         let away = repair.pool.state().devices.iter().position(is_away);
         match away {
-            None => Ok(repair),
+            None => {
+                repair.pool.state_mut().standing.open();
+                Ok(repair)
+            }
             Some(row) => {
                 repair.close();
                 Err(StorageError::new(

@@ -13,7 +13,7 @@ use rt::Rt;
 
 use crate::attached::{Attached, CacheMark, Published};
 use crate::commit::Committer;
-use crate::devices::standing::Standing;
+use crate::devices::standing::{Permit, Standing};
 use crate::devices::{DeviceFile, Devices, PoolDevice};
 use crate::findings::{Moves, Scrub};
 use crate::forest::Forest;
@@ -27,21 +27,30 @@ pub use create::{check_create, create};
 pub use judge::{Candidate, doubt, judge, newest, without_blank};
 pub(crate) use tables::PageCopy;
 
-impl Pool {
-    /// Opens a pool for use on those of its devices that are there. Warnings (a missing device, a
-    /// stale one that is left out) are logged and returned.
-    pub async fn open(
-        rt: &Rt,
-        files: Vec<DeviceFile>,
-        settings: Settings,
-    ) -> Result<(Pool, Vec<String>)> {
-        let loaded = load(rt, files, &settings).await?;
-        let warnings = loaded.warnings;
+/// A pool that was found on its devices, and can be opened. Nothing was written to it yet, and it
+/// gives no permits to write: so whatever else a start needs can be seen to first. The first commit
+/// of a device alone sets it apart from the devices that are not there.
+pub struct Ready {
+    pool: Pool,
+    lacking: Vec<PageCopy>,
+    warnings: Vec<String>,
+}
+
+impl Ready {
+    /// The pool, to be looked at.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Opens it for use: the first commit. Warnings (a missing device, a stale one that is left
+    /// out) are logged and returned.
+    pub async fn open(self) -> Result<(Pool, Vec<String>)> {
+        let Ready { pool, lacking, warnings } = self;
         for w in &warnings {
             tracing::warn!("{w}");
         }
-        let pool = Pool::over(rt, settings, loaded.state);
-        pool.sync_superblocks(loaded.lacking).await?;
+        pool.state_mut().standing.open();
+        pool.sync_superblocks(lacking).await?;
         pool.state_mut().need_superblock();
         pool.end_stale_stagings();
         // The first commit marks a new incarnation: all that a crash left behind is older than what
@@ -55,6 +64,33 @@ impl Pool {
         pool.begin_returning();
         pool.begin_sparing();
         Ok((pool, warnings))
+    }
+
+    /// Lets go of the devices, as they were found.
+    pub fn close(self) {
+        self.pool.set_closed();
+    }
+}
+
+impl Pool {
+    /// Finds a pool on those of its devices that are there. Writes nothing.
+    pub async fn ready(rt: &Rt, files: Vec<DeviceFile>, settings: Settings) -> Result<Ready> {
+        let Loaded { state, warnings, lacking } = load(rt, files, &settings).await?;
+        Ok(Ready { pool: Pool::over(rt, settings, state), lacking, warnings })
+    }
+
+    /// Opens a pool that needs nothing else: [`Pool::ready`], and [`Ready::open`].
+    pub async fn open(
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        settings: Settings,
+    ) -> Result<(Pool, Vec<String>)> {
+        Pool::ready(rt, files, settings).await?.open().await
+    }
+
+    /// True once it takes writes: [`Ready::open`] was called.
+    pub fn is_open(&self) -> bool {
+        !matches!(self.state().standing, Standing::Closed)
     }
 }
 
@@ -101,8 +137,7 @@ pub(crate) struct Loaded {
 /// nothing.
 pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
     let mut warnings = Vec::new();
-    let standing = Standing::good();
-    let permit = standing.permit()?;
+    let permit = Permit::to_flush_before_reading();
     let (found, blank) = judge::read_all(rt, permit, files, settings, &mut warnings).await?;
     let found = judge::without_unsure(found, &mut warnings)?;
     let Some(best) = newest(&found) else {
@@ -124,14 +159,13 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let mut tables =
         tables::read(rt, geometry, &best, &mut devices, known < best.generation).await?;
     let lacking = std::mem::take(&mut tables.lacking);
-    let state = assemble(&best, Generation(known), standing, settings, (devices, tables))?;
+    let state = assemble(&best, Generation(known), settings, (devices, tables))?;
     Ok(Loaded { state, warnings, lacking })
 }
 
 fn assemble(
     best: &Superblock,
     known: Generation,
-    standing: Standing,
     settings: &Settings,
     (mut devices, tables): (Vec<PoolDevice>, tables::FoundTables),
 ) -> Result<State> {
@@ -172,7 +206,7 @@ fn assemble(
         attached: Attached::new(mark, published),
         scrub: Scrub::new(best.scrub.clone()),
         moves: Moves::new(best.balancing),
-        standing,
+        standing: Standing::Closed,
     })
 }
 
@@ -215,4 +249,65 @@ fn take_chunks(
         return Err(StorageError::new(ErrorKind::Missing, text));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{BLOCK, Lba};
+    use rt::Order;
+    use sim::{DiskModel, World};
+
+    use super::*;
+    use crate::CreateOptions;
+
+    const DISK: u64 = 16 << 20;
+
+    /// A start that is refused with half of a mirror has not gone on with it alone.
+    #[test]
+    fn a_pool_that_is_only_ready_takes_no_writes() {
+        let world = World::new(1);
+        let disk = |path: &str| DeviceFile {
+            path: path.into(),
+            file: world.add_disk(DiskModel::nvme(DISK)),
+            size_bytes: DISK,
+        };
+        let files = vec![disk("p0"), disk("p1")];
+        let rt = Rt::new(world.backend(), Order::Seeded(1), 256);
+        let (r, w) = (rt.clone(), world.clone());
+        let done = rt.block_on(async move {
+            let options = CreateOptions { name: "p".into(), copies: 2, group_bytes: Some(1 << 20) };
+            crate::create(&r, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.unwrap();
+            let open = |files: &[DeviceFile]| Pool::open(&r, files.to_vec(), Settings::default());
+            let block = |byte: u8| {
+                let mut buf = r.bufs().take(BLOCK);
+                buf.fill(byte);
+                buf.freeze()
+            };
+            let (pool, _) = open(&files).await.unwrap();
+            let v = pool.create_volume("v", 1 << 20, 4096).await.unwrap();
+            pool.write(v, Lba(0), &block(1)).await.unwrap();
+            pool.close().await.unwrap();
+
+            let one = files[1..].to_vec();
+            let before = w.contents(one[0].file, 0, DISK as usize);
+            let ready = Pool::ready(&r, one, Settings::default()).await.unwrap();
+            assert!(!ready.pool().is_open());
+            assert_eq!(ready.pool().read(v, Lba(0), 1).await.unwrap()[0][0], 1);
+            assert!(ready.pool().write(v, Lba(0), &block(2)).await.is_err());
+            assert!(ready.pool().create_volume("w", 1 << 20, 4096).await.is_err());
+            assert!(ready.pool().commit().await.is_err());
+            ready.close();
+            assert!(w.contents(files[1].file, 0, DISK as usize) == before);
+
+            let (pool, _) = open(&files[..1]).await.unwrap();
+            assert!(pool.is_open());
+            pool.write(v, Lba(0), &block(3)).await.unwrap();
+            pool.close().await.unwrap();
+            let (pool, _) = open(&files).await.expect("not split");
+            assert_eq!(pool.read(v, Lba(0), 1).await.unwrap()[0][0], 3);
+            pool.close().await.unwrap();
+        });
+        rt.kill();
+        done.unwrap();
+    }
 }

@@ -274,6 +274,26 @@ impl Cache {
         self.write_durable(Class::Commit, offset, data, "write of the superblock").await
     }
 
+    /// Writes the twin of the superblock that was found, of its pair, again. It says the same, and
+    /// the one that was found stays: so this changes nothing, and a device that takes no writes any
+    /// more is found out.
+    pub(crate) async fn write_twin(&self) -> Result<()> {
+        let (offset, block) = self.checkpoints().durable_mut().twin(self.rt().bufs());
+        let (queue, data) = (self.device().queue(), SliceList::from_iter([block.freeze()]));
+        let written = match queue.write(Class::Commit, offset, data).await {
+            Ok(()) => queue.flush(Class::Commit).await,
+            Err(e) => Err(e),
+        };
+        written.map_err(|e| {
+            let text = format!(
+                "{}: the cache device cannot be written to ({e}): nothing was changed; try again, \
+                 or replace it",
+                self.path()
+            );
+            StorageError::new(ErrorKind::Io, text)
+        })
+    }
+
     /// Gives back the blocks of replaced nodes that no read can be using.
     pub(crate) async fn give_back_nodes(&self) {
         while self.state_mut().drain_limbo(GIVEN_BACK) {

@@ -110,6 +110,17 @@ impl DurableState {
         (CacheSuperblock::offset_of(self.superblock.sequence), block)
     }
 
+    /// The other one of the pair of the superblock that was found, and its offset. From now on the
+    /// pair is whole.
+    pub fn twin(&mut self, bufs: &BufPool) -> (u64, Buf) {
+        let mut twin = self.superblock.clone();
+        twin.sequence ^= 1;
+        self.superblock.sequence |= 1;
+        let mut block = bufs.zeroed(BLOCK);
+        twin.encode(&mut block);
+        (CacheSuperblock::offset_of(twin.sequence), block)
+    }
+
     /// The superblocks of a checkpoint are durable: its pages stand where it wrote them first.
     pub fn complete(&mut self, generation: Generation, written: Vec<NewPage>) {
         for (page, records) in written {

@@ -271,6 +271,17 @@ fn a_checkpoint_that_stops_anywhere_leaves_itself_or_the_one_before() {
             let sb = &found.superblock;
             assert_eq!(sb.incarnation, made[&sb.generation], "seed {seed}");
             (durable, table) = (found, says);
+            // An open writes the twin of what it has found, and may be refused then, or cut short.
+            let (offset, block) = durable.twin(&bufs);
+            disk.write(offset, &block);
+            if rng.one_in(2) {
+                disk.flush();
+            } else {
+                disk.power_cut(&mut rng);
+                let (found, says) = open(&disk, &bufs);
+                assert_eq!(says, table, "seed {seed}");
+                durable = found;
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 mod admin;
 pub(crate) mod create;
-mod open;
+pub(crate) mod open;
 pub(crate) mod replay;
 mod set;
 pub(crate) mod staged;

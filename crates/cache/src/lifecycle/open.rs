@@ -3,10 +3,14 @@
 //!
 //! What the device says is found out by [`crate::lifecycle::replay`]. The checkpoint at the end
 //! begins a new incarnation: entries that a crash left behind in the ring never count again.
+//!
+//! It goes in two steps. All that can be wrong with a cache is found in the first one, before its
+//! pool is open: to open a pool is a commit, which a start that is refused must not make. Only the
+//! second step changes anything.
 
 use std::collections::VecDeque;
 
-use base::{EntrySeq, Epoch, ErrorKind, Lba, Result, StorageError, counted};
+use base::{EntrySeq, Epoch, ErrorKind, Instant, Lba, Result, StorageError, counted};
 use format::page::page_digest;
 use pool::{Link, Pool};
 use queue::{Class, Device};
@@ -32,28 +36,73 @@ use crate::wakes::Wakes;
 /// Pages of the bucket table that are read at once.
 const TABLE_READS: usize = 32;
 
+/// A cache that was found to be whole, and replayed in memory: it can be opened. Nothing was
+/// changed yet, neither on its device nor in its pool.
+pub struct Ready {
+    cache: Cache,
+    replayed: Replayed,
+    began: Instant,
+}
+
+impl Ready {
+    /// Opens it, and begins its background work. Its pool is open by now.
+    pub async fn open(self) -> Result<Cache> {
+        let Ready { cache, replayed, began } = self;
+        assert!(cache.pool().is_open(), "a cache serves an open pool");
+        let outcome = cache.serve(&replayed, began).await;
+        if outcome.is_err() {
+            cache.device().queue().close();
+        }
+        outcome.map(|()| cache)
+    }
+
+    /// Lets go of its device, as it was found.
+    pub fn close(self) {
+        self.cache.device().queue().close();
+    }
+}
+
 impl Cache {
-    /// Opens the cache on `file` for `pool`, and begins its background work. Errors: no cache,
-    /// another pool's, of a newer version, too small a device, damage that the structures cannot do
-    /// without.
+    /// Finds the cache on `file`, reads all that an open needs, and sees that the device takes
+    /// writes. Changes nothing, so the pool need not be open. Errors: no cache, another pool's, of
+    /// a newer version, too small a device, damage that the structures cannot do without.
+    pub async fn ready(
+        rt: &Rt,
+        file: &CacheFile,
+        pool: &pool::Ready,
+        settings: Settings,
+    ) -> Result<Ready> {
+        Cache::ready_for(rt, file, pool.pool(), settings).await
+    }
+
+    /// Opens the cache on `file` for a pool that is open: [`Cache::ready`], and [`Ready::open`].
     pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
+        Cache::ready_for(rt, file, pool, settings).await?.open().await
+    }
+
+    async fn ready_for(
+        rt: &Rt,
+        file: &CacheFile,
+        pool: &Pool,
+        settings: Settings,
+    ) -> Result<Ready> {
         let device = Device::new(rt, file.file, settings.device);
         device.set_targets(settings.targets);
         device.set_name(&format!("cache device {}", file.path));
-        let opened = Cache::open_on(rt, file, &device, pool, settings).await;
-        if opened.is_err() {
+        let ready = Cache::ready_on(rt, file, &device, pool, settings).await;
+        if ready.is_err() {
             device.close();
         }
-        opened
+        ready
     }
 
-    async fn open_on(
+    async fn ready_on(
         rt: &Rt,
         file: &CacheFile,
         device: &Device,
         pool: &Pool,
         mut settings: Settings,
-    ) -> Result<Cache> {
+    ) -> Result<Ready> {
         let began = rt.precise_now();
         // What a life that was killed has written, the device's own cache may have, and may yet
         // lose. Nothing is believed before it is durable: what is done next overwrites what it has
@@ -136,19 +185,22 @@ impl Cache {
         let newest = EntrySeq(replayed.end.sequence.0 - 1);
         let cache =
             Cache::over((rt, pool), settings, device, (state, wakes), durable_state, newest);
-        cache.recover(&replayed, began).await?;
-        let no_pass = cache.between_passes().await;
-        cache.start();
-        let outcome = cache.forget_behind_ends().await;
+        cache.make_room_for_nodes()?;
+        cache.write_twin().await?;
+        Ok(Ready { cache, replayed, began })
+    }
+
+    /// Writes the recovered state, and begins to serve.
+    async fn serve(&self, replayed: &Replayed, began: Instant) -> Result<()> {
+        self.recover(replayed, began).await?;
+        let no_pass = self.between_passes().await;
+        self.start();
+        let outcome = self.forget_behind_ends().await;
         drop(no_pass);
-        match outcome {
-            Ok(()) => Ok(cache),
-            Err(e) => {
-                pool.link_journal(Link::None);
-                cache.stop();
-                Err(e)
-            }
-        }
+        outcome.inspect_err(|_| {
+            self.pool().link_journal(Link::None);
+            self.stop();
+        })
     }
 
     /// A crash may have come between a shrink in the pool and here.
@@ -159,8 +211,7 @@ impl Cache {
         Ok(())
     }
 
-    async fn recover(&self, replayed: &Replayed, began: base::Instant) -> Result<()> {
-        self.make_room_for_nodes()?;
+    async fn recover(&self, replayed: &Replayed, began: Instant) -> Result<()> {
         self.checkpoint_now().await?;
         if self.pool().clean_void() {
             self.drop_all_clean().await?;

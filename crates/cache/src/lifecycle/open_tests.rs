@@ -1,9 +1,73 @@
 //! How a cache is closed and detached.
 
-use base::{BLOCK, Duration, Lba};
+use base::{BLOCK, Duration, ErrorKind, Lba};
+use format::cache::superblock::CacheSuperblock;
+use pool::Pool;
 
-use crate::Settings;
 use crate::testkit::{Lab, fill, open, settings};
+use crate::{Cache, CacheFile, Settings};
+
+/// Looks at the cache on `file` as a start does before it opens the pool, and is refused.
+fn refused(lab: &Lab, file: CacheFile) -> ErrorKind {
+    let all = |lab: &Lab| lab.world.contents(lab.disk, 0, lab.files()[0].size_bytes as usize);
+    let (before, files) = (all(lab), lab.files());
+    let e = lab.boot(move |rt| async move {
+        let pool = Pool::ready(&rt, files, pool::Settings::default()).await.unwrap();
+        let ready = Cache::ready(&rt, &file, &pool, settings()).await;
+        pool.close();
+        ready.err().expect("refused")
+    });
+    assert!(before == all(lab), "the pool was written to: {e}");
+    e.kind
+}
+
+/// To open the pool would be a commit, and set a half of a mirror apart from the other.
+#[test]
+fn what_is_wrong_with_a_cache_is_found_before_its_pool_is_opened() {
+    let lab = Lab::new();
+    let short = CacheFile { size_bytes: lab.file().size_bytes / 2, ..lab.file() };
+    assert_eq!(refused(&lab, short), ErrorKind::Damaged);
+
+    let table = |slot| lab.layout().page_offset(0, slot);
+    let whole = lab.world.snapshot_disk(lab.device);
+    [0, 1].into_iter().for_each(|slot| lab.rot(table(slot)));
+    assert_eq!(refused(&lab, lab.file()), ErrorKind::Damaged);
+    lab.world.restore_disk(lab.device, &whole);
+
+    lab.power_cut(|cache| async move {
+        let a = cache.pool().find_volume("a").expect("there").id;
+        fill(&cache, a, 100, 1, 1).await;
+        cache.flush().await.expect("flush");
+        cache.publish_all().await.expect("published");
+    });
+    let sb = lab.superblock();
+    let places = lab.layout().ring().places(sb.replay_position);
+    places.into_iter().for_each(|at| lab.rot(at));
+    assert_eq!(refused(&lab, lab.file()), ErrorKind::Damaged);
+}
+
+/// A device that takes no writes any more is found out before the pool is opened, too.
+#[test]
+fn a_cache_that_is_ready_was_written_to_and_says_what_it_said() {
+    let lab = Lab::new();
+    let found = lab.superblock();
+    let twin = CacheSuperblock::offset_of(found.sequence ^ 1);
+    let at = |lab: &Lab| CacheSuperblock::decode(&lab.world.contents(lab.device, twin, BLOCK));
+    lab.rot(twin);
+    assert!(at(&lab).is_err());
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let pool = Pool::ready(&rt, files, pool::Settings::default()).await.unwrap();
+        Cache::ready(&rt, &file, &pool, settings()).await.expect("ready").close();
+        pool.close();
+    });
+    let sequence = found.sequence ^ 1;
+    assert_eq!(at(&lab).ok(), Some(CacheSuperblock { sequence, ..found }));
+    lab.with(|cache| async move {
+        let a = cache.pool().find_volume("a").expect("there").id;
+        assert_eq!(cache.read(a, Lba(2), 1).await.unwrap()[0][0], 1);
+    });
+}
 
 /// Closes a cache so long after a collection began that finds much to do. Returns whether the pool
 /// says that no clean key of the cache counts.

@@ -9,12 +9,20 @@
 //!
 //! A caller that writes shows a [`Permit`], and only the door hands one out. What a commit has
 //! reached is shown by values too, each made by one step alone: `Written`, `Flushed` and `Durable`.
+//!
+//! The door is closed until the pool is [opened](crate::Ready::open). So nothing that only looks at
+//! the pool can write to it, not even to heal a bad copy.
 
-use base::{Result, StorageError};
+use base::{ErrorKind, Result, StorageError};
 
-/// Good, until it has ended; it never becomes good again.
-pub(crate) struct Standing {
-    ended: Option<StorageError>,
+/// Closed, then good, until it has ended; it never becomes good again.
+pub(crate) enum Standing {
+    /// The pool is not open yet.
+    Closed,
+    /// It may be written to.
+    Good,
+    /// Nothing is written any more, for this reason.
+    Ended(StorageError),
 }
 
 /// The pool was in good standing when this was asked for. It is asked for right before a step, and
@@ -23,45 +31,61 @@ pub(crate) struct Standing {
 pub(crate) struct Permit(());
 
 impl Standing {
-    /// As of a pool that is being opened.
-    pub fn good() -> Standing {
-        Standing { ended: None }
+    /// Opens the door for the first time.
+    pub fn open(&mut self) {
+        if matches!(self, Standing::Closed) {
+            *self = Standing::Good;
+        }
     }
 
     /// The door.
     pub fn permit(&self) -> Result<Permit> {
-        match &self.ended {
-            Some(why) => Err(why.clone()),
-            None => Ok(Permit(())),
+        match self {
+            Standing::Closed => {
+                Err(StorageError::new(ErrorKind::Invalid, "the pool is not open yet"))
+            }
+            Standing::Good => Ok(Permit(())),
+            Standing::Ended(why) => Err(why.clone()),
         }
     }
 
     /// Nothing is written any more. The first reason is the one that is told from now on.
     pub fn end(&mut self, why: StorageError) -> StorageError {
-        if self.ended.is_none() {
-            tracing::error!("the pool takes no more writes, reads go on: {why}");
+        if let Standing::Ended(first) = self {
+            return first.clone();
         }
-        self.ended.get_or_insert(why).clone()
+        tracing::error!("the pool takes no more writes, reads go on: {why}");
+        *self = Standing::Ended(why.clone());
+        why
     }
 
     /// Why it has ended, if it has.
     pub fn ended(&self) -> Option<&StorageError> {
-        self.ended.as_ref()
+        if let Standing::Ended(why) = self { Some(why) } else { None }
+    }
+}
+
+impl Permit {
+    /// For the flush of a device before an open reads it: that changes nothing of what it holds.
+    pub fn to_flush_before_reading() -> Permit {
+        Permit(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::ErrorKind;
 
     #[test]
     fn it_ends_once_and_for_good() {
-        let mut standing = Standing::good();
+        let mut standing = Standing::Closed;
+        assert!(standing.permit().is_err() && standing.ended().is_none());
+        standing.open();
         assert!(standing.permit().is_ok() && standing.ended().is_none());
         let why = |text| StorageError::new(ErrorKind::Io, text);
         assert_eq!(standing.end(why("first")).context, "first");
         assert_eq!(standing.end(why("second")).context, "first");
+        standing.open();
         assert_eq!(standing.permit().err().map(|e| e.context).as_deref(), Some("first"));
     }
 }
