@@ -9,6 +9,8 @@ mod write;
 
 use base::{BLOCK_U64, Lba};
 
+pub use read::Blocks;
+
 /// Blocks that are read, written or mapped in one step.
 const STEP_BLOCKS: u64 = 256;
 /// No volume has a block at or behind this.

@@ -65,6 +65,7 @@ pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesEnd, MovesStatus}
 pub use findings::{NewestScrub, ScrubOptions, ScrubStatus, SpareTaken, SparesStatus};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;
+pub use io::Blocks;
 pub use moves::Fill;
 pub use open::{Ready, check_create, create};
 pub use pool::Pool;

@@ -9,6 +9,7 @@ use base::{BLOCK, Crc, Epoch, Lba, Result, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use queue::Class;
+use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::job;
@@ -20,6 +21,9 @@ use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents};
+
+/// Runs that are kept of one read which met holes.
+const MAX_RUNS: usize = 8;
 
 /// Something that is to be kept. Its blocks are watched for writes until it is dropped.
 #[must_use = "it is kept by `keep`, and given up when it is dropped"]
@@ -137,6 +141,40 @@ impl Cache {
         promotion.stage = Stage::Running;
         let cache = self.clone();
         self.rt().detach_job(job::PROMOTION, async move { cache.promote(promotion, data).await });
+    }
+
+    /// Keeps what was written of the data of a promotion: between holes, in the order of the volume,
+    /// up to [`MAX_RUNS`] runs.
+    pub(crate) fn keep_written(&self, promotion: Promotion, found: &pool::Blocks) {
+        let key = promotion.key;
+        let mut runs: SmallVec<[(u64, SliceList); MAX_RUNS]> = SmallVec::new();
+        // Each hole is one slice.
+        let mut holes = found.holes.iter().peekable();
+        let (mut at, mut end) = (0, 0);
+        for slice in &found.data {
+            let is_hole = holes.next_if(|hole| hole.0 == at).is_some();
+            let from = at;
+            at += (slice.len() / BLOCK) as u64;
+            if is_hole {
+                continue;
+            }
+            let is_full = runs.len() == MAX_RUNS;
+            match runs.last_mut() {
+                Some((_, data)) if end == from => data.push(slice.clone()),
+                _ if is_full => break,
+                _ => runs.push((from, SliceList::from_iter([slice.clone()]))),
+            }
+            end = at;
+        }
+        for (first, data) in runs {
+            let blocks = (data.iter().map(|slice| slice.len()).sum::<usize>() / BLOCK) as u64;
+            let from = key.1.plus(first);
+            // In one step with the others: what has spoilt the whole has spoilt each part.
+            let part = self.state_mut().promotions.part_of(&key, (from, from.plus(blocks)));
+            if let Some(part) = part {
+                self.keep(self.promotion(part, Stage::Begun), data);
+            }
+        }
     }
 
     async fn promote(&self, promotion: Promotion, data: SliceList) {
@@ -262,7 +300,7 @@ mod tests {
 
     use super::*;
     use crate::Settings;
-    use crate::testkit::{Lab, fill, settings};
+    use crate::testkit::{Lab, fill, fill_pool_alone, settings};
 
     #[test]
     fn reads_alone_have_the_index_written() {
@@ -273,6 +311,7 @@ mod tests {
             let settings = Settings { dirty_nodes: 2, ..settings() };
             let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
             let a = pool.find_volume("a").unwrap().id;
+            fill_pool_alone(&pool, a).await;
             let before = cache.status().index.checkpoints;
             for i in 0..400 {
                 // Of the blocks below 1200 the odd ones are not in the cache.

@@ -338,20 +338,28 @@ impl Cache {
         missed: Missed,
         sequential: bool,
     ) -> Result<SliceList> {
-        self.count_read(volume, Hits { hits: 0, misses: blocks });
-        if sequential {
-            self.state_mut().bypassed(blocks);
-        }
         let promotion = if sequential || self.is_congested() {
             None
         } else {
             self.begin_promotion(volume, (lba, blocks), missed.ghosts)
         };
-        let outcome = self.pool().read(volume, lba, blocks).await;
-        if let (Some(promotion), Ok(data)) = (promotion, &outcome) {
-            self.keep(promotion, data.clone());
+        let outcome = self.pool().read_with_holes(volume, lba, blocks).await;
+        let holes = outcome.as_ref().map_or(0, |found| found.holes.iter().map(|h| h.1).sum());
+        // What was never written is not there to be had: no hit, and no miss.
+        let misses = blocks.saturating_sub(holes);
+        if misses > 0 {
+            self.count_read(volume, Hits { hits: 0, misses });
         }
-        outcome
+        if sequential {
+            self.state_mut().bypassed(misses);
+        }
+        let found = outcome?;
+        match promotion {
+            Some(promotion) if misses == blocks => self.keep(promotion, found.data.clone()),
+            Some(promotion) if misses > 0 => self.keep_written(promotion, &found),
+            _ => {}
+        }
+        Ok(found.data)
     }
 
     /// Brings what reads of `[lba, end)` have to look up into memory.

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use base::Duration;
+
 use super::*;
 use crate::testkit::{Lab, fill, open, place_of, settings};
 
@@ -31,6 +33,47 @@ fn others_run_between_the_steps_of_a_prefetch() {
         assert!(turns.get() > 240, "{} turns", turns.get());
         cache.close().await.unwrap();
         pool.close().await.unwrap();
+    });
+}
+
+/// An empty volume that is read must not push out what others need.
+#[test]
+fn what_was_never_written_is_not_kept_and_counts_for_nothing() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        let counts = |cache: &Cache| {
+            let now = cache.status();
+            (now.hits, now.misses, now.promoted)
+        };
+        let before = counts(&cache);
+        for from in (3200..3500).step_by(10) {
+            let data = cache.read(a, Lba(from), 10).await.unwrap();
+            assert!(data.iter().all(|slice| slice.iter().all(|&b| b == 0)));
+        }
+        cache.rt().sleep(Duration::from_secs(1)).await;
+        assert_eq!(counts(&cache), before);
+
+        // Five blocks between holes, which the pool alone has.
+        let pool = cache.pool().clone();
+        for (lba, blocks) in [(3300, 4), (3306, 1)] {
+            let mut buf = pool.bufs().take(blocks * BLOCK);
+            buf.fill(lba as u8);
+            pool.write(a, Lba(lba), &buf.freeze()).await.unwrap();
+        }
+        pool.commit().await.unwrap();
+        let (hits, misses, promoted) = before;
+        for (hits, misses) in [(hits, misses + 5), (hits + 5, misses + 5)] {
+            let data = cache.read(a, Lba(3296), 16).await.unwrap();
+            let bytes: Vec<u8> =
+                data.iter().flat_map(|slice| slice.chunks_exact(BLOCK).map(|b| b[0])).collect();
+            let (one, two) = (3300u64 as u8, 3306u64 as u8);
+            let mut should = [0; 16];
+            should[4..8].fill(one);
+            should[10] = two;
+            assert_eq!(bytes, should);
+            cache.rt().sleep(Duration::from_secs(1)).await;
+            assert_eq!(counts(&cache), (hits, misses, promoted + 5));
+        }
     });
 }
 

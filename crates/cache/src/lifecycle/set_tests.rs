@@ -5,7 +5,7 @@ use base::{Duration, ErrorKind, Lba, VolumeId};
 use super::*;
 use crate::rate_controller;
 use crate::settings::{LagPolicy, Promote, StreamWrites};
-use crate::testkit::{Lab, fill, settings};
+use crate::testkit::{Lab, fill, fill_pool_alone, settings};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -172,6 +172,7 @@ fn a_strict_lag_slows_writers_at_once_and_an_aim_does_not() {
 fn streams_and_promotion_go_by_the_new_settings() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         cache.publish_all().await.expect("publish");
+        fill_pool_alone(cache.pool(), a).await;
         let promoted = async |lba: u64| {
             let before = cache.status().promoted;
             cache.read(a, Lba(lba), 1).await.expect("read");

@@ -64,6 +64,17 @@ impl Promotions {
         Some(key)
     }
 
+    /// Watches a part of what a promotion that is still good watches, by itself.
+    pub fn part_of(&mut self, key: &Key, (from, end): (Lba, Lba)) -> Option<Key> {
+        let whole = self.all.get(key).filter(|p| !p.spoiled)?;
+        let part =
+            Watched { end, spoiled: false, published: whole.published, stream: whole.stream };
+        self.next += 1;
+        let key = (key.0, from, self.next);
+        self.all.insert(key, part);
+        Some(key)
+    }
+
     /// The blocks of `[lba, end)` are changed: what is under way of them is not to be kept.
     pub fn spoil(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
         if self.all.is_empty() {

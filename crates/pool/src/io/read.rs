@@ -49,6 +49,27 @@ pub(super) struct Plan {
     pub of: (VolumeId, Lba),
 }
 
+/// What a read has found.
+pub struct Blocks {
+    /// In order, whole blocks each; what was never written is zeros.
+    pub data: SliceList,
+    /// The runs of blocks that were never written, or were discarded: the number of the first one
+    /// behind the beginning, and how many; in order.
+    pub holes: SmallVec<[(u64, u64); 1]>,
+}
+
+impl Blocks {
+    fn nothing() -> Blocks {
+        Blocks { data: SliceList::new(), holes: SmallVec::new() }
+    }
+
+    /// What was found behind it, which begins `at` blocks behind the beginning.
+    fn append(&mut self, at: u64, found: Blocks) {
+        self.data.extend(found.data);
+        self.holes.extend(found.holes.into_iter().map(|(from, len)| (at + from, len)));
+    }
+}
+
 impl Pool {
     /// Reads `blocks` blocks of `volume` from `lba` on; what was never written is zeros. The slices
     /// are in order and whole blocks each.
@@ -64,7 +85,13 @@ impl Pool {
         lba: Lba,
         blocks: u64,
     ) -> Result<SliceList> {
-        self.read_from(((volume, None), class), lba, blocks).await
+        Ok(self.read_from(((volume, None), class), lba, blocks).await?.data)
+    }
+
+    /// As [`Pool::read`], and tells what was never written. That is known from the look at the
+    /// mapping, and costs nothing more.
+    pub async fn read_with_holes(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<Blocks> {
+        self.read_from(((volume, None), Class::Foreground), lba, blocks).await
     }
 
     /// As [`Pool::read`] of the staging volume of `volume` for `epoch`, or of `volume` itself where
@@ -77,10 +104,11 @@ impl Pool {
         lba: Lba,
         blocks: u64,
     ) -> Result<SliceList> {
-        self.read_from(((volume, Some(epoch)), Class::Foreground), lba, blocks).await
+        let from = ((volume, Some(epoch)), Class::Foreground);
+        Ok(self.read_from(from, lba, blocks).await?.data)
     }
 
-    async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+    async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<Blocks> {
         if let (origin, Class::Foreground) = from {
             self.follow_reader(origin, lba, blocks);
         }
@@ -90,7 +118,7 @@ impl Pool {
         Box::pin(self.read_steps(from, lba, blocks)).await
     }
 
-    async fn read_steps(&self, asked: Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+    async fn read_steps(&self, asked: Asked, lba: Lba, blocks: u64) -> Result<Blocks> {
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
@@ -99,20 +127,20 @@ impl Pool {
             tasks.push(self.rt().spawn(async move { pool.read_step(asked, from, n).await }));
             at += n;
         }
-        let mut all = SliceList::new();
-        for t in tasks {
-            all.extend(t.await.unwrap_or_else(|| Err(StorageError::ended()))?);
+        let mut all = Blocks::nothing();
+        for (t, at) in tasks.into_iter().zip((0..).step_by(STEP_BLOCKS as usize)) {
+            all.append(at, t.await.unwrap_or_else(|| Err(StorageError::ended()))?);
         }
         Ok(all)
     }
 
-    async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<SliceList> {
+    async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<Blocks> {
         let plan = self.resident(class, |st| plan_for(st, class, from, lba, blocks)).await?;
-        let mut out = SliceList::new();
+        let mut out = Blocks::nothing();
         if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
             let read = self.read_copies(addr, &plan.crcs, class, &plan.pin).await;
-            out.push(match read {
+            out.data.push(match read {
                 Ok(data) => data,
                 Err(why) => {
                     let of = (plan.of, class);
@@ -124,8 +152,8 @@ impl Pool {
         Box::pin(self.read_pieces(plan, class)).await
     }
 
-    async fn read_pieces(&self, plan: Plan, class: Class) -> Result<SliceList> {
-        let mut out = SliceList::new();
+    async fn read_pieces(&self, plan: Plan, class: Class) -> Result<Blocks> {
+        let mut out = Blocks::nothing();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
         let (owner, mut lba) = plan.of;
         for p in &plan.pieces {
@@ -149,11 +177,17 @@ impl Pool {
                 })
             }));
         }
+        let mut at = 0;
         for (p, t) in plan.pieces.iter().zip(tasks) {
-            out.push(match t {
+            let len = u64::from(p.len);
+            out.data.push(match t {
                 Some(t) => t.await.unwrap_or_else(|| Err(StorageError::ended()))?,
-                None => self.zero_block(p.len as usize * BLOCK),
+                None => {
+                    out.holes.push((at, len));
+                    self.zero_block(p.len as usize * BLOCK)
+                }
             });
+            at += len;
         }
         Ok(out)
     }
