@@ -114,10 +114,11 @@ impl Blocks {
             // any more, and its id is not given again.
             let _no_pass = cache.between_passes().await;
             self.0.pool.delete_volume(volume).await?;
-            let forgotten = cache.forget(volume).await;
-            // What a cache that went out of use has counts only if the volume writes back.
-            let out_of_use = cache.is_aside() || cache.has_failed();
-            if out_of_use && mode != CacheMode::WriteBack { Ok(()) } else { forgotten }
+            // Deleted it is, whatever the cache can do: what that still has of it counts no more.
+            if let Err(e) = cache.forget(volume).await {
+                tracing::warn!("the cache still has blocks of a volume that was deleted: {e}");
+            }
+            Ok(())
         }
         .await;
         if self.0.pool.volume(volume).is_none() {

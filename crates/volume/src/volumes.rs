@@ -139,8 +139,16 @@ impl Volumes {
         Volume::new(&self.0.blocks, info.id, locks, admission, self.0.stats.clone(), own)
     }
 
-    /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
+    /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns. A
+    /// new volume writes back: there is none while a cache has failed, which takes nothing new.
     pub async fn create(&self, name: &str, size: u64, sector: u32) -> Result<Volume> {
+        if self.cache().is_some_and(|cache| !cache.is_aside() && cache.has_failed()) {
+            return Err(StorageError::new(
+                ErrorKind::Io,
+                "the cache has failed, and no volume can begin to write back: restart forebay, \
+                 then make the volume",
+            ));
+        }
         let id = self.pool().create_volume(name, size, sector).await?;
         match self.pool().volume(id) {
             Some(info) => Ok(self.handle(&info)),

@@ -89,6 +89,7 @@ impl Bench {
                 (3 * BLOCKS + FAR / 2) * BLOCK_U64,
                 "all of them are in the cache too"
             );
+            volumes.create("g", MIB, 4096).await.expect("create");
             close(&volumes).await;
         });
         bench
@@ -160,8 +161,11 @@ impl Bench {
         // The pool does not have what "a" holds, and does not say otherwise.
         assert_eq!(holds(&a, 0).await, None);
         assert!(a.write(0, block(9)).await.is_err());
-        let c = volumes.create("c", MIB, 4096).await.expect("create");
-        assert!(c.write(0, block(9)).await.is_err(), "it writes back");
+        let Err(e) = volumes.create("c", MIB, 4096).await else { panic!("it would write back") };
+        assert!(e.context.contains("restart forebay") && volumes.open("c").is_none(), "{e}");
+        // What cannot be forgotten of it counts no more.
+        volumes.delete("g").await.expect("it is deleted");
+        assert!(volumes.open("g").is_none());
         volumes
     }
 
