@@ -349,6 +349,20 @@ def test_check_and_dump(t):
     t.refused(t.bin, "dump", "everything", "--dir", server.socket.parent)
 
 
+@pool_only
+def test_check_of_what_is_no_cache(t):
+    """In the place of a cache that the pool does not have, nothing is a fault."""
+    server = t.up(size="1G", volume_size="64M")
+    server.stop()
+    image = server.socket.parent / "cache.img"
+    for held in (b"", b"short", bytes(1 << 20)):
+        image.write_bytes(held)
+        said = t.forebay("check", server.socket.parent).stdout
+        assert "clean" in said and "to do" not in said, said
+        named = t.run(t.bin, "check", *device_words(server.devices), "--cache", image, ok=(5,))
+        assert "leave --cache out" in named.stdout, named.stdout
+
+
 def test_check_finds_damage(t):
     """A device cut short, one emptied, one full of noise: found and named; a server refuses by name
     or serves what is right."""

@@ -89,7 +89,8 @@ impl Checked {
             }
             None => None,
         };
-        if !is_named && cache_report.as_ref().is_some_and(is_anothers) {
+        let has_cache = pool.cache.is_some();
+        if !is_named && cache_report.as_ref().is_some_and(|r| is_anothers(r, has_cache)) {
             cache_report = None;
         }
         Ok(Checked::new(pool, cache_report))
@@ -113,9 +114,10 @@ impl Checked {
     }
 }
 
-/// A file of the usual name that is the cache of another pool is not what was asked about.
-pub fn is_anothers(r: &cache_check::Report) -> bool {
-    r.standing == Standing::Foreign && r.uuid.is_some()
+/// A file of the usual name that is the cache of another pool is not what was asked about. Nor is
+/// one that is none, where the pool has no cache.
+pub fn is_anothers(r: &cache_check::Report, has_cache: bool) -> bool {
+    r.standing == Standing::Foreign && (r.uuid.is_some() || !has_cache)
 }
 
 /// A device in this state lacks nothing.

@@ -114,12 +114,13 @@ impl Repaired {
         let mut show = |p: Progress| shown.show(&step(&p));
         let pool = pool_repair::repair(rt, files.clone(), &options, dry_run, &mut show).await?;
         let refused = pool.repairs.refused.is_some();
+        let has_cache = pool.now().cache.is_some();
         let mut done = None;
         if let Some(file) = cache {
             let of = (&file, &pool.now().image);
             let dry_run = dry_run || refused;
             let outcome = cache_repair::repair(rt, of, files, &options, dry_run, &mut show).await?;
-            done = Some(outcome).filter(|o| is_named || !is_anothers(o.now()));
+            done = Some(outcome).filter(|o| is_named || !is_anothers(o.now(), has_cache));
         }
         if let Some(cache) = done.as_mut().filter(|_| refused) {
             cache.repairs.dry_run = pool.repairs.dry_run;

@@ -85,7 +85,7 @@ pub(crate) async fn check_for(
     let log = Log::new(options.listed);
     let mut checker =
         Checker { src, log, plan, options: *options, holds_none: false, image, progress };
-    let (slots, sb) = checker.superblocks().await;
+    let (slots, sb) = checker.superblocks(file.size_bytes).await;
     let standing = checker.standing(&sb);
     let sb = sb.unwrap_or_default();
     if let (Some(sb), Standing::Attached) = (&sb, standing) {

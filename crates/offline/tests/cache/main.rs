@@ -110,6 +110,27 @@ fn whose_it_is() {
     assert!(r.is_clean());
 }
 
+/// Where the pool has no cache, nothing that stands in the place of one is a fault.
+#[test]
+fn what_is_attached_to_no_pool() {
+    let lab = Lab::new();
+    let none = || Image { cache_uuid: None, ..lab.image() };
+    lab.rot(CacheSuperblock::offset_of(lab.superblock().sequence));
+    let r = lab.check_with(none(), true);
+    assert_eq!(r.standing, Standing::Detached);
+    assert!(r.is_clean() && r.damaged_copies == 0, "{:?}", r.problems);
+    // None is whole, and some begin as a cache's do.
+    (0..SLOTS).for_each(|slot| {
+        let at = CacheSuperblock::offset_of(slot);
+        let mut block = lab.block(at);
+        block[100] ^= 1;
+        lab.put(at, &block);
+    });
+    let r = lab.check_with(none(), true);
+    assert!(r.is_clean() && r.standing == Standing::Foreign, "{:?}", r.problems);
+    assert!(!lab.check().is_clean(), "of a pool that has a cache it is one");
+}
+
 #[test]
 fn a_device_that_is_too_small() {
     let lab = Lab::new();

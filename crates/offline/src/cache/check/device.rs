@@ -1,5 +1,6 @@
 //! Superblocks, whose cache it is, and the bucket table.
 
+use base::BLOCK_U64;
 use cache::raw::{Layout, choose_slot, newer_may_be_lost, open_slot, read_slots};
 use format::FormatError;
 use format::cache::bucket::BucketRecord;
@@ -19,6 +20,7 @@ impl Checker<'_> {
     /// that this program does not know. The others are old then, and nothing else is looked at.
     pub(super) async fn superblocks(
         &mut self,
+        size_bytes: u64,
     ) -> (Vec<Slot>, Result<Option<CacheSuperblock>, FormatError>) {
         let mut slots = Vec::new();
         let mut newer = None;
@@ -34,9 +36,10 @@ impl Checker<'_> {
                 Err(e) => newer = Some(e),
             }
             let damaged = |why: String| Slot::Damaged { why };
+            let is_behind = CacheSuperblock::offset_of(slot) + BLOCK_U64 > size_bytes;
             let has_none =
                 |b: &base::Buf| matches!(CacheSuperblock::decode(b), Err(FormatError::Magic(_)));
-            without += u64::from(read.as_ref().is_ok_and(has_none));
+            without += u64::from(is_behind || read.as_ref().is_ok_and(has_none));
             slots.push(match read.map(|b| (CacheSuperblock::decode(&b), b)) {
                 Err(e) => damaged(e),
                 Ok((Ok(sb), _)) => {
@@ -55,7 +58,7 @@ impl Checker<'_> {
         if let Some(newer) = newer {
             return (slots, Err(newer));
         }
-        if let Some(best) = best.as_ref().filter(|sb| self.is_own(sb)) {
+        if let Some(best) = best.as_ref().filter(|sb| self.is_attached(sb)) {
             for (number, slot) in (0..).zip(&slots) {
                 let before = self.log.total(Severity::DamagedCopy);
                 self.log.judge_slot(&self.src.path, (number, SLOTS), slot, best.sequence);
@@ -77,13 +80,13 @@ impl Checker<'_> {
         (slots, Ok(best))
     }
 
-    /// It is the pool's cache, or was.
-    fn is_own(&self, sb: &CacheSuperblock) -> bool {
-        let attached = self.image.cache_uuid;
-        sb.pool_uuid == self.image.pool_uuid && attached.is_none_or(|uuid| uuid == sb.uuid)
+    /// It is the pool's cache: of any other one nothing counts, and no slot is damage.
+    fn is_attached(&self, sb: &CacheSuperblock) -> bool {
+        sb.pool_uuid == self.image.pool_uuid && self.image.cache_uuid == Some(sb.uuid)
     }
 
     /// What the device is to the pool. That another one was named is no fault of the pool's cache.
+    /// Where the pool has no cache, nothing that stands there is a fault.
     pub(super) fn standing(
         &mut self,
         sb: &Result<Option<CacheSuperblock>, FormatError>,
@@ -92,7 +95,10 @@ impl Checker<'_> {
         let attached = self.image.cache_uuid;
         let holds_none = self.holds_none;
         let mut error = |what: String, remedy| {
-            self.log.error(Subject::Device, &path, what, remedy);
+            match attached {
+                Some(_) => self.log.error(Subject::Device, &path, what, remedy),
+                None => self.log.note(Subject::Device, &path, what),
+            }
             Standing::Foreign
         };
         let sb = match sb {
@@ -105,8 +111,7 @@ impl Checker<'_> {
                 self.log.note(Subject::Device, path, "it holds no cache of Forebay");
                 return Standing::Foreign;
             }
-            let remedy = if attached.is_some() { GIVE_UP } else { "" };
-            return error("no superblock of a cache can be read".into(), remedy);
+            return error("no superblock of a cache can be read".into(), GIVE_UP);
         };
         if sb.pool_uuid != self.image.pool_uuid {
             let what = format!("it is the cache of another pool, {}", hex(&sb.pool_uuid));
