@@ -78,8 +78,8 @@ pub struct Uring {
 
 impl Uring {
     /// Creates a backend whose submission queue has room for `entries`. Only the thread that
-    /// created it may use it. Fails if there is no io_uring, if it is not permitted, or if it is
-    /// too old (before Linux 5.11).
+    /// created it may use it. Fails if there is no io_uring, if a call of it is not permitted, or
+    /// if it is too old (before Linux 5.11).
     pub fn new(entries: u32) -> io::Result<Uring> {
         Ok(Uring {
             ring: Ring::new(entries)?,
@@ -354,7 +354,7 @@ impl Drop for Uring {
                 let _ = unsafe { self.ring.push(&cancel) };
             }
         }
-        while self.in_flight > 0 && sys::now() < end {
+        while self.in_flight > 0 && !self.ring.is_broken() && sys::now() < end {
             self.reap();
             self.end_reads(usize::MAX);
             if self.in_flight > 0 {
@@ -368,8 +368,7 @@ impl Drop for Uring {
         if self.in_flight > 0 {
             tracing::warn!(
                 operations = self.in_flight,
-                "operations did not end in {DROP_TIMEOUT:?} after io_uring was closed; \
-                 their buffers are leaked"
+                "operations did not end after io_uring was closed; their buffers are leaked"
             );
             std::mem::forget(std::mem::take(&mut self.slots));
         }

@@ -42,8 +42,14 @@ const MOST_THREADS: u32 = 1024;
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 
+/// What `io_uring_enter` may say of a ring that is well: completions must be reaped first, the
+/// kernel is short of memory for now, a signal came, or the time is up.
+const PASSING: [i32; 5] = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR, libc::ETIME];
+
 pub(crate) struct Ring {
     uring: IoUring,
+    /// The kernel takes no calls for it any more.
+    broken: bool,
 }
 
 impl Ring {
@@ -91,19 +97,48 @@ impl Ring {
             opcode::SendMsg::CODE,
             opcode::Accept::CODE,
             opcode::AsyncCancel::CODE,
+            opcode::Nop::CODE,
         ];
         if features && codes.iter().all(|&code| probe.is_supported(code)) {
             // The other limit, that of operations on sockets, stays.
             if let Err(e) = uring.submitter().register_iowq_max_workers(&mut [MOST_THREADS, 0]) {
                 tracing::debug!("the kernel keeps its limit of threads for I/O: {e}");
             }
-            Ok(Ring { uring })
+            let mut ring = Ring { uring, broken: false };
+            ring.turn_once()?;
+            Ok(ring)
         } else {
             Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "this kernel's io_uring is too old: Linux 5.11 or newer is needed",
             ))
         }
+    }
+
+    /// Sends an operation that does nothing around the ring. A policy may permit the call that
+    /// makes a ring, and not the one that uses it.
+    fn turn_once(&mut self) -> io::Result<()> {
+        let nothing = opcode::Nop::new().build();
+        // SAFETY: the entry points to no memory.
+        let queued = unsafe { self.uring.submission().push(&nothing) };
+        queued.map_err(|_| io::Error::other("the queue of a new ring has no room"))?;
+        loop {
+            match self.enter_raw(1, ENTER_GETEVENTS, None) {
+                Err(e) if !is_passing(&e) => return Err(e),
+                _ => {}
+            }
+            if let Some((_, result)) = self.reap().next() {
+                return match result {
+                    0.. => Ok(()),
+                    e => Err(io::Error::from_raw_os_error(-e)),
+                };
+            }
+        }
+    }
+
+    /// True once the kernel takes no calls for the ring any more.
+    pub fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Queues an entry. Returns false if the queue is still full after submitting its entries.
@@ -123,13 +158,15 @@ impl Ring {
 
     /// Submits the queued entries and waits for completions, in one system call. Makes no system
     /// call if there is nothing to do.
+    ///
+    /// # Panics
+    /// If the kernel does not take the call, for a reason that does not pass: nothing that is under
+    /// way would ever end, and what waits for it would wait for ever.
     pub fn enter(&mut self, limit: Limit) {
         let sq = self.uring.submission();
         let idle = sq.is_empty() && !sq.taskrun() && !sq.cq_overflow();
         drop(sq);
-        // Ignore errors (a signal, a timeout, completions that must be reaped first): the caller
-        // looks at the completions that are there.
-        let _ = match limit {
+        let entered = match limit {
             Limit::Poll if idle => return,
             Limit::Poll => self.enter_raw(0, ENTER_GETEVENTS, None),
             Limit::None => self.enter_raw(1, ENTER_GETEVENTS, None),
@@ -139,6 +176,11 @@ impl Ring {
                 self.enter_raw(1, ENTER_GETEVENTS | ENTER_EXT_ARG, Some(&t))
             }
         };
+        // After an error that passes the caller looks at the completions that are there.
+        if let Some(e) = entered.err().filter(|e| !is_passing(e)) {
+            self.broken = true;
+            panic!("the kernel takes no calls for io_uring any more (io_uring_enter): {e}");
+        }
     }
 
     fn enter_raw(
@@ -170,4 +212,8 @@ impl Ring {
     pub fn reap(&mut self) -> impl Iterator<Item = (u64, i32)> + '_ {
         self.uring.completion().map(|c| (c.user_data(), c.result()))
     }
+}
+
+fn is_passing(e: &io::Error) -> bool {
+    e.raw_os_error().is_some_and(|code| PASSING.contains(&code))
 }
