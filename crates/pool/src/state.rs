@@ -7,7 +7,7 @@
 mod drop_devices;
 mod scrubbed;
 
-use base::{Generation, Lba, PoolAddr, Result, VolumeId};
+use base::{Generation, Instant, Lba, PoolAddr, Result, VolumeId};
 use format::page::{Chunk, GroupKind, VolumeRecord};
 use format::tree::{tree_name, volume_of_tree};
 use smallvec::SmallVec;
@@ -57,6 +57,14 @@ impl State {
         match volume_of_tree(tree) {
             Some(volume) => format!("mapping of volume {}", self.volume_name(volume)),
             None => tree_name(tree),
+        }
+    }
+
+    /// A block of the device is not what was written. It is none of the device's doing once a flush
+    /// has failed, and lost what was written: the next start has what was there before.
+    pub fn note_bad_block(&mut self, row: usize, offset: u64, now: Instant) {
+        if self.standing.ended().is_none() {
+            self.devices.note_bad_block(row, offset, now);
         }
     }
 

@@ -259,3 +259,27 @@ fn what_is_found_after_a_kill_is_made_durable_before_it_is_acted_on() {
         expect(&bench, &[1, 2]);
     }
 }
+
+/// What the failed flush lost may read as anything. No block is lost by that, and no device rots:
+/// the next start has everything that was flushed before.
+#[test]
+fn what_a_failed_flush_lost_is_no_damage() {
+    let bench = mirror(11, 1, 1);
+    let (world, id) = (bench.world.clone(), bench.volume);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        let disk = files[0].file;
+        assert!(world.inject(disk, Fault::LoseNextWrite));
+        put(&pool, id, 0, 1, 2).await;
+        let fault = Fault::FailFlush { times: Times::Next(1), loses: Loses::All };
+        assert!(world.inject(disk, fault));
+        pool.commit().await.expect_err("its flush failed");
+        let e = pool.read(id, Lba(0), 1).await.expect_err("what was written is gone");
+        assert!(e.context.contains("no good copy"), "{e}");
+        let status = pool.status().pool;
+        assert_eq!((status.state, status.devices[0].errors.checksum), ("failed", 0));
+        assert!(status.scrub.lost_blocks.is_empty(), "{:?}", status.scrub.lost_blocks);
+    });
+    end_boot(&bench, End::Kill);
+    expect(&bench, &[1]);
+}

@@ -194,7 +194,7 @@ impl Pool {
                     let now = self.now();
                     let mut st = self.state_mut();
                     match outcome {
-                        Ok(_) => st.devices.note_bad_block(row, offset, now),
+                        Ok(_) => st.note_bad_block(row, offset, now),
                         Err(e) => st.devices.note_read_error(row, offset, e, now),
                     }
                     sorted.bad.push((row, offset));

@@ -114,8 +114,13 @@ impl Pool {
 
     /// True if no copy of a block is good. A device that answered nothing for a moment has not
     /// said that a copy is bad. So the copies are read once more, and count only if their devices
-    /// answer before and afterwards.
+    /// answer before and afterwards. Once the pool's standing has ended nothing is: what memory
+    /// says of a block may have been lost with the flush that failed, and the next start has the
+    /// block as it was before.
     pub(crate) async fn is_lost(&self, addr: PoolAddr, crc: Crc, class: Class, pin: &Pin) -> bool {
+        if self.permit().is_err() {
+            return false;
+        }
         // Only devices that have a copy are asked: another one may stand still.
         let rows: Vec<usize> = self.state().rows_of(addr).into_iter().collect();
         if self.answer(rows.iter().copied(), class).await.is_err() {

@@ -68,7 +68,7 @@ impl Pool {
             }
             let mut st = self.state_mut();
             match read.error {
-                None => st.devices.note_bad_block(d, offset, self.now()),
+                None => st.note_bad_block(d, offset, self.now()),
                 Some(e) => st.devices.note_read_error(d, offset, e, self.now()),
             }
             broken.push((d, offset));

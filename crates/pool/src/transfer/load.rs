@@ -269,7 +269,7 @@ impl Pool {
             if found.is_some() {
                 break;
             }
-            st.devices.note_bad_block(d, offset, self.now());
+            st.note_bad_block(d, offset, self.now());
             bad.push(d);
         }
         let Some((slot, words, block)) = found else {
