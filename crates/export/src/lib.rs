@@ -3,6 +3,7 @@
 //! The command serves clients by it, and so does torture.
 
 mod access;
+mod failures;
 #[cfg(test)]
 #[path = "lib_tests.rs"]
 mod tests;
@@ -14,32 +15,22 @@ use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, Peer, ZeroOpts};
 use volume::{Ticket, Volume, Volumes};
 
 pub use access::{Access, Grant, Rule};
+use failures::Failures;
 
 /// The longest request.
 const MAX_REQUEST: u32 = 32 << 20;
-
-fn errno(e: StorageError) -> Errno {
-    match e.kind {
-        ErrorKind::NoSpace => Errno::NoSpc,
-        ErrorKind::Invalid => Errno::Inval,
-        ErrorKind::NotFound => Errno::Shutdown,
-        _ => {
-            tracing::error!("a request failed: {e}");
-            Errno::Io
-        }
-    }
-}
 
 /// The volumes of a pool, as the exports of a server.
 pub struct VolumeExports {
     volumes: Volumes,
     access: Access,
+    failures: Rc<Failures>,
 }
 
 impl VolumeExports {
     /// All volumes, for clients as these rules have it.
     pub fn new(volumes: Volumes, access: Access) -> VolumeExports {
-        VolumeExports { volumes, access }
+        VolumeExports { volumes, access, failures: Rc::default() }
     }
 }
 
@@ -51,11 +42,26 @@ pub struct VolumeExport {
     read_only: bool,
     /// Of a request that was admitted.
     ticket: Option<Rc<Ticket>>,
+    failures: Rc<Failures>,
 }
 
 impl VolumeExport {
-    fn new(volume: Volume, grant: Grant) -> VolumeExport {
-        VolumeExport { volume, read_only: grant < Grant::Write, ticket: None }
+    fn new(volume: Volume, grant: Grant, failures: &Rc<Failures>) -> VolumeExport {
+        let read_only = grant < Grant::Write;
+        VolumeExport { volume, read_only, ticket: None, failures: failures.clone() }
+    }
+
+    /// What the client hears of an error.
+    fn errno(&self, e: StorageError) -> Errno {
+        match e.kind {
+            ErrorKind::NoSpace => Errno::NoSpc,
+            ErrorKind::Invalid => Errno::Inval,
+            ErrorKind::NotFound => Errno::Shutdown,
+            _ => {
+                self.failures.note(&e, self.volume.now());
+                Errno::Io
+            }
+        }
     }
 
     /// Fails if the volume is read-only now. It may not have been when the client came.
@@ -123,22 +129,22 @@ impl Export for VolumeExport {
     }
 
     async fn read(&self, offset: u64, len: u32) -> Result<SliceList, Errno> {
-        self.volume.read(offset, u64::from(len)).await.map_err(errno)
+        self.volume.read(offset, u64::from(len)).await.map_err(|e| self.errno(e))
     }
 
     async fn write(&self, offset: u64, data: Slice, fua: bool) -> Result<(), Errno> {
         self.writable()?;
-        self.volume.write(offset, data).await.map_err(errno)?;
+        self.volume.write(offset, data).await.map_err(|e| self.errno(e))?;
         self.durable(fua).await
     }
 
     async fn flush(&self) -> Result<(), Errno> {
-        self.volume.flush().await.map_err(errno)
+        self.volume.flush().await.map_err(|e| self.errno(e))
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Errno> {
         self.writable()?;
-        self.volume.discard(offset, len).await.map_err(errno)?;
+        self.volume.discard(offset, len).await.map_err(|e| self.errno(e))?;
         self.durable(fua).await
     }
 
@@ -151,12 +157,12 @@ impl Export for VolumeExport {
         self.volume
             .write_zeroes(offset, len, opts.no_hole, self.ticket.as_deref())
             .await
-            .map_err(errno)?;
+            .map_err(|e| self.errno(e))?;
         self.durable(opts.fua).await
     }
 
     async fn cache(&self, offset: u64, len: u64) -> Result<(), Errno> {
-        self.volume.prefetch(offset, len).await.map_err(errno)
+        self.volume.prefetch(offset, len).await.map_err(|e| self.errno(e))
     }
 
     async fn block_status(
@@ -165,7 +171,8 @@ impl Export for VolumeExport {
         len: u64,
         max_extents: usize,
     ) -> Result<Vec<BlockStatus>, Errno> {
-        let parts = self.volume.extents(offset, len, max_extents).await.map_err(errno)?;
+        let parts =
+            self.volume.extents(offset, len, max_extents).await.map_err(|e| self.errno(e))?;
         Ok(parts
             .into_iter()
             .map(|p| BlockStatus { len: p.len, hole: !p.allocated, zero: !p.allocated })
@@ -180,15 +187,19 @@ impl Exports for VolumeExports {
         let grant = |name: &str| self.access.grant(peer, name);
         if !name.is_empty() {
             let grant = Some(grant(name)).filter(|grant| *grant > Grant::Nothing)?;
-            return self.volumes.open(name).map(|volume| VolumeExport::new(volume, grant));
+            return self
+                .volumes
+                .open(name)
+                .map(|volume| VolumeExport::new(volume, grant, &self.failures));
         }
         // The default export is the only volume that the client may open, if there is just one.
         let all = self.volumes.list().into_iter().map(|v| (grant(&v.name), v.name));
         let mut open = all.filter(|(grant, _)| *grant > Grant::Nothing);
         match (open.next(), open.next()) {
-            (Some((grant, name)), None) => {
-                self.volumes.open(&name).map(|volume| VolumeExport::new(volume, grant))
-            }
+            (Some((grant, name)), None) => self
+                .volumes
+                .open(&name)
+                .map(|volume| VolumeExport::new(volume, grant, &self.failures)),
             _ => None,
         }
     }

@@ -8,7 +8,9 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
+use base::{
+    BLOCK, BLOCK_U64, ErrorKind, Instant, Lba, Result, Slice, SliceList, StorageError, VolumeId,
+};
 use cache::Patch;
 use pool::{Pool, VolumeInfo};
 use rt::Reason;
@@ -79,6 +81,11 @@ impl Volume {
     /// The same for a write of so many zeros that takes space. It is carried out in turns.
     pub async fn admit_fill(&self, bytes: u64) -> Ticket {
         self.admission.admit(self.id, Size { bytes, turn: bytes.min(ZERO_BYTES) }).await
+    }
+
+    /// The time that its requests go by.
+    pub fn now(&self) -> Instant {
+        self.pool.rt().now()
     }
 
     /// Its number, which no other volume ever has.
