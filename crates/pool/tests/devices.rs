@@ -266,16 +266,10 @@ fn ahead_by_a_degraded_open_that_was_never_complete_is_stale() {
 }
 
 #[test]
-fn foreign_and_empty_devices_are_refused_by_name() {
+fn a_device_that_is_there_twice_is_refused_by_name() {
     let (bench, other) = (mirror(5, 2), mirror(6, 2));
     let stranger = disk(&bench.world, "stranger", DiskModel::nvme(32 * MIB));
     let snapshot = other.world.snapshot_disk(other.files[1].file);
-    let empty = stranger.clone();
-    bench.run(|rt, mut files| async move {
-        files.push(empty);
-        let Err(e) = try_open(&rt, files).await else { panic!("an empty disk was taken") };
-        assert!(e.kind == ErrorKind::Foreign && e.context.contains("stranger"), "{e}");
-    });
     // A copy of a device of the pool, twice.
     bench.world.restore_disk(stranger.file, &snapshot);
     bench.run(|rt, mut files| async move {
@@ -310,6 +304,27 @@ fn an_empty_device_in_the_place_of_a_missing_one_is_left_alone() {
     }
     // The real one is what it would be had nothing been in its place: it lacks what was written.
     expect_stale(&bench, Some(1), 2);
+}
+
+/// One that was replaced may still be on the list of devices.
+#[test]
+fn an_empty_device_beside_a_whole_pool_is_left_alone() {
+    let bench = mirror(8, 2);
+    let id = bench.volume;
+    let empty = disk(&bench.world, "empty", DiskModel::nvme(32 * MIB));
+    let named = empty.clone();
+    bench.run(|rt, files| async move {
+        let all = vec![named.clone(), files[0].clone(), files[1].clone()];
+        let (pool, warnings) = try_open(&rt, all).await.expect("nothing is missing");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        let told = &warnings[0];
+        assert!(told.contains("empty: not a device") && told.contains("Take it off"), "{told}");
+        assert_eq!(pool.status().pool.state, "online");
+        assert!(!pool.uses_file(named.file));
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.close().await.expect("close");
+    });
+    assert!(bench.world.contents(empty.file, 0, 32 << 20).iter().all(|&byte| byte == 0));
 }
 
 /// Where a disk's newest superblock is.

@@ -3,6 +3,7 @@
 //! | found on a device | what happens |
 //! | --- | --- |
 //! | no superblock, and a device of the pool is missing that it may be | left alone, with a warning, as if that were all that is missing |
+//! | no superblock, and none is missing | left alone, with a warning |
 //! | no superblock otherwise | refused: foreign |
 //! | a superblock of a newer format | refused: newer |
 //! | another pool's | refused: foreign |
@@ -99,8 +100,9 @@ fn newest_of(slots: &Slots, path: &str) -> Result<Superblock> {
 }
 
 /// Goes on without the devices that have no superblock, as if they were not there, if as many are
-/// missing of the pool. A pool that has all its devices was given one too many, by mistake. Nothing
-/// is written to them.
+/// missing of the pool, or none is: a device that was replaced stays on a list for a while. Where
+/// fewer are missing it is not known which of them is what the user takes it for. Nothing is
+/// written to them.
 pub fn without_blank(
     best: &Superblock,
     found: &[Candidate],
@@ -110,7 +112,9 @@ pub fn without_blank(
     let is_there = |row: usize| found.iter().any(|f| usize::from(f.sb.device) == row);
     let rows = best.devices.iter().enumerate();
     let away = rows.filter(|(row, d)| d.state != DeviceState::Removed && !is_there(*row)).count();
-    if let Some(path) = blank.get(away) {
+    if away > 0
+        && let Some(path) = blank.get(away)
+    {
         let text = format!(
             "{path}: not a device of a Forebay pool; leave it out: {} were named that are none, \
              and of the pool {:?} {away} are missing",
@@ -119,13 +123,19 @@ pub fn without_blank(
         );
         return Err(StorageError::new(ErrorKind::Foreign, text));
     }
-    warnings.extend(blank.iter().map(|path| {
-        format!(
+    warnings.extend(blank.iter().map(|path| match away {
+        0 => format!(
+            "{path}: not a device of a Forebay pool, and the pool {:?} has all of its devices \
+             without it: it is left as it is. Take it off the list of devices; or to have it in \
+             the pool: forebay device add {path}",
+            best.name
+        ),
+        _ => format!(
             "{path}: not a device of a Forebay pool: it was overwritten, or is another one. It is \
              left as it is, and a device of the pool {:?} is missing. To fill it again: forebay \
              device replace ID {path}, with the id of the missing one from forebay device list",
             best.name
-        )
+        ),
     }));
     Ok(())
 }
