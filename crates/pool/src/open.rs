@@ -155,11 +155,19 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     };
     let known =
         found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
+    let cut_short = judge::all_cut_short(&best, &geometry, &found);
+    let helps = |e: StorageError| match (&cut_short, e.kind) {
+        (Some(what), ErrorKind::Missing | ErrorKind::Damaged) => {
+            StorageError::new(e.kind, format!("{}; {what}", e.context))
+        }
+        _ => e,
+    };
     let mut devices = judge(&best, &geometry, found, &mut warnings)?;
-    let mut tables =
-        tables::read(rt, geometry, &best, &mut devices, known < best.generation).await?;
+    let read = tables::read(rt, geometry, &best, &mut devices, known < best.generation).await;
+    let mut tables = read.map_err(helps)?;
     let lacking = std::mem::take(&mut tables.lacking);
-    let state = assemble(&best, Generation(known), settings, (devices, tables))?;
+    let assembled = assemble(&best, Generation(known), settings, (devices, tables));
+    let state = assembled.map_err(helps)?;
     Ok(Loaded { state, warnings, lacking })
 }
 

@@ -3,7 +3,7 @@
 use base::{BLOCK, Duration, ErrorKind, Lba, StorageError, VolumeId};
 use pool::Pool;
 use sim::{DiskModel, Fault};
-use testkit::{MIB, Mirror, disk, fill, only_byte, open, try_open};
+use testkit::{MIB, Mirror, disk, fill, moved, only_byte, open, try_open};
 
 const BLOCKS: u64 = 256;
 
@@ -325,6 +325,38 @@ fn an_empty_device_beside_a_whole_pool_is_left_alone() {
         pool.close().await.expect("close");
     });
     assert!(bench.world.contents(empty.file, 0, 32 << 20).iter().all(|&byte| byte == 0));
+}
+
+/// A file that was cut is taken for missing where the other has everything, and filled anew when it
+/// has its size back: it is not known what it has then.
+#[test]
+fn a_device_that_was_truncated_is_as_good_as_missing() {
+    let bench = mirror(9, 2);
+    let id = bench.volume;
+    bench.run(|rt, mut files| async move {
+        let whole = files.clone();
+        files[1].size_bytes = 12 * MIB;
+        let (pool, warnings) = try_open(&rt, files).await.expect("the other has everything");
+        let told = warnings.iter().any(|w| w.contains("disk1") && w.contains("as if it were mis"));
+        assert!(told, "{warnings:?}");
+        assert_eq!(pool.status().pool.state, "degraded");
+        expect(&pool, id, 1).await;
+        pool.close().await.expect("close");
+        let (pool, warnings) = try_open(&rt, whole).await.expect("open");
+        assert!(warnings.iter().any(|w| w.contains("stale")), "{warnings:?}");
+        while pool.status().pool.devices[1].state != "online" {
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        moved(&rt, &pool).await;
+        assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK as u64, "all of it");
+        pool.close().await.expect("close");
+    });
+    let alone = Mirror::filled(10, (1, 1), BLOCKS);
+    alone.run(|rt, mut files| async move {
+        files[0].size_bytes = 12 * MIB;
+        let Err(e) = try_open(&rt, files).await else { panic!("nothing has the rest") };
+        assert!(e.context.contains("truncated") && e.context.contains("truncate -s"), "{e}");
+    });
 }
 
 /// Where a disk's newest superblock is.

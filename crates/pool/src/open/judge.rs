@@ -12,6 +12,7 @@
 //! | its newest superblock is older than what the newest calls known to all | the same |
 //! | not in the newest superblock's table, a device is in use by both | left alone, with a warning |
 //! | not in that table otherwise | refused: foreign |
+//! | shorter than the pool needs | missing, with a warning; it lacks everything if it comes back |
 //! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
 //!
 //! The newest superblock has the highest generation, and of those the highest sequence number. A
@@ -58,7 +59,7 @@
 use std::collections::BTreeMap;
 
 use base::{ErrorKind, Generation, IoError, Result, StorageError};
-use format::superblock::{DeviceState, Superblock};
+use format::superblock::{DeviceRecord, DeviceState, Superblock};
 use queue::Class;
 use rt::Rt;
 
@@ -265,6 +266,57 @@ pub fn doubt(found: &[Candidate], best: &Superblock) -> Result<Option<String>> {
     }))
 }
 
+/// That a device is shorter than the pool needs, if it is.
+fn cut_short(f: &Candidate, record: &DeviceRecord, geometry: &Geometry) -> Option<String> {
+    let (has, need) = (f.file.size_bytes, geometry.chunk_offset(record.chunks as u32, 0));
+    let path = &f.file.path;
+    let what = || format!("{path}: has {has} bytes, the pool needs {need}; it was truncated");
+    (has < need).then(what)
+}
+
+/// What helps where the pool cannot do without devices that are shorter than it needs.
+pub(super) fn all_cut_short(
+    best: &Superblock,
+    geometry: &Geometry,
+    found: &[Candidate],
+) -> Option<String> {
+    let cut = found.iter().filter_map(|f| {
+        let record = best.devices.get(usize::from(f.sb.device))?;
+        cut_short(f, record, geometry)
+    });
+    let all: Vec<String> = cut.collect();
+    let todo = "the bytes behind its end are lost; truncate -s BYTES FILE gives a file its size \
+                back, and the rest is served then";
+    (!all.is_empty()).then(|| format!("{}: {todo}", all.join("; ")))
+}
+
+/// A device that is not there, or might as well not be. `has`: it has everything up to this
+/// generation, if it is there again.
+fn missing(
+    best: &Superblock,
+    row: usize,
+    has: Option<Generation>,
+    warnings: &mut Vec<String>,
+) -> PoolDevice {
+    let record = &best.devices[row];
+    let mut d = PoolDevice::new(record.clone(), String::new(), None);
+    // At each start, not only at the first one that goes on without it.
+    if record.state != DeviceState::Removed {
+        let so = match (record.spare, record.offline) {
+            (true, _) => "it is a spare",
+            (false, true) => "it is offline, and the pool is degraded",
+            (false, false) => "the pool is degraded",
+        };
+        warnings.push(format!("device {row} of the pool {:?} is missing: {so}", best.name));
+    }
+    match record.state {
+        DeviceState::Online => d.fail(best.sequence + 1, has),
+        DeviceState::Failed if has.is_none() => d.set_lacks_since(None),
+        _ => {}
+    }
+    d
+}
+
 /// Puts every device of the pool in its place, by the table at the top of this file.
 pub fn judge(
     best: &Superblock,
@@ -272,6 +324,7 @@ pub fn judge(
     found: Vec<Candidate>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<PoolDevice>> {
+    let all_cut = all_cut_short(best, geometry, &found);
     let mut rows: BTreeMap<u16, Candidate> = BTreeMap::new();
     for f in found {
         let path = f.file.path.clone();
@@ -310,33 +363,12 @@ pub fn judge(
     let mut devices = Vec::with_capacity(best.devices.len());
     for (i, record) in best.devices.iter().enumerate() {
         let Some(f) = rows.remove(&(i as u16)) else {
-            let mut d = PoolDevice::new(record.clone(), String::new(), None);
-            // At each start, not only at the first one that goes on without it.
-            if record.state != DeviceState::Removed {
-                let so = match (record.spare, record.offline) {
-                    (true, _) => "it is a spare",
-                    (false, true) => "it is offline, and the pool is degraded",
-                    (false, false) => "the pool is degraded",
-                };
-                warnings.push(format!("device {i} of the pool {:?} is missing: {so}", best.name));
-            }
-            if record.state == DeviceState::Online {
-                // What the newest superblock names was flushed on all devices in use first.
-                d.fail(best.sequence + 1, Some(Generation(best.generation)));
-            }
-            devices.push(d);
+            // What the newest superblock names was flushed on all devices in use first.
+            let has = Some(Generation(best.generation));
+            devices.push(missing(best, i, has, warnings));
             continue;
         };
         let path = f.file.path.clone();
-        let need = geometry.chunk_offset(record.chunks as u32, 0);
-        if f.file.size_bytes < need {
-            let text = format!(
-                "{path}: has {} bytes, the pool needs {need}; it was truncated",
-                f.file.size_bytes
-            );
-            return Err(StorageError::new(ErrorKind::Damaged, text));
-        }
-        let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
         if went_apart(&f.sb, best) {
             let text = format!(
                 "{path}: this device and the others of the pool {:?} were each written without \
@@ -346,6 +378,13 @@ pub fn judge(
             );
             return Err(StorageError::new(ErrorKind::SplitBrain, text));
         }
+        if let Some(what) = cut_short(&f, record, geometry) {
+            warnings.push(format!("{what}; going on as if it were missing"));
+            f.queue.close();
+            devices.push(missing(best, i, None, warnings));
+            continue;
+        }
+        let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
         if record.state == DeviceState::Failed {
             d.say("stale");
             let fate = if record.offline { "it is offline" } else { "it is brought up to date" };
@@ -363,8 +402,9 @@ pub fn judge(
     if devices.iter().all(|d| d.live().is_none()) {
         let text = format!(
             "of the pool {:?} only devices that are out of use are there, which lack what was \
-             written since: give the others too",
-            best.name
+             written since: give the others too{}",
+            best.name,
+            all_cut.map_or_else(String::new, |what| format!("; {what}"))
         );
         return Err(StorageError::new(ErrorKind::Damaged, text));
     }
