@@ -130,8 +130,8 @@ fn waiting_without_progress_ends_with_what_to_type() {
     // A copy that fails again and again is no progress, and is not given up while it copies.
     let mut waited_for = Waited::default();
     let mut tries = (0..100).map(|_| {
-        let copies = (1..=30).map(|n| waited_for.is_over(&moves("waiting", n))).any(|over| over);
-        let fails = (0..10).map(|_| waited_for.is_over(&moves("waiting", 0))).any(|over| over);
+        let copies = (1..=30).any(|n| waited_for.is_over(&moves("waiting", n)));
+        let fails = (0..10).any(|_| waited_for.is_over(&moves("waiting", 0)));
         (copies, fails)
     });
     assert_eq!(tries.position(|of| of == (false, true)), Some(1));
