@@ -134,9 +134,7 @@ impl Tuning {
         let source = if saved { Source::File } else { Source::Set };
         new.put(key, value, source).map_err(RequestError::invalid)?;
         new.check(Some(key)).map_err(RequestError::invalid)?;
-        if saved {
-            self.save(key, value).await?;
-        }
+        let of_file = if saved { self.save(key, value).await? } else { None };
         apply(volumes, key, &new)?;
         let mut shown = setting(&new, key);
         *self.chosen.borrow_mut() = new;
@@ -144,15 +142,20 @@ impl Tuning {
         shown["before"] = to_json(before);
         shown["saved"] = json!(saved);
         let hidden = saved && from == Source::Option;
-        shown["note"] = json!(hidden.then(|| format!(
-            "the server was started with {}, which takes precedence over the file: start it \
-             without from now on",
-            key.option
-        )));
+        let hidden = hidden.then(|| {
+            format!(
+                "the server was started with {}, which takes precedence over the file: start it \
+                 without from now on",
+                key.option
+            )
+        });
+        let notes: Vec<String> = hidden.into_iter().chain(of_file).collect();
+        shown["note"] = json!((!notes.is_empty()).then(|| notes.join("; ")));
         Ok(shown)
     }
 
-    async fn save(&self, key: &'static Key, value: Value) -> Result<(), RequestError> {
+    /// Returns what else is to be said of the file.
+    async fn save(&self, key: &'static Key, value: Value) -> Result<Option<String>, RequestError> {
         let Some(file) = self.file().map(Path::to_owned) else {
             return Err(RequestError::invalid(format!(
                 "nothing was changed: the server was started without a configuration file, so \
@@ -172,13 +175,13 @@ impl Tuning {
         let work = move || save(&file, key, value);
         let outcome = spawn_blocking(&self.rt, &self.handles, work).await;
         let outcome = outcome.map_err(|e| e.to_string()).and_then(|saved| saved);
-        outcome.map_err(|e| {
+        let note = outcome.map_err(|e| {
             RequestError::new("failed", format!("nothing was changed, as it cannot be saved: {e}"))
         })?;
         let mut said = self.said.borrow_mut();
         said.retain(|one| !std::ptr::eq(one.0, key));
         said.push((key, value));
-        Ok(())
+        Ok(note)
     }
 
     /// A cache that was attached while a setting changed may have been opened with the old one.

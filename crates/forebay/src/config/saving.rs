@@ -1,11 +1,14 @@
 //! A setting that is written to the configuration file.
 //!
 //! Fault model: the file is replaced at once or not at all, and is durable afterwards: the new text
-//! stands in a file beside it that is flushed and then takes its place. What would not be accepted
-//! at a start is not written. Comments, and the order of keys, stay.
+//! stands in a file beside it that is flushed and then takes its place. If the directory cannot be
+//! flushed after that, the file is the new one, and a note says that a loss of power may undo it.
+//! What would not be accepted at a start is not written. Comments, the order of keys, mode, owner
+//! and group stay, as far as the process may set them.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
 use toml_edit::{DocumentMut, Item};
@@ -15,10 +18,11 @@ use super::file::ConfigFile;
 use super::table::Key;
 use super::values::Value;
 
-/// Writes a setting to the file at `path`.
-pub fn save(path: &Path, key: &Key, value: Value) -> Result<(), String> {
+/// Writes a setting to the file at `path`. Returns what else somebody should know of the file.
+/// Errors: a text for people; the file is as it was.
+pub fn save(path: &Path, key: &Key, value: Value) -> Result<Option<String>, String> {
     let at = path.display();
-    let wrong = |e: std::io::Error| match e.kind() {
+    let wrong = |e: io::Error| match e.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => format!(
             "{at}: {e}; the server may not write there. Edit the file as root, then type systemctl \
              reload forebay; without --save the value holds until the server ends"
@@ -30,7 +34,9 @@ pub fn save(path: &Path, key: &Key, value: Value) -> Result<(), String> {
     let before = fs::read_to_string(&path).map_err(wrong)?;
     let after = with_setting(&before, key, value).map_err(|e| format!("{at}: {e}"))?;
     check(&after).map_err(|e| format!("{at}, with this setting, would be refused: {e}"))?;
-    replace(&path, &after).map_err(wrong)
+    let notes = replace(&path, &after, |directory| File::open(directory)?.sync_all());
+    let notes = notes.map_err(wrong)?;
+    Ok((!notes.is_empty()).then(|| format!("{at} {}", notes.join(", and "))))
 }
 
 /// The text of a file with another value of a setting.
@@ -64,7 +70,13 @@ fn check(text: &str) -> Result<(), String> {
     chosen.check(None)
 }
 
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+/// Puts a new file in the place of that at `path`; returns what is to be said of it. `flush` makes
+/// a directory durable.
+fn replace(
+    path: &Path,
+    text: &str,
+    flush: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<Vec<String>> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -78,15 +90,45 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     }
     let written = (|| {
         let mut file = File::create_new(&beside)?;
-        file.set_permissions(fs::metadata(path)?.permissions())?;
+        let old = fs::metadata(path)?;
+        let owner = keep_owner(&old, &file.metadata()?, |uid, gid| fchown(&file, uid, gid));
+        file.set_permissions(old.permissions())?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&beside, path)
+        fs::rename(&beside, path)?;
+        Ok::<_, io::Error>(owner)
     })();
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
-    written.and_then(|()| File::open(directory)?.sync_all())
+    let mut notes: Vec<String> = written?.into_iter().collect();
+    if let Err(e) = flush(directory) {
+        notes.push(format!("is the new one, but after a loss of power it may be the old one: {e}"));
+    }
+    Ok(notes)
+}
+
+/// Gives a new file the owner and the group of the old one. Returns what is to be said where the
+/// process may not do that.
+fn keep_owner(
+    old: &Metadata,
+    new: &Metadata,
+    chown: impl Fn(Option<u32>, Option<u32>) -> io::Result<()>,
+) -> Option<String> {
+    let ((mut uid, mut gid), was) = ((new.uid(), new.gid()), (old.uid(), old.gid()));
+    if gid != was.1 && chown(None, Some(was.1)).is_ok() {
+        gid = was.1;
+    }
+    if uid != was.0 && chown(Some(was.0), None).is_ok() {
+        uid = was.0;
+    }
+    ((uid, gid) != was).then(|| {
+        format!(
+            "belongs to user {uid} and group {gid} now, not to {} and {}: the server may not \
+             change that",
+            was.0, was.1
+        )
+    })
 }
 
 #[cfg(test)]
@@ -164,6 +206,45 @@ dirty_nodes = 100
         assert!(link.is_symlink() && fs::read_to_string(&file).unwrap().contains("\"90s\""));
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside it");
+    }
+
+    #[test]
+    fn the_owner_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.toml");
+        fs::write(&path, BEFORE).unwrap();
+        // Only root may give a file away; of others it is theirs before and after.
+        let root = nix::unistd::geteuid().is_root();
+        if root {
+            std::os::unix::fs::chown(&path, Some(4321), Some(1234)).unwrap();
+        }
+        let old = fs::metadata(&path).unwrap();
+        let (key, value) = lag();
+        assert_eq!(save(&path, key, value), Ok(None));
+        let new = fs::metadata(&path).unwrap();
+        assert_eq!((new.uid(), new.gid()), (old.uid(), old.gid()));
+
+        // What of it may not be set is said.
+        let other = fs::metadata("/").unwrap();
+        let refused = |_, _| Err(ErrorKind::PermissionDenied.into());
+        assert_eq!(keep_owner(&new, &new, refused), None);
+        if root {
+            let said = "belongs to user 0 and group 0 now, not to 4321 and 1234: ";
+            assert!(keep_owner(&new, &other, refused).is_some_and(|note| note.starts_with(said)));
+            let group = |uid: Option<u32>, _| uid.map_or(Ok(()), |_| refused(None, None));
+            let said = "belongs to user 0 and group 1234 now, not to 4321 and 1234: ";
+            assert!(keep_owner(&new, &other, group).is_some_and(|note| note.starts_with(said)));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_flushed_leaves_the_new_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f.toml");
+        fs::write(&path, BEFORE).unwrap();
+        let notes = replace(&path, "new", |_| Err(io::Error::other("it is gone"))).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert!(notes[0].starts_with("is the new one") && notes[0].ends_with("it is gone"));
     }
 
     #[test]

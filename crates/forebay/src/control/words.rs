@@ -122,6 +122,10 @@ impl Request {
             | Request::MovesPause { .. } => {
                 "forebay device list shows all devices and their states"
             }
+            Request::Set { save: true, .. } if kind == "failed" => {
+                "see to the file and type it again; or set it without --save, which holds until \
+                 the server ends"
+            }
             Request::Settings { .. } | Request::Set { .. } => "forebay set lists all settings",
             Request::Explain { .. } => "see forebay explain --help",
             Request::Status {} | Request::Clients {} | Request::Config {} => {
