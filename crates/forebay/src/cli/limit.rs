@@ -65,7 +65,11 @@ fn bandwidth(text: &str) -> std::result::Result<u64, String> {
 }
 
 fn burst(text: &str) -> std::result::Result<u32, String> {
-    let ms = parse_duration(text)?.as_millis();
+    let time = parse_duration(text)?;
+    let ms = time.as_millis();
+    if time.subsec_nanos() % 1_000_000 != 0 {
+        return Err("a burst is a number of whole milliseconds, at least 1ms".to_owned());
+    }
     u32::try_from(ms).map_err(|_| "a burst is at most 1h".to_owned())
 }
 
@@ -136,5 +140,8 @@ mod tests {
         assert!(bandwidth("fast").unwrap_err().contains("size"));
         assert_eq!(burst("2s"), Ok(2000));
         assert!(burst("2000h").is_err() && burst("2").is_err());
+        for text in ["1us", "1500us"] {
+            assert!(burst(text).is_err_and(|e| e.contains("at least 1ms")), "{text}");
+        }
     }
 }
