@@ -1,10 +1,10 @@
-//! The answer to "why was this slow?", as JSON.
+//! The answer to "why was this slow?", and "why is it?", as JSON.
 
 use std::collections::BTreeMap;
 
 use base::{Instant, VolumeId};
-use ledger::explain::{Answer, OfKind, Question, explain, firsts};
-use ledger::{Kind, Ledger, Part};
+use ledger::explain::{Answer, OfKind, Question, Told, UnderWay, explain, firsts};
+use ledger::{Kind, Ledger, Moment, Part};
 use serde_json::{Value, json};
 
 /// What `status` says about: slow is what took longer, in the last minutes.
@@ -13,32 +13,55 @@ const STATUS_MINUTES: u64 = 10;
 
 /// All that the ledger says about a question. `name` is that of a volume, if it still exists.
 pub fn answer(
-    (ledger, now): (&Ledger, Instant),
+    (ledger, moment): (&Ledger, Moment),
     question: &Question,
     name: impl Fn(VolumeId) -> Option<String>,
 ) -> Value {
-    let Answer { kinds, slowest } = explain(ledger, question);
-    let slowest = slowest.into_iter().map(|(slow, parts)| {
-        let parts = parts.iter().map(|(part, text)| {
-            let mut shown = part_json(ledger, part, 1);
-            shown["text"] = json!(text);
-            shown
-        });
-        json!({
-            "volume": slow.volume.map(|id| name(id).unwrap_or_else(|| id.to_string())),
-            "class": slow.kind.word(),
-            "offset": slow.range.0,
-            "length_bytes": slow.range.1,
-            "ended_seconds_ago": now.since(slow.ended).as_secs(),
-            "duration_us": us(slow.ns),
-            "parts": parts.collect::<Vec<_>>(),
-        })
+    let Answer { under_way, kinds, slowest } = explain(ledger, question, moment);
+    let request = |told: &Told| request_json(ledger, told, &name);
+    let slowest = slowest.iter().map(|told| {
+        let mut shown = request(told);
+        shown["ended_seconds_ago"] = json!(moment.now.since(told.0.ended).as_secs());
+        shown
     });
     json!({
         "slower_than_us": us(question.slower_than_ns),
+        "under_way": {
+            "requests": under_way.count,
+            "more": under_way.more,
+            "longest_us": us(under_way.longest_ns),
+            "text": text_of(&under_way),
+            "oldest": under_way.oldest.iter().map(request).collect::<Vec<_>>(),
+        },
         "classes": kinds.iter().map(|k| kind_json(ledger, k)).collect::<Vec<_>>(),
         "slowest": slowest.collect::<Vec<_>>(),
     })
+}
+
+/// A request whole, as it ended or as it is.
+fn request_json(
+    ledger: &Ledger,
+    (slow, parts): &Told,
+    name: &impl Fn(VolumeId) -> Option<String>,
+) -> Value {
+    let parts = parts.iter().map(|(part, text)| {
+        let mut shown = part_json(ledger, part, 1);
+        shown["text"] = json!(text);
+        shown
+    });
+    json!({
+        "volume": slow.volume.and_then(name),
+        "volume_id": slow.volume.map(|id| id.0),
+        "class": slow.kind.word(),
+        "offset": slow.range.0,
+        "length_bytes": slow.range.1,
+        "duration_us": us(slow.ns),
+        "parts": parts.collect::<Vec<_>>(),
+    })
+}
+
+fn text_of(under_way: &UnderWay) -> Option<&str> {
+    Some(under_way.text.as_str()).filter(|text| !text.is_empty())
 }
 
 fn us(ns: u64) -> f64 {
@@ -91,25 +114,35 @@ fn kind_json(ledger: &Ledger, of: &OfKind) -> Value {
     })
 }
 
-/// For `status`: what slowed requests down in the last minutes.
+/// For `status`: what slows requests down, and did in the last minutes.
 pub struct Stalls {
+    under_way: UnderWay,
     kinds: Vec<OfKind>,
 }
 
 impl Stalls {
-    /// Those of the last minutes.
-    pub fn of(ledger: &Ledger, now: Instant) -> Stalls {
-        let since = Instant(now.0.saturating_sub(STATUS_MINUTES * 60_000_000_000));
+    /// Those of this moment, and of the last minutes.
+    pub fn of(ledger: &Ledger, moment: Moment) -> Stalls {
+        let since = Instant(moment.now.0.saturating_sub(STATUS_MINUTES * 60_000_000_000));
         let question = Question { volume: None, kind: None, since, slower_than_ns: STATUS_SLOW_NS };
-        Stalls { kinds: explain(ledger, &question).kinds }
+        let Answer { under_way, kinds, .. } = explain(ledger, &question, moment);
+        Stalls { under_way, kinds }
     }
 
     fn slow(&self) -> u64 {
         self.kinds.iter().map(|k| k.slow).sum()
     }
 
-    /// What most of them waited for, in one line; `None` if nothing was slow.
+    /// What the slowest of this moment waits for, and what most of those before waited for, in one
+    /// line; `None` if nothing is or was slow.
     pub fn first_cause(&self) -> Option<String> {
+        match (text_of(&self.under_way), self.first_cause_of_ended()) {
+            (Some(now), Some(before)) => Some(format!("{now}; {before}")),
+            (now, before) => now.map(str::to_owned).or(before),
+        }
+    }
+
+    fn first_cause_of_ended(&self) -> Option<String> {
         let firsts = firsts(self.kinds.iter().flat_map(|k| &k.causes));
         let first = firsts.first()?;
         Some(format!(
@@ -140,6 +173,8 @@ impl Stalls {
             "seconds": STATUS_MINUTES * 60,
             "slower_than_us": us(STATUS_SLOW_NS),
             "requests": self.slow(),
+            "under_way": self.under_way.count,
+            "longest_under_way_us": us(self.under_way.longest_ns),
             "causes": by.iter().map(cause).collect::<Vec<_>>(),
         })
     }
@@ -154,14 +189,14 @@ pub fn kind_of(word: &str) -> Result<Kind, String> {
 
 #[cfg(test)]
 mod tests {
-    use ledger::{Moment, Reason, Story, What};
+    use ledger::{Moment, Reason, What};
 
     use super::*;
 
     /// A request that waited for a transfer of this device, or for the client.
     fn slow(ledger: &Ledger, kind: Kind, device: Option<&str>) {
         let at = |ms: u64| Moment::at(Instant(ms * 1_000_000));
-        let story = Story::of_request(kind, 0, 4096, at(0));
+        let story = ledger.begin(kind, 0, 4096, at(0));
         let what = match device {
             Some(name) => What { place: ledger.place(name), ..What::from(Reason::Transfer) },
             None => Reason::Reply.into(),
@@ -174,7 +209,8 @@ mod tests {
     #[test]
     fn the_line_of_the_status_adds_up_what_requests_of_all_kinds_waited_for() {
         let ledger = Ledger::default();
-        let first_cause = || Stalls::of(&ledger, Instant(1_000_000_000)).first_cause();
+        let now = Moment::at(Instant(1_000_000_000));
+        let first_cause = || Stalls::of(&ledger, now).first_cause();
         assert_eq!(first_cause(), None);
         (0..40).for_each(|_| slow(&ledger, Kind::Write, None));
         for kind in [Kind::Read, Kind::Flush] {
@@ -188,9 +224,20 @@ mod tests {
         let text = first_cause().unwrap_or_default();
         let said = "; 61 waited mostly for devices, 60 of them for a transfer of pool device b";
         assert!(text.ends_with(said), "{text}");
-        let story = Story::of_request(Kind::Other, 0, 0, Moment::at(Instant(0)));
-        (0..2).for_each(|_| ledger.end(&story, Moment::at(Instant(20_500_000))));
+        for _ in 0..2 {
+            let story = ledger.begin(Kind::Other, 0, 0, Moment::at(Instant(0)));
+            ledger.end(&story, Moment::at(Instant(20_500_000)));
+        }
         let text = first_cause().unwrap_or_default();
-        assert!(text.starts_with("about 103 requests of the last 10 minutes took more"), "{text}");
+        let before = "about 103 requests of the last 10 minutes took more";
+        assert!(text.starts_with(before), "{text}");
+        // What hangs is the first that is said.
+        ledger.begin(Kind::Flush, 0, 0, Moment::at(Instant(0)));
+        let text = first_cause().unwrap_or_default();
+        let said = "under way now: 1 flush for 1.0 s; it waits mostly for a turn on the engine's \
+                    thread; ";
+        assert!(text.starts_with(said) && text.contains(before), "{text}");
+        let shown = Stalls::of(&ledger, now).to_json();
+        assert_eq!((&shown["under_way"], &shown["longest_under_way_us"]), (&json!(1), &json!(1e6)));
     }
 }

@@ -102,11 +102,15 @@ function ofClass(one) {
     ...more);
 }
 
+function volumeOf(one) {
+  if (one.volume !== null) return ` of ${one.volume}`;
+  return one.volume_id === null ? "" : ` of a deleted volume (${one.volume_id})`;
+}
+
 function slow(one) {
   const parts = one.parts.map((part) => make("li", {}, `${micros(part.us)}: ${part.text}`));
-  const volume = one.volume ? ` of ${one.volume}` : "";
-  const text = `${micros(one.duration_us)}, ${one.class}${volume}, ${bytes(one.length_bytes)} at ` +
-    `${count(one.offset)}, ${span(one.ended_seconds_ago)} ago`;
+  const text = `${micros(one.duration_us)}, ${one.class}${volumeOf(one)}, ` +
+    `${bytes(one.length_bytes)} at ${count(one.offset)}, ${span(one.ended_seconds_ago)} ago`;
   return make("li", {}, make("details", {}, make("summary", {}, text), make("ul", {}, ...parts)));
 }
 
@@ -123,6 +127,8 @@ export async function refresh() {
     const found = answer.classes.map(ofClass);
     if (found.length === 0) found.push(make("p", {}, "No request has ended in that time."));
     else found.unshift(layers(answer.classes));
+    const now = answer.under_way.text;
+    if (now !== null) found.unshift(make("p", { class: "warn" }, `${now}.`));
     byId("explanation").replaceChildren(...found);
     show(byId("slowest"), answer.slowest.length > 0);
     put(byId("slowest-title"), `The slowest of those over ${limit}`);

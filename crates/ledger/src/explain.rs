@@ -1,4 +1,4 @@
-//! The answer to "why was this slow?".
+//! The answer to "why was this slow?", and "why is it?".
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,11 @@ use smallvec::SmallVec;
 use crate::holder::Holder;
 use crate::ledger::{Ledger, Of};
 use crate::reason::{Kind, Layer, Reason};
-use crate::slowest::Slow;
-use crate::story::{Cause, Part};
+use crate::story::{Cause, Moment, Part};
 use crate::summary::{Band, Summary, band_of};
+pub use crate::under_way::UnderWay;
+pub use crate::words::{Told, length};
+use crate::words::{WHICH, in_words, say, says_whose, speed};
 
 /// The shares of requests whose length is said.
 const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
@@ -89,14 +91,16 @@ pub struct OfKind {
 /// The whole answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
+    /// What is slow and has not ended.
+    pub under_way: UnderWay,
     /// By kind; kinds without a request are left out.
     pub kinds: Vec<OfKind>,
     /// The slowest requests, the longest first, with their parts in words.
-    pub slowest: Vec<(Slow, Vec<(Part, String)>)>,
+    pub slowest: Vec<Told>,
 }
 
-/// Answers a question.
-pub fn explain(ledger: &Ledger, question: &Question) -> Answer {
+/// Answers a question that is asked at this moment.
+pub fn explain(ledger: &Ledger, question: &Question, moment: Moment) -> Answer {
     let (of, slowest) = ledger.since(question.since);
     let asked = |volume: Option<VolumeId>, kind: Kind| {
         question.volume.is_none_or(|v| volume == Some(v)) && question.kind.is_none_or(|k| k == kind)
@@ -114,18 +118,24 @@ pub fn explain(ledger: &Ledger, question: &Question) -> Answer {
         says_whose(cause).then(|| ledger.rate(cause.what, question.since, has)).flatten()
     };
     let limit = question.slower_than_ns;
-    let kinds = by_kind
-        .iter()
-        .map(|(kind, s)| of_kind(ledger, (*kind, limit), s, |cause| rate(*kind, cause)));
+    let under_way = |kind| UnderWay::of(ledger, (moment, limit), kind, asked);
+    let kinds = by_kind.iter().map(|(kind, s)| {
+        let mut of = of_kind(ledger, (*kind, limit), s, |cause| rate(*kind, cause));
+        let now = under_way(Some(*kind));
+        if now.longest_ns > of.max_ns {
+            of.verdict = format!("{}. {}", now.text, of.verdict);
+        }
+        of
+    });
     let told = slowest
         .into_iter()
         .filter(|s| asked(s.volume, s.kind) && s.ns > question.slower_than_ns)
         .take(TOLD);
-    let in_words = |slow: Slow| {
-        let parts = slow.parts.iter().map(|p| (*p, say(ledger, &p.cause))).collect();
-        (slow, parts)
-    };
-    Answer { kinds: kinds.collect(), slowest: told.map(in_words).collect() }
+    Answer {
+        under_way: under_way(None),
+        kinds: kinds.collect(),
+        slowest: told.map(|slow| in_words(ledger, slow)).collect(),
+    }
 }
 
 /// `rate` says how fast the work was that a cause waited for.
@@ -232,56 +242,6 @@ fn with_most(times: u64, most: &Blamed, device: &str) -> String {
             format!("{all}; in {times} cases that waited for {rest}")
         }
         _ => format!("{all}; {times} of them for {}", most.text),
-    }
-}
-
-/// Between what a request waited for and what that came down to.
-const WHICH: &str = ", which waited for ";
-
-/// A cause in words, after "waited for".
-fn say(ledger: &Ledger, cause: &Cause) -> String {
-    let mut text = String::new();
-    let what = cause.what;
-    // Of transfers side by side, each waits for itself.
-    if cause.stage != what.reason && cause.stage.layer() != Layer::Device {
-        text.push_str(cause.stage.text());
-        text.push_str(WHICH);
-    }
-    text.push_str(what.reason.text());
-    let place = ledger.name_of(what.place);
-    if !place.is_empty() {
-        text.push(' ');
-        text.push_str(&place);
-    }
-    if says_whose(cause) {
-        let link = if what.reason == Reason::Engine { " with " } else { ", beside " };
-        text.push_str(link);
-        text.push_str(what.holder.name());
-    }
-    text
-}
-
-/// True if the words of a cause say whose work it is.
-fn says_whose(cause: &Cause) -> bool {
-    let busy = [Reason::Engine, Reason::DeviceQueue, Reason::Transfer];
-    busy.contains(&cause.what.reason) && cause.what.holder != Holder::NONE
-}
-
-/// Bytes a second in the unit that fits.
-fn speed(bytes: u64) -> String {
-    match bytes as f64 / f64::from(1 << 20) {
-        mib if mib < 10.0 => format!("{mib:.1} MiB/s"),
-        mib => format!("{mib:.0} MiB/s"),
-    }
-}
-
-/// A length in the unit that fits.
-pub fn length(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..10_000_000 => format!("{:.3} ms", ns as f64 / 1e6),
-        10_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
     }
 }
 

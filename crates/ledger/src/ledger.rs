@@ -1,4 +1,4 @@
-//! Where ended stories are counted.
+//! Where stories begin, and are counted when they have ended.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -7,6 +7,7 @@ use std::rc::Rc;
 use base::{Instant, VolumeId};
 
 use crate::holder::Holder;
+use crate::open::{Open, Slot};
 use crate::reason::Kind;
 use crate::slowest::{Slow, Slowest};
 use crate::story::{Moment, PlaceId, Story, What};
@@ -16,6 +17,8 @@ const MINUTE_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Minutes that are kept.
 const MINUTES: usize = 60;
+/// Of requests that are under way so many are looked at, the oldest ones.
+const LOOKED_AT: usize = 4_096;
 
 /// A volume, if it was said, and what was asked for.
 pub(crate) type Of = (Option<VolumeId>, Kind);
@@ -53,6 +56,18 @@ struct State {
     minutes: VecDeque<Minute>,
     places: Vec<String>,
     jobs: BTreeMap<&'static str, Story>,
+    open: Open<Story>,
+}
+
+/// Requests that are under way and slow already.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pending {
+    /// How many there are.
+    pub count: u64,
+    /// There may be more: not all were looked at.
+    pub more: bool,
+    /// The oldest of them, the longest first, with what their time was made of up to now.
+    pub oldest: Vec<Slow>,
 }
 
 impl State {
@@ -102,11 +117,20 @@ impl Ledger {
         state.jobs.entry(name).or_insert_with(|| Story::of_job(name, at)).clone()
     }
 
+    /// A request for `len` bytes from `offset` on has just arrived. It is under way until
+    /// [`Ledger::end`].
+    pub fn begin(&self, kind: Kind, offset: u64, len: u64, at: Moment) -> Story {
+        let story = Story::of_request(kind, offset, len, at);
+        story.set_slot(self.0.borrow_mut().open.push(story.clone()));
+        story
+    }
+
     /// A request has ended.
     pub fn end(&self, story: &Story, moment: Moment) {
         let (began, parts) = story.end(moment);
         let ns = moment.now.since(began).as_nanos() as u64;
         let mut state = self.0.borrow_mut();
+        state.open.remove(story.set_slot(Slot::NONE));
         let Some(minute) = state.minute(moment.now) else { return };
         let whole = || Slow {
             ended: moment.now,
@@ -161,6 +185,54 @@ impl Ledger {
             (bytes + moved.0, seconds + u64::from(moved.1.count_ones()))
         });
         bytes.checked_div(seconds)
+    }
+
+    /// True if a request of this volume has ended in the last hour, or is under way.
+    pub fn knows(&self, volume: VolumeId) -> bool {
+        let state = self.0.borrow();
+        let mut ended = state.minutes.iter().flat_map(|minute| minute.of.keys());
+        let mut open = state.open.iter().take(LOOKED_AT);
+        ended.any(|(of, _)| *of == Some(volume)) || open.any(|s| s.volume() == Some(volume))
+    }
+
+    /// Requests of a volume and a kind for which `asked` is true that are under way for more than
+    /// `ns`, of those that came first; `told` of them are told.
+    pub(crate) fn pending(
+        &self,
+        moment: Moment,
+        ns: u64,
+        told: usize,
+        asked: impl Fn(&Of) -> bool,
+    ) -> Pending {
+        let state = self.0.borrow();
+        let mut pending = Pending::default();
+        let mut found: Vec<&Story> = Vec::new();
+        let mut all = state.open.iter();
+        for story in all.by_ref().take(LOOKED_AT) {
+            let age = moment.now.since(story.began()).as_nanos() as u64;
+            if age > ns && asked(&(story.volume(), story.kind())) {
+                found.push(story);
+            }
+        }
+        // Those that come later are younger.
+        let next = all.next().map(|s| moment.now.since(s.began()).as_nanos() as u64);
+        pending.more = next.is_some_and(|age| age > ns);
+        pending.count = found.len() as u64;
+        // A request may have waited before the thread could look, so the order is not exact.
+        found.sort_by_key(|story| story.began());
+        let whole = |story: &&Story| {
+            let (began, parts) = story.so_far(moment)?;
+            Some(Slow {
+                ended: moment.now,
+                ns: moment.now.since(began).as_nanos() as u64,
+                volume: story.volume(),
+                kind: story.kind(),
+                range: story.range(),
+                parts,
+            })
+        };
+        pending.oldest = found.iter().take(told).filter_map(whole).collect();
+        pending
     }
 
     /// What ended in the minutes since `since`: by volume and kind, and the slowest requests, the

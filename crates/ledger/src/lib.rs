@@ -9,18 +9,22 @@
 //! story too, which never ends: a *job*. The time of the wait is told by what the job waited for
 //! meanwhile. So a flush that waits for a commit, which waits for a device, names the device.
 //!
-//! Ended stories are counted in a [`Ledger`]: by minute, volume, kind and length of the request,
-//! with the parts; the slowest are kept whole. [`explain`] makes an answer of it.
+//! Stories of requests begin and end in a [`Ledger`]. It knows those that are under way. Ended ones
+//! are counted: by minute, volume, kind and length of the request, with the parts; the slowest are
+//! kept whole. [`explain`] makes an answer of it.
 //!
 //! Pure state: time is passed in, and nothing here waits. All times are nanoseconds.
 
 pub mod explain;
 mod holder;
 mod ledger;
+mod open;
 pub mod reason;
 mod slowest;
 mod story;
 mod summary;
+mod under_way;
+mod words;
 
 pub use holder::Holder;
 pub use ledger::Ledger;

@@ -159,7 +159,8 @@ fn time_in_which_the_thread_did_not_run_is_told_whenever_it_is_seen() {
 
 fn answer(ledger: &Ledger, slower_than_us: u64) -> Answer {
     let slower_than_ns = slower_than_us * 1_000;
-    explain(ledger, &Question { volume: None, kind: None, since: Instant(0), slower_than_ns })
+    let question = Question { volume: None, kind: None, since: Instant(0), slower_than_ns };
+    explain(ledger, &question, at(0))
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
             since: Instant(0),
             slower_than_ns: 20_000_000,
         };
-        let kinds = explain(&ledger, &question).kinds;
+        let kinds = explain(&ledger, &question, at(0)).kinds;
         kinds.first().map(|k| (k.count, k.slow))
     };
     assert_eq!((of(1), of(2), of(3)), (Some((500, 0)), Some((500, 10)), None));
@@ -369,7 +370,8 @@ fn the_slowest_of_each_kind_are_kept() {
     let since = Instant(0);
     let question =
         Question { volume: None, kind: Some(Kind::Read), since, slower_than_ns: 20_000_000 };
-    let told: Vec<_> = explain(&ledger, &question).slowest.iter().map(|s| s.0.kind).collect();
+    let told: Vec<_> =
+        explain(&ledger, &question, at(0)).slowest.iter().map(|s| s.0.kind).collect();
     assert_eq!(told, [Kind::Read; 3]);
 }
 
@@ -387,7 +389,7 @@ fn the_slowest_of_each_volume_is_kept() {
     let told = |volume| {
         let since = Instant(0);
         let question = Question { volume, kind: None, since, slower_than_ns: 20_000_000 };
-        let slowest = explain(&ledger, &question).slowest;
+        let slowest = explain(&ledger, &question, at(0)).slowest;
         slowest.iter().map(|s| (s.0.ended, s.0.ns / 1_000)).collect::<Vec<_>>()
     };
     assert_eq!(told(Some(VolumeId(2))), [(at(30_004).now, 30_002)]);
@@ -407,7 +409,7 @@ fn what_is_older_than_an_hour_is_forgotten() {
     assert_eq!(answer(&ledger, 0).kinds[0].count, 60);
     let since = Instant(97 * minute * 1_000);
     let question = Question { volume: None, kind: None, since, slower_than_ns: 0 };
-    assert_eq!(explain(&ledger, &question).kinds[0].count, 3);
+    assert_eq!(explain(&ledger, &question, at(0)).kinds[0].count, 3);
 }
 
 #[test]

@@ -12,9 +12,9 @@ const SLOWEST: usize = 16;
 /// One slow request, whole.
 #[derive(Clone, Debug)]
 pub struct Slow {
-    /// When it ended.
+    /// When it ended; if it is under way, when it was looked at.
     pub ended: Instant,
-    /// How long it took.
+    /// How long it took, up to then.
     pub ns: u64,
     /// Its volume.
     pub volume: Option<VolumeId>,

@@ -7,6 +7,7 @@ use base::{Duration, Instant, VolumeId};
 use smallvec::SmallVec;
 
 use crate::holder::Holder;
+use crate::open::Slot;
 use crate::reason::{Kind, Layer, Reason};
 
 /// A device, or another place that has a name; see [`crate::Ledger::place`].
@@ -150,6 +151,13 @@ pub(crate) fn add(parts: &mut SmallVec<[Part; 6]>, cause: Cause, ns: u64) {
     }
 }
 
+/// The longest first.
+fn sort(parts: &mut SmallVec<[Part; 6]>) {
+    if parts.len() > 1 {
+        parts.sort_unstable_by_key(|p| (std::cmp::Reverse(p.ns), p.cause));
+    }
+}
+
 /// Waits of a story that have a place of their own: the tasks of a pass wait for hundreds of
 /// transfers side by side, and these are all of the same few devices. Those beyond share the place
 /// of one that waits for the same.
@@ -171,7 +179,6 @@ struct Wait {
 }
 
 struct State {
-    began: Instant,
     /// Up to here time has been told.
     told: Instant,
     /// Of the time in which the thread did not run, so much was before that.
@@ -183,11 +190,14 @@ struct State {
 
 struct Inner {
     kind: Kind,
+    began: Instant,
     offset: u64,
     len: u64,
     volume: Cell<Option<VolumeId>>,
     /// Its name, if it is a job.
     job: Option<Holder>,
+    /// Its place among requests that are under way.
+    slot: Cell<Slot>,
     tokens: Cell<u32>,
     state: RefCell<State>,
 }
@@ -199,7 +209,6 @@ pub struct Story(Rc<Inner>);
 impl Story {
     fn new(job: Option<Holder>, kind: Kind, (offset, len): (u64, u64), at: Moment) -> Story {
         let state = State {
-            began: at.now,
             told: at.now,
             away: at.away,
             ended: false,
@@ -208,17 +217,20 @@ impl Story {
         };
         Story(Rc::new(Inner {
             kind,
+            began: at.now,
             offset,
             len,
             volume: Cell::new(None),
             job,
+            slot: Cell::new(Slot::NONE),
             tokens: Cell::new(0),
             state: RefCell::new(state),
         }))
     }
 
-    /// The story of a request for `len` bytes from `offset` on, which has just arrived.
-    pub fn of_request(kind: Kind, offset: u64, len: u64, at: Moment) -> Story {
+    /// The story of a request for `len` bytes from `offset` on, which has just arrived. The ledger
+    /// makes it ([`crate::Ledger::begin`]), so that it knows what is under way.
+    pub(crate) fn of_request(kind: Kind, offset: u64, len: u64, at: Moment) -> Story {
         Story::new(None, kind, (offset, len), at)
     }
 
@@ -245,6 +257,23 @@ impl Story {
     /// Says which volume it is about.
     pub fn set_volume(&self, volume: VolumeId) {
         self.0.volume.set(Some(volume));
+    }
+
+    /// Its place among requests that are under way; from now on it is this one.
+    pub(crate) fn set_slot(&self, slot: Slot) -> Slot {
+        self.0.slot.replace(slot)
+    }
+
+    /// When it began, and its parts up to now, the longest first; `None` while it is being told.
+    pub(crate) fn so_far(&self, moment: Moment) -> Option<(Instant, SmallVec<[Part; 6]>)> {
+        let mut parts = self.with_parts(moment, SmallVec::from_slice)?;
+        sort(&mut parts);
+        Some((self.began(), parts))
+    }
+
+    /// When it began.
+    pub(crate) fn began(&self) -> Instant {
+        self.0.began
     }
 
     /// What it is as a holder, if it is a job.
@@ -420,9 +449,7 @@ impl Story {
         state.ended = true;
         state.waits.clear();
         let mut parts = std::mem::take(&mut state.parts);
-        if parts.len() > 1 {
-            parts.sort_unstable_by_key(|p| (std::cmp::Reverse(p.ns), p.cause));
-        }
-        (state.began, parts)
+        sort(&mut parts);
+        (self.0.began, parts)
     }
 }

@@ -265,7 +265,7 @@ fn tasks_work_for_the_request_that_started_them_and_jobs_for_themselves() {
             since: r.now(),
             slower_than_ns: 0,
         };
-        let kinds = ledger::explain::explain(r.ledger(), &question).kinds;
+        let kinds = ledger::explain::explain(r.ledger(), &question, r.moment()).kinds;
         assert_eq!(
             kinds.iter().map(|k| (k.kind, k.count)).collect::<Vec<_>>(),
             [(crate::Kind::Write, 1)]

@@ -51,7 +51,7 @@ impl Rt {
         self.0.thread.borrow_mut().requested(moment.now);
         let waited = moment.late >= LONG;
         let began = if waited { moment.before() } else { moment };
-        let story = Story::of_request(kind, offset, len, began);
+        let story = self.ledger().begin(kind, offset, len, began);
         if waited {
             // Tells the time up to now.
             let wait = story.enter(Reason::Turn.into(), moment);

@@ -20,7 +20,7 @@ const NAMED: u64 = 99;
 pub(crate) fn check(env: &Env, rt: &Rt) {
     let slower_than_ns = SLOW.as_nanos() as u64;
     let question = Question { volume: None, kind: None, since: Instant(0), slower_than_ns };
-    let answer = explain(rt.ledger(), &question);
+    let answer = explain(rt.ledger(), &question, rt.moment());
     for of in &answer.kinds {
         let untold = of.causes.iter().filter(|c| c.cause.what.reason == Reason::Turn);
         let untold: u64 = untold.map(|c| c.count).sum();

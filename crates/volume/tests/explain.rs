@@ -89,7 +89,7 @@ impl Bench {
     fn slower(&self, since: Instant, than: Duration) -> Vec<(Cause, String, u64)> {
         let slower_than_ns = than.as_nanos() as u64;
         let question = Question { volume: None, kind: None, since, slower_than_ns };
-        let kinds = explain(self.rt.ledger(), &question).kinds;
+        let kinds = explain(self.rt.ledger(), &question, self.rt.moment()).kinds;
         let causes = kinds.into_iter().flat_map(|k| k.causes);
         causes.map(|c| (c.cause, c.text, c.count)).collect()
     }
@@ -286,7 +286,7 @@ fn write_back_that_hurries() {
         assert!(writes.await.is_some());
         let kind = Some(Kind::Read);
         let question = Question { volume: None, kind, since, slower_than_ns: 10_000_000 };
-        let reads = explain(b.rt.ledger(), &question).kinds.remove(0);
+        let reads = explain(b.rt.ledger(), &question, b.rt.moment()).kinds.remove(0);
         let beside = reads.causes.iter().filter(|c| c.cause.what.holder.name() == "write-back");
         let beside: u64 = beside.map(|c| c.count).sum();
         assert!(reads.slow >= 400 && beside * 2 >= reads.slow, "{:#?}", reads.causes);

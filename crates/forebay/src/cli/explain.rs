@@ -14,14 +14,16 @@ use crate::terminal::text::paragraph;
 use crate::terminal::{Column, Look, Table, Tone};
 use crate::units::{human_seconds, human_us, parse_duration};
 
-/// Explain why requests of the last minutes were slow
+/// Explain why requests are slow, and were in the last minutes
 ///
-/// Shows how long requests took, what that time was made of, whose work they waited for, and the
-/// slowest requests with their whole story. A request counts from the arrival of its header until
-/// its reply is sent.
+/// Shows what is under way for long, how long requests took that have ended, what that time was
+/// made of, whose work they waited for, and the slowest requests with their whole story. A request
+/// counts from the moment at which the server reads its header until its reply is sent. The server
+/// reads none while a connection has as many in flight as it may, or its volume waits for its
+/// share: what waits in the socket meanwhile is not counted.
 #[derive(Args, Debug)]
 pub struct Explain {
-    /// Requests of this volume only
+    /// Requests of this volume only; of one that was deleted, the number that is said of it
     #[arg(long)]
     volume: Option<String>,
     /// Requests of this class only: read, write, flush, discard, other
@@ -80,10 +82,10 @@ fn time(v: &Value) -> String {
 
 fn text(answer: &Value, since: Duration, look: &Look) -> String {
     let classes = list(&answer["classes"]);
+    let mut out = under_way(&answer["under_way"], look);
     if classes.is_empty() {
-        return "no request has ended in that time\n".to_owned();
+        return out + "no request has ended in that time\n";
     }
-    let mut out = String::new();
     if since < FEW_MINUTES {
         let text = format!(
             "Whole minutes are counted: these are requests of the last {}, and of up to a minute \
@@ -115,7 +117,10 @@ fn text(answer: &Value, since: Duration, look: &Look) -> String {
     let slowest = list(&answer["slowest"]);
     if !slowest.is_empty() {
         out += "the slowest requests:\n";
-        slowest.iter().for_each(|slow| out += &story(slow, look));
+        for slow in slowest {
+            let ago = human_seconds(slow["ended_seconds_ago"].as_u64().unwrap_or(0));
+            out += &story(slow, &format!("{ago} ago"), look);
+        }
     } else if classes.iter().any(|class| class["slow_requests"].as_u64() > Some(0)) {
         let text = "of these slow requests no story is told: they ended before the time that was \
                     asked for, in the minute in which it begins";
@@ -153,11 +158,23 @@ fn percentiles(class: &Value, look: &Look) -> String {
     table.text(look)
 }
 
-fn story(slow: &Value, look: &Look) -> String {
-    let ago = human_seconds(slow["ended_seconds_ago"].as_u64().unwrap_or(0));
-    let volume = slow["volume"].as_str().map_or(String::new(), |v| format!(" of {v}"));
+/// What hangs now.
+fn under_way(now: &Value, look: &Look) -> String {
+    let Some(text) = now["text"].as_str() else { return String::new() };
+    let mut out = paragraph((Tone::Warn, ""), text, look);
+    list(&now["oldest"]).iter().for_each(|one| out += &story(one, "not ended yet", look));
+    out + "\n"
+}
+
+/// One request; `when`: when it ended.
+fn story(slow: &Value, when: &str, look: &Look) -> String {
+    let volume = match (slow["volume"].as_str(), slow["volume_id"].as_u64()) {
+        (Some(name), _) => format!(" of {name}"),
+        (None, Some(id)) => format!(" of a deleted volume ({id})"),
+        (None, None) => String::new(),
+    };
     let text = format!(
-        "{} {}{volume}, {} bytes at {}, {ago} ago:",
+        "{} {}{volume}, {} bytes at {}, {when}:",
         time(&slow["duration_us"]),
         word(&slow["class"]),
         slow["length_bytes"],
@@ -214,6 +231,16 @@ mod tests {
             super::text(&json!({ "classes": [] }), KEPT, &LOOK),
             "no request has ended in that time\n"
         );
+        let oldest = json!([{
+            "volume": null, "volume_id": 3, "class": "write", "offset": 8, "length_bytes": 4096,
+            "duration_us": 36e6, "parts": [part],
+        }]);
+        let hangs = json!({ "text": "under way now: 1 write", "oldest": oldest });
+        let now = json!({ "classes": [], "under_way": hangs });
+        let now = super::text(&now, KEPT, &LOOK);
+        let said = "under way now: 1 write\n  36.0 s write of a deleted volume (3), 4096 bytes at \
+                    8, not ended yet:\n";
+        assert!(now.starts_with(said) && now.ends_with("\n\nno request has ended in that time\n"));
         let short = super::text(&answer, Duration::from_secs(1), &LOOK);
         let minutes = "these are requests of the last 1 s, and of up to a minute before.\n\nflush:";
         assert!(short.contains(minutes) && short.ends_with(&text), "{short}");

@@ -133,7 +133,7 @@ mod answers {
     use base::{Duration, Instant, VolumeId};
     use http_api::openapi::document;
     use ledger::explain::Question;
-    use ledger::{Holder, Kind, Ledger, Moment, Reason, Story, What};
+    use ledger::{Holder, Kind, Ledger, Moment, Reason, What};
     use serde_json::{Map, Value, json};
 
     use crate::config::chosen::{Chosen, Source, known};
@@ -270,7 +270,7 @@ mod answers {
         let disk = ledger.place("pool device sda");
         let holder = Holder::of("write-back");
         for (n, kind) in Kind::ALL.into_iter().enumerate() {
-            let story = Story::of_request(kind, 4096, 512, at(0));
+            let story = ledger.begin(kind, 4096, 512, at(0));
             if n != 1 {
                 story.set_volume(VolumeId(n as u32));
             }
@@ -284,18 +284,24 @@ mod answers {
         ledger.moved(disk, holder, 1 << 20, Instant(50_000_000));
         let slow =
             Question { volume: None, kind: None, since: Instant(0), slower_than_ns: 20_000_000 };
-        let now = Instant(60_000_000_000);
+        let now = at(60_000_000);
+        let hangs = ledger.begin(Kind::Flush, 0, 0, at(0));
         let name = |id: VolumeId| (id.0 > 2).then(|| format!("volume {}", id.0));
         let told = explain::answer((&ledger, now), &slow, name);
         check("Explanation", &told);
         assert_eq!(told["classes"].as_array().unwrap().len(), Kind::ALL.len());
         assert_eq!(told["slowest"].as_array().unwrap().len(), Kind::ALL.len());
         assert!(!told["classes"][0]["causes"][0]["bytes_per_second"].is_null(), "{told}");
-        let none = Question { since: now, ..slow };
+        let none = Question { since: now.now, slower_than_ns: u64::MAX, ..slow };
         check("Explanation", &explain::answer((&ledger, now), &none, name));
         let stalls = explain::Stalls::of(&ledger, now).to_json();
         check("SlowRequests", &stalls);
-        assert_eq!(stalls["requests"], Kind::ALL.len());
+        assert_eq!(
+            (&stalls["requests"], &stalls["under_way"]),
+            (&json!(Kind::ALL.len()), &json!(1))
+        );
+        assert_eq!(told["under_way"]["oldest"][0]["volume_id"], Value::Null);
+        ledger.end(&hangs, now);
     }
 
     #[test]

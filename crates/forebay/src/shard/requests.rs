@@ -1,6 +1,6 @@
 //! What the server does where a command asks for it.
 
-use base::{Duration, ErrorKind, Instant};
+use base::{Duration, ErrorKind, Instant, VolumeId};
 use ledger::explain::Question;
 use nbd::ConnectionStatus;
 use pool::VolumeInfo;
@@ -258,12 +258,21 @@ impl Shard {
         slower_than_us: u64,
     ) -> Answer {
         let pool = self.volumes.pool();
-        let volume = match volume.map(|name| (name, pool.find_volume(name))) {
+        let ledger = self.rt.ledger();
+        let known = |name: &str| match pool.find_volume(name) {
+            Some(info) => Some(info.id),
+            // One that is deleted has no name any more.
+            None => name.parse().ok().map(VolumeId).filter(|id| ledger.knows(*id)),
+        };
+        let volume = match volume.map(|name| (name, known(name))) {
             Some((name, None)) => {
-                let text = format!("there is no volume {name:?}");
+                let text = format!(
+                    "there is no volume {name:?}; one that was deleted goes by the number that \
+                     explain says of its requests"
+                );
                 return Err(RequestError::new("not-found", text));
             }
-            found => found.and_then(|(_, info)| info).map(|info| info.id),
+            found => found.and_then(|(_, id)| id),
         };
         let kind = class.map(explain::kind_of).transpose().map_err(RequestError::invalid)?;
         let now = self.rt.now();
@@ -271,6 +280,6 @@ impl Shard {
         let slower_than_ns = slower_than_us.saturating_mul(1_000);
         let question = Question { volume, kind, since, slower_than_ns };
         let name = |id| pool.volume(id).map(|v| v.name);
-        Ok(explain::answer((self.rt.ledger(), now), &question, name))
+        Ok(explain::answer((ledger, self.rt.moment()), &question, name))
     }
 }

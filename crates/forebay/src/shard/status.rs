@@ -54,7 +54,7 @@ impl Shard {
         }
         let requests = self.volumes.requests();
         let kind = |k: &KindStats| json!(KindStatus::of(k));
-        let stalls = Stalls::of(self.rt.ledger(), self.rt.now());
+        let stalls = Stalls::of(self.rt.ledger(), self.rt.moment());
         status["stalls"] = json!(stalls.first_cause());
         status["slow_requests"] = stalls.to_json();
         let waits = self.volumes.waits();

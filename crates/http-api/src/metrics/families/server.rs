@@ -1,7 +1,7 @@
 //! The process, its clients and its volumes.
 
 use crate::metrics::family::Each::{Http, Once, Op, Volume, VolumeHits, VolumeOp};
-use crate::metrics::family::{Each, Family, count, gauge, info, latency};
+use crate::metrics::family::{Each, Family, Kind, US, count, gauge, info, latency, row};
 
 /// Metrics of this part.
 pub const FAMILIES: &[Family] = &[
@@ -93,13 +93,27 @@ pub const FAMILIES: &[Family] = &[
         "forebay_slow_requests",
         Once,
         "/slow_requests/requests",
-        "requests of the last ten minutes that took more than 20 ms, told apart to an eighth",
+        "requests that ended in the last ten minutes and took more than 20 ms, to an eighth",
+    ),
+    gauge(
+        "forebay_slow_requests_under_way",
+        Once,
+        "/slow_requests/under_way",
+        "requests that have taken more than 20 ms and have not ended, of the oldest 4096",
+    ),
+    row(
+        "forebay_slow_requests_longest_under_way_seconds",
+        Kind::Gauge,
+        Once,
+        "/slow_requests/longest_under_way_us",
+        US,
+        "how long the oldest of them has taken up to now",
     ),
     gauge(
         "forebay_slow_requests_by_cause",
         Each::Cause,
         "/requests",
-        "the same by what they waited for longest, as forebay explain says it",
+        "those that ended by what they waited for longest, as forebay explain says it",
     ),
     // Volumes.
     info(
