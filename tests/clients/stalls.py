@@ -1,6 +1,7 @@
 """Stalls of devices and of the engine, made one by one in a real server: `forebay explain` names
 them. The slow devices are files of nbdfuse over nbdkit with a filter."""
 
+import json
 import random
 import threading
 import time
@@ -138,6 +139,68 @@ def test_a_pool_device_that_pauses(t):
     """What was asked of the pool's device while it stood still names it."""
     still = Still(t, "still", 1024 * MIB)
     pause(Stalls(t, pool=still, cache_size=None), still, "pool device")
+
+
+@limit(120)
+@once
+def test_a_device_that_hangs(t):
+    """What a device that does not answer keeps waiting is told while it hangs, and so is the
+    device; a volume that was deleted meanwhile goes by its number."""
+    still = Still(t, "still", 300 * MIB)
+    s = Stalls(t, cache=still)
+    s.server.volume("create", "vol1", "--size", "64M")
+    other = s.server.connect("vol1")
+    t.later(still.go_on)
+    block = nbd.Buffer.from_bytearray(bytearray(noise("block", BLOCK)))
+    still.stop()
+    ended = []
+    for handle in (s.handle, other):
+        handle.aio_pwrite(block, 0, completion=lambda _: ended.append(0) or 1)
+        handle.poll(0)
+    until = time.monotonic() + 60
+    while not (silent := s.server.status()["health"]):
+        assert time.monotonic() < until, "nothing is said of the device"
+        time.sleep(0.2)
+    told = lambda *words: t.forebay(*words, "--socket", s.server.control).stdout
+    assert [problem["page"] for problem in silent] == ["device-silent"], silent
+    assert str(still.path) in silent[0]["what"], silent
+    assert len(ended) == 0
+    device = f"a transfer of cache device {still.path}"
+    text = s.explain()
+    assert text.startswith("under way now: 2 requests for more than 20.0 ms;"), text
+    assert device in " ".join(text.split()) and "not ended yet" in text, text
+    now = json.loads(s.explain("--volume", "vol1", "--class", "write", "--json"))["under_way"]
+    assert (now["requests"], now["oldest"][0]["volume"]) == (1, "vol1"), now
+    assert now["longest_us"] >= 9e6 and device in now["text"], now
+    assert abs(sum(part["us"] for part in now["oldest"][0]["parts"]) - now["longest_us"]) <= 1, now
+    read = json.loads(s.explain("--class", "read", "--json"))["under_way"]
+    assert (read["requests"], read["oldest"], read["text"]) == (0, [], None), read
+    assert "under way now: 2 requests" in " ".join(told("status").split())
+    top = told("top", "--once", "--every", "200ms")
+    words = " ".join(top.split())
+    assert "under way now: 2 requests" in words and "still.img silent" in words, top
+    once = lambda words: words in s.server.log_text()
+    while not once("has not answered for"):
+        assert time.monotonic() < until, s.server.log_text()
+        time.sleep(0.2)
+    still.go_on()
+    for handle in (s.handle, other):
+        while handle.aio_in_flight():
+            handle.poll(-1)
+    assert len(ended) == 2
+    assert s.server.status()["health"] == []
+    assert "under way" not in s.explain()
+    s.explain.named("5s", "write", is_of("cache device"), 2)
+    other.shutdown()
+    number = json.loads(s.explain("--volume", "vol1", "--json"))["slowest"][0]["volume_id"]
+    s.server.volume("delete", "vol1")
+    assert f"of a deleted volume ({number})" in s.explain(), s.explain()
+    gone = json.loads(s.explain("--volume", str(number), "--json"))["slowest"]
+    assert [(one["volume"], one["volume_id"]) for one in gone] == [(None, number)], gone
+    while not once("this problem is over"):
+        assert time.monotonic() < until + 60, s.server.log_text()
+        time.sleep(0.2)
+    s.server.stop()
 
 
 def pause(s, still, device):

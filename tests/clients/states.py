@@ -6,12 +6,13 @@ import random
 import threading
 import time
 
+import nbd
 from clients.device import device, pool, served
 from clients.ext4_devices import Faulty
 
 from harness.case import limit, pool_only
 from harness.data import BLOCK, MIB, noise
-from harness.fuse import FuseFile, Unflushed
+from harness.fuse import FuseFile, Still, Unflushed
 from harness.server import expect_error
 
 
@@ -157,6 +158,40 @@ def read_until(end, handle, seed):
     places = random.Random(seed)
     while not end.is_set():
         handle.pread(BLOCK, places.randrange(0, 8 * MIB, BLOCK))
+
+
+@pool_only
+@limit(120)
+def test_device_silent(t):
+    """One of a mirror does not answer. Out of use, it no longer keeps waiting what comes later;
+    what it has already ends when it answers."""
+    still = Still(t, "still", 128 * MIB)
+    (other,) = t.devices(128 * MIB)
+    server = pool(t, [still.path, other], 2)
+    t.later(still.go_on)
+    handle = server.connect()
+    fill(handle, MIB)
+    still.stop()
+    ended = []
+    block = nbd.Buffer.from_bytearray(bytearray(noise("silent", BLOCK)))
+    handle.aio_pwrite(block, 0, completion=lambda _: ended.append(0) or 1)
+    handle.poll(0)
+    comes_to(server, "device-silent", seconds=60)
+    device(t, server, "offline", still.path)
+    later = server.connect()
+    later.pwrite(noise("later", MIB), 32 * MIB)
+    assert later.pread(MIB, 32 * MIB) == noise("later", MIB) and ended == []
+    comes_to(server, "device-offline", "device-silent")
+    still.go_on()
+    while handle.aio_in_flight():
+        handle.poll(-1)
+    assert ended == [0]
+    comes_to(server, "device-offline")
+    device(t, server, "online", still.path)
+    comes_to(server)
+    server.stop()
+    server.devices = [still.path, other]
+    server.check()
 
 
 @pool_only

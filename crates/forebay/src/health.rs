@@ -16,6 +16,10 @@ use crate::units::{human_bytes, human_seconds, utc};
 /// A pool is nearly full from this share on.
 const NEARLY_FULL: f64 = 0.9;
 
+/// A device that does not answer a request for so long is told of, in milliseconds: others than
+/// broken ones are done by then.
+const SILENT_MS: f64 = 10_000.0;
+
 /// So many blocks of a device that were not what was written are worth a line.
 const MUCH_ROT: u64 = 10;
 
@@ -40,6 +44,7 @@ pub fn problems(status: &Value) -> Vec<Problem> {
     all.extend(ends.map(|(what, todo)| Problem { page: "tls", what, todo }));
     for device in pool["devices"].as_array().into_iter().flatten() {
         all.extend(of_device(device, list(&pool["moves"]["leaving"])));
+        all.extend(of_silence(device, true));
         all.extend(of_writes(device));
         all.extend(of_source(device));
         all.extend(of_rot(device));
@@ -243,6 +248,30 @@ fn of_taken(taken: &Value, spares: &Value) -> Problem {
     Problem { page: "spare-taken", what, todo: todo.into() }
 }
 
+/// A device that does not answer.
+pub fn is_silent(device: &Value) -> bool {
+    device["queue"]["silent_ms"].as_f64().unwrap_or(0.0) >= SILENT_MS
+}
+
+/// `in_pool`: others may have copies of what it has.
+fn of_silence(device: &Value, in_pool: bool) -> Option<Problem> {
+    let name = device["path"].as_str().filter(|_| is_silent(device))?;
+    let ms = device["queue"]["silent_ms"].as_f64().unwrap_or(0.0);
+    let what = format!(
+        "{name} has not answered for {}; what needs it waits",
+        human_seconds((ms / 1e3) as u64)
+    );
+    let mut todo =
+        "see to it, its cable and its power, or the server that has it; what waits goes \
+                    on when it answers; forebay explain says what waits"
+            .to_owned();
+    if in_pool {
+        let offline = "; where other devices have all copies: forebay device offline ";
+        todo += &format!("{offline}{} lets what comes later go on without it", shell_word(name));
+    }
+    Some(Problem { page: "device-silent", what, todo })
+}
+
 fn of_writes(device: &Value) -> Option<Problem> {
     let (why, name) = (device["write_trouble"].as_str()?, device["path"].as_str()?);
     let what = format!("writes to {name} fail: {why}; clients get errors");
@@ -305,6 +334,7 @@ fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
         ),
         _ => {}
     }
+    all.extend(of_silence(cache, false));
     if cache["bad_blocks"].as_array().is_some_and(|bad| !bad.is_empty()) {
         let what = format!("blocks in the cache {path} were damaged before they came to the pool");
         let todo = "forebay status names them; restore them from a backup, or write them anew, and \
@@ -461,6 +491,25 @@ mod tests {
         assert!(!replaced.todo.contains("NEW"), "{replaced:?}");
     }
 
+    #[test]
+    fn a_device_that_does_not_answer_is_told_of() {
+        let of = |ms: f64| {
+            let silent = |path: &str| json!({ "path": path, "queue": { "silent_ms": ms } });
+            let mut cache = silent("/c");
+            cache["state"] = json!("serving");
+            problems(&json!({ "pool": { "devices": [silent("/a b")] }, "cache": cache }))
+        };
+        assert_eq!(of(9_999.0), []);
+        let all = of(36_400.0);
+        assert!(all.iter().all(|p| p.page == "device-silent"), "{all:?}");
+        let told: Vec<&str> = all.iter().map(|p| p.what.as_str()).collect();
+        let said =
+            ["/c", "/a b"].map(|at| format!("{at} has not answered for 36 s; what needs it waits"));
+        assert_eq!(told, said);
+        let others = all.iter().map(|p| p.todo.contains("forebay device offline '/a b'"));
+        assert_eq!(others.collect::<Vec<_>>(), [false, true], "a cache is no device of the pool");
+    }
+
     /// Every state that can be shown has a page in docs/operations.md, and says what to type.
     #[test]
     fn every_problem_has_a_page() {
@@ -472,6 +521,8 @@ mod tests {
         rots["rot"] = json!({ "blocks": 10, "since_s": 7200 });
         let mut refuses = device("online", "");
         refuses["write_trouble"] = json!("no space");
+        let mut silent = device("online", "");
+        silent["queue"] = json!({ "silent_ms": 20_000.0 });
         let status = json!({
             "tls": { "refused": "it is gone", "files": [] },
             "pool": {
@@ -479,7 +530,7 @@ mod tests {
                 "devices": [
                     device("missing", ""), device("failed", ""), device("flapping", ""),
                     device("stale", ""), device("offline", ""), device("online", "slow"),
-                    device("online", "errs"), rots, refuses,
+                    device("online", "errs"), rots, refuses, silent,
                 ],
                 "scrub": { "lost_blocks": [{}], "passed_over": 2, "incomplete": true,
                     "paused_long_s": 86_400 },
@@ -498,7 +549,7 @@ mod tests {
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 25);
+        assert_eq!(found.len(), 26);
         let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
         assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
         assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

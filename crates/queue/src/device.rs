@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{BLOCK, Buf, IoError, SliceList, slice_of_list};
+use base::{BLOCK, Buf, Duration, Instant, IoError, SliceList, slice_of_list};
 use rt::sync::{Event, oneshot};
 use rt::{DeviceKind, FileId, Holder, Op, PlaceId, Reason, Rt, What};
+use smallvec::SmallVec;
 
 use crate::limits::{Limits, Targets};
 use crate::request::Request;
@@ -26,6 +27,8 @@ struct Inner {
     /// Gathered since the last dispatch.
     plugged: RefCell<Vec<Request<Work>>>,
     scheduler: RefCell<Scheduler<Work>>,
+    /// When each flush went to the device that has not ended.
+    flushes: RefCell<SmallVec<[Instant; 4]>>,
     kick: Event,
     closed: Cell<bool>,
 }
@@ -34,6 +37,26 @@ struct Inner {
 /// says (`scheduler.rs`).
 #[derive(Clone)]
 pub struct Device(Rc<Inner>);
+
+/// A flush that the device has, until this is dropped.
+struct Flushing<'a>(&'a RefCell<SmallVec<[Instant; 4]>>, Instant);
+
+impl Flushing<'_> {
+    fn new(all: &RefCell<SmallVec<[Instant; 4]>>, began: Instant) -> Flushing<'_> {
+        all.borrow_mut().push(began);
+        Flushing(all, began)
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        let mut all = self.0.borrow_mut();
+        // Of several that began together it does not matter which is this one.
+        if let Some(at) = all.iter().position(|began| *began == self.1) {
+            all.swap_remove(at);
+        }
+    }
+}
 
 impl Device {
     /// A queue for `file`; its dispatcher is a task of `rt` that ends with [`Device::close`].
@@ -54,6 +77,7 @@ impl Device {
             largest,
             plugged: RefCell::new(Vec::new()),
             scheduler: RefCell::new(Scheduler::new(limits, kind)),
+            flushes: RefCell::default(),
             kick: Event::new(),
             closed: Cell::new(false),
         }));
@@ -103,7 +127,11 @@ impl Device {
 
     /// A copy of the counters.
     pub fn stats(&self) -> DeviceStats {
-        self.0.scheduler.borrow().stats()
+        let (scheduler, flushes) = (self.0.scheduler.borrow(), self.0.flushes.borrow());
+        let oldest = scheduler.oldest().into_iter().chain(flushes.iter().copied()).min();
+        let seen = self.0.medium.rt.moment().before().now;
+        let silent = oldest.map_or(Duration::ZERO, |began| seen.since(began));
+        DeviceStats { silent, ..scheduler.stats() }
     }
 
     /// Whether what the background does here has time, or clients will need it soon: see
@@ -209,6 +237,7 @@ impl Device {
         let since = self.0.medium.rt.now();
         let flush = self.0.medium.rt.op(Op::Flush { file: self.0.medium.file });
         let what = self.waits_for(Reason::DeviceFlush);
+        let _flushing = Flushing::new(&self.0.flushes, since);
         let c = self.0.medium.rt.waits(what, flush).await;
         let took = self.0.medium.rt.now().since(since);
         self.0.scheduler.borrow_mut().stats_mut().of(class).flush.record(0, took);

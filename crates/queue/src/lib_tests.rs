@@ -458,3 +458,59 @@ fn requests_in_pieces_and_across_gaps_move_the_right_bytes() {
         rt.kill();
     }
 }
+
+/// Answers nothing before this time.
+struct Silent {
+    until: Instant,
+    pending: Vec<Completion>,
+    now: Instant,
+}
+
+impl Backend for Silent {
+    fn submit(&mut self, id: OpId, op: Op) {
+        let (len, payload) = match op {
+            Op::Write { data, .. } => (data.iter().map(|s| s.len()).sum(), Payload::Data(data)),
+            Op::Flush { .. } => (0, Payload::None),
+            other => panic!("{other:?}"),
+        };
+        self.pending.push(Completion { id, result: Ok(len as u64), payload });
+    }
+    fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant {
+        self.now = until.map_or(self.until, |until| until.min(self.until)).max(self.now);
+        if self.now >= self.until {
+            done.append(&mut self.pending);
+        }
+        self.now
+    }
+    fn now(&self) -> Instant {
+        self.now
+    }
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_known() {
+    for flush in [false, true] {
+        let until = Instant(30_000_000_000);
+        let backend = Silent { until, pending: Vec::new(), now: Instant(0) };
+        let rt = Rt::new(Box::new(backend), Order::Fifo, 64);
+        let device = Device::new(&rt, FileId(0), Limits::default());
+        let (r, d) = (rt.clone(), device.clone());
+        rt.block_on(async move {
+            let silent = || d.stats().silent.as_secs();
+            r.sleep(Duration::from_secs(5)).await;
+            assert_eq!(silent(), 0, "nothing was asked");
+            let (own, data) = (d.clone(), block(r.bufs(), 1, 1));
+            let asked = r.spawn(async move {
+                match flush {
+                    true => own.flush(Class::Commit).await.is_ok(),
+                    false => own.write(Class::Foreground, 0, data).await.is_ok(),
+                }
+            });
+            r.sleep(Duration::from_secs(11)).await;
+            assert_eq!(silent(), 11);
+            assert_eq!(asked.await, Some(true));
+            assert_eq!((r.now(), silent()), (until, 0));
+            d.close();
+        });
+    }
+}

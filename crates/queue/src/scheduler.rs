@@ -130,6 +130,11 @@ impl<W> Scheduler<W> {
         self.tags.taken()
     }
 
+    /// When the oldest of the requests in flight went to the device.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.flights.iter().flatten().map(|flight| flight.began).min()
+    }
+
     /// The class that has most bytes in flight.
     pub fn busiest(&self) -> Option<Class> {
         let most = Class::ALL.into_iter().max_by_key(|c| self.by_class[c.index()]);

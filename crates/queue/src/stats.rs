@@ -130,6 +130,9 @@ pub struct DeviceStats {
     pub waiting: usize,
     /// Requests of the background that wait now.
     pub background_waiting: usize,
+    /// How long the device has had the oldest of the requests and flushes that it has now; zero if
+    /// it has none. Time in which the thread could not see the end of one does not count.
+    pub silent: Duration,
 }
 
 impl DeviceStats {
@@ -163,5 +166,6 @@ impl DeviceStats {
         }
         self.waiting += other.waiting;
         self.background_waiting += other.background_waiting;
+        self.silent = self.silent.max(other.silent);
     }
 }

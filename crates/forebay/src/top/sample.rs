@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::counts::Counts;
-use crate::health::of_volume;
+use crate::health::{is_silent, of_volume};
 
 /// Counters by what was asked for.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +66,10 @@ pub struct Device {
     pub state: Option<String>,
     /// I/O by class.
     pub classes: Vec<(String, Ops)>,
+    /// It has requests that have not ended.
+    pub has_requests: bool,
+    /// It has not answered one of them for long.
+    pub silent: bool,
 }
 
 impl Sample {
@@ -104,6 +108,8 @@ impl Device {
             path: text("path").or(text("id")).unwrap_or("?").to_owned(),
             state: text("state").map(str::to_owned),
             classes: classes.map(|(class, ops)| (class.clone(), Ops::of(ops))).collect(),
+            has_requests: v["queue"]["silent_ms"].as_f64().unwrap_or(0.0) > 0.0,
+            silent: is_silent(v),
         }
     }
 }

@@ -172,10 +172,12 @@ fn devices(before: &Sample, now: &Sample, seconds: f64) -> Table {
             }
         }
         let state = device.state.as_deref().unwrap_or("online");
+        let state = if device.silent && state == "online" { "silent" } else { state };
         let well = state == "online";
         let name = Cell::new(if well { Tone::Plain } else { Tone::Bad }, name(now, &device.path));
         if rows.is_empty() || !well {
-            let word = Cell::new(Tone::Faint, if well { "idle" } else { state });
+            let idle_word = if device.has_requests { "busy" } else { "idle" };
+            let word = Cell::new(Tone::Faint, if well { idle_word } else { state });
             let figures = figures(&idle, &idle.all(), seconds, &now.bounds_us);
             table.add([name.clone(), word].into_iter().chain(figures));
         }

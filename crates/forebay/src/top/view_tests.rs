@@ -122,6 +122,19 @@ fn the_busy_are_first_and_the_rest_is_counted() {
 }
 
 #[test]
+fn a_device_that_has_requests_is_not_idle() {
+    let with = |ms: f64| {
+        let mut now = status(2);
+        now["pool"]["devices"][1]["queue"]["silent_ms"] = json!(ms);
+        let lines = lines(&sample(2), &Sample::of(now, Duration::from_secs(4)), &LOOK, None);
+        shown(&lines, "b.img")
+    };
+    for (ms, word) in [(0.0, "idle"), (3.0, "busy"), (36_000.0, "silent")] {
+        assert!(with(ms).starts_with(&format!("b.img {word} ")), "{}", with(ms));
+    }
+}
+
+#[test]
 fn what_is_wrong_is_told() {
     let mut now = status(2);
     now["pool"]["state"] = json!("degraded");

@@ -118,6 +118,9 @@ pub struct QueueStatus {
     pub waiting: usize,
     /// Requests of the background that wait for it now.
     pub background_waiting: usize,
+    /// For so many milliseconds the device has not answered the oldest of the requests that it has
+    /// now; 0 if it has none.
+    pub silent_ms: f64,
     /// Its I/O by class.
     pub io: BTreeMap<&'static str, ClassStatus>,
 }
@@ -131,6 +134,7 @@ impl QueueStatus {
             background_most: stats.background_most,
             waiting: stats.waiting,
             background_waiting: stats.background_waiting,
+            silent_ms: stats.silent.as_secs_f64() * 1e3,
             io,
         }
     }

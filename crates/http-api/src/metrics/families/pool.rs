@@ -169,6 +169,14 @@ pub const FAMILIES: &[Family] = &[
         "/background_most",
         "requests of the background that a device may have while it has nothing else to do",
     ),
+    row(
+        "forebay_queue_silent_seconds",
+        Kind::Gauge,
+        Queue,
+        "/silent_ms",
+        MS,
+        "for how long a device has not answered the oldest of the requests that it has",
+    ),
     gauge("forebay_queue_in_flight", Class, "/in_flight", "requests that a device has"),
     count(
         "forebay_queue_merged_total",
