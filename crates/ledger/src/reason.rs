@@ -121,6 +121,8 @@ pub enum Reason {
     ModeChange,
     /// Writers are slowed, as the room for dirty data runs short.
     Throttle,
+    /// Write-back carries as much as it may: it is at the maximum that is set.
+    WritebackRate,
     /// The journal's ring is full until a checkpoint.
     Ring,
     /// The nodes of the index would find no room.
@@ -157,7 +159,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 29] = [
+    pub const ALL: [Reason; 30] = [
         Reason::NotRunning,
         Reason::NoProcessor,
         Reason::Engine,
@@ -171,6 +173,7 @@ impl Reason {
         Reason::RangeLock,
         Reason::ModeChange,
         Reason::Throttle,
+        Reason::WritebackRate,
         Reason::Ring,
         Reason::NodeRoom,
         Reason::ChangedNodes,
@@ -205,6 +208,7 @@ impl Reason {
             Reason::RangeLock => "range_lock",
             Reason::ModeChange => "mode_change",
             Reason::Throttle => "write_throttle",
+            Reason::WritebackRate => "writeback_rate",
             Reason::Ring => "journal_ring",
             Reason::NodeRoom => "node_room",
             Reason::ChangedNodes => "changed_nodes",
@@ -232,6 +236,7 @@ impl Reason {
             Reason::Depth | Reason::Payload | Reason::Receive | Reason::Reply => Layer::Client,
             Reason::Limit | Reason::Share | Reason::RangeLock | Reason::ModeChange => Layer::Volume,
             Reason::Throttle
+            | Reason::WritebackRate
             | Reason::Ring
             | Reason::NodeRoom
             | Reason::ChangedNodes
@@ -271,6 +276,7 @@ impl Reason {
             Reason::RangeLock => "an earlier write of the same blocks",
             Reason::ModeChange => "a change of the cache's mode",
             Reason::Throttle => "write-back, as room for dirty data runs short",
+            Reason::WritebackRate => "the highest rate that write-back may have",
             Reason::Ring => "a checkpoint, as the journal's ring is full",
             Reason::NodeRoom => "room for nodes of the cache's index",
             Reason::ChangedNodes => "a checkpoint, as many nodes of the cache's index have changed",
@@ -311,6 +317,7 @@ impl Reason {
             Reason::Throttle | Reason::Buckets => {
                 "the pool is slower than what is written: use a larger cache, or a faster pool"
             }
+            Reason::WritebackRate => "raise cache.writeback_rate_max, if the pool can take more",
             Reason::Ring | Reason::JournalEntries => {
                 "the journal is small for this load: its size follows that of the cache, so use a \
                  larger cache"

@@ -255,6 +255,30 @@ fn a_full_cache() {
     });
 }
 
+/// The pool is fast, and writers wait all the same.
+#[test]
+fn a_full_cache_and_write_back_that_may_carry_little() {
+    let little = |_: &mut pool::Settings, c: &mut cache::Settings| {
+        (c.writeback.min, c.writeback.idle_rate, c.writeback.max) = (MIB, MIB, MIB);
+    };
+    bench(8 * MIB, little, |b| async move {
+        b.run(Ask::Write, 0, 1_200, 16).await;
+        let since = b.next_minute().await;
+        b.run(Ask::Write, 0, 3_000, 16).await;
+        let full = [Reason::Throttle, Reason::Buckets];
+        let rate = Reason::WritebackRate;
+        b.named(
+            since,
+            100,
+            |c| full.contains(&c.stage) && c.what.reason == rate,
+            "the highest rate",
+        );
+        let question = Question { volume: None, kind: None, since, slower_than_ns: 10_000_000 };
+        let verdict = explain(b.rt.ledger(), &question, b.rt.moment()).kinds.remove(0).verdict;
+        assert!(verdict.contains("What helps: raise cache.writeback_rate_max"), "{verdict}");
+    });
+}
+
 /// Its writes are in line with commits, as clients wait for them.
 #[test]
 fn write_back_that_hurries() {
@@ -348,9 +372,7 @@ fn too_little_room_for_nodes() {
         b.run_on(&wide, Ask::Discard, 0, 60_000, 128).await;
         // A checkpoint waits for the same room, and so do requests that wait for that.
         let slow = b.slower(since, Duration::from_secs(1));
-        let of = |reason| -> u64 {
-            slow.iter().filter(|s| s.0.what.reason == reason).map(|s| s.2).sum()
-        };
+        let of = |reason| -> u64 { slow.iter().filter(|s| s.0.stage == reason).map(|s| s.2).sum() };
         let room = of(Reason::NodeRoom);
         let all = room + of(Reason::Ring) + of(Reason::ChangedNodes);
         assert!(room >= 20 && all >= 100, "{slow:#?}");

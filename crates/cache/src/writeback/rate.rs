@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use base::{BLOCK_U64, Instant};
+use rt::Reason;
 use rt::sync::either;
 
 use crate::Cache;
@@ -32,7 +33,13 @@ impl Cache {
             if wait.is_zero() {
                 break;
             }
-            either(self.rt().sleep(wait.min(LOOK_AGAIN)), pressed).await;
+            let turn = either(self.rt().sleep(wait.min(LOOK_AGAIN)), pressed);
+            if rate < self.settings().writeback.max {
+                turn.await;
+            } else {
+                // A writer that waits for room waits for this, and not for a slow pool.
+                self.rt().waits(Reason::WritebackRate, turn).await;
+            }
         }
         self.admission().carried(bytes / BLOCK_U64);
     }
