@@ -31,6 +31,7 @@ use crate::store::load::read_node;
 use crate::store::scrubbed::ScrubCounts;
 use crate::store::state::State;
 use crate::wakes::{Marks, Wakes};
+use crate::writeback::drain_gate::DrainGate;
 use crate::writeback::state::WriteBack;
 
 /// Each part is of the folder that its type is in, and changes by the methods of that type alone.
@@ -223,6 +224,11 @@ impl Cache {
     /// The passes of write-back.
     pub(crate) fn writeback(&self) -> &WriteBack {
         &self.0.writeback
+    }
+
+    /// Where changes come in that passes are to carry.
+    pub(crate) fn gate(&self) -> &Rc<DrainGate> {
+        self.0.writeback.gate()
     }
 
     /// The group commit that runs, and the journal's watermark.

@@ -119,6 +119,11 @@ pub enum Reason {
     RangeLock,
     /// The mode of the cache is being changed.
     ModeChange,
+    /// The cache is being attached or detached.
+    CacheChange,
+    /// All that is dirty is being written back, for a detach or a change of a mode: writers make
+    /// less dirty than is carried.
+    Drain,
     /// Writers are slowed, as the room for dirty data runs short.
     Throttle,
     /// Write-back carries as much as it may: it is at the maximum that is set.
@@ -159,7 +164,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 30] = [
+    pub const ALL: [Reason; 32] = [
         Reason::NotRunning,
         Reason::NoProcessor,
         Reason::Engine,
@@ -172,6 +177,8 @@ impl Reason {
         Reason::Share,
         Reason::RangeLock,
         Reason::ModeChange,
+        Reason::CacheChange,
+        Reason::Drain,
         Reason::Throttle,
         Reason::WritebackRate,
         Reason::Ring,
@@ -207,6 +214,8 @@ impl Reason {
             Reason::Share => "volume_share",
             Reason::RangeLock => "range_lock",
             Reason::ModeChange => "mode_change",
+            Reason::CacheChange => "cache_change",
+            Reason::Drain => "cache_drain",
             Reason::Throttle => "write_throttle",
             Reason::WritebackRate => "writeback_rate",
             Reason::Ring => "journal_ring",
@@ -234,8 +243,13 @@ impl Reason {
             Reason::NotRunning | Reason::NoProcessor => Layer::Host,
             Reason::Engine | Reason::Turn => Layer::Engine,
             Reason::Depth | Reason::Payload | Reason::Receive | Reason::Reply => Layer::Client,
-            Reason::Limit | Reason::Share | Reason::RangeLock | Reason::ModeChange => Layer::Volume,
-            Reason::Throttle
+            Reason::Limit
+            | Reason::Share
+            | Reason::RangeLock
+            | Reason::ModeChange
+            | Reason::CacheChange => Layer::Volume,
+            Reason::Drain
+            | Reason::Throttle
             | Reason::WritebackRate
             | Reason::Ring
             | Reason::NodeRoom
@@ -275,6 +289,8 @@ impl Reason {
             Reason::Share => "a share beside other volumes",
             Reason::RangeLock => "an earlier write of the same blocks",
             Reason::ModeChange => "a change of the cache's mode",
+            Reason::CacheChange => "an attach or a detach of the cache",
+            Reason::Drain => "write-back, as a detach or a change of a mode needs all of it",
             Reason::Throttle => "write-back, as room for dirty data runs short",
             Reason::WritebackRate => "the highest rate that write-back may have",
             Reason::Ring => "a checkpoint, as the journal's ring is full",
@@ -313,7 +329,8 @@ impl Reason {
             Reason::Limit => "raise the limit with forebay volume limit",
             Reason::Share => "set a limit for the volume that floods, with forebay volume limit",
             Reason::RangeLock => "the client writes the same blocks again before a reply has come",
-            Reason::ModeChange => "it ends by itself",
+            Reason::ModeChange | Reason::CacheChange => "it ends by itself",
+            Reason::Drain => "it ends by itself; forebay cache cancel gives the change up",
             Reason::Throttle | Reason::Buckets => {
                 "the pool is slower than what is written: use a larger cache, or a faster pool"
             }

@@ -1,7 +1,7 @@
 //! The change of the cache or of a mode that is under way, and whether it can still be given up.
 //!
-//! A change writes back first, for as long as that takes, while clients are served as before. It
-//! can be given up until that has ended. Then requests are held, and the change goes through.
+//! A change writes back first, for as long as that takes, while clients go on. It can be given up
+//! until that has ended. Then the change goes through, and holds requests for a moment.
 
 use std::cell::Cell;
 
@@ -23,7 +23,7 @@ pub enum GivenUp {
     Yes,
     /// There is no such change.
     NoneRuns,
-    /// What is dirty is in the pool, requests are held, and the change goes through.
+    /// What is dirty is in the pool, and the change goes through.
     TooLate,
 }
 
@@ -73,19 +73,23 @@ impl Changing {
 }
 
 impl Change<'_> {
-    /// From now on it cannot be given up. Errors: it was.
-    pub fn go_through(&self) -> Result<()> {
+    /// An error if it was given up.
+    pub fn go_on(&self) -> Result<()> {
         match self.all.now.get() {
             Some((_, Stage::GivenUp)) => Err(StorageError::new(
                 ErrorKind::GivenUp,
                 "it was cancelled while it wrote back: nothing is changed",
             )),
-            now => {
-                let through = |(of, _)| (of, Stage::GoesThrough);
-                self.all.now.set(now.map(through));
-                Ok(())
-            }
+            _ => Ok(()),
         }
+    }
+
+    /// From now on it cannot be given up. Errors: it was.
+    pub fn go_through(&self) -> Result<()> {
+        self.go_on()?;
+        let through = |(of, _)| (of, Stage::GoesThrough);
+        self.all.now.set(self.all.now.get().map(through));
+        Ok(())
     }
 }
 

@@ -65,6 +65,14 @@ impl Locks {
         (self.lock(first()..u64::MAX).await, alone)
     }
 
+    /// The same at once, if no other task changes the size, or has any of these blocks.
+    pub fn try_lock_for_resize(&self, first: u64) -> Option<(RangeGuard, RangeGuard)> {
+        let alone = self.size.try_lock(0..1)?;
+        let guard = self.ranges.try_lock(first..u64::MAX)?;
+        self.edges.borrow_mut().range_mut(first..).for_each(|(_, edge)| edge.known = None);
+        Some((guard, alone))
+    }
+
     /// Takes a place in the line for blocks that are to be changed as a whole; what is returned
     /// waits for the lock.
     pub fn queue(&self, range: Range<u64>) -> impl Future<Output = RangeGuard> + use<> {

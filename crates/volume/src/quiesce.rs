@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use pool::CacheMode;
 use rt::sync::Event;
+use rt::{Reason, Rt};
 
 /// Counts the requests of a volume that are in flight, and freezes them; clones are the same.
 #[derive(Clone)]
@@ -14,7 +15,8 @@ pub(crate) struct Quiesce(Rc<Inner>);
 struct Inner {
     mode: Cell<CacheMode>,
     in_flight: Cell<u64>,
-    frozen: Cell<bool>,
+    /// Why it is frozen, if it is.
+    frozen: Cell<Option<Reason>>,
     /// The volume was deleted.
     gone: Cell<bool>,
     /// None is in flight any more, or the volume is not frozen any more.
@@ -29,7 +31,7 @@ pub(crate) struct Frozen(Quiesce);
 
 impl Quiesce {
     pub fn new(mode: CacheMode) -> Quiesce {
-        let (in_flight, frozen, gone) = (Cell::new(0), Cell::new(false), Cell::new(false));
+        let (in_flight, frozen, gone) = (Cell::new(0), Cell::new(None), Cell::new(false));
         Quiesce(Rc::new(Inner {
             mode: Cell::new(mode),
             in_flight,
@@ -55,9 +57,9 @@ impl Quiesce {
     }
 
     /// Begins a request; waits while the volume is frozen. `None`: the volume was deleted.
-    pub async fn enter(&self) -> Option<InFlight> {
-        while self.0.frozen.get() {
-            self.0.changed.wait().await;
+    pub async fn enter(&self, rt: &Rt) -> Option<InFlight> {
+        while let Some(why) = self.0.frozen.get() {
+            rt.waits(why, self.0.changed.wait()).await;
         }
         if self.0.gone.get() {
             return None;
@@ -67,23 +69,35 @@ impl Quiesce {
     }
 
     /// Freezes a volume that was not used yet.
-    pub fn born_frozen(&self) -> Frozen {
-        self.0.frozen.set(true);
+    pub fn born_frozen(&self, why: Reason) -> Frozen {
+        self.0.frozen.set(Some(why));
         Frozen(self.clone())
     }
 
-    /// Freezes the volume, and waits until no request is in flight. A second caller waits until it
-    /// is not frozen any more.
-    pub async fn freeze(&self) -> Frozen {
-        while self.0.frozen.get() {
+    /// Freezes the volume: no request begins any more, and those that are in flight go on. A second
+    /// caller waits until it is not frozen any more.
+    pub async fn begin_freeze(&self, why: Reason) -> Frozen {
+        while self.0.frozen.get().is_some() {
             self.0.changed.wait().await;
         }
-        self.0.frozen.set(true);
-        let frozen = Frozen(self.clone());
-        while self.0.in_flight.get() > 0 {
-            self.0.changed.wait().await;
-        }
+        self.0.frozen.set(Some(why));
+        Frozen(self.clone())
+    }
+
+    /// Freezes the volume, and waits until no request is in flight.
+    pub async fn freeze(&self, why: Reason) -> Frozen {
+        let frozen = self.begin_freeze(why).await;
+        frozen.settled().await;
         frozen
+    }
+}
+
+impl Frozen {
+    /// Waits until no request is in flight.
+    pub async fn settled(&self) {
+        while self.0.0.in_flight.get() > 0 {
+            self.0.0.changed.wait().await;
+        }
     }
 }
 
@@ -91,7 +105,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let in_flight = self.0.0.in_flight.get() - 1;
         self.0.0.in_flight.set(in_flight);
-        if in_flight == 0 && self.0.0.frozen.get() {
+        if in_flight == 0 && self.0.0.frozen.get().is_some() {
             self.0.0.changed.notify();
         }
     }
@@ -99,7 +113,7 @@ impl Drop for InFlight {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        self.0.0.frozen.set(false);
+        self.0.0.frozen.set(None);
         self.0.0.changed.notify();
     }
 }

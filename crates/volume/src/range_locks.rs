@@ -46,6 +46,14 @@ impl RangeLocks {
         RangeGuard { locks: self.clone(), ticket, range }
     }
 
+    /// The lock, if no request's range overlaps `range`.
+    pub fn try_lock(&self, range: Range<u64>) -> Option<RangeGuard> {
+        let entries = self.0.entries.borrow();
+        let taken = entries.iter().any(|e| e.range.start < range.end && range.start < e.range.end);
+        drop(entries);
+        (!taken).then(|| self.queue(range))
+    }
+
     /// Waits until no earlier request's range overlaps `range`, and keeps later ones out.
     pub async fn lock(&self, range: Range<u64>) -> RangeGuard {
         let guard = self.queue(range);

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use base::{
     BLOCK, BLOCK_U64, ErrorKind, Instant, Lba, Result, Slice, SliceList, StorageError, VolumeId,
 };
-use cache::Patch;
+use cache::{Patch, work_of_discard, work_of_write};
 use pool::{Pool, VolumeInfo};
 use rt::Reason;
 
@@ -32,6 +32,9 @@ pub(crate) enum Shrink {
 
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
+
+/// So often a volume that grows looks for its last block to be free between two passes.
+const TRIES: usize = 8;
 
 /// A part of a volume that is allocated throughout, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +98,13 @@ impl Volume {
 
     /// The route of one request.
     async fn route(&self) -> Result<Route<'_>> {
-        self.pool.rt().waits(Reason::ModeChange, self.blocks.route(self.id)).await
+        self.blocks.route(self.id).await
+    }
+
+    /// The route of a client's request that changes blocks, which costs so much work when they are
+    /// written back.
+    async fn route_to_change(&self, work: u64) -> Result<Route<'_>> {
+        self.blocks.route_to_change(self.id, work).await
     }
 
     /// Waits for a lock.
@@ -184,7 +193,8 @@ impl Volume {
             let _lock = self.granted(self.locks.lock(blocks.clone())).await;
             // Again: it may have been shrunk while this request waited.
             self.check(offset, len)?;
-            self.route().await?.write(Lba(blocks.start), &data).await?;
+            let work = work_of_write(blocks.end - blocks.start);
+            self.route_to_change(work).await?.write(Lba(blocks.start), &data).await?;
         } else {
             Box::pin(self.write_pieces(offset, &data)).await?;
         }
@@ -227,7 +237,8 @@ impl Volume {
                         whole.copy_from_slice(&piece);
                         piece = whole.freeze();
                     }
-                    volume.route().await?.write(Lba(blocks.start), &piece).await
+                    let work = work_of_write(blocks.end - blocks.start);
+                    volume.route_to_change(work).await?.write(Lba(blocks.start), &piece).await
                 })
             });
             at += n;
@@ -278,7 +289,7 @@ impl Volume {
             }
         }
         let write = async |patches: &[Patch], known| {
-            self.route().await?.write_parts(lba, patches, known).await
+            self.route_to_change(work_of_write(1)).await?.write_parts(lba, patches, known).await
         };
         let mut outcomes = match &patches[..] {
             [] => Vec::new(),
@@ -317,7 +328,9 @@ impl Volume {
         let blocks = offset.div_ceil(BLOCK_U64)..self.whole_end(offset + len);
         if blocks.start < blocks.end {
             let _lock = self.granted(self.locks.lock(blocks.clone())).await;
-            self.route().await?.discard(Lba(blocks.start), Lba(blocks.end)).await?;
+            let work = work_of_discard(blocks.end - blocks.start);
+            let route = self.route_to_change(work).await?;
+            route.discard(Lba(blocks.start), Lba(blocks.end)).await?;
         }
         self.count(Op::Discard, len, since);
         Ok(())
@@ -363,7 +376,9 @@ impl Volume {
                 // last block.
                 let to = to.min(self.whole_end(end) * BLOCK_U64);
                 if from < to {
-                    self.route().await?.discard(Lba(from / BLOCK_U64), Lba(to / BLOCK_U64)).await?;
+                    let (from, to) = (from / BLOCK_U64, to / BLOCK_U64);
+                    let route = self.route_to_change(work_of_discard(to - from)).await?;
+                    route.discard(Lba(from), Lba(to)).await?;
                 }
                 drop(lock);
                 self.fill(to.min(end), end, None).await?;
@@ -388,7 +403,8 @@ impl Volume {
             if at % BLOCK_U64 == 0 && end % BLOCK_U64 == 0 {
                 let _lock = self.granted(self.locks.lock(blocks.clone())).await;
                 self.check(at, end - at)?;
-                self.route().await?.write(Lba(blocks.start), &zeros).await?;
+                let work = work_of_write(blocks.end - blocks.start);
+                self.route_to_change(work).await?.write(Lba(blocks.start), &zeros).await?;
             } else {
                 Box::pin(self.write_pieces(at, &zeros.slice(0, (end - at) as usize))).await?;
             }
@@ -442,26 +458,51 @@ impl Volume {
     }
 
     pub(crate) async fn resize(&self, size: u64, shrink: Shrink) -> Result<()> {
-        // Nothing is written behind the new end while the rest is cut off, or behind the old one
-        // before the volume has grown.
-        let _lock = self.locks.lock_for_resize(|| size.min(self.size()) / BLOCK_U64).await;
+        // What changes sizes holds no requests of others, nor do they it.
+        let _turn = self.blocks.turn().await;
         let old = self.size();
-        if size < old && shrink == Shrink::Refused {
-            return Err(self.loses(old, size));
+        match size < old {
+            true if shrink == Shrink::Refused => Err(self.loses(old, size)),
+            true => self.shrink(old, size).await,
+            false => self.grow(old, size).await,
         }
-        if size > old {
-            self.clear_behind(old).await?;
-        }
+    }
+
+    async fn shrink(&self, old: u64, size: u64) -> Result<()> {
+        // Blocks are locked while passes are waited for: a pass that is paced now ends before that.
+        drop(self.blocks.no_pass(self.id).await?);
+        // Nothing is written behind the new end while the rest is cut off.
+        let _lock = self.locks.lock_for_resize(|| size / BLOCK_U64).await;
         let cut = (size % BLOCK_U64) as usize;
         let mut last = None;
-        if size < old && cut != 0 {
+        if cut != 0 {
             // The rest of the last block must not come back when the volume grows.
             let kept = self.route().await?.read(Lba(size / BLOCK_U64), 1).await?;
             let mut block = self.pool.bufs().zeroed(BLOCK);
             block[..cut].copy_from_slice(&kept[0][..cut]);
             last = Some(block.freeze());
         }
-        self.route().await?.resize((old, size), last).await
+        self.route().await?.resize((old, size), last, None).await
+    }
+
+    async fn grow(&self, old: u64, size: u64) -> Result<()> {
+        if size > old {
+            let _lock = self.locks.lock_for_resize(|| old / BLOCK_U64).await;
+            self.clear_behind(old).await?;
+        }
+        // Nothing is written behind the old end before the volume has grown. A request that has the
+        // last block may wait for a pass. So passes are waited for first, and the block is taken
+        // where it is free then.
+        for _ in 0..TRIES {
+            let no_pass = self.blocks.no_pass(self.id).await?;
+            if let Some(_lock) = self.locks.try_lock_for_resize(old / BLOCK_U64) {
+                return self.route().await?.resize((old, size), None, no_pass).await;
+            }
+            drop(no_pass);
+            drop(self.locks.lock_for_resize(|| old / BLOCK_U64).await);
+        }
+        let _lock = self.locks.lock_for_resize(|| old / BLOCK_U64).await;
+        self.route().await?.resize((old, size), None, None).await
     }
 
     fn loses(&self, old: u64, size: u64) -> StorageError {

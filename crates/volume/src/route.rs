@@ -10,8 +10,10 @@
 //! the pool.
 
 use base::{BLOCK, BLOCK_U64, Lba, Result, Slice, SliceList, VolumeId};
-use cache::{BlockPart, Cache, Patch};
+use cache::{BlockPart, Cache, Change, Patch};
 use pool::{CacheMode, Pool};
+
+use rt::sync::Permit;
 
 use crate::quiesce::InFlight;
 
@@ -19,6 +21,8 @@ pub(crate) struct Route<'a> {
     pool: &'a Pool,
     volume: VolumeId,
     by: By,
+    /// For a drain the request is under way until this is dropped.
+    _change: Option<Change>,
     _in_flight: InFlight,
 }
 
@@ -38,7 +42,7 @@ impl<'a> Route<'a> {
         pool: &'a Pool,
         cache: Option<Cache>,
         (volume, mode): (VolumeId, CacheMode),
-        _in_flight: InFlight,
+        (_change, _in_flight): (Option<Change>, InFlight),
     ) -> Route<'a> {
         let by = match (cache, mode) {
             (None, _) | (_, CacheMode::None) => By::Pool,
@@ -46,7 +50,7 @@ impl<'a> Route<'a> {
             (Some(cache), CacheMode::WriteThrough) => By::Direct { cache, keep: true },
             (Some(cache), CacheMode::WriteAround) => By::Direct { cache, keep: false },
         };
-        Route { pool, volume, by, _in_flight }
+        Route { pool, volume, by, _change, _in_flight }
     }
 
     /// Where the request goes now: a cache that was set aside is asked for nothing.
@@ -185,12 +189,32 @@ impl<'a> Route<'a> {
     }
 
     /// Changes the volume's size from `old` to `new` bytes; `last` is its new last block, if that
-    /// changes.
-    pub async fn resize(&self, (old, new): (u64, u64), last: Option<Slice>) -> Result<()> {
+    /// changes. `no_pass`: what [`Blocks::no_pass`](crate::routes::Blocks::no_pass) gave; without
+    /// it this waits for passes.
+    pub async fn resize(
+        &self,
+        (old, new): (u64, u64),
+        last: Option<Slice>,
+        no_pass: Option<Permit>,
+    ) -> Result<()> {
         match self.by() {
             By::Pool => self.pool.resize_volume(self.volume, new, last).await,
-            By::Cache(cache) => self.resize_by_cache(cache, (old, new), last).await,
-            By::Direct { cache, .. } => self.resize_direct(cache, (old, new), last).await,
+            By::Cache(cache) => {
+                let no_pass = match no_pass {
+                    Some(no_pass) => no_pass,
+                    None => cache.between_cuts().await?,
+                };
+                self.resize_by_cache(cache, (old, new), last, no_pass).await
+            }
+            By::Direct { cache, .. } => {
+                // No cut has anything of it that is not published: that was so when it ceased to
+                // write back.
+                let _no_pass = match no_pass {
+                    Some(no_pass) => no_pass,
+                    None => cache.between_passes().await,
+                };
+                self.resize_direct(cache, (old, new), last).await
+            }
         }
     }
 
@@ -202,8 +226,8 @@ impl<'a> Route<'a> {
         cache: &Cache,
         (old, new): (u64, u64),
         last: Option<Slice>,
+        no_pass: Permit,
     ) -> Result<()> {
-        let no_pass = cache.between_cuts().await?;
         if new >= old {
             self.nothing_behind(cache, end_of(old)).await?;
         }
@@ -227,9 +251,6 @@ impl<'a> Route<'a> {
     ) -> Result<()> {
         // The new last block, if it changes, and what is behind it.
         let from = if last.is_some() { Lba(new / BLOCK_U64) } else { end_of(new) };
-        // No cut has anything of it that is not published: that was so when it ceased to write
-        // back.
-        let _no_pass = cache.between_passes().await;
         if new >= old {
             self.nothing_behind(cache, end_of(old)).await?;
         }

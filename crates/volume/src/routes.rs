@@ -4,6 +4,16 @@
 //! Every request of a volume is counted ([`crate::quiesce`]) and has one [`Route`]. A change of the
 //! cache or of a mode freezes the volume first, so that no request has two routes.
 //!
+//! **A freeze is short.** What takes long comes before it or after it: all is written back, and
+//! what the cache has is dropped, while requests go on; a mode and the end of a cache become
+//! durable when requests go on again, where a crash before that does no harm. Nothing waits for a
+//! pass while requests are held, but for a deletion, whose volume ends.
+//!
+//! **What the pool says of a mode.** A volume may use less of the cache than the pool says, and
+//! never more: what is dirty would be hidden after a crash by a mode that does not write back, and
+//! what is kept would be out of date after a time without the cache. So a mode that uses more is
+//! durable first, and one that uses less afterwards.
+//!
 //! **A cache that has failed** with something dirty in it is in the way of volumes that write back
 //! alone. All others go around it, and it is not told what they change: for as long as it is there,
 //! it must not be asked about them again, and none of them may begin to write back.
@@ -12,11 +22,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::{ErrorKind, Result, StorageError, VolumeId};
-use cache::Cache;
+use cache::{Cache, Change, Drain};
 use pool::{CacheMode, Pool};
+use rt::Reason;
+use rt::sync::{Permit, Semaphore};
 use rustc_hash::FxHashMap;
 
-use crate::changing::{Changing, GivenUp};
+use crate::changing::{self, Changing, GivenUp};
 use crate::quiesce::{Frozen, Quiesce};
 use crate::route::Route;
 
@@ -32,6 +44,8 @@ struct Inner {
     born_frozen: RefCell<Option<Vec<Frozen>>>,
     /// One change of a cache or a mode at a time.
     changing: Changing,
+    /// One task at a time freezes volumes, or changes the size of one.
+    turn: Semaphore,
 }
 
 /// All volumes stay frozen until it is dropped, also those that are made meanwhile.
@@ -57,6 +71,7 @@ impl Blocks {
             quiesces,
             born_frozen,
             changing: Changing::new(),
+            turn: Semaphore::new(1),
         }))
     }
 
@@ -80,7 +95,7 @@ impl Blocks {
         };
         let quiesce = Quiesce::new(status.cache_mode);
         if let Some(frozen) = &mut *self.0.born_frozen.borrow_mut() {
-            frozen.push(quiesce.born_frozen());
+            frozen.push(quiesce.born_frozen(Reason::CacheChange));
         }
         quiesces.insert(volume, quiesce.clone());
         Ok(quiesce)
@@ -88,10 +103,46 @@ impl Blocks {
 
     /// Begins a request of a volume, once that is not frozen, and chooses its route.
     pub async fn route(&self, volume: VolumeId) -> Result<Route<'_>> {
+        self.enter(volume, &self.quiesce(volume)?, None).await
+    }
+
+    /// The same for a client's request that changes blocks, which costs so much work when they are
+    /// written back: it waits for a drain.
+    pub async fn route_to_change(&self, volume: VolumeId, work: u64) -> Result<Route<'_>> {
         let quiesce = self.quiesce(volume)?;
-        let in_flight = quiesce.enter().await.ok_or_else(|| is_gone(volume))?;
         let mode = quiesce.mode();
-        Ok(Route::new(&self.0.pool, self.cache_for(mode), (volume, mode), in_flight))
+        let change = match self.cache_for(mode).filter(|_| mode == CacheMode::WriteBack) {
+            Some(cache) => Some(cache.begin_change(work).await),
+            None => None,
+        };
+        self.enter(volume, &quiesce, change).await
+    }
+
+    async fn enter(
+        &self,
+        volume: VolumeId,
+        quiesce: &Quiesce,
+        change: Option<Change>,
+    ) -> Result<Route<'_>> {
+        let in_flight = quiesce.enter(self.0.pool.rt()).await.ok_or_else(|| is_gone(volume))?;
+        let mode = quiesce.mode();
+        Ok(Route::new(&self.0.pool, self.cache_for(mode), (volume, mode), (change, in_flight)))
+    }
+
+    /// Waits until no other task freezes volumes or changes the size of one.
+    pub async fn turn(&self) -> Permit {
+        self.0.turn.acquire(1).await
+    }
+
+    /// Waits until no pass is in the way of a change of a volume's size, for as long as the permit
+    /// is held; `None`: none ever is. The caller has the [turn](Blocks::turn).
+    pub async fn no_pass(&self, volume: VolumeId) -> Result<Option<Permit>> {
+        let mode = self.quiesce(volume)?.mode();
+        Ok(match self.cache_for(mode) {
+            Some(cache) if mode == CacheMode::WriteBack => Some(cache.between_cuts().await?),
+            Some(cache) if mode != CacheMode::None => Some(cache.between_passes().await),
+            _ => None,
+        })
     }
 
     /// The cache, if a volume of this mode may ask it for anything.
@@ -103,8 +154,9 @@ impl Blocks {
     /// Deletes a volume; nothing of it is carried to the pool any more. Requests under way end
     /// first, or they would leave in the cache what is of no volume.
     pub async fn delete(&self, volume: VolumeId) -> Result<()> {
+        let _turn = self.turn().await;
         let quiesce = self.quiesce(volume)?;
-        let _frozen = quiesce.freeze().await;
+        let _frozen = quiesce.freeze(Reason::ModeChange).await;
         let outcome = async {
             let mode = quiesce.mode();
             let Some(cache) = self.cache_for(mode).filter(|_| mode != CacheMode::None) else {
@@ -128,8 +180,7 @@ impl Blocks {
         outcome
     }
 
-    /// Changes what the cache does for a volume, under load; durable when it returns. What is dirty
-    /// is written back first; requests are held only while the last of it goes.
+    /// Changes what the cache does for a volume, under load; durable when it returns.
     pub async fn set_mode(&self, volume: VolumeId, mode: CacheMode) -> Result<()> {
         let change = self.0.changing.begin(Some(volume)).await;
         let quiesce = self.quiesce(volume)?;
@@ -138,16 +189,68 @@ impl Blocks {
             // A switch to it, or away from it, may have failed at the commit.
             return self.0.pool.set_cache_mode(volume, mode).await;
         }
+        if mode < before {
+            change.go_through()?;
+            return self.use_more(&quiesce, volume, mode).await;
+        }
         let cache = self.cache().filter(|c| !c.is_aside());
-        if let Some(cache) = &cache
-            && before == CacheMode::WriteBack
-        {
-            cache.publish_all().await?;
+        if before == CacheMode::WriteBack {
+            let drained = self.drain(cache.as_ref(), volume, &change).await?;
+            change.go_through()?;
+            let _frozen = quiesce.freeze(Reason::ModeChange).await;
+            if let Some(cache) = &cache {
+                // It has been done, but for what was asked for behind the back of the drain.
+                self.write_back(cache, volume).await?;
+            }
+            // A cache with blocks of the volume is told of its writes until it has dropped them.
+            quiesce.set_mode(mode.min(CacheMode::WriteAround));
+            drop(drained);
         }
         change.go_through()?;
-        let _frozen = quiesce.freeze().await;
+        self.use_less(&quiesce, volume, mode).await?;
+        self.0.pool.set_cache_mode(volume, mode).await
+    }
+
+    /// Writes a volume back, while requests go on. Until what is returned is dropped, nothing
+    /// becomes dirty, and no other task freezes volumes.
+    async fn drain(
+        &self,
+        cache: Option<&Cache>,
+        volume: VolumeId,
+        change: &changing::Change<'_>,
+    ) -> Result<(Option<Drain>, Permit)> {
+        let Some(cache) = cache else { return Ok((None, self.turn().await)) };
+        let (drain, turn) = cache.drain(Some(volume), self.turn(), || change.go_on()).await?;
+        self.write_back(cache, volume).await?;
+        Ok((Some(drain), turn))
+    }
+
+    /// From a mode that does not write back to one that uses less of the cache.
+    async fn use_less(&self, quiesce: &Quiesce, volume: VolumeId, mode: CacheMode) -> Result<()> {
+        // One that has failed is not asked for what it still has of the volume.
+        let cache = self.cache().filter(|c| !c.is_aside() && !c.has_failed());
+        let _not_kept = match &cache {
+            Some(cache) if mode == CacheMode::None => match cache.drop_volume(volume).await {
+                // What a cache that went out of use has does not count.
+                Err(_) if cache.is_aside() || cache.has_failed() => None,
+                outcome => Some(outcome?),
+            },
+            _ => None,
+        };
+        let _turn = self.turn().await;
+        let _frozen = quiesce.freeze(Reason::ModeChange).await;
+        quiesce.set_mode(mode);
+        Ok(())
+    }
+
+    /// To a mode that uses more of the cache.
+    async fn use_more(&self, quiesce: &Quiesce, volume: VolumeId, mode: CacheMode) -> Result<()> {
+        // So that there is little left to commit while requests are held.
+        self.0.pool.commit().await?;
+        let _turn = self.turn().await;
+        let _frozen = quiesce.freeze(Reason::ModeChange).await;
         if mode == CacheMode::WriteBack
-            && cache.as_ref().is_some_and(|c| !c.is_aside() && c.has_failed())
+            && self.cache().is_some_and(|c| !c.is_aside() && c.has_failed())
         {
             return Err(StorageError::new(
                 ErrorKind::Io,
@@ -155,27 +258,11 @@ impl Blocks {
                  restarted",
             ));
         }
-        // One that has failed is not asked for what it still has of the volume.
-        let cache = cache.filter(|c| before == CacheMode::WriteBack || !c.has_failed());
-        if let Some(cache) = &cache {
-            if before == CacheMode::WriteBack {
-                self.write_back(cache, volume).await?;
-            } else {
-                // What comes now may be durable in the cache before the pool commits what came
-                // before.
-                self.0.pool.commit().await?;
-            }
-            if mode == CacheMode::None {
-                cache.forget(volume).await?;
-                cache.flush().await?;
-            }
-        }
-        let outcome = self.0.pool.set_cache_mode(volume, mode).await;
-        // A commit that fails may have got through nonetheless, or the next one does: then a crash
-        // finds the new mode. So no more is asked of the cache from now on than each of the two
-        // allows: what writes back would be hidden by the other modes, and what is kept by none.
-        quiesce.set_mode(if outcome.is_ok() { mode } else { before.max(mode) });
-        outcome
+        // The commit has all that came before: what comes now may be durable in the cache before
+        // the pool's next one. One that fails may have got through nonetheless.
+        self.0.pool.set_cache_mode(volume, mode).await?;
+        quiesce.set_mode(mode);
+        Ok(())
     }
 
     async fn write_back(&self, cache: &Cache, volume: VolumeId) -> Result<()> {
@@ -201,25 +288,36 @@ impl Blocks {
         if self.0.cache.borrow().is_some() {
             return Err(StorageError::new(ErrorKind::Exists, "the pool has a cache already"));
         }
+        // So that there is little left to commit while requests are held.
+        self.0.pool.commit().await?;
+        let _turn = self.turn().await;
         let _frozen = self.freeze_all().await;
         self.0.pool.commit().await?;
         *self.0.cache.borrow_mut() = Some(cache);
         Ok(())
     }
 
-    /// Writes everything back and takes the cache away, under load; requests are held only while
-    /// the last of it goes.
+    /// Writes everything back and takes the cache away, under load; durable when it returns.
     pub async fn detach(&self) -> Result<()> {
         let change = self.0.changing.begin(None).await;
         let Some(cache) = self.cache() else {
             return Err(StorageError::new(ErrorKind::NotFound, "the pool has no cache"));
         };
-        if !cache.is_aside() {
-            cache.publish_all().await?;
-        }
+        let drained = if cache.is_aside() {
+            (None, self.turn().await)
+        } else {
+            let (drain, turn) = cache.drain(None, self.turn(), || change.go_on()).await?;
+            cache.empty().await?;
+            (Some(drain), turn)
+        };
         change.go_through()?;
-        let _frozen = self.freeze_all().await;
-        cache.detach().await?;
+        let frozen = self.freeze_all().await;
+        cache.empty().await?;
+        cache.leave().await;
+        drop((frozen, drained));
+        // It is asked for nothing any more, and what the pool changes now is durable together with
+        // the statement that there is no cache.
+        self.0.pool.set_cache_uuid(None).await?;
         *self.0.cache.borrow_mut() = None;
         Ok(())
     }
@@ -234,8 +332,12 @@ impl Blocks {
             self.0.pool.volumes().iter().filter_map(|v| self.quiesce(v.id).ok()).collect();
         *self.0.born_frozen.borrow_mut() = Some(Vec::new());
         let mut all = AllFrozen { blocks: self.clone(), quiesces: Vec::with_capacity(there.len()) };
+        // All at once: the requests that are in flight are waited for together.
         for quiesce in there {
-            all.quiesces.push(quiesce.freeze().await);
+            all.quiesces.push(quiesce.begin_freeze(Reason::CacheChange).await);
+        }
+        for frozen in &all.quiesces {
+            frozen.settled().await;
         }
         all
     }

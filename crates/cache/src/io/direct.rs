@@ -14,6 +14,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::store::index::STEP_EXTENTS;
+use crate::store::key::END;
 use crate::store::promotions::MAX_BLOCKS;
 use crate::store::ring_room::nodes_for;
 
@@ -23,6 +24,12 @@ use crate::store::ring_room::nodes_for;
 struct Direct<'c> {
     cache: &'c Cache,
     range: (VolumeId, Lba, Lba),
+}
+
+/// Nothing of a volume is kept until this is dropped.
+#[must_use = "what is read is kept again when it is dropped"]
+pub struct NotKept<'c> {
+    _direct: Direct<'c>,
 }
 
 impl Drop for Direct<'_> {
@@ -97,6 +104,16 @@ impl Cache {
         self.in_pool(|| self.pool().discard(volume, lba, end)).await
     }
 
+    /// Drops all that the cache has of a volume, which has nothing dirty here, while its requests
+    /// go on. It is durable when this returns, and nothing of the volume is kept until the guard is
+    /// dropped.
+    pub async fn drop_volume(&self, volume: VolumeId) -> Result<NotKept<'_>> {
+        let direct = self.begin_direct(volume, (Lba(0), END), false).await?;
+        self.flush().await?;
+        self.state_mut().forget_volume(volume);
+        Ok(NotKept { _direct: direct })
+    }
+
     /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has
     /// of that. To be called [between passes](Cache::between_passes).
     pub async fn change_direct(
@@ -155,6 +172,9 @@ impl Cache {
                 })
                 .await?;
             at = upto;
+            if at < end {
+                self.rt().yield_now().await;
+            }
         }
         Ok(())
     }

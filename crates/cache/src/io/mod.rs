@@ -4,7 +4,7 @@ pub(crate) mod block_part;
 mod bucket_io;
 pub(crate) mod bypass;
 pub(crate) mod clients;
-mod direct;
+pub(crate) mod direct;
 mod flush;
 mod group_commit;
 pub(crate) mod group_commit_state;

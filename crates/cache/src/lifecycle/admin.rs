@@ -5,14 +5,14 @@ use queue::Class;
 use rt::sync::Permit;
 
 use crate::Cache;
-
-/// Blocks of a volume are below this.
-const END: Lba = Lba(1 << 39);
+use crate::store::key::END;
 
 impl Cache {
-    /// Waits for the end of the running pass; none begins while the permit is held, and no cut is
-    /// taken. There may be cuts: see [`Cache::between_cuts`].
+    /// Waits for the end of the running pass, which is not paced any more; none begins while the
+    /// permit is held, and no cut is taken. There may be cuts: see [`Cache::between_cuts`]. A
+    /// request that is waited for while the permit is held may wait for a pass.
     pub async fn between_passes(&self) -> Permit {
+        let _urgent = self.urgent();
         self.writeback().lock().await
     }
 

@@ -263,28 +263,43 @@ impl Cache {
     /// Writes everything back and detaches the cache from its pool: it holds nothing that counts
     /// from then on. No client may ask for anything meanwhile.
     pub async fn detach(&self) -> Result<()> {
+        self.empty().await?;
+        self.leave().await;
+        self.pool().set_cache_uuid(None).await
+    }
+
+    /// Writes everything back for a detach; fails if something cannot be. Nothing is done where
+    /// the pool has everything.
+    pub async fn empty(&self) -> Result<()> {
         if self.is_aside() {
-            // There is nothing to write back, and the pool says so with its next commit.
-            let _ = self.close().await;
-            return self.pool().set_cache_uuid(None).await;
+            return Ok(());
         }
         let stays =
             |e: StorageError| StorageError::new(e.kind, format!("{e}. The cache stays attached"));
-        self.write_all_back().await.map_err(stays)?;
+        if !self.all_written_back() {
+            self.publish_all().await.map_err(stays)?;
+        }
+        self.check_all_came().map_err(stays)?;
         let (open, cut) = self.state().buckets.unpublished_blocks();
         if open + cut > 0 {
             let blocks = counted(open + cut, "block", "blocks");
             let text = format!("{blocks} could not be written back: the cache stays attached");
             return Err(StorageError::new(ErrorKind::Io, text));
         }
+        Ok(())
+    }
+
+    /// Ends a cache that is [empty](Cache::empty). The pool goes on alone from now on, and says so
+    /// with its next commit. No client may ask for anything meanwhile.
+    pub async fn leave(&self) {
         if let Err(e) = self.close().await {
             tracing::warn!(cache = %self.path(), "closing a cache that is detached: {e}");
         }
         // Closed, it can serve no client any more, also if the commit fails: the pool has all of
-        // it, goes on alone, and says so with whichever commit is next.
+        // it. What the pool changes alone is durable with that statement, or later.
         self.health().set_aside();
         self.pool().link_journal(Link::None);
-        self.pool().set_cache_uuid(None).await
+        self.pool().drop_cache();
     }
 
     /// Takes a cache that was never used out of the pool, whatever fails: the next commit says so.
@@ -343,7 +358,8 @@ impl Cache {
         self.admission().wake();
     }
 
-    async fn settle(&self) -> Result<()> {
+    /// Makes everything durable, and writes a checkpoint.
+    pub(crate) async fn settle(&self) -> Result<()> {
         self.flush().await?;
         self.checkpoint_now().await
     }

@@ -6,6 +6,9 @@ use smallvec::SmallVec;
 
 use crate::store::buckets::Buckets;
 
+/// Blocks of a volume are below this.
+pub(crate) const END: Lba = Lba(1 << 39);
+
 /// Checksums of an extent's blocks.
 pub type Crcs = SmallVec<[Crc; 4]>;
 

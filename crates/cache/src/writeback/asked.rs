@@ -46,6 +46,11 @@ impl Cache {
     /// The same for a user, who is told if blocks are lost: of these nothing came to the pool.
     pub async fn write_all_back(&self) -> Result<()> {
         self.publish_all().await?;
+        self.check_all_came()
+    }
+
+    /// An error if something is left in the cache that passes cannot carry.
+    pub(crate) fn check_all_came(&self) -> Result<()> {
         self.check_kept(None)?;
         match self.state().bad_blocks().blocks() {
             0 => Ok(()),

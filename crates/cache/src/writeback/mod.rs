@@ -4,6 +4,8 @@ mod age;
 pub(crate) mod all_kept;
 mod asked;
 mod cuts;
+pub(crate) mod drain;
+pub(crate) mod drain_gate;
 mod kept;
 mod kept_past;
 mod kept_room;

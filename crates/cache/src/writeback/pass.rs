@@ -79,6 +79,8 @@ impl Cache {
         let pass = self.begin_pass(cut)?;
         let mut outcome = self.carry(&pass, cut).await;
         if outcome.is_ok() {
+            self.writeback().passes_mut().publishes();
+            self.gate().wake();
             outcome = self.finish(&pass, cut).await;
         }
         self.writeback().passes_mut().ends();
@@ -166,8 +168,12 @@ impl Cache {
                 in_flight += n;
                 tasks.push_back((
                     n,
-                    self.rt()
-                        .spawn(async move { cache.carry_run(&pass, run, &cut, reading).await }),
+                    self.rt().spawn(async move {
+                        let outcome = cache.carry_run(&pass, run, &cut, reading).await;
+                        cache.writeback().passes_mut().came(n);
+                        cache.gate().wake();
+                        outcome
+                    }),
                 ));
             }
         }

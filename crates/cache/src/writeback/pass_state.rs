@@ -6,6 +6,7 @@ use base::{BLOCK_U64, Epoch, Instant, Result, StorageError, VolumeId};
 
 use super::all_kept::AllKept;
 use super::cuts::{Cut, Cuts};
+use super::drain_gate::Progress;
 use crate::policy::rate_controller::{self, Controller, ControllerState, Pacer};
 use crate::settings::Settings;
 
@@ -38,8 +39,11 @@ pub(crate) struct Passes {
     /// Since when passes have failed, and the error of the last one.
     failing: Option<(Instant, StorageError)>,
     bytes: u64,
-    /// Blocks of the cut that were carried.
+    /// Blocks of the cut that were carried, and those of them that have come to the pool; or all
+    /// have, and it is being published.
     carried: u64,
+    came: u64,
+    publishes: bool,
     /// Bytes that had been carried when the last pass began, and blocks that it left as they are
     /// bad.
     before: u64,
@@ -67,6 +71,8 @@ impl Passes {
             failing: None,
             bytes: 0,
             carried: 0,
+            came: 0,
+            publishes: false,
             before: 0,
             left_bad: 0,
             kept: AllKept::default(),
@@ -218,9 +224,24 @@ impl Passes {
         left && self.bytes - self.before <= self.left_bad * BLOCK_U64
     }
 
+    /// Blocks of the cut have come to the pool.
+    pub fn came(&mut self, blocks: u64) {
+        self.came += blocks;
+    }
+
+    /// The pass has carried all of its cut, which is being published from now on.
+    pub fn publishes(&mut self) {
+        self.publishes = true;
+    }
+
+    /// How far the pass is.
+    pub fn progress(&self) -> Progress {
+        Progress { carried: self.came, all: self.cuts.lump(), publishes: self.publishes }
+    }
+
     /// A pass has ended, well or not: nothing is carried.
     pub fn ends(&mut self) {
-        self.carried = 0;
+        (self.carried, self.came, self.publishes) = (0, 0, false);
     }
 
     /// Bytes that were carried.

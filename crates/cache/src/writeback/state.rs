@@ -2,9 +2,11 @@
 //! flows of this folder alone.
 
 use std::cell::{Ref, RefCell, RefMut};
+use std::rc::Rc;
 
 use rt::sync::{Permit, Semaphore};
 
+use super::drain_gate::DrainGate;
 use super::margin::Margin;
 use super::pass_state::Passes;
 use crate::policy::rate_controller;
@@ -16,6 +18,8 @@ pub(crate) struct WriteBack {
     /// Held by a pass, and by what must not meet one (a volume's end).
     lock: Semaphore,
     margin: Margin,
+    /// Where changes come in that passes are to carry.
+    gate: Rc<DrainGate>,
 }
 
 /// A flow waits until everything is published: passes are not paced until this is dropped.
@@ -52,6 +56,7 @@ impl WriteBack {
             passes: RefCell::new(Passes::new(settings)),
             lock: Semaphore::new(1),
             margin: Margin::default(),
+            gate: Rc::new(DrainGate::new()),
         }
     }
 
@@ -68,6 +73,11 @@ impl WriteBack {
     /// Nodes that are reserved for what a pass keeps.
     pub(super) fn margin(&self) -> &Margin {
         &self.margin
+    }
+
+    /// Where changes come in that passes are to carry.
+    pub fn gate(&self) -> &Rc<DrainGate> {
+        &self.gate
     }
 
     /// Waits for the end of the running pass; none begins while the permit is held.

@@ -135,8 +135,8 @@ impl Cache {
     /// fails. If the cache has failed, cuts may be left: of these only one that the pool has
     /// already is still published.
     pub async fn between_cuts(&self) -> Result<Permit> {
-        let alone = self.between_passes().await;
         let _urgent = self.urgent();
+        let alone = self.between_passes().await;
         let _none = self.writeback().keep_cuts_away();
         let mut outcome = Ok(());
         while outcome.is_ok() && !self.has_failed() && self.writeback().passes().cuts().count() > 0
