@@ -149,6 +149,7 @@ impl Caches {
         let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(
             |e| match e {
                 OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),
+                OpenError::ReadOnly(text) => CommandError::Failed(text),
                 OpenError::Refused(e) => e,
             },
         )?;

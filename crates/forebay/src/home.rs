@@ -65,7 +65,7 @@ impl Home {
                 ))
             }
             OpenError::Refused(e) => e,
-            OpenError::Gone(text) => CommandError::Failed(text),
+            OpenError::Gone(text) | OpenError::ReadOnly(text) => CommandError::Failed(text),
         })?;
         Ok(Home { dir: dir.to_owned(), made_dir })
     }

@@ -1,8 +1,9 @@
 //! The world of a shard: which backend it runs on, and how its devices are opened.
 //!
 //! Fault model: a device that is not there, or is but does not answer, is reported as
-//! [`OpenError::Gone`], so that the pool can go on without it; one that somebody else uses, or that
-//! may not be opened, ends the command before anything was changed.
+//! [`OpenError::Gone`], so that the pool can go on without it. One on a file system that has become
+//! read-only counts as gone, too. One that somebody else uses, or that this user may not write,
+//! ends the command before anything was changed: a `chown` that was forgotten must not cost a copy.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -136,11 +137,28 @@ impl World {
     /// left out, as long as one is left.
     pub fn open_devices(&self, devices: &[DeviceChoice], write: bool) -> Result<Opened> {
         let how = OpenFile { write, create_len: None, direct: true };
+        self.open_each(devices, |path| self.open(path, &how))
+    }
+
+    /// As [`World::open_devices`] for writing, by what may be written, but opens for reading alone.
+    pub fn look_at_devices(&self, devices: &[DeviceChoice]) -> Result<Opened> {
+        let how = OpenFile { write: false, create_len: None, direct: true };
+        self.open_each(devices, |path| {
+            posix::look::may_write(path).map_err(|e| OpenError::of(path, &e))?;
+            self.open(path, &how)
+        })
+    }
+
+    fn open_each(
+        &self,
+        devices: &[DeviceChoice],
+        open: impl Fn(&Path) -> std::result::Result<(FileId, FileInfo), OpenError>,
+    ) -> Result<Opened> {
         let mut opened = Opened::default();
         for device in devices {
-            match self.open(&device.path, &how) {
+            match open(&device.path) {
                 Ok((file, info)) => opened.files.push(self.device(device, file, &info)),
-                Err(OpenError::Gone(text)) => opened.gone.push(text),
+                Err(OpenError::Gone(text) | OpenError::ReadOnly(text)) => opened.gone.push(text),
                 Err(OpenError::Refused(e)) => return Err(e),
             }
         }
@@ -198,6 +216,8 @@ impl Opened {
 pub enum OpenError {
     /// It is not there, or does not answer.
     Gone(String),
+    /// Its file system takes no writes.
+    ReadOnly(String),
     /// It is there and must not be used.
     Refused(CommandError),
 }
@@ -218,14 +238,22 @@ impl OpenError {
         if e.kind() == ErrorKind::NotFound || gone.iter().any(|g| e.raw_os_error() == Some(g.0)) {
             return OpenError::Gone(format!("{path_text}: {e}"));
         }
-        OpenError::Refused(CommandError::failed(path_text, e))
+        if e.kind() == ErrorKind::ReadOnlyFilesystem {
+            return OpenError::ReadOnly(format!("{path_text}: {e}"));
+        }
+        let refused = CommandError::failed(path_text, e);
+        OpenError::Refused(match e.raw_os_error() {
+            Some(libc::EACCES) => refused.or_next("the user of the server must own it (chown)"),
+            Some(libc::EPERM) => refused.or_next("is it immutable? lsattr shows it (chattr -i)"),
+            _ => refused,
+        })
     }
 }
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Gone(text) => f.write_str(text),
+            OpenError::Gone(text) | OpenError::ReadOnly(text) => f.write_str(text),
             OpenError::Refused(e) => e.fmt(f),
         }
     }
@@ -282,6 +310,18 @@ mod tests {
         assert!(check(&none, &none).is_err());
         std::fs::write(dir.path().join("c"), "").unwrap();
         assert!(check(&a, &dir.path().join("c")).is_ok());
+    }
+
+    #[test]
+    fn what_takes_no_writes_is_as_good_as_gone_and_what_may_not_be_written_is_refused() {
+        let path = Path::new("/dev/some");
+        let of = |code| OpenError::of(path, &io::Error::from_raw_os_error(code));
+        assert!(matches!(of(libc::EROFS), OpenError::ReadOnly(_)));
+        assert!(matches!(of(libc::EIO), OpenError::Gone(_)));
+        for (code, word) in [(libc::EACCES, "chown"), (libc::EPERM, "chattr -i")] {
+            let OpenError::Refused(e) = of(code) else { panic!("errno {code} is a lost copy") };
+            assert!(e.to_string().contains(word), "{e}");
+        }
     }
 
     #[test]

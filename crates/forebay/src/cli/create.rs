@@ -143,7 +143,7 @@ impl Create {
                 path.display(),
                 if self.cache.as_deref() == Some(path) { "--cache-size" } else { "--size" }
             )),
-            OpenError::Gone(text) => CommandError::Failed(text),
+            OpenError::Gone(text) | OpenError::ReadOnly(text) => CommandError::Failed(text),
             OpenError::Refused(e) => e,
         })?;
         if is_new {

@@ -106,7 +106,10 @@ fn there(
         all.push(Finding::new(level, CHECK, found, todo));
     };
     if let Some(why) = &properties.refused {
-        let todo = if properties.block {
+        let todo = if properties.read_only {
+            "mount its file system for writing; the kernel's log says why it is read-only. Until \
+             then a pool is served without it, where all blocks have a copy elsewhere"
+        } else if properties.block {
             "give the server's user the group of the device, usually disk \
              (SupplementaryGroups= of a unit), or the device a group of its own (udev)"
         } else {

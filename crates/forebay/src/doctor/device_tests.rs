@@ -47,6 +47,10 @@ fn what_is_not_there_or_not_permitted() {
     };
     assert!(has(&refused(true), Level::Problem, &["Permission denied", "SupplementaryGroups="]));
     assert!(has(&refused(false), Level::Problem, &["Permission denied", "chown"]));
+    let all = pool(|properties| {
+        (properties.read_only, properties.refused) = (true, Some("Read-only file system".into()))
+    });
+    assert!(has(&all, Level::Problem, &["Read-only", "mount its file system", "without it"]));
     let all = pool(|properties| properties.users = vec!["mounted at /home".into()]);
     assert!(has(&all, Level::Problem, &["mounted at /home", "unmount"]));
 }

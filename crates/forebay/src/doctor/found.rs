@@ -58,6 +58,8 @@ pub struct Properties {
     pub block: bool,
     /// Why this user may not read and write it.
     pub refused: Option<String>,
+    /// The reason is that its file system takes no writes.
+    pub read_only: bool,
     /// Its size.
     pub size_bytes: u64,
     /// Of a file: what the file system has given it. It may be less, and then grows.
@@ -126,6 +128,7 @@ pub fn plain(path: &str, role: Role) -> Device {
         state: State::There(Properties {
             block: false,
             refused: None,
+            read_only: false,
             size_bytes: 1 << 30,
             allocated_bytes: 1 << 30,
             kind: DeviceKind::Ssd,

@@ -25,7 +25,7 @@ pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
         vec![Finding::new(Level::Problem, CHECK, e.to_string(), todo)]
     };
     let opened = World::new(config.io, &config.devices)
-        .and_then(|world| world.open_devices(&config.devices, false).map(|opened| (world, opened)));
+        .and_then(|world| world.look_at_devices(&config.devices).map(|opened| (world, opened)));
     let (world, files) = match opened {
         Ok((world, opened)) => (world, opened.files),
         Err(e) => return refused(e),

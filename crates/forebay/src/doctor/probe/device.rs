@@ -1,6 +1,7 @@
 //! The devices of a configuration, as they are.
 
 use std::fs::{File, OpenOptions, metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -87,9 +88,11 @@ fn block(path: &Path, number: u64, all: &[Mounted]) -> Properties {
         users.sort();
         users.dedup();
     }
+    let refused = look::may_write(path).err();
     Properties {
         block: true,
-        refused: look::may_write(path).err().map(|e| e.to_string()),
+        refused: refused.as_ref().map(ToString::to_string),
+        read_only: refused.is_some_and(|e| e.kind() == ErrorKind::ReadOnlyFilesystem),
         size_bytes: dir.and_then(sysfs::size_bytes).unwrap_or(0),
         allocated_bytes: 0,
         kind: posix::disk_kind(Path::new(SYSFS), number),
@@ -120,9 +123,11 @@ fn file(path: &Path, meta: &std::fs::Metadata, all: &[Mounted]) -> Properties {
         None => vec![format!("file system {}", numbered(meta.dev()))],
     };
     let opened = File::open(path).ok();
+    let refused = look::may_write(path).err();
     Properties {
         block: false,
-        refused: look::may_write(path).err().map(|e| e.to_string()),
+        refused: refused.as_ref().map(ToString::to_string),
+        read_only: refused.is_some_and(|e| e.kind() == ErrorKind::ReadOnlyFilesystem),
         size_bytes: meta.len(),
         allocated_bytes: meta.blocks() * 512,
         kind,
