@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use crate::config::ServeConfig;
 use crate::error::Result;
-use crate::logs::LogFormat;
-use crate::output;
+use crate::logs::{self, LogFormat};
 use crate::sockets::{nbd_uri_tcp, nbd_uri_unix};
 use crate::units::human_bytes;
 
@@ -46,7 +45,7 @@ impl Places {
 /// in the log, with fields.
 pub fn tell(places: &Places, status: &Value, notes: &[String]) -> Result<()> {
     if places.log == LogFormat::Human {
-        return output::print(&text(places, status, notes));
+        return logs::print(&text(places, status, notes));
     }
     for note in notes {
         match note.strip_prefix("WARNING: ") {

@@ -59,18 +59,17 @@ mod tuning;
 mod units;
 mod world;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 /// Does what the arguments of the process say. What is returned is the process's exit status.
 pub fn main() -> ExitCode {
+    let _lines = logs::UntilRead;
     match cli::Cli::parse().run() {
         Ok(status) => ExitCode::from(status),
         Err(e) => {
-            // Its reader may have gone.
-            let _ = writeln!(std::io::stderr(), "forebay: {e}");
+            logs::last_word(&e);
             ExitCode::from(e.exit_status())
         }
     }

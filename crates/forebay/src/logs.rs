@@ -1,18 +1,31 @@
 //! Logs: on standard error, for people or as JSON, a line for each event; or in systemd's journal,
 //! with the fields of each event.
+//!
+//! Commands write theirs at once. Those of a server go through a [`queue`], so that no thread of it
+//! waits for their reader.
 
+mod queue;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
 
+use tracing::{Dispatch, Subscriber};
 use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
+use crate::error::CommandError;
+use crate::output;
 use crate::terminal::look::is_stderr_coloured;
+use queue::{Events, Queue};
 
 /// The environment's variable for the level.
 pub const LEVEL_VARIABLE: &str = "FOREBAY_LOG";
@@ -102,45 +115,138 @@ fn check_directive(directive: &str) -> Result<(), String> {
     })
 }
 
-/// Begins to log. Where the journal cannot be reached, standard error gets what is for it.
-pub fn start(format: LogFormat, level: &str) {
-    let filter = EnvFilter::builder().parse_lossy(level);
-    if format == LogFormat::Journal {
-        match tracing_journald::layer() {
-            Ok(journal) => {
-                let priorities = PriorityMappings {
-                    info: Priority::Informational,
-                    debug: Priority::Debug,
-                    ..PriorityMappings::new()
-                };
-                let journal = journal
-                    .with_priority_mappings(priorities)
-                    .with_field_prefix(Some("FOREBAY".into()));
-                tracing_subscriber::registry().with(filter).with(journal).init();
-            }
+/// Where a server's lines are left; empty in a command.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// Begins to log for people, as a command does: a line waits for its reader.
+pub fn start(level: &str) {
+    for_people(level, io::stderr).init();
+}
+
+/// Begins to log as a server does: no line waits for its reader. Where the journal cannot be
+/// reached, standard error gets what is for it.
+pub fn start_server(format: LogFormat, level: &str) -> Result<(), CommandError> {
+    let (queue, reader) = Queue::new();
+    let mut unreached = None;
+    // What writes in the queue's thread goes by the same level: what it lets through as well would
+    // cost time where it is not wanted.
+    let direct = match format {
+        LogFormat::Human => Dispatch::new(for_people(level, io::stderr)),
+        LogFormat::Json => Dispatch::new(as_json(level, io::stderr)),
+        LogFormat::Journal => match in_journal(level) {
+            Ok(journal) => journal,
             Err(e) => {
-                on_standard_error(LogFormat::Human, filter);
-                tracing::warn!("the log is on standard error: the journal cannot be reached: {e}");
+                unreached = Some(e);
+                Dispatch::new(for_people(level, io::stderr))
             }
+        },
+    };
+    std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || reader.run(&direct))
+        .map_err(|e| CommandError::failed("starting to log", e))?;
+    match format {
+        LogFormat::Journal if unreached.is_none() => {
+            let events = Events(queue.clone());
+            tracing_subscriber::registry().with(filter(level)).with(events).init();
         }
-    } else {
-        on_standard_error(format, filter);
+        LogFormat::Json => as_json(level, queue.clone()).init(),
+        _ => for_people(level, queue.clone()).init(),
+    }
+    let panics = queue.clone();
+    std::panic::set_hook(Box::new(move |info| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("unnamed").to_owned();
+        let trace = Backtrace::capture();
+        let trace = match trace.status() {
+            BacktraceStatus::Captured => format!("{trace}\n"),
+            _ => String::new(),
+        };
+        panics.tell(&format!("thread '{name}' {info}\n{trace}"));
+    }));
+    let _ = QUEUE.set(queue);
+    if let Some(e) = unreached {
+        tracing::warn!("the log is on standard error: the journal cannot be reached: {e}");
+    }
+    Ok(())
+}
+
+/// Prints a text on standard output, in its place among the lines of the log.
+pub fn print(text: &str) -> Result<(), CommandError> {
+    match QUEUE.get() {
+        Some(queue) => {
+            queue.print(text);
+            Ok(())
+        }
+        None => output::print(text),
     }
 }
 
-fn on_standard_error(format: LogFormat, filter: EnvFilter) {
-    // A line that cannot be written is lost; a complaint about it would go the same way, and end
-    // the thread.
-    let logs = tracing_subscriber::fmt()
-        .log_internal_errors(false)
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    if format == LogFormat::Json {
-        logs.json().flatten_event(true).init()
-    } else {
-        logs.with_ansi(is_stderr_coloured()).with_target(false).init()
+/// Tells of the error that ends the process.
+pub fn last_word(e: &CommandError) {
+    let text = format!("forebay: {e}\n");
+    match QUEUE.get() {
+        Some(queue) => queue.tell(&text),
+        // Its reader may have gone.
+        None => drop(io::stderr().write_all(text.as_bytes())),
     }
 }
+
+/// While it lives, lines are taken. Its drop, at the end of the process, waits for those that a
+/// reader has not taken yet, though not for long.
+pub struct UntilRead;
+
+impl Drop for UntilRead {
+    fn drop(&mut self) {
+        if let Some(queue) = QUEUE.get() {
+            queue.end();
+        }
+    }
+}
+
+fn filter(level: &str) -> EnvFilter {
+    EnvFilter::builder().parse_lossy(level)
+}
+
+fn in_journal(level: &str) -> io::Result<Dispatch> {
+    let priorities = PriorityMappings {
+        info: Priority::Informational,
+        debug: Priority::Debug,
+        ..PriorityMappings::new()
+    };
+    let journal = tracing_journald::layer()?
+        .with_priority_mappings(priorities)
+        .with_field_prefix(Some("FOREBAY".into()));
+    Ok(Dispatch::new(tracing_subscriber::registry().with(filter(level)).with(journal)))
+}
+
+// A line that cannot be written is lost; a complaint about it would go the same way, and end the
+// thread.
+
+fn for_people(level: &str, to: impl Writes) -> impl Subscriber + Send + Sync {
+    tracing_subscriber::fmt()
+        .log_internal_errors(false)
+        .with_env_filter(filter(level))
+        .with_ansi(is_stderr_coloured())
+        .with_target(false)
+        .with_writer(to)
+        .finish()
+}
+
+fn as_json(level: &str, to: impl Writes) -> impl Subscriber + Send + Sync {
+    tracing_subscriber::fmt()
+        .log_internal_errors(false)
+        .with_env_filter(filter(level))
+        .with_writer(to)
+        .json()
+        .flatten_event(true)
+        .finish()
+}
+
+/// Where lines go.
+trait Writes: for<'a> MakeWriter<'a> + Send + Sync + 'static {}
+
+impl<T: for<'a> MakeWriter<'a> + Send + Sync + 'static> Writes for T {}
 
 #[cfg(test)]
 mod tests {

@@ -239,7 +239,7 @@ pub fn log_warnings() -> Result<()> {
     let level = std::env::var(logs::LEVEL_VARIABLE).unwrap_or_else(|_| "warn".into());
     let level = logs::parse_level(&level)
         .map_err(|e| CommandError::Usage(format!("{}: {e}", logs::LEVEL_VARIABLE)))?;
-    logs::start(LogFormat::Human, &level);
+    logs::start(&level);
     Ok(())
 }
 

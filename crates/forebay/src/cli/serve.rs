@@ -51,7 +51,7 @@ impl Serve {
         let origin = Origin::of(&file, &overrides, home);
         let config = ServeConfig::new(overrides, file, home)?;
         config.check_groups()?;
-        logs::start(config.log_format, &config.log_level);
+        logs::start_server(config.log_format, &config.log_level)?;
         let world = World::new(config.io, &config.devices)?;
         let files = world.open_devices(&config.devices, true)?.go_on();
         serve(world, config, Source::Devices(files), None, origin)

@@ -87,7 +87,7 @@ impl Up {
             config.places.by_default("cache.size");
         }
         preflight::check(&config)?;
-        logs::start(config.log_format, &config.log_level);
+        logs::start_server(config.log_format, &config.log_level)?;
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
         let source = if home.has_pool()? {
