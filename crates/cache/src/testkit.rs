@@ -66,7 +66,8 @@ pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64,
     cache.write(volume, Lba(lba), &buf.freeze()).await.expect("write");
 }
 
-/// Writes every other block of "a" below 1200 in the pool alone: those that the cache does not have.
+/// Writes every other block of "a" below 1200 in the pool alone: those that the cache does not
+/// have.
 pub(crate) async fn fill_pool_alone(pool: &Pool, a: VolumeId) {
     let block = pool.bufs().zeroed(BLOCK).freeze();
     for i in 0..600 {

@@ -56,8 +56,8 @@ pub fn preflight_made(config: &CacheConfig) -> Result<()> {
     }
 }
 
-/// Whether the pool on these devices may be opened as things are, as far as that can be told without
-/// opening its cache: the rest is told by [`Caches::prepare`]. Looks only.
+/// Whether the pool on these devices may be opened as things are, as far as that can be told
+/// without opening its cache: the rest is told by [`Caches::prepare`]. Looks only.
 pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
     let found = cache_of_pool(devices);
     let Some((uuid, says)) = found else { return Ok(()) };

@@ -143,8 +143,8 @@ impl Cache {
         self.rt().detach_job(job::PROMOTION, async move { cache.promote(promotion, data).await });
     }
 
-    /// Keeps what was written of the data of a promotion: between holes, in the order of the volume,
-    /// up to [`MAX_RUNS`] runs.
+    /// Keeps what was written of the data of a promotion: between holes, in the order of the
+    /// volume, up to [`MAX_RUNS`] runs.
     pub(crate) fn keep_written(&self, promotion: Promotion, found: &pool::Blocks) {
         let key = promotion.key;
         let mut runs: SmallVec<[(u64, SliceList); MAX_RUNS]> = SmallVec::new();
