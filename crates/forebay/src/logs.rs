@@ -75,8 +75,8 @@ fn place_of_stderr() -> Option<String> {
 /// The levels, and what logs nothing.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// The parts that log: crates of the workspace.
-const PARTS: [&str; 8] =
-    ["cache", "export", "forebay", "http_api", "nbd", "pool", "posix", "uring"];
+const PARTS: [&str; 9] =
+    ["cache", "export", "forebay", "http_api", "nbd", "pool", "posix", "uring", "volume"];
 
 /// Checks a level such as `info`, or a list of directives such as `warn,nbd=debug`. A word that is
 /// neither a level nor a part would be a filter that nothing passes.
