@@ -19,7 +19,7 @@ const BLOCKS: u64 = 64 * MIB / BLOCK as u64;
 const REST: Duration = Duration::from_micros(500);
 /// What a small pass takes on this disk. A pass of what the clients make dirty during another one
 /// takes several times as long.
-const SOON: Duration = Duration::from_millis(700);
+const SOON: Duration = Duration::from_secs(1);
 /// What it takes to hold requests for a moment, in which those that are under way end.
 const MOMENT: Duration = Duration::from_millis(100);
 
