@@ -33,6 +33,15 @@ struct Bench {
 }
 
 impl Bench {
+    /// Passes begin soon, and carry little at a time.
+    fn give_passes_time(&self) {
+        let mut slow = self.cache.current_settings();
+        slow.writeback.max = 256 << 10;
+        slow.writeback.min = 256 << 10;
+        slow.max_lag = Duration::from_millis(200);
+        self.cache.set(slow).expect("set");
+    }
+
     fn open(&self, name: &str) -> Volume {
         self.volumes.open(name).expect("there")
     }
@@ -206,11 +215,7 @@ fn a_drain_is_given_up() {
 #[test]
 fn a_resize_locks_nothing_while_it_waits_for_a_pass() {
     bench(7, |b| async move {
-        let mut slow = b.cache.current_settings();
-        slow.writeback.max = 256 << 10;
-        slow.writeback.min = 256 << 10;
-        slow.max_lag = Duration::from_millis(200);
-        b.cache.set(slow).expect("set");
+        b.give_passes_time();
         let (last, mut longest) = (b.open("through"), Duration::ZERO);
         b.rt.sleep(Duration::from_millis(300)).await;
         let all = b.volumes.clone();
@@ -233,11 +238,7 @@ fn a_resize_locks_nothing_while_it_waits_for_a_pass() {
 #[test]
 fn a_deletion_hurries_the_pass() {
     bench(8, |b| async move {
-        let mut slow = b.cache.current_settings();
-        slow.writeback.max = 256 << 10;
-        slow.writeback.min = 256 << 10;
-        slow.max_lag = Duration::from_millis(200);
-        b.cache.set(slow).expect("set");
+        b.give_passes_time();
         b.rt.sleep(Duration::from_millis(300)).await;
         let since = b.rt.now();
         b.volumes.delete("through").await.expect("delete");
