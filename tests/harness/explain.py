@@ -19,9 +19,16 @@ class Explain:
     def __call__(self, *words):
         return self.t.forebay("explain", *words, "--socket", self.server.control).stdout
 
+    def slow(self, slower_than, kind):
+        """So many requests were slower."""
+        return self.of(slower_than, kind)["classes"][0]["slow_requests"]
+
+    def of(self, slower_than, kind):
+        return json.loads(self("--slower-than", slower_than, "--class", kind, "--json"))
+
     def named(self, slower_than, kind, is_right, least):
         """At least so many requests were slower, and nearly all of them for the right reason."""
-        answer = json.loads(self("--slower-than", slower_than, "--class", kind, "--json"))
+        answer = self.of(slower_than, kind)
         (of,) = answer["classes"]
         right = sum(cause["requests"] for cause in of["causes"] if is_right(cause))
         assert of["slow_requests"] >= least, of
