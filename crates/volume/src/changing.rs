@@ -3,14 +3,17 @@
 //! A change writes back first, for as long as that takes, while clients go on. It can be given up
 //! until that has ended. Then the change goes through, and holds requests for a moment.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use base::{ErrorKind, Result, StorageError, VolumeId};
-use rt::sync::{Permit, Semaphore};
+use rt::sync::{Event, Permit, Semaphore, within};
 
 /// How far a change is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
+    /// For another one to end.
+    Waits,
     WritesBack,
     GivenUp,
     GoesThrough,
@@ -19,7 +22,8 @@ enum Stage {
 /// What comes of the wish to give a change up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GivenUp {
-    /// The change ends as soon as the pass of write-back has that is under way; nothing is changed.
+    /// The change ends as soon as the pass of write-back has that is under way, or at once if it
+    /// had not begun; nothing is changed.
     Yes,
     /// There is no such change.
     NoneRuns,
@@ -27,22 +31,31 @@ pub enum GivenUp {
     TooLate,
 }
 
+/// One that was asked for.
+struct Asked {
+    /// The volume whose mode changes, or none if it is the cache that leaves.
+    of: Option<VolumeId>,
+    stage: Cell<Stage>,
+    given_up: Event,
+}
+
 /// One change at a time.
 pub(crate) struct Changing {
     one: Semaphore,
-    /// The volume whose mode changes, or none if it is the cache that leaves.
-    now: Cell<Option<(Option<VolumeId>, Stage)>>,
+    /// All that have not ended.
+    asked: RefCell<Vec<Rc<Asked>>>,
 }
 
 /// A change, until it is dropped.
 pub(crate) struct Change<'a> {
     all: &'a Changing,
-    _alone: Permit,
+    this: Rc<Asked>,
+    alone: Option<Permit>,
 }
 
 impl Changing {
     pub fn new() -> Changing {
-        Changing { one: Semaphore::new(1), now: Cell::new(None) }
+        Changing { one: Semaphore::new(1), asked: RefCell::default() }
     }
 
     /// Waits until no other change is under way.
@@ -50,51 +63,56 @@ impl Changing {
         self.one.acquire(1).await
     }
 
-    /// Begins one that writes back first: of the mode of a volume, or else a detach.
-    pub async fn begin(&self, volume: Option<VolumeId>) -> Change<'_> {
-        let alone = self.alone().await;
-        self.now.set(Some((volume, Stage::WritesBack)));
-        Change { all: self, _alone: alone }
+    /// Begins one that writes back first: of the mode of a volume, or else a detach. Errors: it was
+    /// given up while it waited for another one to end.
+    pub async fn begin(&self, volume: Option<VolumeId>) -> Result<Change<'_>> {
+        let stage = Cell::new(Stage::Waits);
+        let this = Rc::new(Asked { of: volume, stage, given_up: Event::new() });
+        self.asked.borrow_mut().push(this.clone());
+        let mut change = Change { all: self, this, alone: None };
+        let given_up = change.this.given_up.wait();
+        change.alone = within(&mut Box::pin(self.alone()), given_up).await;
+        change.go_on()?;
+        change.this.stage.set(Stage::WritesBack);
+        Ok(change)
     }
 
-    /// Has the change of this volume's mode given up, or the detach.
+    /// Has the changes of this volume's mode given up, or the detach.
     pub fn give_up(&self, volume: Option<VolumeId>) -> GivenUp {
-        match self.now.get() {
-            Some((of, stage)) if of == volume => match stage {
-                Stage::GoesThrough => GivenUp::TooLate,
-                Stage::WritesBack | Stage::GivenUp => {
-                    self.now.set(Some((of, Stage::GivenUp)));
-                    GivenUp::Yes
-                }
-            },
-            _ => GivenUp::NoneRuns,
+        let mut outcome = GivenUp::NoneRuns;
+        for one in self.asked.borrow().iter().filter(|one| one.of == volume) {
+            if one.stage.get() != Stage::GoesThrough {
+                one.stage.set(Stage::GivenUp);
+                one.given_up.notify();
+                outcome = GivenUp::Yes;
+            } else if outcome == GivenUp::NoneRuns {
+                outcome = GivenUp::TooLate;
+            }
         }
+        outcome
     }
 }
 
 impl Change<'_> {
     /// An error if it was given up.
     pub fn go_on(&self) -> Result<()> {
-        match self.all.now.get() {
-            Some((_, Stage::GivenUp)) => Err(StorageError::new(
-                ErrorKind::GivenUp,
-                "it was cancelled while it wrote back: nothing is changed",
-            )),
-            _ => Ok(()),
+        if self.this.stage.get() == Stage::GivenUp {
+            let text = "it was cancelled before it took effect: nothing is changed";
+            return Err(StorageError::new(ErrorKind::GivenUp, text));
         }
+        Ok(())
     }
 
     /// From now on it cannot be given up. Errors: it was.
     pub fn go_through(&self) -> Result<()> {
         self.go_on()?;
-        let through = |(of, _)| (of, Stage::GoesThrough);
-        self.all.now.set(self.all.now.get().map(through));
+        self.this.stage.set(Stage::GoesThrough);
         Ok(())
     }
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.all.now.set(None);
+        self.all.asked.borrow_mut().retain(|one| !Rc::ptr_eq(one, &self.this));
     }
 }

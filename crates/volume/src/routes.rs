@@ -182,7 +182,7 @@ impl Blocks {
 
     /// Changes what the cache does for a volume, under load; durable when it returns.
     pub async fn set_mode(&self, volume: VolumeId, mode: CacheMode) -> Result<()> {
-        let change = self.0.changing.begin(Some(volume)).await;
+        let change = self.0.changing.begin(Some(volume)).await?;
         let quiesce = self.quiesce(volume)?;
         let before = quiesce.mode();
         if before == mode {
@@ -299,7 +299,7 @@ impl Blocks {
 
     /// Writes everything back and takes the cache away, under load; durable when it returns.
     pub async fn detach(&self) -> Result<()> {
-        let change = self.0.changing.begin(None).await;
+        let change = self.0.changing.begin(None).await?;
         let Some(cache) = self.cache() else {
             return Err(StorageError::new(ErrorKind::NotFound, "the pool has no cache"));
         };

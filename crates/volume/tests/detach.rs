@@ -134,9 +134,16 @@ async fn give_up(rt: Rt, bench: Cached) {
     write(&a, 0, 4 * MIB, 2).await;
     let all = volumes.clone();
     let change = rt.spawn(async move { all.set_mode("a", CacheMode::WriteAround).await });
-    while volumes.give_up(Some("a")).expect("it runs") == GivenUp::NoneRuns {
+    rt.sleep(Duration::from_micros(1)).await;
+    // One that waits for another is given up at once, and the other goes on.
+    let all = volumes.clone();
+    let waits = rt.spawn(async move { all.detach().await });
+    while volumes.give_up(None).expect("it waits") == GivenUp::NoneRuns {
         rt.sleep(Duration::from_micros(1)).await;
     }
+    let e = waits.await.expect("it ends").expect_err("it was given up");
+    assert_eq!(e.kind, ErrorKind::GivenUp);
+    assert_eq!(volumes.give_up(Some("a")).expect("it runs"), GivenUp::Yes);
     let e = change.await.expect("it ends").expect_err("it was given up");
     assert_eq!((e.kind, mode(&volumes)), (ErrorKind::GivenUp, CacheMode::WriteBack));
 

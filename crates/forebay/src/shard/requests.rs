@@ -158,10 +158,7 @@ impl Shard {
                 tracing::info!("cancelled: {what}");
                 return Ok(());
             }
-            GivenUp::NoneRuns => format!(
-                "{what} has not begun, or has ended; one that waits for another change of the \
-                 cache cannot be cancelled before that has ended"
-            ),
+            GivenUp::NoneRuns => format!("{what} has not begun, or has ended"),
             GivenUp::TooLate => format!(
                 "{what} cannot be cancelled any more: everything is written back, and it ends in a \
                  moment"
