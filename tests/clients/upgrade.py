@@ -6,6 +6,8 @@ import pathlib
 import re
 import struct
 
+from clients.set import wait_for
+
 from harness.case import once
 from harness.data import BLOCK, KIB, MIB, noise
 from harness.server import Server
@@ -132,6 +134,9 @@ def test_0_2_0_is_opened(t):
     server = server_of(t, image, (*THERE, "disk2")).start()
     holds(server, volumes)
     server.cache("flush")
+    # What was written while it was away comes by itself.
+    states = lambda: {one["state"] for one in server.status()["pool"]["devices"]}
+    wait_for(lambda: states() <= {"online", "spare"}, 30)
     server.stop()
     report = t.forebay("check", "--data", *words_of(image, (*THERE, "disk2"))).stdout
     assert "clean" in report, report
