@@ -17,7 +17,7 @@ use format::cache::journal::{MAX_ENTRY_BLOCKS, blocks_of, decode_entry};
 use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::superblock::{self, Superblock};
-use posix::{Handles, OpenFile, Opened, sys};
+use posix::{Handles, NewFile, OpenFile, Opened, sys};
 
 use crate::error::{CommandError, Result};
 use crate::signatures::{self, A_CACHE};
@@ -26,7 +26,7 @@ use crate::world::{OpenError, open, open_unowned};
 
 /// Opens a cache's file or device that exists. Blocks, for seconds if need be.
 pub fn open_existing(path: &Path) -> std::result::Result<Opened, OpenError> {
-    open_unowned(path, &OpenFile { write: true, create_len: None, direct: true })
+    open_unowned(path, &OpenFile { write: true, create: None, direct: true })
 }
 
 /// The same for use, and for reading alone unless `write` says something else.
@@ -35,7 +35,7 @@ pub fn open_for(
     path: &Path,
     write: bool,
 ) -> std::result::Result<CacheFile, OpenError> {
-    let (file, info) = open(handles, path, &OpenFile { write, create_len: None, direct: true })?;
+    let (file, info) = open(handles, path, &OpenFile { write, create: None, direct: true })?;
     Ok(CacheFile { path: path.display().to_string(), file, size_bytes: info.size_bytes })
 }
 
@@ -127,12 +127,13 @@ pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result
         let emptied = OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(0));
         emptied.map_err(|e| CommandError::failed(path.display(), e))?;
     }
-    let how = OpenFile { write: true, create_len, direct: true };
+    // A cache that finds no space later fails with what it holds.
+    let how = OpenFile { write: true, create: create_len.map(NewFile::Reserved), direct: true };
     let opened = open_unowned(path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
     Ok(Place { opened, is_new })
 }
 
-/// The file is sparse; but a cache that finds no space later fails with what it holds.
+/// Whether the file system has the space for a cache's file.
 fn check_room(path: &Path, size: u64, meta: Option<&Metadata>) -> Result<()> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let free = sys::free_bytes(dir).map_err(|e| CommandError::failed(dir.display(), e))?;
@@ -260,12 +261,13 @@ mod tests {
     fn pool_with_cache(dir: &Path, name: &str) -> [u8; 16] {
         let world = World::new(IoChoice::Posix, &[]).unwrap();
         let at = dir.join(format!("{name}.pool"));
-        let how = OpenFile { write: true, create_len: Some(320 << 20), direct: true };
+        let how = OpenFile { write: true, create: Some(NewFile::Sparse(320 << 20)), direct: true };
         let (file, info) = open(&world.handles, &at, &how).unwrap();
         let device = world.device(&at.clone().into(), file, &info);
         let on = dir.join(name);
         let (cache, info) =
-            open(&world.handles, &on, &OpenFile { create_len: Some(CACHE), ..how }).unwrap();
+            open(&world.handles, &on, &OpenFile { create: Some(NewFile::Sparse(CACHE)), ..how })
+                .unwrap();
         let cache =
             CacheFile { path: on.display().to_string(), file: cache, size_bytes: info.size_bytes };
         let files = [file, cache.file];

@@ -314,7 +314,7 @@ impl PoolDevices {
         }
         let path = known.map(|one| one.path).filter(|path| !path.is_empty());
         let path = path.unwrap_or_else(|| device.to_owned());
-        let how = OpenFile { write: true, create_len: None, direct: true };
+        let how = OpenFile { write: true, create: None, direct: true };
         let at = PathBuf::from(&path);
         let opening =
             spawn_blocking(&self.rt, &self.handles, move || open_unowned(&at, &how)).await;
@@ -409,7 +409,7 @@ fn grown(path: &Path, wanted: Option<u64>) -> Result<u64, String> {
 /// Opens a device that holds nothing, or of which that does not matter.
 fn open_empty(path: &Path, force: bool) -> Result<posix::Opened, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
-    let how = OpenFile { write: true, create_len: None, direct: true };
+    let how = OpenFile { write: true, create: None, direct: true };
     let opened = open_unowned(path, &how).map_err(|e| e.to_string())?;
     let file = File::open(path).map_err(failed)?;
     let found = signatures::find(&file, opened.info.size_bytes);

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use emulate::Emulate;
 use pool::DeviceFile;
-use posix::OpenFile;
+use posix::{NewFile, OpenFile};
 
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
@@ -56,7 +56,8 @@ impl Home {
         let made_dir = !exists(dir)?;
         Home::check_dir(dir)?;
         DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;
-        let how = OpenFile { write: true, create_len: Some(LOCK_BYTES), direct: false };
+        let how =
+            OpenFile { write: true, create: Some(NewFile::Sparse(LOCK_BYTES)), direct: false };
         world.open(&dir.join(LOCK), &how).map_err(|e| match e {
             OpenError::Refused(CommandError::Failed(text)) if text.contains("in use") => {
                 CommandError::Failed(format!(
@@ -176,7 +177,8 @@ impl Home {
         for path in Home::first_devices(&self.dir) {
             let staged = staged(&path);
             remove_if_there(&staged)?;
-            let how = OpenFile { write: true, create_len: Some(size_bytes), direct: true };
+            let how =
+                OpenFile { write: true, create: Some(NewFile::Sparse(size_bytes)), direct: true };
             let (file, info) =
                 world.open(&staged, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
             files.push(world.device(&DeviceChoice { path, emulate }, file, &info));

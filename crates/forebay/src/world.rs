@@ -136,13 +136,13 @@ impl World {
     /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are
     /// left out, as long as one is left.
     pub fn open_devices(&self, devices: &[DeviceChoice], write: bool) -> Result<Opened> {
-        let how = OpenFile { write, create_len: None, direct: true };
+        let how = OpenFile { write, create: None, direct: true };
         self.open_each(devices, |path| self.open(path, &how))
     }
 
     /// As [`World::open_devices`] for writing, by what may be written, but opens for reading alone.
     pub fn look_at_devices(&self, devices: &[DeviceChoice]) -> Result<Opened> {
-        let how = OpenFile { write: false, create_len: None, direct: true };
+        let how = OpenFile { write: false, create: None, direct: true };
         self.open_each(devices, |path| {
             posix::look::may_write(path).map_err(|e| OpenError::of(path, &e))?;
             self.open(path, &how)

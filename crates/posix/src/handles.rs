@@ -260,12 +260,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::open::NewFile;
 
     #[test]
     fn a_closed_file_is_unlocked_and_its_number_stays_reserved() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let how = OpenFile { write: true, create_len: Some(8192), direct: false };
+        let how = OpenFile { write: true, create: Some(NewFile::Sparse(8192)), direct: false };
         let (one, other) = (Handles::new(true), Handles::new(true));
         let (file, _) = one.open_file(&path, &how).unwrap();
         assert_eq!(

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use base::Duration;
+use base::{Duration, IoError};
 use rt::DeviceKind;
 
 use crate::kind::disk_kind;
@@ -24,14 +24,25 @@ use crate::sys;
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
+/// A file that is to be made, of so many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewFile {
+    /// It takes space as it is written.
+    Sparse(u64),
+    /// It has its space at once, and no write to it finds its file system full. One that copies
+    /// what it overwrites promises that for the first write alone; where the file system cannot
+    /// reserve space, the file is sparse.
+    Reserved(u64),
+}
+
 /// How to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFile {
     /// Open for writing too.
     pub write: bool,
-    /// With `write`: if the file does not exist or is empty, make it a sparse file of this many
-    /// bytes. Files with content and block devices are opened as they are.
-    pub create_len: Option<u64>,
+    /// With `write`: if the file does not exist or is empty, make this of it. Files with content
+    /// and block devices are opened as they are.
+    pub create: Option<NewFile>,
     /// Bypass the page cache (`O_DIRECT`) if possible. Then offsets, lengths and memory must be
     /// multiples of 4096.
     pub direct: bool,
@@ -96,7 +107,7 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     options
         .read(true)
         .write(how.write)
-        .create(how.write && how.create_len.is_some() && !block_device)
+        .create(how.write && how.create.is_some() && !block_device)
         .mode(0o600);
     let opened = if how.direct {
         options.custom_flags(flags | libc::O_DIRECT).open(path)
@@ -124,8 +135,9 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
         sys::drop_cached(&file)?;
     }
     let mut size_bytes = file.seek(SeekFrom::End(0))?;
-    if let (true, false, 0, Some(len)) = (how.write, block_device, size_bytes, how.create_len) {
-        if let Err(e) = file.set_len(len) {
+    if let (true, false, 0, Some(new)) = (how.write, block_device, size_bytes, how.create) {
+        let (NewFile::Sparse(len) | NewFile::Reserved(len)) = new;
+        if let Err(e) = make(&file, new) {
             // Nothing is left of what was made here.
             if file_type.is_none() {
                 let _ = std::fs::remove_file(path);
@@ -144,6 +156,19 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     let kind = if in_memory { DeviceKind::Memory } else { disk_kind(Path::new("/sys"), disk) };
     let info = FileInfo { size_bytes, direct, block_device, kind, discard };
     Ok(Opened { fd: file.into(), start, info })
+}
+
+/// Gives an empty file its length. Blocks, for seconds if need be.
+fn make(file: &File, new: NewFile) -> io::Result<()> {
+    let (NewFile::Sparse(len) | NewFile::Reserved(len)) = new;
+    file.set_len(len)?;
+    if let NewFile::Sparse(_) = new {
+        return Ok(());
+    }
+    match sys::allocate(file.as_raw_fd(), len) {
+        Ok(_) | Err(IoError::UNSUPPORTED) => Ok(()),
+        Err(e) => file.set_len(0).and(Err(io::Error::from_raw_os_error(e.0))),
+    }
 }
 
 fn invalid() -> io::Error {
@@ -181,15 +206,15 @@ fn punches_holes(file: &File, size_bytes: u64) -> bool {
 mod tests {
     use super::*;
 
-    const WRITE: OpenFile = OpenFile { write: true, create_len: None, direct: true };
-    const READ: OpenFile = OpenFile { write: false, create_len: None, direct: false };
+    const WRITE: OpenFile = OpenFile { write: true, create: None, direct: true };
+    const READ: OpenFile = OpenFile { write: false, create: None, direct: false };
 
     #[test]
     fn a_new_file_gets_its_length_and_an_old_one_keeps_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         assert_eq!(open(&path, &WRITE).err().map(|e| e.kind()), Some(ErrorKind::NotFound));
-        let create = |len| OpenFile { create_len: Some(len), ..WRITE };
+        let create = |len| OpenFile { create: Some(NewFile::Sparse(len)), ..WRITE };
         assert_eq!(open(&path, &create(1 << 20)).unwrap().info.size_bytes, 1 << 20);
         let again = open(&path, &create(2 << 20)).unwrap().info;
         assert_eq!(again.size_bytes, 1 << 20);
@@ -201,11 +226,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (new, old) = (dir.path().join("new"), dir.path().join("old"));
         std::fs::write(&old, "").unwrap();
-        let too_large = OpenFile { create_len: Some(u64::MAX), ..WRITE };
-        for path in [&new, &old] {
-            assert!(open(path, &too_large).is_err());
+        // More than a file may have, and more than any file system here has.
+        for too_large in [NewFile::Sparse(u64::MAX), NewFile::Reserved(1 << 52)] {
+            let how = OpenFile { create: Some(too_large), ..WRITE };
+            for path in [&new, &old] {
+                assert!(open(path, &how).is_err());
+            }
+            assert!(!new.exists() && old.metadata().unwrap().len() == 0);
         }
-        assert!(!new.exists() && old.exists());
+    }
+
+    #[test]
+    fn a_reserved_file_has_its_space() {
+        let dir = tempfile::tempdir().unwrap();
+        for (new, has_it) in [(NewFile::Sparse(1 << 20), false), (NewFile::Reserved(1 << 20), true)]
+        {
+            let path = dir.path().join(format!("{new:?}"));
+            let opened = open(&path, &OpenFile { create: Some(new), ..WRITE }).unwrap();
+            assert_eq!(opened.info.size_bytes, 1 << 20);
+            assert_eq!(path.metadata().unwrap().blocks() * 512 >= 1 << 20, has_it);
+        }
     }
 
     #[test]
@@ -254,8 +294,11 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let opened =
-            open(&dir.path().join("disk"), &OpenFile { create_len: Some(8192), ..WRITE }).unwrap();
+        let opened = open(
+            &dir.path().join("disk"),
+            &OpenFile { create: Some(NewFile::Sparse(8192)), ..WRITE },
+        )
+        .unwrap();
         assert!(!opened.info.direct && opened.info.discard);
         assert_eq!(opened.info.kind, DeviceKind::Memory);
     }

@@ -9,7 +9,7 @@ use posix::{Handles, OpenFile, Posix};
 use rt::{DeviceKind, Op, Order, Rt};
 
 const LEN: u64 = 8 << 20;
-const OPEN: OpenFile = OpenFile { write: true, create_len: None, direct: true };
+const OPEN: OpenFile = OpenFile { write: true, create: None, direct: true };
 
 struct Loop(String);
 

@@ -4,7 +4,7 @@
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use base::{BufList, BufPool, SliceList};
-use posix::OpenFile;
+use posix::{NewFile, OpenFile};
 use rt::{Backend, Op, OpId};
 use uring::Uring;
 
@@ -16,7 +16,7 @@ fn drop_frees_buffers_sockets_and_locks() {
     };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let handles = uring.handles();
-    let how = OpenFile { write: true, create_len: Some(8 << 20), direct: true };
+    let how = OpenFile { write: true, create: Some(NewFile::Sparse(8 << 20)), direct: true };
     let (file, _) = handles.open_file(dir.path().join("disk"), &how).unwrap();
     let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
     let listener = handles.adopt_listener(listener.into()).unwrap();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use base::{BufList, BufPool, Duration};
-use posix::OpenFile;
+use posix::{NewFile, OpenFile};
 use rt::{Backend, DeviceKind, Op, OpId};
 use uring::Uring;
 
@@ -14,7 +14,7 @@ fn reads_that_end_together_are_handed_over_a_few_at_a_time() {
         Err(e) => return println!("skipped: io_uring is refused here: {e}"),
     };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let how = OpenFile { write: true, create_len: Some(1 << 20), direct: true };
+    let how = OpenFile { write: true, create: Some(NewFile::Sparse(1 << 20)), direct: true };
     let (file, _) = uring.handles().open_file(dir.path().join("disk"), &how).unwrap();
     if uring.kind(file) == DeviceKind::Memory {
         return println!("skipped: files in memory are read at once");

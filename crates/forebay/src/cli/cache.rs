@@ -37,7 +37,7 @@ enum Action {
         /// A file or block device; what a device holds is lost. A file that does not exist is made,
         /// with the size that --size says
         path: PathBuf,
-        /// Size of a file that does not exist yet; it is sparse
+        /// Size of a file that does not exist yet
         #[arg(long, value_parser = positive_size)]
         size: Option<u64>,
         #[command(flatten)]

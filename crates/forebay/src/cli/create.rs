@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::shell_word;
 use clap::Args;
 use pool::{CreateOptions, DeviceFile, Pool};
-use posix::OpenFile;
+use posix::{NewFile, OpenFile};
 use rt::Rt;
 use serde_json::json;
 
@@ -50,7 +50,7 @@ pub struct Create {
     /// A file or block device, on a fast disk, for a write-back cache in front of the pool
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
-    /// Size of the cache's file if it does not exist yet; it is sparse
+    /// Size of the cache's file if it does not exist yet
     #[arg(long, value_name = "SIZE", value_parser = positive_size, requires = "cache")]
     cache_size: Option<u64>,
     /// Go ahead on devices that hold something
@@ -88,10 +88,13 @@ impl Create {
     fn make(&self, world: World, copies: u8, made: &mut Vec<PathBuf>) -> Result<()> {
         let mut files = Vec::new();
         for device in &self.devices {
-            files.push(self.open(&world, device, self.size, made)?);
+            files.push(self.open(&world, device, self.size.map(NewFile::Sparse), made)?);
         }
         let cache = match &self.cache {
-            Some(path) => Some(self.open(&world, &path.clone().into(), self.cache_size, made)?),
+            Some(path) => {
+                let new = self.cache_size.map(NewFile::Reserved);
+                Some(self.open(&world, &path.clone().into(), new, made)?)
+            }
             None => None,
         };
         // Only when all of them are known to be fit is anything overwritten.
@@ -131,14 +134,14 @@ impl Create {
         &self,
         world: &World,
         device: &DeviceChoice,
-        size: Option<u64>,
+        new: Option<NewFile>,
         made: &mut Vec<PathBuf>,
     ) -> Result<DeviceFile> {
         let path = device.path.as_path();
         let is_new = path.symlink_metadata().is_err();
-        let how = OpenFile { write: true, create_len: size, direct: true };
+        let how = OpenFile { write: true, create: new, direct: true };
         let (file, info) = world.open(path, &how).map_err(|e| match e {
-            OpenError::Gone(_) if is_new && size.is_none() => CommandError::Failed(format!(
+            OpenError::Gone(_) if is_new && new.is_none() => CommandError::Failed(format!(
                 "{} does not exist; to make it, say how large with {}",
                 path.display(),
                 if self.cache.as_deref() == Some(path) { "--cache-size" } else { "--size" }

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use conformance::{Harness, SLOTS};
-use posix::{Handles, OpenFile};
+use posix::{Handles, NewFile, OpenFile};
 use rt::{Backend, FileId, Op, Order, Rt, SocketId};
 
 enum Address {
@@ -68,7 +68,7 @@ impl Harness for World {
     fn file(&mut self, len: u64) -> FileId {
         self.files += 1;
         let path = self.dir.path().join(format!("file{}", self.files));
-        let how = OpenFile { write: true, create_len: Some(len), direct: self.direct };
+        let how = OpenFile { write: true, create: Some(NewFile::Sparse(len)), direct: self.direct };
         self.handles.open_file(path, &how).expect("a file").0
     }
 
