@@ -59,13 +59,13 @@ class Load(Background):
 
 
 class Faulty(FuseFile):
-    """A file of a device that fails when told so."""
+    """A file of a device that fails when told so, with this error."""
 
-    def __init__(self, t, name, size):
+    def __init__(self, t, name, size, error="EIO"):
         self.reads, self.writes, self.rate = (
             t.dir / f"{name}.{what}" for what in ("reads", "writes", "rate")
         )
-        settings = ["error=EIO", f"rate-file={self.rate}"]
+        settings = [f"error={error}", f"rate-file={self.rate}"]
         for call, when in (
             ("pread", self.reads),
             ("pwrite", self.writes),

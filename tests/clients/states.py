@@ -10,7 +10,7 @@ import nbd
 from clients.device import device, pool, served
 from clients.ext4_devices import Faulty
 
-from harness.case import limit, pool_only
+from harness.case import cache_only, limit, pool_only
 from harness.data import BLOCK, MIB, noise
 from harness.fuse import FuseFile, Still, Unflushed
 from harness.server import expect_error
@@ -131,6 +131,38 @@ def test_commits_fail(t):
     server.restart()
     assert pages(server) == []
     assert server.connect().pread(BLOCK, 0) == noise("refused", BLOCK)
+
+
+@cache_only
+@limit(90)
+def test_cache_without_space(t):
+    """The file system under a sparse cache is full: that is said, also by the next start, which
+    does not call the cache lost. All flushed is there when there is space."""
+    (device,), cache = t.devices(256 * MIB), Faulty(t, "cache", 64 * MIB, "ENOSPC")
+    server = t.serve([device], "--cache", cache.path, start=False)
+    t.forebay("create", "--device", device, "--copies", "1", "--cache", cache.path)
+    server.start()
+    server.volume("create", "vol0", "--size", "64M")
+    handle = server.connect()
+    fill(handle, 4 * MIB)
+    cache.fail(cache.writes)
+    expect_error(errno.ENOSPC, lambda: handle.pwrite(noise("late", BLOCK), 0))
+    comes_to(server, "cache-without-space")
+    cache.is_well()
+    handle.pwrite(noise("late", BLOCK), 0)
+    comes_to(server)
+    handle.pwrite(noise("later", BLOCK), 0)
+    cache.fail(cache.writes)
+    expect_error(errno.ENOSPC, handle.flush)
+    comes_to(server, "cache-failed")
+    assert "free space there" in t.forebay("status", "--socket", server.control).stdout
+    server.kill()
+    text = t.refused(*server.command, saying=("free space there",))
+    assert "--forget-cache" not in text, text
+    cache.is_well()
+    server.start()
+    assert pages(server) == []
+    assert server.connect().pread(MIB, MIB) == noise(("states", MIB), MIB)
 
 
 @pool_only

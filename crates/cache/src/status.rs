@@ -21,6 +21,9 @@ pub struct CacheStatus {
     /// `serving`; `failed`, with dirty data in it; or `aside`: it has failed, or a detach is not
     /// durable yet, and the pool goes on without it.
     pub state: &'static str,
+    /// Why it takes no writes any more; or, while it serves, none for now: the file system under it
+    /// is full.
+    pub error: Option<String>,
     /// The jobs that are under way: of `write-back`, `checkpoint` and `collection`.
     pub working: Vec<&'static str>,
     /// What it does for the volumes: `writeback`, `writethrough`, `writearound`, `none`, or `mixed`
@@ -409,6 +412,7 @@ impl Cache {
                 (true, false) => "failed",
                 (false, false) => "serving",
             },
+            error: st.health().error(),
             working: self.working(),
             mode: self.mode(),
             size_bytes: self.layout().data_blocks() * BLOCK_U64,

@@ -316,6 +316,8 @@ impl Caches {
         match e.kind {
             // It is all right, and a newer version opens it: nothing is to be given up.
             base::ErrorKind::Newer => e.into(),
+            // Nor is it lost: what it says is to be done brings it back.
+            base::ErrorKind::NoSpace => e.into(),
             _ => missing(uuid, format!("cannot be opened ({e})")),
         }
     }

@@ -318,11 +318,15 @@ fn of_rot(device: &Value) -> Option<Problem> {
 
 fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
     let Some(path) = cache["path"].as_str() else { return };
+    let why = cache["error"].as_str();
     match cache["state"].as_str() {
         Some("failed") => add(
             all,
             "cache-failed",
-            format!("the cache {path} has failed with writes in it that are not in the pool"),
+            format!(
+                "the cache {path} has failed with writes in it that are not in the pool{}",
+                why.map(|e| format!(": {e}")).unwrap_or_default()
+            ),
             "see to the device, then restart forebay: what was flushed is in the cache; if the \
              device is gone for good: forebay serve --forget-cache",
         ),
@@ -331,6 +335,12 @@ fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
             "cache-aside",
             format!("the cache {path} is out of use; the pool has everything and goes on"),
             "see to the device, then forebay cache attach, or go on without",
+        ),
+        Some("serving") if why.is_some() => add(
+            all,
+            "cache-without-space",
+            format!("the file system under the cache {path} is full: writes get errors"),
+            "free space there; what clients write is taken again then",
         ),
         _ => {}
     }
@@ -546,10 +556,13 @@ mod tests {
             "pool": { "moves": { "state": "paused", "leaving": ["/a"] } },
             "commit": { "failed": 2 }, "cache": { "path": "/c", "state": "aside" }
         })));
+        found.extend(pages(&json!({
+            "cache": { "path": "/c", "state": "serving", "error": "write: full" }
+        })));
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 26);
+        assert_eq!(found.len(), 27);
         let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
         assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
         assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

@@ -27,7 +27,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::checkpoint::table_slots::{DurableState, NewPage};
-use crate::device::cache_device::all_written;
+use crate::device::cache_device::{all_written, ends_the_cache};
 use crate::device::flush_barrier::Durable;
 use crate::store::buckets::census::Stream;
 use crate::store::frozen::{FrozenIndex, Named};
@@ -187,7 +187,7 @@ impl Cache {
             let outcome =
                 taken.write(async |all| all_written(all.iter().map(write).collect()).await).await;
             drop(taken);
-            outcome.map_err(|e| self.broken("write of the index", e))?;
+            outcome.map_err(|e| ends_the_cache(self.path(), "write of the index", e))?;
             self.rt().yield_now().await;
         }
     }
@@ -255,7 +255,7 @@ impl Cache {
                 return Ok(());
             }
             let outcome = all_written(writes).await;
-            outcome.map_err(|e| self.broken("write of the bucket table", e))?;
+            outcome.map_err(|e| ends_the_cache(self.path(), "write of the bucket table", e))?;
             self.rt().yield_now().await;
         }
     }
@@ -285,6 +285,9 @@ impl Cache {
             Err(e) => Err(e),
         };
         written.map_err(|e| {
+            if e.is_no_space() {
+                return ends_the_cache(self.path(), "write of the superblock", e);
+            }
             let text = format!(
                 "{}: the cache device cannot be written to ({e}): nothing was changed; try again, \
                  or replace it",
@@ -309,12 +312,5 @@ impl Cache {
             (page, slot, block)
         })
         .await
-    }
-
-    fn broken(&self, what: &str, e: base::IoError) -> StorageError {
-        StorageError::new(
-            ErrorKind::Io,
-            format!("cache device {}: {what}: {e}; restart forebay", self.path()),
-        )
     }
 }

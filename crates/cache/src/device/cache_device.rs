@@ -1,7 +1,7 @@
 //! The device of an open cache: its queue, what stands where on it, and the way to make durable
 //! what was written to it.
 
-use base::{IoError, Result, SliceList};
+use base::{IoError, Result, SliceList, StorageError};
 use queue::{Class, Device};
 use rt::JoinHandle;
 
@@ -66,6 +66,18 @@ impl CacheDevice {
     ) -> impl Future<Output = Result<Durable>> {
         self.barrier.write(class, offset, data, what)
     }
+}
+
+/// A cache cannot go on: `what` failed on its device at `path`. The kind by `e`.
+pub(crate) fn ends_the_cache(path: &str, what: &str, e: IoError) -> StorageError {
+    let advice = if e.is_no_space() {
+        "the file system under it is full: free space there and restart forebay; flushed data is \
+         safe"
+    } else {
+        "restart forebay"
+    };
+    let e = StorageError::from_io(e, format_args!("cache device {path}: {what}"));
+    StorageError::new(e.kind, format!("{e}; {advice}"))
 }
 
 /// Waits for the end of all these writes; the first error of them.

@@ -23,6 +23,8 @@ use rt::sync::Semaphore;
 struct HealthState {
     path: String,
     failed: RefCell<Option<StorageError>>,
+    /// Why it takes no writes for now: the file system under it is full.
+    full: RefCell<Option<StorageError>>,
     closed: Cell<bool>,
     aside: Cell<bool>,
 }
@@ -54,6 +56,24 @@ impl Health {
             tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
             *failed = Some(e.clone());
         }
+    }
+
+    /// A write of data, or of the watermark, ended like this: whether the file system under the
+    /// cache is full.
+    pub fn note_written(&self, outcome: &Result<()>) {
+        let full = match outcome {
+            Err(e) if e.kind == ErrorKind::NoSpace => Some(e.clone()),
+            Err(_) => return,
+            Ok(()) if self.0.full.borrow().is_none() => return,
+            Ok(()) => None,
+        };
+        self.0.full.replace(full);
+    }
+
+    /// Why it takes no writes, or none for now.
+    pub fn error(&self) -> Option<String> {
+        let error = |e: &RefCell<Option<StorageError>>| e.borrow().as_ref().map(|e| e.to_string());
+        error(&self.0.failed).or_else(|| error(&self.0.full))
     }
 
     /// True if the background work has ended, and no room will be made any more.

@@ -1,7 +1,7 @@
 //! Bytes from buckets and to buckets. Nothing here touches the state of the cache.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, ErrorKind, IoError, Result, Slice, SliceList, StorageError};
+use base::{BLOCK, CacheAddr, IoError, Result, Slice, SliceList, StorageError};
 use queue::Class;
 use smallvec::SmallVec;
 
@@ -68,10 +68,11 @@ impl Cache {
         if class == Class::Foreground {
             self.note_latency(self.rt().now().since(began), self.settings().congested_write);
         }
-        outcome.map_err(|e| {
-            let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
-            StorageError::new(kind, format!("cache device {}: write: {e}", self.path()))
-        })
+        let outcome = outcome.map_err(|e| {
+            StorageError::from_io(e, format_args!("cache device {}: write", self.path()))
+        });
+        self.health().note_written(&outcome);
+        outcome
     }
 
     async fn write_all(

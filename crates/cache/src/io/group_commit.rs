@@ -1,12 +1,12 @@
 //! Group commit: all tasks that wait for a FLUSH share one entry of the journal and one flush of
 //! the device.
 
-use base::{ErrorKind, IoError, RecordSeq, Result, SliceList, StorageError};
+use base::{IoError, RecordSeq, Result, SliceList};
 use queue::{Class, Device};
 use rt::Reason;
 
 use crate::Cache;
-use crate::device::cache_device::all_written;
+use crate::device::cache_device::{all_written, ends_the_cache};
 use crate::job;
 
 impl Cache {
@@ -60,9 +60,7 @@ impl Cache {
             }
         }
         if let Err(e) = all_written(writes).await {
-            let text =
-                format!("cache device {}: writing the journal: {e}; restart forebay", self.path());
-            let e = StorageError::new(ErrorKind::Io, text);
+            let e = ends_the_cache(self.path(), "writing the journal", e);
             self.fail(&e);
             return Err(e);
         }

@@ -8,6 +8,7 @@ impl Cache {
     /// Makes what was written durable from time to time, also unasked, so that replay has
     /// little to verify and buckets become free.
     pub(crate) async fn journal_clock(&self) {
+        let mut fails = false;
         while !self.health().is_closed() {
             self.sleep_by(|s| s.journal_interval).await;
             if self.health().is_closed() {
@@ -17,9 +18,14 @@ impl Cache {
             if self.durable(target, Class::Commit).await.is_err() && self.check_failed().is_err() {
                 return;
             }
-            if let Err(e) = self.write_watermark().await {
-                tracing::warn!(cache = %self.path(), "the journal's watermark was not written, \
-                    tried again with the next tick: {e}");
+            match self.write_watermark().await {
+                // The next one is as good. Of a row of failures the first is logged.
+                Err(e) if !std::mem::replace(&mut fails, true) => {
+                    tracing::warn!(cache = %self.path(), "the journal's watermark was not \
+                        written, tried again with each tick: {e}");
+                }
+                Err(_) => {}
+                Ok(()) => fails = false,
             }
             self.give_back_nodes().await;
             self.watch_age();

@@ -5,7 +5,7 @@
 //! While requests keep coming that is so for a moment only: the next entry tells. When none comes,
 //! the watermark does, once, at the next turn of the journal's clock.
 
-use base::{BLOCK, ErrorKind, Result, SliceList, StorageError};
+use base::{BLOCK, Result, SliceList, StorageError};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
 use queue::Class;
 
@@ -33,9 +33,11 @@ impl Cache {
             let data = SliceList::from_iter([block.clone()]);
             let outcome =
                 self.device().queue().write(Class::Commit, Watermark::offset_of(slot), data).await;
-            outcome.map_err(|e| {
-                StorageError::new(ErrorKind::Io, format!("cache device {}: {e}", self.path()))
-            })?;
+            let outcome = outcome.map_err(|e| {
+                StorageError::from_io(e, format_args!("cache device {}", self.path()))
+            });
+            self.health().note_written(&outcome);
+            outcome?;
         }
         self.flush_device(Class::Commit, "flush of the journal's watermark").await?;
         self.group_commits().note_watermark(durable);

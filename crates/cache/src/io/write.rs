@@ -148,21 +148,23 @@ impl Cache {
 
 impl Write {
     /// Writes the data to the device. A bucket that cannot be written is not used again, and
-    /// another one is tried.
+    /// another one is tried; where the file system under the cache is full neither helps.
     pub(crate) async fn transfer(&mut self) -> Result<()> {
         for attempt in 1.. {
             let written =
                 self.cache.write_taken(&mut self.taken, &self.data, Class::Foreground).await;
             let Err(e) = written else { break };
+            if e.kind == ErrorKind::NoSpace {
+                // Nothing is wrong with the bucket: the file system under the cache is full.
+                self.taken = TakenBlocks::none(&self.cache);
+                return Err(e);
+            }
             {
                 let mut st = self.cache.state_mut();
                 self.taken.iter().for_each(|t| st.buckets.condemn(t.addr));
             }
             // Nothing is held while others are waited for.
             self.taken = TakenBlocks::none(&self.cache);
-            if e.kind == ErrorKind::NoSpace {
-                return Err(e);
-            }
             if attempt == WRITE_TRIES {
                 self.cache.fail(&e);
                 return Err(e);

@@ -96,10 +96,8 @@ pub async fn create(
     let queue = Device::new(rt, file.file, queue::Limits::default());
     let outcome = format_device(rt, &queue, &layout, &sb).await;
     queue.close();
-    outcome.map_err(|e| {
-        let kind = if e.is_no_space() { ErrorKind::NoSpace } else { ErrorKind::Io };
-        StorageError::new(kind, format!("{}: creating the cache: {e}", file.path))
-    })?;
+    outcome
+        .map_err(|e| StorageError::from_io(e, format_args!("{}: creating the cache", file.path)))?;
     pool.set_cache_uuid(Some(uuid)).await
 }
 

@@ -7,7 +7,7 @@
 //! are left alone, and the new copy is wasted.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, Crc, Lba, Result, Slice};
+use base::{BLOCK, CacheAddr, Crc, ErrorKind, Lba, Result, Slice};
 use btree::Stop;
 use format::cache::journal::blocks_for;
 use pool::Step;
@@ -107,8 +107,11 @@ impl Cache {
             return Ok(None);
         }
         if let Err(e) = self.write_taken(&mut taken, data, class).await {
-            let mut st = self.state_mut();
-            taken.iter().for_each(|t| st.buckets.condemn(t.addr));
+            // Nothing is wrong with the bucket where the file system under the cache is full.
+            if e.kind != ErrorKind::NoSpace {
+                let mut st = self.state_mut();
+                taken.iter().for_each(|t| st.buckets.condemn(t.addr));
+            }
             return Err(e);
         }
         Ok(Some(taken))
