@@ -308,6 +308,12 @@ def test_a_pool_and_a_cache_that_fail(t):
     with Load(used.at / "more") as more:
         more.goes_on()
     cache.is_well()
+    # The pool has everything.
+    used("cache", "flush")
+    used.t.refused(
+        used.t.bin, "cache", "attach", cache.path, "--socket", used.server.control,
+        saying=("cache detach takes",),
+    )
     used("cache", "detach", ok=(0, 1, 2))
     used("cache", "attach", cache.path)
     used.comes_to()

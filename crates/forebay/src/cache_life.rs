@@ -368,6 +368,7 @@ impl Caches {
         notes: &mut Vec<String>,
     ) -> Result<()> {
         let dirty_bytes = cache.status().dirty_bytes;
+        let before = cache.status().writeback.carried_bytes;
         let what = "writing back, then detaching the cache";
         tracing::info!(path = %path.display(), dirty_bytes, "{what}");
         let done = Rc::new(Cell::new(false));
@@ -378,7 +379,9 @@ impl Caches {
                 if ended.get() {
                     return;
                 }
-                tracing::info!("writing back: {} left", human_bytes(watched.status().dirty_bytes));
+                let carried = watched.status().writeback.carried_bytes - before;
+                let (carried, all) = (human_bytes(carried), human_bytes(dirty_bytes));
+                tracing::info!("writing back: {carried} of {all}");
             }
         });
         let outcome = cache.detach().await;
@@ -422,10 +425,14 @@ impl Caches {
     ) -> std::result::Result<(), RequestError> {
         let _alone = Alone::take(&self.changing)?;
         if volumes.cache().is_some() || volumes.pool().cache_uuid().is_some() {
-            return Err(RequestError::new(
-                "exists",
-                "the pool has a cache already: forebay cache detach takes it out",
-            ));
+            let text = match volumes.cache() {
+                Some(cache) if cache.is_aside() => {
+                    "the pool still names the cache that is out of use: forebay cache detach takes \
+                     it out, then this works"
+                }
+                _ => "the pool has a cache already: forebay cache detach takes it out",
+            };
+            return Err(RequestError::new("exists", text));
         }
         // Before the pool has it: then no crash leaves a cache that the next start does not find.
         let kept = self.remember(Some(path)).await;

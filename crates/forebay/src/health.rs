@@ -274,7 +274,9 @@ fn of_silence(device: &Value, in_pool: bool) -> Option<Problem> {
 
 fn of_writes(device: &Value) -> Option<Problem> {
     let (why, name) = (device["write_trouble"].as_str()?, device["path"].as_str()?);
-    let what = format!("writes to {name} fail: {why}; clients get errors");
+    let what = format!(
+        "writes to {name} fail: {why}; clients get errors, unless a cache takes their writes"
+    );
     let todo = format!(
         "free some space where it is, or see to the device; where other devices have all copies: \
          forebay device offline {}; the line goes with the next write that succeeds",

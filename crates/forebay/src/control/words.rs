@@ -61,7 +61,8 @@ impl Request {
         }
         match self {
             Request::VolumeCreate { .. } | Request::VolumeResize { .. } if kind == "no-space" => {
-                "forebay device add PATH gives room, and so does forebay volume delete NAME"
+                "forebay device add PATH gives a full pool room, and so does forebay volume delete \
+                 NAME; where the file system under a device is full, free space there"
             }
             Request::VolumeCreate { .. } if kind == "invalid" => "see forebay volume create --help",
             Request::VolumeResize { .. } | Request::VolumeLimit { .. } if kind == "invalid" => {

@@ -143,6 +143,8 @@ impl Shard {
             }
             Request::CacheCancel { volume } => self.give_up(volume.as_deref())?,
             Request::CacheFlush {} => match self.volumes.cache() {
+                // The pool has everything.
+                Some(cache) if cache.is_aside() => {}
                 Some(cache) => cache.write_all_back().await?,
                 None => return Err(RequestError::new("not-found", "the pool has no cache")),
             },

@@ -86,7 +86,8 @@ pub struct DeviceStatus {
     pub tried_again: bool,
     /// What is to take its place if it stays out of use.
     pub spare: Option<SpareStatus>,
-    /// Why the last write to it failed, if it did and the device is in use: clients get errors.
+    /// Why the last write to it failed, if it did and the device is in use: clients get errors,
+    /// unless a cache takes their writes.
     pub write_trouble: Option<String>,
     /// It is read only where no other has a good copy.
     pub sits_out: Option<SitsOut>,

@@ -339,8 +339,8 @@ impl PoolDevice {
                 if told.is_none() {
                     tracing::warn!(
                         device = %self.path,
-                        "writes to this device fail, and clients get errors: {e}; free space \
-                         under it"
+                        "writes to this device fail, and clients get errors, unless a cache takes \
+                         their writes: {e}; free space under it"
                     );
                 }
                 self.had_no_space = Some(now);
