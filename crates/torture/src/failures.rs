@@ -10,6 +10,7 @@
 //! | a flush of a device that is needed, or of the cache, does | errors until the restart | all that a FLUSH acknowledged |
 //! | a write or flush is done and reported as failed | as above | as above |
 //! | a device, or the cache's, is away for a time, or dies and comes back at the restart | as above | as above |
+//! | the file system under a device, or the cache's, is full, for a time or until a later start | as above; a write that found no space may be tried again | as above |
 //! | a read fails, and is well when it is tried again: always, in recovery and the offline check too | nothing | all |
 //! | a sector of the cache's data cannot be read | an error of that block, none of any other | all other blocks |
 //! | a boot ends at any operation: in recovery, or a few after it, again and again | - | all that a FLUSH acknowledged |
@@ -50,6 +51,7 @@ impl Failures {
                 Failing::ButDone,
                 Failing::Away,
                 Failing::Dies,
+                Failing::Full,
             ],
         );
         let whose = match r.below(if cached { 6 } else { 3 }) {

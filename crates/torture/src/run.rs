@@ -276,6 +276,7 @@ impl Session {
         }
         if created.get() {
             env.failing.set(self.devices.still_fail());
+            env.host_full.set(self.devices.still_full());
             let (devices, rt) = (self.devices.clone(), self.rt.clone());
             drop(self.rt.spawn(async move { devices.fail(rt).await }));
         }

@@ -253,6 +253,9 @@ pub enum Failing {
     Away,
     /// It dies, and comes back at the next start with what was flushed.
     Dies,
+    /// The file system under it is full: what was never written there cannot be; for a time, or
+    /// until a later start.
+    Full,
 }
 
 /// Which devices fail.

@@ -46,10 +46,14 @@ impl Devices {
                     }
                     Failing::Away => "needed devices: away for a time",
                     Failing::Dies => "needed devices: died, to come back at the next boot",
+                    Failing::Full => "needed devices: no space under them",
                 },
                 files.len() as u64,
             );
-            if how == Failing::Away {
+            if how == Failing::Full {
+                env.host_full.set(true);
+            }
+            if how == Failing::Away || how == Failing::Full && env.one_in(2) {
                 let time = [100, 10_000, 2_000_000][env.below(3) as usize];
                 rt.sleep(Duration::from_micros(1 + env.below(time))).await;
                 self.heal(&files);
@@ -66,6 +70,7 @@ impl Devices {
             Failing::ButDone => Fault::FailNextButDo,
             Failing::Away => Fault::Unreachable,
             Failing::Dies => Fault::Dead,
+            Failing::Full => Fault::Full(true),
         };
         self.env.world.inject(file, fault);
         self.failed.borrow_mut().push(file);
@@ -89,16 +94,18 @@ impl Devices {
     fn heal(&self, files: &[FileId]) {
         for file in files {
             self.env.world.revive(*file);
+            self.env.world.inject(*file, Fault::Full(false));
         }
         self.failed.borrow_mut().retain(|f| !files.contains(f));
     }
 
     /// What has failed in the boot before is well again; most of the time also if its flushes
-    /// failed for good. Those that were away are there: a mirror that has gone on without one must
+    /// failed for good, or it had no space. Those that were away are there: a mirror that has gone on without one must
     /// not be left alone with it.
     pub fn heal_failed(&self, all: bool) {
         let files = self.failed.borrow().clone();
-        let for_good = matches!(self.env.settings.failures.needed, Some((Failing::Flushes(_), _)));
+        let how = self.env.settings.failures.needed.map(|(how, _)| how);
+        let for_good = matches!(how, Some(Failing::Flushes(_) | Failing::Full));
         let stay = !all && for_good && self.env.one_in(4);
         if files.is_empty() || stay {
             return;
@@ -110,6 +117,11 @@ impl Devices {
     /// Some devices still fail, from the boot before.
     pub fn still_fail(&self) -> bool {
         !self.failed.borrow().is_empty()
+    }
+
+    /// There is still no space under some, from the boot before.
+    pub fn still_full(&self) -> bool {
+        self.still_fail() && matches!(self.env.settings.failures.needed, Some((Failing::Full, _)))
     }
 
     /// As `rates`, and reads fail by chance.
