@@ -23,5 +23,5 @@ pub use mirror::Mirror;
 pub use model::Model;
 pub use rules::{Done, Rules, is_superblock, writes_to};
 pub use setup::{MIB, boot, check_cache, check_pool, create_pool, disk, open, try_open};
-pub use steps::{Step, Steps, compare_steps};
+pub use steps::{Longest, Steps, compare_repeated_steps, compare_steps};
 pub use waits::{device_states, moved, scrubbed};
