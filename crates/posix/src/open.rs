@@ -71,6 +71,14 @@ pub struct Opened {
     pub info: FileInfo,
 }
 
+impl Opened {
+    /// Takes the space of the first `len` bytes of a regular file, if the file system can. Blocks,
+    /// for seconds if need be.
+    pub fn reserve(&self, len: u64) -> io::Result<()> {
+        if self.info.block_device { Ok(()) } else { allocate(&self.fd, len) }
+    }
+}
+
 /// Opens and locks a file. Blocks for up to a second if somebody else holds the lock.
 pub fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     for _ in 1..LOCK_TRIES {
@@ -165,9 +173,13 @@ fn make(file: &File, new: NewFile) -> io::Result<()> {
     if let NewFile::Sparse(_) = new {
         return Ok(());
     }
+    allocate(file, len).or_else(|e| file.set_len(0).and(Err(e)))
+}
+
+fn allocate(file: &impl AsRawFd, len: u64) -> io::Result<()> {
     match sys::allocate(file.as_raw_fd(), len) {
         Ok(_) | Err(IoError::UNSUPPORTED) => Ok(()),
-        Err(e) => file.set_len(0).and(Err(io::Error::from_raw_os_error(e.0))),
+        Err(e) => Err(io::Error::from_raw_os_error(e.0)),
     }
 }
 

@@ -30,6 +30,14 @@ pub fn now() -> Instant {
     Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
+/// A write beyond the limit of the process for the size of a file fails from now on (EFBIG). By
+/// default the signal SIGXFSZ ends the process.
+pub fn survive_the_limit_of_file_sizes() {
+    // SAFETY: no handler is installed, and the arguments are plain numbers. The call fails only for
+    // a signal that cannot be ignored, which this is not.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// The processor time that the calling thread has used.
 pub fn processor_time() -> Duration {
     let mut t = MaybeUninit::<libc::timespec>::uninit();

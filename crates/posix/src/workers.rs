@@ -1,5 +1,10 @@
 //! Threads that execute blocking calls on files, and signal an eventfd when calls have ended. Each
 //! file has threads of its own, so a device that stands still holds no call on another one.
+//!
+//! A file begins with one thread and gets more as its calls wait, so that all files have one where
+//! the system gives few (a limit of processes or of memory). When it refuses one, no file gets more
+//! from then on, and some are given back, as others need a thread too: commands, say. A file for
+//! which there is none shares those of another file.
 #![allow(unsafe_code)]
 #![allow(
     clippy::disallowed_types,
@@ -34,6 +39,10 @@ struct Job {
 #[derive(Default)]
 struct Jobs {
     queue: VecDeque<Job>,
+    /// Threads that wait for a job.
+    idle: usize,
+    /// So many threads are to end.
+    too_many: usize,
     stop: bool,
 }
 
@@ -54,8 +63,12 @@ struct Ended {
 /// The threads of one file.
 struct Crew {
     desk: Arc<Desk>,
+    /// None: it shares the desk of another file.
     threads: Vec<JoinHandle<()>>,
 }
+
+/// So many threads are given back when the system refuses one.
+const GIVEN_BACK: usize = 4;
 
 /// The threads of all files. Dropping them waits for the calls that are being executed, and drops
 /// the others.
@@ -64,6 +77,8 @@ pub(crate) struct Workers {
     /// By the number of the file; `None` before its first call.
     crews: Vec<Option<Crew>>,
     threads_of_a_file: usize,
+    /// The system has refused a thread.
+    no_more: bool,
 }
 
 /// Locks a mutex, even if it is poisoned: no update here can be left half done by a panic.
@@ -72,27 +87,26 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Crew {
-    /// Starts threads, fewer if the system refuses some. Fails if it refuses all.
-    fn new(file: FileId, threads: usize, ended: &Arc<Ended>) -> io::Result<Crew> {
-        let mut crew = Crew { desk: Arc::default(), threads: Vec::new() };
-        for n in 0..threads {
-            let (desk, ended) = (crew.desk.clone(), ended.clone());
-            let named = std::thread::Builder::new().name(format!("io{}.{n}", file.0));
-            match named.spawn(move || work(&desk, &ended)) {
-                Ok(thread) => crew.threads.push(thread),
-                Err(e) if crew.threads.is_empty() => return Err(e),
-                Err(e) => {
-                    tracing::warn!("only {n} of {threads} threads for a file: {e}");
-                    break;
-                }
-            }
-        }
-        Ok(crew)
+    /// Starts one more thread.
+    fn grow(&mut self, file: FileId, ended: &Arc<Ended>) -> io::Result<()> {
+        let (desk, ended) = (self.desk.clone(), ended.clone());
+        let name = format!("io{}.{}", file.0, self.threads.len());
+        let named = std::thread::Builder::new().name(name);
+        self.threads.push(named.spawn(move || work(&desk, &ended))?);
+        Ok(())
+    }
+
+    /// Ends threads, but for the last one, when they have no call to execute.
+    fn give_back(&mut self, threads: usize) {
+        let mut jobs = lock(&self.desk.jobs);
+        jobs.too_many = threads.min(self.threads.len().saturating_sub(1));
+        drop(jobs);
+        self.desk.more.notify_all();
     }
 }
 
 impl Workers {
-    /// Each file gets so many threads, at least one, with its first call.
+    /// Each file gets so many threads at most, one of them with its first call.
     pub fn new(threads_of_a_file: usize) -> io::Result<Workers> {
         // SAFETY: the arguments are plain numbers.
         let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -102,7 +116,8 @@ impl Workers {
         // SAFETY: the descriptor was just created, and nothing else owns it.
         let bell = unsafe { OwnedFd::from_raw_fd(bell) };
         let ended = Arc::new(Ended { done: Mutex::default(), bell });
-        Ok(Workers { ended, crews: Vec::new(), threads_of_a_file: threads_of_a_file.max(1) })
+        let threads_of_a_file = threads_of_a_file.max(1);
+        Ok(Workers { ended, crews: Vec::new(), threads_of_a_file, no_more: false })
     }
 
     /// The eventfd to poll for readability.
@@ -110,16 +125,37 @@ impl Workers {
         self.ended.bell.as_raw_fd()
     }
 
-    /// Sees to it that the file has threads.
+    /// Sees to it that the file has a thread. Fails if no file can have one.
     pub fn prepare(&mut self, file: FileId) -> io::Result<()> {
         let n = file.0 as usize;
         if n >= self.crews.len() {
             self.crews.resize_with(n + 1, || None);
         }
-        if self.crews[n].is_none() {
-            self.crews[n] = Some(Crew::new(file, self.threads_of_a_file, &self.ended)?);
+        if self.crews[n].is_some() {
+            return Ok(());
         }
+        let mut crew = Crew { desk: Arc::default(), threads: Vec::new() };
+        if let Err(e) = crew.grow(file, &self.ended) {
+            let other = self.crews.iter().flatten().max_by_key(|crew| crew.threads.len());
+            let Some(other) = other else { return Err(e) };
+            crew.desk = other.desk.clone();
+            self.refused(&e);
+        }
+        self.crews[n] = Some(crew);
         Ok(())
+    }
+
+    fn refused(&mut self, e: &io::Error) {
+        if std::mem::replace(&mut self.no_more, true) {
+            return;
+        }
+        tracing::warn!(
+            "no more threads for calls on files: {e}; raise the limit of processes (pids) or of \
+             memory, or let io_uring be used"
+        );
+        if let Some(most) = self.crews.iter_mut().flatten().max_by_key(|crew| crew.threads.len()) {
+            most.give_back(GIVEN_BACK);
+        }
     }
 
     /// Lets a thread of the file execute a call.
@@ -130,12 +166,23 @@ impl Workers {
     ///
     /// # Panics
     /// If the file was not prepared.
-    pub unsafe fn start(&self, file: FileId, slot: u32, call: FileCall) {
-        let Some(Some(crew)) = self.crews.get(file.0 as usize) else {
+    pub unsafe fn start(&mut self, file: FileId, slot: u32, call: FileCall) {
+        let Some(Some(crew)) = self.crews.get_mut(file.0 as usize) else {
             unreachable!("file {} has no threads", file.0)
         };
-        lock(&crew.desk.jobs).queue.push_back(Job { slot, call });
+        let mut jobs = lock(&crew.desk.jobs);
+        jobs.queue.push_back(Job { slot, call });
+        let waits = jobs.queue.len() > jobs.idle;
+        drop(jobs);
         crew.desk.more.notify_one();
+        let grows = (1..self.threads_of_a_file).contains(&crew.threads.len());
+        if waits
+            && grows
+            && !self.no_more
+            && let Err(e) = crew.grow(file, &self.ended)
+        {
+            self.refused(&e);
+        }
     }
 
     /// Returns the calls that have ended since the last time.
@@ -160,7 +207,15 @@ fn work(desk: &Desk, ended: &Ended) {
                 }
                 match jobs.queue.pop_front() {
                     Some(job) => break job,
-                    None => jobs = desk.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+                    None if jobs.too_many > 0 => {
+                        jobs.too_many -= 1;
+                        return;
+                    }
+                    None => {
+                        jobs.idle += 1;
+                        jobs = desk.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+                        jobs.idle -= 1;
+                    }
                 }
             }
         };
