@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import time
@@ -13,6 +14,7 @@ import time
 import nbd
 
 from clients.cache import content, device_words
+from clients.set import wait_for
 from harness.case import cache_only, limit, pool_only
 from harness.data import BLOCK, GIB, KIB, MIB, data_ranges, find_blocks, flip, noise
 from harness.server import expect_error
@@ -321,9 +323,8 @@ def test_a_device_that_was_overwritten(t):
         "only what the other devices hold was checked" in report and "NOT ALL WAS CHECKED" in report
     ), report
     server.start()
-    assert (
-        "WARNING" in server.log_text()
-        and "pool1.img: not a device of a Forebay pool" in server.log_text()
+    wait_for(
+        lambda: re.search("WARNING: .*pool1.img: not a device of a Forebay", server.log_text()), 5
     )
     assert pool_state(server)[0] == "degraded"
     verify(server, written)

@@ -37,6 +37,9 @@ def logged(server, words):
     assert server.log_text().count(words) == 1, server.log_text()
 
 
+SEEDS = ("states", "beyond")
+
+
 def fill(handle, size, seed="states"):
     for at in range(0, size, MIB):
         handle.pwrite(noise((seed, at), MIB), at)
@@ -110,6 +113,25 @@ def test_device_stale(t):
     # It may have come back by itself just before.
     device(t, server, "online", faulty.path, "--wait", ok=(0, 1))
     comes_to(server)
+    server.stop()
+    server.check()
+
+
+@pool_only
+def test_a_limit_of_file_sizes(t):
+    """A write beyond it fails, as where there is no space; the process does not end."""
+    (path,) = t.devices(256 * MIB)
+    server = t.serve([path], start=False)
+    t.forebay("create", "--device", path, "--copies", "1")
+    # In blocks of 512 bytes.
+    server.command = ["sh", "-c", 'ulimit -f 200000 && exec "$0" "$@"', *server.command]
+    server.start()
+    server.volume("create", "vol0", "--size", "200M")
+    handle = server.connect()
+    fill(handle, 16 * MIB)
+    expect_error(errno.ENOSPC, lambda: fill(handle, 200 * MIB, "beyond"))
+    assert "writes-fail" in pages(server), pages(server)
+    assert handle.pread(MIB, 15 * MIB) in (noise((seed, 15 * MIB), MIB) for seed in SEEDS)
     server.stop()
     server.check()
 

@@ -27,10 +27,10 @@ impl IoError {
     /// ECANCELED: the operation was cancelled before it was done.
     pub const CANCELED: IoError = IoError(125);
 
-    /// True for ENOSPC and EDQUOT: the space is used up. Nothing is broken, and space may become
-    /// free.
+    /// True for ENOSPC, EDQUOT and EFBIG: the space is used up, or a limit of the process is in the
+    /// way. Nothing is broken, and space may become free.
     pub fn is_no_space(self) -> bool {
-        self.0 == 28 || self.0 == 122
+        [27, 28, 122].contains(&self.0)
     }
 
     /// True if trying again is useless: the device does not exist, or the operation was cancelled.

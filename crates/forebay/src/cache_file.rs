@@ -26,7 +26,15 @@ use crate::world::{OpenError, open, open_unowned};
 
 /// Opens a cache's file or device that exists. Blocks, for seconds if need be.
 pub fn open_existing(path: &Path) -> std::result::Result<Opened, OpenError> {
-    open_unowned(path, &OpenFile { write: true, create: None, direct: true })
+    let opened = open_unowned(path, &OpenFile { write: true, create: None, direct: true })?;
+    // A sparse file: without space for the journal and the tables the cache ends, while without
+    // some for data single writes fail.
+    if let Ok(Held::Cache(sb)) = look(path)
+        && let Err(e) = opened.reserve(layout(&sb).buckets_offset())
+    {
+        tracing::warn!(path = %path.display(), "no space is left for the cache's journal: {e}");
+    }
+    Ok(opened)
 }
 
 /// The same for use, and for reading alone unless `write` says something else.
@@ -107,7 +115,7 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
                 }
                 check_room(path, size, meta.as_ref())?;
                 // An old cache of this pool: nothing in it counts.
-                plan.empty = len != size && len > 0;
+                plan.empty = own && len > 0;
                 plan.create_len = Some(size);
             }
         }
@@ -219,12 +227,20 @@ pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<([u8
     Some((uuid, PoolSeen { entry: newest.cache_journal, published: newest.published }))
 }
 
+/// Where everything is in a cache with this superblock.
+fn layout(sb: &CacheSuperblock) -> Layout {
+    Layout {
+        bucket_blocks: sb.bucket_blocks,
+        buckets: sb.bucket_count,
+        journal_blocks: sb.journal_blocks,
+    }
+}
+
 /// What a cache with this superblock has seen of its pool, as far as that can be read.
 pub fn pool_seen(path: &Path, sb: &CacheSuperblock) -> PoolSeen {
     let mut seen = sb.pool_seen;
     let Ok(file) = File::open(path) else { return seen };
-    let (buckets, journal_blocks) = (sb.bucket_count, sb.journal_blocks);
-    let ring = Layout { bucket_blocks: sb.bucket_blocks, buckets, journal_blocks }.ring();
+    let ring = layout(sb).ring();
     let (mut position, mut sequence) = (sb.replay_position, sb.replay_sequence);
     let entry_at = |offset: u64, sequence: EntrySeq| {
         let first = block_at(&file, offset)?;

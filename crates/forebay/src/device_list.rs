@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use format::superblock::Superblock;
 use serde::{Deserialize, Serialize};
 
 use crate::cache_file::newest_superblock;
@@ -107,13 +108,28 @@ impl DeviceList {
         // one. Both rows name the same file, so one of them is enough.
         let all = once(all);
         let own: Vec<_> = all.iter().map(|one| newest_superblock(&one.path)).collect();
-        let newest = own.iter().flatten().max_by_key(|sb| (sb.generation, sb.sequence));
+        // A device that was removed may be one of another pool by now, if the list could not be
+        // written then: only what says itself that it is what is listed tells of this pool.
+        let says_so = |(one, sb): (&Listed, &Option<Superblock>)| -> bool {
+            let own = |sb: &Superblock| sb.devices.get(usize::from(sb.device)).map(|d| d.uuid);
+            let own = sb.as_ref().and_then(own).map(|own| uuid::Uuid::from_bytes(own).to_string());
+            own.is_some_and(|own| own == one.id)
+        };
+        let ours = || {
+            all.iter().zip(&own).filter(|&pair| says_so(pair)).filter_map(|pair| pair.1.as_ref())
+        };
+        let key = |sb: &&Superblock| (sb.generation, sb.sequence);
+        let newest = ours().max_by_key(key).or_else(|| own.iter().flatten().max_by_key(key));
         let is_of_pool = |id: &str| {
             let mut ids = newest.into_iter().flat_map(|sb| &sb.devices);
             let is_known = ids.any(|d| uuid::Uuid::from_bytes(d.uuid).to_string() == id);
             newest.is_none() || id.is_empty() || is_known
         };
-        let counts = all.iter().zip(&own).filter(|(one, own)| own.is_some() || is_of_pool(&one.id));
+        let is_own = |sb: &Superblock| newest.is_none_or(|n| n.pool_uuid == sb.pool_uuid);
+        let counts = all
+            .iter()
+            .zip(&own)
+            .filter(|(one, own)| own.as_ref().is_some_and(is_own) || is_of_pool(&one.id));
         Ok(Some(counts.map(|(one, _)| one.path.clone()).collect()))
     }
 
@@ -138,7 +154,10 @@ impl DeviceList {
 
 #[cfg(test)]
 mod tests {
+    use posix::{NewFile, OpenFile};
+
     use super::*;
+    use crate::world::{IoChoice, World};
 
     #[test]
     fn no_path_is_listed_twice_and_none_is_forgotten() {
@@ -175,6 +194,38 @@ mod tests {
         let list = DeviceList::of(tmp.path());
         list.write(&[row("2", &a), row("1", &a), row("3", &link)]).unwrap();
         assert_eq!(list.devices(), Ok(Some(vec![a])));
+    }
+
+    /// A whole superblock of the only device of a pool, at its place in a file.
+    fn device_of(path: &Path, pool: u8, device: u8) {
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
+        let how = OpenFile { write: true, create: Some(NewFile::Sparse(96 << 20)), direct: true };
+        let (file, info) = world.open(path, &how).unwrap();
+        let on = [world.device(&path.to_owned().into(), file, &info)];
+        let options = pool::CreateOptions { name: "p".into(), copies: 1, group_bytes: None };
+        let (rt, ids) = (world.rt.clone(), [[pool; 16], [device; 16]]);
+        let made = world.rt.block_on(async move { pool::create(&rt, &on, &options, &ids).await });
+        made.unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_device_that_is_of_another_pool_by_now_is_passed_over() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (own, other) = (tmp.path().join("own"), tmp.path().join("other"));
+        device_of(&own, 1, 2);
+        device_of(&other, 3, 4);
+        let row = |id: u8, path: &Path| Listed {
+            id: uuid::Uuid::from_bytes([id; 16]).to_string(),
+            path: path.to_owned(),
+        };
+        let list = DeviceList::of(tmp.path());
+        for rows in [[row(2, &own), row(9, &other)], [row(9, &other), row(2, &own)]] {
+            list.write(&rows).unwrap();
+            assert_eq!(list.devices(), Ok(Some(vec![own.clone()])));
+        }
+        // One of which nothing says that it has left is not passed over.
+        list.write(&[row(2, &own), row(2, &other)]).unwrap();
+        assert_eq!(list.devices(), Ok(Some(vec![own.clone(), other.clone()])));
     }
 
     #[test]

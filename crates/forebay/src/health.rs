@@ -335,7 +335,10 @@ fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
         Some("aside") => add(
             all,
             "cache-aside",
-            format!("the cache {path} is out of use; the pool has everything and goes on"),
+            format!(
+                "the cache {path} is out of use; the pool has everything and goes on{}",
+                why.map(|e| format!(": {e}")).unwrap_or_default()
+            ),
             "see to the device, then forebay cache attach, or go on without",
         ),
         Some("serving") if why.is_some() => add(

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use emulate::Emulations;
 use pool::DeviceFile;
-use posix::{FileInfo, Handles, OpenFile, Posix};
+use posix::{FileInfo, Handles, OpenFile, Posix, sys};
 use rt::{Backend, FileId, Order, Rt};
 use uring::Uring;
 
@@ -65,6 +65,7 @@ pub struct World {
 impl World {
     /// A runtime on the backend of choice, for a pool on these devices.
     pub fn new(choice: IoChoice, devices: &[DeviceChoice]) -> Result<World> {
+        sys::survive_the_limit_of_file_sizes();
         let emulates = devices.iter().any(|d| d.emulate.is_some());
         match choice {
             IoChoice::Posix => World::posix(emulates),

@@ -100,8 +100,8 @@ impl Devices {
     }
 
     /// What has failed in the boot before is well again; most of the time also if its flushes
-    /// failed for good, or it had no space. Those that were away are there: a mirror that has gone on without one must
-    /// not be left alone with it.
+    /// failed for good, or it had no space. Those that were away are there: a mirror that has gone
+    /// on without one must not be left alone with it.
     pub fn heal_failed(&self, all: bool) {
         let files = self.failed.borrow().clone();
         let how = self.env.settings.failures.needed.map(|(how, _)| how);

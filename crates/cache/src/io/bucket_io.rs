@@ -71,7 +71,10 @@ impl Cache {
         let outcome = outcome.map_err(|e| {
             StorageError::from_io(e, format_args!("cache device {}: write", self.path()))
         });
-        self.health().note_written(&outcome);
+        // What is only kept may be left out: no client is told of that.
+        if class == Class::Foreground {
+            self.health().note_written(&outcome);
+        }
         outcome
     }
 

@@ -121,7 +121,8 @@ impl Cache {
         let (at, data) = (self.offset_of(next.addr), SliceList::from_iter([buf.freeze()]));
         let outcome = self.device().queue().write(Class::Commit, at, data).await;
         let mut st = self.state_mut();
-        if outcome.is_err() {
+        // Nothing is wrong with the bucket where the file system under the cache is full.
+        if outcome.is_err_and(|e| !e.is_no_space()) {
             st.buckets.condemn(next.addr);
         }
         st.buckets.unpin(next.addr);

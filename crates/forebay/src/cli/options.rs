@@ -163,7 +163,8 @@ pub struct CacheOptions {
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
     /// If the pool has no cache, make one of this size. 0: write back what an attached one holds,
-    /// detach it, and go on without [default of forebay up: 2G]
+    /// detach it, and go on without [default of forebay up: 2G, a quarter of the free space at
+    /// most]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     cache_size: Option<u64>,
     /// Which blocks are kept: lru, fifo, random or adaptive [default: adaptive]

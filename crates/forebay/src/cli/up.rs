@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use emulate::Emulate;
+use posix::sys;
 
 use crate::cache_life::preflight_made;
 use crate::cli::options::{
@@ -24,6 +25,8 @@ const POOL_NAME: &str = "forebay";
 const POOL_FILE_BYTES: u64 = 16 << 30;
 const VOLUME_BYTES: u64 = 8 << 30;
 const CACHE_BYTES: u64 = 2 << 30;
+const LEAST_CACHE_BYTES: u64 = 64 << 20;
+const PART_OF_FREE: u64 = 4;
 const VOLUME_NAME: &str = "vol0";
 const COPIES: u8 = 2;
 const HTTP_ADDRESS: HttpPlace =
@@ -62,6 +65,16 @@ pub struct Up {
     log: LogOptions,
 }
 
+/// The size of a cache at this path that was not asked for. Its space is reserved, and the pool's
+/// files, which may lie beside it, need some.
+fn cache_bytes(path: &Path) -> u64 {
+    let or_here = |dir| if dir == Path::new("") { Path::new(".") } else { dir };
+    // The directory may have to be made.
+    let free = path.ancestors().skip(1).find_map(|dir| sys::free_bytes(or_here(dir)).ok());
+    let part = free.map_or(CACHE_BYTES, |free| free / PART_OF_FREE);
+    part.clamp(LEAST_CACHE_BYTES, CACHE_BYTES) >> 20 << 20
+}
+
 impl Up {
     pub fn run(self) -> Result<()> {
         let devices = Home::devices(&self.dir)?
@@ -74,7 +87,8 @@ impl Up {
             place.path = Some(Home::cache(&self.dir)?);
         }
         let owned = found && place.path.as_ref() == Some(&Home::own_cache(&self.dir));
-        place.size_bytes.get_or_insert(CACHE_BYTES);
+        let at = place.path.clone().unwrap_or_default();
+        place.size_bytes.get_or_insert_with(|| cache_bytes(&at));
         let overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
         let mut config = usual(&self.dir, overrides)?;
         (config.cache.owned, config.cache.optional) = (owned, optional);

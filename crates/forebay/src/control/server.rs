@@ -64,21 +64,30 @@ impl ControlServer {
 
 fn accept(listener: &UnixListener, shard: &Sender<Message>, busy: &Arc<AtomicUsize>) {
     let open = Arc::new(AtomicUsize::new(0));
+    // Of a row of failures, and of one of refusals, the first is logged.
+    let (mut fails, mut refuses) = (false, false);
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
             Err(e) => {
-                tracing::warn!("accepting on the control socket: {e}");
+                if !std::mem::replace(&mut fails, true) {
+                    tracing::warn!("accepting on the control socket: {e}; tried again");
+                }
                 #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             }
         };
+        fails = false;
         let place = Counted::new(&open);
         if open.load(Ordering::Acquire) > MAX_CONNECTIONS {
-            tracing::warn!(limit = MAX_CONNECTIONS, "control connection refused: too many");
+            if !std::mem::replace(&mut refuses, true) {
+                let limit = MAX_CONNECTIONS;
+                tracing::warn!(limit, "a control connection was refused: too many; others may be");
+            }
             continue;
         }
+        refuses = false;
         let (shard, busy) = (shard.clone(), busy.clone());
         let spawned = std::thread::Builder::new().name("control-conn".into()).spawn(move || {
             let _place = place;

@@ -149,29 +149,41 @@ impl<E: Exports> Server<E> {
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId, security: Security) {
+    // Of a row of failures, and of one of refusals, the first is logged.
+    let (mut fails, mut refuses) = (false, false);
     while !s.stopping.get() {
         let done = s.rt.op(Op::Accept { listener }).await;
         let socket = match (done.result, done.payload) {
             (Ok(_), Payload::Socket(socket)) => socket,
             (result, _) => {
                 if !s.stopping.get() {
-                    tracing::warn!(?result, "accept failed");
+                    if !std::mem::replace(&mut fails, true) {
+                        tracing::warn!(?result, "accept failed; tried again until it succeeds");
+                    }
                     s.rt.sleep(ACCEPT_AGAIN).await;
                 }
                 continue;
             }
         };
+        fails = false;
         let address = s.addresses.borrow().as_ref().and_then(|of| of(socket));
         let full = s.connections.borrow().len() >= s.limits.max_connections;
         if full || s.stopping.get() {
             if full {
                 let (limit, address) = (s.limits.max_connections, address.map(|a| a.to_string()));
-                tracing::warn!(limit, address, "connection refused: too many");
+                if !std::mem::replace(&mut refuses, true) {
+                    tracing::warn!(
+                        limit,
+                        address,
+                        "connection refused: too many; so are others until there is room"
+                    );
+                }
                 s.refused.set(s.refused.get() + 1);
             }
             s.rt.submit(Op::Close { socket }, |_| ());
             continue;
         }
+        refuses = false;
         let number = s.accepted.get() + 1;
         s.accepted.set(number);
         let in_flight = s.limits.max_in_flight_requests;

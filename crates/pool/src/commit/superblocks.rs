@@ -105,9 +105,14 @@ impl Pool {
             return Ok(());
         }
         let told: Vec<String> = failed.iter().map(|(_, e, what)| format!("{what}: {e}")).collect();
+        let todo = if !failed.is_empty() && failed.iter().all(|(_, e, _)| e.is_no_space()) {
+            "The file system under it is full: free space there"
+        } else {
+            "See to the device"
+        };
         let text = format!(
             "{}; what was not durable before may be lost there, and the pool cannot do without \
-             it. See to the device, then restart forebay: everything flushed before is there",
+             it. {todo}, then restart forebay: everything flushed before is there",
             if told.is_empty() { format!("{what}: no device is left") } else { told.join(", ") }
         );
         Err(st.standing.end(StorageError::new(ErrorKind::Io, text)))
