@@ -17,7 +17,7 @@ use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId};
 const TIMES: u32 = 6;
 
 /// So many of the longest steps of a phase are kept.
-const KEPT: usize = 3;
+const KEPT: usize = 16;
 
 /// The longest steps of a phase, the longest first.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +36,9 @@ pub fn compare_steps(small: impl Fn() -> Vec<Longest>, large: impl Fn() -> Vec<L
     compare(0, small, large);
 }
 
-/// The same for a run that takes so long that something else is counted for a step once or twice,
-/// however often it is repeated: of each phase the third of the longest steps. So a step is passed
-/// over that a phase has only once or twice, as when it begins or ends.
+/// The same for a run that takes so long that something else is counted for some steps, however
+/// often it is repeated: of each phase the last of the longest steps that are kept. So a step is
+/// passed over that a phase has only a few times, as when it begins or ends.
 pub fn compare_repeated_steps(small: impl Fn() -> Vec<Longest>, large: impl Fn() -> Vec<Longest>) {
     compare(KEPT - 1, small, large);
 }
@@ -53,7 +53,10 @@ fn compare(nth: usize, small: impl Fn() -> Vec<Longest>, large: impl Fn() -> Vec
         }
         shortest = (shorter(shortest.0, small()), shorter(shortest.1, large()));
     }
-    println!("longest steps: {:?}; where all is large: {:?}", shortest.0, shortest.1);
+    for (small, large) in shortest.0.iter().zip(&shortest.1) {
+        let (of, small, large) = (small.phase, small.steps[0], large.steps[nth]);
+        println!("{of}: {small:?}, where all is large {large:?}");
+    }
     let grown = grown(nth, &shortest);
     assert!(grown.is_empty(), "these steps have grown: {grown:?}");
 }
@@ -67,12 +70,13 @@ fn shorter(one: Vec<Longest>, other: Vec<Longest>) -> Vec<Longest> {
     one.into_iter().zip(other).map(shorter).collect()
 }
 
-/// Phases of which the `nth` of the longest steps is longer, with these steps.
+/// Phases of which the `nth` of the longest steps is longer by far than the longest where all is
+/// small, with these steps.
 fn grown(nth: usize, (small, large): &(Vec<Longest>, Vec<Longest>)) -> Vec<(Longest, Longest)> {
     // What is short anyway may grow.
-    let least = small.iter().map(|phase| phase.steps[nth]).max().unwrap_or_default() / 2;
+    let least = small.iter().map(|phase| phase.steps[0]).max().unwrap_or_default() / 2;
     let both = small.iter().copied().zip(large.iter().copied());
-    both.filter(|(small, large)| large.steps[nth] > small.steps[nth].max(least) * TIMES).collect()
+    both.filter(|(small, large)| large.steps[nth] > small.steps[0].max(least) * TIMES).collect()
 }
 
 /// The longest steps of phases. Clones are the same.
@@ -92,7 +96,8 @@ impl Steps {
         self.0.longest.take();
         work.await;
         let steps = self.0.longest.take();
-        println!("{phase}: the longest steps took {steps:?}");
+        let last = steps[KEPT - 1];
+        println!("{phase}: the longest step took {:?}, the {KEPT}th longest {last:?}", steps[0]);
         self.0.phases.borrow_mut().push(Longest { phase, steps });
     }
 

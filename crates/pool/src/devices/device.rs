@@ -89,7 +89,7 @@ pub struct PoolDevice {
     /// Why the last write to it failed, if it did.
     write_trouble: Option<IoError>,
     /// When a write to it failed last for want of space, until the log has said that this is over.
-    had_no_space: Option<Instant>,
+    had_no_space: Option<(Instant, IoError)>,
     /// Blocks that were not what was written, since the last scrub that found none.
     rot: Option<Rotten>,
     /// Where the last read ended that was given to it.
@@ -343,9 +343,9 @@ impl PoolDevice {
                          their writes: {e}; free space under it"
                     );
                 }
-                self.had_no_space = Some(now);
+                self.had_no_space = Some((now, e));
             }
-            (None, Some(last)) if now.since(last) >= SPACE_IS_BACK => {
+            (None, Some((last, _))) if now.since(last) >= SPACE_IS_BACK => {
                 tracing::info!(device = %self.path, "writes to this device succeed again");
                 self.had_no_space = None;
             }
@@ -354,9 +354,10 @@ impl PoolDevice {
     }
 
     /// It is in use, as the pool cannot do without it or for want of space, and the last write to
-    /// it failed with this error.
+    /// it failed with this error, or found no space a moment ago.
     pub(crate) fn write_trouble(&self) -> Option<IoError> {
-        self.write_trouble.filter(|_| self.live().is_some())
+        let trouble = self.write_trouble.or(self.had_no_space.map(|(_, e)| e));
+        trouble.filter(|_| self.live().is_some())
     }
 
     /// The block at byte `offset` is not what was written. It may have been met before: one of
