@@ -4,7 +4,7 @@
 //! recognised; one that holds a cache of this very pool, which the pool does not count on any more.
 //! Everything else is refused, and left as it is; so is what a newer version wrote.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -24,15 +24,16 @@ use crate::signatures::{self, A_CACHE};
 use crate::units::human_bytes;
 use crate::world::{OpenError, open, open_unowned};
 
-/// Opens a cache's file or device that exists. Blocks, for seconds if need be.
-pub fn open_existing(path: &Path) -> std::result::Result<Opened, OpenError> {
+/// Opens the file or device of the cache `uuid`, which exists. Blocks, for seconds if need be.
+pub fn open_existing(path: &Path, uuid: [u8; 16]) -> std::result::Result<Opened, OpenError> {
     let opened = open_unowned(path, &OpenFile { write: true, create: None, direct: true })?;
-    // A sparse file: without space for the journal and the tables the cache ends, while without
-    // some for data single writes fail.
+    // A sparse file: without space for the journal or the tables the cache ends.
     if let Ok(Held::Cache(sb)) = look(path)
+        && sb.uuid == uuid
         && let Err(e) = opened.reserve(layout(&sb).buckets_offset())
     {
-        tracing::warn!(path = %path.display(), "no space is left for the cache's journal: {e}");
+        let path = path.display();
+        tracing::warn!(%path, "the space of the cache's journal cannot be reserved: {e}");
     }
     Ok(opened)
 }
@@ -115,7 +116,7 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
                 }
                 check_room(path, size, meta.as_ref())?;
                 // An old cache of this pool: nothing in it counts.
-                plan.empty = own && len > 0;
+                plan.empty = len != size && len > 0;
                 plan.create_len = Some(size);
             }
         }
@@ -131,18 +132,21 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
 /// for seconds if need be.
 pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result<Place> {
     let Plan { is_new, empty, create_len } = plan(path, size, Some(pool_uuid))?;
-    if empty {
-        let emptied = OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(0));
-        emptied.map_err(|e| CommandError::failed(path.display(), e))?;
-    }
     // A cache that finds no space later fails with what it holds.
     let how = OpenFile { write: true, create: create_len.map(NewFile::Reserved), direct: true };
-    let opened = open_unowned(path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
+    let mut opened = open_unowned(path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
+    // It is locked: what is in use is not touched.
+    let made = match create_len {
+        Some(len) if empty => opened.renew(len),
+        Some(len) => opened.reserve(len),
+        None => Ok(()),
+    };
+    made.map_err(|e| CommandError::failed(path.display(), e))?;
     Ok(Place { opened, is_new })
 }
 
 /// Whether the file system has the space for a cache's file.
-fn check_room(path: &Path, size: u64, meta: Option<&Metadata>) -> Result<()> {
+pub fn check_room(path: &Path, size: u64, meta: Option<&Metadata>) -> Result<()> {
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let free = sys::free_bytes(dir).map_err(|e| CommandError::failed(dir.display(), e))?;
     let room = free.saturating_add(meta.map_or(0, |m| m.blocks() * 512));
@@ -270,6 +274,7 @@ fn block_at(file: &File, offset: u64) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::world::{IoChoice, World};
+    use std::fs::OpenOptions;
 
     const CACHE: u64 = 16 << 20;
 

@@ -145,7 +145,7 @@ impl Caches {
             return Err(missing(uuid, "is not named".into()));
         };
         let at = path.clone();
-        let opening = spawn_blocking(&self.rt, &self.handles, move || open_existing(&at));
+        let opening = spawn_blocking(&self.rt, &self.handles, move || open_existing(&at, uuid));
         let opened = opening.await.map_err(|e| CommandError::failed(path.display(), e))?.map_err(
             |e| match e {
                 OpenError::Gone(text) => missing(uuid, format!("is not there ({text})")),

@@ -119,7 +119,9 @@ impl DeviceList {
             all.iter().zip(&own).filter(|&pair| says_so(pair)).filter_map(|pair| pair.1.as_ref())
         };
         let key = |sb: &&Superblock| (sb.generation, sb.sequence);
-        let newest = ours().max_by_key(key).or_else(|| own.iter().flatten().max_by_key(key));
+        let pool = ours().max_by_key(key).map(|sb| sb.pool_uuid);
+        let of_pool = |sb: &&Superblock| pool.is_none_or(|pool| pool == sb.pool_uuid);
+        let newest = own.iter().flatten().filter(of_pool).max_by_key(key);
         let is_of_pool = |id: &str| {
             let mut ids = newest.into_iter().flat_map(|sb| &sb.devices);
             let is_known = ids.any(|d| uuid::Uuid::from_bytes(d.uuid).to_string() == id);

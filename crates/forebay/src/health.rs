@@ -279,7 +279,7 @@ fn of_writes(device: &Value) -> Option<Problem> {
     );
     let todo = format!(
         "free some space where it is, or see to the device; where other devices have all copies: \
-         forebay device offline {}; the line goes with the next write that succeeds",
+         forebay device offline {}; the line goes when writes succeed again",
         shell_word(name)
     );
     Some(Problem { page: "writes-fail", what, todo })

@@ -72,10 +72,20 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Takes the space of the first `len` bytes of a regular file, if the file system can. Blocks,
-    /// for seconds if need be.
+    /// Takes the space of the first `len` bytes of a regular file, which keeps its length, if the
+    /// file system can. Blocks, for seconds if need be.
     pub fn reserve(&self, len: u64) -> io::Result<()> {
         if self.info.block_device { Ok(()) } else { allocate(&self.fd, len) }
+    }
+
+    /// Makes a regular file anew, of `len` bytes and with their space: nothing of it stays. Blocks
+    /// likewise.
+    pub fn renew(&mut self, len: u64) -> io::Result<()> {
+        let file = File::from(self.fd.try_clone()?);
+        file.set_len(0)?;
+        make(&file, NewFile::Reserved(len))?;
+        self.info.size_bytes = len;
+        Ok(())
     }
 }
 

@@ -144,11 +144,12 @@ pub fn drop_cached(file: &File) -> io::Result<()> {
 /// The mode of `fallocate` that discards content.
 pub const PUNCH_HOLE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
-/// Allocates the first `len` bytes of a file, which read as before.
+/// Allocates the first `len` bytes of a file, which read as before; it keeps its length.
 pub fn allocate(fd: RawFd, len: u64) -> Result<u64, IoError> {
     let len = signed(len)?;
     // SAFETY: the arguments are plain numbers.
-    retry(|| unsafe { libc::fallocate(fd, 0, 0, len) } as isize).map_err(unsupported)
+    retry(|| unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, 0, len) } as isize)
+        .map_err(unsupported)
 }
 
 /// Discards the content of a range.

@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use base::IoError;
+use base::{Duration, Instant, IoError};
 use rt::FileId;
 
 use crate::call::FileCall;
@@ -67,6 +67,9 @@ struct Crew {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// A file that shares the threads of another one tries to get one of its own this often.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// So many threads are given back when the system refuses one.
 const GIVEN_BACK: usize = 4;
 
@@ -79,6 +82,8 @@ pub(crate) struct Workers {
     threads_of_a_file: usize,
     /// The system has refused a thread.
     no_more: bool,
+    /// When a file that has none tried to get one.
+    tried: Instant,
 }
 
 /// Locks a mutex, even if it is poisoned: no update here can be left half done by a panic.
@@ -117,7 +122,8 @@ impl Workers {
         let bell = unsafe { OwnedFd::from_raw_fd(bell) };
         let ended = Arc::new(Ended { done: Mutex::default(), bell });
         let threads_of_a_file = threads_of_a_file.max(1);
-        Ok(Workers { ended, crews: Vec::new(), threads_of_a_file, no_more: false })
+        let (crews, tried) = (Vec::new(), sys::now());
+        Ok(Workers { ended, crews, threads_of_a_file, no_more: false, tried })
     }
 
     /// The eventfd to poll for readability.
@@ -131,16 +137,26 @@ impl Workers {
         if n >= self.crews.len() {
             self.crews.resize_with(n + 1, || None);
         }
-        if self.crews[n].is_some() {
-            return Ok(());
+        match &self.crews[n] {
+            Some(crew) if !crew.threads.is_empty() || sys::now().since(self.tried) < AGAIN => {
+                return Ok(());
+            }
+            _ => {}
         }
         let mut crew = Crew { desk: Arc::default(), threads: Vec::new() };
         if let Err(e) = crew.grow(file, &self.ended) {
-            let other = self.crews.iter().flatten().max_by_key(|crew| crew.threads.len());
-            let Some(other) = other else { return Err(e) };
+            self.tried = sys::now();
+            // The one whose calls wait least: a device may stand still.
+            let waits = |crew: &&Crew| {
+                let jobs = lock(&crew.desk.jobs);
+                (jobs.idle == 0, jobs.queue.len(), crew.threads.len())
+            };
+            let own = self.crews.iter().flatten().filter(|crew| !crew.threads.is_empty());
+            let Some(other) = own.min_by_key(waits) else { return Err(e) };
             crew.desk = other.desk.clone();
             self.refused(&e);
         }
+        // What waits at the desk of another file is done there.
         self.crews[n] = Some(crew);
         Ok(())
     }

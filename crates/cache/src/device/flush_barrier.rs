@@ -15,16 +15,20 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{ErrorKind, IoError, Result, SliceList, StorageError};
+use base::{Duration, ErrorKind, Instant, IoError, Result, SliceList, StorageError};
 use queue::{Class, Device};
 use rt::sync::Semaphore;
+
+/// The file system under a cache is not said to be full any more when a write succeeds so long
+/// after the last one that found no space.
+const SPACE_IS_BACK: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct HealthState {
     path: String,
     failed: RefCell<Option<StorageError>>,
-    /// Why it takes no writes for now: the file system under it is full.
-    full: RefCell<Option<StorageError>>,
+    /// Why it takes no writes for now, and since when: the file system under it is full.
+    full: RefCell<Option<(StorageError, Instant)>>,
     closed: Cell<bool>,
     aside: Cell<bool>,
 }
@@ -54,26 +58,26 @@ impl Health {
         let mut failed = self.0.failed.borrow_mut();
         if failed.is_none() {
             tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
-            *failed = Some(e.clone());
+            // For clients it has failed for good: what a client tries again is not what was lost.
+            *failed = Some(StorageError::new(ErrorKind::Io, e.context.clone()));
         }
     }
 
-    /// A write of data, or of the watermark, ended like this: whether the file system under the
-    /// cache is full.
-    pub fn note_written(&self, outcome: &Result<()>) {
-        let full = match outcome {
-            Err(e) if e.kind == ErrorKind::NoSpace => Some(e.clone()),
-            Err(_) => return,
-            Ok(()) if self.0.full.borrow().is_none() => return,
-            Ok(()) => None,
-        };
-        self.0.full.replace(full);
+    /// A client's write of data ended like this: whether the file system under the cache is full.
+    /// That is over some time after the last write that found no space: others may need none.
+    pub fn note_written(&self, outcome: &Result<()>, now: Instant) {
+        let mut full = self.0.full.borrow_mut();
+        match (outcome, &*full) {
+            (Err(e), _) if e.kind == ErrorKind::NoSpace => *full = Some((e.clone(), now)),
+            (Ok(()), Some((_, last))) if now.since(*last) >= SPACE_IS_BACK => *full = None,
+            _ => {}
+        }
     }
 
     /// Why it takes no writes, or none for now.
     pub fn error(&self) -> Option<String> {
-        let error = |e: &RefCell<Option<StorageError>>| e.borrow().as_ref().map(|e| e.to_string());
-        error(&self.0.failed).or_else(|| error(&self.0.full))
+        let failed = self.0.failed.borrow().as_ref().map(|e| e.to_string());
+        failed.or_else(|| self.0.full.borrow().as_ref().map(|(e, _)| e.to_string()))
     }
 
     /// True if the background work has ended, and no room will be made any more.

@@ -73,7 +73,7 @@ impl Cache {
         });
         // What is only kept may be left out: no client is told of that.
         if class == Class::Foreground {
-            self.health().note_written(&outcome);
+            self.health().note_written(&outcome, self.rt().now());
         }
         outcome
     }

@@ -62,7 +62,7 @@ impl Cache {
         if let Err(e) = all_written(writes).await {
             let e = ends_the_cache(self.path(), "writing the journal", e);
             self.fail(&e);
-            return Err(e);
+            return self.check_failed();
         }
         let durable = self.flush_device(class, "flush of the journal").await?;
         self.state_mut().note_durable(durable, last.0, last.1);

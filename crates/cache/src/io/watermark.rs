@@ -33,11 +33,9 @@ impl Cache {
             let data = SliceList::from_iter([block.clone()]);
             let outcome =
                 self.device().queue().write(Class::Commit, Watermark::offset_of(slot), data).await;
-            let outcome = outcome.map_err(|e| {
+            outcome.map_err(|e| {
                 StorageError::from_io(e, format_args!("cache device {}", self.path()))
-            });
-            self.health().note_written(&outcome);
-            outcome?;
+            })?;
         }
         self.flush_device(Class::Commit, "flush of the journal's watermark").await?;
         self.group_commits().note_watermark(durable);

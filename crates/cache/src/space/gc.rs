@@ -108,17 +108,23 @@ struct Leaf {
 impl Cache {
     /// Runs passes when they are due.
     pub(crate) async fn collector(&self) {
+        // Of a row of failures the first is logged.
+        let mut fails = false;
         while !self.health().is_closed() {
             self.rt().sleep(EVERY).await;
             self.collections().note_held(self.state().buckets.census().metadata);
-            if !self.health().is_closed()
-                && self.gc_is_due()
-                && let Err(e) = self.pass().await
-            {
-                if self.check_failed().is_err() {
-                    return;
-                }
-                tracing::warn!("garbage collection: {e}");
+            if self.health().is_closed() || !self.gc_is_due() {
+                continue;
+            }
+            let Err(e) = self.pass().await else {
+                fails = false;
+                continue;
+            };
+            if self.check_failed().is_err() {
+                return;
+            }
+            if !std::mem::replace(&mut fails, true) {
+                tracing::warn!("garbage collection, tried again: {e}");
             }
         }
     }

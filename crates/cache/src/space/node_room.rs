@@ -106,7 +106,7 @@ impl Cache {
         if self.lacks_node_room(0) {
             let text = format!(
                 "the cache {} has no room for the {} changed nodes of its index, only for {}: \
-                 start without it to use the pool's image",
+                 start without it (--forget-cache) to use the pool's image",
                 self.path(),
                 self.nodes_due(),
                 self.node_room()

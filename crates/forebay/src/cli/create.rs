@@ -10,6 +10,7 @@ use posix::{NewFile, OpenFile};
 use rt::Rt;
 use serde_json::json;
 
+use crate::cache_file::check_room;
 use crate::calendar::unix_time_at_zero;
 use crate::cli::options::{log_warnings, name, positive_size};
 use crate::devices::DeviceChoice;
@@ -92,6 +93,11 @@ impl Create {
         }
         let cache = match &self.cache {
             Some(path) => {
+                let meta = path.metadata().ok();
+                let is_to_be_made = meta.as_ref().is_none_or(|m| m.is_file() && m.len() == 0);
+                if let Some(size) = self.cache_size.filter(|_| is_to_be_made) {
+                    check_room(path, size, meta.as_ref())?;
+                }
                 let new = self.cache_size.map(NewFile::Reserved);
                 Some(self.open(&world, &path.clone().into(), new, made)?)
             }

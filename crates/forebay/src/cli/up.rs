@@ -68,6 +68,12 @@ pub struct Up {
 /// The size of a cache at this path that was not asked for. Its space is reserved, and the pool's
 /// files, which may lie beside it, need some.
 fn cache_bytes(path: &Path) -> u64 {
+    if let Ok(len) = path.metadata().map(|meta| meta.len())
+        && len > 0
+    {
+        // A start before may have ended before it was a cache.
+        return len;
+    }
     let or_here = |dir| if dir == Path::new("") { Path::new(".") } else { dir };
     // The directory may have to be made.
     let free = path.ancestors().skip(1).find_map(|dir| sys::free_bytes(or_here(dir)).ok());
