@@ -272,9 +272,10 @@ fn block_at(file: &File, offset: u64) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+
     use super::*;
     use crate::world::{IoChoice, World};
-    use std::fs::OpenOptions;
 
     const CACHE: u64 = 16 << 20;
 

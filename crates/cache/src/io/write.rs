@@ -148,7 +148,7 @@ impl Cache {
 
 impl Write {
     /// Writes the data to the device. A bucket that cannot be written is not used again, and
-    /// another one is tried; where the file system under the cache is full neither helps.
+    /// another one is tried. Where the file system under the cache is full the client is told.
     pub(crate) async fn transfer(&mut self) -> Result<()> {
         for attempt in 1.. {
             let written =
