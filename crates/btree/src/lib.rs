@@ -33,6 +33,7 @@ mod node;
 mod reach;
 mod read;
 mod store;
+mod unneeded;
 mod walk;
 mod write;
 
@@ -42,6 +43,7 @@ pub use cursor::Cursor;
 pub use edit::{Editor, Ready};
 pub use format::node::{Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodeError, NodePtr, RootPtr};
 pub use store::{Loader, Stop, Store, load, resident};
+pub use unneeded::Unneeded;
 pub use walk::{Nodes, Walk, Wanted};
 pub use write::{OutOfSpace, WriteOut};
 

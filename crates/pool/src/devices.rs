@@ -104,6 +104,11 @@ impl Devices {
         self.rows.get_mut(row)
     }
 
+    /// True if one more can be entered.
+    pub fn has_place(&self) -> bool {
+        self.rows.len() < MAX_DEVICES || self.rows.iter().any(PoolDevice::is_removed)
+    }
+
     /// Enters a device that is being added into a row that has none. Fails if there is no room.
     pub fn enter(&mut self, mut device: PoolDevice) -> Option<usize> {
         self.tenures += 1;

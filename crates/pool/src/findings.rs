@@ -1,7 +1,7 @@
 //! What a scrub does, how far it has come, and what it has found. Plain data.
 
 mod away;
-mod lost_blocks;
+pub(crate) mod lost_blocks;
 mod moves;
 mod spares;
 mod speed;

@@ -12,7 +12,7 @@ mod volume;
 use std::collections::BTreeMap;
 
 use base::{Crc, Epoch, ErrorKind, Generation, GroupId, Lba, Result, StorageError, VolumeId};
-use btree::{Fault, Store, Tree};
+use btree::{Fault, Store, Tree, Unneeded};
 use format::node::RootPtr;
 use format::page::{GroupRecord, VolumeRecord, VolumeState};
 use format::records::{MappedExtent, checksum_key};
@@ -386,15 +386,17 @@ impl Forest {
     }
 
     /// A pass is given up.
-    pub fn leave_pass(&mut self, pass: &Txn) {
+    pub fn leave_pass(&mut self, pass: &Txn) -> Unneeded {
+        let mut trees = Unneeded::default();
         for (id, _) in pass.volumes() {
             if let Some(v) = self.volumes.get_mut(&id) {
-                v.mapping.leave_pass();
+                v.mapping.leave_pass().into_iter().for_each(|tree| trees.add(tree));
             }
         }
         for (id, _) in pass.groups() {
-            self.sums[id.0 as usize].leave_pass();
+            self.sums[id.0 as usize].leave_pass().into_iter().for_each(|tree| trees.add(tree));
         }
+        trees
     }
 
     /// A volume as of the freeze of `generation`. From now on edits need not keep it.

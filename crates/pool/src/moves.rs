@@ -151,23 +151,29 @@ impl Pool {
         self.note_moves().await
     }
 
+    /// Fails where a device of this size cannot be added now, in the place of `old` if that is
+    /// given, as far as that is known without touching it. `path` is what the user calls it.
+    pub fn check_new_device(&self, path: &str, size_bytes: u64, old: Option<&str>) -> Result<()> {
+        let st = self.state();
+        st.standing.permit()?;
+        st.new_chunks(path, size_bytes)?;
+        let Some(old) = old else { return Ok(()) };
+        let row = st.row_named(old)?;
+        st.can_be_replaced(row, old)?;
+        let used = st.space.chunks_on(row);
+        if st.space.geometry().chunks_of(size_bytes) < used {
+            let need = st.space.geometry().chunk_offset(used as u32, 0);
+            return invalid(format!(
+                "{path}: has {size_bytes} bytes, and what {old} holds needs {need}"
+            ));
+        }
+        Ok(())
+    }
+
     /// Adds a device and begins to move everything to it from the device `old`, named by its path
     /// or its uuid. Then `old` is removed from the pool; it may be missing.
     pub async fn replace_device(&self, old: &str, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
-        {
-            let st = self.state();
-            let row = st.row_named(old)?;
-            st.can_be_replaced(row, old)?;
-            let used = st.space.chunks_on(row);
-            let chunks = st.space.geometry().chunks_of(file.size_bytes);
-            if chunks < used {
-                let need = st.space.geometry().chunk_offset(used as u32, 0);
-                return invalid(format!(
-                    "{}: has {} bytes, and what {old} holds needs {need}",
-                    file.path, file.size_bytes
-                ));
-            }
-        }
+        self.check_new_device(&file.path, file.size_bytes, Some(old))?;
         self.join(file, uuid, Role::Replaces(old)).await?;
         self.note_moves().await
     }

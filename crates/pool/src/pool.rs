@@ -225,6 +225,11 @@ impl Pool {
         self.0.closed.get()
     }
 
+    /// True if no commit will succeed any more: nothing but reads goes on.
+    pub fn has_ended(&self) -> bool {
+        self.state().standing.ended().is_some()
+    }
+
     /// From now on background tasks end.
     pub(crate) fn set_closed(&self) {
         self.0.closed.set(true);

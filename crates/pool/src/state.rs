@@ -8,6 +8,7 @@ mod drop_devices;
 mod scrubbed;
 
 use base::{Generation, Instant, Lba, PoolAddr, Result, VolumeId};
+use btree::Unneeded;
 use format::page::{Chunk, GroupKind, VolumeRecord};
 use format::tree::{tree_name, volume_of_tree};
 use smallvec::SmallVec;
@@ -260,11 +261,13 @@ impl State {
         Ok(())
     }
 
-    /// Gives the write-back pass up; returns what it had allocated, and the room that it has left.
-    pub fn give_up_pass(&mut self) -> Option<(Vec<Run>, Option<Reservation>)> {
+    /// Gives the write-back pass up; returns what it had allocated, the room that it has left, and
+    /// its trees.
+    pub fn give_up_pass(&mut self) -> Option<(Vec<Run>, Option<Reservation>, Unneeded)> {
         let pass = self.end_pass()?;
-        self.forest.leave_pass(&pass);
-        Some(pass.into_allocs())
+        let trees = self.forest.leave_pass(&pass);
+        let (allocs, room) = pass.into_allocs();
+        Some((allocs, room, trees))
     }
 
     fn end_pass(&mut self) -> Option<Txn> {

@@ -152,7 +152,11 @@ impl Pool {
                 let whom = (id, Class::Foreground);
                 self.write_step(whom, Lba(size / BLOCK_U64), block, Some(size)).await?
             }
-            None => self.state_mut().change_volume(id, |record| record.size_bytes = size)?,
+            None => {
+                let mut st = self.state_mut();
+                st.standing.permit()?;
+                st.change_volume(id, |record| record.size_bytes = size)?;
+            }
         }
         self.commit().await?;
         if size < old {
@@ -165,7 +169,11 @@ impl Pool {
 
     /// Notes what a cache does for a volume; durable when it returns.
     pub async fn set_cache_mode(&self, id: VolumeId, mode: CacheMode) -> Result<()> {
-        self.state_mut().change_volume(id, |record| record.cache_mode = mode)?;
+        {
+            let mut st = self.state_mut();
+            st.standing.permit()?;
+            st.change_volume(id, |record| record.cache_mode = mode)?;
+        }
         self.commit().await
     }
 
@@ -207,6 +215,8 @@ impl Pool {
             if st.forest.served(id).is_none() {
                 return Err(no_such_volume(id));
             }
+            // Where no commit will succeed, reads go on as they were.
+            st.standing.permit()?;
             st.change_volume(id, |record| record.state = VolumeState::Deleting)?;
             st.end_stagings(|volume, _| volume == id)
         };

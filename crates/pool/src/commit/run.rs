@@ -21,17 +21,22 @@
 use std::collections::BTreeSet;
 
 use base::{GroupId, Result};
-use btree::NodePtr;
+use btree::{NodePtr, Unneeded};
 use format::node::RootPtr;
 use format::page::VOLUMES_PER_PAGE;
+use format::superblock::scrub::LostExtent;
 
 use super::committer::Committer;
 use super::frozen::{FrozenTxn, RUNS, SLICE};
 use super::superblocks::Durable;
+use crate::findings::lost_blocks::overlap;
 use crate::pool::Pool;
 use crate::space::{Planned, Run, push_run};
 use crate::transfer::{NodeWriter, Writes};
 use crate::txn::Kind;
+
+/// Nodes of trees that are freed before others get a turn.
+const NODES: usize = 128;
 
 impl Committer {
     /// Runs one commit, or the rest of one that failed.
@@ -45,10 +50,11 @@ impl Committer {
         };
         match pool.write_frozen(&mut frozen).await {
             Ok(durable) => {
-                pool.complete(durable, frozen).await;
+                let trees = pool.complete(durable, frozen).await;
                 let took = pool.rt().now().since(started);
                 pool.metrics_mut().note_committed(took);
                 pool.requests().tell_ended();
+                pool.take_apart(trees).await;
                 pool.tidy_up().await;
                 Ok(())
             }
@@ -230,8 +236,16 @@ impl Pool {
         }
     }
 
-    /// The commit is durable: lets go of what it held.
-    async fn complete(&self, _: Durable, frozen: FrozenTxn) {
+    /// Frees the nodes of trees that are not needed any more, in slices.
+    pub(crate) async fn take_apart(&self, mut trees: Unneeded) {
+        while trees.free(NODES) {
+            self.rt().yield_now().await;
+        }
+    }
+
+    /// The commit is durable: lets go of what it held. Returns its trees, which are not needed any
+    /// more.
+    async fn complete(&self, _: Durable, frozen: FrozenTxn) -> Unneeded {
         for (n, &place) in (1..).zip(&frozen.bitmap_pages) {
             self.state_mut().space.flip_slot(place);
             self.breathe_each(n).await;
@@ -244,18 +258,39 @@ impl Pool {
             self.state_mut().forest.settle_sums(*id, tree);
             self.breathe_each(n).await;
         }
-        let mut st = self.state_mut();
+        let (lost, mut st) = loop {
+            let known = self.state().scrub.extents().to_vec();
+            let lost = self.lost_of(&known, &frozen.frees).await;
+            let st = self.state_mut();
+            // A read may have found more meanwhile.
+            if st.scrub.extents() == known {
+                break (lost, st);
+            }
+        };
         st.tables.complete(&frozen.table_pages, frozen.version());
         st.txns.complete(frozen.generation);
         st.attached.end_publishing();
-        let mut found = false;
-        if !st.scrub.extents().is_empty() {
-            frozen.frees.iter().for_each(|runs| found |= st.scrub.freed(runs));
-        }
-        if found {
+        if st.scrub.freed(&lost) {
             st.need_superblock();
         }
         st.space.free_after_reads(frozen.frees);
+        drop(st);
+        let mappings = frozen.volumes.into_iter().map(|v| v.mapping);
+        Unneeded::of(mappings.chain(frozen.sums.into_iter().map(|(_, tree)| tree)))
+    }
+
+    /// Of these runs, those in which something of `extents` is.
+    async fn lost_of(&self, extents: &[LostExtent], frees: &[Vec<Run>]) -> Vec<Run> {
+        let mut found = Vec::new();
+        if extents.is_empty() {
+            return found;
+        }
+        for part in frees.iter().flat_map(|list| list.chunks(RUNS)) {
+            let is_lost = |run: &&Run| extents.iter().any(|e| overlap(e, run).is_some());
+            found.extend(part.iter().filter(is_lost));
+            self.breathe(part.len()).await;
+        }
+        found
     }
 
     /// What can be done after a commit, in slices: free what it freed, give up empty groups, drop

@@ -3,10 +3,19 @@
 //! A read, a move or a scrub enters them. They leave the list when they are written again or
 //! discarded, or when a scrub finds them good. The list stands in each superblock.
 
+use std::ops::Range;
+
 use format::superblock::scrub::{LostExtent, MAX_LOST};
 
 use super::Scrub;
 use crate::space::Run;
+
+/// The blocks of an extent that are in a run, by their numbers in it.
+pub(crate) fn overlap(e: &LostExtent, run: &Run) -> Option<Range<usize>> {
+    let end = (e.addr.0 + u64::from(e.blocks)).min(run.addr.0 + u64::from(run.len));
+    let from = run.addr.0.max(e.addr.0);
+    (from < end).then(|| (from - e.addr.0) as usize..(end - e.addr.0) as usize)
+}
 
 impl Scrub {
     /// The scrub counts a block without a good copy. `extent`: the block, if it is one of a volume;
@@ -55,15 +64,10 @@ impl Scrub {
     pub fn freed(&mut self, runs: &[Run]) -> bool {
         let mut any = false;
         for e in self.record.extents.clone() {
-            let end = e.addr.0 + u64::from(e.blocks);
             let mut keep = Vec::new();
-            for run in runs {
-                let upto = run.addr.0 + u64::from(run.len);
-                let (from, upto) = (run.addr.0.max(e.addr.0), upto.min(end));
-                if from < upto {
-                    keep.resize(e.blocks as usize, true);
-                    keep[(from - e.addr.0) as usize..(upto - e.addr.0) as usize].fill(false);
-                }
+            for blocks in runs.iter().filter_map(|run| overlap(&e, run)) {
+                keep.resize(e.blocks as usize, true);
+                keep[blocks].fill(false);
             }
             any |= !keep.is_empty() && self.retain(&e, &keep);
         }

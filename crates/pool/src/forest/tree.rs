@@ -102,8 +102,8 @@ impl LiveTree {
         any
     }
 
-    /// The pass is given up.
-    pub fn leave_pass(&mut self) {
-        self.pass = None;
+    /// The pass is given up. Returns its version.
+    pub fn leave_pass(&mut self) -> Option<Tree> {
+        self.pass.take()
     }
 }

@@ -69,6 +69,24 @@ impl Drop for Invited {
     }
 }
 
+impl State {
+    /// The chunks of a new device of so many bytes.
+    pub(super) fn new_chunks(&self, path: &str, size_bytes: u64) -> Result<u64> {
+        if !self.devices.has_place() {
+            return invalid(format!("a pool has at most {MAX_DEVICES} devices"));
+        }
+        let geometry = self.space.geometry();
+        let chunks = geometry.chunks_of(size_bytes).min(geometry.group_capacity.into());
+        if chunks == 0 {
+            let need = geometry.chunk_offset(1, 0) >> 20;
+            return invalid(format!(
+                "{path} is too small: a device of this pool needs {need} MiB at least"
+            ));
+        }
+        Ok(chunks)
+    }
+}
+
 impl Pool {
     /// Makes a device one of the pool. With [`Role::Replaces`] the named device leaves from the
     /// same moment on, and its chunks are to be moved to the new one.
@@ -86,14 +104,7 @@ impl Pool {
             if st.devices.iter().any(|d| d.path() == path) {
                 return invalid(format!("{path} is a device of this pool already"));
             }
-            let geometry = st.space.geometry();
-            let chunks = geometry.chunks_of(file.size_bytes).min(geometry.group_capacity.into());
-            if chunks == 0 {
-                let need = geometry.chunk_offset(1, 0) >> 20;
-                return invalid(format!(
-                    "{path} is too small: a device of this pool needs {need} MiB at least"
-                ));
-            }
+            let chunks = st.new_chunks(&path, file.size_bytes)?;
             let disk = file.disk(self.rt(), settings.device);
             disk.set_targets(settings.targets);
             let spare = role == Role::Spare;

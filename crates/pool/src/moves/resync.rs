@@ -78,6 +78,10 @@ impl Pool {
         // Reads that began before may be about blocks that were freed, and not copied.
         let before = self.state_mut().space.reads_until_now();
         self.wait_for_reads(before).await;
+        // A superblock says what devices are as of now. If one of another device's end, which these
+        // chunks allow, were that of a commit that began before, its tables would say that they are
+        // behind, and the pool would have no whole copy.
+        let _alone = self.between_commits().await?;
         let mut st = self.state_mut();
         for (id, chunks, present) in copied {
             if present.is_still_so(&st) {

@@ -19,7 +19,7 @@
 //! as any deleted volume's.
 
 use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, Result, SliceList, StorageError, VolumeId};
-use btree::{Fault, Tree};
+use btree::{Fault, Tree, Unneeded};
 use format::page::GroupKind;
 use queue::Class;
 
@@ -224,18 +224,23 @@ impl Pass {
         writer.finish().await;
         // Also after a failure: the blocks are the pass's, and writes under way must end first.
         let written = writes.finish().await;
-        let mut st = self.pool.state_mut();
-        let group_blocks = st.space.geometry().group_blocks;
-        let txn = st.txns.txn_mut(Kind::Pass)?;
-        blocks.into_iter().for_each(|run| txn.note_alloc(run, group_blocks));
-        sent.and(written.map(drop))?;
-        for (of, tree) in &trees {
-            match *of {
-                TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
-                TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
+        let outcome = sent.and(written.map(drop));
+        {
+            let mut st = self.pool.state_mut();
+            let group_blocks = st.space.geometry().group_blocks;
+            let txn = st.txns.txn_mut(Kind::Pass)?;
+            blocks.into_iter().for_each(|run| txn.note_alloc(run, group_blocks));
+            let settled = if outcome.is_ok() { trees.as_slice() } else { &[] };
+            for (of, tree) in settled {
+                match *of {
+                    TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
+                    TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
+                }
             }
         }
-        Ok(())
+        // What was settled has its nodes by their addresses: these are the last that hold them.
+        self.pool.take_apart(Unneeded::of(trees.into_iter().map(|(_, tree)| tree))).await;
+        outcome
     }
 
     /// The pass's version of a tree.
@@ -250,7 +255,8 @@ impl Pass {
     /// Gives everything back: nothing of it was ever there. Returns the room that it had; `None`,
     /// and nothing is done, after it was published.
     pub async fn abort(self) -> Option<Reservation> {
-        let (allocs, room) = self.pool.state_mut().give_up_pass()?;
+        let (allocs, room, trees) = self.pool.state_mut().give_up_pass()?;
+        self.pool.take_apart(trees).await;
         let mut room = room?;
         for part in allocs.chunks(SLICE) {
             {
