@@ -20,6 +20,8 @@ const SMALLEST: usize = BLOCK;
 const LARGEST: usize = 256 << 10;
 /// So many bytes of records that the receiver has made may wait for the sender.
 const MAX_ANSWERS: usize = 16 << 10;
+/// Records that are opened before others have a turn: one may have a single byte.
+const RECORDS: usize = 32;
 /// A peer that takes no farewell in this time gets none.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -43,6 +45,8 @@ impl Secure {
         let gone = |Gone| Broken("the peer left".into());
         loop {
             let shaken = secure.session.borrow_mut().shake();
+            // A signature takes long: however many shake hands, others have a turn after each.
+            wire.rt().yield_now().await;
             // After an error that is the alert, which the peer may not be there to hear.
             let sent = wire.in_reply(secure.send_output(wire)).await;
             match shaken? {
@@ -50,7 +54,7 @@ impl Secure {
                     sent.map_err(gone)?;
                     break;
                 }
-                Shaken::Again => wire.rt().yield_now().await,
+                Shaken::Again => {}
                 Shaken::NeedsInput => {
                     sent.map_err(gone)?;
                     secure.fill(wire).await;
@@ -77,10 +81,15 @@ impl Secure {
                 return (buf, Err(Gone));
             }
             match opened {
-                Ok(Opened::Bytes(n)) => return (buf, Ok(n)),
-                Ok(Opened::Again) => wire.rt().yield_now().await,
-                Ok(Opened::NeedsInput) => self.fill(wire).await,
-                Ok(Opened::End) => return (buf, Err(Gone)),
+                Ok((Opened::Bytes(n), more)) => {
+                    if more {
+                        wire.rt().yield_now().await;
+                    }
+                    return (buf, Ok(n));
+                }
+                Ok((Opened::Again, _)) => wire.rt().yield_now().await,
+                Ok((Opened::NeedsInput, _)) => self.fill(wire).await,
+                Ok((Opened::End, _)) => return (buf, Err(Gone)),
                 Err(why) => {
                     tracing::debug!("a connection over TLS is broken: {why}");
                     return (buf, Err(Gone));
@@ -163,18 +172,21 @@ impl Secure {
         }
     }
 
-    /// As many plain bytes as there are and have room.
-    fn open(&self, into: &mut [u8]) -> Result<Opened, Broken> {
+    /// As many plain bytes as there are and have room, of some records. True if there may be more.
+    fn open(&self, into: &mut [u8]) -> Result<(Opened, bool), Broken> {
         let mut session = self.session.borrow_mut();
         let mut n = 0;
-        while n < into.len() {
+        for _ in 0..RECORDS {
+            if n == into.len() {
+                return Ok((Opened::Bytes(n), false));
+            }
             match session.open(&mut into[n..]) {
                 Ok(Opened::Bytes(more)) => n += more,
                 // The next call says it again.
-                _ if n > 0 => break,
-                other => return other,
+                _ if n > 0 => return Ok((Opened::Bytes(n), false)),
+                other => return other.map(|opened| (opened, false)),
             }
         }
-        Ok(Opened::Bytes(n))
+        Ok((Opened::Bytes(n), true))
     }
 }

@@ -105,10 +105,20 @@ impl Handles {
     /// Closes a file, which unlocks it. Its number and its descriptor stay reserved. So an
     /// operation that comes too late fails with EBADF and never reaches another file.
     pub fn close_file(&self, file: FileId) -> io::Result<()> {
+        self.closing(file)?()
+    }
+
+    /// Closes a file as [`Handles::close_file`] does, but when it is called, in any thread: the
+    /// file system may take long for it. The table must be there until then.
+    pub fn closing(
+        &self,
+        file: FileId,
+    ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
         let t = self.0.borrow();
         let f =
             t.files.get(file.0 as usize).ok_or_else(|| io::Error::from_raw_os_error(NO_SUCH.0))?;
-        sys::close_in_place(f.fd.as_raw_fd())
+        let fd = f.fd.as_raw_fd();
+        Ok(move || sys::close_in_place(fd))
     }
 
     /// Adds a listening socket. Another process may have it too: closing it here leaves it as it is

@@ -66,7 +66,7 @@ pub struct Uring {
     /// Number of entries in the kernel or in the submission queue.
     in_flight: usize,
     /// Operations that are to be cancelled.
-    cancels: Vec<u32>,
+    cancels: Vec<(u32, rt::SocketId)>,
     /// Number of reads of files among them.
     reads: usize,
     /// Reads that the kernel has completed and that are not handed over yet, with their results.
@@ -173,13 +173,19 @@ impl Uring {
                     self.waiting.remove(place);
                     self.finish(n, Err(IoError::CANCELED));
                 }
-                None => self.cancels.push(n),
+                None => self.cancels.push((n, of)),
             }
         }
     }
 
     fn push_cancels(&mut self) {
-        while let Some(&n) = self.cancels.last() {
+        while let Some(&(n, of)) = self.cancels.last() {
+            // It may have ended since, and its slot be another's.
+            let op = self.slots[n as usize].op.as_ref();
+            if !op.is_some_and(|op| matches!(op, Op::Accept { listener } if *listener == of)) {
+                self.cancels.pop();
+                continue;
+            }
             let cancel = io_uring::opcode::AsyncCancel::new(n.into()).build().user_data(CANCEL);
             // SAFETY: a cancellation points to no memory.
             if !unsafe { self.ring.push(&cancel) } {

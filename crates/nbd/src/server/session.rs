@@ -225,10 +225,17 @@ async fn requests<E: Exports>(
         };
         let payload = match payload_cost(&request) {
             0 => None,
-            cost => {
-                let bytes = s.payload_permit(export.volume(), cost);
-                Some(story.waits(Reason::Payload, bytes).await)
-            }
+            cost => match s.try_payload_permit(export.volume(), cost) {
+                Some(bytes) => Some(bytes),
+                None => {
+                    // Its turn passes meanwhile: those that have bytes may wait for a turn.
+                    export.rest();
+                    let bytes = s.payload_permit(export.volume(), cost);
+                    let bytes = story.waits(Reason::Payload, bytes).await;
+                    story.works(export.go_on()).await;
+                    Some(bytes)
+                }
+            },
         };
         if c.is_closed() {
             return End::Broken;

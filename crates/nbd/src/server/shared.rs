@@ -132,15 +132,15 @@ impl<E: Exports> Shared<E> {
         }
     }
 
-    /// Bytes for the payload of one request of a volume.
+    /// Bytes for the payload of one request of a volume, if it need not wait for them.
+    pub fn try_payload_permit(&self, volume: VolumeId, len: u32) -> Option<Bytes> {
+        self.payload.try_take(volume.0.into(), bytes_for(len))
+    }
+
+    /// Bytes for the payload of one request of a volume. A request that waits here must hold
+    /// nothing that one with bytes may wait for: it [rests](crate::Export::rest).
     pub async fn payload_permit(&self, volume: VolumeId, len: u32) -> Bytes {
-        let line = volume.0.into();
-        // What a buffer of that size takes.
-        let n = u64::from(len).next_power_of_two().clamp(BLOCK_U64, u64::from(MAX_PAYLOAD));
-        if let Some(p) = self.payload.try_take(line, n) {
-            return p;
-        }
-        let mut acquire = pin!(self.payload.take(line, n));
+        let mut acquire = pin!(self.payload.take(volume.0.into(), bytes_for(len)));
         loop {
             if let Some(p) = within(&self.rt, self.limits.stall_timeout, acquire.as_mut()).await {
                 return p;
@@ -162,6 +162,11 @@ impl<E: Exports> Shared<E> {
             }
         }
     }
+}
+
+/// What a buffer for a payload of `len` bytes takes.
+fn bytes_for(len: u32) -> u64 {
+    u64::from(len).next_power_of_two().clamp(BLOCK_U64, u64::from(MAX_PAYLOAD))
 }
 
 /// The result of `future` if it comes in time.
