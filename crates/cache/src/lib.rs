@@ -53,6 +53,7 @@ pub use io::block_part::BlockPart;
 pub use io::direct::NotKept;
 pub use io::parts::Patch;
 pub use lifecycle::create::{CreateOptions, check_create, create};
+pub use lifecycle::detached::{holds_nothing, mark_detached};
 pub use lifecycle::open::Ready;
 pub use policy::replacement::Policy;
 pub use policy::{gc_pace, rate_controller, replacement, writer_delay};

@@ -26,6 +26,9 @@ use crate::store::state::State;
 
 /// A look whether the pool is being scrubbed.
 const LOOK: Duration = Duration::from_secs(1);
+/// After an error it begins anew after this time, which doubles with each, up to the other.
+const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN_AT_LAST: Duration = Duration::from_secs(3600);
 /// Extents that are read at once.
 const AT_ONCE: usize = 64;
 
@@ -51,8 +54,20 @@ impl Cache {
             if part.state != ScrubState::Running {
                 continue;
             }
-            if let Err(e) = self.scrub_all(part.number).await {
-                tracing::warn!(cache = %self.path(), "{}: {e}", job::SCRUB);
+            // It begins anew after an error: later each time, as it meets the same again, perhaps.
+            let mut pause = AGAIN;
+            while let Err(e) = self.scrub_all(part.number).await {
+                tracing::warn!(
+                    cache = %self.path(), again_in_s = pause.as_secs(), "{}: {e}", job::SCRUB
+                );
+                let until = self.rt().now().after(pause);
+                pause = (pause * 2).min(AGAIN_AT_LAST);
+                while self.rt().now() < until {
+                    self.rt().sleep(LOOK).await;
+                }
+                if !self.scrub_goes_on(part.number).await {
+                    break;
+                }
             }
         }
     }

@@ -258,6 +258,9 @@ pub struct JournalStatus {
 pub struct WritebackStatus {
     /// Bytes a second that a pass may carry, as the controller has it. Room or age may raise it.
     pub rate: u64,
+    /// Bytes a second that the pass under way may carry; `None`: none is under way, or nothing
+    /// bounds it, as a task waits until everything is published.
+    pub rate_in_force: Option<u64>,
     /// Dirty bytes when the controller looked last.
     pub dirty: u64,
     /// Dirty bytes it aims at.
@@ -459,6 +462,7 @@ impl Cache {
             },
             writeback: WritebackStatus {
                 rate: controller.rate,
+                rate_in_force: passes.rate_in_force(),
                 dirty: controller.dirty,
                 target: controller.target,
                 proportional: controller.proportional,

@@ -361,7 +361,8 @@ fn beside(holder: Holder, place: &str) -> &'static str {
              cache.latency_target_write, so that write-back gives way sooner"
         }
         "write-back" => {
-            "lower cache.writeback_rate_max, or pool.latency_target_read or \
+            "lower cache.writeback_rate_max; or, where no writes wait for room and the pool's \
+             image is not older than max_lag, pool.latency_target_read or \
              pool.latency_target_write, so that write-back gives way sooner"
         }
         "scrub" => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::BLOCK;
 use cache::{Settings, StreamWrites};
 use rt::{Order, Rt};
+use sim::Fault;
 use testkit::{Cached, MIB, block, blocks, check_pool, holds, only_byte};
 use volume::{Volume, Volumes};
 
@@ -93,6 +94,63 @@ async fn live(rt: Rt, bench: Cached) {
 fn a_stream_is_staged_until_it_is_published() {
     let bench = Cached::new(5, 96 * MIB, 16 * MIB);
     bench.run(Order::Seeded(5), live);
+    bench.run(Order::Fifo, |rt, bench| async move {
+        let report = check_pool(&rt, vec![bench.disk]).await;
+        assert!(report.is_clean(), "{report:?}");
+    });
+}
+
+/// A checkpoint needs a commit of the pool for what is staged. A pool that cannot commit for a
+/// while, as the file system under it is full, ends no cache and loses nothing.
+async fn without_commits(rt: Rt, bench: Cached) {
+    let pool = bench.create_pool(&rt, pool::Settings::default()).await;
+    bench.create_cache(&rt, &pool, [3; 16]).await;
+    let settings = Settings {
+        sequential_cutoff: MIB,
+        stream_writes: StreamWrites::Past,
+        ..Settings::default()
+    };
+    let cache = bench.open_cache(&rt, &pool, settings).await;
+    let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+    let a = volumes.create("a", 16 * MIB, 4096).await.expect("create");
+    let b = volumes.create("b", 16 * MIB, 4096).await.expect("create");
+    pool.commit().await.expect("commit");
+    stream(&a, 0, 8 * MIB, 1).await;
+    bench.world.inject(bench.disk.file, Fault::Full(true));
+    assert!(cache.status().staged_bytes > 0);
+
+    let (before, began) = (cache.status().index.checkpoints, rt.now());
+    let (mut written, mut at) = (Vec::new(), 0);
+    let mut refused = 0;
+    while rt.now().since(began) < Duration::from_secs(90) {
+        // An entry of the journal for each: checkpoints are needed soon.
+        at = (at + 7 * BLOCK as u64) % MIB;
+        match b.write(at, block(2)).await {
+            Ok(()) => written.push(at),
+            Err(_) => refused += 1,
+        }
+        let _ = b.flush().await;
+        rt.sleep(Duration::from_millis(20)).await;
+    }
+    assert!(refused > 0, "the ring has room only after a checkpoint, which waits for the pool");
+    assert!(cache.status().index.checkpoints <= before + 1);
+    bench.world.inject(bench.disk.file, Fault::Full(false));
+    rt.sleep(Duration::from_secs(30)).await;
+    assert!(cache.status().index.checkpoints > before, "and goes on");
+    b.flush().await.expect("the cache has not ended");
+    for at in written {
+        holds(&b, at, at + BLOCK as u64, 2).await;
+    }
+    holds(&a, 0, 8 * MIB, 1).await;
+    volumes.detach().await.expect("detach");
+    holds(&a, 0, 8 * MIB, 1).await;
+    pool.close().await.expect("close");
+}
+
+#[test]
+fn a_checkpoint_waits_for_a_pool_that_cannot_commit() {
+    let bench = Cached::new(6, 96 * MIB, 16 * MIB);
+    bench.run(Order::Seeded(6), without_commits);
     bench.run(Order::Fifo, |rt, bench| async move {
         let report = check_pool(&rt, vec![bench.disk]).await;
         assert!(report.is_clean(), "{report:?}");

@@ -15,8 +15,9 @@
 //!    ring up to the place is free. Those that a cut knows wait for its end; younger ones, which
 //!    are most of them while a pass is long, do not.
 //!
-//! A write that fails here ends the use of the cache: what the device holds then cannot be known,
-//! but the state before is whole.
+//! A write that fails here, and fails again, ends the use of the cache: what the device holds then
+//! cannot be known, but the state before is whole. Not one of step 5: by then all is durable. While
+//! the pool cannot commit, a checkpoint waits, and who needs the room it would make is told why.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use queue::Class;
 
 use crate::Cache;
 use crate::checkpoint::table_slots::{DurableState, NewPage};
-use crate::device::cache_device::{all_written, ends_the_cache};
+use crate::device::cache_device::{all_written, ends_the_cache, write_vital};
 use crate::device::flush_barrier::Durable;
 use crate::store::buckets::census::Stream;
 use crate::store::frozen::{FrozenIndex, Named};
@@ -40,8 +41,10 @@ const SLICE: usize = 32;
 const COMPARED: u32 = 4;
 /// Blocks of replaced nodes given back in one go.
 const GIVEN_BACK: usize = 256;
-/// For so long the pool may fail to commit before a checkpoint does.
+/// For so long the pool may fail to commit before clients that wait for room are told so.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The log tells of it so often.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// It is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -147,20 +150,46 @@ impl Cache {
         self.checkpoints().durable_mut().complete(frozen.named.generation, pages);
         self.state_mut().complete(durable, &frozen, freed);
         self.give_back_nodes().await;
-        self.write_again(&written).await
+        if let Err(e) = self.write_again(&written).await {
+            // What is there counts all the same.
+            tracing::error!(
+                cache = %self.path(),
+                "pages of the bucket table are in one of their two places only: {e}"
+            );
+        }
+        Ok(())
     }
 
-    /// Has the pool commit. It may fail to for a while; a cache without checkpoints comes to a
-    /// halt, though, and then it has failed.
+    /// Has the pool commit. It may fail to for as long as a device of it is away, or the file
+    /// system under it is full: nothing is lost by that, and clients are told who wait for room.
+    /// Fails where the pool will never commit again, and after a while where the cache closes.
     async fn commit_staged(&self) -> Result<()> {
+        let outcome = self.commit_patiently().await;
+        self.checkpoints().hold_up(None);
+        outcome
+    }
+
+    async fn commit_patiently(&self) -> Result<()> {
         let began = self.rt().now();
+        let (mut told, mut closes) = (None, None);
         loop {
-            match self.pool().commit().await {
-                Ok(()) => return Ok(()),
-                Err(e) if self.pool().is_closed() || self.rt().now().since(began) > PATIENCE => {
-                    return Err(e);
-                }
-                Err(e) => tracing::warn!("a checkpoint of the cache waits for the pool: {e}"),
+            let Err(e) = self.pool().commit().await else { return Ok(()) };
+            self.check_failed()?;
+            let now = self.rt().now();
+            if self.health().is_closing() {
+                closes.get_or_insert(now);
+            }
+            let too_long = closes.is_some_and(|since| now.since(since) > PATIENCE);
+            if too_long || self.pool().is_closed() || self.pool().has_ended() {
+                return Err(e);
+            }
+            if now.since(began) > PATIENCE {
+                self.state().journal().room().refuse_clients(&e);
+                self.checkpoints().hold_up(Some(e.clone()));
+            }
+            if told.is_none_or(|then| now.since(then) >= TELL_AGAIN) {
+                tracing::warn!("a checkpoint of the cache waits for the pool: {e}");
+                told = Some(now);
             }
             self.rt().sleep(AGAIN).await;
         }
@@ -198,7 +227,7 @@ impl Cache {
         buf: Buf,
     ) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
         let (device, data) = (self.device().queue().clone(), SliceList::from_iter([buf.freeze()]));
-        self.rt().spawn(async move { device.write(Class::Commit, offset, data).await })
+        self.rt().spawn(async move { write_vital(&device, Class::Commit, offset, data).await })
     }
 
     /// The pages that say something else than on the device, and what. Buckets of nodes are as this
@@ -229,11 +258,12 @@ impl Cache {
     }
 
     async fn write_pages(&self, generation: Generation, pages: &[NewPage]) -> Result<()> {
-        self.write_table(pages.iter(), |durable, page| {
+        let written = self.write_table(pages.iter(), |durable, page| {
             let (slot, block) = durable.encode_page(page, generation, self.rt().bufs());
             (page.0, slot, block)
-        })
-        .await
+        });
+        let failed = |e| ends_the_cache(self.path(), "write of the bucket table", e);
+        written.await.map_err(failed)
     }
 
     /// Writes pages of the bucket table, as `encode` says.
@@ -241,7 +271,7 @@ impl Cache {
         &self,
         mut pages: impl Iterator<Item = P>,
         encode: impl Fn(&DurableState, P) -> (u32, u8, Buf),
-    ) -> Result<()> {
+    ) -> std::result::Result<(), base::IoError> {
         loop {
             let writes: Vec<_> = pages
                 .by_ref()
@@ -254,8 +284,7 @@ impl Cache {
             if writes.is_empty() {
                 return Ok(());
             }
-            let outcome = all_written(writes).await;
-            outcome.map_err(|e| ends_the_cache(self.path(), "write of the bucket table", e))?;
+            all_written(writes).await?;
             self.rt().yield_now().await;
         }
     }
@@ -306,7 +335,7 @@ impl Cache {
 
     /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad,
     /// the other has the same.
-    async fn write_again(&self, pages: &[u32]) -> Result<()> {
+    async fn write_again(&self, pages: &[u32]) -> std::result::Result<(), base::IoError> {
         self.write_table(pages.iter(), |durable, &page| {
             let (slot, block) = durable.encode_again(page, self.rt().bufs());
             (page, slot, block)

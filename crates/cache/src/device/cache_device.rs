@@ -80,6 +80,19 @@ pub(crate) fn ends_the_cache(path: &str, what: &str, e: IoError) -> StorageError
     StorageError::new(e.kind, format!("{e}; {advice}"))
 }
 
+/// Writes what a cache cannot do without: once more if that fails.
+pub(crate) async fn write_vital(
+    device: &Device,
+    class: Class,
+    offset: u64,
+    data: SliceList,
+) -> std::result::Result<(), IoError> {
+    match device.write(class, offset, data.clone()).await {
+        Err(e) if !e.is_gone() => device.write(class, offset, data).await,
+        outcome => outcome,
+    }
+}
+
 /// Waits for the end of all these writes; the first error of them.
 pub(crate) async fn all_written(
     writes: Vec<JoinHandle<std::result::Result<(), IoError>>>,

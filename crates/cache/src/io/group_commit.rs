@@ -1,12 +1,12 @@
 //! Group commit: all tasks that wait for a FLUSH share one entry of the journal and one flush of
 //! the device.
 
-use base::{IoError, RecordSeq, Result, SliceList};
-use queue::{Class, Device};
+use base::{RecordSeq, Result, SliceList};
+use queue::Class;
 use rt::Reason;
 
 use crate::Cache;
-use crate::device::cache_device::{all_written, ends_the_cache};
+use crate::device::cache_device::{all_written, ends_the_cache, write_vital};
 use crate::job;
 
 impl Cache {
@@ -38,8 +38,27 @@ impl Cache {
     async fn group_commit(&self, class: Class) -> Result<()> {
         // Before the records are taken: what they rely on was durable by then.
         let entry = self.pool().named_entry();
-        let ready = self.state_mut().take_entries(entry, self.rt().bufs());
-        let Some(last) = ready.last().map(|entry| (entry.sequence, entry.last)) else {
+        let before = self.state_mut().close_entries();
+        let (mut writes, mut last) = (Vec::new(), None);
+        loop {
+            let ready = self.state_mut().take_entries(before, entry, self.rt().bufs());
+            let Some(newest) = ready.last() else { break };
+            let more = newest.sequence.0 + 1 < before.0;
+            last = Some((newest.sequence, newest.last));
+            for entry in ready {
+                for offset in entry.offsets {
+                    let queue = self.device().queue().clone();
+                    let data = SliceList::from_iter([entry.bytes.clone()]);
+                    let write = async move { write_vital(&queue, class, offset, data).await };
+                    writes.push(self.rt().spawn(write));
+                }
+            }
+            if !more {
+                break;
+            }
+            self.rt().yield_now().await;
+        }
+        let Some(last) = last else {
             // All records were taken by group commits before, and each of these made them durable
             // or ended the cache. Otherwise the caller would loop for ever.
             let st = self.state();
@@ -49,16 +68,6 @@ impl Cache {
             );
             return Ok(());
         };
-        let mut writes = Vec::with_capacity(ready.len());
-        for entry in ready {
-            for offset in entry.offsets {
-                let (device, data) =
-                    (self.device().queue().clone(), SliceList::from_iter([entry.bytes.clone()]));
-                writes.push(
-                    self.rt().spawn(async move { write_entry(&device, class, offset, data).await }),
-                );
-            }
-        }
         if let Err(e) = all_written(writes).await {
             let e = ends_the_cache(self.path(), "writing the journal", e);
             self.fail(&e);
@@ -67,19 +76,5 @@ impl Cache {
         let durable = self.flush_device(class, "flush of the journal").await?;
         self.state_mut().note_durable(durable, last.0, last.1);
         Ok(())
-    }
-}
-
-/// Writes a copy of an entry; once more if that fails, as a cache whose journal cannot be written
-/// is of no use any more.
-async fn write_entry(
-    device: &Device,
-    class: Class,
-    offset: u64,
-    data: SliceList,
-) -> std::result::Result<(), IoError> {
-    match device.write(class, offset, data.clone()).await {
-        Err(e) if !e.is_gone() => device.write(class, offset, data).await,
-        outcome => outcome,
     }
 }

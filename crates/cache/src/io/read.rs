@@ -241,6 +241,10 @@ impl Cache {
         // Of blocks that were dirty when they were looked up, only the first is known to be clean.
         let clean = if dirty { bad.get(..1).unwrap_or_default() } else { bad };
         self.drop_bad_blocks(volume, (lba, addr), clean).await?;
+        if dirty {
+            // The pool has the first of them. Of the others it may have what was before.
+            return Box::pin(self.read_step(volume, lba, blocks, false)).await;
+        }
         self.pool().read(volume, lba, blocks).await
     }
 

@@ -2,6 +2,7 @@
 
 mod admin;
 pub(crate) mod create;
+pub(crate) mod detached;
 pub(crate) mod open;
 pub(crate) mod replay;
 mod set;

@@ -203,10 +203,18 @@ impl Cache {
         })
     }
 
-    /// A crash may have come between a shrink in the pool and here.
+    /// A crash may have come between a shrink in the pool and here. Where the index is damaged,
+    /// what is behind an end stays for now: no client can read it, and before a volume grows this
+    /// is done again, or it does not grow.
     async fn forget_behind_ends(&self) -> Result<()> {
         for v in self.pool().volumes() {
-            self.forget_from(v.id, Lba(v.size_bytes.div_ceil(base::BLOCK_U64))).await?;
+            let end = Lba(v.size_bytes.div_ceil(base::BLOCK_U64));
+            match self.forget_from(v.id, end).await {
+                Err(e) if e.kind == ErrorKind::Damaged => {
+                    tracing::error!(cache = %self.path(), volume = %v.name, "{e}");
+                }
+                outcome => outcome?,
+            }
         }
         Ok(())
     }
@@ -319,6 +327,7 @@ impl Cache {
             // more.
             return Ok(());
         }
+        self.health().begin_close();
         let mut outcome = self.settle().await;
         if outcome.is_err() && self.check_failed().is_ok() {
             // It may have waited for a commit that failed for a reason that is gone.

@@ -77,7 +77,7 @@ impl Cache {
         if let Some((since, e)) = passes.failing()
             && self.rt().now().since(*since) > PATIENCE
         {
-            let text = format!("the cache is full and the pool rejects write-back: {e}");
+            let text = format!("the cache is full, and write-back fails: {e}");
             return Err(StorageError::new(e.kind, text));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! What a bucket was filled with, and what of that the index still has there.
 
-use base::{BucketGen, BucketId, CacheAddr, Result};
+use base::{BucketGen, BucketId, CacheAddr, Lba, Result};
 use format::cache::summary::{SummaryKey, SummaryOf, decode_summary};
 use queue::Class;
 
@@ -41,7 +41,7 @@ impl Cache {
     }
 
     /// Of a pinned bucket's blocks at `places`, those that the index still has there, and that are
-    /// `wanted`, neighbours together. `keys` says what they were written as.
+    /// `wanted`, neighbours of one key together. `keys` says what they were written as.
     pub(crate) async fn still_there(
         &self,
         (id, generation): (BucketId, BucketGen),
@@ -49,32 +49,36 @@ impl Cache {
         places: impl IntoIterator<Item = u32>,
         (wanted, class): (fn(&State, &IndexKey) -> bool, Class),
     ) -> Result<Vec<IndexKey>> {
-        let mut found: Vec<IndexKey> = Vec::new();
+        // Each with where its key begins: a part of one key can be moved by itself.
+        let mut found: Vec<(IndexKey, Lba)> = Vec::new();
         for (i, place) in places.into_iter().enumerate() {
             let Some(&Some((volume, lba))) = keys.get(place as usize) else { continue };
             let there = CacheAddr(self.first_of(id).0 + u64::from(place));
             let block = self
                 .resident(class, |st| {
                     let all = st.index.overlapping(&st.buckets, volume, (lba, lba.plus(1)), 1)?;
-                    let block = all.into_iter().next().map(|e| e.slice(lba.0, lba.0 + 1));
+                    let first = all.into_iter().next();
+                    let block = first.map(|e| (e.slice(lba.0, lba.0 + 1), e.lba));
                     let is_there = |e: &IndexKey| {
                         matches!(&e.body, Body::Data { addr, generation: g, .. }
                             if (*addr, *g) == (there, generation))
                     };
-                    Ok(block.filter(|e| is_there(e) && wanted(st, e)))
+                    Ok(block.filter(|(e, _)| is_there(e) && wanted(st, e)))
                 })
                 .await?;
-            if let Some(e) = block {
+            if let Some((e, key)) = block {
                 let blocks = self.layout().bucket_blocks;
-                match found.last_mut().filter(|last| last.continued_by(&e, blocks)) {
-                    Some(last) => last.extend(&e),
-                    None => found.push(e),
+                let goes_on =
+                    |last: &&mut (IndexKey, Lba)| last.1 == key && last.0.continued_by(&e, blocks);
+                match found.last_mut().filter(goes_on) {
+                    Some(last) => last.0.extend(&e),
+                    None => found.push((e, key)),
                 }
             }
             if i % SLICE == SLICE - 1 {
                 self.rt().yield_now().await;
             }
         }
-        Ok(found)
+        Ok(found.into_iter().map(|(e, _)| e).collect())
     }
 }

@@ -96,7 +96,7 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
         cache.state_mut().suppose_nodes(nodes);
         cache.wakes().checkpoint.notify();
         let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
-        assert!(refused.context.contains("the pool rejects write-back"), "{refused}");
+        assert!(refused.context.contains("write-back fails"), "{refused}");
         cache.state_mut().took_for_nodes(nodes);
         drop(all);
         world.revive(disk);

@@ -27,6 +27,9 @@ use crate::device::flush_barrier::Durable;
 use crate::device::layout::Ring;
 use crate::store::ring_room::{JournalRoom, RingRoom};
 
+/// Blocks of entries that are taken out to be written before others get a turn.
+const AT_ONCE: u32 = 256;
+
 /// An entry's place: the first to be replayed, say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -87,6 +90,8 @@ pub(crate) struct Journal {
     /// Where the next entry goes, and what is taken.
     head: u32,
     taken: VecDeque<RingEntry>,
+    /// Blocks of these entries, and with those that were passed over.
+    taken_blocks: u32,
     used: u32,
     durable_entry: EntrySeq,
     stats: JournalStats,
@@ -124,6 +129,7 @@ impl Journal {
             durable: RecordSeq(0),
             head: place.position,
             taken: VecDeque::new(),
+            taken_blocks: 0,
             used: 0,
             durable_entry: EntrySeq(place.sequence.0 - 1),
             stats: JournalStats::default(),
@@ -198,7 +204,7 @@ impl Journal {
 
     /// Blocks that records have, in the ring and in memory.
     pub fn blocks(&self) -> u32 {
-        self.taken.iter().map(|t| t.blocks).sum::<u32>() + self.pending()
+        self.taken_blocks + self.pending()
     }
 
     /// Entries that are full and wait to be written.
@@ -230,14 +236,29 @@ impl Journal {
         (Place { position: self.next_position().0, sequence: self.next_entry() }, self.placed)
     }
 
-    /// All that was pushed and not taken out yet, as entries with their places. They always find
-    /// room: it was reserved for their records. `pool_seen`: by now.
-    pub(super) fn take_ready(&mut self, pool_seen: PoolSeen, bufs: &BufPool) -> Vec<Ready> {
+    /// All that was pushed until now is in entries before this one.
+    pub(super) fn close_entries(&mut self) -> EntrySeq {
         self.close();
-        let mut ready = Vec::with_capacity(self.full.len());
+        self.sequence
+    }
+
+    /// Entries before `before` that were not taken out yet, with their places: some of them, if
+    /// they are many, in their order, and none only if all were taken. They always find room: it
+    /// was reserved for their records. `pool_seen`: by now.
+    pub(super) fn take_ready(
+        &mut self,
+        before: EntrySeq,
+        pool_seen: PoolSeen,
+        bufs: &BufPool,
+    ) -> Vec<Ready> {
+        let (mut ready, mut all) = (Vec::new(), 0);
         let mut sequence = self.next_entry();
-        while let Some((entry, last)) = self.full.pop_front() {
+        while sequence < before
+            && all < AT_ONCE
+            && let Some((entry, last)) = self.full.pop_front()
+        {
             let blocks = entry.blocks();
+            all += blocks;
             let (position, skipped) = self.next_position();
             assert!(
                 self.used + skipped + blocks < self.ring.blocks,
@@ -256,6 +277,7 @@ impl Journal {
             self.head = position + blocks;
             self.used += skipped + blocks;
             self.taken.push_back(RingEntry { sequence, last, blocks, skipped });
+            self.taken_blocks += blocks;
             self.placed = last;
             self.stats.entries += 1;
             let offsets = self.ring.places(position);
@@ -283,6 +305,7 @@ impl Journal {
             freed += t.blocks;
             said = said.max(t.last);
         }
+        self.taken_blocks -= freed;
         // What later entries say is replayed, older ones first: nothing may be used anew for it.
         assert!(record <= said, "a checkpoint frees by a record that it does not stand for");
         self.durable = said;

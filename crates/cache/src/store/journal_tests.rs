@@ -28,6 +28,19 @@ fn push(journal: &mut Journal, room: &mut JournalRoom, blocks: usize) {
     journal.push(room, &Record::Insert { volume: VolumeId(1), lba: Lba(0), value: &value });
 }
 
+/// All that was pushed.
+fn take_all(journal: &mut Journal, bufs: &BufPool) -> Vec<Ready> {
+    let before = journal.close_entries();
+    let mut all = Vec::new();
+    loop {
+        let some = journal.take_ready(before, PoolSeen::default(), bufs);
+        if some.is_empty() {
+            return all;
+        }
+        all.extend(some);
+    }
+}
+
 #[test]
 fn what_was_pushed_always_finds_its_place() {
     for seed in 0..200 {
@@ -58,7 +71,7 @@ fn what_was_pushed_always_finds_its_place() {
                 }
                 9 => {
                     let mut last = None;
-                    for entry in journal.take_ready(PoolSeen::default(), &bufs) {
+                    for entry in take_all(&mut journal, &bufs) {
                         let (from, blocks) = (
                             (entry.offsets[0] / BLOCK_U64) as u32,
                             (entry.bytes.len() / base::BLOCK) as u32,
@@ -100,7 +113,7 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
     let mut room = journal.room().try_take(Share::Clients, 100).unwrap();
     let bufs = BufPool::new(0);
     push(&mut journal, &mut room, 1);
-    journal.take_ready(PoolSeen::default(), &bufs);
+    take_all(&mut journal, &bufs);
     // Full entries, and one that is being filled.
     let mut pushed = RecordSeq(1);
     while journal.waiting() < 1 {
@@ -115,7 +128,7 @@ fn a_checkpoint_stands_for_records_before_its_place_only() {
         (EntrySeq(1), RecordSeq(1)),
         "{pushed:?}"
     );
-    journal.take_ready(PoolSeen::default(), &bufs);
+    take_all(&mut journal, &bufs);
     assert_eq!(journal.next_place().1, pushed);
 }
 
@@ -219,7 +232,7 @@ fn a_replay_gives_the_records_that_were_pushed_in_their_order() {
                     assert_eq!(journal.pushed().0, all.len() as u64);
                 }
                 6 => {
-                    for entry in journal.take_ready(PoolSeen::default(), &bufs) {
+                    for entry in take_all(&mut journal, &bufs) {
                         let position = (entry.offsets[0] / BLOCK_U64) as u32;
                         let decoded = decode_entry(&entry.bytes, &[1; 16], 1, entry.sequence);
                         let decoded = decoded.expect("what was sealed");
@@ -266,4 +279,28 @@ fn a_replay_gives_the_records_that_were_pushed_in_their_order() {
         }
         assert!(all.len() > 200 && last_of.len() > 50 && most > 2, "seed {seed}");
     }
+}
+
+/// However much waits, a bounded part of it is sealed in one step, and what is pushed meanwhile is
+/// not of it.
+#[test]
+fn entries_are_taken_out_some_at_a_time() {
+    let mut journal = journal(4096, MAX_ENTRY_BLOCKS);
+    let mut room = journal.room().try_take(Share::Clients, 2000).unwrap();
+    let bufs = BufPool::new(0);
+    while journal.blocks() < 3 * AT_ONCE {
+        push(&mut journal, &mut room, MAX_EXTENT_BLOCKS);
+    }
+    let (before, pushed) = (journal.close_entries(), journal.pushed());
+    let mut taken = Vec::new();
+    loop {
+        let some = journal.take_ready(before, PoolSeen::default(), &bufs);
+        let Some(last) = some.last() else { break };
+        let blocks: usize = some.iter().map(|one| one.bytes.len() / base::BLOCK).sum();
+        assert!(blocks < (AT_ONCE + MAX_ENTRY_BLOCKS) as usize, "{blocks} blocks in one step");
+        taken.push(last.last);
+        push(&mut journal, &mut room, MAX_EXTENT_BLOCKS);
+    }
+    assert!(taken.len() >= 3 && taken.last() == Some(&pushed), "{taken:?} of {pushed:?}");
+    assert_eq!(take_all(&mut journal, &bufs).len(), 1, "what came meanwhile");
 }

@@ -426,10 +426,21 @@ impl State {
         Some(victim)
     }
 
-    /// What the journal was told and was not taken out yet, as entries to be written. `entry`: the
-    /// one that the pool's superblocks name by now.
-    pub fn take_entries(&mut self, entry: EntrySeq, bufs: &BufPool) -> Vec<Ready> {
-        self.journal.take_ready(PoolSeen { entry, published: self.index.published() }, bufs)
+    /// All that the journal was told until now is in entries before this one.
+    pub fn close_entries(&mut self) -> EntrySeq {
+        self.journal.close_entries()
+    }
+
+    /// Entries before `before` to be written, some at a time: none only if all were taken out.
+    /// `entry`: the one that the pool's superblocks name by now.
+    pub fn take_entries(
+        &mut self,
+        before: EntrySeq,
+        entry: EntrySeq,
+        bufs: &BufPool,
+    ) -> Vec<Ready> {
+        let seen = PoolSeen { entry, published: self.index.published() };
+        self.journal.take_ready(before, seen, bufs)
     }
 
     /// The journal is durable up to this entry, and to this record.

@@ -51,6 +51,7 @@ pub(crate) struct Passes {
     /// What passes leave as the pool cannot take it.
     kept: AllKept,
     sleeps_at: Option<u64>,
+    in_force: Option<u64>,
     /// When the log last said that the image is too old; `None`: it is not too old.
     told_late: Option<Instant>,
 }
@@ -77,6 +78,7 @@ impl Passes {
             left_bad: 0,
             kept: AllKept::default(),
             sleeps_at: None,
+            in_force: None,
             told_late: None,
         }
     }
@@ -164,6 +166,7 @@ impl Passes {
         let urgent = self.is_urgent();
         let wait = if urgent { Duration::ZERO } else { self.pacer.due(now, rate) };
         self.sleeps_at = (!wait.is_zero()).then_some(rate);
+        self.in_force = (!urgent).then_some(rate);
         if wait.is_zero() {
             // Urgent bytes are not charged: the next pass would have to wait for them.
             if !urgent {
@@ -178,6 +181,12 @@ impl Passes {
     /// The rate at which a pass waits before it carries more, in bytes a second.
     pub fn sleeps_at(&self) -> Option<u64> {
         self.sleeps_at
+    }
+
+    /// Bytes a second that the pass under way may carry; `None`: no pass carries, or nothing bounds
+    /// it, as a task waits until everything is published.
+    pub fn rate_in_force(&self) -> Option<u64> {
+        self.in_force
     }
 
     /// Blocks of the cut that were carried: they become room when the cut is published.
@@ -232,6 +241,7 @@ impl Passes {
     /// The pass has carried all of its cut, which is being published from now on.
     pub fn publishes(&mut self) {
         self.publishes = true;
+        self.in_force = None;
     }
 
     /// How far the pass is.
@@ -242,6 +252,7 @@ impl Passes {
     /// A pass has ended, well or not: nothing is carried.
     pub fn ends(&mut self) {
         (self.carried, self.came, self.publishes) = (0, 0, false);
+        self.in_force = None;
     }
 
     /// Bytes that were carried.

@@ -88,10 +88,14 @@ fn what_is_urgent_is_not_paid_for() {
     for _ in 0..1_000 {
         assert!(passes.take_turn(at(1), 1 << 20, 1 << 20).is_zero());
     }
+    assert_eq!(passes.rate_in_force(), None, "nothing bounds it");
     passes.set_urgent(false);
     assert!(passes.take_turn(at(1), 1 << 20, 1 << 20).is_zero());
     let wait = passes.take_turn(at(1), 1 << 20, 1 << 20);
     assert!(wait > Duration::from_millis(900) && wait <= Duration::from_secs(1), "{wait:?}");
     assert_eq!(passes.sleeps_at(), Some(1 << 20));
+    assert_eq!(passes.rate_in_force(), Some(1 << 20));
     assert_eq!(passes.carried(), 1_001 * 256);
+    passes.ends();
+    assert_eq!(passes.rate_in_force(), None, "no pass is under way");
 }

@@ -198,9 +198,11 @@ fn journal(j: &Value) -> String {
 }
 
 fn writeback(w: &Value) -> String {
+    // What the controller has, unless room or age require more.
+    let rate = w["rate_in_force"].as_u64().map_or(&w["rate"], |_| &w["rate_in_force"]);
     let mut text = format!(
         "{}/s ({}/s to {}/s), {} passes; the pool's image is {} behind",
-        bytes(&w["rate"]),
+        bytes(rate),
         bytes(&w["min"]),
         bytes(&w["max"]),
         number(&w["passes"]),
