@@ -35,14 +35,21 @@ def image_of(server):
 @cache_only
 @limit(90)
 def test_life_in_up(t):
-    """Made by itself, found again, detached by size 0 without loss, made again on a pool that has
-    data; no other size in between."""
+    """Made by itself, found again, detached by size 0 without loss; what was taken out stays out
+    until it is asked for, and is made then on a pool that has data; no other size in between."""
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     assert not image_of(server).exists() and "cache" not in server.status()
     handle = server.connect()
     handle.pwrite(noise("before", MIB), 0)
     server.stop()
     server.command = server.command[:-2]
+    server.start()
+    assert not image_of(server).exists() and "cache" not in server.status()
+    assert "--cache-size SIZE" in server.log_text(), "how to have one"
+    server.stop()
+    where = image_of(server).with_name("cache.path")
+    assert where.read_text() == "none\n"
+    where.unlink()
     server.start()
     stat, free = image_of(server).stat(), shutil.disk_usage(t.dir).free
     assert stat.st_size == 2 * GIB or stat.st_size < free / 2, "the default"
@@ -61,6 +68,18 @@ def test_life_in_up(t):
     server.start("--cache-size", "0")
     assert not image_of(server).exists() and "cache" not in server.status()
     assert server.connect().pread(8 * MIB, 8 * MIB) == noise("in the cache", 8 * MIB)
+    server.kill()
+    server.start()
+    assert not image_of(server).exists() and "cache" not in server.status()
+    server.kill()
+    server.start("--cache-size", "64M")
+    assert image_of(server).stat().st_size == 64 * MIB
+    server.kill()
+    server.start()
+    assert "cache" in server.status()
+    server.cache("detach")
+    assert not image_of(server).exists(), "it was the server's own"
+    assert server.connect().pread(8 * MIB, 8 * MIB) == noise("in the cache", 8 * MIB)
     server.stop()
     server.check()
     # No room is no reason not to serve, unless one asks for the cache.
@@ -72,7 +91,7 @@ def test_life_in_up(t):
 @cache_only
 @limit(60)
 def test_up_finds_a_cache_that_was_attached_elsewhere(t):
-    """After a kill too, and offline; after a detach it makes its own again."""
+    """After a kill too, and offline; after a detach there is none, whatever was tried."""
     server = t.up("--cache-size", "64M", size="1G", volume_size="64M")
     server.command = server.command[:-2]
     elsewhere = t.dir / "fast.img"
@@ -101,8 +120,38 @@ def test_up_finds_a_cache_that_was_attached_elsewhere(t):
         server.control, saying=("none",),
     )
     server.restart()
-    assert server.status()["cache"]["path"] == str(image_of(server))
+    assert "cache" not in server.status()
     assert elsewhere.exists(), "it is not this server's file"
+
+
+@cache_only
+@limit(60)
+def test_older_half(t):
+    """It was out of use when the cache was attached, and knows of none. What was flushed stays."""
+    server = t.up("--cache-size", "0", size="1G", volume_size="64M")
+    server.command = server.command[:-2]
+    first, second = server.devices
+    t.forebay("device", "offline", second, "--socket", server.control)
+    image = image_of(server)
+    server.cache("attach", image, "--size", "64M")
+    handle = server.connect()
+    handle.pwrite(noise("in the cache", 4 * MIB), 0)
+    handle.flush()
+    server.kill()
+    before = image.read_bytes()
+    first.rename(first.with_name("away.img"))
+    for size in ("64M", "128M"):
+        t.refused(*server.command, "--cache-size", size, saying=("was not detached", "older copy"))
+        assert image.read_bytes() == before
+    first.with_name("away.img").rename(first)
+    server.start()
+    assert server.connect().pread(4 * MIB, 0) == noise("in the cache", 4 * MIB)
+    server.cache("detach")
+    # One that was detached says so, and is taken again.
+    other = t.dir / "other.img"
+    for _ in range(2):
+        server.cache("attach", other, "--size", "64M")
+        server.cache("detach")
 
 
 @cache_only
@@ -309,7 +358,7 @@ def test_modes_and_detach_under_load(t):
     for words in (("attach", image), ("mode", "nobody", "none"), ("mode", "vol0", "fast")):
         t.refused(t.bin, "cache", *words, "--socket", server.control)
     server.cache("detach")
-    image.unlink()
+    assert not image.exists(), "it was the server's own"
     t.refused(t.bin, "cache", "detach", "--socket", server.control, saying=("no cache",))
     t.refused(t.bin, "cache", "attach", server.devices[0], "--socket", server.control)
     foreign = t.dir / "disk.qcow2"
@@ -342,7 +391,7 @@ def test_kill_in_a_loop_with_a_tiny_cache(t):
     server.cache("detach")
     server.kill()
     server.check()
-    image_of(server).unlink()
+    assert not image_of(server).exists(), "it was the server's own"
     server.command[-1] = "0"
     server.start()
     history.verify(server.connect())

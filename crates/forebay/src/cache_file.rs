@@ -1,8 +1,9 @@
 //! The file or block device that a cache is to be made on: whether it may be taken, and opening it.
 //!
 //! What may be taken: a file that is not there yet, or empty; a file or device on which nothing is
-//! recognised; one that holds a cache of this very pool, which the pool does not count on any more.
-//! Everything else is refused, and left as it is; so is what a newer version wrote.
+//! recognised; one that holds a cache in which nothing counts, as it says itself: the devices of
+//! the pool that are there may be older than it. Everything else is refused, and left as it is; so
+//! is what a newer version wrote.
 
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Seek, SeekFrom};
@@ -87,11 +88,9 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
         )));
     }
     if let Held::Cache(sb) = &held
-        && Some(sb.pool_uuid) != pool_uuid
+        && !cache::holds_nothing(sb, pool_uuid)
     {
-        return Err(CommandError::Failed(format!(
-            "{at} holds the cache of another pool; it was left as it is"
-        )));
+        return Err(CommandError::Failed(in_use(path, sb, pool_uuid)));
     }
     let mut plan = Plan { is_new, empty: false, create_len: None };
     let bytes;
@@ -115,7 +114,7 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
                     return Err(CommandError::Failed(text));
                 }
                 check_room(path, size, meta.as_ref())?;
-                // An old cache of this pool: nothing in it counts.
+                // An old cache: nothing in it counts.
                 plan.empty = len != size && len > 0;
                 plan.create_len = Some(size);
             }
@@ -126,6 +125,25 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
     cache::check_create(bytes, &cache::CreateOptions::default())
         .map_err(|e| CommandError::failed(at, e))?;
     Ok(plan)
+}
+
+/// Why a cache that may hold what counts is left as it is.
+fn in_use(path: &Path, sb: &CacheSuperblock, pool_uuid: Option<[u8; 16]>) -> String {
+    let (at, uuid) = (path.display(), uuid::Uuid::from_bytes(sb.pool_uuid));
+    let older = "this pool, which does not name it: these devices may be an older copy of the \
+                 pool, and then all of them are needed";
+    let whose = match Some(sb.pool_uuid) == pool_uuid {
+        true => older.to_owned(),
+        false => format!("another pool, {uuid}"),
+    };
+    let rid = match path.is_file() {
+        true => format!("remove {at}"),
+        false => format!("clear it, with blkdiscard --zeroout --length 1M {at}, say"),
+    };
+    format!(
+        "{at} holds the cache of {whose}. It was not detached, so it may hold what was flushed, \
+         and was left as it is. If nothing in it counts any more, {rid}"
+    )
 }
 
 /// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file. Blocks,
@@ -308,6 +326,34 @@ mod tests {
         ids[0]
     }
 
+    /// Changes the superblock of a cache as an open does.
+    fn opened_once(path: &Path) {
+        let Ok(Held::Cache(mut sb)) = look(path) else { panic!("a cache") };
+        sb.incarnation += 1;
+        sb.sequence += 1;
+        let mut block = vec![0; BLOCK];
+        sb.encode(&mut block);
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&block, CacheSuperblock::offset_of(sb.sequence)).unwrap();
+    }
+
+    fn mark(path: &Path) {
+        let world = World::new(IoChoice::Posix, &[]).unwrap();
+        let file = open_for(&world.handles, path, true).unwrap();
+        let (rt, at) = (world.rt.clone(), file.clone());
+        let marked = async move { cache::mark_detached(&rt, &at).await };
+        world.rt.block_on(marked).unwrap().unwrap();
+        world.handles.close_file(file.file).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_not_made_among_devices() {
+        let missing = Path::new("/dev/there-is-no-such-disk");
+        let Err(e) = open_place(missing, Some(CACHE), [1; 16]) else { panic!("it was made") };
+        assert!(e.to_string().contains("is not there"), "{e}");
+        assert!(!missing.exists());
+    }
+
     #[test]
     fn only_what_may_be_lost_is_taken() {
         let dir = tempfile::tempdir().unwrap();
@@ -326,8 +372,6 @@ mod tests {
         let new = place("none", Some(CACHE)).unwrap();
         assert!(new.is_new && new.opened.info.size_bytes == CACHE);
 
-        refused("foreign", None, "another pool");
-        refused("foreign", Some(2 * CACHE), "another pool");
         std::fs::write(dir.path().join("plain"), [0; 5000]).unwrap();
         refused("plain", Some(2 << 20), "is for files");
         std::fs::write(dir.path().join("qcow2"), b"QFI\xfbabcd").unwrap();
@@ -345,6 +389,26 @@ mod tests {
         );
         let again = place("own", Some(2 * CACHE)).unwrap();
         assert!(!again.is_new && again.opened.info.size_bytes == 2 * CACHE);
+
+        refused("foreign", None, "another pool");
+        refused("foreign", Some(2 * CACHE), "another pool");
+        // One that was opened may hold what was flushed, whatever the pool says; one that is marked
+        // holds nothing, of whichever pool it is.
+        opened_once(&dir.path().join("foreign"));
+        refused("foreign", Some(CACHE), "another pool");
+        let other = pool_with_cache(dir.path(), "other");
+        let at = dir.path().join("other");
+        let again = |size| open_place(&at, size, other);
+        opened_once(&at);
+        let before = std::fs::read(&at).unwrap();
+        for size in [None, Some(CACHE), Some(2 * CACHE)] {
+            let Err(e) = again(size) else { panic!("it was taken") };
+            assert!(e.to_string().contains("was not detached"), "{e}");
+        }
+        assert_eq!(std::fs::read(&at).unwrap(), before);
+        mark(&at);
+        drop(again(Some(CACHE)).unwrap());
+        assert!(open_place(&at, Some(2 * CACHE), own).is_ok());
 
         let file = OpenOptions::new().write(true).open(dir.path().join("foreign")).unwrap();
         (0..SLOTS).for_each(|slot| {

@@ -5,14 +5,16 @@
 //! flushed; only the user can say that it is lost, and then is told how old the pool's image is. A
 //! cache that was not asked for and that cannot be made is no reason not to serve.
 
-use std::cell::Cell;
-use std::path::Path;
+mod lost;
+
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use cache::{Cache, CacheFile};
 use format::cache::superblock::CacheState;
-use pool::{CacheMode, Pool};
+use pool::Pool;
 use posix::Handles;
 use rt::{FileId, Rt};
 use uuid::Uuid;
@@ -24,16 +26,15 @@ use crate::cache_file::{
 use crate::config::CacheConfig;
 use crate::control::RequestError;
 use crate::error::{CommandError, Result};
-use crate::home::Home;
-use crate::mailbox::spawn_blocking;
+use crate::home::{CachePlace, Home};
+use crate::mailbox::{close_file, spawn_blocking};
 use crate::tuning::Tuning;
-use crate::units::{human_bytes, human_seconds, utc};
+use crate::units::human_bytes;
 use crate::world::OpenError;
+use lost::{missing, report};
 
 /// How often a detach tells how far it is.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// Volumes that are named in a list.
-const LISTED: usize = 10;
 
 /// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can
 /// be told. Looks only. A cache that is attached to a pool says that there was one: a new one in
@@ -124,7 +125,7 @@ pub struct Caches {
     config: CacheConfig,
     tuning: Rc<Tuning>,
     /// The file of the cache that is in use.
-    file: Cell<Option<FileId>>,
+    file: RefCell<Option<CacheFile>>,
     /// A cache is being attached or detached.
     changing: Cell<bool>,
 }
@@ -132,7 +133,7 @@ pub struct Caches {
 impl Caches {
     /// Opens nothing yet.
     pub fn new(rt: &Rt, handles: &Handles, config: CacheConfig, tuning: Rc<Tuning>) -> Caches {
-        let (file, changing) = (Cell::new(None), Cell::new(false));
+        let (file, changing) = (RefCell::default(), Cell::new(false));
         Caches { rt: rt.clone(), handles: handles.clone(), config, tuning, file, changing }
     }
 
@@ -165,6 +166,11 @@ impl Caches {
         let size = match self.config.size_bytes {
             Some(0) => return Ok(Prepared::None),
             Some(size) => size,
+            None if self.config.kept_in.is_some() => {
+                let text = "the pool has no cache, as it was taken out or not wanted: \
+                            --cache-size SIZE, or forebay cache attach PATH, gives it one";
+                return Ok(Prepared::Unused(text.into()));
+            }
             None => {
                 return Ok(Prepared::Unused(format!(
                     "the pool has no cache, and {} is not used: forebay cache attach makes it one",
@@ -200,18 +206,29 @@ impl Caches {
         notes: &mut Vec<String>,
     ) -> Result<Option<Cache>> {
         let cache = self.open_or_make(pool, prepared, notes).await?;
-        let path = self.config.path.as_deref().filter(|_| cache.is_some());
-        if let Err(e) = self.remember(path).await {
+        let place = match (&cache, &self.config.path, self.config.size_bytes) {
+            (Some(_), Some(path), _) => CachePlace::At(path.clone()),
+            (None, _, None | Some(0)) => CachePlace::None,
+            // One that was not to be had for now is tried for again.
+            _ => CachePlace::Usual,
+        };
+        if let Err(e) = self.remember(place).await {
             tracing::warn!("the next start does not find the cache by itself: {e}");
         }
         Ok(cache)
     }
 
+    /// Where the next start looks for a cache.
+    async fn remembered(&self) -> Result<CachePlace> {
+        let Some(dir) = self.config.kept_in.clone() else { return Ok(CachePlace::Usual) };
+        let read = spawn_blocking(&self.rt, &self.handles, move || Home::cache_place(&dir)).await;
+        read.map_err(|e| CommandError::failed("reading the place of the cache", e))?
+    }
+
     /// Keeps for the next start where the cache is.
-    async fn remember(&self, path: Option<&Path>) -> Result<()> {
+    async fn remember(&self, place: CachePlace) -> Result<()> {
         let Some(dir) = self.config.kept_in.clone() else { return Ok(()) };
-        let path = path.map(Path::to_owned);
-        let keep = move || Home::keep_cache(&dir, path.as_deref());
+        let keep = move || Home::keep_cache(&dir, &place);
         let kept = spawn_blocking(&self.rt, &self.handles, keep).await;
         kept.map_err(|e| CommandError::failed("keeping the place of the cache", e))?
     }
@@ -232,7 +249,7 @@ impl Caches {
             Prepared::Cache { ready, file, uuid } => {
                 let opened = ready.open().await;
                 let cache = opened.map_err(|e| self.unopened(file.file, uuid, e))?;
-                self.file.set(Some(file.file));
+                *self.file.borrow_mut() = Some(file.clone());
                 self.keep_or_detach(cache, &file, notes).await
             }
             Prepared::Place(place) => self.make_at_start(pool, place, notes).await,
@@ -326,9 +343,9 @@ impl Caches {
     async fn make(&self, pool: &Pool, place: NewPlace) -> Result<Cache> {
         match self.make_on(pool, &place.file).await {
             Ok(cache) => {
-                let CacheFile { path, file, size_bytes } = place.file;
-                self.file.set(Some(file));
+                let CacheFile { path, size_bytes, .. } = &place.file;
                 tracing::info!(path, size_bytes, "cache made and attached");
+                *self.file.borrow_mut() = Some(place.file);
                 Ok(cache)
             }
             Err(e) => {
@@ -357,6 +374,9 @@ impl Caches {
         if opened.is_err() && pool.cache_uuid() == Some(uuid) {
             // Nothing was written to it.
             pool.set_cache_uuid(None).await?;
+            if let Err(e) = cache::mark_detached(&self.rt, file).await {
+                tracing::warn!("{e}");
+            }
         }
         opened
     }
@@ -387,7 +407,7 @@ impl Caches {
         let outcome = cache.detach().await;
         done.set(true);
         outcome.map_err(|e| CommandError::failed("detaching the cache", e))?;
-        self.let_go();
+        self.put_away(true).await;
         notes.push(format!(
             "everything was written back and the cache detached: {} is of no use any more",
             path.display()
@@ -434,12 +454,15 @@ impl Caches {
             };
             return Err(RequestError::new("exists", text));
         }
+        let failed = |e: CommandError| RequestError::new("failed", e.to_string());
+        let before = self.remembered().await.map_err(failed)?;
         // Before the pool has it: then no crash leaves a cache that the next start does not find.
-        let kept = self.remember(Some(path)).await;
-        kept.map_err(|e| RequestError::new("failed", e.to_string()))?;
+        self.remember(CachePlace::At(path.to_owned())).await.map_err(failed)?;
         let attached = self.attach_at(volumes, path, size).await;
-        if attached.is_err() {
-            self.forget_place().await;
+        if attached.is_err()
+            && let Err(e) = self.remember(before).await
+        {
+            tracing::warn!("the next start looks for a cache that is not there: {e}");
         }
         Ok(self.tuning.settle(&attached?)?)
     }
@@ -457,34 +480,50 @@ impl Caches {
         let cache = made.map_err(|e| RequestError::new("refused", e.to_string()))?;
         if let Err(e) = volumes.attach(cache.clone()).await {
             cache.abandon().await;
-            self.let_go();
-            let _ = volumes.pool().commit().await;
+            let committed = volumes.pool().commit().await.is_ok();
+            self.put_away(committed).await;
             return Err(e.into());
         }
         Ok(cache)
     }
 
-    /// The pool has no cache any more.
-    async fn forget_place(&self) {
-        if let Err(e) = self.remember(None).await {
-            tracing::warn!("the next start looks for a cache that is not there: {e}");
-        }
-    }
-
-    /// Writes everything back and takes the cache out, under load.
+    /// Writes everything back and takes the cache out, under load. The next start makes none.
     pub async fn detach(&self, volumes: &Volumes) -> std::result::Result<(), RequestError> {
         let _alone = Alone::take(&self.changing)?;
+        let path = volumes.cache().map(|cache| PathBuf::from(cache.status().path));
+        let own = self.config.owned.then_some(self.config.path.as_ref()).flatten().cloned();
         volumes.detach().await?;
-        self.let_go();
-        self.forget_place().await;
+        self.put_away(true).await;
+        if let Err(e) = self.remember(CachePlace::None).await {
+            tracing::warn!("the next start does not know that there is to be no cache: {e}");
+        }
         tracing::info!("cache detached");
+        if let Some(path) = own.filter(|own| path.as_ref() == Some(own)) {
+            self.remove(path).await;
+        }
         Ok(())
     }
 
-    /// Closes the file, so that others can have it.
-    fn let_go(&self) {
-        if let Some(file) = self.file.take() {
-            self.close_file(file);
+    /// Removes a file of the server's own, which may take the file system long.
+    async fn remove(&self, path: PathBuf) {
+        let at = path.clone();
+        let removing = move || std::fs::remove_file(at);
+        let removed = spawn_blocking(&self.rt, &self.handles, removing).await;
+        match removed.and_then(|outcome| outcome) {
+            Ok(()) => tracing::info!("{} was removed", path.display()),
+            Err(e) => tracing::warn!("{} could not be removed: {e}", path.display()),
+        }
+    }
+
+    /// Closes the file, so that others can have it. `unneeded`: the pool does not name the cache
+    /// any more, which says so from now on.
+    async fn put_away(&self, unneeded: bool) {
+        let Some(file) = self.file.take() else { return };
+        if unneeded && let Err(e) = cache::mark_detached(&self.rt, &file).await {
+            tracing::warn!("{e}; a new cache is made there only when the old one was removed");
+        }
+        if let Err(e) = close_file(&self.rt, &self.handles, file.file).await {
+            tracing::warn!("closing the cache's file: {e}");
         }
     }
 
@@ -499,15 +538,6 @@ impl Caches {
 fn without(e: &CommandError) -> String {
     tracing::warn!("no cache: {e}");
     format!("no cache: {e} (a smaller one: --cache-size SIZE; none: --cache-size 0)")
-}
-
-fn missing(uuid: [u8; 16], why: String) -> CommandError {
-    CommandError::Failed(format!(
-        "the pool's cache {} {why}; it may hold what was flushed and is not in the pool yet. \
-         Bring it back and name it with --cache PATH; if it is lost, \
-         --forget-cache goes on from the pool's older image",
-        Uuid::from_bytes(uuid)
-    ))
 }
 
 /// One change at a time.
@@ -529,59 +559,4 @@ impl Drop for Alone<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
-}
-
-/// What the loss of a cache means, as far as that is known.
-fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
-    let (volumes, cut) = (pool.volumes(), pool.published().0);
-    let mut lines = vec![format!("the pool's cache {} is given up", Uuid::from_bytes(uuid))];
-    let image = match cut {
-        0 => "the image is that of before the cache: nothing was published".to_owned(),
-        n => {
-            format!("the image is the cut {n} of the cache, whole; nothing newer than it is there")
-        }
-    };
-    let age = match pool.published_at() {
-        None => "of when that is was not written down".to_owned(),
-        Some(seconds) => {
-            let at = UNIX_EPOCH + Duration::from_secs(seconds);
-            #[allow(clippy::disallowed_methods, reason = "a report for people")]
-            let ago = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
-            format!(
-                "it is of {} ({} ago): what completed before that is in it",
-                utc(at),
-                human_seconds(ago)
-            )
-        }
-    };
-    lines.push(format!("{image}; {age}"));
-    let lag = human_seconds(max_lag.as_secs().max(1));
-    let named = |mode: fn(CacheMode) -> bool| -> Vec<&str> {
-        volumes.iter().filter(|v| mode(v.cache_mode)).map(|v| v.name.as_str()).collect()
-    };
-    let back = named(|m| m == CacheMode::WriteBack);
-    let others = named(|m| m != CacheMode::WriteBack);
-    if !back.is_empty() {
-        lines.push(format!(
-            "what was written to {} after it is lost, flushed or not; that is {lag} of writes at \
-             most (max_lag, unless it was set otherwise), where the pool \
-             could keep up until the cache was lost",
-            list(&back)
-        ));
-    }
-    if !others.is_empty() {
-        lines.push(format!(
-            "nothing that was flushed is lost of {}, which the cache did not write back for",
-            list(&others)
-        ));
-    }
-    lines
-}
-
-fn list(names: &[&str]) -> String {
-    let mut text = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > LISTED {
-        text += &format!(" and {} more", names.len() - LISTED);
-    }
-    text
 }

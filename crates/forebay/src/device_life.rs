@@ -23,8 +23,8 @@ use crate::device_list::{DeviceList, Listed, together};
 use crate::device_names::{Known, by_last_part, exact, same_file};
 use crate::devices::DeviceChoice;
 use crate::error::CommandError;
-use crate::mailbox::spawn_blocking;
-use crate::signatures;
+use crate::mailbox::{close_file, spawn_blocking};
+use crate::signatures::{self, Signature};
 use crate::world::open_unowned;
 
 /// What a new device is for.
@@ -212,9 +212,15 @@ impl PoolDevices {
             };
             RequestError::new("refused", text)
         };
-        let opened = opening.map_err(failed)?.map_err(refused)?;
-        let old = self.old_at_place(pool, before, old)?;
+        let (opened, found) = opening.map_err(failed)?.map_err(refused)?;
         let size_bytes = opened.info.size_bytes;
+        // What it holds goes only where it is known to be fit.
+        pool.check_new_device(&name(&choice.path), size_bytes, old.as_deref())?;
+        let old = self.old_at_place(pool, before, old).await?;
+        let at = choice.path.clone();
+        let wiping = move || wipe(&at, &found);
+        let wiped = spawn_blocking(&self.rt, &self.handles, wiping).await.map_err(failed)?;
+        wiped.map_err(|text| RequestError::new("failed", text))?;
         let file = self.handles.adopt_file(opened);
         choice.warn();
         if let (Some(what), Some(emulations)) = (choice.emulate, &self.emulations) {
@@ -230,7 +236,7 @@ impl PoolDevices {
             Err(e) => Err(e),
         };
         if !pool.uses_file(file) {
-            let _ = self.handles.close_file(file);
+            let _ = close_file(&self.rt, &self.handles, file).await;
         } else if let Some(what) = choice.emulate {
             self.emulated.borrow_mut().insert(path.clone(), what);
         }
@@ -241,7 +247,7 @@ impl PoolDevices {
 
     /// The device that was at the place of a new one, and is out of use, counts as missing from
     /// now on. Returns what the pool calls `old` then.
-    fn old_at_place(
+    async fn old_at_place(
         &self,
         pool: &Pool,
         before: Option<Known>,
@@ -249,7 +255,7 @@ impl PoolDevices {
     ) -> Result<Option<String>, RequestError> {
         let Some(one) = before else { return Ok(old) };
         if let Some(file) = pool.give_up_place(&one.id)? {
-            let _ = self.handles.close_file(file);
+            let _ = close_file(&self.rt, &self.handles, file).await;
         }
         tracing::warn!(device = one.path, id = one.id, "another device is at its place now");
         Ok(old.map(|old| if old == one.path { one.id } else { old }))
@@ -336,7 +342,7 @@ impl PoolDevices {
         let returned =
             pool.return_device(DeviceFile { path: path.clone(), file, size_bytes }).await;
         if !pool.uses_file(file) {
-            let _ = self.handles.close_file(file);
+            let _ = close_file(&self.rt, &self.handles, file).await;
         }
         returned?;
         self.remember(pool).await;
@@ -347,7 +353,7 @@ impl PoolDevices {
     pub async fn close_removed(&self, pool: Pool) {
         loop {
             for file in pool.removed_device().await {
-                if let Err(e) = self.handles.close_file(file) {
+                if let Err(e) = close_file(&self.rt, &self.handles, file).await {
                     tracing::warn!("closing the file of a device that was removed: {e}");
                 }
             }
@@ -406,22 +412,31 @@ fn grown(path: &Path, wanted: Option<u64>) -> Result<u64, String> {
     Ok(wanted)
 }
 
-/// Opens a device that holds nothing, or of which that does not matter.
-fn open_empty(path: &Path, force: bool) -> Result<posix::Opened, String> {
+/// Opens a device that holds nothing, or of which that does not matter; and what it holds.
+fn open_empty(path: &Path, force: bool) -> Result<(posix::Opened, Vec<Signature>), String> {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
     let how = OpenFile { write: true, create: None, direct: true };
     let opened = open_unowned(path, &how).map_err(|e| e.to_string())?;
     let file = File::open(path).map_err(failed)?;
     let found = signatures::find(&file, opened.info.size_bytes);
+    if !found.is_empty() && !force {
+        let what = signatures::describe(&found);
+        return Err(format!(
+            "{} holds {what}; nothing was changed (--force overwrites it)",
+            path.display()
+        ));
+    }
+    Ok((opened, found))
+}
+
+/// Overwrites what a device holds.
+fn wipe(path: &Path, found: &[Signature]) -> Result<(), String> {
     if found.is_empty() {
-        return Ok(opened);
+        return Ok(());
     }
-    let what = format!("{} holds {}", path.display(), signatures::describe(&found));
-    if !force {
-        return Err(format!("{what}; nothing was changed (--force overwrites it)"));
-    }
-    tracing::warn!("{what}: overwritten, as --force says");
+    let what = signatures::describe(found);
+    tracing::warn!("{} holds {what}: overwritten, as --force says", path.display());
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
     let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-    signatures::wipe(&file, &found).map_err(failed)?;
-    Ok(opened)
+    signatures::wipe(&file, found).map_err(failed)
 }

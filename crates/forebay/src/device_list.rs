@@ -9,8 +9,8 @@
 //! have too much: a device that the pool does not have, and that holds nothing of it, is passed
 //! over.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use format::superblock::Superblock;
@@ -20,6 +20,7 @@ use crate::cache_file::newest_superblock;
 use crate::device_names::Known;
 use crate::error::{CommandError, Result};
 use crate::rights;
+use crate::whole_file;
 use crate::world::identity;
 
 const NAME: &str = "devices.json";
@@ -145,12 +146,7 @@ impl DeviceList {
         };
         let all: Vec<Listed> = all.iter().map(inside).collect::<std::io::Result<_>>()?;
         let text = serde_json::to_string_pretty(&all)? + "\n";
-        let (path, new) = (self.path(), self.dir.join(format!("{NAME}.new")));
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(&self.dir)?.sync_all()
+        whole_file::write(&self.path(), text.as_bytes(), 0o666)
     }
 }
 

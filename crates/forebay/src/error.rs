@@ -7,7 +7,8 @@ use std::fmt::Display;
 pub const LOST: u8 = 3;
 /// The exit status of `forebay doctor` where there is a problem.
 pub const PROBLEM: u8 = LOST;
-/// The exit status of `forebay check` where copies are damaged, and a good one of each is there.
+/// The exit status of `forebay check` and `forebay scrub` where copies are damaged, and a good one
+/// of each is there.
 pub const DAMAGED: u8 = 4;
 
 /// The exit status of `forebay check` and `forebay scrub` where what was checked is good, and not
@@ -32,11 +33,15 @@ pub const EXIT_STATUSES: &[(u8, &str)] = &[
         "forebay check, or a scrub with --wait: something is wrong, and no copy of it is good; \
          forebay doctor: there is a problem.",
     ),
-    (DAMAGED, "forebay check: copies are damaged; a good one of each is there, and heals it."),
+    (
+        DAMAGED,
+        "forebay check, or a scrub with --wait that could not write them again: copies are \
+         damaged; a good one of each is there, and heals it.",
+    ),
     (
         PARTIAL,
         "forebay check, or a scrub with --wait: what was checked is good, and not everything was, \
-         as a device or the cache was not there.",
+         as a device or the cache was not there, or the scrub was paused or cancelled.",
     ),
 ];
 

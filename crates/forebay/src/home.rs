@@ -13,7 +13,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -27,12 +27,15 @@ use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::rights;
 use crate::signatures;
+use crate::whole_file;
 use crate::world::{OpenError, World};
 
 const DEVICES: [&str; 2] = ["pool0.img", "pool1.img"];
 const CACHE: &str = "cache.img";
-/// Says where the cache is if it is elsewhere: the path and a newline.
+/// Says where the cache is if it is elsewhere: the path and a newline; or that there is to be none.
 const CACHE_AT: &str = "cache.path";
+/// What it says where there is to be none. A path that a server writes begins with a slash.
+const NO_CACHE: &[u8] = b"none";
 const LOCK: &str = "lock";
 const LOCK_BYTES: u64 = 4096;
 
@@ -40,6 +43,27 @@ const LOCK_BYTES: u64 = 4096;
 pub struct Home {
     dir: PathBuf,
     made_dir: bool,
+}
+
+/// Where the servers of a directory have their cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CachePlace {
+    /// Where they make one by themselves.
+    Usual,
+    /// Elsewhere.
+    At(PathBuf),
+    /// It was taken out, and none is made until one is asked for.
+    None,
+}
+
+impl CachePlace {
+    /// The path at which a cache is looked for.
+    pub fn path(self, dir: &Path) -> PathBuf {
+        match self {
+            CachePlace::At(path) => path,
+            CachePlace::Usual | CachePlace::None => Home::own_cache(dir),
+        }
+    }
 }
 
 /// Devices of a new pool that do not have their names yet.
@@ -103,47 +127,46 @@ impl Home {
 
     /// The path of the cache: where the last server of this directory had it. May block.
     pub fn cache(dir: &Path) -> Result<PathBuf> {
+        Ok(Home::cache_place(dir)?.path(dir))
+    }
+
+    /// Where the last server of this directory had the cache, or that it had none. May block.
+    pub fn cache_place(dir: &Path) -> Result<CachePlace> {
         let at = dir.join(CACHE_AT);
         match std::fs::read(&at) {
-            Ok(path) => {
-                let path = path.strip_suffix(b"\n").unwrap_or(&path);
-                if path.is_empty() {
-                    return Err(CommandError::Failed(format!(
-                        "{} is empty, and it says where the cache is: write its path into it, or \
-                         remove it if the pool has none",
-                        at.display()
-                    )));
-                }
-                Ok(dir.join(OsStr::from_bytes(path)))
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Home::own_cache(dir)),
+            Ok(path) => match path.strip_suffix(b"\n").unwrap_or(&path) {
+                b"" => Err(CommandError::Failed(format!(
+                    "{} is empty, and it says where the cache is: write its path into it, or \
+                     remove it if the pool has none",
+                    at.display()
+                ))),
+                NO_CACHE => Ok(CachePlace::None),
+                path => Ok(CachePlace::At(dir.join(OsStr::from_bytes(path)))),
+            },
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(CachePlace::Usual),
             Err(e) => Err(rights::failed(&at, &e)),
         }
     }
 
-    /// Keeps for the next server where the cache is; `None`: there is none. Durable when it
-    /// returns. Blocks.
-    pub fn keep_cache(dir: &Path, path: Option<&Path>) -> Result<()> {
+    /// Keeps for the next server where the cache is. Durable when it returns. Blocks.
+    pub fn keep_cache(dir: &Path, place: &CachePlace) -> Result<()> {
         let at = dir.join(CACHE_AT);
         let failed = |e: std::io::Error| CommandError::failed(at.display(), e);
         let absolute = |path: &Path| std::path::absolute(path).map_err(failed);
-        let (path, usual) = (path.map(absolute).transpose()?, absolute(&Home::own_cache(dir))?);
-        match path.filter(|path| *path != usual) {
-            None => remove_if_there(&at)?,
-            Some(path) => {
-                let new = at.with_extension("path.new");
-                let mut text = path.into_os_string().into_vec();
-                text.push(b'\n');
-                let write = || {
-                    let mut file = File::create(&new)?;
-                    file.write_all(&text)?;
-                    file.sync_all()
-                };
-                write().map_err(failed)?;
-                rename(&new, &at)?;
-            }
+        let mut text = match place {
+            CachePlace::Usual => Vec::new(),
+            CachePlace::None => NO_CACHE.to_vec(),
+            CachePlace::At(path) => match absolute(path)? {
+                path if path == absolute(&Home::own_cache(dir))? => Vec::new(),
+                path => path.into_os_string().into_vec(),
+            },
+        };
+        if text.is_empty() {
+            remove_if_there(&at)?;
+            return sync_dir(dir);
         }
-        sync_dir(dir)
+        text.push(b'\n');
+        whole_file::write(&at, &text, 0o666).map_err(failed)
     }
 
     /// The path of the socket of the HTTP API.
@@ -277,12 +300,8 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
 }
 
 fn remove_if_there(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => {
-            Err(CommandError::failed(format_args!("removing {}", path.display()), e))
-        }
-        _ => Ok(()),
-    }
+    whole_file::remove_if_there(path)
+        .map_err(|e| CommandError::failed(format_args!("removing {}", path.display()), e))
 }
 
 fn sync_dir(dir: &Path) -> Result<()> {
@@ -308,13 +327,15 @@ mod tests {
         assert_eq!(Home::cache(dir), Ok(usual.clone()));
         let odd = Path::new(OsStr::from_bytes(b"/fast/\xff \n"));
         for elsewhere in [Path::new("/fast/c"), odd] {
-            Home::keep_cache(dir, Some(elsewhere)).unwrap();
+            Home::keep_cache(dir, &CachePlace::At(elsewhere.to_owned())).unwrap();
             assert_eq!(Home::cache(dir), Ok(elsewhere.to_owned()));
         }
-        for usual_again in [Some(&*usual), None] {
-            Home::keep_cache(dir, Some(odd)).unwrap();
-            Home::keep_cache(dir, usual_again).unwrap();
-            assert_eq!(Home::cache(dir), Ok(usual.clone()));
+        for usual_again in [CachePlace::At(usual.clone()), CachePlace::Usual] {
+            Home::keep_cache(dir, &CachePlace::None).unwrap();
+            assert_eq!(Home::cache_place(dir), Ok(CachePlace::None));
+            assert_eq!(Home::cache(dir), Ok(usual.clone()), "where one would be made");
+            Home::keep_cache(dir, &usual_again).unwrap();
+            assert_eq!(Home::cache_place(dir), Ok(CachePlace::Usual));
         }
         std::fs::write(dir.join(CACHE_AT), "\n").unwrap();
         assert!(Home::cache(dir).unwrap_err().to_string().contains("is empty"));

@@ -57,6 +57,7 @@ mod terminal;
 mod top;
 mod tuning;
 mod units;
+mod whole_file;
 mod world;
 
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::task::Poll;
 
 use posix::Handles;
-use rt::{Completion, Op, Rt, SocketId};
+use rt::{Completion, FileId, Op, Rt, SocketId};
 
 /// Messages that wait; who sends more waits.
 const CAPACITY: usize = 64;
@@ -52,6 +52,11 @@ pub fn mailbox<T>(rt: &Rt, handles: &Handles) -> io::Result<(Sender<T>, Mailbox<
     let (sender, messages) = sync_channel(CAPACITY);
     let mailbox = Mailbox { rt: rt.clone(), bell, messages, kept: VecDeque::new(), ring: None };
     Ok((Sender { messages: sender, bell: Arc::new(theirs) }, mailbox))
+}
+
+/// Closes a file, for which its file system may take long.
+pub async fn close_file(rt: &Rt, handles: &Handles, file: FileId) -> io::Result<()> {
+    spawn_blocking(rt, handles, handles.closing(file)?).await?
 }
 
 /// Does work that may block in a thread of its own; the shard goes on meanwhile.

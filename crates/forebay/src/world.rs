@@ -186,11 +186,25 @@ pub fn open(
 
 /// The same for a shard that takes it over later; in any thread.
 pub fn open_unowned(path: &Path, how: &OpenFile) -> std::result::Result<posix::Opened, OpenError> {
+    if how.create.is_some() && !path.exists() && is_place_of_devices(path) {
+        return Err(OpenError::Refused(CommandError::Failed(format!(
+            "{} is not there: a file is not made in its place, as it would be in memory, and gone \
+             after a restart of the machine",
+            path.display()
+        ))));
+    }
     let opened = posix::open::open(path, how).map_err(|e| OpenError::of(path, &e))?;
     let info = &opened.info;
     let (size_bytes, direct) = (info.size_bytes, info.direct);
     tracing::debug!(path = %path.display(), size_bytes, direct, "opened");
     Ok(opened)
+}
+
+/// Whether a file at `path` would be among the nodes of devices.
+fn is_place_of_devices(path: &Path) -> bool {
+    let Ok(path) = std::path::absolute(path) else { return false };
+    let there = path.ancestors().skip(1).find_map(|dir| dir.canonicalize().ok());
+    there.is_some_and(|dir| dir.starts_with("/dev") && !dir.starts_with("/dev/shm"))
 }
 
 /// The devices of a pool, as far as they are there.

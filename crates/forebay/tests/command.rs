@@ -361,14 +361,18 @@ fn a_cache_comes_and_goes() {
         refused(&["cache", "attach", text(&other), "--size", "100K"]).contains("11 MiB at least")
             && !other.exists()
     );
+    assert!(!up.path("cache.img").exists(), "it was the server's own");
+    let old = tmp.path().join("old.img");
+    fine(&["cache", "attach", text(&old), "--size", "32M"]);
+    fine(&["cache", "detach"]);
     fine(&["cache", "attach", text(&other), "--size", "32M"]);
     // The one before was let go of.
-    let free = std::fs::File::open(up.path("cache.img")).unwrap();
+    let free = std::fs::File::open(&old).unwrap();
     assert!(free.try_lock().is_ok());
+    drop(free);
     let status: Value = serde_json::from_str(&fine(&["cache", "status", "--json"])).unwrap();
     assert_eq!((&status["path"], &status["state"]), (&text(&other).into(), &"serving".into()));
     up.stop("TERM");
-    let old = dir.join("cache.img");
     let log = self::refused(1, &["up", text(&dir), "--cache", text(&old)]);
     assert!(
         log.contains("is not what")

@@ -4,7 +4,8 @@
 //! name was made to lead to this address (DNS rebinding) gives itself away by that name in `Host`.
 //! Addresses and `localhost` cannot be made to lead elsewhere. A page of another origin cannot read
 //! answers, but it can have a browser send requests, also to the unix socket where that was made to
-//! be a port (`ssh -L`): the browser says in `Origin` whose page it was.
+//! be a port (`ssh -L`): the browser says in `Origin` whose page it was. So what comes from a
+//! browser there has to name the server rightly, too.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -98,14 +99,15 @@ impl Rules {
         }
     }
 
-    /// Whether the server has the name by which a client on TCP asks for it. Errors: `forbidden`.
+    /// Whether the server has the name by which a client on TCP, or a browser, asks for it. Errors:
+    /// `forbidden`.
     pub fn check_name(
         &self,
         via: Via,
         headers: &HeaderMap,
         authority: Option<&uri::Authority>,
     ) -> Result<(), Failure> {
-        if via == Via::Unix {
+        if via == Via::Unix && !is_of_a_browser(headers) {
             return Ok(());
         }
         let refuse = |text: &str| Err(Failure::new("forbidden", text));
@@ -130,6 +132,13 @@ impl Rules {
         let named = |name: &str| name.eq_ignore_ascii_case(host);
         bare.parse::<IpAddr>().is_ok() || named("localhost") || self.hosts.iter().any(|h| named(h))
     }
+}
+
+/// Whether a request bears the marks of a browser: the page decides by which name it asks, and the
+/// owner of that name to what it leads.
+fn is_of_a_browser(headers: &HeaderMap) -> bool {
+    let is_mark = |name: &header::HeaderName| name.as_str().starts_with("sec-fetch-");
+    headers.contains_key(header::ORIGIN) || headers.keys().any(is_mark)
 }
 
 /// `HOST` of `HOST:PORT`.
@@ -185,7 +194,15 @@ mod tests {
         let two = [("host", "localhost"), ("host", "localhost"), right];
         assert!(asked(&rules(), Via::Tcp, &two).is_err());
         assert!(asked(&rules(), Via::Tcp, &[right]).is_err());
-        assert_eq!(asked(&rules(), Via::Unix, &[("host", "evil.example")]), Ok(Grant::All));
+        assert_eq!(asked(&rules(), Via::Unix, &[("host", "any.name")]), Ok(Grant::All));
+        // A port that leads to the unix socket, and a page whose name leads to that port.
+        for mark in [("origin", "http://evil.example:8080"), ("sec-fetch-site", "same-origin")] {
+            for (host, expected) in
+                [("evil.example:8080", Err("forbidden".into())), ("localhost:8080", Ok(Grant::All))]
+            {
+                assert_eq!(asked(&rules(), Via::Unix, &[("host", host), mark]), expected, "{host}");
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::Request;
 use crate::control::client::ask_patiently;
-use crate::error::{LOST, PARTIAL, Result};
+use crate::error::{DAMAGED, LOST, PARTIAL, Result};
 use crate::output::{print, print_json};
 use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
@@ -136,10 +136,16 @@ fn has_lost(s: &Value) -> bool {
 
 /// The exit status of `--wait`.
 fn exit_status(s: &Value) -> u8 {
-    match s["away"] == true {
+    // A scrub of one device has no part of the cache's: that is of one before.
+    let cache = Some(&s["cache"]["state"]).filter(|_| s["device"].is_null());
+    let of_cache = matches!(cache.and_then(Value::as_str), Some("done" | "never") | None);
+    let whole = s["away"] != true && s["state"] == "done" && of_cache;
+    match whole {
         _ if has_lost(s) => LOST,
-        true => PARTIAL,
-        false => 0,
+        _ if number(&s["bad"]) > number(&s["healed"]) => DAMAGED,
+        true => 0,
+        // It was paused or cancelled, or something was not there.
+        false => PARTIAL,
     }
 }
 
@@ -405,6 +411,20 @@ mod tests {
         s["away"] = false.into();
         s["lost"] = 0.into();
         assert_eq!(exit_status(&s), 0);
+        for (part, state) in [("pool", "paused"), ("pool", "cancelled"), ("cache", "cancelled")] {
+            let mut s = s.clone();
+            match part {
+                "pool" => s["state"] = state.into(),
+                _ => s["cache"] = serde_json::json!({ "state": state }),
+            }
+            assert_eq!(exit_status(&s), PARTIAL, "{part} {state}");
+        }
+        let alone = serde_json::json!({
+            "state": "done", "device": "/a", "cache": { "state": "cancelled" },
+        });
+        assert_eq!(exit_status(&alone), 0);
+        let bad = serde_json::json!({ "state": "done", "bad": 3, "healed": 2 });
+        assert_eq!(exit_status(&bad), DAMAGED);
         assert!(!text(&s, &LOOK).contains("complete"));
     }
 

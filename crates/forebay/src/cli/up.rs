@@ -15,7 +15,7 @@ use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
-use crate::home::{Home, Unmade, not_emptied};
+use crate::home::{CachePlace, Home, Unmade, not_emptied};
 use crate::logs;
 use crate::preflight;
 use crate::shard::{NewPool, Source, serve};
@@ -37,11 +37,11 @@ const HTTP_ADDRESS: HttpPlace =
 /// The first run makes a pool of two sparse files, DIR/pool0.img and DIR/pool1.img, that keeps two
 /// copies of every block, a volume `vol0`, and a write-back cache, DIR/cache.img: best on a faster
 /// disk than the pool (--cache PATH). Devices that are added, replaced or removed later, and a
-/// cache that is attached elsewhere, are found again by DIR/devices.json and DIR/cache.path. Every
-/// run serves all volumes of the pool on DIR/nbd.sock and prints their addresses. The HTTP API and
-/// metrics are on DIR/http.sock, and on 127.0.0.1:10810 if that is free, where the token in
-/// DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that a client has flushed is lost
-/// however it ends.
+/// cache that is attached elsewhere, are found again by DIR/devices.json and DIR/cache.path; a
+/// cache that was taken out stays out. Every run serves all volumes of the pool on DIR/nbd.sock and
+/// prints their addresses. The HTTP API and metrics are on DIR/http.sock, and on 127.0.0.1:10810 if
+/// that is free, where the token in DIR/http.token is needed. Ctrl-C ends it cleanly; nothing that
+/// a client has flushed is lost however it ends.
 #[derive(Args, Debug)]
 pub struct Up {
     /// The directory
@@ -89,12 +89,17 @@ impl Up {
         let mut cache = self.cache.choice();
         let place = &mut cache.place;
         let (found, optional) = (place.path.is_none(), place.size_bytes.is_none());
+        let mut taken_out = false;
         if found {
-            place.path = Some(Home::cache(&self.dir)?);
+            let kept = Home::cache_place(&self.dir)?;
+            taken_out = optional && kept == CachePlace::None;
+            place.path = Some(kept.path(&self.dir));
         }
         let owned = found && place.path.as_ref() == Some(&Home::own_cache(&self.dir));
-        let at = place.path.clone().unwrap_or_default();
-        place.size_bytes.get_or_insert_with(|| cache_bytes(&at));
+        if !taken_out {
+            let at = place.path.clone().unwrap_or_default();
+            place.size_bytes.get_or_insert_with(|| cache_bytes(&at));
+        }
         let overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
         let mut config = usual(&self.dir, overrides)?;
         (config.cache.owned, config.cache.optional) = (owned, optional);

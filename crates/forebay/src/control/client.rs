@@ -73,13 +73,20 @@ fn talk(
         }
     };
     let line = encode_request(request).map_err(|e| broken(e.into()))?;
-    stream.write_all(&line).map_err(broken)?;
+    // A server that refuses the connection may have closed it already, and said why.
+    let unsent = match stream.write_all(&line) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => return Err(broken(e)),
+        outcome => outcome.err(),
+    };
     let (mut reader, mut reply) = (BufReader::new(stream), Vec::new());
     // What came before an error stays in the reply.
     while let Err(e) = reader.read_until(b'\n', &mut reply) {
         if !is_late(&e)? {
-            return Err(broken(e));
+            return Err(broken(unsent.unwrap_or(e)));
         }
+    }
+    if let (Some(e), true) = (unsent, reply.is_empty()) {
+        return Err(broken(e));
     }
     match decode_answer(&reply) {
         Some(Ok(value)) => Ok(value),

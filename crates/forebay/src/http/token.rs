@@ -3,15 +3,16 @@
 //! Fault model: a token that others can read is none, so such a file is refused. One that is made
 //! is for its owner alone from the moment it exists.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use http_api::Token;
 use uuid::Uuid;
 
 use crate::error::{CommandError, Result};
+use crate::whole_file;
 
 /// Bytes of such a file at most.
 const MAX_BYTES: u64 = 4096;
@@ -47,14 +48,8 @@ pub fn make(path: &Path) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(failed(e)),
     }
-    // It gets its name when it is whole.
-    let new = path.with_extension("token.new");
-    let _ = std::fs::remove_file(&new);
-    let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
     let (first, second) = (Uuid::new_v4().simple(), Uuid::new_v4().simple());
-    writeln!(file, "{first}{second}").and_then(|()| file.sync_all()).map_err(failed)?;
-    std::fs::rename(&new, path).map_err(failed)
+    whole_file::write(path, format!("{first}{second}\n").as_bytes(), 0o600).map_err(failed)
 }
 
 #[cfg(test)]
