@@ -295,6 +295,31 @@ fn a_large_write_of_zeros_does_not_stop_its_own_volume() {
     });
 }
 
+/// Memory for payloads, and a turn among the volumes in use: a request that has the one and needs
+/// the other must not wait for one that is the other way round.
+#[test]
+fn large_writes_of_two_clients_do_not_wait_for_each_other() {
+    run(|bed| async move {
+        bed.volumes.create("c", VOLUME, 4096).await.expect("create");
+        let stop = Rc::default();
+        for name in ["b", "c"] {
+            work(&bed, &bed.client(name).await, (What::Read(4 * KIB), 1), &stop);
+        }
+        let mut large = Vec::new();
+        for _ in 0..2 {
+            large.push(work(&bed, &bed.client("a").await, (What::Write(24 * MIB), 1), &stop));
+        }
+        let mut before = 0;
+        for time in 0..5 {
+            bed.rt.sleep(Duration::from_secs(3)).await;
+            let now = count(&large);
+            assert!(now > before, "after {time} times three seconds: {now} writes");
+            before = now;
+        }
+        stop.set(true);
+    });
+}
+
 /// The client of a write may be a machine that is paused, or a peer that is gone.
 #[test]
 fn clients_that_send_no_data_hold_up_none_of_their_volume() {
