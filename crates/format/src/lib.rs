@@ -7,6 +7,7 @@
 
 pub mod cache;
 pub mod error;
+pub mod host_log;
 pub mod node;
 pub mod page;
 pub mod records;

@@ -6,6 +6,7 @@
 //! * `workers`: threads that execute blocking calls on files
 //! * `poll`: waiting for sockets, and calls on sockets
 //! * [`handles`]: files and sockets by number
+//! * [`host`]: memory that outlives the process
 //! * [`open`]: opens and locks files and block devices
 //! * [`start`]: where operations of a file are started
 //! * `kind`: what kind of disk is below them
@@ -17,6 +18,7 @@
 pub mod backend;
 pub mod call;
 pub mod handles;
+pub mod host;
 mod kind;
 pub mod look;
 pub mod open;

@@ -57,6 +57,7 @@
 //! * `store`: versions of sectors, power cuts, damage
 //! * `disk`: time and faults of one disk
 //! * `fault`, `model`: kinds of faults and of disks
+//! * `host`: memory that a process leaves when it dies
 //! * `wire`: connections
 //! * `world`: events, history, the backend
 //! * `ascending`: whether what fills a part of a disk is in ascending order
@@ -65,6 +66,7 @@ mod ascending;
 mod compact;
 mod disk;
 mod fault;
+mod host;
 mod idle;
 mod model;
 mod store;
@@ -75,6 +77,7 @@ mod world;
 pub use ascending::{Ascending, Place};
 pub use compact::CompactDisks;
 pub use fault::{Fault, FaultCounts, FaultRates, Loses, Times};
+pub use host::Host;
 pub use model::DiskModel;
 pub use store::DiskSnapshot;
 pub use wire::WireModel;

@@ -13,6 +13,7 @@ use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
 
 use crate::disk::{Disk, Request, Stuck, Work};
 use crate::fault::{Fault, FaultCounts, FaultRates};
+use crate::host::Host;
 use crate::idle::Idle;
 use crate::model::DiskModel;
 use crate::store::DiskSnapshot;
@@ -50,6 +51,7 @@ struct State {
     next_event: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     disks: Vec<Disk>,
+    host: Host,
     wire: Wire,
     failed: Vec<Option<Completion>>,
     idle: Idle,
@@ -84,6 +86,7 @@ impl World {
             next_event: 0,
             events: BinaryHeap::new(),
             disks: Vec::new(),
+            host: Host::default(),
             wire: Wire::new(rng.fork()),
             failed: Vec::new(),
             idle: Idle::default(),
@@ -119,6 +122,12 @@ impl World {
     /// would wait for ever.
     pub fn power_cut(&self) {
         self.0.borrow_mut().stop(true);
+        self.host().lose_all();
+    }
+
+    /// The memory that the host keeps for processes.
+    pub fn host(&self) -> Host {
+        self.0.borrow().host.clone()
     }
 
     /// The time of the last wait.

@@ -196,6 +196,16 @@ impl EntryBuilder {
         true
     }
 
+    /// The bytes of the records from this one on, which was the length before they were pushed.
+    pub fn records_from(&self, len: usize) -> &[u8] {
+        &self.bytes[len..]
+    }
+
+    /// Bytes of the records.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Writes the entry into `out`, which must have exactly the entry's blocks.
     pub fn seal(&self, header: &EntryHeader, out: &mut [u8]) {
         assert_eq!(out.len(), self.blocks() as usize * BLOCK);
@@ -330,6 +340,11 @@ pub fn blocks_of(
 pub fn sequence_of(bytes: &[u8]) -> Option<EntrySeq> {
     let (raw, _) = Raw::read_from_prefix(bytes).ok()?;
     (raw.magic == MAGIC).then(|| EntrySeq(raw.sequence.get()))
+}
+
+/// Decodes a record that stands alone. `None`: it is none, or something follows it.
+pub fn decode_record(bytes: &[u8]) -> Option<Record<'_>> {
+    take(bytes).filter(|(_, rest)| rest.is_empty()).map(|(record, _)| record)
 }
 
 /// Splits off the first record. Returns `None` if it is invalid or `bytes` is empty.

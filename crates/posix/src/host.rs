@@ -1,0 +1,338 @@
+//! Memory of the host that outlives the process: files of a directory, mapped shared.
+//!
+//! The directory is best on a file system in memory (`/dev/shm`): the pages are then the host's,
+//! and cost no device anything. On another file system the kernel writes the pages back now and
+//! then; the kernel keeps what a process has stored all the same.
+//!
+//! **Fault model.** A file counts for the devices of the process that made it: a copy of a device
+//! has the same owner, and nothing of what was recorded. A file counts for the boot of the host
+//! that made it: after a loss of power a file on a disk may have any of its pages. A file must
+//! belong to this user, and no other user may write to it. Space is taken before a page is touched,
+//! so a store does not find the file system full.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{HOST_MEMORY_MAX, HostMemory, HostPlace, IoError};
+
+/// Bytes at the beginning of a file that say of which boot of the host it is.
+const HEAD: usize = 4096;
+const MAGIC: &str = "forebay host memory 1";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// A directory with such files.
+pub struct HostDir {
+    path: PathBuf,
+    boot: String,
+    /// The devices of this process, by what is the same for all names of one.
+    devices: RefCell<Vec<String>>,
+    /// The files that this process has made.
+    made: RefCell<Vec<PathBuf>>,
+}
+
+impl HostDir {
+    /// The files of `path`, which is made if it is not there. Error: it cannot be, files cannot be
+    /// made in it, or the host does not say which boot this is.
+    pub fn open(path: &Path) -> io::Result<HostDir> {
+        let boot = fs::read_to_string(BOOT_ID)
+            .map_err(|e| io::Error::new(e.kind(), format!("{BOOT_ID}: {e}")))?;
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        if !path.is_dir() {
+            return Err(io::Error::from(ErrorKind::NotADirectory));
+        }
+        let boot = boot.trim().to_owned();
+        let (devices, made) = (RefCell::default(), RefCell::default());
+        Ok(HostDir { path: path.to_owned(), boot, devices, made })
+    }
+
+    /// This process uses a device: `identity` is the same for all names of that, and of no copy of
+    /// it. To be called for all that are in use before anything is looked for.
+    pub fn add_device(&self, identity: &str) {
+        if self.devices.borrow().iter().any(|device| device == identity) {
+            return;
+        }
+        self.devices.borrow_mut().push(identity.to_owned());
+        for path in &*self.made.borrow() {
+            let opened = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path);
+            if let Err(e) = opened.and_then(|file| file.write_all_at(&self.head(), 0)) {
+                tracing::warn!("{}: {e}", path.display());
+            }
+        }
+    }
+
+    fn prefix(owner: [u8; 16]) -> String {
+        let hex: String = owner.iter().map(|b| format!("{b:02x}")).collect();
+        format!("forebay-{hex}-")
+    }
+
+    fn file_of(&self, owner: [u8; 16], number: u32) -> PathBuf {
+        self.path.join(format!("{}{number}", HostDir::prefix(owner)))
+    }
+
+    /// The first bytes of a file: lines that say of which boot it is, and of which devices.
+    fn head(&self) -> Vec<u8> {
+        let mut head = format!("{MAGIC}\n{}\n", self.boot).into_bytes();
+        for device in &*self.devices.borrow() {
+            if head.len() + device.len() < HEAD {
+                head.extend_from_slice(device.as_bytes());
+                head.push(b'\n');
+            }
+        }
+        head.resize(HEAD, 0);
+        head
+    }
+
+    /// Whether a file that begins like this is of this boot, and of one of these devices.
+    fn counts(&self, head: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(head);
+        let mut lines = text.trim_end_matches('\0').lines();
+        let of_boot = lines.next() == Some(MAGIC) && lines.next() == Some(&*self.boot);
+        let devices = self.devices.borrow();
+        of_boot && (devices.is_empty() || lines.any(|line| devices.iter().any(|d| d == line)))
+    }
+
+    /// True of a file that this process has made, or an earlier one with its devices. What another
+    /// boot has left counts for no process.
+    fn is_own(&self, path: &Path) -> bool {
+        let mut head = [0; HEAD];
+        let mut how = OpenOptions::new();
+        how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let read = how.open(path).and_then(|file| file.read_exact_at(&mut head, 0));
+        let boot = format!("{MAGIC}\n{}\n", self.boot);
+        read.is_err() || !head.starts_with(boot.as_bytes()) || self.counts(&head)
+    }
+}
+
+/// A file that is this user's alone.
+fn check(file: &File) -> io::Result<()> {
+    let meta = file.metadata()?;
+    // SAFETY: the call takes no argument, and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let mine = meta.is_file() && meta.uid() == user && meta.nlink() == 1;
+    if mine && meta.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        ErrorKind::PermissionDenied,
+        "the file is another user's, or may be changed by one",
+    ))
+}
+
+impl HostPlace for HostDir {
+    fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError> {
+        let path = self.file_of(owner, number);
+        let mut how = OpenOptions::new();
+        how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = match how.open(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        check(&file)?;
+        let mut bytes = Vec::new();
+        file.take((HEAD + HOST_MEMORY_MAX) as u64).read_to_end(&mut bytes)?;
+        if bytes.len() < HEAD || !self.counts(&bytes[..HEAD]) {
+            return Ok(None);
+        }
+        bytes.drain(..HEAD);
+        Ok(Some(bytes))
+    }
+
+    fn create(&self, owner: [u8; 16], number: u32) -> Result<Box<dyn HostMemory>, IoError> {
+        let path = self.file_of(owner, number);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
+            _ => {}
+        }
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).create_new(true).mode(0o600);
+        let mut file = how.custom_flags(libc::O_NOFOLLOW).open(&path)?;
+        check(&file)?;
+        file.write_all(&self.head())?;
+        self.made.borrow_mut().push(path);
+        Ok(Box::new(Mapped::new(file)?))
+    }
+
+    fn remove_others(&self, owner: [u8; 16], keep: Option<u32>) {
+        let prefix = HostDir::prefix(owner);
+        let kept = keep.map(|number| format!("{prefix}{number}"));
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(&prefix)
+                && kept.as_deref() != Some(&*name)
+                && self.is_own(&entry.path())
+                && let Err(e) = fs::remove_file(entry.path())
+                && e.kind() != ErrorKind::NotFound
+            {
+                tracing::warn!("{}: {e}", entry.path().display());
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// A mapped file.
+struct Mapped {
+    file: File,
+    /// The mapping, of [`HEAD`] + [`HOST_MEMORY_MAX`] bytes.
+    at: NonNull<u8>,
+    backed: usize,
+}
+
+impl Mapped {
+    const BYTES: usize = HEAD + HOST_MEMORY_MAX;
+
+    fn new(file: File) -> io::Result<Mapped> {
+        // SAFETY: a new mapping of a file that this struct keeps, where the kernel chooses. Bytes
+        // behind the end of the file are mapped too, and not touched before `back` has extended it.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Mapped::BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED) {
+            Some(at) => Ok(Mapped { file, at, backed: 0 }),
+            None => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, which nothing else uses.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), Mapped::BYTES) };
+    }
+}
+
+impl HostMemory for Mapped {
+    fn backed(&self) -> usize {
+        self.backed
+    }
+
+    fn back(&mut self, bytes: usize) -> Result<(), IoError> {
+        if bytes > HOST_MEMORY_MAX {
+            return Err(IoError::NO_SPACE);
+        }
+        // SAFETY: a call on a descriptor that is open, with plain numbers.
+        let code = unsafe {
+            libc::posix_fallocate(self.file.as_raw_fd(), 0, (HEAD + bytes) as libc::off_t)
+        };
+        if code != 0 {
+            return Err(IoError(code));
+        }
+        self.backed = self.backed.max(bytes);
+        Ok(())
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(bytes.len() <= self.backed && at <= self.backed - bytes.len(), "not backed");
+        // SAFETY: the range was just seen to be within what is backed, so within the mapping and
+        // the file; `bytes` is no part of the mapping, which nothing else refers to.
+        unsafe {
+            let to = self.at.as_ptr().add(HEAD + at);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    fn publish(&mut self, at: usize, value: u64) {
+        assert!(at % 8 == 0 && self.backed >= 8 && at <= self.backed - 8, "not backed");
+        // SAFETY: within the mapping, as above, and aligned, as the mapping is aligned to a page.
+        let word = unsafe { AtomicU64::from_ptr(self.at.as_ptr().add(HEAD + at).cast()) };
+        word.store(value.to_le(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    const OWNER: [u8; 16] = [3; 16];
+
+    #[test]
+    fn what_was_stored_is_found_by_its_owner_and_number_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = HostDir::open(&dir.path().join("logs")).unwrap();
+        let mut memory = place.create(OWNER, 7).unwrap();
+        memory.back(8192).unwrap();
+        memory.write(100, b"answered");
+        memory.publish(64, 9);
+        // The process dies: nothing is dropped.
+        std::mem::forget(memory);
+        let found = place.find(OWNER, 7).unwrap().unwrap();
+        assert_eq!((found.len(), &found[100..108], found[64]), (8192, &b"answered"[..], 9));
+        assert!(place.find(OWNER, 8).unwrap().is_none());
+        assert!(place.find([4; 16], 7).unwrap().is_none());
+        place.create(OWNER, 8).unwrap();
+        place.create([4; 16], 7).unwrap();
+        place.remove_others(OWNER, Some(8));
+        assert!(place.find(OWNER, 7).unwrap().is_none());
+        assert!(
+            place.find(OWNER, 8).unwrap().is_some() && place.find([4; 16], 7).unwrap().is_some()
+        );
+    }
+
+    #[test]
+    fn a_file_of_another_boot_or_user_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut place = HostDir::open(dir.path()).unwrap();
+        place.create(OWNER, 1).unwrap();
+        let path = place.file_of(OWNER, 1);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(place.find(OWNER, 1).is_err());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&path, place.file_of(OWNER, 2)).unwrap();
+        assert!(place.find(OWNER, 2).is_err());
+        place.boot = "another boot".into();
+        assert!(place.find(OWNER, 1).unwrap().is_none());
+        place.remove_others(OWNER, None);
+        assert!(!path.exists(), "what another boot has left is of no use");
+    }
+
+    #[test]
+    fn a_copy_of_the_devices_neither_finds_nor_removes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |devices: &[&str]| {
+            let place = HostDir::open(dir.path()).unwrap();
+            devices.iter().for_each(|device| place.add_device(device));
+            place
+        };
+        let first = of(&["file 1 10", "file 1 11"]);
+        first.create(OWNER, 1).unwrap();
+        let copy = of(&["file 1 12", "file 1 1"]);
+        assert!(copy.find(OWNER, 1).unwrap().is_none());
+        copy.remove_others(OWNER, None);
+        assert!(of(&["file 1 11"]).find(OWNER, 1).unwrap().is_some(), "one half of a mirror");
+        first.add_device("file 1 13");
+        assert!(of(&["file 1 13"]).find(OWNER, 1).unwrap().is_some(), "its successor");
+        of(&["file 1 10"]).remove_others(OWNER, None);
+        assert!(first.find(OWNER, 1).unwrap().is_none());
+    }
+
+    #[test]
+    fn there_is_an_end_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut memory = HostDir::open(dir.path()).unwrap().create(OWNER, 1).unwrap();
+        assert_eq!(memory.back(HOST_MEMORY_MAX + 1), Err(IoError::NO_SPACE));
+        assert!(HostDir::open(&dir.path().join("a/b")).is_err());
+    }
+}
