@@ -43,6 +43,7 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
         &[
             "error",
             "settings",
+            "host_log",
             "devices",
             "attached",
             "space",

@@ -88,6 +88,13 @@ impl Attached {
         }
     }
 
+    /// The clean keys of the cache do not count.
+    pub fn void_clean_keys(&mut self) {
+        let Some(uuid) = self.uuid else { return };
+        let entry = self.mark().map_or(EntrySeq(0), |mark| mark.entry);
+        self.mark = Some(CacheMark { uuid, entry, clean_void: true });
+    }
+
     /// What makes the cache's journal durable.
     pub fn link(&self) -> &Link {
         &self.link

@@ -379,6 +379,18 @@ impl Devices {
         Some(order[..copies].iter().map(take).collect())
     }
 
+    /// Takes these chunks, all or none; false: one of them is not free, or its device is not there.
+    pub fn take_these_chunks(&mut self, chunks: &[Chunk]) -> bool {
+        for (n, c) in chunks.iter().enumerate() {
+            let row = self.rows.get_mut(usize::from(c.device));
+            if !row.is_some_and(|d| d.take_chunk(c.chunk)) {
+                self.give_chunks(chunks[..n].to_vec());
+                return false;
+            }
+        }
+        true
+    }
+
     /// Chunks that may be taken of a device.
     pub fn spare_chunks(&self, row: usize) -> u64 {
         self.rows.get(row).filter(|d| d.takes_chunks()).map_or(0, PoolDevice::free_chunks)

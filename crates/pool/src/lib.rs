@@ -5,6 +5,7 @@
 //!
 //! | folder | what it keeps |
 //! | --- | --- |
+//! | [`host_log`] | what was answered and is not durable yet, in memory that outlives the process |
 //! | [`devices`] | the rows of the device table, their queues, errors and chunks; whether the pool may be written |
 //! | [`space`] | block groups, bitmaps, allocation, freed blocks that reads are about, reservations |
 //! | [`attached`] | the contract with the cache in front |
@@ -42,6 +43,7 @@ mod devices;
 pub mod error;
 mod findings;
 mod forest;
+mod host_log;
 mod io;
 mod moves;
 pub mod offline_repair;
@@ -65,6 +67,7 @@ pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesEnd, MovesStatus}
 pub use findings::{NewestScrub, ScrubOptions, ScrubStatus, SpareTaken, SparesStatus};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;
+pub use host_log::{HostLog, Survived};
 pub use io::Blocks;
 pub use moves::Fill;
 pub use open::{Ready, check_create, create};

@@ -3,10 +3,11 @@
 
 mod create;
 mod judge;
+mod recover;
 mod superblock_sync;
 mod tables;
 
-use base::{ErrorKind, Generation, GroupId, Result, StorageError, counted};
+use base::{ErrorKind, Generation, GroupId, Result, SharedPlace, StorageError, counted};
 use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{DeviceRecord, DeviceState, Superblock};
 use rt::Rt;
@@ -17,6 +18,7 @@ use crate::devices::standing::{Permit, Standing};
 use crate::devices::{DeviceFile, Devices, PoolDevice};
 use crate::findings::{Moves, Scrub};
 use crate::forest::Forest;
+use crate::host_log::HostLog;
 use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::space::{Geometry, Space};
@@ -57,6 +59,7 @@ impl Ready {
         // follows.
         let mut committer = Committer::new(&pool);
         committer.run().await?;
+        pool.begin_host_log();
         committer.start();
         pool.reap_all();
         pool.begin_scrubbing();
@@ -66,9 +69,35 @@ impl Ready {
         Ok((pool, warnings))
     }
 
+    /// Enters what the last incarnation had answered and not made durable, from what the host has
+    /// of it in `place`; from now on the pool keeps its own log there. Nothing is written to a
+    /// device: [`Ready::open`] makes it durable. To be called before the cache is looked at.
+    pub async fn recover(&self, place: SharedPlace) -> Result<()> {
+        self.pool.set_host_place(place.clone());
+        self.pool.recover_from(&place).await
+    }
+
     /// Lets go of the devices, as they were found.
     pub fn close(self) {
         self.pool.set_closed();
+    }
+}
+
+impl Pool {
+    /// The first commit is durable: what is answered from now on is recorded in the log of this
+    /// incarnation, and those of others are not needed any more.
+    fn begin_host_log(&self) {
+        let Some(place) = self.host_place() else { return };
+        let st = self.state();
+        let number = recover::incarnation_of(st.txns.committed());
+        if let Err(e) = st.host_log.begin(&place, st.identity.uuid, number) {
+            tracing::error!(
+                "what is answered does not outlive this process before it is flushed: the host has \
+                 no memory for it in {} ({e})",
+                place.name()
+            );
+        }
+        place.remove_others(st.identity.uuid, Some(number));
     }
 }
 
@@ -215,6 +244,7 @@ fn assemble(
         scrub: Scrub::new(best.scrub.clone()),
         moves: Moves::new(best.balancing),
         standing: Standing::Closed,
+        host_log: HostLog::default(),
     })
 }
 

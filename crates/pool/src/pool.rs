@@ -4,7 +4,7 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use base::{BLOCK, GroupId, Result, Slice};
+use base::{BLOCK, GroupId, Result, SharedPlace, Slice};
 use queue::Class;
 use rt::Rt;
 use rt::sync::{Event, Semaphore, Shared};
@@ -14,6 +14,7 @@ use crate::devices::Disk;
 use crate::devices::standing::Permit;
 use crate::settings::Settings;
 use crate::state::State;
+use crate::txn::logged::Logged;
 use crate::txn::{CommitMetrics, Requests};
 
 /// Bytes of the zeros that holes are read from.
@@ -38,6 +39,10 @@ struct Inner {
     /// Clients wait for what the write-back pass does, or will soon.
     pass_hurries: Cell<bool>,
     closed: Cell<bool>,
+    /// Where the host keeps memory that outlives the process.
+    host_place: RefCell<Option<SharedPlace>>,
+    /// What the last incarnation had answered was entered, and is not durable yet.
+    recovered: Cell<bool>,
 }
 
 /// The state, to be changed between two awaits. When it is dropped, the tasks that commit are told
@@ -86,6 +91,9 @@ impl Drop for Changing<'_> {
         if now.nodes > before.nodes {
             self.pool.ask_if_much(now.nodes);
         }
+        if now.any && self.st.host_log.has_much() {
+            self.pool.requests.ask();
+        }
     }
 }
 
@@ -117,7 +125,50 @@ impl Pool {
             pass_takes: Semaphore::new(1),
             pass_hurries: Cell::new(false),
             closed: Cell::new(false),
+            host_place: RefCell::default(),
+            recovered: Cell::new(false),
         }))
+    }
+
+    /// Where the host keeps memory that outlives the process, if this pool uses it.
+    pub fn host_place(&self) -> Option<SharedPlace> {
+        self.0.host_place.borrow().clone()
+    }
+
+    pub(crate) fn set_host_place(&self, place: SharedPlace) {
+        self.0.host_place.replace(Some(place));
+    }
+
+    /// True if changes were entered that the last incarnation had answered and not made durable.
+    pub fn has_recovered(&self) -> bool {
+        self.0.recovered.get()
+    }
+
+    pub(crate) fn set_recovered(&self) {
+        self.0.recovered.set(true);
+    }
+
+    /// Why what is answered does not outlive the process, though it should.
+    pub fn host_log_lost(&self) -> Option<String> {
+        self.state().host_log.lost()
+    }
+
+    /// What is answered should outlive the process, and cannot, for this reason.
+    pub fn keeps_no_answers(&self, why: &str) {
+        tracing::error!(
+            "what is answered does not outlive this process before it is flushed: the host has no \
+             memory for it: {why}"
+        );
+        self.state().host_log.note_lost(why);
+    }
+
+    /// The clean keys of the attached cache do not count: it does not know of all that was dropped
+    /// from its index. The next commit says so.
+    pub fn void_clean_keys(&self) {
+        let mut st = self.state_mut();
+        st.attached.void_clean_keys();
+        st.need_superblock();
+        st.log_of_cache(&Logged::VoidCleanKeys);
     }
 
     /// The runtime that it is on.

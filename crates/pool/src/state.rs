@@ -7,7 +7,7 @@
 mod drop_devices;
 mod scrubbed;
 
-use base::{Generation, Instant, Lba, PoolAddr, Result, VolumeId};
+use base::{Generation, Instant, Lba, PoolAddr, Result, StorageError, VolumeId};
 use btree::Unneeded;
 use format::page::{Chunk, GroupKind, VolumeRecord};
 use format::tree::{tree_name, volume_of_tree};
@@ -19,7 +19,9 @@ use crate::devices::standing::{Permit, Standing};
 use crate::error::Step;
 use crate::findings::{Moves, Scrub};
 use crate::forest::{Change, Edited, Forest, Volume};
+use crate::host_log::HostLog;
 use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, Run, Space};
+use crate::txn::logged::{Logged, Target, encode_map};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
 /// Copies of a block: the row of the device, and the offset in bytes.
@@ -45,6 +47,8 @@ pub(crate) struct State {
     pub moves: Moves,
     /// Whether anything may be written, made durable or freed.
     pub standing: Standing,
+    /// What was answered and is not durable yet.
+    pub host_log: HostLog,
 }
 
 impl State {
@@ -78,9 +82,47 @@ impl State {
     /// As [`State::edit`] in the direct transaction, which is never busy; returns how far it came.
     pub fn edit_direct(&mut self, change: &Change<'_>) -> Step<Lba> {
         match self.edit(Kind::Direct, change)? {
-            Edited::Upto(lba) => Ok(lba),
+            Edited::Upto(lba) => {
+                self.log_direct(change, lba);
+                Ok(lba)
+            }
             Edited::Busy => unreachable!("only a write-back pass waits for a transaction"),
         }
+    }
+
+    /// Records a direct change, which came as far as `upto`, in the host log.
+    fn log_direct(&self, change: &Change<'_>, upto: Lba) {
+        // What a deleted volume gives back is no client's.
+        let live = self.forest.volume(change.volume()).filter(|v| v.is_live());
+        let Some(v) = live.filter(|_| self.host_log.is_live()) else { return };
+        let target = match v.record().staged {
+            Some((volume, epoch)) => Target::Staging(volume, epoch),
+            None => Target::Volume(change.volume()),
+        };
+        let mut payload = Vec::with_capacity(64);
+        let kind = match *change {
+            Change::Map { lba, runs, crcs, .. } => {
+                let geometry = self.space.geometry();
+                let placed = |run: &Run| (*run, self.space.chunks(geometry.split(run.addr).0));
+                encode_map(&mut payload, target, lba, runs.iter().map(placed), crcs)
+            }
+            Change::Unmap { range: (lba, _), .. } => {
+                Logged::Unmap { target, lba, end: upto }.encode(&mut payload)
+            }
+            Change::Adopt { .. } => unreachable!("only a pass adopts"),
+        };
+        self.host_log.append(kind, self.txns.open().generation().0, &payload);
+    }
+
+    /// Records in the host log what the next commit says of the cache in front.
+    pub fn log_of_cache(&self, said: &Logged) {
+        let kind = said.encode(&mut Vec::new());
+        self.host_log.append(kind, self.txns.open().generation().0, &[]);
+    }
+
+    /// Nothing is written to the pool any more, for this reason.
+    pub fn end_standing(&mut self, why: StorageError) -> StorageError {
+        self.standing.end(&self.host_log, why)
     }
 
     /// Changes the record of a volume in the direct transaction.

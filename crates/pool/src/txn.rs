@@ -13,6 +13,7 @@
 //! the tree has, older than all that direct transactions will change in it, and no node of a pass
 //! is taken for one of a direct transaction.
 
+pub(crate) mod logged;
 mod metrics;
 mod progress;
 mod requests;

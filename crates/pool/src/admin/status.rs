@@ -44,6 +44,9 @@ pub struct PoolStatus {
     /// Why it takes no more writes, and what to do, if it has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// Why what is answered does not outlive the process before it is flushed, though it should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers_at_risk: Option<String>,
     /// Copies of every block.
     pub copies: u8,
     /// Bytes that data and metadata may take together, one copy counted.
@@ -324,6 +327,7 @@ impl Pool {
                 (None, false) => "online",
             },
             trouble: st.standing.ended().map(ToString::to_string),
+            answers_at_risk: st.host_log.lost(),
             copies: st.identity.copies,
             capacity_bytes: st.space.capacity_bytes(&st.devices),
             capacity_limit_bytes: u64::from(st.space.geometry().group_capacity) * group_bytes,

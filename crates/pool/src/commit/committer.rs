@@ -131,6 +131,12 @@ impl Pool {
     pub async fn close(&self) -> Result<()> {
         let outcome = self.commit().await;
         self.set_closed();
+        if outcome.is_ok() {
+            self.state().host_log.end();
+            if let Some(place) = self.host_place() {
+                place.remove_others(self.uuid(), None);
+            }
+        }
         outcome
     }
 

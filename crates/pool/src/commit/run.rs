@@ -175,7 +175,7 @@ impl Pool {
         for (part, set) in frozen.changes() {
             for &run in part {
                 let mut st = self.state_mut();
-                st.space.plan(&mut planned, run, set).map_err(|e| st.standing.end(e))?;
+                st.space.plan(&mut planned, run, set).map_err(|e| st.end_standing(e))?;
             }
             self.breathe(part.len()).await;
         }
@@ -269,6 +269,7 @@ impl Pool {
         };
         st.tables.complete(&frozen.table_pages, frozen.version());
         st.txns.complete(frozen.generation);
+        st.host_log.note_durable(frozen.generation.0);
         st.attached.end_publishing();
         if st.scrub.freed(&lost) {
             st.need_superblock();

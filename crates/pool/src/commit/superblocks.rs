@@ -115,7 +115,7 @@ impl Pool {
              it. {todo}, then restart forebay: everything flushed before is there",
             if told.is_empty() { format!("{what}: no device is left") } else { told.join(", ") }
         );
-        Err(st.standing.end(StorageError::new(ErrorKind::Io, text)))
+        Err(st.end_standing(StorageError::new(ErrorKind::Io, text)))
     }
 }
 

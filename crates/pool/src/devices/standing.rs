@@ -15,6 +15,8 @@
 
 use base::{ErrorKind, Result, StorageError};
 
+use crate::host_log::HostLog;
+
 /// Closed, then good, until it has ended; it never becomes good again.
 pub(crate) enum Standing {
     /// The pool is not open yet.
@@ -49,11 +51,13 @@ impl Standing {
         }
     }
 
-    /// Nothing is written any more. The first reason is the one that is told from now on.
-    pub fn end(&mut self, why: StorageError) -> StorageError {
+    /// Nothing is written any more. The first reason is the one that is told from now on. The host
+    /// log becomes void: a device may have forgotten what the log has.
+    pub fn end(&mut self, log: &HostLog, why: StorageError) -> StorageError {
         if let Standing::Ended(first) = self {
             return first.clone();
         }
+        log.void(&format!("the pool takes no more writes: {why}"));
         tracing::error!("the pool takes no more writes, reads go on: {why}");
         *self = Standing::Ended(why.clone());
         why
@@ -78,13 +82,13 @@ mod tests {
 
     #[test]
     fn it_ends_once_and_for_good() {
-        let mut standing = Standing::Closed;
+        let (mut standing, log) = (Standing::Closed, HostLog::default());
         assert!(standing.permit().is_err() && standing.ended().is_none());
         standing.open();
         assert!(standing.permit().is_ok() && standing.ended().is_none());
         let why = |text| StorageError::new(ErrorKind::Io, text);
-        assert_eq!(standing.end(why("first")).context, "first");
-        assert_eq!(standing.end(why("second")).context, "first");
+        assert_eq!(standing.end(&log, why("first")).context, "first");
+        assert_eq!(standing.end(&log, why("second")).context, "first");
         standing.open();
         assert_eq!(standing.permit().err().map(|e| e.context).as_deref(), Some("first"));
     }

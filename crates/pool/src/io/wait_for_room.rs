@@ -104,7 +104,8 @@ impl Pool {
         if !st.admits(purpose) {
             return Ok(if st.admits_later(purpose) { Admission::Later } else { Admission::Full });
         }
-        if st.txns.open().dirty_nodes() >= 2 * self.settings().dirty_nodes {
+        let crowded = st.host_log.is_crowded();
+        if crowded || st.txns.open().dirty_nodes() >= 2 * self.settings().dirty_nodes {
             return Ok(Admission::Crowded);
         }
         Ok(Admission::Admitted(st.space.reserve_nodes()))

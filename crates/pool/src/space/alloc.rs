@@ -2,7 +2,7 @@
 //! needed.
 
 use base::{Bitmap, GroupId};
-use format::page::{GroupKind, GroupRecord, MAX_BITMAP_PAGES};
+use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 
 use super::maps::Maps;
 use super::{Demand, Run, Space, kind_index};
@@ -151,6 +151,54 @@ impl Space {
     fn form_group(&mut self, devices: &mut Devices, kind: GroupKind) -> Option<GroupId> {
         let id = *self.unused.first()?;
         let chunks = devices.take_chunks(usize::from(self.copies))?;
+        self.enter_group(id, kind, chunks);
+        Some(id)
+    }
+
+    /// Sees to it that the group of a run that was written before a crash has these chunks, and
+    /// holds data: where it was formed without a commit it is formed again. False: the pool has
+    /// something else there by now.
+    pub fn form_again(&mut self, devices: &mut Devices, run: Run, chunks: &[Chunk]) -> bool {
+        let id = self.geometry.split(run.addr).0;
+        if !self.contains(id) || !self.is_within_group(run) {
+            return false;
+        }
+        let same = |a: &Chunk, b: &Chunk| (a.device, a.chunk) == (b.device, b.chunk);
+        let record = &self.group(id).record;
+        if record.kind != GroupKind::Free {
+            let chunks_are = record.chunks.len() == chunks.len()
+                && record.chunks.iter().zip(chunks).all(|(a, b)| same(a, b));
+            return chunks_are && record.kind == GroupKind::Data;
+        }
+        let all_free =
+            chunks.len() == usize::from(self.copies) && devices.take_these_chunks(chunks);
+        if all_free {
+            self.enter_group(id, GroupKind::Data, chunks.to_vec());
+        }
+        all_free
+    }
+
+    /// Takes exactly these blocks, of which the group's maps are loaded. False: one of them is not
+    /// free.
+    pub fn take_exactly(&mut self, run: Run) -> bool {
+        let (id, start) = self.geometry.split(run.addr);
+        let Some(maps) = &mut self.groups[id.0 as usize].maps else { return false };
+        let (start, len) = (start as usize, run.len as usize);
+        if maps.busy.find_free_run(start, len) != Some((start, len)) {
+            return false;
+        }
+        maps.busy.assign(start, len, true);
+        let busy = self.group(id).record.busy() + run.len;
+        self.set_busy(id, busy);
+        true
+    }
+
+    fn is_within_group(&self, run: Run) -> bool {
+        let offset = self.geometry.split(run.addr).1;
+        run.len > 0 && u64::from(offset) + u64::from(run.len) <= self.geometry.group_blocks.into()
+    }
+
+    fn enter_group(&mut self, id: GroupId, kind: GroupKind, chunks: Vec<Chunk>) {
         self.unused.remove(&id);
         let bits = self.geometry.group_blocks as usize;
         self.change_record(id, |record| {
@@ -167,7 +215,6 @@ impl Space {
         self.set_maps(id, Some(Box::new(maps)));
         self.changed.insert(id);
         self.index_group(id);
-        Some(id)
     }
 
     /// Gives up groups in which nothing is allocated, neither now nor by the last commit, looking

@@ -5,6 +5,7 @@ use base::{EntrySeq, Epoch, Instant, Result};
 use crate::attached::Link;
 use crate::pool::Pool;
 use crate::space::Reservation;
+use crate::txn::logged::Logged;
 
 impl Pool {
     /// The cache that is attached, as the superblock says: it may hold what the pool does not.
@@ -64,6 +65,7 @@ impl Pool {
     /// Detaches the cache with the next commit, whenever that is: the pool has all that it had.
     pub fn drop_cache(&self) {
         self.replace_cache(None);
+        self.state_mut().log_of_cache(&Logged::DropCache);
     }
 
     /// The epoch of the last published cut; 0: none.

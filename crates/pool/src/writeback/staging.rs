@@ -37,6 +37,12 @@ impl Pool {
     /// anew with the epoch that is open then. [`NoSpace`](ErrorKind::NoSpace): the volume table has
     /// no place for it.
     pub async fn staging(&self, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
+        self.permit()?;
+        find_or_make(&mut self.state_mut(), volume, epoch)
+    }
+
+    /// The staging volume that writes before a crash went to, made again if it was never committed.
+    pub(crate) fn staging_again(&self, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
         find_or_make(&mut self.state_mut(), volume, epoch)
     }
 
@@ -66,7 +72,6 @@ impl Pool {
 }
 
 fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
-    st.standing.permit()?;
     if let Some(id) = st.forest.staging(volume, epoch) {
         return Ok(id);
     }

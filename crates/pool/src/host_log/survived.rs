@@ -1,0 +1,68 @@
+//! Reading the host log that an earlier process has left.
+
+use base::SharedPlace;
+use format::FormatError;
+use format::host_log::{
+    FRAME_HEAD, Frame, Header, SKIP, decode_frame, frame_bytes, left_of_lap, offset_of,
+};
+
+/// The records of an incarnation that ended without a clean stop, in their order.
+#[derive(Default)]
+pub struct Survived {
+    /// The frames that count.
+    pub frames: Vec<Frame>,
+    /// Why some or all of what was recorded does not count.
+    pub lacking: Option<String>,
+}
+
+impl Survived {
+    /// What the incarnation of this number has left. `None`: no log of it is there.
+    pub fn find(place: &SharedPlace, owner: [u8; 16], incarnation: u32) -> Option<Survived> {
+        let lacking = |why: String| Some(Survived { frames: Vec::new(), lacking: Some(why) });
+        let memory = match place.find(owner, incarnation) {
+            Ok(memory) => memory?,
+            Err(e) => return lacking(format!("it cannot be read: {e}")),
+        };
+        let header = memory.first_chunk().ok_or(FormatError::Length {
+            what: "host log",
+            want: Header::BYTES,
+            got: memory.len(),
+        });
+        let header = match header.and_then(Header::decode) {
+            Ok(header) => header,
+            Err(e) => return lacking(e.to_string()),
+        };
+        if (header.owner, header.incarnation) != (owner, incarnation) {
+            return None;
+        }
+        if header.void {
+            return lacking("a flush had failed, or its memory had run out".into());
+        }
+        Some(read_frames(&memory, &header))
+    }
+}
+
+fn read_frames(memory: &[u8], header: &Header) -> Survived {
+    let mut found = Survived::default();
+    let mut at = header.tail;
+    while at < header.head {
+        let left = left_of_lap(at);
+        if left < FRAME_HEAD as u64 {
+            at += left;
+            continue;
+        }
+        let bytes = memory.get(offset_of(at)..).unwrap_or_default();
+        match decode_frame(at, bytes) {
+            Ok(frame) if frame.kind == SKIP => at += left,
+            Ok(frame) => {
+                at += frame_bytes(frame.payload.len()) as u64;
+                found.frames.push(frame);
+            }
+            Err(e) => {
+                found.lacking = Some(format!("the record at {at}: {e}"));
+                break;
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,374 @@
+//! What the last incarnation had answered and not made durable, entered again from its
+//! [host log](crate::host_log), in memory: the first commit makes it durable.
+//!
+//! Only the last change of each block counts, so the records are read from the newest to the
+//! oldest, and each gives what no newer one covers. Blocks are entered where they were written:
+//! that place was free in the last commit, and is taken before anything else may be. They are
+//! verified first. A block that is not what its record says was lost by its device; what was there
+//! before it stands then, as after a loss of power.
+
+use std::collections::BTreeMap;
+
+use base::{
+    BLOCK, BLOCK_U64, Crc, Generation, Lba, PoolAddr, Result, SharedPlace, VolumeId, counted,
+};
+use format::page::Chunk;
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::forest::Change;
+use crate::host_log::Survived;
+use crate::pool::Pool;
+use crate::space::Run;
+use crate::txn::logged::{Logged, Target};
+
+/// Blocks that are verified by one read.
+const READ_BLOCKS: usize = 256;
+/// Reads and edits under way at once.
+const AT_ONCE: usize = 32;
+
+/// Blocks that are to be entered: they are adjacent in their volume and in the pool.
+struct Piece {
+    target: Target,
+    lba: Lba,
+    addr: PoolAddr,
+    crcs: Vec<Crc>,
+    chunks: SmallVec<[Chunk; 3]>,
+}
+
+/// Blocks that read as zeros.
+struct Hole {
+    target: Target,
+    lba: Lba,
+    end: Lba,
+}
+
+/// What a host log comes to.
+#[derive(Default)]
+struct Outcome {
+    pieces: Vec<Piece>,
+    holes: Vec<Hole>,
+    drops_cache: bool,
+    voids_clean_keys: bool,
+    records: usize,
+    malformed: usize,
+}
+
+/// What was said of blocks already, by newer records.
+#[derive(Default)]
+struct Covered(BTreeMap<Target, BTreeMap<u64, u64>>);
+
+impl Covered {
+    /// Covers `[lba, end)`; returns the parts of it that were not covered.
+    fn cover(&mut self, target: Target, lba: Lba, end: Lba) -> Vec<(u64, u64)> {
+        let spans = self.0.entry(target).or_default();
+        let (mut from, mut to) = (lba.0, end.0);
+        let touching: Vec<(u64, u64)> = {
+            let before = spans.range(..from).next_back().filter(|(_, e)| **e >= from);
+            before.into_iter().chain(spans.range(from..=to)).map(|(s, e)| (*s, *e)).collect()
+        };
+        let (mut open, mut at) = (Vec::new(), from);
+        for &(start, stop) in &touching {
+            if start > at {
+                open.push((at, start.min(to)));
+            }
+            at = at.max(stop);
+            (from, to) = (from.min(start), to.max(stop));
+            spans.remove(&start);
+        }
+        if at < end.0 {
+            open.push((at, end.0));
+        }
+        spans.insert(from, to);
+        open.retain(|(start, stop)| start < stop);
+        open
+    }
+}
+
+impl Outcome {
+    /// Of the records that no commit up to `committed` has.
+    fn of(survived: &Survived, committed: Generation) -> Outcome {
+        let mut out = Outcome::default();
+        let mut covered = Covered::default();
+        for frame in survived.frames.iter().rev().filter(|f| f.stamp > committed.0) {
+            out.records += 1;
+            match Logged::decode(frame.kind, &frame.payload) {
+                Some(Logged::Map { target, lba, runs, crcs }) => {
+                    let mut first = 0;
+                    for placed in runs {
+                        let (from, len) = (lba.plus(first as u64), u64::from(placed.run.len));
+                        let its = &crcs[first..first + placed.run.len as usize];
+                        first += placed.run.len as usize;
+                        for (start, stop) in covered.cover(target, from, from.plus(len)) {
+                            let (at, n) = (start - from.0, (stop - start) as usize);
+                            out.pieces.push(Piece {
+                                target,
+                                lba: Lba(start),
+                                addr: placed.run.addr.plus(at),
+                                crcs: its[at as usize..at as usize + n].to_vec(),
+                                chunks: placed.chunks.clone(),
+                            });
+                        }
+                    }
+                }
+                Some(Logged::Unmap { target, lba, end }) => {
+                    let holes = covered.cover(target, lba, end);
+                    let hole = |(start, stop)| Hole { target, lba: Lba(start), end: Lba(stop) };
+                    out.holes.extend(holes.into_iter().map(hole));
+                }
+                Some(Logged::DropCache) => out.drops_cache = true,
+                Some(Logged::VoidCleanKeys) => out.voids_clean_keys = true,
+                None => out.malformed += 1,
+            }
+        }
+        out.pieces.sort_by_key(|piece| piece.addr);
+        out
+    }
+}
+
+impl Pool {
+    /// Enters what the last incarnation had answered and not made durable, from what the host has
+    /// of it in `place`. Nothing is written to a device.
+    pub(super) async fn recover_from(&self, place: &SharedPlace) -> Result<()> {
+        let committed = self.state().txns.committed();
+        let Some(survived) = Survived::find(place, self.uuid(), incarnation_of(committed)) else {
+            return Ok(());
+        };
+        if let Some(why) = &survived.lacking {
+            tracing::warn!(
+                "writes that were answered and not flushed before the last process ended may be \
+                 lost, as what the host kept of them does not count: {why}"
+            );
+        }
+        let outcome = Outcome::of(&survived, committed);
+        if outcome.malformed > 0 {
+            let records = counted(outcome.malformed as u64, "record", "records");
+            tracing::error!("{records} of the host log make no sense, and were left out");
+        }
+        if outcome.records == 0 {
+            return Ok(());
+        }
+        self.enter_outcome(outcome).await
+    }
+}
+
+/// The incarnation that a generation is of.
+pub(super) fn incarnation_of(generation: Generation) -> u32 {
+    (generation.0 >> 32) as u32
+}
+
+impl Pool {
+    async fn enter_outcome(&self, outcome: Outcome) -> Result<()> {
+        let Outcome { pieces, holes, drops_cache, voids_clean_keys, records, .. } = outcome;
+        self.set_recovered();
+        {
+            // Groups that are empty by the last commit may have been given up since, and their
+            // chunks taken for others.
+            let mut st = self.state_mut();
+            let st = &mut *st;
+            st.space.dissolve_empty(&mut st.devices, usize::MAX);
+        }
+        let (blocks, lost) = self.enter_pieces(pieces).await?;
+        for Hole { target, lba, end } in holes {
+            let Some(volume) = self.find_target(target).await else { continue };
+            let mut at = lba;
+            while at < end {
+                let change = Change::Unmap { volume, range: (at, end) };
+                let Some(upto) = self.enter_again(&change).await? else { break };
+                at = upto;
+            }
+        }
+        if voids_clean_keys {
+            self.void_clean_keys();
+        }
+        if drops_cache {
+            self.drop_cache();
+        }
+        if lost > 0 {
+            tracing::error!(
+                "{} answered and not flushed before the last process ended are lost: a device \
+                 does not have them any more, and what was there before them stands",
+                counted(lost, "block that was", "blocks that were")
+            );
+        }
+        tracing::info!(records, blocks, "entered what was answered before the last process ended");
+        Ok(())
+    }
+
+    /// Enters blocks, in the order of their addresses. Returns how many, and how many are lost.
+    async fn enter_pieces(&self, pieces: Vec<Piece>) -> Result<(u64, u64)> {
+        let mut reads: Vec<Vec<Piece>> = Vec::new();
+        for piece in pieces {
+            let fits = reads.last().is_some_and(|read| {
+                let blocks: usize = read.iter().map(|p| p.crcs.len()).sum();
+                let last = &read[read.len() - 1];
+                last.addr.plus(last.crcs.len() as u64) == piece.addr
+                    && last.chunks == piece.chunks
+                    && blocks + piece.crcs.len() <= READ_BLOCKS
+            });
+            match reads.last_mut().filter(|_| fits) {
+                Some(read) => read.push(piece),
+                None => reads.push(vec![piece]),
+            }
+        }
+        let (mut entered, mut lost) = (0, 0);
+        // All places are taken before a read gives others a turn.
+        let mut taken = Vec::with_capacity(reads.len());
+        for read in reads {
+            match self.take_again(&read).await {
+                true => taken.push(read),
+                false => lost += read.iter().map(|p| p.crcs.len() as u64).sum::<u64>(),
+            }
+        }
+        let mut under_way = std::collections::VecDeque::new();
+        let mut left = taken.into_iter();
+        loop {
+            while under_way.len() < AT_ONCE
+                && let Some(read) = left.next()
+            {
+                let pool = self.clone();
+                under_way
+                    .push_back(self.rt().spawn(async move { pool.verify_and_enter(read).await }));
+            }
+            let Some(next) = under_way.pop_front() else { return Ok((entered, lost)) };
+            let (good, bad) = next.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
+            entered += good;
+            lost += bad;
+        }
+    }
+
+    /// Takes the blocks of adjacent pieces; false, and none is taken, if they are not free.
+    async fn take_again(&self, read: &[Piece]) -> bool {
+        let run = run_of(read);
+        let formed = {
+            let mut st = self.state_mut();
+            let st = &mut *st;
+            st.space.form_again(&mut st.devices, run, &read[0].chunks)
+        };
+        if !formed {
+            tracing::error!(
+                addr = run.addr.0,
+                blocks = run.len,
+                "the pool has another block group \
+                where blocks were written before the last process ended"
+            );
+            return false;
+        }
+        let group = self.state().space.geometry().split(run.addr).0;
+        self.load_maps_to_take(group).await;
+        let took = self.state_mut().space.take_exactly(run);
+        if !took {
+            tracing::error!(
+                addr = run.addr.0,
+                blocks = run.len,
+                "blocks that were written before \
+                the last process ended are not free"
+            );
+        }
+        took
+    }
+
+    /// Reads and verifies adjacent pieces, and enters what is as it was written.
+    async fn verify_and_enter(&self, read: Vec<Piece>) -> Result<(u64, u64)> {
+        let run = run_of(&read);
+        let crcs: Vec<Crc> = read.iter().flat_map(|p| p.crcs.iter().copied()).collect();
+        let pin = self.state().space.pin();
+        let mut good = vec![true; crcs.len()];
+        if self.read_verified(run.addr, &crcs, Class::Commit, &pin).await.is_err() {
+            for (i, crc) in crcs.chunks(1).enumerate() {
+                let addr = run.addr.plus(i as u64);
+                good[i] = self.read_verified(addr, crc, Class::Commit, &pin).await.is_ok();
+            }
+        }
+        drop(pin);
+        let (mut entered, mut lost, mut first) = (0, 0, 0);
+        for piece in read {
+            let good = &good[first..first + piece.crcs.len()];
+            first += piece.crcs.len();
+            let volume = self.find_target(piece.target).await;
+            let mut at = 0;
+            while at < good.len() {
+                let n = good[at..].iter().take_while(|g| **g == good[at]).count();
+                let run = Run { addr: piece.addr.plus(at as u64), len: n as u32 };
+                let crcs = &piece.crcs[at..at + n];
+                match volume.filter(|_| good[at]) {
+                    Some(volume) => {
+                        let (lba, runs) = (piece.lba.plus(at as u64), &[run][..]);
+                        let change = Change::Map { volume, lba, runs, crcs, size: None };
+                        if self.enter_again(&change).await?.is_some() {
+                            entered += n as u64;
+                        } else {
+                            self.state_mut().space.release(run);
+                            lost += n as u64;
+                        }
+                    }
+                    None => {
+                        self.state_mut().space.release(run);
+                        lost += if good[at] { 0 } else { n as u64 };
+                    }
+                }
+                at += n;
+            }
+        }
+        Ok((entered, lost))
+    }
+
+    /// Enters a change; returns how far it came. `None`: a node of a tree that it needs has no good
+    /// copy. Error: a device answers nothing, and may have that node.
+    async fn enter_again(&self, change: &Change<'_>) -> Result<Option<Lba>> {
+        match self.resident(Class::Commit, |st| st.edit_direct(change)).await {
+            Ok(upto) => Ok(Some(upto)),
+            Err(e) => {
+                self.all_answer(Class::Commit).await?;
+                let volume = self.state().volume_name(change.volume());
+                tracing::error!(
+                    volume,
+                    "what was answered before the last process ended, and not \
+                    flushed, cannot be entered, and is lost: {e}"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// The volume that records are about. `None`: it was deleted, or its cut is published.
+    async fn find_target(&self, target: Target) -> Option<VolumeId> {
+        match target {
+            Target::Volume(id) => {
+                let st = self.state();
+                st.forest.volume(id).filter(|v| v.is_live()).map(|_| id)
+            }
+            Target::Staging(volume, epoch) => self.staging_again(volume, epoch).ok(),
+        }
+    }
+}
+
+/// The blocks of adjacent pieces.
+fn run_of(read: &[Piece]) -> Run {
+    let len = read.iter().map(|p| p.crcs.len() as u32).sum();
+    Run { addr: read[0].addr, len }
+}
+
+const _: () = assert!(READ_BLOCKS * BLOCK == 1 << 20 && BLOCK_U64 == BLOCK as u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V: Target = Target::Volume(VolumeId(1));
+
+    #[test]
+    fn only_what_no_newer_record_covers_is_open() {
+        let mut covered = Covered::default();
+        let mut cover = |from, to| covered.cover(V, Lba(from), Lba(to));
+        assert_eq!(cover(10, 20), [(10, 20)]);
+        assert_eq!(cover(10, 20), []);
+        assert_eq!(cover(5, 12), [(5, 10)]);
+        assert_eq!(cover(30, 40), [(30, 40)]);
+        assert_eq!(cover(0, 50), [(0, 5), (20, 30), (40, 50)]);
+        assert_eq!(cover(0, 50), []);
+        assert_eq!(cover(50, 51), [(50, 51)]);
+        assert_eq!(covered.cover(Target::Volume(VolumeId(2)), Lba(0), Lba(1)), [(0, 1)]);
+        assert_eq!(covered.0[&V], BTreeMap::from([(0, 51)]));
+    }
+}

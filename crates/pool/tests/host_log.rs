@@ -1,0 +1,213 @@
+//! What was answered outlives the process: the next open enters it from the host log. A loss of
+//! power takes the log.
+
+use std::rc::Rc;
+
+use base::{BLOCK_U64, Duration, Lba, VolumeId};
+use pool::{DeviceFile, Pool, Settings};
+use rt::{Order, Rt};
+use sim::{DiskModel, Fault, Loses, Times, World};
+use testkit::{MIB, block, blocks, boot, check_pool, create_pool, disk, only_byte};
+
+const DISK: u64 = 32 * MIB;
+
+/// Commits come only where they are asked for.
+fn settings() -> Settings {
+    Settings { commit_interval: Duration::from_secs(3600), ..Settings::default() }
+}
+
+async fn open(rt: &Rt, world: &World, files: &[DeviceFile]) -> Pool {
+    let ready = Pool::ready(rt, files.to_vec(), settings()).await.expect("ready");
+    ready.recover(Rc::new(world.host())).await.expect("recovered");
+    ready.open().await.expect("open").0
+}
+
+async fn byte(pool: &Pool, volume: VolumeId, lba: u64) -> u8 {
+    only_byte(&pool.read(volume, Lba(lba), 1).await.expect("read")).expect("one value")
+}
+
+fn bench(seed: u64, copies: usize) -> (World, Vec<DeviceFile>) {
+    let world = World::new(seed);
+    let names = ["a", "b"];
+    let files =
+        names[..copies].iter().map(|name| disk(&world, name, DiskModel::nvme(DISK))).collect();
+    (world, files)
+}
+
+/// Runs one boot over `world`; it ends as a process that is killed.
+fn live<T: 'static, F: Future<Output = T> + 'static>(
+    world: &World,
+    seed: u64,
+    body: impl FnOnce(Rt, World) -> F,
+) -> T {
+    let w = world.clone();
+    boot(world.backend(), Order::Seeded(seed), |rt| body(rt, w)).expect("alive")
+}
+
+/// Makes a pool with a volume of 16 MiB, and leaves what was written to it unflushed.
+fn write_and_die(world: &World, files: &[DeviceFile], seed: u64) -> VolumeId {
+    let files = files.to_vec();
+    live(world, seed, |rt, world| async move {
+        create_pool(&rt, &files, files.len() as u8).await;
+        let pool = open(&rt, &world, &files).await;
+        let v = pool.create_volume("v", 16 * MIB, 4096).await.expect("create");
+        pool.write(v, Lba(0), &blocks(1, 64)).await.expect("write");
+        pool.commit().await.expect("commit");
+        // Over what is durable, over itself, over several block groups of 1 MiB, and given up.
+        pool.write(v, Lba(8), &block(2)).await.expect("write");
+        pool.write(v, Lba(8), &block(3)).await.expect("write");
+        pool.write(v, Lba(512), &blocks(4, 1024)).await.expect("write");
+        pool.discard(v, Lba(16), Lba(24)).await.expect("discard");
+        pool.write(v, Lba(20), &block(5)).await.expect("write");
+        pool.discard(v, Lba(600), Lba(610)).await.expect("discard");
+        v
+    })
+}
+
+async fn holds_all(pool: &Pool, v: VolumeId) {
+    let expected = [
+        (0, 1),
+        (7, 1),
+        (8, 3),
+        (9, 1),
+        (15, 1),
+        (16, 0),
+        (20, 5),
+        (21, 0),
+        (24, 1),
+        (63, 1),
+        (512, 4),
+        (599, 4),
+        (600, 0),
+        (609, 0),
+        (610, 4),
+        (1535, 4),
+        (1536, 0),
+    ];
+    for (lba, value) in expected {
+        assert_eq!(byte(pool, v, lba).await, value, "block {lba}");
+    }
+}
+
+#[test]
+fn all_that_was_answered_is_there_after_a_kill() {
+    for seed in 0..20 {
+        let (world, files) = bench(seed, 1 + seed as usize % 2);
+        let v = write_and_die(&world, &files, seed);
+        let f = files.clone();
+        live(&world, seed + 100, |rt, world| async move {
+            let pool = open(&rt, &world, &f).await;
+            assert!(pool.has_recovered());
+            holds_all(&pool, v).await;
+            let used = pool.volumes()[0].allocated_bytes;
+            assert_eq!(used, (64 - 8 + 1 + 1024 - 10) * BLOCK_U64);
+        });
+        // It was durable before anything was served: power may fail now.
+        world.power_cut();
+        live(&world, seed + 200, |rt, world| async move {
+            let report = check_pool(&rt, files.clone()).await;
+            assert!(report.is_clean(), "{report:?}");
+            let pool = open(&rt, &world, &files).await;
+            holds_all(&pool, v).await;
+            pool.close().await.expect("close");
+            assert_eq!(world.host().count(), 0, "a clean stop leaves nothing");
+        });
+    }
+}
+
+#[test]
+fn a_start_that_dies_too_leaves_it_for_the_next() {
+    for seed in 0..30 {
+        let (world, files) = bench(seed, 2);
+        let v = write_and_die(&world, &files, seed);
+        for attempt in 0..3 {
+            let (f, w) = (files.clone(), world.clone());
+            boot(world.backend(), Order::Seeded(seed * 10 + attempt), |rt| async move {
+                let (r, w2) = (rt.clone(), w.clone());
+                drop(rt.spawn(async move {
+                    w2.after_operations(2 + seed + 7 * attempt).await;
+                    r.kill();
+                }));
+                drop(open(&rt, &w, &f).await);
+            });
+        }
+        live(&world, seed + 500, |rt, world| async move {
+            holds_all(&open(&rt, &world, &files).await, v).await;
+        });
+    }
+}
+
+#[test]
+fn a_power_cut_takes_the_log_and_nothing_that_was_committed() {
+    for seed in 0..10 {
+        let (world, files) = bench(seed, 2);
+        let v = write_and_die(&world, &files, seed);
+        world.power_cut();
+        assert_eq!(world.host().count(), 0);
+        live(&world, seed + 100, |rt, world| async move {
+            let pool = open(&rt, &world, &files).await;
+            assert!(!pool.has_recovered());
+            for (lba, value) in [(0, 1), (8, 1), (20, 1), (63, 1), (512, 0)] {
+                assert_eq!(byte(&pool, v, lba).await, value, "block {lba}");
+            }
+        });
+    }
+}
+
+#[test]
+fn the_log_of_an_older_incarnation_does_not_count() {
+    let (world, files) = bench(3, 2);
+    let v = write_and_die(&world, &files, 3);
+    let f = files.clone();
+    live(&world, 4, |rt, _| async move {
+        // A host that does not know of the log, another machine for example.
+        let (pool, _) = Pool::open(&rt, f, settings()).await.expect("open");
+        pool.write(v, Lba(8), &block(9)).await.expect("write");
+        pool.commit().await.expect("commit");
+    });
+    live(&world, 5, |rt, world| async move {
+        let pool = open(&rt, &world, &files).await;
+        assert!(!pool.has_recovered());
+        assert_eq!(byte(&pool, v, 8).await, 9);
+        assert_eq!(byte(&pool, v, 512).await, 0);
+    });
+}
+
+/// What a flush has lost is in the drive's cache yet, and must not be entered for that.
+#[test]
+fn a_flush_that_failed_makes_the_log_void() {
+    let (world, files) = bench(6, 1);
+    let f = files.clone();
+    let v = live(&world, 6, |rt, world| async move {
+        create_pool(&rt, &f, 1).await;
+        let pool = open(&rt, &world, &f).await;
+        let v = pool.create_volume("v", MIB, 4096).await.expect("create");
+        pool.write(v, Lba(0), &block(1)).await.expect("write");
+        world.inject(f[0].file, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
+        assert!(pool.commit().await.is_err());
+        assert!(pool.host_log_lost().is_some());
+        v
+    });
+    live(&world, 7, |rt, world| async move {
+        let pool = open(&rt, &world, &files).await;
+        assert!(!pool.has_recovered());
+        assert_eq!(byte(&pool, v, 0).await, 0);
+    });
+}
+
+#[test]
+fn a_host_without_memory_is_told_of_and_stops_nothing() {
+    let (world, files) = bench(8, 1);
+    world.host().limit(0);
+    live(&world, 8, |rt, world| async move {
+        create_pool(&rt, &files, 1).await;
+        let pool = open(&rt, &world, &files).await;
+        let why = pool.host_log_lost().expect("told");
+        assert!(why.contains("no memory"), "{why}");
+        assert_eq!(pool.status().pool.answers_at_risk.as_ref(), Some(&why));
+        let v = pool.create_volume("v", MIB, 4096).await.expect("create");
+        pool.write(v, Lba(0), &block(1)).await.expect("write");
+        assert_eq!(byte(&pool, v, 0).await, 1);
+        pool.close().await.expect("close");
+    });
+}
