@@ -24,6 +24,9 @@ pub struct CacheStatus {
     /// Why it takes no writes any more; or, while it serves, none for now: the file system under it
     /// is full.
     pub error: Option<String>,
+    /// Why what is answered does not outlive the process before it is flushed, though it should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers_at_risk: Option<String>,
     /// The jobs that are under way: of `write-back`, `checkpoint` and `collection`.
     pub working: Vec<&'static str>,
     /// What it does for the volumes: `writeback`, `writethrough`, `writearound`, `none`, or `mixed`
@@ -416,6 +419,7 @@ impl Cache {
                 (false, false) => "serving",
             },
             error: st.health().error(),
+            answers_at_risk: st.health().host_log().lost(),
             working: self.working(),
             mode: self.mode(),
             size_bytes: self.layout().data_blocks() * BLOCK_U64,

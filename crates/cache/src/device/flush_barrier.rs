@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{Duration, ErrorKind, Instant, IoError, Result, SliceList, StorageError};
+use pool::HostLog;
 use queue::{Class, Device};
 use rt::sync::Semaphore;
 
@@ -32,6 +33,7 @@ struct HealthState {
     closing: Cell<bool>,
     closed: Cell<bool>,
     aside: Cell<bool>,
+    host_log: HostLog,
 }
 
 /// Whether a cache may still be written to, and whether it counts; clones are the same.
@@ -42,6 +44,12 @@ impl Health {
     /// Of the cache on `path`, which is well.
     pub fn new(path: &str) -> Health {
         Health(Rc::new(HealthState { path: path.to_owned(), ..HealthState::default() }))
+    }
+
+    /// The log of what was answered and is not durable yet. It becomes void when the device fails:
+    /// what a flush has lost must not be entered again.
+    pub fn host_log(&self) -> &HostLog {
+        &self.0.host_log
     }
 
     /// True if nothing can be made durable any more.
@@ -59,6 +67,7 @@ impl Health {
         let mut failed = self.0.failed.borrow_mut();
         if failed.is_none() {
             tracing::error!(cache = %self.0.path, "the cache is out of use: {e}");
+            self.0.host_log.void(&format!("the cache is out of use: {e}"));
             // For clients it has failed for good: what a client tries again is not what was lost.
             *failed = Some(StorageError::new(ErrorKind::Io, e.context.clone()));
         }

@@ -10,9 +10,11 @@
 
 use std::collections::VecDeque;
 
-use base::{EntrySeq, Epoch, ErrorKind, Instant, Lba, Result, StorageError, counted};
+use base::{
+    EntrySeq, Epoch, ErrorKind, Instant, Lba, Result, SharedPlace, SliceList, StorageError, counted,
+};
 use format::page::page_digest;
-use pool::{Link, Pool};
+use pool::{Link, Pool, Survived};
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -28,6 +30,7 @@ use crate::latch::Latched;
 use crate::lifecycle::replay::{Replay, Replayed, Replayer, layout_of};
 use crate::lifecycle::staged::Committed;
 use crate::settings::Settings;
+use crate::store::host_entries::Unwritten;
 use crate::store::journal::{Identity, Journal, Place};
 use crate::store::ring_room::RingRoom;
 use crate::store::state::State;
@@ -42,12 +45,44 @@ pub struct Ready {
     cache: Cache,
     replayed: Replayed,
     began: Instant,
+    /// Entries of the journal that the last process had not written.
+    unwritten: Vec<Unwritten>,
 }
 
 impl Ready {
+    /// Writes the entries of the journal that the last process had not written, durably. To be
+    /// called before the pool is opened: its first commit must not get ahead of them.
+    pub async fn finish_journal(&mut self) -> Result<()> {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if unwritten.is_empty() {
+            return Ok(());
+        }
+        let path = self.cache.path().to_owned();
+        let failed = |e: base::IoError| {
+            StorageError::from_io(e, format_args!("{path}: finishing the cache's journal"))
+        };
+        let queue = self.cache.device().queue();
+        for Unwritten { offsets, bytes } in &unwritten {
+            for offset in offsets {
+                let data = SliceList::from_iter([bytes.clone()]);
+                queue.write(Class::Commit, *offset, data).await.map_err(failed)?;
+            }
+        }
+        queue.flush(Class::Commit).await.map_err(failed)?;
+        tracing::info!(
+            cache = %path, entries = unwritten.len(),
+            "wrote what the last process had answered to the cache's journal"
+        );
+        Ok(())
+    }
+
     /// Opens it, and begins its background work. Its pool is open by now.
-    pub async fn open(self) -> Result<Cache> {
-        let Ready { cache, replayed, began } = self;
+    pub async fn open(mut self) -> Result<Cache> {
+        if let Err(e) = self.finish_journal().await {
+            self.close();
+            return Err(e);
+        }
+        let Ready { cache, replayed, began, .. } = self;
         assert!(cache.pool().is_open(), "a cache serves an open pool");
         let outcome = cache.serve(&replayed, began).await;
         if outcome.is_err() {
@@ -163,7 +198,26 @@ impl Cache {
             settings.resident_nodes,
             (settings.policy, rt.random()),
         );
+        if let Some(place) = pool.host_place() {
+            let survived = Survived::find(&place, sb.uuid, sb.incarnation);
+            let lacking = survived.as_ref().is_none_or(|s| s.lacking.is_some());
+            if lacking && pool.has_recovered() {
+                // What was dropped from the index for direct writes is there again.
+                pool.void_clean_keys();
+            }
+            if let Some(survived) = survived {
+                if let Some(why) = &survived.lacking {
+                    tracing::warn!(
+                        cache = %file.path,
+                        "writes that were answered and not flushed before the last process ended \
+                         may be lost, as what the host kept of them does not count: {why}"
+                    );
+                }
+                replayer.add_survived(survived);
+            }
+        }
         let replayed = replayer.run(&sb, pool.cache_journal()).await?;
+        let unwritten = replayer.take_unwritten();
         let empty = sb.root.is_none() && replayed.records == 0;
         let (index, buckets) = replayer.into_restored().settle(replayed.epoch, empty);
         let incarnation = sb.incarnation + 1;
@@ -176,7 +230,8 @@ impl Cache {
         let reserved = pool.take_over(buckets.dirty_blocks().0);
         let health = Health::new(&file.path);
         let ring = layout.ring();
-        let journal = Journal::new(ring, ring_room, identity, place, settings.journal_entry_blocks);
+        let journal = Journal::new(ring, ring_room, identity, place, settings.journal_entry_blocks)
+            .with_host_log(health.host_log().clone());
         let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
         let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
         let mut durable_state = DurableState::new(sb, incarnation);
@@ -187,12 +242,17 @@ impl Cache {
             Cache::over((rt, pool), settings, device, (state, wakes), durable_state, newest);
         cache.make_room_for_nodes()?;
         cache.write_twin().await?;
-        Ok(Ready { cache, replayed, began })
+        Ok(Ready { cache, replayed, began, unwritten })
     }
 
     /// Writes the recovered state, and begins to serve.
     async fn serve(&self, replayed: &Replayed, began: Instant) -> Result<()> {
+        let log = self.begin_host_log();
         self.recover(replayed, began).await?;
+        if let Some((place, uuid, incarnation)) = log {
+            // The checkpoint has begun this incarnation: what is left of others does not count.
+            place.remove_others(uuid, Some(incarnation));
+        }
         let no_pass = self.between_passes().await;
         self.start();
         let outcome = self.forget_behind_ends().await;
@@ -201,6 +261,21 @@ impl Cache {
             self.pool().link_journal(Link::None);
             self.stop();
         })
+    }
+
+    /// What is answered from now on is recorded, too, in memory of the host.
+    fn begin_host_log(&self) -> Option<(SharedPlace, [u8; 16], u32)> {
+        let place = self.pool().host_place()?;
+        let Identity { uuid, incarnation } = self.state().journal().identity();
+        if let Err(e) = self.health().host_log().begin(&place, uuid, incarnation) {
+            tracing::error!(
+                cache = %self.path(),
+                "what is answered does not outlive this process before it is flushed: the host has \
+                 no memory for it in {} ({e})",
+                place.name()
+            );
+        }
+        Some((place, uuid, incarnation))
     }
 
     /// A crash may have come between a shrink in the pool and here. Where the index is damaged,
@@ -340,6 +415,12 @@ impl Cache {
         self.device().queue().close();
         let link = if self.is_aside() { Link::None } else { Link::Closed(self.last_word()) };
         self.pool().link_journal(link);
+        if outcome.is_ok() {
+            self.health().host_log().end();
+            if let Some(place) = self.pool().host_place() {
+                place.remove_others(self.state().journal().identity().uuid, None);
+            }
+        }
         outcome
     }
 

@@ -32,7 +32,7 @@ use format::cache::journal::{Entry, Record};
 use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::CacheSuperblock;
 use format::tree::INDEX_TREE;
-use pool::Step;
+use pool::{Step, Survived};
 use queue::{Class, Device};
 use rt::{Reason, Rt};
 
@@ -42,6 +42,7 @@ use crate::error::damaged;
 use crate::lifecycle::staged::{Committed, StagedVerifier};
 use crate::policy::replacement::Policy;
 use crate::store::buckets::Buckets;
+use crate::store::host_entries::{Unwritten, add_entries};
 use crate::store::index::Index;
 use crate::store::journal::{Identity, Place};
 use crate::store::key::{Body, IndexKey};
@@ -221,6 +222,9 @@ pub struct Replayer {
     layout: Layout,
     restored: Restored,
     staged: StagedVerifier,
+    /// What the last process has left of the journal, and the entries that came of it.
+    survived: Option<Survived>,
+    unwritten: Vec<Unwritten>,
 }
 
 impl Replayer {
@@ -251,7 +255,19 @@ impl Replayer {
             layout,
             restored: Restored::new(index, buckets, staged.0.saturating_add(staged.1)),
             staged: StagedVerifier::new(committed),
+            survived: None,
+            unwritten: Vec::new(),
         }
+    }
+
+    /// Has [`Replayer::run`] apply the records, too, that the last process had not written.
+    pub(crate) fn add_survived(&mut self, survived: Survived) {
+        self.survived = Some(survived);
+    }
+
+    /// Takes the entries of these records, which are yet to be written.
+    pub(crate) fn take_unwritten(&mut self) -> Vec<Unwritten> {
+        std::mem::take(&mut self.unwritten)
     }
 
     /// The index, and its nodes in memory.
@@ -288,9 +304,15 @@ impl Replayer {
     /// knows to be durable.
     pub async fn run(&mut self, sb: &CacheSuperblock, known: EntrySeq) -> Result<Replayed> {
         let (from, epoch) = (replay_from(sb), epoch_at(sb, self.restored.index().published()));
-        let FoundEntries { entries, durable, healed, end, .. } =
-            read_journal((&self.device, &self.path), self.layout.ring(), from, known).await?;
-        let seen = entries.iter().map(|entry| entry.pool_seen).fold(sb.pool_seen, PoolSeen::max);
+        let ring = self.layout.ring();
+        let mut found = read_journal((&self.device, &self.path), ring, from, known).await?;
+        let of_entries = found.entries.iter().map(|entry| entry.pool_seen);
+        let seen = of_entries.fold(sb.pool_seen, PoolSeen::max);
+        if let Some(survived) = &self.survived {
+            let of = (from.0, ring);
+            self.unwritten = add_entries(&mut found, survived, of, seen, self.rt.bufs())?;
+        }
+        let FoundEntries { entries, durable, healed, end, .. } = found;
         let says = PoolSeen { entry: known, published: self.restored.index().published() };
         if says.is_older(seen) {
             // What was written back is not in the cache any more, and not in this pool either.

@@ -13,6 +13,10 @@
 //! the newest entry the watermark tells, when none follows it for a while
 //! ([`Cache::write_watermark`](crate::Cache)).
 //!
+//! **The death of the process** loses nothing that was pushed: until an entry is durable, its
+//! records are in the [host log](pool::HostLog) too, and the next start writes the entries that are
+//! missing ([`crate::store::host_entries`]).
+//!
 //! **Room.** The ring is freed by checkpoints only; they begin when half of it is used. To push a
 //! record one must have reserved room for it ([`crate::store::ring_room`]), so whatever was pushed
 //! can be written at any time, and waits for no checkpoint.
@@ -22,10 +26,14 @@ use std::collections::VecDeque;
 use base::{BufPool, EntrySeq, RecordSeq, Slice};
 use format::cache::journal::{EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record};
 use format::cache::pool_seen::PoolSeen;
+use pool::HostLog;
 
 use crate::device::flush_barrier::Durable;
 use crate::device::layout::Ring;
 use crate::store::ring_room::{JournalRoom, RingRoom};
+
+/// The kind of a frame of the host log: a record of the entry whose number is its stamp.
+pub(crate) const HOST_RECORD: u8 = 16;
 
 /// Blocks of entries that are taken out to be written before others get a turn.
 const AT_ONCE: u32 = 256;
@@ -95,6 +103,8 @@ pub(crate) struct Journal {
     used: u32,
     durable_entry: EntrySeq,
     stats: JournalStats,
+    /// The records that no durable entry has, for the case that the process dies.
+    host_log: HostLog,
 }
 
 /// An entry's part of the ring: its last record, its blocks, and those that were passed over before
@@ -133,7 +143,13 @@ impl Journal {
             used: 0,
             durable_entry: EntrySeq(place.sequence.0 - 1),
             stats: JournalStats::default(),
+            host_log: HostLog::default(),
         }
+    }
+
+    /// The journal, with its records that are not durable in this log too.
+    pub fn with_host_log(self, host_log: HostLog) -> Journal {
+        Journal { host_log, ..self }
     }
 
     /// What was done since the cache was opened.
@@ -171,11 +187,14 @@ impl Journal {
     pub(super) fn push(&mut self, room: &mut JournalRoom, record: &Record<'_>) -> RecordSeq {
         let before = self.pending();
         self.stats.records += 1;
+        let mut at = self.current.len();
         if !self.current.push(record) {
             self.close();
+            at = 0;
             let fits = self.current.push(record);
             assert!(fits, "a record is larger than an entry");
         }
+        self.host_log.append(HOST_RECORD, self.sequence.0, self.current.records_from(at));
         self.pushed.0 += 1;
         room.spend(self.pending() - before);
         self.pushed
@@ -290,6 +309,7 @@ impl Journal {
     /// Everything up to this entry, and to this record, is durable.
     pub(super) fn note_durable(&mut self, _: Durable, entry: EntrySeq, record: RecordSeq) {
         self.durable_entry = self.durable_entry.max(entry);
+        self.host_log.note_durable(self.durable_entry.0);
         self.durable = self.durable.max(record);
         self.stats.commits += 1;
     }
@@ -310,6 +330,7 @@ impl Journal {
         assert!(record <= said, "a checkpoint frees by a record that it does not stand for");
         self.durable = said;
         self.durable_entry = self.durable_entry.max(EntrySeq(entry.0 - 1));
+        self.host_log.note_durable(self.durable_entry.0);
         self.room.forgotten(freed);
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod buckets;
 pub(crate) mod dirty_volumes;
 pub(crate) mod frozen;
 pub(crate) mod hit_ratio;
+pub(crate) mod host_entries;
 pub(crate) mod index;
 pub(crate) mod index_walk;
 pub(crate) mod journal;
