@@ -125,14 +125,47 @@ pub(crate) fn give_up_if_struck(env: &Env, attachment: &Cell<Attachment>) {
     env.note("the cache is given up");
 }
 
-/// Opens the pool's cache; goes on without one that is lost; attaches one to a pool that has none,
-/// or not.
+/// Looks at the cache that the pool names, before the pool is opened, and writes what the last
+/// process had not written of its journal. `None`: it is lost, or there is none.
+pub(crate) async fn prepare(
+    env: &Env,
+    rt: &Rt,
+    pool: &pool::Ready,
+    (devices, attachment): (&Devices, &Cell<Attachment>),
+) -> Result<Option<cache::Ready>, StorageError> {
+    let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
+    let there = [Attachment::Attached, Attachment::Attaching, Attachment::Detaching];
+    if pool.pool().cache_uuid().is_none() || !there.contains(&attachment.get()) {
+        return Ok(None);
+    }
+    let mut ready = Cache::ready(rt, file, pool, plan.settings.clone()).await?;
+    if let Err(e) = ready.finish_journal().await {
+        ready.close();
+        return Err(e);
+    }
+    Ok(Some(ready))
+}
+
+/// The cache is refused.
+pub(crate) fn refused(env: &Env, e: &StorageError, attachment: &Cell<Attachment>) -> Over {
+    if !env.failures_allowed() {
+        env.fail(format!("opening the cache: {:?}: {e}", e.kind));
+    }
+    let over = judge(env, "opening the cache", Err(e.clone())).err().unwrap_or(Over::Refused);
+    if over == Over::CacheFailed {
+        env.count("struck caches that were refused", 1);
+        attachment.set(Attachment::Lost);
+    }
+    over
+}
+
+/// Opens the pool's cache, which was prepared if it is there; goes on without one that is lost;
+/// attaches one to a pool that has none, or not.
 pub(crate) async fn open(
     env: &Rc<Env>,
     rt: &Rt,
-    pool: &Pool,
-    devices: &Devices,
-    attachment: &Cell<Attachment>,
+    (pool, prepared): (&Pool, Option<cache::Ready>),
+    (devices, attachment): (&Devices, &Cell<Attachment>),
     may_attach: bool,
 ) -> Result<Option<Cache>, Over> {
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
@@ -182,20 +215,11 @@ pub(crate) async fn open(
     }
     attachment.set(Attachment::Attached);
     env.count("opens of a cache whose clean keys did not count", u64::from(pool.clean_void()));
-    let cache = match Cache::open(rt, file, pool, plan.settings.clone()).await {
-        Ok(cache) => cache,
-        Err(e) if !env.failures_allowed() => {
-            env.fail(format!("opening the cache: {:?}: {e}", e.kind))
-        }
-        Err(e) => {
-            let over = judge(env, "opening the cache", Err(e)).err().unwrap_or(Over::Refused);
-            if over == Over::CacheFailed {
-                env.count("struck caches that were refused", 1);
-                attachment.set(Attachment::Lost);
-            }
-            return Err(over);
-        }
+    let opened = match prepared {
+        Some(ready) => ready.open().await,
+        None => Cache::open(rt, file, pool, plan.settings.clone()).await,
     };
+    let cache = opened.map_err(|e| refused(env, &e, attachment))?;
     env.count("opens with a cache", 1);
     serve(env, &cache, file);
     Ok(Some(cache))
@@ -277,6 +301,7 @@ async fn forget(
         }
         let published = pool.published().0;
         env.note(format!("without its cache, the pool is of epoch {published}"));
+        env.model.borrow_mut().lose_kept();
         match env.model.borrow_mut().set_back(published) {
             Ok(true) => {}
             Ok(false) => {

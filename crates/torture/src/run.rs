@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::prng::mix64;
-use base::{BLOCK_U64, Duration, ErrorKind};
+use base::{BLOCK_U64, Duration, ErrorKind, StorageError};
 use export::{Access, VolumeExports};
 use pool::{CreateOptions, DeviceFile, Pool};
 use rt::{JoinHandle, Order, Rt};
@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::limiter;
+use crate::model::Stop;
 use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
 use crate::story::{Coverage, Story};
 use crate::told;
@@ -48,8 +49,10 @@ pub struct Summary {
 
 /// How a boot ended.
 enum Ended {
-    /// As planned: by a cut of power, a kill, or a close.
-    Planned(Ending),
+    /// As planned: by a cut of power, a kill, or a close; and what that means for the answers.
+    Planned(Ending, Stop),
+    /// The program has ended itself over a device.
+    Failed,
     /// The pool is beyond repair, which may be beyond the budget.
     Refused,
 }
@@ -115,14 +118,18 @@ impl Run {
             }
             match self.boot(plan, there) {
                 Ended::Refused => return false,
-                Ended::Planned(ending) => {
+                Ended::Failed => {
+                    self.env.count("kills", 1);
+                    self.env.model.borrow_mut().stop(Stop::Crashed);
+                }
+                Ended::Planned(ending, stop) => {
                     let how = match ending {
                         Ending::PowerCut => "power cuts",
                         Ending::Kill => "kills",
                         Ending::Close => "closes",
                     };
                     self.env.count(how, 1);
-                    self.env.model.borrow_mut().stop(ending == Ending::Close);
+                    self.env.model.borrow_mut().stop(stop);
                 }
             }
         }
@@ -150,6 +157,11 @@ impl Run {
         let c = created.clone();
         let outcome = rt.block_on(async move { session.live(plan, there, c).await });
         self.created = created.get();
+        // The death of the process alone loses nothing that was answered, unless a device that is
+        // needed fails with it.
+        let killed = plan.ending == Ending::Kill && !self.env.errors_allowed();
+        let stop = if killed { Stop::Killed } else { Stop::Crashed };
+        self.env.count("kills that lose nothing", u64::from(killed && outcome.is_none()));
         // A device may have been left out, or was about to be.
         if self.env.opening.get()
             && (self.env.failing.get() || !self.env.settings.victims.is_empty())
@@ -159,9 +171,9 @@ impl Run {
         self.env.reset();
         rt.kill();
         match outcome {
-            None => Ended::Planned(plan.ending),
-            Some(Ok(())) => Ended::Planned(Ending::Close),
-            Some(Err(Over::CacheFailed | Over::DeviceFailed)) => Ended::Planned(Ending::Kill),
+            None => Ended::Planned(plan.ending, stop),
+            Some(Ok(())) => Ended::Planned(Ending::Close, Stop::Closed),
+            Some(Err(Over::CacheFailed | Over::DeviceFailed)) => Ended::Failed,
             Some(Err(Over::Refused)) => Ended::Refused,
         }
     }
@@ -179,12 +191,12 @@ impl Run {
         if !self.final_boot(self.devices.members(), Task::Settle) {
             return;
         }
-        self.env.model.borrow_mut().stop(true);
+        self.env.model.borrow_mut().stop(Stop::Closed);
         self.check_at_rest();
         if !self.final_boot(self.devices.members(), Task::Empty) {
             return;
         }
-        self.env.model.borrow_mut().stop(true);
+        self.env.model.borrow_mut().stop(Stop::Closed);
         if let Some(report) = self.check_at_rest() {
             let c = &report.counts;
             if !self.env.beyond() && (c.volumes > 0 || c.extents > 0) {
@@ -220,6 +232,10 @@ impl Run {
         }
     }
 }
+
+/// A pool that is open, its warnings, and its cache.
+type OpenedPool =
+    Result<Result<(Pool, Vec<String>, Option<cache::Ready>), StorageError>, StorageError>;
 
 /// What the last boots are for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -409,9 +425,13 @@ impl Session {
         }
         let mut there = there;
         env.opening.set(true);
-        let (pool, warnings) = loop {
-            match Pool::open(&self.rt, there.clone(), env.settings.pool.clone()).await {
-                Ok(opened) => break opened,
+        let (pool, warnings, prepared) = loop {
+            match self.open_pool(there.clone()).await {
+                Ok(Err(e)) => {
+                    env.opening.set(false);
+                    return Err(cached::refused(env, &e, &self.attachment));
+                }
+                Ok(Ok(opened)) => break opened,
                 Err(e) if self.devices.may_refuse(&e) => {
                     env.count("opens that met a device without a superblock", 1);
                     env.note(format!("open: {e}"));
@@ -465,11 +485,34 @@ impl Session {
         if !env.beyond() {
             mover::check_copies(env, &pool);
         }
-        let cache =
-            cached::open(env, &self.rt, &pool, &self.devices, &self.attachment, may_attach).await?;
+        let to = (&*self.devices, &*self.attachment);
+        let cache = cached::open(env, &self.rt, (&pool, prepared), to, may_attach).await?;
+        if env.unreachable.borrow().any() {
+            // What could not be entered below a lost node is lost.
+            env.model.borrow_mut().lose_kept();
+        }
+        env.model.borrow_mut().find_kept();
         let volumes = Volumes::with_cache(&pool, cache);
         let listener = env.world.listener();
         Ok(Rc::new(Boot { env: env.clone(), rt: self.rt.clone(), volumes, listener }))
+    }
+
+    /// Opens the pool as the program does: what the last process had answered is entered, and the
+    /// cache is looked at before the first commit. The inner error is the cache's.
+    async fn open_pool(&self, there: Vec<DeviceFile>) -> OpenedPool {
+        let ready = Pool::ready(&self.rt, there, self.env.settings.pool.clone()).await?;
+        ready.recover(Rc::new(self.env.world.host())).await?;
+        let to = (&*self.devices, &*self.attachment);
+        let prepared = match cached::prepare(&self.env, &self.rt, &ready, to).await {
+            Ok(prepared) => prepared,
+            Err(e) => {
+                ready.close();
+                return Ok(Err(e));
+            }
+        };
+        let (pool, warnings) = ready.open().await?;
+        self.env.count("opens that entered what was answered", u64::from(pool.has_recovered()));
+        Ok(Ok((pool, warnings, prepared)))
     }
 
     /// A boot without faults and clients.

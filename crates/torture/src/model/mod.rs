@@ -50,6 +50,17 @@ pub(crate) enum Kind {
     },
 }
 
+/// How a boot ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// Everything was closed well.
+    Closed,
+    /// The process died alone: the host has kept what was answered.
+    Killed,
+    /// Power failed, or a device.
+    Crashed,
+}
+
 #[derive(Default)]
 pub(crate) struct Model {
     tick: u64,
@@ -59,6 +70,9 @@ pub(crate) struct Model {
     slots: BTreeMap<String, Slot>,
     volumes: BTreeMap<u32, Volume>,
     cuts: Cuts,
+    /// Boots that were killed, whose answers the next open has to find: when each ended, and its
+    /// era.
+    kept: Vec<(u64, u32)>,
     /// The pool's image was older than it may be.
     pub too_old: Option<String>,
 }
@@ -272,18 +286,36 @@ impl Model {
         }
     }
 
-    /// The boot ends. If it was closed well, all that was answered is durable.
-    pub fn stop(&mut self, closed: bool) {
+    /// The boot ends. If it was closed well, all that was answered is durable. If it was killed,
+    /// the next boot that opens the pool has to find that ([`Model::find_kept`]).
+    pub fn stop(&mut self, end: Stop) {
         let tick = self.tick();
         let era = self.era;
         for v in self.volumes.values_mut() {
             v.stop(tick);
-            if closed {
+            if end == Stop::Closed {
                 v.flushed(tick + 1, era);
             }
         }
+        match end {
+            Stop::Closed => {}
+            Stop::Killed => self.kept.push((tick + 1, era)),
+            Stop::Crashed => self.kept.clear(),
+        }
         self.tick();
         self.era += 1;
+    }
+
+    /// The pool is open: what was answered before kills is there for good, as if it were flushed.
+    pub fn find_kept(&mut self) {
+        for (tick, era) in std::mem::take(&mut self.kept) {
+            self.volumes.values_mut().for_each(|v| v.flushed(tick, era));
+        }
+    }
+
+    /// What was answered before kills may be lost: the device that has it is.
+    pub fn lose_kept(&mut self) {
+        self.kept.clear();
     }
 
     /// After an open: the pool has these volumes. What was in doubt is decided.
