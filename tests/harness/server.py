@@ -79,7 +79,7 @@ class Server:
         return self.process is not None and self.process.poll() is None
 
     def kill(self):
-        """As a power cut is to the process."""
+        """Takes the process away at once."""
         self.process.kill()
         self.process.wait()
 

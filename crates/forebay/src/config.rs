@@ -31,6 +31,7 @@ use serde_json::{Value as Json, json};
 
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
+use crate::host_log::HostLogChoice;
 use crate::logs::{DEFAULT_LEVEL, LogFormat};
 use crate::sockets::{check_unix_path, group_of};
 use crate::units::exact_size;
@@ -67,6 +68,11 @@ pub struct ServeConfig {
     pub http: HttpConfig,
     /// What I/O goes through.
     pub io: IoChoice,
+    /// Where what was answered is kept for the case that the process dies, if anywhere; or why it
+    /// cannot be.
+    pub host_log: HostLogChoice,
+    /// The directory of the server's sockets.
+    pub home: PathBuf,
     /// The cache in front of the pool.
     pub cache: CacheConfig,
     /// How pool and cache behave, and how much clients may use.
@@ -100,6 +106,8 @@ pub struct Overrides {
     pub http: HttpOverrides,
     /// See [`ServeConfig`].
     pub io: Option<IoChoice>,
+    /// See [`ServeConfig`].
+    pub host_log: Option<HostLogChoice>,
     /// See [`CacheConfig`].
     pub cache: CacheOverrides,
     /// How to log.
@@ -158,6 +166,8 @@ impl ServeConfig {
         let http = HttpConfig::new(options.http, file.http, others, &mut places)?;
         let io = [options.io, file.io, Some(IoChoice::default())];
         let io = places.choose("io.backend", io, |io| json!(io.name()));
+        let host_log = [options.host_log, file.host_log, Some(HostLogChoice::default())];
+        let host_log = places.choose("io.host_log", host_log, |choice| json!(choice.text()));
         let format = [options.log.format, file.log.format, Some(LogFormat::of_environment())];
         let log_format = places.choose("log.format", format, |format| json!(format.name()));
         let level = [options.log.level, file.log.level, Some(DEFAULT_LEVEL.to_owned())];
@@ -172,6 +182,8 @@ impl ServeConfig {
             control_permits,
             http,
             io: io.unwrap_or_default(),
+            host_log: host_log.unwrap_or_default(),
+            home: home.to_owned(),
             cache,
             settings,
             log_format: log_format.unwrap_or_else(LogFormat::of_environment),

@@ -2,6 +2,7 @@
 //!
 //! Each state has a page in docs/operations.md, which [`Problem::page`] names.
 
+mod answers;
 pub mod expiry;
 pub mod moves;
 
@@ -74,6 +75,7 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
         };
         add(all, "commits-fail", what, "see the log for why; each was tried again");
     }
+    all.extend(answers::problem(pool).map(at_risk));
     all.extend(of_lost(&pool["scrub"]));
     if pool["scrub"]["incomplete"] == true {
         let what = match number(&pool["scrub"]["passed_over"]) {
@@ -114,6 +116,10 @@ fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
         };
         add(all, "pool-full", what, &todo);
     }
+}
+
+fn at_risk((what, todo): (String, String)) -> Problem {
+    Problem { page: "answers-at-risk", what, todo }
 }
 
 /// Blocks without a good copy, those too that the list has no room for.
@@ -349,6 +355,7 @@ fn of_cache(cache: &Value, all: &mut Vec<Problem>) {
         ),
         _ => {}
     }
+    all.extend(answers::problem(cache).map(at_risk));
     all.extend(of_silence(cache, false));
     if cache["bad_blocks"].as_array().is_some_and(|bad| !bad.is_empty()) {
         let what = format!("blocks in the cache {path} were damaged before they came to the pool");
@@ -562,12 +569,13 @@ mod tests {
             "commit": { "failed": 2 }, "cache": { "path": "/c", "state": "aside" }
         })));
         found.extend(pages(&json!({
-            "cache": { "path": "/c", "state": "serving", "error": "write: full" }
+            "cache": { "path": "/c", "state": "serving", "error": "write: full" },
+            "pool": { "state": "online", "answers_at_risk": "/dev/shm: full" }
         })));
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 27);
+        assert_eq!(found.len(), 28);
         let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
         assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
         assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

@@ -40,6 +40,7 @@ mod explain;
 mod health;
 mod home;
 #[doc(hidden)]
+mod host_log;
 pub mod hostile;
 mod http;
 mod limits;

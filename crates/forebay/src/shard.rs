@@ -30,7 +30,7 @@ use serde_json::Value;
 use volume::Volumes;
 
 use crate::banner;
-use crate::cache_life::{Caches, preflight};
+use crate::cache_life::{Caches, Prepared, preflight};
 use crate::calendar::unix_time_at_zero;
 use crate::config::ServeConfig;
 use crate::config::origin::Origin;
@@ -41,6 +41,7 @@ use crate::device_life::PoolDevices;
 use crate::device_list::DeviceList;
 use crate::error::{CommandError, Result};
 use crate::home::{Staged, Unmade};
+use crate::host_log::HostDirs;
 use crate::http::{HttpSockets, Running};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::notify::{self, ServiceManager};
@@ -101,6 +102,11 @@ pub fn serve(
         // it ends any other.
         preflight(&config.cache, files.iter().map(|f| Path::new(&f.path)))?;
     }
+    let host_log = config.host_log.open(&config.home);
+    if let (Some(Ok(place)), Source::Devices(files)) = (&host_log, &source) {
+        let cache = config.cache.path.as_deref().filter(|path| path.exists());
+        files.iter().map(|f| Path::new(&f.path)).chain(cache).for_each(|p| place.add_device(p));
+    }
     let caches = Caches::new(&world.rt, &world.handles, config.cache, tuning.clone());
     let ending = Ending::default();
     let hangup = Hangup::of(tuning.file().is_some());
@@ -133,6 +139,7 @@ pub fn serve(
                     devices,
                     tuning,
                     caches,
+                    host_log,
                     ending,
                     manager,
                 };
@@ -179,6 +186,7 @@ struct Starting {
     devices: Rc<PoolDevices>,
     tuning: Rc<Tuning>,
     caches: Caches,
+    host_log: Option<std::result::Result<Rc<HostDirs>, String>>,
     ending: Ending,
     manager: Rc<ServiceManager>,
 }
@@ -201,7 +209,7 @@ impl Starting {
             }
             Source::New(new) => (make_pool(&self.rt, &new, settings).await?, Some(new)),
         };
-        let prepared = match self.caches.prepare(&ready).await {
+        let prepared = match self.recover_and_prepare(&ready).await {
             Ok(prepared) => prepared,
             Err(e) => {
                 ready.close();
@@ -223,6 +231,24 @@ impl Starting {
                 Err(e)
             }
         }
+    }
+
+    /// Enters what the last process had answered, and finds the cache. What was answered stands in
+    /// the cache's journal before the pool is opened: the first commit must not get ahead of it.
+    async fn recover_and_prepare(&self, ready: &pool::Ready) -> Result<Prepared> {
+        match &self.host_log {
+            Some(Ok(place)) => ready.recover(place.clone()).await?,
+            Some(Err(why)) => ready.pool().keeps_no_answers(why),
+            None => {}
+        }
+        let mut prepared = self.caches.prepare(ready).await?;
+        if let Prepared::Cache { ready, .. } = &mut prepared
+            && let Err(e) = ready.finish_journal().await
+        {
+            self.caches.put_back(prepared);
+            return Err(e.into());
+        }
+        Ok(prepared)
     }
 
     async fn open_pool(
@@ -248,6 +274,13 @@ impl Starting {
         ready: impl FnOnce(&Value) -> Result<()>,
     ) -> Result<()> {
         self.devices.remember(&pool).await;
+        let host_log = self.host_log.and_then(|place| place.ok());
+        if let Some(place) = &host_log {
+            // What was made at this start is where it stays only now.
+            let devices = pool.status().pool.devices;
+            let paths = devices.iter().map(|d| &d.path).filter(|path| !path.is_empty());
+            paths.for_each(|path| place.add_device(Path::new(path)));
+        }
         let volumes = Volumes::with_cache(&pool, cache);
         let exports = VolumeExports::new(volumes.clone(), self.access);
         let nbd = Server::new(self.rt.clone(), exports, self.tuning.limits());
@@ -265,6 +298,7 @@ impl Starting {
             tuning: self.tuning,
             caches: self.caches,
             certificates,
+            host_log,
             nbd,
             ending: self.ending,
             busy: Cell::new(0),
@@ -325,6 +359,7 @@ struct Shard {
     caches: Caches,
     /// The files of TLS.
     certificates: Option<Files>,
+    host_log: Option<Rc<HostDirs>>,
     nbd: Server<VolumeExports>,
     ending: Ending,
     /// Control requests being carried out.

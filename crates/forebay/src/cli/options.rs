@@ -20,6 +20,7 @@ use crate::control::client::{ask, usual_socket};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
 use crate::home::Home;
+use crate::host_log::HostLogChoice;
 use crate::logs::{self, LogFormat};
 use crate::sockets::resolve;
 use crate::terminal::progress::waiting;
@@ -103,6 +104,10 @@ pub struct ServerOptions {
     /// What I/O goes through; `auto` takes io_uring where it is permitted
     #[arg(long, value_enum, value_name = "BACKEND")]
     io: Option<IoChoice>,
+    /// Record answered writes in this directory, best in memory, for the case that the process dies
+    /// [default: auto: in /dev/shm, /run, or beside the sockets]
+    #[arg(long, value_name = "DIR|auto|off")]
+    host_log: Option<HostLogChoice>,
     /// Make changes durable at least this often, flushed or not [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     commit_interval: Option<Duration>,
@@ -147,6 +152,7 @@ impl ServerOptions {
                 hosts: Vec::new(),
             },
             io: self.io,
+            host_log: self.host_log,
             settings: cache.settings.into_iter().chain(settings).collect(),
             cache: cache.place,
             log,

@@ -16,6 +16,7 @@ use super::tls::{AccessRow, TlsMode, TlsOverrides};
 use super::values::{Kind, Value};
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
+use crate::host_log::HostLogChoice;
 use crate::logs::{LogFormat, parse_level};
 use crate::sockets::resolve;
 use crate::world::IoChoice;
@@ -47,6 +48,8 @@ pub struct ConfigFile {
     pub cache_size_line: Option<usize>,
     /// What I/O goes through.
     pub io: Option<IoChoice>,
+    /// See [`ServeConfig`](super::ServeConfig).
+    pub host_log: Option<HostLogChoice>,
     /// How to log.
     pub log: LogSection,
     /// The file itself, if there is one.
@@ -128,6 +131,14 @@ fn http_places<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Vec<HttpP
 #[serde(deny_unknown_fields)]
 struct IoSection {
     backend: Option<IoChoice>,
+    #[serde(default, deserialize_with = "host_log")]
+    host_log: Option<HostLogChoice>,
+}
+
+fn host_log<'de, D: Deserializer<'de>>(
+    d: D,
+) -> std::result::Result<Option<HostLogChoice>, D::Error> {
+    String::deserialize(d)?.parse().map(Some).map_err(D::Error::custom)
 }
 
 /// How to log.
@@ -167,6 +178,7 @@ impl ConfigFile {
             .chain(&mut file.tls.certificates)
             .chain(&mut file.tls.keys)
             .chain(file.http.listen.iter_mut().filter_map(HttpPlace::path_mut))
+            .chain(file.host_log.iter_mut().filter_map(HostLogChoice::path_mut))
             .chain(&mut file.cache_path);
         paths.for_each(|p| *p = base.join(&*p));
         file.path = Some(path.to_owned());
@@ -217,6 +229,7 @@ impl ConfigFile {
             })?,
             cache_size_line: None,
             io: io.backend,
+            host_log: io.host_log,
             log,
             path: None,
             settings: Vec::new(),

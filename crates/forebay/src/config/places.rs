@@ -155,6 +155,12 @@ pub static PLACES: &[Place] = &[
         "what I/O goes through: uring or posix; auto: io_uring where it is permitted, else posix",
     ),
     place(
+        ("io.host_log", "--host-log"),
+        ("auto", r#""auto""#),
+        "where answered writes are recorded for the case that the process dies: a directory, best \
+         in memory; auto: in /dev/shm, /run, or beside the sockets; off: nowhere",
+    ),
+    place(
         ("log.format", "--log"),
         ("human", r#""human""#),
         "where the log goes and what a line looks like: human or json on standard error, \

@@ -424,6 +424,7 @@ pub const PLACES: &[&str] = &[
     "cache.path",
     "cache.size",
     "io.backend",
+    "io.host_log",
     "log.format",
     "log.level",
 ];

@@ -1,5 +1,7 @@
 //! What the server does where a command asks for it.
 
+use std::path::Path;
+
 use base::{Duration, ErrorKind, Instant, VolumeId};
 use ledger::explain::Question;
 use nbd::ConnectionStatus;
@@ -60,6 +62,7 @@ impl Shard {
             }
             Request::CacheAttach { path, size_bytes } => {
                 self.caches.attach(&self.volumes, &path, size_bytes).await?;
+                self.note_device(&path);
             }
             Request::CacheDetach {} => self.caches.detach(&self.volumes).await?,
             Request::CacheMode { volume, mode } => {
@@ -88,9 +91,9 @@ impl Shard {
                     (None, true) => Role::Spare,
                     (None, false) => Role::Serves,
                 };
-                return self.with_next_start(
-                    self.devices.add(self.volumes.pool(), &device, role, force).await,
-                );
+                let added = self.devices.add(self.volumes.pool(), &device, role, force).await;
+                self.note_device(Path::new(&device));
+                return self.with_next_start(added);
             }
             Request::DeviceResize { device, size_bytes } => {
                 return self.devices.resize(self.volumes.pool(), &device, size_bytes).await;
@@ -150,6 +153,13 @@ impl Shard {
             },
         }
         Ok(Value::Null)
+    }
+
+    /// The server uses one more device: what is recorded of answered writes is for this one too.
+    fn note_device(&self, path: &Path) {
+        if let Some(place) = &self.host_log {
+            place.add_device(path);
+        }
     }
 
     /// Gives up a detach, or the change of a volume's mode.

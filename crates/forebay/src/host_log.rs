@@ -1,0 +1,170 @@
+//! Where a server keeps what it has answered and not made durable, for the case that its process
+//! dies: see [`pool::HostLog`].
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::str::FromStr;
+
+use base::{HostMemory, HostPlace, IoError};
+use posix::host::HostDir;
+
+use crate::world::identity;
+
+/// The choice of a user.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum HostLogChoice {
+    /// Of the usual directories the first that can be used.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// In this directory.
+    Dir(PathBuf),
+}
+
+impl FromStr for HostLogChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HostLogChoice, String> {
+        match text {
+            "auto" => Ok(HostLogChoice::Auto),
+            "off" => Ok(HostLogChoice::Off),
+            "" => Err("auto, off or a directory".into()),
+            path => Ok(HostLogChoice::Dir(path.into())),
+        }
+    }
+}
+
+impl HostLogChoice {
+    /// As the configuration file has it.
+    pub fn text(&self) -> String {
+        match self {
+            HostLogChoice::Auto => "auto".into(),
+            HostLogChoice::Off => "off".into(),
+            HostLogChoice::Dir(path) => path.display().to_string(),
+        }
+    }
+
+    /// The directory, if one is named.
+    pub fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        if let HostLogChoice::Dir(path) = self { Some(path) } else { None }
+    }
+
+    /// The place, with why it cannot be used if it cannot. `home` is where the server keeps its
+    /// sockets. `None`: it is switched off.
+    pub fn open(&self, home: &Path) -> Option<Result<Rc<HostDirs>, String>> {
+        let dirs = match self {
+            HostLogChoice::Off => return None,
+            HostLogChoice::Dir(path) => vec![path.clone()],
+            HostLogChoice::Auto => usual(home),
+        };
+        let (mut open, mut refused) = (Vec::new(), Vec::new());
+        for path in dirs {
+            match HostDir::open(&path) {
+                Ok(dir) => open.push(dir),
+                Err(e) => refused.push(format!("{}: {e}", path.display())),
+            }
+        }
+        if open.is_empty() {
+            return Some(Err(refused.join("; ")));
+        }
+        Some(Ok(Rc::new(HostDirs(open))))
+    }
+}
+
+/// The usual directories, the best first: two in memory, and one that is there for certain.
+fn usual(home: &Path) -> Vec<PathBuf> {
+    let user = nix::unistd::geteuid();
+    let own = format!("forebay-{user}");
+    let mut dirs = Vec::new();
+    if Path::new("/dev/shm").is_dir() {
+        dirs.push(Path::new("/dev/shm").join(&own));
+    }
+    let runtime =
+        if user.is_root() { PathBuf::from("/run") } else { format!("/run/user/{user}").into() };
+    if runtime.is_dir() {
+        dirs.push(runtime.join(&own));
+    }
+    dirs.push(home.join("answered"));
+    dirs
+}
+
+/// Several directories: what was left is found in any of them.
+pub struct HostDirs(Vec<HostDir>);
+
+impl HostDirs {
+    /// The server uses the device at `path`: what is recorded is for this one, and for no copy.
+    pub fn add_device(&self, path: &Path) {
+        let identity = identity(path).display().to_string();
+        self.0.iter().for_each(|dir| dir.add_device(&identity));
+    }
+}
+
+impl HostPlace for HostDirs {
+    fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError> {
+        let mut failed = None;
+        for dir in &self.0 {
+            match dir.find(owner, number) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(e) => failed = Some(e),
+            }
+        }
+        failed.map_or(Ok(None), Err)
+    }
+
+    fn create(&self, owner: [u8; 16], number: u32) -> Result<Box<dyn HostMemory>, IoError> {
+        let mut failed = IoError::NO_SPACE;
+        for dir in &self.0 {
+            let made = dir.create(owner, number).and_then(|mut memory| {
+                memory.back(base::BLOCK)?;
+                Ok(memory)
+            });
+            match made {
+                Ok(memory) => return Ok(memory),
+                Err(e) => failed = e,
+            }
+        }
+        Err(failed)
+    }
+
+    fn remove_others(&self, owner: [u8; 16], keep: Option<u32>) {
+        self.0.iter().for_each(|dir| dir.remove_others(owner, keep));
+    }
+
+    fn name(&self) -> String {
+        let names: Vec<String> = self.0.iter().map(HostPlace::name).collect();
+        names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_in_any_directory_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = |name: &str| HostDir::open(&dir.path().join(name)).unwrap();
+        let both = HostDirs(vec![one("a"), one("b")]);
+        one("b").create([1; 16], 2).unwrap();
+        assert!(both.find([1; 16], 2).unwrap().is_some());
+        both.create([1; 16], 3).unwrap();
+        assert!(one("a").find([1; 16], 3).unwrap().is_some());
+        both.remove_others([1; 16], None);
+        assert!(both.find([1; 16], 2).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_place_is_auto_off_or_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in ["auto", "off", "/some/dir"] {
+            assert_eq!(text.parse::<HostLogChoice>().unwrap().text(), text);
+        }
+        assert!("".parse::<HostLogChoice>().is_err());
+        assert!(HostLogChoice::Off.open(dir.path()).is_none());
+        assert!(HostLogChoice::Auto.open(dir.path()).unwrap().is_ok());
+        let none = HostLogChoice::Dir(dir.path().join("no/where"));
+        assert!(none.open(dir.path()).unwrap().is_err());
+    }
+}
