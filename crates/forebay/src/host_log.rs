@@ -72,6 +72,16 @@ impl HostLogChoice {
     }
 }
 
+/// What a process that served one of these devices has left in a usual directory: answers that no
+/// device has yet. `home` is where it kept its sockets.
+pub fn left_behind<'a>(devices: impl Iterator<Item = &'a Path>, home: &Path) -> Option<PathBuf> {
+    let open: Vec<HostDir> =
+        usual(home).iter().filter(|dir| dir.is_dir()).flat_map(|dir| HostDir::open(dir)).collect();
+    let dirs = HostDirs(open);
+    devices.for_each(|path| dirs.add_device(path));
+    dirs.0.iter().find_map(HostDir::any_left)
+}
+
 /// The usual directories, the best first: two in memory, and one that is there for certain.
 fn usual(home: &Path) -> Vec<PathBuf> {
     let user = nix::unistd::geteuid();

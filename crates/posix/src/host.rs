@@ -70,6 +70,21 @@ impl HostDir {
         }
     }
 
+    /// A file that a process with one of these devices has left in this boot, or has in use.
+    pub fn any_left(&self) -> Option<PathBuf> {
+        let paths = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|e| e.path());
+        let mut files = paths.filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("forebay-"))
+        });
+        files.find(|path| {
+            let mut head = [0; HEAD];
+            let mut how = OpenOptions::new();
+            how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+            let read = how.open(path).and_then(|file| file.read_exact_at(&mut head, 0));
+            read.is_ok() && self.counts(&head)
+        })
+    }
+
     fn prefix(owner: [u8; 16]) -> String {
         let hex: String = owner.iter().map(|b| format!("{b:02x}")).collect();
         format!("forebay-{hex}-")
@@ -322,6 +337,8 @@ mod tests {
         assert!(copy.find(OWNER, 1).unwrap().is_none());
         copy.remove_others(OWNER, None);
         assert!(of(&["file 1 11"]).find(OWNER, 1).unwrap().is_some(), "one half of a mirror");
+        assert_eq!(copy.any_left(), None);
+        assert!(of(&["file 1 10"]).any_left().is_some());
         first.add_device("file 1 13");
         assert!(of(&["file 1 13"]).find(OWNER, 1).unwrap().is_some(), "its successor");
         of(&["file 1 10"]).remove_others(OWNER, None);

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::cli::checked::{Checked, Next, counted, found, is_anothers, step, verdict};
 use crate::cli::options::OfflineOptions;
 use crate::error::{CommandError, Result};
+use crate::host_log::left_behind;
 use crate::output::{print, print_json};
 use crate::terminal::progress::Progress as Shown;
 use crate::terminal::{Column, Look, Table};
@@ -40,6 +41,15 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
              If one is lost, serve the pool and type forebay device replace",
             opened.gone.join("; ")
         )));
+    }
+    let paths = opened.files.iter().map(|file| Path::new(&file.path));
+    if let Some(left) = left_behind(paths, dir) {
+        tracing::warn!(
+            "the last process that served this pool has died and left answered writes in {}: serve \
+             the pool once, if it can be served, which enters them; after a repair of the pool they \
+             do not count any more",
+            left.display()
+        );
     }
     let cache = options.open_cache_for(&world, dir, !dry_run).map_err(alone)?;
     let is_named = options.names_cache();
