@@ -45,9 +45,9 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
     let paths = opened.files.iter().map(|file| Path::new(&file.path));
     if let Some(left) = left_behind(paths, dir) {
         tracing::warn!(
-            "the last process that served this pool has died and left answered writes in {}: serve \
-             the pool once, if it can be served, which enters them; after a repair of the pool they \
-             do not count any more",
+            "the last process that served this pool has died and left answered writes in {}: \
+             serve the pool once, if it can be served, which enters them; after a repair of the \
+             pool they do not count any more",
             left.display()
         );
     }
