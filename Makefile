@@ -19,9 +19,10 @@ PYTHON := /usr/bin/python3
 # Directory and further arguments of `make run`, for example: make run ARGS="/srv/forebay --volume-size 100G"
 # Arguments of `make experiments`, for example: make experiments ARGS="--only 3"
 ARGS ?=
-# `make torture SEEDS=n SEED=first`
+# `make torture SEEDS=n SEED=first`, and AIM=front for runs that are all aimed at one class of fault
 SEEDS ?= 100
 SEED ?= 1
+AIM ?=
 # Seeds that `make test` runs: the same ones every time, and new ones every time.
 FIXED_SEEDS ?= 150
 FRESH_SEEDS ?= 50
@@ -108,7 +109,7 @@ unit: ## unit, property and conformance tests
 
 torture: deps ## the engine under simulation (SEEDS=n SEED=first)
 	$(CARGO) build --profile $(PROFILE) $(or $(SCOPE),-p torture)
-	$(OUT)/torture --seeds $(SEEDS) --seed $(SEED)
+	$(OUT)/torture --seeds $(SEEDS) --seed $(SEED) $(if $(AIM),--aim $(AIM))
 
 clients: deps-test ## real clients against the real binary (ONLY="fio guest", ONLY="--cache off")
 	$(CARGO) build --profile $(PROFILE) $(or $(SCOPE),-p forebay)

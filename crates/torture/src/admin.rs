@@ -6,6 +6,7 @@ use base::{Duration, ErrorKind, SECTOR, StorageError};
 
 use crate::env::{Boot, Env};
 use crate::model::Model;
+use crate::model::volume::Doubted;
 
 /// Does something to some volume now and then, until the boot ends.
 pub(crate) async fn administrate(boot: Rc<Boot>) {
@@ -123,6 +124,7 @@ async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
     let Some(op) = env.model.borrow_mut().begin_resize(id, to) else { return };
     env.begins(op, id, if to < old { "shrink to" } else { "grow to" }, 0, 0);
     env.note(format!("op {op}: resizes {name} from {old} to {to} bytes"));
+    env.note_change();
     let outcome = boot.volumes.resize(name, to).await;
     env.count(if to < old { "shrink" } else { "grow" }, 1);
     let now = boot.volumes.open(name).and_then(|v| v.info()).map_or(old, |i| i.size_bytes);
@@ -145,7 +147,8 @@ async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
 /// Either size may be the durable one.
 fn give_up_resize(model: &mut Model, id: u32, op: u64, (old, to): (u64, u64), now: u64) {
     model.end_resize(id, op, now, false);
-    model.doubt_size(id, if now == old { to } else { old });
+    let done = now != old;
+    model.doubt_size(id, Doubted { size: if done { old } else { to }, op, done });
 }
 
 fn list(boot: &Rc<Boot>) {

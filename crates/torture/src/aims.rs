@@ -1,7 +1,7 @@
 //! Runs that are aimed at one class of fault. The ordinary draw reaches these states too rarely.
 //!
-//! About one run in four is aimed. It has a small cache, few clients, many short boots, and nothing
-//! but the one fault, so that it is cheap and hits often.
+//! About half of the runs are aimed. Such a run has a small cache, few clients, many short boots,
+//! and nothing but the one fault, so that it is cheap and hits often.
 //!
 //! | aim | what happens | the mend that it tests |
 //! | --- | --- | --- |
@@ -9,33 +9,58 @@
 //! | start | what a start reads is unreadable, right after a flush | unreadable is not absent |
 //! | beside | many clients read blocks beside bad sectors | a bad sector costs one block |
 //! | crowd | flushes fill the ring while a checkpoint waits for the pool | its room is held |
-//! | unreachable | no copy of a node of a tree can be read, for a boot | one volume stops, no other |
+//! | unreachable | no copy of a node of a tree can be read, for a boot | one volume stops |
+//! | through | volumes that do not write back, and the cache fails | no clean block is too old |
+//! | front | modes and caches change, and nothing else commits | commits around a change |
+//! | subsets | starts by some of the devices | the newest history is served, or none |
+//! | copies | the same, with older copies of some devices or of all | the same; only by `--aim` |
+//! | sizes | shrinks that fail, and growth after them | the pool knows an end first |
+//!
+//! `--aim NAME` aims every run at one of them.
 //!
 //! All of it comes from a generator of its own.
+
+mod front;
+mod small;
 
 use base::{Duration, Prng};
 
 use crate::settings::*;
 use crate::swarm::{a_cache, one_of};
 
-const FOREVER: Duration = Duration::from_secs(100_000);
-const BUCKET: u64 = 64 << 10;
+use small::{BUCKET, boot, buckets, micros, quick_and_wide};
 
 impl Aim {
     /// All of them.
-    pub const ALL: [Aim; 5] = [Aim::Churn, Aim::Start, Aim::Beside, Aim::Crowd, Aim::Unreachable];
+    pub const ALL: [Aim; 10] = [
+        Aim::Churn,
+        Aim::Start,
+        Aim::Beside,
+        Aim::Crowd,
+        Aim::Unreachable,
+        Aim::Through,
+        Aim::Front,
+        Aim::Sizes,
+        Aim::Subsets,
+        Aim::Copies,
+    ];
 
-    /// Aims run `settings.seed`, or leaves it as it is.
-    pub fn draw(settings: &mut Settings) {
+    /// Aims run `settings.seed`, at `forced` if that is given, or leaves it as it is.
+    pub fn draw(settings: &mut Settings, forced: Option<Aim>) {
         let r = &mut Prng::new(base::prng::mix64(settings.seed ^ 0xA13E_D000));
-        let aim = match r.below(32) {
-            0..=2 => Aim::Churn,
-            3..=4 => Aim::Start,
-            5 => Aim::Beside,
-            6..=7 => Aim::Crowd,
-            8..=10 => Aim::Unreachable,
-            _ => return,
+        let drawn = match r.below(32) {
+            0..=2 => Some(Aim::Churn),
+            3..=4 => Some(Aim::Start),
+            5 => Some(Aim::Beside),
+            6..=7 => Some(Aim::Crowd),
+            8..=10 => Some(Aim::Unreachable),
+            11..=12 => Some(Aim::Through),
+            13..=14 => Some(Aim::Front),
+            15 => Some(Aim::Sizes),
+            16..=18 => Some(Aim::Subsets),
+            _ => None,
         };
+        let Some(aim) = forced.or(drawn) else { return };
         plain(settings);
         settings.aim = Some(aim);
         let plan = calm(r);
@@ -45,6 +70,14 @@ impl Aim {
             Aim::Beside => beside(r, settings, plan),
             Aim::Crowd => crowd(r, settings, plan),
             Aim::Unreachable => unreachable(r, settings, plan),
+            Aim::Through => front::through(r, settings, plan),
+            Aim::Front => front::front(r, settings, plan),
+            Aim::Sizes => front::sizes(r, settings, plan),
+            Aim::Subsets => subsets(r, settings),
+            Aim::Copies => {
+                subsets(r, settings);
+                settings.older_copies = one_of(r, &[2, 4]);
+            }
         }
     }
 }
@@ -72,14 +105,6 @@ fn calm(r: &mut Prng) -> CachePlan {
     plan.harmless = sim::FaultRates::default();
     plan.settings.seal_blocks = 0;
     plan
-}
-
-fn buckets(plan: &mut CachePlan, n: u64) {
-    plan.disk.size_bytes = (3 << 20) + n * plan.bucket_bytes;
-}
-
-fn micros(least: u64, most: u64) -> (Duration, Duration) {
-    (Duration::from_micros(least), Duration::from_micros(most))
 }
 
 /// A kill while the cache's superblock is written leaves it to the next life, and not durable. What
@@ -189,18 +214,6 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     s.cache = Some(plan);
 }
 
-/// No disk is so slow that a volume which is read block by block outlasts the patience of a run,
-/// nor so small that it is soon full.
-fn quick_and_wide(s: &mut Settings) {
-    let most = micros(0, 20_000).1;
-    for disk in &mut s.devices {
-        for (least, slowest) in [&mut disk.read_latency, &mut disk.write_latency] {
-            (*least, *slowest) = ((*least).min(most), (*slowest).min(most));
-        }
-        disk.size_bytes = disk.size_bytes.max(40 << 20);
-    }
-}
-
 /// Several volumes, of some of which, or of block groups, no copy of some nodes can be read in most
 /// boots. Half of what is written goes past the cache.
 fn unreachable(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
@@ -250,6 +263,12 @@ fn unreachable(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     s.cache = if r.one_in(6) { None } else { Some(plan) };
 }
 
-fn boot(ending: Ending, operations: u64, cut_at: Option<Moment>) -> Boot {
-    Boot { ending, operations, cut_after: FOREVER, cut_at, verify: true }
+/// A mirror, of which any devices are there. [`crate::subsets`] draws the boots.
+fn subsets(r: &mut Prng, s: &mut Settings) {
+    let (devices, copies) = one_of(r, &[(2, 2), (2, 2), (3, 2), (3, 3)]);
+    let disk = sim::DiskModel::nvme(one_of(r, &[12 << 20, 20 << 20]));
+    s.devices = vec![disk; devices];
+    s.copies = copies;
+    s.pool.commit_interval = Duration::from_millis(one_of(r, &[2, 20, 1000]));
+    s.cache = None;
 }

@@ -148,7 +148,7 @@ pub(crate) async fn prepare(
 
 /// The cache is refused.
 pub(crate) fn refused(env: &Env, e: &StorageError, attachment: &Cell<Attachment>) -> Over {
-    if !env.failures_allowed() {
+    if !env.failures_allowed() || env.spared.get() {
         env.fail(format!("opening the cache: {:?}: {e}", e.kind));
     }
     let over = judge(env, "opening the cache", Err(e.clone())).err().unwrap_or(Over::Refused);

@@ -37,17 +37,53 @@ impl Changer {
         let next = |every: u64| {
             if every == 0 { u64::MAX } else { env.answered.get() + env.below(2 * every) }
         };
+        if plan.first_modes {
+            self.first_modes().await;
+        }
         let (mut mode, mut cache) = (next(plan.mode), next(plan.cache));
         while !env.stopping.get() {
             let now = env.answered.get();
             if now >= mode {
                 self.switch().await;
+                self.flush_all().await;
                 mode = next(plan.mode);
             } else if now >= cache {
                 self.attach_or_detach().await;
+                self.flush_all().await;
                 cache = next(plan.cache);
             }
             self.boot.rt.sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// What was answered before is durable from now on.
+    async fn flush_all(&self) {
+        let env = &self.boot.env;
+        if !env.settings.changes.flush {
+            return;
+        }
+        let all = env.model.borrow().live();
+        for (name, id) in all {
+            let Some(volume) = self.boot.volumes.open(&name) else { continue };
+            let from = env.model.borrow_mut().begin_flush();
+            let outcome = volume.flush().await;
+            if outcome.is_ok() {
+                env.model.borrow_mut().end_flush(id, from);
+                env.note(format!("flushed {name}"));
+                env.note_flush();
+            }
+            judge(env, "a flush", outcome);
+        }
+    }
+
+    /// Half of the volumes get another mode, most of them one that does not write back.
+    async fn first_modes(&self) {
+        let env = &self.boot.env;
+        let all = env.model.borrow().modes();
+        for (name, id, before) in all {
+            if env.one_in(2) {
+                self.switch_to((&name, id, before), MODES[env.below(4) as usize]).await;
+            }
         }
     }
 
@@ -58,20 +94,24 @@ impl Changer {
             return;
         }
         let (name, id, before) = &all[env.below(all.len() as u64) as usize];
-        let to = MODES[env.below(4) as usize];
-        if to == *before {
+        self.switch_to((name, *id, *before), MODES[env.below(4) as usize]).await;
+    }
+
+    async fn switch_to(&self, (name, id, before): (&str, u32, CacheMode), to: CacheMode) {
+        let env = &self.boot.env;
+        if to == before {
             return;
         }
-        let from = env.model.borrow_mut().begin_switch(*id, to);
-        let op = self.begins(from, *id, format!("switches {name} from {before:?} to {to:?}"));
+        let from = env.model.borrow_mut().begin_switch(id, to);
+        let op = self.begins(from, id, format!("switches {name} from {before:?} to {to:?}"));
         let outcome = self.boot.volumes.set_mode(name, to).await;
-        env.model.borrow_mut().end_switch(*id, from, outcome.is_ok());
+        env.model.borrow_mut().end_switch(id, from, outcome.is_ok());
         env.count("switches", 1);
-        let dying = env.model.borrow().volume(*id).is_none_or(|v| v.dying);
+        let dying = env.model.borrow().volume(id).is_none_or(|v| v.dying);
         match self.ends(op, outcome) {
             Err(e) if e.kind == ErrorKind::NotFound && dying => {}
             // Of a block that was written in part, the rest is not to be had either.
-            Err(_) if env.cannot_reach(*id) || env.unreachable.borrow().checksums() => {}
+            Err(_) if env.cannot_reach(id) || env.unreachable.borrow().checksums() => {}
             outcome => judge(env, "a switch", outcome),
         }
     }
@@ -157,6 +197,7 @@ impl Changer {
 
     fn begins(&self, from: u64, volume: u32, what: String) -> u64 {
         let op = from | 1 << 62;
+        self.boot.env.note_change();
         self.boot.env.begins(op, volume, "change in front of the pool", 0, 0);
         self.boot.env.note(format!("op {op}: {what}"));
         op
@@ -166,6 +207,7 @@ impl Changer {
         let how = outcome
             .as_ref()
             .map_or_else(|e| format!("failed: {:?}: {e}", e.kind), |()| "done".to_owned());
+        self.boot.env.note_change();
         self.boot.env.note(format!("op {op}: {how}"));
         self.boot.env.ends(op, how);
         outcome

@@ -12,6 +12,8 @@ use crate::content;
 use crate::env::Boot;
 use crate::front::{Failure, Front, Why, run};
 use crate::model::Kind;
+use crate::model::volume::Volume;
+use crate::settings::Aim;
 
 /// An answer takes its time: what was true so long ago may be why it is what it is.
 const A_MOMENT_NS: u64 = 1_000_000_000;
@@ -42,6 +44,8 @@ struct Context {
     what: &'static str,
     /// It takes space.
     takes: bool,
+    /// The volume does not need what the cache has.
+    direct: bool,
 }
 
 impl Client {
@@ -155,8 +159,9 @@ impl Client {
         }
         let takes = matches!(what, "write" | "sectors" | "large" | "zeroes");
         let began = env.world.now().0;
+        let (direct, end) = (self.is_direct(id), offset + len);
         let context =
-            Context { volume: id, began, size, resizes, offset, end: offset + len, what, takes };
+            Context { volume: id, began, size, resizes, offset, end, what, takes, direct };
         match what {
             "read" => self.read(context, front, offset, len).await,
             "flush" => self.flush(context, front).await,
@@ -344,6 +349,10 @@ impl Client {
         }
     }
 
+    fn is_direct(&self, id: u32) -> bool {
+        self.boot.env.model.borrow().volume(id).is_some_and(Volume::is_direct)
+    }
+
     /// Whether an error may be.
     fn judge(&self, context: &Context, e: &Failure) {
         let env = &self.boot.env;
@@ -369,6 +378,14 @@ impl Client {
                 env.host_full.get()
                     || env.unreachable.borrow().checksums()
                     || (context.takes && self.was_full_since(context.began))
+            }
+            // The pool serves these when the cache fails.
+            Why::Io
+                if env.settings.aim == Some(Aim::Through)
+                    && context.direct
+                    && self.is_direct(context.volume) =>
+            {
+                false
             }
             Why::Io => {
                 env.count("requests failed", 1);

@@ -14,7 +14,7 @@ use volume::Volumes;
 
 use crate::filled::Filled;
 use crate::model::Model;
-use crate::settings::{Damage, Settings};
+use crate::settings::{Damage, Moment, Settings};
 use crate::spoilt::Spoilt;
 use crate::story::{Coverage, Place, Story, What};
 use crate::unreachable::Unreachable;
@@ -60,11 +60,17 @@ pub(crate) struct Env {
     pub cut_open: Cell<bool>,
     /// Blocks of the cache's device that cannot be read, of those that hold data.
     pub spoilt: Rc<RefCell<Spoilt>>,
+    /// What this boot's start cannot read stands in another place too: it is not refused.
+    pub spared: Cell<bool>,
     /// Nodes of trees of which no copy can be read.
     pub unreachable: RefCell<Unreachable>,
     /// FLUSHes and durable writes that were answered well in this boot.
     flushes: Cell<u64>,
     flushed: Event,
+    /// Beginnings and ends of changes of modes and of the cache, and beginnings of those of sizes,
+    /// in this boot.
+    changes: Cell<u64>,
+    changed: Event,
     /// It had died, and serves again as it was when that happened.
     pub cache_returned: Cell<bool>,
     /// It was seen to be set aside though its device answers: bad sectors have retired its buckets.
@@ -113,9 +119,12 @@ impl Env {
             opening: Cell::new(false),
             cut_open: Cell::new(false),
             spoilt: Rc::default(),
+            spared: Cell::new(false),
             unreachable: RefCell::default(),
             flushes: Cell::new(0),
             flushed: Event::new(),
+            changes: Cell::new(0),
+            changed: Event::new(),
             cache_returned: Cell::new(false),
             cache_worn: Cell::new(false),
             cache_lost_blocks: Cell::new(false),
@@ -209,6 +218,7 @@ impl Env {
     pub fn reset(&self) {
         self.answered.set(0);
         self.flushes.set(0);
+        self.changes.set(0);
         self.last_answer.set(self.world.now().0);
         self.stopping.set(false);
         self.resting.set(false);
@@ -280,14 +290,53 @@ impl Env {
         self.flushed.notify();
     }
 
+    /// A change of a mode or of the cache begins or ends, or one of a volume's size begins.
+    pub fn note_change(&self) {
+        self.changes.set(self.changes.get() + 1);
+        self.changed.notify();
+    }
+
+    /// Waits until so many were noted in this boot.
+    async fn after_changes(&self, n: u64) {
+        loop {
+            let wait = self.changed.wait();
+            if self.changes.get() >= n {
+                return;
+            }
+            wait.await;
+        }
+    }
+
     /// Waits until so many flushes were answered in this boot.
-    pub async fn after_flushes(&self, n: u64) {
+    async fn after_flushes(&self, n: u64) {
         loop {
             let wait = self.flushed.wait();
             if self.flushes.get() >= n {
                 return;
             }
             wait.await;
+        }
+    }
+
+    /// Waits for a moment of this boot. `cache`: the device of the cache.
+    pub async fn reach(&self, moment: Moment, cache: Option<FileId>) {
+        match (moment, cache) {
+            (Moment::CacheWrite(n), Some(cache)) => self.world.after_writes(cache, n).await,
+            (Moment::CacheSuperblock(n), Some(cache)) => {
+                self.world.after_durable_writes(cache, n).await
+            }
+            (Moment::Flush(n), _) => self.after_flushes(n).await,
+            (Moment::FlushAfterChange(changes, n), _) => {
+                self.after_changes(changes).await;
+                self.after_flushes(self.flushes.get() + n).await;
+            }
+            (Moment::OperationAfterChange(changes, n), _) => {
+                self.after_changes(changes).await;
+                self.world.after_operations(n).await;
+            }
+            (Moment::Operation(n) | Moment::CacheWrite(n) | Moment::CacheSuperblock(n), _) => {
+                self.world.after_operations(n).await
+            }
         }
     }
 

@@ -70,6 +70,7 @@ pub mod settings;
 mod spoilt;
 mod start;
 mod story;
+mod subsets;
 mod swarm;
 mod told;
 mod trouble;
@@ -84,7 +85,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 pub use run::Summary;
-pub use settings::Settings;
+pub use settings::{Aim, Settings};
 pub use story::Coverage;
 
 thread_local! {
@@ -113,22 +114,26 @@ pub fn catch_panics() {
     }));
 }
 
-/// The settings of run `seed`.
-pub fn draw(seed: u64) -> Settings {
+/// The settings of run `seed`, aimed at `aim` if that is given.
+pub fn draw(seed: u64, aim: Option<Aim>) -> Settings {
     let mut settings = swarm::without_failures(seed);
     settings::Failures::draw(&mut settings);
-    settings::Aim::draw(&mut settings);
+    Aim::draw(&mut settings, aim);
     swarm::spare_the_moved(&mut settings);
     settings
 }
 
-/// Runs one seed. An error is the whole story of the failure.
-pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, String> {
-    let settings = draw(seed);
+/// Runs one seed, aimed at `aim` if that is given. An error is the whole story of the failure.
+pub fn run_seed(seed: u64, aim: Option<Aim>, trace: bool) -> Result<Summary, String> {
+    let settings = draw(seed, aim);
     let story = Rc::new(RefCell::new(story::Story::default()));
     PANIC.with_borrow_mut(|p| *p = None);
     let s = story.clone();
-    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(settings.clone(), s, trace)));
+    let run = match settings.aim {
+        Some(Aim::Subsets | Aim::Copies) => subsets::run,
+        _ => run::run,
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(settings.clone(), s, trace)));
     outcome.map_err(|payload| {
         let text = PANIC.with_borrow_mut(Option::take).unwrap_or_else(|| {
             let string = payload.downcast_ref::<String>().cloned();
@@ -138,8 +143,14 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, String> {
         });
         let tale = story.try_borrow().map(|s| s.tell()).unwrap_or_default();
         format!(
-            "seed {seed} failed: {text}\n\nsettings: {settings:?}\n\n{tale}\nreplay: make torture \
-             SEEDS=1 SEED={seed}"
+            "seed {seed} failed: {text}\n\nsettings: {settings:?}\n\n{tale}\n{}",
+            replay(seed, aim)
         )
     })
+}
+
+/// How a seed is run again.
+pub fn replay(seed: u64, aim: Option<Aim>) -> String {
+    let aim = aim.map_or(String::new(), |aim| format!(" AIM={}", aim.name()));
+    format!("replay: make torture SEEDS=1 SEED={seed}{aim}")
 }

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use torture::settings::Aim;
-use torture::{Coverage, run_seed};
+use torture::{Aim, Coverage, run_seed};
 
 /// The whole engine under simulation, against a model.
 #[derive(Parser)]
@@ -42,7 +41,7 @@ struct Args {
     /// Of these seeds, run those alone in which devices of the pool come and go.
     #[arg(long)]
     moves: bool,
-    /// Of these seeds, run those alone that are aimed at this class of fault.
+    /// Aim every seed at this class of fault.
     #[arg(long, value_parser = aim)]
     aim: Option<Aim>,
     /// Stop at the first failure.
@@ -52,19 +51,14 @@ struct Args {
 
 impl Args {
     fn wants(&self, seed: u64) -> bool {
-        let drawn = (self.moves || self.aim.is_some()).then(|| torture::draw(seed));
-        drawn.is_none_or(|s| {
-            (!self.moves || s.changes.moves > 0) && (self.aim.is_none() || s.aim == self.aim)
-        })
+        !self.moves || torture::draw(seed, self.aim).changes.moves > 0
     }
 }
 
 fn aim(name: &str) -> Result<Aim, String> {
-    let all: Vec<_> =
-        Aim::ALL.iter().map(|aim| (format!("{aim:?}").to_lowercase(), *aim)).collect();
-    let found = all.iter().find(|(known, _)| known == name);
-    let names = || all.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ");
-    found.map(|(_, aim)| *aim).ok_or_else(|| format!("it is one of: {}", names()))
+    let names = || Aim::ALL.map(Aim::name).join(", ");
+    let found = Aim::ALL.into_iter().find(|aim| aim.name() == name);
+    found.ok_or_else(|| format!("it is one of: {}", names()))
 }
 
 /// A seed is replayed once in so many.
@@ -91,7 +85,7 @@ fn main() -> ExitCode {
             .with_writer(std::io::stderr)
             .without_time()
             .init();
-        eprintln!("{:?}", torture::draw(args.seed));
+        eprintln!("{:?}", torture::draw(args.seed, args.aim));
     }
     torture::catch_panics();
     let started = Instant::now();
@@ -115,7 +109,7 @@ fn main() -> ExitCode {
                     }
                     let twice = args.replay_check || seed % REPLAYED == 0;
                     let began = Instant::now();
-                    let outcome = one(seed, args.trace && single, twice);
+                    let outcome = one(seed, args.aim, args.trace && single, twice);
                     let Ok(mut t) = totals.lock() else { break };
                     t.slowest = t.slowest.max((began.elapsed(), seed));
                     t.replayed += u64::from(twice);
@@ -145,15 +139,19 @@ fn main() -> ExitCode {
     report(&args, &totals, started.elapsed())
 }
 
-fn one(seed: u64, trace: bool, twice: bool) -> Result<torture::Summary, String> {
-    let first = run_seed(seed, trace)?;
+fn one(seed: u64, aim: Option<Aim>, trace: bool, twice: bool) -> Result<torture::Summary, String> {
+    let first = run_seed(seed, aim, trace)?;
     if twice {
-        let second = run_seed(seed, false)?;
+        let second = run_seed(seed, aim, false)?;
         if first != second {
             return Err(format!(
                 "seed {seed} failed: two runs of it differ: {:016x} and \
-                 {:016x}\n{:?}\n{:?}\nreplay: make torture SEEDS=1 SEED={seed}",
-                first.hash, second.hash, first.coverage, second.coverage
+                 {:016x}\n{:?}\n{:?}\n{}",
+                first.hash,
+                second.hash,
+                first.coverage,
+                second.coverage,
+                torture::replay(seed, aim)
             ));
         }
     }

@@ -22,7 +22,7 @@ use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::limiter;
 use crate::model::Stop;
-use crate::settings::{Boot as BootPlan, Ending, Moment, Settings};
+use crate::settings::{Boot as BootPlan, Ending, Settings};
 use crate::story::{Coverage, Story};
 use crate::told;
 use crate::tuner;
@@ -275,17 +275,7 @@ impl Session {
             let (e, rt) = (env.clone(), self.rt.clone());
             let cache = self.devices.cache().map(|c| c.file);
             drop(self.rt.spawn(async move {
-                match (moment, cache) {
-                    (Moment::CacheWrite(n), Some(cache)) => e.world.after_writes(cache, n).await,
-                    (Moment::CacheSuperblock(n), Some(cache)) => {
-                        e.world.after_durable_writes(cache, n).await
-                    }
-                    (Moment::Flush(n), _) => e.after_flushes(n).await,
-                    (
-                        Moment::Operation(n) | Moment::CacheWrite(n) | Moment::CacheSuperblock(n),
-                        _,
-                    ) => e.world.after_operations(n).await,
-                }
+                e.reach(moment, cache).await;
                 e.count("boots that ended at an operation", 1);
                 end(&e, &rt, plan.ending).await;
             }));

@@ -87,6 +87,11 @@ pub enum Moment {
     CacheSuperblock(u64),
     /// After so many flushes were answered.
     Flush(u64),
+    /// After so many flushes were answered since so many beginnings and ends of changes: of a mode,
+    /// of the cache, or of a volume's size.
+    FlushAfterChange(u64, u64),
+    /// The same with operations.
+    OperationAfterChange(u64, u64),
 }
 
 /// One boot.
@@ -147,8 +152,12 @@ pub struct CachePlan {
 pub struct Changes {
     /// A volume's mode.
     pub mode: u64,
+    /// Half of the volumes get another mode when a boot begins.
+    pub first_modes: bool,
     /// A cache is attached, or detached.
     pub cache: u64,
+    /// After each of these two all volumes are flushed.
+    pub flush: bool,
     /// Settings of pool and cache change.
     pub settings: u64,
     /// How much clients may ask of a volume, with or without a cache.
@@ -229,6 +238,9 @@ pub struct Settings {
     pub failures: Failures,
     /// The one class of fault that it is about.
     pub aim: Option<Aim>,
+    /// Devices become as they were some boots before once in so many boots; 0 for never. Of
+    /// [`Aim::Copies`].
+    pub older_copies: u64,
 }
 
 impl Settings {
@@ -306,6 +318,13 @@ pub struct Failures {
     pub collects: bool,
 }
 
+impl Aim {
+    /// Its name, for commands.
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
 /// The class of fault that a run is aimed at ([`crate::aims`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Aim {
@@ -319,4 +338,14 @@ pub enum Aim {
     Crowd,
     /// No copy of a node of a tree can be read.
     Unreachable,
+    /// Volumes do not write back, and the cache fails.
+    Through,
+    /// Cache and modes change, and nothing else commits.
+    Front,
+    /// Sizes of volumes change, and the host is full at times.
+    Sizes,
+    /// Starts by some of the devices, and moves ([`crate::subsets`]).
+    Subsets,
+    /// The same, and devices become as they were before.
+    Copies,
 }

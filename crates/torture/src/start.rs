@@ -1,7 +1,8 @@
 //! What a start reads cannot be read: for a try or two, or until the boot ends.
 //!
 //! A start may refuse then, and the next one has all. It must not take what it can read for all
-//! that there is.
+//! that there is. Of what stands in two places one may be lost, and the start is not refused over
+//! that: a superblock of the cache, a page of its bucket table, an entry of its journal.
 
 use base::BLOCK_U64;
 use format::cache::superblock::{CacheSuperblock, SLOTS as CACHE_SLOTS};
@@ -19,14 +20,16 @@ impl Devices {
     /// Some of it, for the next start.
     pub fn spoil_start(&self) {
         let env = &self.env;
+        env.spared.set(false);
         if !env.settings.failures.start || env.one_in(4) {
             return;
         }
         let cache =
             self.cache().map(|c| c.file).filter(|_| env.settings.cache.is_some() && !env.one_in(4));
-        let ranges = match (cache, env.below(4)) {
+        let ranges = match (cache, env.below(5)) {
             (Some(cache), 0) => self.superblocks_of_cache(cache),
             (Some(cache), 1) => self.marks_of_cache(cache),
+            (Some(cache), 2) => self.page_of_cache(cache),
             (Some(cache), _) => self.entries_of_cache(cache),
             (None, _) => self.superblocks_of_pool(),
         };
@@ -38,6 +41,10 @@ impl Devices {
         }
         if !ranges.is_empty() {
             env.count("starts that cannot read what they need", 1);
+            env.count(
+                "starts that can do without what they cannot read",
+                u64::from(env.spared.get()),
+            );
             env.device_failed.set(true);
             env.model.borrow_mut().excuse_lag();
         }
@@ -69,6 +76,7 @@ impl Devices {
     /// One or two of the newest of the cache.
     fn superblocks_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
         let newest = 1 + self.env.below(2) as usize;
+        self.env.spared.set(newest == 1);
         let found = self.cache_superblocks(file);
         found.into_iter().rev().take(newest).map(|(at, _)| (file, (at, BLOCK_U64))).collect()
     }
@@ -81,6 +89,18 @@ impl Devices {
         let mut found: Vec<_> = slots.filter_map(|at| Some((at, whole(at)?))).collect();
         found.sort_by_key(|(_, sb)| sb.sequence);
         found
+    }
+
+    /// One of the two places of a page of the bucket table.
+    fn page_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+        let Some((_, sb)) = self.cache_superblocks(file).pop() else { return Vec::new() };
+        let block = sb.table_start + self.env.below(sb.journal_start - sb.table_start);
+        // A crash may have come before the second place was written, and then they differ: in their
+        // records, which stand between a head and a sum.
+        let records = |block: u64| self.env.world.contents(file, block * BLOCK_U64 + 64, 4000);
+        let other = sb.table_start + ((block - sb.table_start) ^ 1);
+        self.env.spared.set(records(block) == records(other));
+        vec![(file, (block * BLOCK_U64, BLOCK_U64))]
     }
 
     /// What says how far the journal is durable.
@@ -99,6 +119,7 @@ impl Devices {
         let last = 1 + env.below(3) as usize;
         let places =
             [vec![0], vec![ring], vec![0, ring], vec![0, ring]][env.below(4) as usize].clone();
+        env.spared.set(places.len() == 1);
         let struck = entries.iter().rev().take(last);
         struck.flat_map(|(at, len)| places.iter().map(move |by| (file, (at + by, *len)))).collect()
     }

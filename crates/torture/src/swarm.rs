@@ -92,6 +92,7 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
         fua: 24,
         failures: Failures::default(),
         aim: None,
+        older_copies: 0,
     }
 }
 
@@ -235,7 +236,8 @@ fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
     // And one more: what it was before devices came and went.
     let m = &mut Prng::new(base::prng::mix64(seed ^ 0x0D0E_71CE));
     let moves = if m.one_in(2) { 0 } else { m.range(2, 30) };
-    let changes = Changes { mode: every(r), cache: every(r), settings, limits, scrubs, moves };
+    let (mode, cache) = (every(r), every(r));
+    let changes = Changes { mode, cache, settings, limits, scrubs, moves, ..Changes::default() };
     let slow = Slow {
         device: r.below(devices as u64) as usize,
         delay: Duration::from_millis(one_of(r, &[1, 10, 100])),

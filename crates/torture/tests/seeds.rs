@@ -7,7 +7,7 @@ const SEEDS: [u64; 8] = [2, 12, 30, 39, 99, 132, 162, 222];
 fn fixed_seeds_pass() {
     let mut all = torture::Coverage::default();
     for seed in SEEDS {
-        match torture::run_seed(seed, false) {
+        match torture::run_seed(seed, None, false) {
             Ok(summary) => all.merge(&summary.coverage),
             Err(story) => panic!("{story}"),
         }
@@ -26,13 +26,14 @@ fn fixed_seeds_pass() {
 #[test]
 fn a_seed_is_one_history() {
     for seed in [7, 245] {
-        let (first, second) = (torture::run_seed(seed, false), torture::run_seed(seed, false));
+        let (first, second) =
+            (torture::run_seed(seed, None, false), torture::run_seed(seed, None, false));
         assert_eq!(first, second);
     }
 }
 
 #[test]
 fn seeds_differ() {
-    let hash = |seed| torture::run_seed(seed, false).map(|s| s.hash);
+    let hash = |seed| torture::run_seed(seed, None, false).map(|s| s.hash);
     assert_ne!(hash(5), hash(6));
 }

@@ -21,7 +21,7 @@ use pool::{CacheMode, VolumeInfo};
 
 use block::Value;
 use cuts::Cuts;
-use volume::{End, Mismatch, Volume};
+use volume::{Doubted, End, Mismatch, Volume};
 
 /// What is not known of a name after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -279,10 +279,10 @@ impl Model {
         }
     }
 
-    /// The volume may turn out to have another size after the next open.
-    pub fn doubt_size(&mut self, id: u32, other: u64) {
+    /// A resize has failed: the volume may turn out to have another size after the next open.
+    pub fn doubt_size(&mut self, id: u32, doubted: Doubted) {
         if let Some(v) = self.volumes.get_mut(&id) {
-            v.also.push(other);
+            v.also.push(doubted);
         }
     }
 
@@ -340,12 +340,19 @@ impl Model {
             self.doubt(&name, Doubt::None);
             let Some(v) = self.volumes.get_mut(&id) else { continue };
             v.dying = false;
-            let mut sizes = std::mem::take(&mut v.also);
+            let also = std::mem::take(&mut v.also);
+            let mut sizes: Vec<u64> = also.iter().map(|doubted| doubted.size).collect();
             let resizing = v.resizing.take();
             sizes.extend(resizing.map(|r| r.0));
             sizes.push(v.size);
             if let Some((_, op)) = resizing.filter(|r| r.0 != v.size && info.size_bytes == v.size) {
                 v.not_resized(op);
+            }
+            // The volume is as it was before: nothing of what failed, and of what came then, is.
+            if let Some(undone) = also.iter().position(|d| d.done && d.size == info.size_bytes)
+                && info.size_bytes != v.size
+            {
+                also[undone..].iter().for_each(|d| v.not_resized(d.op));
             }
             if info.sector_bytes != v.sector || !sizes.contains(&info.size_bytes) {
                 let sizes = (sizes, v.sector);

@@ -27,6 +27,17 @@ pub(crate) struct Mismatch {
     pub text: String,
 }
 
+/// A resize that ended with an error.
+#[derive(Clone, Copy)]
+pub(crate) struct Doubted {
+    /// The size that the volume does not have now, and may turn out to have.
+    pub size: u64,
+    /// The number of its change.
+    pub op: u64,
+    /// The volume has the size that was asked for: it has happened, unless a crash undoes it.
+    pub done: bool,
+}
+
 /// Where a change is in its life: see [`Change`].
 #[derive(Clone, Copy)]
 pub(crate) struct End {
@@ -45,8 +56,8 @@ pub(crate) struct Volume {
     pub size: u64,
     /// A resize to this size, with the number of its change, is under way, or its outcome unknown.
     pub resizing: Option<(u64, u64)>,
-    /// Sizes that a resize which failed may have left, to be found after the next open.
-    pub also: Vec<u64>,
+    /// What resizes that failed may have left, to be found after the next open.
+    pub also: Vec<Doubted>,
     /// The least size that it may have had after each resize that has begun or ended so far.
     least: Vec<u64>,
     /// Blocks behind the end that a crash may bring back: a shrink gives them up after its commit.
@@ -145,6 +156,12 @@ impl Volume {
     /// Whether it may be in this mode.
     pub fn may_be_in(&self, mode: CacheMode) -> bool {
         mode == self.mode || Some(mode) == self.switching || self.also_modes.contains(&mode)
+    }
+
+    /// For sure it does not write back.
+    pub fn is_direct(&self) -> bool {
+        let settled = self.switching.is_none() && self.also_modes.is_empty() && !self.mode_open;
+        settled && self.mode != CacheMode::WriteBack
     }
 
     fn oldest_reader(&self) -> u64 {
@@ -275,7 +292,11 @@ impl Volume {
 
     /// A resize is done.
     pub fn resized(&mut self, size: u64, tick: u64) {
-        self.also.clear();
+        // What is durable now was made of what those left that had failed.
+        for doubted in std::mem::take(&mut self.also).into_iter().filter(|d| d.done) {
+            let all = Rc::make_mut(&mut self.blocks).values_mut().flat_map(|b| &mut b.changes);
+            all.filter(|c| c.op == doubted.op).for_each(|c| (c.ok, c.durable) = (true, true));
+        }
         if size < self.size {
             let end = (size / SECTOR as u64).div_ceil(SECTORS);
             self.behind += self.blocks.range(end..).filter(|(_, b)| b.takes().1).count() as u64;
