@@ -27,7 +27,7 @@ pub trait HostMemory {
 /// Where the host keeps such memory. One that is found was left by a process of this boot of the
 /// host. An owner has several of them, told apart by a number.
 pub trait HostPlace {
-    /// What an earlier process has left. `None`: there is none.
+    /// The bytes that an earlier process has left. `None`: there are none.
     fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError>;
 
     /// New memory, in place of what has that number. Nothing of it is backed yet.

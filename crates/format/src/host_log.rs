@@ -96,7 +96,7 @@ const _: () = assert!(size_of::<RawFrame>() == 16);
 /// The header of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Whose log it is: a pool, or a cache.
+    /// The owner of the log: a pool, or a cache.
     pub owner: [u8; 16],
     /// The incarnation of the owner that wrote it.
     pub incarnation: u32,

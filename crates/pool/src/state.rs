@@ -47,7 +47,7 @@ pub(crate) struct State {
     pub moves: Moves,
     /// Whether anything may be written, made durable or freed.
     pub standing: Standing,
-    /// What was answered and is not durable yet.
+    /// Records of changes that were answered and are not durable yet.
     pub host_log: HostLog,
 }
 
@@ -92,7 +92,7 @@ impl State {
 
     /// Records a direct change, which came as far as `upto`, in the host log.
     fn log_direct(&self, change: &Change<'_>, upto: Lba) {
-        // What a deleted volume gives back is no client's.
+        // A deleted volume gives its blocks back without a client.
         let live = self.forest.volume(change.volume()).filter(|v| v.is_live());
         let Some(v) = live.filter(|_| self.host_log.is_live()) else { return };
         let target = match v.record().staged {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// What is answered would not outlive the process, of the pool or of the cache. One that takes no
-/// writes answers none. Returns what is wrong, and what to do.
+/// Answers of the pool or of the cache would not outlive the process. A pool that takes no writes
+/// gives no answers. Returns the problem, and a remedy.
 pub fn problem(of: &Value) -> Option<(String, String)> {
     let why = of["answers_at_risk"].as_str()?;
     let takes_writes = of["trouble"].is_null() && of["state"] != "failed" && of["state"] != "aside";

@@ -313,7 +313,7 @@ impl Model {
         }
     }
 
-    /// What was answered before kills may be lost: the device that has it is.
+    /// Answers given before kills may be lost: the device that has them is.
     pub fn lose_kept(&mut self) {
         self.kept.clear();
     }
