@@ -29,5 +29,5 @@ pub use telling::{counted, worth_telling};
 pub use time::{Duration, Instant};
 pub use units::{
     BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, GroupId, Lba,
-    PoolAddr, RecordSeq, SECTOR, VolumeId,
+    OpenId, PoolAddr, RecordSeq, SECTOR, VolumeId,
 };

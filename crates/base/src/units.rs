@@ -49,6 +49,30 @@ number!(
     Generation(u64), "gen:"
 );
 
+/// The name of one open of a pool: a random number, so that no other open of this pool, or of a
+/// copy of it, has the same. 0: not known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct OpenId(pub u64);
+
+impl OpenId {
+    /// The name that these random bits make.
+    pub fn drawn(bits: u64) -> OpenId {
+        OpenId(bits.max(1))
+    }
+}
+
+impl fmt::Display for OpenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for OpenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "open:{self}")
+    }
+}
+
 number!(
     /// A block's number on a cache device, counted from the start of the first bucket.
     CacheAddr(u64), "cache:"

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use base::{BLOCK, EntrySeq};
+use base::{BLOCK, EntrySeq, OpenId};
 use cache::CacheFile;
 use cache::raw::{Layout, Slot};
 use format::FormatError;
@@ -235,18 +235,33 @@ fn newest(file: &File) -> std::result::Result<Option<CacheSuperblock>, FormatErr
 /// The newest superblock of a device of a pool; `None` if none can be read.
 pub fn newest_superblock(path: &Path) -> Option<Superblock> {
     let file = File::open(path).ok()?;
-    let read = |slot| Superblock::decode(&block_at(&file, Superblock::offset_of(slot))?).ok();
-    (0..superblock::SLOTS).filter_map(read).max_by_key(|sb| sb.sequence)
+    let copies = (0..superblock::SLOTS).flat_map(|slot| {
+        let at = Superblock::offset_of(slot);
+        (0..superblock::SLOT_COPIES as u64).map(move |copy| at + copy * BLOCK as u64)
+    });
+    let read = |at| Superblock::decode(&block_at(&file, at)?).ok();
+    copies.filter_map(read).max_by_key(|sb| sb.sequence)
 }
 
-/// The cache of the pool on these devices, as its newest superblock says, and what the pool has of
-/// it; `None` also if none can be read, or if they are not all of one pool.
-pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<([u8; 16], PoolSeen)> {
+/// The cache of a pool, as the pool's newest superblock says.
+pub struct PoolCache {
+    /// Its number.
+    pub uuid: [u8; 16],
+    /// What the pool has of it.
+    pub has: PoolSeen,
+    /// The open of the pool in which it was opened last.
+    pub opened: OpenId,
+}
+
+/// The cache of the pool on these devices; `None` also if no superblock can be read, or if they are
+/// not all of one pool.
+pub fn cache_of_pool<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<PoolCache> {
     let found: Vec<Superblock> = devices.filter_map(newest_superblock).collect();
-    let newest = found.iter().max_by_key(|sb| (sb.generation, sb.sequence))?;
+    let newest = pool::raw::newest_superblock(found.iter())?;
     let uuid =
         found.iter().all(|sb| sb.pool_uuid == newest.pool_uuid).then_some(newest.cache_uuid)??;
-    Some((uuid, PoolSeen { entry: newest.cache_journal, published: newest.published }))
+    let has = PoolSeen { entry: newest.cache_journal, published: newest.published };
+    Some(PoolCache { uuid, has, opened: newest.lineage.cache_opened })
 }
 
 /// Where everything is in a cache with this superblock.
@@ -322,7 +337,10 @@ mod tests {
         });
         made.unwrap().unwrap();
         files.iter().for_each(|f| world.handles.close_file(*f).unwrap());
-        assert_eq!(cache_of_pool([at.as_path()].into_iter()).map(|found| found.0), Some([9; 16]));
+        assert_eq!(
+            cache_of_pool([at.as_path()].into_iter()).map(|found| found.uuid),
+            Some([9; 16])
+        );
         ids[0]
     }
 

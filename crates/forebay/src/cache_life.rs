@@ -21,7 +21,7 @@ use uuid::Uuid;
 use volume::Volumes;
 
 use crate::cache_file::{
-    Held, Place, cache_of_pool, check_place, look, open_existing, open_place, pool_seen,
+    Held, Place, PoolCache, cache_of_pool, check_place, look, open_existing, open_place, pool_seen,
 };
 use crate::config::CacheConfig;
 use crate::control::RequestError;
@@ -61,7 +61,7 @@ pub fn preflight_made(config: &CacheConfig) -> Result<()> {
 /// without opening its cache: the rest is told by [`Caches::prepare`]. Looks only.
 pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
     let found = cache_of_pool(devices);
-    let Some((uuid, says)) = found else { return Ok(()) };
+    let Some(PoolCache { uuid, has, opened }) = found else { return Ok(()) };
     let path = config.path.as_deref();
     let held = match path {
         Some(path) if path.exists() => look(path)?,
@@ -76,8 +76,12 @@ pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Pat
         ))),
         (_, true) => Ok(()),
         (Some(path), false) if is_there => match &held {
-            Held::Cache(sb) if says.is_older(pool_seen(path, sb)) => {
-                let text = says.refusal(pool_seen(path, sb));
+            Held::Cache(sb) if has.is_older(pool_seen(path, sb)) => {
+                let text = has.refusal(pool_seen(path, sb));
+                Err(CommandError::Failed(format!("{}: {text}", path.display())))
+            }
+            Held::Cache(sb) if !sb.opens.is_of(opened) => {
+                let text = sb.opens.refusal(opened);
                 Err(CommandError::Failed(format!("{}: {text}", path.display())))
             }
             _ => Ok(()),

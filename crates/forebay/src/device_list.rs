@@ -122,7 +122,7 @@ impl DeviceList {
         let key = |sb: &&Superblock| (sb.generation, sb.sequence);
         let pool = ours().max_by_key(key).map(|sb| sb.pool_uuid);
         let of_pool = |sb: &&Superblock| pool.is_none_or(|pool| pool == sb.pool_uuid);
-        let newest = own.iter().flatten().filter(of_pool).max_by_key(key);
+        let newest = pool::raw::newest_superblock(own.iter().flatten().filter(of_pool));
         let is_of_pool = |id: &str| {
             let mut ids = newest.into_iter().flat_map(|sb| &sb.devices);
             let is_known = ids.any(|d| uuid::Uuid::from_bytes(d.uuid).to_string() == id);

@@ -105,7 +105,7 @@ impl World {
         if let Some(emulations) = &emulations {
             io = emulations.over(io);
         }
-        World { rt: Rt::new(io, Order::Fifo, SLOTS), handles, backend, emulations }
+        World { rt: Rt::new(io, Order::Live(entropy()), SLOTS), handles, backend, emulations }
     }
 
     /// Devices that are slow on purpose, if there is to be any.
@@ -305,6 +305,13 @@ pub fn check_distinct<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(
         seen.push((identity, path));
     }
     Ok(())
+}
+
+/// Bits from the operating system's source of randomness: what an open of a pool is called by must
+/// not be drawn twice, by this machine or another.
+fn entropy() -> u64 {
+    let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
+    high.rotate_left(32) ^ low
 }
 
 #[cfg(test)]

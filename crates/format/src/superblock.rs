@@ -19,7 +19,8 @@
 //!  164  flags of the pool (u32)
 //!  168  more of scrubs: see [`scrub`]
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
-//! 3328  scrubs: see [`scrub`]  4088  reserved (zero)
+//! 3328  scrubs: see [`scrub`]  3824  the lineage: see [`lineage`]
+//! 4088  reserved (zero)
 //! 4092  crc32c of all bytes before it
 //! ```
 //!
@@ -27,6 +28,7 @@
 //! number marks the newest. No field can be wrong alone. The device table is the same on all
 //! devices; `device` is the row of the device that holds this superblock.
 
+pub mod lineage;
 pub mod scrub;
 
 use base::{BLOCK, EntrySeq, Epoch, Generation};
@@ -35,6 +37,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::FormatError;
 use crate::seal::{check_seal, seal};
+use lineage::Lineage;
 use scrub::ScrubRecord;
 
 /// Superblock slots on a device.
@@ -57,7 +60,10 @@ pub const MAX_COPIES: usize = 3;
 
 const WHAT: &str = "superblock";
 const MAGIC: [u8; 8] = *b"FOREBAY1";
-const KNOWN_INCOMPAT: u64 = 0;
+/// Incompatible feature: the superblock says which history it belongs to. An older version would
+/// go on without that, and the history would be lost.
+pub const FEATURE_LINEAGE: u64 = 1;
+const KNOWN_INCOMPAT: u64 = FEATURE_LINEAGE;
 const KNOWN_RO_COMPAT: u64 = 0;
 /// Flag of the cache: its clean keys do not count.
 const CLEAN_VOID: u32 = 1;
@@ -256,6 +262,8 @@ pub struct Superblock {
     pub devices: Vec<DeviceRecord>,
     /// What is known of scrubs.
     pub scrub: ScrubRecord,
+    /// The open that wrote it, and the history it belongs to.
+    pub lineage: Lineage,
 }
 
 impl Superblock {
@@ -272,13 +280,15 @@ impl Superblock {
 
     /// Writes the superblock into `out`, which has [`BLOCK`] bytes.
     pub fn encode(&self, out: &mut [u8]) {
+        let told = self.lineage.is_known();
+        let most_lost = if told { scrub::MAX_LOST } else { scrub::MAX_LOST_ALONE };
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION.into(),
             shards: self.shards.into(),
             compat: 0.into(),
             ro_compat: 0.into(),
-            incompat: 0.into(),
+            incompat: if told { FEATURE_LINEAGE } else { 0 }.into(),
             pool_uuid: self.pool_uuid,
             device_uuid: self.devices[usize::from(self.device)].uuid,
             sequence: self.sequence.into(),
@@ -300,7 +310,7 @@ impl Superblock {
             cache_journal: self.cache_journal.0.into(),
             cache_flags: if self.clean_void { CLEAN_VOID } else { 0 }.into(),
             pool_flags: if self.balancing { BALANCING } else { 0 }.into(),
-            scrub_rest: self.scrub.encode_rest(),
+            scrub_rest: self.scrub.encode_rest(most_lost),
             name: padded_name(&self.name),
             devices: [RawDevice {
                 uuid: [0; 16],
@@ -312,10 +322,13 @@ impl Superblock {
                 reserved: [0; 5],
                 lacks_since: 0.into(),
             }; MAX_DEVICES],
-            scrub: self.scrub.encode(),
+            scrub: self.scrub.encode(most_lost),
             reserved_b: [0; 4],
             crc: 0.into(),
         };
+        if told {
+            raw.scrub[scrub::END..].copy_from_slice(&self.lineage.encode());
+        }
         for (row, d) in raw.devices.iter_mut().zip(&self.devices) {
             row.uuid = d.uuid;
             row.chunks = d.chunks.into();
@@ -393,7 +406,8 @@ impl Superblock {
             1,
             raw.reserved_a == [0; 2] && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
-        let scrub = ScrubRecord::decode(&raw.scrub, &raw.scrub_rest)?;
+        let (lineage, scrub) = split_lineage(&raw)?;
+        let scrub = ScrubRecord::decode(&scrub, &raw.scrub_rest)?;
         let row = scrub.device.map_or(0, u64::from);
         value("device of the scrub", row, row < n as u64)?;
         let mut devices = Vec::with_capacity(n);
@@ -454,8 +468,21 @@ impl Superblock {
             name: name_from(WHAT, &raw.name, raw.name_len)?,
             devices,
             scrub,
+            lineage,
         })
     }
+}
+
+/// The lineage, and the part of scrubs without it.
+fn split_lineage(raw: &Raw) -> Result<(Lineage, [u8; scrub::BYTES]), FormatError> {
+    let mut scrub = raw.scrub;
+    if raw.incompat.get() & FEATURE_LINEAGE == 0 {
+        return Ok((Lineage::default(), scrub));
+    }
+    let mut bytes = [0; lineage::BYTES];
+    bytes.copy_from_slice(&scrub[scrub::END..]);
+    scrub[scrub::END..].fill(0);
+    Ok((Lineage::decode(&bytes)?, scrub))
 }
 
 /// A name in its fixed field. A name that is too long is cut; callers check the length before.
@@ -477,118 +504,5 @@ pub(crate) fn name_from(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn sample() -> Superblock {
-        let device = |n| DeviceRecord::online([n; 16], 100);
-        Superblock {
-            pool_uuid: [7; 16],
-            sequence: 9,
-            generation: 1 << 32,
-            previous: 77,
-            tables_digest: 5,
-            published: Epoch(6),
-            published_at: 1_790_000_000,
-            cache_uuid: Some([9; 16]),
-            cache_journal: EntrySeq(1234),
-            clean_void: false,
-            balancing: true,
-            group_blocks: 4096,
-            group_capacity: 800,
-            volume_pages: 48,
-            next_volume: 3,
-            device: 1,
-            copies: 2,
-            shards: 1,
-            name: "tank".into(),
-            devices: vec![
-                device(1),
-                DeviceRecord {
-                    state: DeviceState::Failed,
-                    since: 8,
-                    lacks_since: Some(Generation(5)),
-                    offline: true,
-                    ..device(2)
-                },
-                DeviceRecord { leaving: true, successor: Some(0), ..device(3) },
-                DeviceRecord::removed(),
-                DeviceRecord { spare: true, ..device(4) },
-            ],
-            scrub: ScrubRecord {
-                state: scrub::ScrubState::Done,
-                ended_at: 5,
-                ..Default::default()
-            },
-        }
-    }
-
-    fn encoded() -> Vec<u8> {
-        let mut out = vec![0; BLOCK];
-        sample().encode(&mut out);
-        out
-    }
-
-    #[test]
-    fn round_trip_and_slots() {
-        assert_eq!(Superblock::decode(&encoded()), Ok(sample()));
-        let slots: Vec<_> = (4..8).map(Superblock::offset_of).collect();
-        assert_eq!(slots, [65536, 131072, 196608, 262144]);
-    }
-
-    #[test]
-    fn cache_flags_round_trip() {
-        let mut out = encoded();
-        assert_eq!((&out[160..168], &out[168..192]), (&[0, 0, 0, 0, 1, 0, 0, 0][..], &[0; 24][..]));
-        let void = Superblock { clean_void: true, ..sample() };
-        void.encode(&mut out);
-        assert_eq!(out[160..164], [1, 0, 0, 0]);
-        assert_eq!(Superblock::decode(&out), Ok(void));
-        out[160] = 3;
-        seal(&mut out);
-        let unknown = FormatError::Value { what: WHAT, field: "flags of the cache", found: 3 };
-        assert_eq!(Superblock::decode(&out), Err(unknown));
-    }
-
-    #[test]
-    fn foreign_newer_and_damaged_are_told_apart() {
-        assert_eq!(Superblock::decode(&[0; BLOCK]), Err(FormatError::Magic(WHAT)));
-        assert!(matches!(Superblock::decode(&[0; 12]), Err(FormatError::Length { .. })));
-        let mut newer = encoded();
-        newer[8] = 2;
-        seal(&mut newer);
-        assert_eq!(
-            Superblock::decode(&newer),
-            Err(FormatError::Version { what: WHAT, found: 2, known: 1 })
-        );
-        let mut feature = encoded();
-        feature[32] = 4;
-        seal(&mut feature);
-        assert_eq!(
-            Superblock::decode(&feature),
-            Err(FormatError::Features { what: WHAT, bits: 4 })
-        );
-        for at in [50, 300, 4000, 4095] {
-            let mut bad = encoded();
-            bad[at] ^= 1;
-            assert_eq!(Superblock::decode(&bad), Err(FormatError::Checksum(WHAT)), "byte {at}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn hostile_but_sealed_bytes_never_panic(
-            at in prop::collection::vec((8usize..BLOCK - 4, any::<u8>()), 1..20),
-        ) {
-            let mut bytes = encoded();
-            for (i, b) in at {
-                bytes[i] = b;
-            }
-            seal(&mut bytes);
-            if let Ok(sb) = Superblock::decode(&bytes) {
-                prop_assert!(usize::from(sb.device) < sb.devices.len());
-            }
-        }
-    }
-}
+#[path = "superblock_tests.rs"]
+mod tests;

@@ -136,7 +136,12 @@ impl Attached {
 mod tests {
     use super::*;
 
-    const MARK: CacheMark = CacheMark { uuid: [1; 16], entry: base::EntrySeq(7), clean_void: true };
+    const MARK: CacheMark = CacheMark {
+        uuid: [1; 16],
+        entry: base::EntrySeq(7),
+        opened: base::OpenId(5),
+        clean_void: true,
+    };
 
     fn cut(epoch: u32) -> Published {
         Published { epoch: Epoch(epoch), taken_at: 0 }

@@ -15,7 +15,7 @@ use queue::{DeviceStats, Targets};
 use rt::DeviceKind;
 use smallvec::SmallVec;
 
-pub(crate) use apart::{left_at, went_apart};
+pub(crate) use apart::{apart, is_ahead, is_up_to_date, left_at};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
 pub use device::Rot;

@@ -10,6 +10,7 @@
 //! | [`space`] | block groups, bitmaps, allocation, freed blocks that reads are about, reservations |
 //! | [`attached`] | the contract with the cache in front |
 //! | [`findings`] | how far a scrub is, and what it has found; how far moves of chunks are |
+//! | [`history`] | which open this is, and which histories its commits go on from |
 //! | [`txn`] | transactions, generations, table pages, requests for commits |
 //! | [`forest`] | volumes, mapping and checksum trees, and the one edit of them |
 //!
@@ -43,6 +44,7 @@ mod devices;
 pub mod error;
 mod findings;
 mod forest;
+mod history;
 mod host_log;
 mod io;
 mod moves;

@@ -168,6 +168,7 @@ impl Repair {
     /// refers to that any more.
     pub async fn forget(&mut self, volumes: &[VolumeId]) -> Result<()> {
         self.pool.sync_superblocks(std::mem::take(&mut self.lacking)).await?;
+        self.pool.state_mut().begin_open();
         for &id in volumes {
             self.pool.state_mut().forget_volume(id)?;
         }
@@ -181,6 +182,7 @@ impl Repair {
             return Ok(());
         }
         self.pool.sync_superblocks(std::mem::take(&mut self.lacking)).await?;
+        self.pool.state_mut().begin_open();
         if !leaked.is_empty() {
             {
                 let mut st = self.pool.state_mut();

@@ -7,17 +7,18 @@ mod recover;
 mod superblock_sync;
 mod tables;
 
-use base::{ErrorKind, Generation, GroupId, Result, SharedPlace, StorageError, counted};
+use base::{ErrorKind, Generation, GroupId, OpenId, Result, SharedPlace, StorageError, counted};
 use format::page::{Chunk, GroupKind, GroupRecord};
-use format::superblock::{DeviceRecord, DeviceState, Superblock};
+use format::superblock::{DeviceRecord, Superblock};
 use rt::Rt;
 
 use crate::attached::{Attached, CacheMark, Published};
 use crate::commit::Committer;
 use crate::devices::standing::{Permit, Standing};
-use crate::devices::{DeviceFile, Devices, PoolDevice};
+use crate::devices::{DeviceFile, Devices, PoolDevice, is_up_to_date};
 use crate::findings::{Moves, Scrub};
 use crate::forest::Forest;
+use crate::history::Histories;
 use crate::host_log::HostLog;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -26,7 +27,7 @@ use crate::state::{Identity, State};
 use crate::txn::{Progress, Tables};
 
 pub use create::{check_create, create};
-pub use judge::{Candidate, doubt, judge, newest, without_blank};
+pub use judge::{Candidate, doubt, judge, newest, newest_superblock, without_blank};
 pub(crate) use tables::PageCopy;
 
 /// A pool that was found on its devices, and can be opened. Nothing was written to it yet, and it
@@ -53,7 +54,7 @@ impl Ready {
         }
         pool.state_mut().standing.open();
         pool.sync_superblocks(lacking).await?;
-        pool.state_mut().need_superblock();
+        pool.state_mut().begin_open();
         pool.end_stale_stagings();
         // The first commit marks a new incarnation: all that a crash left behind is older than what
         // follows.
@@ -117,6 +118,18 @@ impl Pool {
         Pool::ready(rt, files, settings).await?.open().await
     }
 
+    /// The name of this open of the pool: a random number that no other open has, of this pool or
+    /// of a copy of it. All superblocks that this open writes have it, from its first commit on.
+    pub fn opened(&self) -> OpenId {
+        self.state().histories.drawn()
+    }
+
+    /// The open that wrote the newest superblock. Of a pool that is only [ready](Pool::ready): the
+    /// last open before this one; 0 if that was of a version before opens had names.
+    pub fn last_opened(&self) -> OpenId {
+        self.state().histories.opened()
+    }
+
     /// True once it takes writes: [`Ready::open`] was called.
     pub fn is_open(&self) -> bool {
         !matches!(self.state().standing, Standing::Closed)
@@ -177,13 +190,11 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let geometry = Geometry::of(&best);
     // A crash may have come between the superblocks of two devices. Should another come before the
     // next commit has written both, neither is stale.
-    let in_use = |f: &&Candidate| {
-        let record = best.devices.get(usize::from(f.sb.device));
-        f.sb.generation >= best.previous
-            && record.is_some_and(|record| record.state == DeviceState::Online)
-    };
+    let in_use = |f: &&Candidate| is_up_to_date(&f.sb, &best);
     let known =
         found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
+    // One that was opened alone, and not written, may have counted further.
+    let highest = found.iter().map(|f| f.sb.generation).max().unwrap_or(best.generation);
     let cut_short = judge::all_cut_short(&best, &geometry, &found);
     let helps = |e: StorageError| match (&cut_short, e.kind) {
         (Some(what), ErrorKind::Missing | ErrorKind::Damaged) => {
@@ -195,14 +206,16 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let read = tables::read(rt, geometry, &best, &mut devices, known < best.generation).await;
     let mut tables = read.map_err(helps)?;
     let lacking = std::mem::take(&mut tables.lacking);
-    let assembled = assemble(&best, Generation(known), settings, (devices, tables));
+    let histories = Histories::found(&best, OpenId::drawn(rt.random()));
+    let numbers = (Generation(known), Generation(highest));
+    let assembled = assemble((&best, histories), numbers, settings, (devices, tables));
     let state = assembled.map_err(helps)?;
     Ok(Loaded { state, warnings, lacking })
 }
 
 fn assemble(
-    best: &Superblock,
-    known: Generation,
+    (best, histories): (&Superblock, Histories),
+    (known, highest): (Generation, Generation),
     settings: &Settings,
     (mut devices, tables): (Vec<PoolDevice>, tables::FoundTables),
 ) -> Result<State> {
@@ -216,11 +229,12 @@ fn assemble(
     // again. One that a device that is left out now may hold the beginning of is skipped.
     let dropped = |(d, was): (&PoolDevice, &DeviceRecord)| d.record().state != was.state;
     let step = if devices.iter().zip(&best.devices).any(dropped) { 2 } else { 1 };
-    let open = Generation(((best.generation >> 32) + step) << 32);
+    let open = Generation(((highest.0 >> 32) + step) << 32);
     let published = Published { epoch: best.published, taken_at: best.published_at };
     let mark = best.cache_uuid.map(|uuid| CacheMark {
         uuid,
         entry: best.cache_journal,
+        opened: best.lineage.cache_opened,
         clean_void: best.clean_void,
     });
     let mut space = Space::new(geometry, best.copies, tables.groups);
@@ -243,6 +257,7 @@ fn assemble(
         attached: Attached::new(mark, published),
         scrub: Scrub::new(best.scrub.clone()),
         moves: Moves::new(best.balancing),
+        histories,
         standing: Standing::Closed,
         host_log: HostLog::default(),
     })

@@ -6,5 +6,5 @@
 
 pub use crate::devices::slots::{Copy, Slots};
 pub use crate::devices::{Disk, PoolDevice};
-pub use crate::open::{Candidate, doubt, judge, newest, without_blank};
+pub use crate::open::{Candidate, doubt, judge, newest, newest_superblock, without_blank};
 pub use crate::space::Geometry;

@@ -105,7 +105,7 @@ impl Pool {
 
     /// Makes a change of the scrub's state durable.
     async fn note_scrub(&self) -> Result<()> {
-        self.state_mut().need_superblock();
+        self.state_mut().note_in_superblock();
         self.commit().await
     }
 

@@ -19,6 +19,7 @@ use crate::devices::standing::{Permit, Standing};
 use crate::error::Step;
 use crate::findings::{Moves, Scrub};
 use crate::forest::{Change, Edited, Forest, Volume};
+use crate::history::Histories;
 use crate::host_log::HostLog;
 use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, Run, Space};
 use crate::txn::logged::{Logged, Target, encode_map};
@@ -45,6 +46,7 @@ pub(crate) struct State {
     pub attached: Attached,
     pub scrub: Scrub,
     pub moves: Moves,
+    pub histories: Histories,
     /// Whether anything may be written, made durable or freed.
     pub standing: Standing,
     /// Records of changes that were answered and are not durable yet.
@@ -230,8 +232,22 @@ impl State {
             || self.space.has_limbo()
     }
 
-    /// The next commit has to write the superblocks, whatever else it has.
+    /// The next commit has to write the superblocks, whatever else it has. They say something that
+    /// another half of the pool, were it opened alone, could not know.
     pub fn need_superblock(&mut self) {
+        self.txns.open_mut().need_superblock();
+        self.txns.open_mut().note_change();
+    }
+
+    /// Superblocks are of this open from now on, and the next commit writes the first one.
+    pub fn begin_open(&mut self) {
+        self.histories.begin();
+        self.note_in_superblock();
+    }
+
+    /// The next commit has to write the superblocks. What they say changes nothing that the pool
+    /// holds: it is of no account when halves of it meet again.
+    pub fn note_in_superblock(&mut self) {
         self.txns.open_mut().need_superblock();
     }
 

@@ -67,6 +67,8 @@ pub(crate) struct Txn {
     sums: BTreeMap<GroupId, Generation>,
     /// Something else has to be made durable: the device table, the pool's own record.
     superblock: bool,
+    /// It changes what the pool holds, whatever its lists say.
+    changes: bool,
     /// The cut that a pass which has joined it publishes.
     published: Option<Published>,
     /// What passes have changed that have joined it.
@@ -90,6 +92,7 @@ impl Txn {
             volumes: BTreeMap::new(),
             sums: BTreeMap::new(),
             superblock: false,
+            changes: false,
             published: None,
             merged: Vec::new(),
             oldest_merged: None,
@@ -137,6 +140,22 @@ impl Txn {
     /// Its commit has to write the superblocks, whatever else it has.
     pub fn need_superblock(&mut self) {
         self.superblock = true;
+    }
+
+    /// It changes what the pool holds, beside what its lists say.
+    pub fn note_change(&mut self) {
+        self.changes = true;
+    }
+
+    /// True if it changes what the pool holds: another half that was opened alone, without it, is
+    /// another pool from then on.
+    pub fn changes_anything(&self) -> bool {
+        self.changes
+            || !self.volumes.is_empty()
+            || !self.sums.is_empty()
+            || !self.lists.allocs.is_empty()
+            || !self.lists.frees.is_empty()
+            || !self.merged.is_empty()
     }
 
     /// The cut that it publishes.

@@ -192,8 +192,19 @@ fn sides_that_were_used_unequally_often_are_refused() {
         let bench = mirror(seed, 2);
         alone(&bench, &[often], Some(2));
         alone(&bench, &[often], Some(3));
-        alone(&bench, &[once], None);
+        alone(&bench, &[once], Some(4));
         expect_split(&bench);
+    }
+}
+
+/// To be opened alone is nothing that the other half would have to know of.
+#[test]
+fn a_side_that_was_only_opened_joins_again() {
+    for (seed, written, opened) in [(7, 0, 1), (8, 1, 0)] {
+        let bench = mirror(seed, 2);
+        alone(&bench, &[written], Some(2));
+        (0..5).for_each(|_| alone(&bench, &[opened], None));
+        expect_stale(&bench, Some(opened), 2);
     }
 }
 
@@ -232,7 +243,7 @@ fn a_degraded_open_that_wrote_no_superblock_leaves_nothing_behind() {
 
 #[test]
 fn a_device_dropped_while_open_is_stale_unless_it_was_used_alone_afterwards() {
-    for used in [false, true] {
+    for used in [None, Some(None), Some(Some(3))] {
         let bench = mirror(13, 2);
         let (id, world) = (bench.volume, bench.world.clone());
         bench.run(|rt, files| async move {
@@ -242,11 +253,12 @@ fn a_device_dropped_while_open_is_stale_unless_it_was_used_alone_afterwards() {
             pool.close().await.expect("close");
         });
         bench.world.revive(bench.files[1].file);
-        if used {
-            alone(&bench, &[1], None);
-            expect_split(&bench);
-        } else {
-            expect_stale(&bench, Some(1), 2);
+        if let Some(value) = used {
+            alone(&bench, &[1], value);
+        }
+        match used {
+            Some(Some(_)) => expect_split(&bench),
+            _ => expect_stale(&bench, Some(1), 2),
         }
     }
 }

@@ -30,6 +30,8 @@ use crate::thread::Thread;
 pub enum Order {
     /// The order in which they became ready.
     Fifo,
+    /// The same. Random numbers follow from this seed, which nobody else has.
+    Live(u64),
     /// A random order that follows from this seed.
     Seeded(u64),
 }
@@ -167,6 +169,7 @@ impl Rt {
         let now = backend.now();
         let (seeded, seed) = match order {
             Order::Fifo => (false, now.0 ^ 0x5EED),
+            Order::Live(seed) => (false, seed),
             Order::Seeded(seed) => (true, seed),
         };
         Rt(Rc::new(State {

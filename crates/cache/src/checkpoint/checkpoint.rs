@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, Buf, ErrorKind, Generation, PoolAddr, Result, SliceList, StorageError};
+use base::{BLOCK, Buf, ErrorKind, Generation, OpenId, PoolAddr, Result, SliceList, StorageError};
 use btree::{NodePtr, WriteOut};
 use format::node::RootPtr;
 use queue::Class;
@@ -295,6 +295,23 @@ impl Cache {
         self.checkpoints().durable_mut().name(named, pages);
         self.write_next_superblock().await?;
         self.write_next_superblock().await
+    }
+
+    /// Writes the superblock of the last checkpoint again, as the next pair: durable superblocks of
+    /// the pool name this open for the cache.
+    pub(crate) async fn renew_superblock(&self, named: OpenId) -> Result<()> {
+        let _turn = loop {
+            self.check_failed()?;
+            match self.checkpoints().begin() {
+                Some(turn) => break turn,
+                None => self.checkpoints().moved().await,
+            }
+        };
+        self.checkpoints().durable_mut().named_by_pool(named);
+        for _ in 0..2 {
+            self.write_next_superblock().await.inspect_err(|e| self.fail(e))?;
+        }
+        Ok(())
     }
 
     async fn write_next_superblock(&self) -> Result<Durable> {

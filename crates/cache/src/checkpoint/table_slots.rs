@@ -4,8 +4,9 @@
 //! A page goes to the slot that the checkpoint before does not need, and a superblock to the next
 //! pair in turn. So whatever a crash leaves of a checkpoint, the one before is whole.
 
-use base::{BLOCK, Buf, BufPool, Generation};
+use base::{BLOCK, Buf, BufPool, Generation, OpenId};
 use format::cache::bucket::BucketRecord;
+use format::cache::pool_seen::PoolOpens;
 use format::cache::superblock::CacheSuperblock;
 use format::page::page_digest;
 
@@ -30,14 +31,22 @@ pub(crate) struct DurableState {
     superblock: CacheSuperblock,
     /// Of this life.
     incarnation: u32,
+    opens: PoolOpens,
     pages: Vec<TablePage>,
     checkpoints: u64,
 }
 
 impl DurableState {
-    /// As it was found; and the incarnation of checkpoints from now on.
-    pub fn new(found: CacheSuperblock, incarnation: u32) -> DurableState {
-        DurableState { superblock: found, incarnation, pages: Vec::new(), checkpoints: 0 }
+    /// As it was found; the incarnation of checkpoints from now on, and the open of the pool that
+    /// they are of.
+    pub fn new(found: CacheSuperblock, incarnation: u32, opens: PoolOpens) -> DurableState {
+        DurableState { superblock: found, incarnation, opens, pages: Vec::new(), checkpoints: 0 }
+    }
+
+    /// Durable superblocks of the pool name this open for the cache.
+    pub fn named_by_pool(&mut self, opened: OpenId) {
+        self.opens.named = opened;
+        self.superblock.opens = self.opens;
     }
 
     /// The next page, as it was found.
@@ -92,6 +101,7 @@ impl DurableState {
         let digest = digests.fold(0, u64::wrapping_add);
         let sb = &mut self.superblock;
         sb.incarnation = self.incarnation;
+        sb.opens = self.opens;
         sb.table_digest = digest;
         sb.generation = named.generation;
         sb.root = named.root;

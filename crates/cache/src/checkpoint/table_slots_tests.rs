@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{BucketGen, EntrySeq, Epoch, Prng};
 use format::cache::bucket::BucketKind;
-use format::cache::pool_seen::PoolSeen;
+use format::cache::pool_seen::{PoolOpens, PoolSeen};
 use format::cache::superblock::{CacheState, SLOTS};
 
 use super::*;
@@ -76,6 +76,7 @@ fn first() -> CacheSuperblock {
         staged: (0, 0),
         counted_from: Epoch(1),
         pool_seen: PoolSeen::default(),
+        opens: PoolOpens::default(),
         table_digest: (0..LAYOUT.pages())
             .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, Generation(1)))),
         state: CacheState::Attached,
@@ -121,7 +122,7 @@ fn open_without(disk: &Disk, bufs: &BufPool, unreadable: &[u64]) -> Option<(Dura
         return None;
     }
     let (mut table, mut digest) = (Table::new(), 0u64);
-    let mut durable = DurableState::new(best.clone(), best.incarnation + 1);
+    let mut durable = DurableState::new(best.clone(), best.incarnation + 1, PoolOpens::default());
     for page in 0..LAYOUT.pages() {
         let both = [0, 1].map(|slot| {
             let mut block = bufs.zeroed(BLOCK);

@@ -204,7 +204,7 @@ impl Cache {
     /// What the pool's superblock says of this cache.
     pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
         let entry = self.state().journal().durable_entry();
-        CacheMark { uuid: self.device().uuid(), entry, clean_void }
+        CacheMark { uuid: self.device().uuid(), entry, opened: self.pool().opened(), clean_void }
     }
 
     /// True if the pool has all of a volume.

@@ -4,7 +4,7 @@ use base::{
     BLOCK, BLOCK_U64, EntrySeq, Epoch, ErrorKind, Generation, Result, SliceList, StorageError,
 };
 use format::cache::bucket::BucketRecord;
-use format::cache::pool_seen::PoolSeen;
+use format::cache::pool_seen::{PoolOpens, PoolSeen};
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
 use format::page::page_digest;
 use pool::Pool;
@@ -88,6 +88,7 @@ pub async fn create(
         staged: (0, 0),
         counted_from: Epoch(pool.published().0 + 1),
         pool_seen: PoolSeen::default(),
+        opens: PoolOpens::default(),
         table_digest: (0..layout.pages())
             .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, FIRST))),
         state: CacheState::Attached,

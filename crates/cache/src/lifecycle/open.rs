@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use base::{
     EntrySeq, Epoch, ErrorKind, Instant, Lba, Result, SharedPlace, SliceList, StorageError, counted,
 };
+use format::cache::pool_seen::{PoolOpens, PoolSays};
 use format::page::page_digest;
 use pool::{Link, Pool, Survived};
 use queue::{Class, Device};
@@ -216,7 +217,8 @@ impl Cache {
                 replayer.add_survived(survived);
             }
         }
-        let replayed = replayer.run(&sb, pool.cache_journal()).await?;
+        let says = PoolSays { entry: pool.cache_journal(), opened: pool.cache_opened() };
+        let replayed = replayer.run(&sb, says).await?;
         let unwritten = replayer.take_unwritten();
         let empty = sb.root.is_none() && replayed.records == 0;
         let (index, buckets) = replayer.into_restored().settle(replayed.epoch, empty);
@@ -234,7 +236,8 @@ impl Cache {
             .with_host_log(health.host_log().clone());
         let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
         let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
-        let mut durable_state = DurableState::new(sb, incarnation);
+        let opens = PoolOpens { opened: pool.opened(), named: says.opened };
+        let mut durable_state = DurableState::new(sb, incarnation, opens);
         pages.into_iter().for_each(|page| durable_state.add_page(page));
         let device = CacheDevice::new(file, device, (identity.uuid, layout), &health);
         let newest = EntrySeq(replayed.end.sequence.0 - 1);
@@ -255,7 +258,10 @@ impl Cache {
         }
         let no_pass = self.between_passes().await;
         self.start();
-        let outcome = self.forget_behind_ends().await;
+        let outcome = match self.forget_behind_ends().await {
+            Ok(()) => self.be_named().await,
+            Err(e) => Err(e),
+        };
         drop(no_pass);
         outcome.inspect_err(|_| {
             self.pool().link_journal(Link::None);
@@ -276,6 +282,13 @@ impl Cache {
             );
         }
         Some((place, uuid, incarnation))
+    }
+
+    /// The pool says that the cache was opened in this open of it, and the cache knows that the pool
+    /// says so. From then on neither goes with a copy of the other. This is before any client.
+    async fn be_named(&self) -> Result<()> {
+        self.pool().name_cache().await?;
+        self.renew_superblock(self.pool().opened()).await
     }
 
     /// A crash may have come between a shrink in the pool and here. Where the index is damaged,
@@ -414,6 +427,8 @@ impl Cache {
         let _told = self.tell_the_journal().await;
         self.device().queue().close();
         let link = if self.is_aside() { Link::None } else { Link::Closed(self.last_word()) };
+        // An older copy of this cache lacks the newest entry, and the pool is to know.
+        self.pool().note_cache_closed(&link);
         self.pool().link_journal(link);
         if outcome.is_ok() {
             self.health().host_log().end();

@@ -150,3 +150,32 @@ fn an_end_does_not_wait_for_the_pause_of_a_collection() {
         pool.close().await.unwrap();
     });
 }
+
+/// After a clean end the pool names the newest entry of the journal, though it had nothing else to
+/// commit: an older copy of the cache's device lacks it.
+#[test]
+fn an_older_copy_of_a_cache_is_refused_after_a_clean_end() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    let world = lab.world.clone();
+    let device = lab.device;
+    let old = lab.boot(move |rt| async move {
+        let (pool, cache, a) = open(&rt, files, &file, settings()).await;
+        fill(&cache, a, 0, 10, 1).await;
+        cache.flush().await.unwrap();
+        // The copy is of the same open of the pool, so that only the entry tells.
+        let old = world.snapshot_disk(device);
+        fill(&cache, a, 0, 10, 2).await;
+        cache.close().await.unwrap();
+        pool.close().await.unwrap();
+        old
+    });
+    let newest = lab.world.snapshot_disk(lab.device);
+    lab.world.restore_disk(lab.device, &old);
+    assert_eq!(refused(&lab, lab.file()), ErrorKind::Damaged);
+    lab.world.restore_disk(lab.device, &newest);
+    lab.with(|cache| async move {
+        let a = cache.pool().find_volume("a").expect("there").id;
+        assert_eq!(cache.read(a, Lba(2), 1).await.unwrap()[0][0], 2);
+    });
+}

@@ -29,7 +29,7 @@ use base::{
 use btree::{Fault, Loader, NodeError, Store, Tree};
 use format::cache::bucket::BucketRecord;
 use format::cache::journal::{Entry, Record};
-use format::cache::pool_seen::PoolSeen;
+use format::cache::pool_seen::{PoolSays, PoolSeen};
 use format::cache::superblock::CacheSuperblock;
 use format::tree::INDEX_TREE;
 use pool::{Step, Survived};
@@ -300,9 +300,11 @@ impl Replayer {
         self.restored
     }
 
-    /// Applies the entries of the journal behind the checkpoint of `sb`. `known`: one that the pool
-    /// knows to be durable.
-    pub async fn run(&mut self, sb: &CacheSuperblock, known: EntrySeq) -> Result<Replayed> {
+    /// Applies the entries of the journal behind the checkpoint of `sb`. `says`: by the pool.
+    pub async fn run(&mut self, sb: &CacheSuperblock, says: PoolSays) -> Result<Replayed> {
+        // What a pool knows that is not the cache's says nothing of this journal.
+        let is_its = sb.opens.is_of(says.opened);
+        let known = if is_its { says.entry } else { EntrySeq(0) };
         let (from, epoch) = (replay_from(sb), epoch_at(sb, self.restored.index().published()));
         let ring = self.layout.ring();
         let mut found = read_journal((&self.device, &self.path), ring, from, known).await?;
@@ -313,11 +315,15 @@ impl Replayer {
             self.unwritten = add_entries(&mut found, survived, of, seen, self.rt.bufs())?;
         }
         let FoundEntries { entries, durable, healed, end, .. } = found;
-        let says = PoolSeen { entry: known, published: self.restored.index().published() };
-        if says.is_older(seen) {
+        let has = PoolSeen { entry: says.entry, published: self.restored.index().published() };
+        if has.is_older(seen) {
             // What was written back is not in the cache any more, and not in this pool either.
-            let text = format!("{}: {}", self.path, says.refusal(seen));
+            let text = format!("{}: {}", self.path, has.refusal(seen));
             return Err(StorageError::new(ErrorKind::Stale, text));
+        }
+        if !is_its {
+            let text = format!("{}: {}", self.path, sb.opens.refusal(says.opened));
+            return Err(StorageError::new(ErrorKind::SplitBrain, text));
         }
         let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);

@@ -15,17 +15,19 @@
 //!  192  the oldest epoch that is counted as dirty (0: not recorded)
 //!  196  the journal's entry that the pool names u64 (0: not recorded)
 //!  204  the last epoch that is published u32 (0: not recorded)
+//!  208  the open of the pool in which the cache was opened last u64 (0: never, or not recorded)
+//!  216  the open that the pool named for it when that was written u64
 //! 4092  crc32c of all bytes before it
 //! ```
 //!
 //! A superblock may be torn, lost or old. The crc32c detects a torn one, and the highest sequence
 //! number marks the newest.
 
-use base::{BLOCK, EntrySeq, Epoch, Generation, PoolAddr};
+use base::{BLOCK, EntrySeq, Epoch, Generation, OpenId, PoolAddr};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::pool_seen::PoolSeen;
+use super::pool_seen::{PoolOpens, PoolSeen};
 use crate::FormatError;
 use crate::node::{NodePtr, RootPtr};
 use crate::seal::{check_seal, seal};
@@ -45,9 +47,12 @@ pub const FEATURE_PARTS: u64 = 2;
 /// this feature is refused. It was made before the format was released, and its buckets begin
 /// elsewhere.
 pub const FEATURE_TWO_RINGS: u64 = 4;
+/// Incompatible feature: the superblock says which open of the pool the cache is of. An older
+/// version would go on without that.
+pub const FEATURE_OPENS: u64 = 8;
 /// The names of the incompatible features that this program knows.
-pub const FEATURES: &[&str] = &["staged", "parts", "two-rings"];
-const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS | FEATURE_TWO_RINGS;
+pub const FEATURES: &[&str] = &["staged", "parts", "two-rings", "opens"];
+const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS | FEATURE_TWO_RINGS | FEATURE_OPENS;
 
 const WHAT: &str = "cache superblock";
 const MAGIC: [u8; 8] = *b"FBCACHE1";
@@ -86,7 +91,9 @@ struct Raw {
     counted_from: U32,
     pool_entry: U64,
     published: U32,
-    reserved: [u8; 3884],
+    opened: U64,
+    named: U64,
+    reserved: [u8; 3868],
     crc: U32,
 }
 
@@ -102,6 +109,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, staged_open) == 176);
     assert!(std::mem::offset_of!(Raw, counted_from) == 192);
     assert!(std::mem::offset_of!(Raw, pool_entry) == 196);
+    assert!(std::mem::offset_of!(Raw, opened) == 208);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
@@ -158,6 +166,8 @@ pub struct CacheSuperblock {
     pub counted_from: Epoch,
     /// What the cache had seen of its pool at the checkpoint.
     pub pool_seen: PoolSeen,
+    /// Which open of its pool it is of.
+    pub opens: PoolOpens,
     /// Whether the cache is attached.
     pub state: CacheState,
     /// The shard that the cache belongs to; always 0 in this version.
@@ -208,7 +218,9 @@ impl CacheSuperblock {
             counted_from: self.counted_from.0.into(),
             pool_entry: self.pool_seen.entry.0.into(),
             published: self.pool_seen.published.0.into(),
-            reserved: [0; 3884],
+            opened: self.opens.opened.0.into(),
+            named: self.opens.named.0.into(),
+            reserved: [0; 3868],
             crc: 0.into(),
         };
         out.copy_from_slice(raw.as_bytes());
@@ -274,6 +286,9 @@ impl CacheSuperblock {
             raw.counted_from.get() <= raw.epoch.get(),
         )?;
         value("shard", raw.shard.get().into(), raw.shard.get() == 0)?;
+        let tells = raw.incompat.get() & FEATURE_OPENS != 0;
+        value("open", raw.opened.get(), tells || raw.opened.get() == 0)?;
+        value("named open", raw.named.get(), tells || raw.named.get() == 0)?;
         value("reserved bytes", 1, raw.reserved.iter().all(|&b| b == 0))?;
         let height = raw.root_height.get();
         value("root height", height.into(), height as usize <= crate::node::MAX_HEIGHT)?;
@@ -312,6 +327,7 @@ impl CacheSuperblock {
                 entry: EntrySeq(raw.pool_entry.get()),
                 published: Epoch(raw.published.get()),
             },
+            opens: PoolOpens { opened: OpenId(raw.opened.get()), named: OpenId(raw.named.get()) },
             state,
             shard: raw.shard.get(),
         })
@@ -347,6 +363,7 @@ mod tests {
             staged: (6, 5),
             counted_from: Epoch(3),
             pool_seen: PoolSeen { entry: EntrySeq(21), published: base::Epoch(21) },
+            opens: PoolOpens { opened: OpenId(1 << 60), named: OpenId(5) },
             state: CacheState::Attached,
             shard: 0,
         }

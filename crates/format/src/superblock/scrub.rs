@@ -10,8 +10,8 @@
 //! 16  place: number of the volume or block group (u32), block in it (u32)
 //! 24  bytes verified, bad blocks, healed blocks, lost blocks (u64)
 //! 56  bytes to verify, about (u64)
-//! 64  lost extents: 29 records of 24 bytes: address, block of the volume (u64), volume, blocks
-//!     (u32)
+//! 64  lost extents: 18 records of 24 bytes: address, block of the volume (u64), volume, blocks
+//!     (u32); 29 in a superblock without a lineage
 //!
 //!  0  parts of the pool that were passed over (u32)
 //!  4  flags (u8): 1, a scrub before it passed over parts; 2, more is lost than the list has room
@@ -43,7 +43,11 @@ const MORE_LOST_NOW: u8 = 4;
 const AWAY: u8 = 8;
 const FLAGS: u8 = PASSED_BEFORE | MORE_LOST | MORE_LOST_NOW | AWAY;
 /// The largest number of lost extents that a superblock names.
-pub const MAX_LOST: usize = 29;
+pub const MAX_LOST: usize = 18;
+/// The same of a superblock that does not say which history it belongs to.
+pub(super) const MAX_LOST_ALONE: usize = 29;
+/// Where the first part ends in a superblock that does say that.
+pub(super) const END: usize = BYTES - super::lineage::BYTES;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -71,7 +75,7 @@ struct Raw {
     healed: U64,
     lost: U64,
     all: U64,
-    extents: [RawLost; MAX_LOST],
+    extents: [RawLost; MAX_LOST_ALONE],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -89,6 +93,7 @@ const _: () = {
     assert!(size_of::<RawLost>() == 24);
     assert!(size_of::<RawRest>() == REST_BYTES);
     assert!(size_of::<Raw>() == BYTES);
+    assert!(std::mem::offset_of!(Raw, extents) + MAX_LOST * size_of::<RawLost>() == END);
     assert!(std::mem::offset_of!(Raw, index) == 16 && std::mem::offset_of!(Raw, verified) == 24);
     assert!(std::mem::offset_of!(Raw, extents) == 64);
 };
@@ -213,19 +218,21 @@ pub struct ScrubRecord {
     pub more_lost_now: bool,
     /// A device of the pool was out of use while it ran, so it has not read all that there is.
     pub away: bool,
-    /// Lost extents, of this scrub and of those before it; at most [`MAX_LOST`].
+    /// Lost extents, of this scrub and of those before it; at most [`MAX_LOST`], or 29 as an older
+    /// version wrote them.
     pub extents: Vec<LostExtent>,
 }
 
 impl ScrubRecord {
-    pub(super) fn encode(&self) -> [u8; BYTES] {
+    /// The first part, with at most so many lost extents.
+    pub(super) fn encode(&self, most: usize) -> [u8; BYTES] {
         let position = |found: Option<usize>| found.unwrap_or_default() as u8;
         let none = RawLost { addr: 0.into(), lba: 0.into(), volume: 0.into(), blocks: 0.into() };
         let mut raw = Raw {
             state: position(ScrubState::ALL.iter().position(|s| *s == self.state)),
             stage: position(ScrubStage::ALL.iter().position(|s| *s == self.place.stage)),
             device: self.device.map_or(0, |row| row + 1),
-            lost_count: self.extents.len().min(MAX_LOST) as u8,
+            lost_count: self.extents.len().min(most) as u8,
             started_at: self.started_at.into(),
             ended_at: self.ended_at.into(),
             completed_at: self.completed_at.into(),
@@ -236,9 +243,9 @@ impl ScrubRecord {
             healed: self.healed.into(),
             lost: self.lost.into(),
             all: self.all.into(),
-            extents: [none; MAX_LOST],
+            extents: [none; MAX_LOST_ALONE],
         };
-        for (row, e) in raw.extents.iter_mut().zip(&self.extents) {
+        for (row, e) in raw.extents[..most].iter_mut().zip(&self.extents) {
             *row = RawLost {
                 addr: e.addr.0.into(),
                 lba: e.lba.0.into(),
@@ -251,10 +258,11 @@ impl ScrubRecord {
         out
     }
 
-    pub(super) fn encode_rest(&self) -> [u8; REST_BYTES] {
+    /// The second part, beside a first one with at most so many lost extents.
+    pub(super) fn encode_rest(&self, most: usize) -> [u8; REST_BYTES] {
         let flags = [
             (self.passed_before, PASSED_BEFORE),
-            (self.more_lost, MORE_LOST),
+            (self.more_lost || self.extents.len() > most, MORE_LOST),
             (self.more_lost_now, MORE_LOST_NOW),
             (self.away, AWAY),
         ];
@@ -365,7 +373,7 @@ mod tests {
             numbers in any::<[u64; 5]>(),
             rate in prop::option::of(0..u64::MAX),
             (passed, flags) in any::<(u32, [bool; 4])>(),
-            extents in prop::collection::vec(extent(), 0..=MAX_LOST),
+            extents in prop::collection::vec(extent(), 0..=MAX_LOST_ALONE),
         ) {
             let record = ScrubRecord {
                 state: ScrubState::ALL[state],
@@ -389,7 +397,7 @@ mod tests {
                 away: flags[3],
                 extents,
             };
-            let bytes = (record.encode(), record.encode_rest());
+            let bytes = (record.encode(MAX_LOST_ALONE), record.encode_rest(MAX_LOST_ALONE));
             prop_assert_eq!(ScrubRecord::decode(&bytes.0, &bytes.1), Ok(record));
         }
 
@@ -400,7 +408,8 @@ mod tests {
         ) {
             let bytes: [u8; BYTES] = bytes.try_into().expect("so many");
             if let Ok(record) = ScrubRecord::decode(&bytes, &rest) {
-                prop_assert_eq!((record.encode(), record.encode_rest()), (bytes, rest));
+                let again = (record.encode(MAX_LOST_ALONE), record.encode_rest(MAX_LOST_ALONE));
+                prop_assert_eq!(again, (bytes, rest));
             }
         }
     }

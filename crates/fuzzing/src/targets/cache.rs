@@ -1,8 +1,8 @@
 //! Structures of a cache.
 
 use base::{
-    BLOCK, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, Lba, Sectors, VolumeId,
-    crc32c,
+    BLOCK, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, Lba, OpenId, Sectors,
+    VolumeId, crc32c,
 };
 use format::cache::bucket::{
     BucketKind, BucketRecord, RECORDS_PER_PAGE, decode_buckets, encode_buckets,
@@ -14,7 +14,7 @@ use format::cache::index::{
 use format::cache::journal::{
     EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record, blocks_of, decode_entry, sequence_of,
 };
-use format::cache::pool_seen::PoolSeen;
+use format::cache::pool_seen::{PoolOpens, PoolSeen};
 use format::cache::summary::{SummaryOf, decode_summary, encode_summary};
 use format::cache::superblock::{CacheState, CacheSuperblock};
 use format::cache::watermark::Watermark;
@@ -70,6 +70,7 @@ pub fn superblocks() -> Vec<Vec<u8>> {
         staged: (0, 0),
         counted_from: Epoch(0),
         pool_seen: PoolSeen { entry: EntrySeq(2), published: base::Epoch(2) },
+        opens: PoolOpens { opened: OpenId(3), named: OpenId(2) },
         state: CacheState::Attached,
         shard: 0,
     };

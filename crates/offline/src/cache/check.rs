@@ -192,7 +192,7 @@ impl Checker<'_> {
             (Policy::Fifo, 0),
         );
         self.progress(Phase::Journal, 0, 1);
-        match replayer.run(sb, self.image.cache_journal).await {
+        match replayer.run(sb, self.image.cache_says).await {
             Err(e) => self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
             Ok(done) => {
                 let c = &mut self.log.counts;

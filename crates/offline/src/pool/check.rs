@@ -29,6 +29,7 @@ mod walk;
 use std::rc::Rc;
 
 use base::{Epoch, Result};
+use format::cache::pool_seen::PoolSays;
 use format::page::{GroupKind, VolumeRecord, VolumeState};
 use pool::DeviceFile;
 use rt::Rt;
@@ -188,7 +189,7 @@ pub(crate) async fn check_for(
     let image = Image {
         pool_uuid: best.pool_uuid,
         cache_uuid: best.cache_uuid,
-        cache_journal: best.cache_journal,
+        cache_says: PoolSays { entry: best.cache_journal, opened: best.lineage.cache_opened },
         clean_void: best.clean_void,
         published: best.published,
         volumes: checker.all_volumes.then(|| live.map(|v| (v.id, v.name, v.size_bytes)).collect()),

@@ -1,6 +1,6 @@
 //! What the pool remembers of its cache.
 
-use base::EntrySeq;
+use base::{EntrySeq, OpenId};
 
 /// What the next superblock says of a cache. An entry of its journal that is durable, with all
 /// before it: were it not to be found at the next open, it was lost.
@@ -10,6 +10,8 @@ pub struct CacheMark {
     pub uuid: [u8; 16],
     /// The entry's sequence number.
     pub entry: EntrySeq,
+    /// The open of the pool in which the cache was opened last; 0: not known.
+    pub opened: OpenId,
     /// The cache does not know all that the pool was told: its clean keys do not count, until
     /// [`Pool::clean_keys_dropped`](crate::Pool::clean_keys_dropped).
     pub clean_void: bool,

@@ -22,6 +22,8 @@ pub(super) const RUNS: usize = 256;
 pub(super) struct FrozenTxn {
     pub txn: Txn,
     pub generation: Generation,
+    /// It changes what the pool holds.
+    pub changes: bool,
     /// Attempts to write it before this one.
     pub attempt: u32,
     /// Groups that were taken into use or given up.
@@ -53,6 +55,7 @@ impl FrozenTxn {
     fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
         FrozenTxn {
             generation: txn.generation(),
+            changes: txn.changes_anything() || !groups.is_empty(),
             attempt: 0,
             txn,
             groups,

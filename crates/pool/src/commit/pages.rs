@@ -1,14 +1,15 @@
 //! The pages that a commit writes: which they are, their bytes, and those of superblocks.
 
-use base::{BLOCK, Buf, BufPool, EntrySeq, Generation, SliceList};
+use base::{BLOCK, Buf, BufPool, EntrySeq, Generation, OpenId, SliceList};
 use format::page::{
     GROUPS_PER_PAGE, GroupRecord, PageId, PageKind, PageVersion, VOLUMES_PER_PAGE, encode_groups,
     encode_volumes, payload_mut, seal_page,
 };
-use format::superblock::Superblock;
+use format::superblock::{DeviceState, Superblock};
 use queue::Class;
 
 use super::frozen::{FrozenTxn, SLICE};
+use crate::devices::PoolDevice;
 use crate::pool::Pool;
 use crate::space::{BitmapPage, PageChange};
 use crate::state::State;
@@ -46,6 +47,16 @@ impl State {
         (geometry.page_offset(u64::from(page), slot), block)
     }
 
+    /// The commit of this generation, which is about to be named, changes what the pool holds.
+    pub fn note_change(&mut self, generation: Generation) {
+        let away = |d: &PoolDevice| match d.record().state {
+            DeviceState::Failed => d.record().lacks_since,
+            DeviceState::Online | DeviceState::Removed => None,
+        };
+        let away: Vec<Generation> = self.devices.iter().filter_map(away).collect();
+        self.histories.changes(generation, &away);
+    }
+
     /// The superblock for the device of this row.
     pub fn superblock_for(
         &self,
@@ -78,6 +89,7 @@ impl State {
             name: self.identity.name.clone(),
             devices: self.devices.records(),
             scrub: self.scrub.record().clone(),
+            lineage: self.histories.lineage(mark.map_or(OpenId(0), |m| m.opened)),
         }
     }
 }

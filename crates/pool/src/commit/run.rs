@@ -88,6 +88,9 @@ impl Pool {
         let written = writes.finish().await;
         let flushed = self.flush_devices(sent.and(written)?).await?;
         let digest = self.state().tables.digest_with(&frozen.table_pages, frozen.version());
+        if frozen.changes || !frozen.bitmap_pages.is_empty() {
+            self.state_mut().note_change(frozen.generation);
+        }
         self.write_superblocks(flushed, frozen.generation, digest).await
     }
 
@@ -270,9 +273,10 @@ impl Pool {
         st.tables.complete(&frozen.table_pages, frozen.version());
         st.txns.complete(frozen.generation);
         st.host_log.note_durable(frozen.generation.0);
+        st.histories.complete();
         st.attached.end_publishing();
         if st.scrub.freed(&lost) {
-            st.need_superblock();
+            st.note_in_superblock();
         }
         st.space.free_after_reads(frozen.frees);
         drop(st);

@@ -1,6 +1,52 @@
 //! Whether two devices of a pool were written without each other. The table is in `open/judge.rs`.
 
-use format::superblock::{DeviceState, Superblock};
+use format::superblock::{DeviceRecord, DeviceState, Superblock};
+
+use crate::history::{goes_on_from, goes_on_from_settled};
+
+/// True if the device of `own` has, or may have, completed something that the state of `best` does
+/// not know: each was written without the other.
+pub(crate) fn apart(own: &Superblock, best: &Superblock) -> bool {
+    if !own.lineage.is_known() {
+        return went_apart(own, best);
+    }
+    let knows = goes_on_from(best, own) || was_never_complete(own, best);
+    !knows || !best.lineage.is_known() && went_apart(own, best)
+}
+
+/// True if `own` is one superblock ahead of where `best` went on without its device, and what was
+/// complete before is known to `best`: power failed before the device of `best`, which was in use,
+/// had that superblock; or it is the first one of an open, before a client could write.
+fn was_never_complete(own: &Superblock, best: &Superblock) -> bool {
+    let record = |sb: &Superblock, row: u16| sb.devices.get(usize::from(row)).cloned();
+    let says = |sb: &Superblock, of: u16, state: DeviceState| {
+        let same = record(own, of).map(|d| d.uuid) == record(best, of).map(|d| d.uuid);
+        record(sb, of).filter(|d| same && d.state == state)
+    };
+    let left = says(best, own.device, DeviceState::Failed);
+    let is_ahead_by_one = left.is_some_and(|d| own.sequence <= d.since)
+        && says(own, best.device, DeviceState::Online).is_some();
+    let is_first = own.generation & u64::from(u32::MAX) == 0;
+    (is_first || is_ahead_by_one) && goes_on_from_settled(best, own)
+}
+
+/// True if `newer` knows all that the device of `older` has completed, and not the other way round.
+/// Superblocks from before opens had names are told apart by their counters alone.
+pub(crate) fn is_ahead(newer: &Superblock, older: &Superblock) -> bool {
+    let told = newer.lineage.is_known() || older.lineage.is_known();
+    told && newer.pool_uuid == older.pool_uuid && apart(newer, older) && !apart(older, newer)
+}
+
+/// True if a device that is in use by `best` has everything that `best` names: it was there when
+/// that was written, or a superblock before. If it was opened without the others meanwhile, or is an
+/// older copy of itself, it was not.
+pub(crate) fn is_up_to_date(own: &Superblock, best: &Superblock) -> bool {
+    let is_in_use = |d: &DeviceRecord| d.state == DeviceState::Online;
+    let opens = [best.lineage.opened, best.lineage.opened_before];
+    best.devices.get(usize::from(own.device)).is_some_and(is_in_use)
+        && own.generation >= best.previous
+        && opens.contains(&own.lineage.opened)
+}
 
 /// True if a device whose newest superblock is the one of `sequence` may have been in use until the
 /// one of `since` called it failed: it has the one before that, or, as power failed or its write
@@ -9,8 +55,9 @@ pub(crate) fn left_at(sequence: u64, since: u64) -> bool {
     (sequence + 1..=sequence + 2).contains(&since)
 }
 
-/// True if what the device of `own` has completed may be unknown to the state of `best`.
-pub(crate) fn went_apart(own: &Superblock, best: &Superblock) -> bool {
+/// The same by counters and by which devices are in use, where a superblock is of before opens had
+/// names.
+fn went_apart(own: &Superblock, best: &Superblock) -> bool {
     let online = |sb: &Superblock, row: usize| {
         sb.devices.get(row).filter(|d| d.state == DeviceState::Online).map(|d| d.uuid)
     };

@@ -89,7 +89,7 @@ impl Scrub {
         self.record.extents.remove(at);
         let mut from = 0;
         for part in keep.chunk_by(|a, b| a == b) {
-            if part[0] && self.record.extents.len() == MAX_LOST {
+            if part[0] && self.record.extents.len() >= MAX_LOST {
                 self.note_more_lost();
             } else if part[0] {
                 self.record.extents.push(LostExtent {

@@ -208,7 +208,7 @@ impl Pool {
             let lba = lba.plus(at);
             let extent = LostExtent { addr: block, volume, lba, blocks: 1 };
             if st.scrub.enter_lost(extent) {
-                st.need_superblock();
+                st.note_in_superblock();
                 tracing::error!(
                     volume = %st.volume_name(volume),
                     block = lba.0,

@@ -29,7 +29,8 @@ use rt::FileId;
 
 use super::invalid;
 use crate::devices::slots::Slots;
-use crate::devices::{DeviceFile, Disk, PoolDevice, left_at, went_apart};
+use crate::devices::{DeviceFile, Disk, PoolDevice, apart, left_at};
+use crate::history::end_of;
 use crate::pool::Pool;
 use crate::state::State;
 
@@ -322,7 +323,7 @@ impl State {
         let live = self.devices.live_rows();
         let now =
             |&row: &usize| self.superblock_for(row, self.txns.committed(), self.tables.digest());
-        if live.iter().map(now).any(|now| went_apart(own, &now)) {
+        if live.iter().map(now).any(|now| apart(own, &now)) {
             let text = format!(
                 "{path}: this device was written without the others; replace it by itself or \
                  another to give up what was written to it alone"
@@ -336,8 +337,9 @@ impl State {
         let still_away = of_own.is_some_and(|d| {
             (d.uuid, d.state, d.since) == (uuid, DeviceState::Failed, record.since)
         });
-        let is_it = still_away || left_at(own.sequence, record.since);
-        let has = record.lacks_since.filter(|&g| is_it && g.0 <= own.generation);
+        // What it has of changes says so; one of before opens had names, its place in the count.
+        let is_it = still_away || own.lineage.is_known() || left_at(own.sequence, record.since);
+        let has = record.lacks_since.filter(|&g| is_it && g <= end_of(own).end);
         Ok(has.unwrap_or_default())
     }
 }

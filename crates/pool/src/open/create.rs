@@ -104,6 +104,7 @@ pub async fn create(
             name: options.name.clone(),
             devices: devices.clone(),
             scrub: Default::default(),
+            lineage: Default::default(),
         };
         let outcome = format_device(rt, &queue, &geometry, &sb).await;
         queue.close();

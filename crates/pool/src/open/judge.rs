@@ -7,15 +7,17 @@
 //! | no superblock otherwise | refused: foreign |
 //! | a superblock of a newer format | refused: newer |
 //! | another pool's | refused: foreign |
-//! | no other device is in use by both its own superblock and the newest | refused: split brain |
+//! | a change that the newest superblock does not know of | refused: split brain |
 //! | the newest superblock calls it failed | left out: stale; brought up to date afterwards |
-//! | its newest superblock is older than what the newest calls known to all | the same |
+//! | its newest superblock is older than what the newest calls known to all, or of an open without the others | the same |
 //! | not in the newest superblock's table, a device is in use by both | left alone, with a warning |
 //! | not in that table otherwise | refused: foreign |
 //! | shorter than the pool needs | missing, with a warning; it lacks everything if it comes back |
 //! | not given, not there | missing: the pool opens without it, if every block has a copy elsewhere |
 //!
-//! The newest superblock has the highest generation, and of those the highest sequence number. A
+//! **The newest superblock** is one from which no other device went on: see
+//! [`format::superblock::lineage`]. Of several it is the one of the open by which most devices are
+//! up to date, then that with the highest generation, then that with the highest sequence number. A
 //! device whose own is of that commit or a later one was left by power before its superblock was
 //! written: all else was flushed on every device before the first superblock was, so it is up to
 //! date.
@@ -24,30 +26,32 @@
 //! cache only; what is written on the grounds of it could get to the medium alone. A device that
 //! cannot flush is as good as missing, unless by what it says the others are stale.
 //!
-//! *Split brain* is when a device may hold a completed commit that the newest state has not seen. A
-//! device in use never becomes so again once a superblock calls it failed, and a commit is complete
-//! when every device in use has its superblock. So if some other device is in use by both, it had
-//! all that this one completed, was there when the newest state went on, and that state contains
-//! it: this one is merely stale, or ahead by a superblock that was never complete. Of devices A and
-//! B (a superblock *says* which are in use; `I` is the incarnation of both before):
+//! *Split brain* is when a device may hold a completed change that the newest state has not seen:
+//! the newest superblock does not name the device's newest history, or one with an earlier end. A
+//! device may be ahead by one superblock that was never complete, as the others did not get it;
+//! then the last change before has to be known (`devices/apart.rs`). Of devices A and B (a
+//! superblock *says* which are in use; `H` is the history of both before, and `A`, `B` one that a
+//! device began without the other):
 //!
-//! | what happened | A says | B says | newest | the other |
+//! | what happened | A has | B has | newest | the other |
 //! | --- | --- | --- | --- | --- |
-//! | power left B a superblock ahead; all open again | A B, `I` | A B, `I` | B | up to date |
-//! | the same while opening; A opened alone afterwards | A, `I+2` | A B, `I+1` | A | stale |
-//! | B dropped at run time | A, `I` | A B, `I` | A, by sequence | stale |
-//! | B missing when A was opened, once or often | A, `I+2` or more | A B, `I` | A | stale |
-//! | the same, power failed before A's first superblock | A B, `I` | A B, `I` | either | up to date |
-//! | the same, and B was a superblock ahead | A B, `I` | A B, `I` | B | up to date, but for table pages |
-//! | A dropped B, then C was added and A replaced by it | C | A B, `I` | C | stale: its own is older than the one that calls it failed |
-//! | each was opened alone, as often as you like | A, `I+2` or more | B, `I+2` or more | either | split brain |
-//! | A went on after it dropped B, then B was opened alone | A, `I` | B, `I+2` | B | split brain |
-//! | B was ahead while opening, then each was opened alone | A, `I+2` | B, `I+3` | B | split brain |
-//! | B joined, power failed before A's superblock said so | A, `I` | A B, `I` | B | up to date |
-//! | B came back, power failed before A's superblock said so | A, `I` | A B, `I`, B back since then | B | up to date |
-//! | B was invited, died, and A went on; then C was added and A replaced by it | C | A B, `I` | C | stale: the first that calls it failed is the next one |
-//! | B was about to be invited, died, and so on | C | A, `I`, itself away | C | stale: it was never in use by its own |
-//! | C missing, power left B ahead while opening, then A and C opened | A C, `I+2` | A B, `I+2` | A, C or B | stale, not split |
+//! | power left B a superblock ahead; all open again | `H` | `H`, later | B | up to date |
+//! | the same; A was opened alone afterwards, and written | `A` after `H` | `H`, one superblock ahead | A | stale |
+//! | B dropped at run time, or missing when A was opened | `H`, later, or `A` after `H` | `H` | A | stale |
+//! | the same, power failed before A's first superblock | `H` | `H` | either | up to date |
+//! | A was opened alone, nothing was written | `H`, B away | `H` | A, by generation | stale, lacks nothing |
+//! | each was opened alone, nothing was written | `H`, B away | `H`, A away | either | stale, lacks nothing |
+//! | A was opened alone and not written, B was written alone | `H`, B away | `B` after `H` | B | stale |
+//! | each was opened alone and written | `A` after `H` | `B` after `H` | neither | split brain |
+//! | A and B are of two copies of a pool, each of which was written | `A` after `H` | `B` after `H` | neither | split brain |
+//! | A went on after it dropped B, then B was opened alone and written | `H`, later | `B` after `H` | neither | split brain |
+//! | A was put back to an older copy of it, and not written | `H`, earlier | `H` | B | stale, gets everything |
+//! | A was put back to an older copy of it, and written alone | `A` after `H`, earlier | `H` | neither | split brain |
+//! | B joined or came back, power failed before A's superblock said so | `H`, B away | `H`, both in use | B, by devices | up to date |
+//! | C missing, power left B ahead while opening, then A and C opened | `H`, B away | `H`, C away | A, by company | stale |
+//!
+//! Superblocks from before opens had names have no histories. Between those it is split brain if
+//! no other device is in use by both: see `went_apart` in `devices/apart.rs`.
 //!
 //! An open that calls a device failed that was in use skips an incarnation: the missing device may
 //! hold the first superblock of the next one, from an attempt that power cut short, and must not be
@@ -65,7 +69,8 @@ use rt::Rt;
 
 use crate::devices::slots::{After, Slots};
 use crate::devices::standing::Permit;
-use crate::devices::{DeviceFile, Disk, PoolDevice, went_apart};
+use crate::devices::{DeviceFile, Disk, PoolDevice, apart, is_ahead, is_up_to_date};
+use crate::history::end_of;
 use crate::settings::Settings;
 use crate::space::Geometry;
 
@@ -188,11 +193,7 @@ pub(super) fn without_unsure(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Candidate>> {
     let Some(best) = newest(&found) else { return Ok(found) };
-    let up_to_date = |f: &Candidate| {
-        let record = best.devices.get(usize::from(f.sb.device));
-        f.sb.generation >= best.previous && record.is_some_and(|d| d.state == DeviceState::Online)
-    };
-    let others = found.iter().any(|f| f.unsure.is_none() && up_to_date(f));
+    let others = found.iter().any(|f| f.unsure.is_none() && is_up_to_date(&f.sb, &best));
     let mut sure = Vec::with_capacity(found.len());
     for f in found {
         let Some(e) = f.unsure else {
@@ -213,18 +214,35 @@ pub(super) fn without_unsure(
     Ok(sure)
 }
 
-/// The superblock that judges all. Of the same commit one may have one device more in use than the
-/// others: that was about to join, or to come back. One that says the same may stand on a device
-/// that is away by it: that was about to come back too, and judges nothing.
+/// The superblock that judges all.
 pub fn newest(found: &[Candidate]) -> Option<Superblock> {
+    newest_superblock(found.iter().map(|f| &f.sb)).cloned()
+}
+
+/// The superblock that judges all of these: one that no other went on from. If devices were opened
+/// without each other, and nothing was written, several are: then the open counts by which most
+/// devices are up to date, and of those the one of the highest generation. Of the same commit one
+/// superblock may have one device more in use than the others: that was about to join, or to come
+/// back. One that says the same may stand on a device that is away by it: that was about to come
+/// back too, and judges nothing.
+pub fn newest_superblock<'a>(
+    all: impl Iterator<Item = &'a Superblock> + Clone,
+) -> Option<&'a Superblock> {
     let devices =
         |sb: &Superblock| sb.devices.iter().filter(|d| d.state == DeviceState::Online).count();
-    let all = found.iter().map(|f| &f.sb);
     let in_use = |sb: &Superblock| {
         let own = sb.devices.get(usize::from(sb.device));
         own.is_some_and(|d| d.state == DeviceState::Online)
     };
-    all.max_by_key(|sb| (sb.generation, sb.sequence, devices(sb), in_use(sb))).cloned()
+    let number = |sb: &Superblock| (sb.generation, sb.sequence, devices(sb), in_use(sb));
+    let newest = all.clone().filter(|sb| !all.clone().any(|other| is_ahead(other, sb)));
+    let of_open = |sb: &Superblock| {
+        let same = newest.clone().filter(move |other| other.lineage.opened == sb.lineage.opened);
+        same.max_by_key(|sb| number(sb))
+    };
+    let company = |sb: &Superblock| all.clone().filter(|own| is_up_to_date(own, sb)).count();
+    let candidates = newest.clone().filter_map(of_open);
+    candidates.max_by_key(|sb| (company(sb), number(sb)))
 }
 
 /// Whether the state after `best` was never complete. If no device in use shows that, it may be
@@ -343,7 +361,7 @@ pub fn judge(
                  it was not added; take it off the list of devices",
                 best.name
             );
-            if went_apart(&f.sb, best) {
+            if apart(&f.sb, best) {
                 return Err(StorageError::new(ErrorKind::Foreign, format!("{path}: {why}")));
             }
             // A spare took its place at night, say: that is no reason not to serve.
@@ -363,13 +381,14 @@ pub fn judge(
     let mut devices = Vec::with_capacity(best.devices.len());
     for (i, record) in best.devices.iter().enumerate() {
         let Some(f) = rows.remove(&(i as u16)) else {
-            // What the newest superblock names was flushed on all devices in use first.
-            let has = Some(Generation(best.generation));
+            // What the newest superblock names was flushed on all devices in use first. What came
+            // after the last change is nothing that a device lacks.
+            let has = Some(end_of(best).end);
             devices.push(missing(best, i, has, warnings));
             continue;
         };
         let path = f.file.path.clone();
-        if went_apart(&f.sb, best) {
+        if apart(&f.sb, best) {
             let text = format!(
                 "{path}: this device and the others of the pool {:?} were each written without \
                  the other; \
@@ -389,13 +408,21 @@ pub fn judge(
             d.say("stale");
             let fate = if record.offline { "it is offline" } else { "it is brought up to date" };
             warnings.push(format!("{path}: stale, the pool went on without it; {fate}"));
-        } else if f.sb.generation < best.previous {
+        } else if !is_up_to_date(&f.sb, best) {
             d.say("stale");
-            d.fail(best.sequence + 1, None);
-            warnings.push(format!(
-                "{path}: stale, its superblocks are older than the others allow; all of it is \
-                 written anew"
-            ));
+            // One that was opened without the others, and not written, lacks nothing but pages.
+            let same = (f.sb.lineage.is_known() && end_of(&f.sb) == end_of(best))
+                .then_some(end_of(best).end);
+            d.fail(best.sequence + 1, same);
+            warnings.push(match same {
+                Some(_) => format!(
+                    "{path}: stale, it was opened without the others; it is brought up to date"
+                ),
+                None => format!(
+                    "{path}: stale, its superblocks are older than the others allow; all of it is \
+                     written anew"
+                ),
+            });
         }
         devices.push(d);
     }

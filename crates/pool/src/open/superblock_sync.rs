@@ -32,8 +32,9 @@ impl Pool {
     /// not have of its table pages.
     pub(crate) async fn sync_superblocks(&self, lacking: Vec<PageCopy>) -> Result<()> {
         {
-            let st = self.state();
+            let mut st = self.state_mut();
             if st.txns.known() == st.txns.committed() {
+                st.histories.complete();
                 return Ok(());
             }
         }
@@ -49,7 +50,9 @@ impl Pool {
         // The crash may have torn a superblock on the device that is behind. Each slot is written
         // once, so that none is damaged any more.
         self.fill_slots(written).await?;
-        self.state_mut().txns.all_know();
+        let mut st = self.state_mut();
+        st.txns.all_know();
+        st.histories.complete();
         Ok(())
     }
 

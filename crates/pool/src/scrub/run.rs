@@ -114,7 +114,7 @@ impl Window {
         self.pool.rt().yield_now().await;
         if self.pool.now().since(self.noted) > NOTED {
             self.noted = self.pool.now();
-            self.pool.state_mut().need_superblock();
+            self.pool.state_mut().note_in_superblock();
         }
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Pool {
         if !self.state_mut().scrub.complete(window.turn, now) {
             return Err(Stop::Ended);
         }
-        self.state_mut().need_superblock();
+        self.state_mut().note_in_superblock();
         {
             let mut st = self.state_mut();
             let only = st.scrub.device();
@@ -400,7 +400,7 @@ impl Pool {
             }
             let mut st = self.state_mut();
             if st.scrub.retain(&e, &keep) {
-                st.need_superblock();
+                st.note_in_superblock();
             }
         }
     }
@@ -432,7 +432,7 @@ impl Pool {
             };
             let mut st = self.state_mut();
             if st.scrub.retain(&e, &keep) {
-                st.need_superblock();
+                st.note_in_superblock();
             }
         }
     }

@@ -23,7 +23,7 @@ impl Pool {
             return;
         }
         if self.state_mut().scrub.note_paused(now) {
-            self.state_mut().need_superblock();
+            self.state_mut().note_in_superblock();
         }
         if every == 0 {
             return;
@@ -33,7 +33,7 @@ impl Pool {
             let part = u64::from(self.uuid()[0]) * every / 512;
             let mut st = self.state_mut();
             st.scrub.begin_counting((u64::from(now) - part.min(u64::from(now) - 1)) as u32);
-            st.need_superblock();
+            st.note_in_superblock();
             return;
         }
         let is_due = {

@@ -70,7 +70,7 @@ impl Pool {
                 device = %self.state().devices.path(row),
                 "scrub: both copies of the newest superblock are bad here; a commit writes the next"
             );
-            self.state_mut().need_superblock();
+            self.state_mut().note_in_superblock();
             self.commit().await?;
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Pool {
             );
             let mut st = self.state_mut();
             force(&mut st);
-            st.need_superblock();
+            st.note_in_superblock();
         }
         Ok(true)
     }

@@ -43,10 +43,12 @@ impl State {
             return false;
         }
         failing.iter().for_each(|&row| tell(self.devices.path(row)));
-        let (sequence, has) = (self.txns.sequence() + 1, self.txns.everyone_has());
+        let sequence = self.txns.sequence() + 1;
+        // What came after the last change is nothing that a device lacks.
+        let has = self.txns.everyone_has().min(self.histories.durable());
         self.devices.drop_from_use(failing, sequence, has);
         self.note_scrub_lacks();
-        self.need_superblock();
+        self.note_in_superblock();
         true
     }
 }

@@ -1,6 +1,6 @@
 //! What a cache says to the pool, and asks of it.
 
-use base::{EntrySeq, Epoch, Instant, Result};
+use base::{EntrySeq, Epoch, Instant, OpenId, Result};
 
 use crate::attached::Link;
 use crate::pool::Pool;
@@ -23,6 +23,11 @@ impl Pool {
         self.state().attached.named()
     }
 
+    /// The open of the pool in which it was opened last, as superblocks say; 0: not known.
+    pub fn cache_opened(&self) -> OpenId {
+        self.state().attached.mark().map_or(OpenId(0), |m| m.opened)
+    }
+
     /// True if clean keys of it do not count: it had failed, and the pool went on.
     pub fn clean_void(&self) -> bool {
         self.state().attached.mark().is_some_and(|m| m.clean_void)
@@ -33,7 +38,23 @@ impl Pool {
     pub fn clean_keys_dropped(&self) {
         let mut st = self.state_mut();
         st.attached.trust_clean_keys();
-        st.need_superblock();
+        st.note_in_superblock();
+    }
+
+    /// Superblocks say of the cache that is linked what its journal has, and that it was opened in
+    /// this open of the pool. Durable when it returns.
+    pub async fn name_cache(&self) -> Result<()> {
+        self.state_mut().note_in_superblock();
+        self.commit().await
+    }
+
+    /// The cache leaves this as its last word: the next commit says it, if superblocks do not yet.
+    pub fn note_cache_closed(&self, last: &Link) {
+        let Link::Closed(Ok(Some(mark))) = last else { return };
+        let mut st = self.state_mut();
+        if st.attached.named() < mark.entry {
+            st.note_in_superblock();
+        }
     }
 
     /// From now on commits wait for this journal: see [`CacheJournal`](crate::CacheJournal).

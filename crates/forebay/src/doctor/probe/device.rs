@@ -39,7 +39,7 @@ pub fn look(path: &Path, role: Role, emulate: Option<Emulate>) -> Device {
 /// The pool's own table of its devices; `None` if no device holds one.
 pub fn table<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<Table> {
     let found: Vec<Superblock> = paths.filter_map(newest_superblock).collect();
-    let newest = found.iter().max_by_key(|sb| (sb.generation, sb.sequence))?;
+    let newest = pool::raw::newest_superblock(found.iter())?;
     let is_there = |row: usize| {
         let mut of_pool = found.iter().filter(|sb| sb.pool_uuid == newest.pool_uuid);
         of_pool.any(|sb| usize::from(sb.device) == row)

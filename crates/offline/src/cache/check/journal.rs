@@ -26,7 +26,7 @@ impl Checker<'_> {
     pub(super) async fn lost_entries(&mut self, sb: &CacheSuperblock, layout: &Layout) {
         let src = self.src.clone();
         let (of, place) = replay_from(sb);
-        let known = self.image.cache_journal;
+        let known = self.image.cache_says.entry;
         let ring = layout.ring();
         let found = match read_journal((&src.device, &src.path), ring, (of, place), known).await {
             Ok(found) => found,

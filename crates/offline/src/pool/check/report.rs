@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
-use base::{Crc, EntrySeq, Epoch, VolumeId};
+use base::{Crc, Epoch, VolumeId};
+use format::cache::pool_seen::PoolSays;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -83,8 +84,9 @@ pub struct Image {
     pub pool_uuid: [u8; 16],
     /// The cache that is attached to it.
     pub cache_uuid: Option<[u8; 16]>,
-    /// An entry of its journal that was durable when the pool last committed.
-    pub cache_journal: EntrySeq,
+    /// What the pool says of it: an entry of its journal that was durable when the pool last
+    /// committed, say.
+    pub cache_says: PoolSays,
     /// Its clean keys do not count.
     pub clean_void: bool,
     /// The epoch of the last cut that was published.

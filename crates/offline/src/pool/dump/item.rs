@@ -5,6 +5,7 @@ use format::node::{NodePtr, NodeRef, decode};
 use format::page::{
     CacheMode, Chunk, GroupKind, GroupRecord, VolumeLimit, VolumeRecord, VolumeState,
 };
+use format::superblock::lineage::{History, Lineage};
 use format::superblock::scrub::{LostExtent, ScrubRecord, ScrubStage, ScrubState};
 use format::superblock::{DeviceState, Superblock};
 use serde::Serialize;
@@ -87,6 +88,7 @@ pub struct SuperblockItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_uuid: Option<String>,
     pub cache_journal: u64,
+    pub lineage: Option<LineageItem>,
     pub clean_void: bool,
     pub group_blocks: u32,
     pub group_capacity: u32,
@@ -179,6 +181,38 @@ impl From<&ScrubRecord> for ScrubItem {
     }
 }
 
+/// The opens and histories of the pool, by their names.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct LineageItem {
+    pub opened: String,
+    pub opened_before: String,
+    pub cache_opened: String,
+    pub settled: u64,
+    pub histories: Vec<HistoryItem>,
+}
+
+/// A history.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
+pub struct HistoryItem {
+    pub name: String,
+    pub end: u64,
+}
+
+impl From<&Lineage> for LineageItem {
+    fn from(l: &Lineage) -> Self {
+        let history = |h: &History| HistoryItem { name: h.name.to_string(), end: h.end.0 };
+        LineageItem {
+            opened: l.opened.to_string(),
+            opened_before: l.opened_before.to_string(),
+            cache_opened: l.cache_opened.to_string(),
+            settled: l.settled.0,
+            histories: l.histories.iter().map(history).collect(),
+        }
+    }
+}
+
 /// A row of the device table.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
@@ -219,6 +253,7 @@ impl From<&Superblock> for SuperblockItem {
             published_at: sb.published_at,
             cache_uuid: sb.cache_uuid.map(|uuid| hex(&uuid)),
             cache_journal: sb.cache_journal.0,
+            lineage: sb.lineage.is_known().then(|| LineageItem::from(&sb.lineage)),
             clean_void: sb.clean_void,
             group_blocks: sb.group_blocks,
             group_capacity: sb.group_capacity,

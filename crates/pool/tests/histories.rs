@@ -1,0 +1,196 @@
+//! Copies of a pool are told apart, whatever they count; and an open alone makes no history.
+
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, OpenId};
+use pool::{DeviceFile, Pool};
+use sim::{DiskModel, World};
+use testkit::{MIB, Mirror, check_pool, disk, fill, only_byte, open, try_open};
+
+const BLOCKS: u64 = 256;
+
+fn mirror(seed: u64) -> Mirror {
+    Mirror::filled(seed, (2, 2), BLOCKS)
+}
+
+/// Opens the pool on these files, writes `value` everywhere as often, and closes it.
+fn serve(bench: &Mirror, files: &[DeviceFile], value: Option<u8>, times: u32) {
+    let (id, files) = (bench.volume, files.to_vec());
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, files).await;
+        if let Some(value) = value {
+            for _ in 0..times {
+                fill(&pool, id, BLOCKS, value).await;
+                pool.commit().await.expect("commit");
+            }
+        }
+        pool.close().await.expect("close");
+    });
+}
+
+/// A copy of a disk of the pool, as `cp` makes it.
+fn copy_of(world: &World, file: &DeviceFile, name: &str) -> DeviceFile {
+    let copy = disk(world, name, DiskModel::nvme(32 * MIB));
+    world.restore_disk(copy.file, &world.snapshot_disk(file.file));
+    copy
+}
+
+/// All together are refused, in any order, as each was written without the other.
+fn are_refused(bench: &Mirror, files: &[DeviceFile]) {
+    for turned in [false, true] {
+        let mut files = files.to_vec();
+        if turned {
+            files.reverse();
+        }
+        bench.run(|rt, _| async move {
+            let Err(e) = try_open(&rt, files).await else { panic!("both were taken") };
+            assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
+            assert!(e.context.contains("each written without the other"), "{e}");
+        });
+    }
+}
+
+/// The pool opens with all of these and holds `value`; waits until it is whole.
+fn join(bench: &Mirror, files: &[DeviceFile], value: u8) -> u64 {
+    let (id, files) = (bench.volume, files.to_vec());
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, files).await;
+        let states = |pool: &Pool| -> Vec<&'static str> {
+            pool.status().pool.devices.iter().map(|d| d.state).collect()
+        };
+        for _ in 0..6000 {
+            if pool.moves_status().state == "none" && states(&pool) == ["online", "online"] {
+                break;
+            }
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(states(&pool), ["online", "online"], "{:?}", pool.moves_status());
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(value));
+        let copied = pool.moves_status().copied_bytes / BLOCK_U64;
+        pool.close().await.expect("close");
+        copied
+    })
+}
+
+/// A pool of two disks and a copy of it do the same amount of work: half of one and half of the
+/// other are not a mirror. Nor are they with unequal amounts.
+#[test]
+fn halves_of_two_copies_of_a_pool_are_no_mirror() {
+    for (seed, times) in [(1, (3, 3)), (2, (3, 4)), (3, (9, 1))] {
+        let bench = mirror(seed);
+        let copies: Vec<DeviceFile> =
+            bench.files.iter().map(|f| copy_of(&bench.world, f, &format!("{}b", f.path))).collect();
+        serve(&bench, &bench.files.clone(), Some(2), times.0);
+        serve(&bench, &copies, Some(3), times.1);
+        are_refused(&bench, &[bench.files[0].clone(), copies[1].clone()]);
+        are_refused(&bench, &[copies[0].clone(), bench.files[1].clone()]);
+        // Each of them is whole still.
+        assert_eq!(join(&bench, &bench.files.clone(), 2), 0);
+        assert_eq!(join(&bench, &copies, 3), 0);
+    }
+}
+
+/// A copy that was only opened is the pool still. What was written since it was made counts.
+#[test]
+fn a_copy_that_was_only_opened_is_an_older_copy() {
+    let bench = mirror(4);
+    let copies: Vec<DeviceFile> =
+        bench.files.iter().map(|f| copy_of(&bench.world, f, &format!("{}b", f.path))).collect();
+    (0..8).for_each(|_| serve(&bench, &copies, None, 0));
+    serve(&bench, &bench.files.clone(), Some(2), 1);
+    let copied = join(&bench, &[copies[0].clone(), bench.files[1].clone()], 2);
+    assert!(copied >= BLOCKS, "{copied}");
+    assert!(
+        bench
+            .run(|rt, _| {
+                let files = vec![copies[0].clone(), bench.files[1].clone()];
+                async move { check_pool(&rt, files).await }
+            })
+            .is_clean()
+    );
+}
+
+/// Two halves, each of which was opened alone and not written, join, and nothing is copied.
+#[test]
+fn an_open_alone_makes_no_history() {
+    for (seed, times) in [(5, (1, 1)), (6, (3, 1)), (7, (1, 4))] {
+        let bench = mirror(seed);
+        let alone = |half: usize| serve(&bench, &bench.files[half..half + 1].to_vec(), None, 0);
+        (0..times.0).for_each(|_| alone(0));
+        (0..times.1).for_each(|_| alone(1));
+        let copied = join(&bench, &bench.files.clone(), 1);
+        assert_eq!(copied, 0, "blocks were copied");
+        assert!(bench.check().is_clean(), "{:?}", bench.check());
+        serve(&bench, &bench.files[..1].to_vec(), Some(9), 1);
+        assert!(join(&bench, &bench.files.clone(), 9) >= BLOCKS);
+    }
+}
+
+/// Half a is put back to an older copy, and served alone. What half b has since is not given up.
+#[test]
+fn what_was_written_after_a_copy_is_not_given_up_for_it() {
+    for written in [false, true] {
+        let bench = mirror(8 + u64::from(written));
+        serve(&bench, &bench.files.clone(), Some(2), 1);
+        let old = bench.world.snapshot_disk(bench.files[0].file);
+        serve(&bench, &bench.files.clone(), Some(3), 1);
+        bench.world.restore_disk(bench.files[0].file, &old);
+        for _ in 0..5 {
+            serve(&bench, &bench.files[..1].to_vec(), written.then_some(4), 5);
+        }
+        match written {
+            true => are_refused(&bench, &bench.files.clone()),
+            false => assert!(join(&bench, &bench.files.clone(), 3) >= BLOCKS),
+        }
+    }
+}
+
+/// A device that is away for more opens than a superblock has room for histories comes back where
+/// it left.
+#[test]
+fn a_device_that_was_away_for_long_gets_what_it_lacks() {
+    // Of a volume of 16 MiB, as what is near a block that has changed is copied with it.
+    let blocks = 16 * BLOCKS;
+    let bench = Mirror::filled(10, (2, 2), blocks);
+    for n in 0..40 {
+        let half = bench.files[..1].to_vec();
+        let id = bench.volume;
+        bench.run(|rt, _| async move {
+            let pool = open(&rt, half).await;
+            fill(&pool, id, 4, n).await;
+            pool.close().await.expect("close");
+        });
+    }
+    let id = bench.volume;
+    let files = bench.files.clone();
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, files).await;
+        for _ in 0..6000 {
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        let copied = pool.moves_status().copied_bytes / BLOCK_U64;
+        assert!((4..blocks / 2).contains(&copied), "{copied} blocks of {blocks} were copied");
+        let data = pool.read(id, Lba(0), 4).await.expect("read");
+        assert_eq!(only_byte(&data), Some(39));
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
+/// Each open has a name of its own, and the next one finds it.
+#[test]
+fn an_open_finds_the_name_of_the_one_before() {
+    let bench = mirror(11);
+    let mut before: Option<OpenId> = None;
+    for _ in 0..3 {
+        let own = bench.run(|rt, files| async move {
+            let ready = Pool::ready(&rt, files, Default::default()).await.expect("ready");
+            let (found, own) = (ready.pool().last_opened(), ready.pool().opened());
+            let (pool, _) = ready.open().await.expect("open");
+            assert_eq!((pool.opened(), pool.last_opened()), (own, own));
+            pool.close().await.expect("close");
+            (found, own)
+        });
+        assert!(before.is_none_or(|before| before == own.0) && own.0 != own.1);
+        before = Some(own.1);
+    }
+}
