@@ -127,11 +127,13 @@ def test_up_finds_a_cache_that_was_attached_elsewhere(t):
 @cache_only
 @limit(60)
 def test_older_half(t):
-    """It was out of use when the cache was attached, and knows of none. What was flushed stays."""
+    """It was away when the cache was attached, and knows of none. What was flushed stays."""
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     server.command = server.command[:-2]
     first, second = server.devices
-    t.forebay("device", "offline", second, "--socket", server.control)
+    server.stop()
+    second.rename(second.with_name("away1.img"))
+    server.start()
     image = image_of(server)
     server.cache("attach", image, "--size", "64M")
     handle = server.connect()
@@ -140,6 +142,7 @@ def test_older_half(t):
     server.kill()
     before = image.read_bytes()
     first.rename(first.with_name("away.img"))
+    second.with_name("away1.img").rename(second)
     for size in ("64M", "128M"):
         t.refused(*server.command, "--cache-size", size, saying=("was not detached", "older copy"))
         assert image.read_bytes() == before

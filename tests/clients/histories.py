@@ -151,3 +151,28 @@ def test_an_older_copy_of_a_half(t):
     (t.dir / "newest.img").replace(first)
     server.start()
     verify(server, written)
+
+
+@pool_only
+@limit(90)
+def test_a_device_that_was_taken_out_of_use(t):
+    """Alone it is not served, and says what it is; taken back, it is as it was when it left. Then
+    the other one went apart from it."""
+    server = t.up(volume_size="64M", size="1G")
+    old = fill(server, blocks=64)
+    first, second = server.devices
+    t.forebay("device", "offline", second, "--socket", server.control)
+    fill(server, blocks=64, seed="newer")
+    server.stop()
+    first.rename(t.dir / "away.img")
+    text = t.refused(*server.command, saying=("out of use",))
+    assert "pool1.img" in text and "--take-back" in text, text
+    server.start("--take-back")
+    verify(server, old)
+    fill(server, blocks=64, seed="elsewhere")
+    server.stop()
+    (t.dir / "away.img").rename(first)
+    t.refused(*server.command, saying=(APART,))
+    second.unlink()
+    server.start()
+    assert pool_state(server)[0] == "degraded"

@@ -73,6 +73,8 @@ pub struct ServeConfig {
     pub host_log: HostLogChoice,
     /// The directory of the server's sockets.
     pub home: PathBuf,
+    /// Go on with devices that were out of use, as they were, if no others are there.
+    pub take_back: bool,
     /// The cache in front of the pool.
     pub cache: CacheConfig,
     /// How pool and cache behave, and how much clients may use.
@@ -108,6 +110,8 @@ pub struct Overrides {
     pub io: Option<IoChoice>,
     /// See [`ServeConfig`].
     pub host_log: Option<HostLogChoice>,
+    /// See [`ServeConfig`].
+    pub take_back: bool,
     /// See [`CacheConfig`].
     pub cache: CacheOverrides,
     /// How to log.
@@ -184,6 +188,7 @@ impl ServeConfig {
             io: io.unwrap_or_default(),
             host_log: host_log.unwrap_or_default(),
             home: home.to_owned(),
+            take_back: options.take_back,
             cache,
             settings,
             log_format: log_format.unwrap_or_else(LogFormat::of_environment),

@@ -131,6 +131,7 @@ pub fn serve(
                 let devices = PoolDevices::new(&rt, &world.handles, emulations, list)?;
                 let devices = Rc::new(devices);
                 let access = Access::by(&config.tls.access);
+                let take_back = config.take_back;
                 let engine = Starting {
                     rt,
                     backend,
@@ -149,7 +150,7 @@ pub fn serve(
                 let served = world.rt.block_on(async move {
                     let unix_time_at_zero = unix_time_at_zero(&engine.rt);
                     let settings = engine.tuning.pool();
-                    let settings = pool::Settings { unix_time_at_zero, ..settings };
+                    let settings = pool::Settings { unix_time_at_zero, take_back, ..settings };
                     let stops = |m: &Message| matches!(m, Message::Stop);
                     let Some(opened) = mailbox.unless(stops, engine.open(source, settings)).await
                     else {

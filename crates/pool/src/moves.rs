@@ -29,6 +29,7 @@ mod ask;
 mod copy;
 mod in_order;
 mod join;
+mod last_word;
 mod reattach;
 mod resync;
 mod run;

@@ -182,9 +182,16 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let permit = Permit::to_flush_before_reading();
     let (found, blank) = judge::read_all(rt, permit, files, settings, &mut warnings).await?;
     let found = judge::without_unsure(found, &mut warnings)?;
-    let Some(best) = newest(&found) else {
+    let Some(mut best) = newest(&found) else {
         return Err(StorageError::new(ErrorKind::Missing, "no device of the pool could be read"));
     };
+    if settings.take_back && judge::take_back(&mut best, &found) {
+        warnings.push(format!(
+            "device {} of the pool {:?} was out of use, and is taken back as it was: what was \
+             written since, on other devices, is given up",
+            best.device, best.name
+        ));
+    }
     warnings.extend(doubt(&found, &best)?);
     without_blank(&best, &found, &blank, &mut warnings)?;
     let geometry = Geometry::of(&best);

@@ -41,6 +41,10 @@ pub struct Settings {
     pub spare_after: Duration,
     /// How long each device's foreground requests should take at most. May change.
     pub targets: queue::Targets,
+    /// If only devices are there that are out of use, by what they say themselves: the newest of
+    /// them is taken back into use as it was when it left. What was written since, on others, is
+    /// given up. It counts at an open.
+    pub take_back: bool,
 }
 
 impl Default for Settings {
@@ -60,6 +64,7 @@ impl Default for Settings {
             sit_out: Duration::from_secs(600),
             spare_after: Duration::from_secs(600),
             targets: queue::Targets::default(),
+            take_back: false,
         }
     }
 }

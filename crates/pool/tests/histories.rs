@@ -1,9 +1,13 @@
 //! Copies of a pool are told apart, whatever they count; and an open alone makes no history.
 
-use base::{BLOCK_U64, Duration, ErrorKind, Lba, OpenId};
-use pool::{DeviceFile, Pool};
+use std::cell::Cell;
+
+use base::{BLOCK_U64, Duration, ErrorKind, IoError, Lba, OpenId};
+use pool::{DeviceFile, Pool, Settings};
 use sim::{DiskModel, World};
-use testkit::{MIB, Mirror, check_pool, disk, fill, only_byte, open, try_open};
+use testkit::{
+    Done, MIB, Mirror, check_pool, disk, fill, is_superblock, only_byte, open, try_open, writes_to,
+};
 
 const BLOCKS: u64 = 256;
 
@@ -193,4 +197,75 @@ fn an_open_finds_the_name_of_the_one_before() {
         assert!(before.is_none_or(|before| before == own.0) && own.0 != own.1);
         before = Some(own.1);
     }
+}
+
+/// A device that the user takes out of use says so itself. Alone it is refused, by name; taken back
+/// it is as it was, and the others went on without it.
+#[test]
+fn a_device_that_left_is_not_served_alone_unasked() {
+    let bench = mirror(12);
+    let id = bench.volume;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.offline_device("disk1").await.expect("offline");
+        fill(&pool, id, BLOCKS, 3).await;
+        pool.close().await.expect("close");
+    });
+    let second = bench.files[1..].to_vec();
+    let alone = second.clone();
+    bench.run(|rt, _| async move {
+        let Err(e) = try_open(&rt, alone.clone()).await else { panic!("old data was served") };
+        assert_eq!(e.kind, ErrorKind::Damaged, "{e}");
+        assert!(e.context.contains("disk1") && e.context.contains("--take-back"), "{e}");
+        let settings = Settings { take_back: true, ..Settings::default() };
+        let (pool, warnings) = Pool::open(&rt, alone, settings).await.expect("taken back");
+        assert!(warnings.iter().any(|w| w.contains("taken back as it was")), "{warnings:?}");
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(2));
+        pool.close().await.expect("close");
+    });
+    // Nothing was written: the newer state counts still, and it is where it left.
+    let files = bench.files.clone();
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, files).await;
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(3));
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, _| async move {
+        let settings = Settings { take_back: true, ..Settings::default() };
+        let (pool, _) = Pool::open(&rt, second, settings).await.expect("taken back");
+        fill(&pool, id, BLOCKS, 4).await;
+        pool.close().await.expect("close");
+    });
+    are_refused(&bench, &bench.files.clone());
+}
+
+/// A device that fails for a moment is told, too, and comes back with what it has.
+#[test]
+fn a_device_that_failed_is_not_served_alone_unasked() {
+    let bench = mirror(13);
+    let (id, rules, disk) = (bench.volume, bench.rules.clone(), bench.files[1].file);
+    bench.try_run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let failed = Cell::new(false);
+        rules.set(move |op| {
+            let is_it = is_superblock(op) && writes_to(op, disk) && !failed.replace(true);
+            is_it.then_some((IoError::IO, Done::No))
+        });
+        fill(&pool, id, BLOCKS, 3).await;
+        pool.commit().await.expect("without it");
+        // After the next commit, and before it comes back by itself.
+        rt.sleep(Duration::from_secs(7)).await;
+        assert_eq!(pool.status().pool.devices[1].state, "failed");
+        rules.clear();
+        rt.kill();
+    });
+    let second = bench.files[1..].to_vec();
+    bench.run(|rt, _| async move {
+        let Err(e) = try_open(&rt, second).await else { panic!("old data was served") };
+        assert!(e.context.contains("out of use"), "{e}");
+    });
+    assert!(join(&bench, &bench.files.clone(), 3) >= BLOCKS);
 }

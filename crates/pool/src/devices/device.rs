@@ -99,6 +99,8 @@ pub struct PoolDevice {
     trouble: Option<&'static str>,
     /// It is coming into use: it gets all that is written, and nothing is read from it.
     joining: Option<Joining>,
+    /// It is being told that it is out of use.
+    told: bool,
     /// It did not get something that was written while it was joining.
     missed: Option<IoError>,
     /// How often it went out of use. What was copied to it before need not be there after.
@@ -131,6 +133,7 @@ impl PoolDevice {
             source: Source::default(),
             trouble: None,
             joining: None,
+            told: false,
             missed: None,
             absences: 0,
             dropped: false,
@@ -186,6 +189,16 @@ impl PoolDevice {
             (record.state, record.since, record.offline) = (DeviceState::Online, sequence, false);
         }
         record
+    }
+
+    /// It is being told that it is out of use.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// It begins to be told, or knows, or cannot be told.
+    pub(crate) fn set_told(&mut self, told: bool) {
+        self.told = told;
     }
 
     /// It is coming into use.

@@ -70,7 +70,7 @@ impl Pool {
     /// Takes a device out of use until the user says otherwise. Fails if the pool cannot do without
     /// it.
     pub async fn offline_device(&self, name: &str) -> Result<()> {
-        {
+        let row = {
             let mut st = self.state_mut();
             st.standing.permit()?;
             let row = st.row_named(name)?;
@@ -86,8 +86,11 @@ impl Pool {
                 d.set_offline(true);
                 d.did_not_fail();
             }
-        }
-        self.note_moves().await
+            row
+        };
+        self.note_moves().await?;
+        self.tell_it_is_away(row).await;
+        Ok(())
     }
 
     /// Takes a device that was away into use again, by its path or uuid, if its file is still open.
@@ -172,6 +175,7 @@ impl Pool {
             rows.filter_map(recent).collect()
         };
         for &(row, failures) in &dropped {
+            self.tell_later_it_is_away(row);
             if failures <= MOST {
                 self.try_to_return(row, &TRIES);
             } else {
@@ -304,6 +308,9 @@ impl State {
             None => invalid(format!("{path}: is no device of the pool any more")),
             Some(d) if d.is_joining() || d.record().state != DeviceState::Failed => {
                 invalid(format!("{path}: is in use, or coming into use, already"))
+            }
+            Some(d) if d.is_told() => {
+                invalid(format!("{path}: is just going out of use; try again"))
             }
             Some(_) => Ok(()),
         }

@@ -245,6 +245,22 @@ pub fn newest_superblock<'a>(
     candidates.max_by_key(|sb| (company(sb), number(sb)))
 }
 
+/// Takes the device of `best` back into use, as it is, if it is out of use and none that is there
+/// is in use. False, and nothing is changed, otherwise.
+pub(super) fn take_back(best: &mut Superblock, found: &[Candidate]) -> bool {
+    let in_use = |f: &Candidate| {
+        let row = best.devices.get(usize::from(f.sb.device));
+        row.is_some_and(|d| d.state == DeviceState::Online)
+    };
+    let none = !found.iter().any(in_use);
+    let sequence = best.sequence;
+    let own = best.devices.get_mut(usize::from(best.device));
+    let Some(own) = own.filter(|d| none && d.state == DeviceState::Failed) else { return false };
+    (own.state, own.since, own.offline, own.lacks_since) =
+        (DeviceState::Online, sequence, false, None);
+    true
+}
+
 /// Whether the state after `best` was never complete. If no device in use shows that, it may be
 /// that none can read its superblock any more: then what it has freed may be in use, and `best` is
 /// nothing to go on from. What looks torn by a loss of power is taken for that, and told.
@@ -427,9 +443,13 @@ pub fn judge(
         devices.push(d);
     }
     if devices.iter().all(|d| d.live().is_none()) {
+        let left = devices.iter().filter(|d| !d.path().is_empty());
+        let left: Vec<String> = left.map(|d| d.path().to_owned()).collect();
         let text = format!(
-            "of the pool {:?} only devices that are out of use are there, which lack what was \
-             written since: give the others too{}",
+            "{}: of the pool {:?} only devices that are out of use are there, which lack what was \
+             written since: give the others too. If those are lost, --take-back serves the pool as \
+             it was when the newest of these left, and gives up what was written since{}",
+            left.join(", "),
             best.name,
             all_cut.map_or_else(String::new, |what| format!("; {what}"))
         );

@@ -1,0 +1,114 @@
+//! The last word of a device that goes out of use: a superblock on it by which it is out of use.
+//!
+//! The superblocks of the others say so, too. But they may be lost, or be elsewhere: then the
+//! device, alone, would be served with what it had when it left, and say no more than that the
+//! others are missing. With its last word it is refused, until the user takes it as it was
+//! ([`Settings::take_back`](crate::Settings)).
+//!
+//! The last word is the newest superblock that the device has, with another row for the device
+//! itself and the next sequence number. So it names the tables that the device has. It is written
+//! when the others say durably that the device is out of use. Where the device does not take it,
+//! nothing is lost but that. The device does not come back before it has taken it, or failed to.
+
+use base::{Result, SliceList, StorageError};
+use format::superblock::{DeviceState, SLOT_COPIES, Superblock};
+use queue::Class;
+
+use crate::devices::Disk;
+use crate::devices::slots::Slots;
+use crate::pool::Pool;
+use crate::state::State;
+
+/// A device that is being told. While it is, it does not come back.
+struct Telling {
+    pool: Pool,
+    row: usize,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        let mut st = self.pool.state_mut();
+        st.devices.row_mut(self.row).into_iter().for_each(|d| d.set_told(false));
+    }
+}
+
+impl Pool {
+    /// Tells a device that it is out of use, which the others know durably.
+    pub(super) async fn tell_it_is_away(&self, row: usize) {
+        let Some((telling, disk, path)) = self.begin_telling(row) else { return };
+        if let Err(e) = self.write_last_word(row, &disk, &path).await {
+            tracing::warn!(
+                device = %path,
+                "it could not be told that it is out of use: alone, it would be served with what \
+                 it has now: {e}"
+            );
+        }
+        drop(telling);
+    }
+
+    /// Does so in the background when the others know: of a device that has failed.
+    pub(super) fn tell_later_it_is_away(&self, row: usize) {
+        let pool = self.clone();
+        drop(self.rt().spawn(async move {
+            if pool.others_know().await {
+                pool.tell_it_is_away(row).await;
+            }
+        }));
+    }
+
+    /// Waits for the commit that is next, whenever that is. False: the pool is closed, or takes no
+    /// more commits.
+    async fn others_know(&self) -> bool {
+        let target = self.state().next_commit();
+        loop {
+            let ended = self.commit_ended();
+            if target.is_none_or(|target| self.committed() >= target) {
+                return true;
+            }
+            if self.is_closed() || self.permit().is_err() {
+                return false;
+            }
+            ended.await;
+        }
+    }
+
+    fn begin_telling(&self, row: usize) -> Option<(Telling, Disk, String)> {
+        let mut st = self.state_mut();
+        let d = st.devices.row_mut(row)?;
+        let is_away = d.record().state == DeviceState::Failed && !d.is_joining() && !d.is_told();
+        let disk = d.disk().filter(|_| is_away)?.clone();
+        d.set_told(true);
+        let path = d.path().to_owned();
+        drop(st);
+        Some((Telling { pool: self.clone(), row }, disk, path))
+    }
+
+    async fn write_last_word(&self, row: usize, disk: &Disk, path: &str) -> Result<()> {
+        let slots = Slots::read(self.rt(), disk, path).await?;
+        let Some(own) = slots.newest() else { return Ok(()) };
+        let Some(last) = self.state().last_word(row, own) else { return Ok(()) };
+        let mut slot = self.bufs().take(SLOT_COPIES * base::BLOCK);
+        last.encode_slot(&mut slot);
+        let (at, data) =
+            (Superblock::offset_of(last.sequence), SliceList::from_iter([slot.freeze()]));
+        let written = disk.write_durable(self.permit()?, Class::Move, at, data).await;
+        written.map_err(|e| StorageError::from_io(e, "write of a superblock"))
+    }
+}
+
+impl State {
+    /// The last word of the device of this row, whose newest superblock is `own`; `None`: it is
+    /// another device, or knows already.
+    fn last_word(&self, row: usize, own: &Superblock) -> Option<Superblock> {
+        let record = self.devices.row(row)?.record();
+        let is_it = own.pool_uuid == self.identity.uuid && usize::from(own.device) == row;
+        let of_own = own.devices.get(row).filter(|d| is_it && d.uuid == record.uuid)?;
+        if record.state != DeviceState::Failed || of_own.state == DeviceState::Failed {
+            return None;
+        }
+        let mut last = own.clone();
+        last.sequence += 1;
+        last.devices[row] = record.clone();
+        Some(last)
+    }
+}
