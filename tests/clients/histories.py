@@ -153,6 +153,45 @@ def test_an_older_copy_of_a_half(t):
     verify(server, written)
 
 
+@cache_only
+@limit(90)
+def test_a_copy_of_up_whose_cache_is_elsewhere(t):
+    """The copy does not take the original's cache: it says whose that is, and changes nothing."""
+    server = t.up("--cache-size", "64M", size="1G", volume_size="64M")
+    server.command = server.command[:-2]
+    fast = t.dir / "fast.img"
+    server.cache("detach")
+    server.cache("attach", fast, "--size", "64M")
+    written = fill(server, blocks=64)
+    server.stop()
+    home, moved = server.socket.parent, t.dir / "moved"
+    copy(home, t.dir / "copy")
+    before = fast.read_bytes()
+    text = t.refused(t.bin, "up", t.dir / "copy", saying=("is a copy of",))
+    assert str(fast) in text and str(home) in text, text
+    assert fast.read_bytes() == before
+    server.start()
+    verify(server, written)
+    server.stop()
+    # Its own cache it has when it is copied too, and named.
+    copy(fast, t.dir / "fast_copy.img")
+    other = t.up(
+        "--cache-size", "64M", "--cache", t.dir / "fast_copy.img", size="1G", volume_size="64M",
+        directory="copy",
+    )
+    verify(other, written)
+    other.stop()
+    other.command = [t.bin, "up", t.dir / "copy"]
+    other.start()
+    verify(other, written)
+    other.stop()
+    # One that is moved is no copy.
+    home.rename(moved)
+    again = t.up("--cache-size", "64M", size="1G", volume_size="64M", directory="moved")
+    verify(again, written)
+    assert again.status()["cache"]["path"] == str(fast)
+
+
 @pool_only
 @limit(90)
 def test_a_device_that_was_taken_out_of_use(t):

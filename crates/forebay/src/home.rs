@@ -25,6 +25,7 @@ use posix::{NewFile, OpenFile};
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
+use crate::home_place;
 use crate::rights;
 use crate::signatures;
 use crate::whole_file;
@@ -179,6 +180,12 @@ impl Home {
         dir.join("http.token")
     }
 
+    /// Fails if the directory is a copy of another one, and `used`, which it names, lies outside of
+    /// it. Blocks.
+    pub fn check_place<'a>(&self, used: impl Iterator<Item = &'a Path>) -> Result<()> {
+        home_place::check(&self.dir, &self.dir.join(LOCK), used)
+    }
+
     /// Whether there is a pool, or what is left of one. Finishes the naming of a whole one.
     pub fn has_pool(&self) -> Result<bool> {
         let [first, second] = DEVICES.map(|name| self.dir.join(name));
@@ -215,6 +222,9 @@ impl Home {
             if let Err(e) = remove_if_there(&staged(&path)) {
                 tracing::warn!("{e}");
             }
+        }
+        if let Err(e) = home_place::forget(&self.dir) {
+            tracing::warn!("{}: {e}", self.dir.display());
         }
         if self.made_dir {
             // Both may fail if somebody has put something there since: then it stays.

@@ -39,6 +39,7 @@ mod error;
 mod explain;
 mod health;
 mod home;
+mod home_place;
 #[doc(hidden)]
 mod host_log;
 pub mod hostile;

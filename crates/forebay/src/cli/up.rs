@@ -115,6 +115,9 @@ impl Up {
         logs::start_server(config.log_format, &config.log_level)?;
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
+        // What the command line names is meant.
+        let cache = config.cache.path.as_deref().filter(|_| found);
+        home.check_place(config.devices.iter().map(|d| d.path.as_path()).chain(cache))?;
         let source = if home.has_pool()? {
             note_ignored(self.size.is_some(), self.volume_size.is_some());
             let files = world.open_devices(&config.devices, true)?.go_on();
