@@ -293,7 +293,7 @@ impl<W> Elevator<W> {
         let may_go = !writes || if self.batch.turn { may.in_turn } else { may.beside_reads };
         may_go.then(|| {
             let overtakes = !writes && !self.writes.is_empty();
-            self.overtaken = if overtakes { self.overtaken + 1 } else { 0 };
+            self.overtaken = if overtakes { self.overtaken.saturating_add(1) } else { 0 };
             self.batch.left -= 1;
             (writes, place)
         })

@@ -189,7 +189,7 @@ impl Share {
         }
         self.urgent += 1;
         (self.alone, self.alone_bytes) = (0, 0);
-        self.overtaken = if background_waits { self.overtaken + 1 } else { 0 };
+        self.overtaken = if background_waits { self.overtaken.saturating_add(1) } else { 0 };
     }
 
     /// A request of so many bytes has ended.

@@ -171,3 +171,20 @@ fn what_cannot_be_read_of_a_device_that_has_failed_is_not_lost() {
         pool.close().await.unwrap();
     });
 }
+
+/// Clients may have so many requests under way, and the device of the cache may stall.
+#[test]
+fn more_reads_of_a_bucket_than_sixteen_bits_count() {
+    Lab::new().within_an_hour(settings(), |cache, a| async move {
+        let reads: Vec<_> = (0..70_000)
+            .map(|_| {
+                let reader = cache.clone();
+                cache.rt().spawn(async move { reader.read(a, Lba(2000), 1).await.map(drop) })
+            })
+            .collect();
+        for read in reads {
+            read.await.unwrap().unwrap();
+        }
+        cache.publish_all().await.unwrap();
+    });
+}

@@ -318,7 +318,7 @@ impl Buckets {
         open.filled += len;
         let full = open.filled == capacity;
         let b = &mut self.all[id.0 as usize];
-        b.pins += 1;
+        b.pins.add();
         let generation = b.generation;
         if full {
             self.open[s] = None;
@@ -335,16 +335,14 @@ impl Buckets {
     /// Keeps the bucket of `addr` from being reused.
     pub fn pin(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
-        self.all[id.0 as usize].pins += 1;
+        self.all[id.0 as usize].pins.add();
     }
 
     /// Lets go of it.
     pub fn unpin(&mut self, addr: CacheAddr) {
         let id = self.of(addr);
         let b = &mut self.all[id.0 as usize];
-        assert!(b.pins > 0, "{id:?} was not pinned");
-        b.pins -= 1;
-        if b.pins == 0 {
+        if b.pins.remove() {
             self.unpins += 1;
             if b.life == Life::Sealed {
                 self.summaries.complete(id);
@@ -446,14 +444,14 @@ impl Buckets {
         let dirty = self.dirty_of(id);
         let b = &self.all[i];
         if b.live == 0 && dirty == 0 {
-            if b.pins == 0 {
+            if b.pins.is_none() {
                 self.retire_to(id, self.clock, Life::Pending);
             }
         } else if b.kind == BucketKind::Data {
             if dirty == 0
                 && !b.leaving
                 && !self.replacement.contains(id.0)
-                && (fresh || b.pins == 0)
+                && (fresh || b.pins.is_none())
             {
                 self.replacement.insert(id.0);
                 self.candidates += 1;

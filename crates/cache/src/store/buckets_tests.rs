@@ -340,3 +340,17 @@ fn only_what_is_dirty_is_moved_while_more_than_half_is_needed() {
     assert_eq!(thin(&mut b, true), Some((b.of(dirty), false)));
     assert_eq!(thin(&mut b, true), None);
 }
+
+/// As many reads as clients like may wait for one bucket.
+#[test]
+fn a_bucket_counts_more_pins_than_it_has_blocks() {
+    let mut b = Buckets::new(4, 8, Policy::Fifo, 0, Epoch(1));
+    let at = fill(&mut b, false);
+    let many = 3 * (usize::from(u16::MAX) + 1);
+    (0..many).for_each(|_| b.pin(at));
+    assert!(b.evict().is_none(), "it is read");
+    (1..many).for_each(|_| b.unpin(at));
+    assert!(b.evict().is_none(), "it is read still");
+    b.unpin(at);
+    assert!(b.evict().is_some());
+}

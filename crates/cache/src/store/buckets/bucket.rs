@@ -21,6 +21,31 @@ pub(super) enum Life {
     Retired,
 }
 
+/// Reads and writes of a bucket that are in flight. Clients decide how many there are, so the count
+/// is as wide as no memory has room for requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Pins(u32);
+
+impl Pins {
+    /// One more.
+    pub fn add(&mut self) {
+        let Some(more) = self.0.checked_add(1) else { unreachable!("2^32 pins of one bucket") };
+        self.0 = more;
+    }
+
+    /// One less. Returns true if that was the last.
+    pub fn remove(&mut self) -> bool {
+        let Some(left) = self.0.checked_sub(1) else { unreachable!("a bucket was not pinned") };
+        self.0 = left;
+        left == 0
+    }
+
+    /// True if there are none.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Bucket {
     pub generation: BucketGen,
@@ -30,8 +55,7 @@ pub(super) struct Bucket {
     pub dirt: Dirt,
     /// The freeze after which it became free.
     pub freed_in: u32,
-    /// Reads and writes in flight.
-    pub pins: u16,
+    pub pins: Pins,
     pub errors: u8,
     pub kind: BucketKind,
     pub life: Life,

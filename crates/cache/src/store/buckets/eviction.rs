@@ -52,7 +52,7 @@ impl Buckets {
         self.leaving += 1;
         let b = &mut self.all[id.0 as usize];
         b.leaving = true;
-        b.pins += 1;
+        b.pins.add();
         Some(Victim::Leaving(id, b.generation))
     }
 
@@ -87,8 +87,8 @@ impl Buckets {
             let id = self.looked_at;
             self.looked_at = (id + 1) % count;
             let b = &self.all[id as usize];
-            let is_used =
-                (b.life, b.kind, b.pins, b.leaving) != (Life::Sealed, BucketKind::Data, 0, false);
+            let is_idle = b.pins.is_none() && !b.leaving;
+            let is_used = (b.life, b.kind, is_idle) != (Life::Sealed, BucketKind::Data, true);
             if is_used || b.compacted_in == open {
                 continue;
             }
@@ -103,7 +103,7 @@ impl Buckets {
         }
         let (left, id) = thinnest?;
         let b = &mut self.all[id as usize];
-        b.pins += 1;
+        b.pins.add();
         b.compacted_in = open;
         let whole = keeps_all && left == u32::from(b.live);
         Some(Thinnest { id: BucketId(id), generation: b.generation, whole })
@@ -111,7 +111,7 @@ impl Buckets {
 
     fn take_victim(&mut self) -> Option<BucketId> {
         let all = &self.all;
-        self.replacement.victim(|id| all[id as usize].pins == 0).map(BucketId)
+        self.replacement.victim(|id| all[id as usize].pins.is_none()).map(BucketId)
     }
 
     fn raise_victim(&mut self, id: BucketId, told: RecordSeq) -> BucketGen {
