@@ -8,5 +8,5 @@ mod pass;
 mod read_ahead;
 mod staging;
 
-pub use pass::Pass;
+pub use pass::{HandedOver, Pass};
 pub use staging::Staging;

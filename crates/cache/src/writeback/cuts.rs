@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use base::{Epoch, Instant};
 use btree::Tree;
-use pool::Reservation;
+use pool::{HandedOver, Reservation};
 
 use crate::policy::seal::{MAX_SEALED, WhichCut};
 
@@ -16,7 +16,8 @@ pub(crate) struct Cut {
     pub taken_at: Instant,
     /// Dirty blocks of the epoch that it has sealed.
     pub blocks: u64,
-    /// It was handed to the pool to be published; its staging volumes may be gone.
+    /// The pool has all of it, and publishes it with the next good commit; its staging volumes are
+    /// gone.
     pub handed_over: bool,
 }
 
@@ -95,12 +96,11 @@ impl Cuts {
         self.carried().filter(|cut| cut.handed_over).map(|cut| cut.epoch)
     }
 
-    /// The carried cut is handed to the pool.
-    pub fn hand_over(&mut self) {
-        let carried = self.carried;
+    /// The pool has all of a cut.
+    pub fn hand_over(&mut self, pass: &HandedOver) {
         self.sealed
             .iter_mut()
-            .filter(|cut| Some(cut.epoch) == carried)
+            .filter(|cut| cut.epoch == pass.epoch())
             .for_each(|cut| cut.handed_over = true);
     }
 

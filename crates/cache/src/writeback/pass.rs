@@ -52,21 +52,18 @@ impl Cache {
     /// called by [`Cache::run_pass`] alone.
     pub(crate) async fn one_pass(&self) -> Result<()> {
         let left = self.writeback().passes().cuts().carried().cloned();
-        if let Some(cut) =
-            left.as_ref().filter(|cut| cut.handed_over && self.pool().published() >= cut.epoch)
-        {
-            // A commit of another task has published it.
+        if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
+            // The pool has all of it, and publishes it with whichever commit ends well: perhaps one
+            // of another task has.
+            if self.pool().published() < cut.epoch {
+                self.check_failed()?;
+                self.pool().commit().await?;
+                let published = self.pool().published();
+                assert!(published >= cut.epoch, "a commit publishes what was handed over");
+            }
             return self.conclude(cut).await;
         }
         self.check_failed()?;
-        if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
-            // The pool has all of it, and publishes it with whichever commit ends well: to carry it
-            // again would need as much room once more.
-            self.pool().commit().await?;
-            if self.pool().published() >= cut.epoch {
-                return self.conclude(cut).await;
-            }
-        }
         let cut = match left {
             Some(cut) => cut,
             None => self.choose_cut().await?,
@@ -209,7 +206,7 @@ impl Cache {
             Content::Data(_) => pass.reach(run.volume, run.lba, end).await,
             Content::Zeros => gone_is_fine(pass.discard(run.volume, run.lba, end).await),
             Content::Staged(epoch) => {
-                self.adopt_staged(pass, (run.volume, *epoch), (run.lba, end), cut).await
+                self.adopt_staged(pass, (run.volume, *epoch), (run.lba, end)).await
             }
         };
         match entered {
@@ -264,24 +261,21 @@ impl Cache {
         pass: &Pass,
         (volume, epoch): (VolumeId, Epoch),
         (lba, end): (Lba, Lba),
-        cut: &Cut,
     ) -> Result<()> {
         match self.pool().find_staging(volume, epoch) {
             Some(staging) => gone_is_fine(pass.adopt(staging, volume, lba, end).await),
-            // An earlier try got so far that the volume has the blocks already.
-            None if cut.handed_over => Ok(()),
             None => Err(self.staging_is_lost(volume, epoch)),
         }
     }
 
     /// The same for what a part lies over that cannot be carried itself. The staging volume ends
     /// with the pass, and from then on the part lies over the pool's image.
-    async fn adopt_below(&self, pass: &Pass, part: &IndexKey, cut: &Cut) -> Result<()> {
+    async fn adopt_below(&self, pass: &Pass, part: &IndexKey) -> Result<()> {
         let Body::Data { cover, .. } = &part.body else { return Ok(()) };
         let published = self.state().index.published();
         let Some(below) = cover.below.filter(|b| b.epoch > published) else { return Ok(()) };
         let range = (part.lba, part.lba.plus(part.len()));
-        self.adopt_staged(pass, (part.volume, below.epoch), range, cut).await
+        self.adopt_staged(pass, (part.volume, below.epoch), range).await
     }
 
     /// Writes blocks into the pass. A volume that was deleted meanwhile needs nothing.
@@ -329,7 +323,7 @@ impl Cache {
                     "is bad in the cache and".to_owned()
                 }
             };
-            self.adopt_below(pass, &one, cut).await?;
+            self.adopt_below(pass, &one).await?;
             self.writeback().passes_mut().leaves_bad();
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
@@ -391,8 +385,9 @@ impl Cache {
     async fn finish(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let target = self.state().journal().pushed();
         self.durable(target, Class::Commit).await?;
-        self.writeback().passes_mut().cuts_mut().hand_over();
-        pass.publish(cut.epoch, cut.taken_at).await?;
+        let handed_over = pass.hand_over(cut.epoch, cut.taken_at).await?;
+        self.writeback().passes_mut().cuts_mut().hand_over(&handed_over);
+        handed_over.commit().await?;
         self.conclude(cut).await
     }
 

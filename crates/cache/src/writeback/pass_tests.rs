@@ -2,6 +2,7 @@
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, SECTOR, StorageError};
 use pool::{Link, Pool};
+use sim::Fault;
 
 use crate::testkit::{Asked, Lab, POOL_BYTES, fill, settings, write_part};
 use crate::{Cache, Settings};
@@ -273,4 +274,34 @@ fn a_part_is_never_laid_over_what_was_there_before_the_block_below_it() {
             }
         });
     }
+}
+
+/// A pass that could not write its nodes has handed nothing to the pool: its cut is carried again,
+/// and what was staged for it stands where it stood.
+#[test]
+fn a_pass_that_fails_while_it_writes_nodes_was_not_handed_over() {
+    let lab = Lab::new();
+    let (world, disk) = (lab.world.clone(), lab.disk);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        cache.publish_all().await.unwrap();
+        let published = cache.pool().published();
+        // Nothing but nodes is written for these.
+        cache.discard(a, Lba(0), Lba(600)).await.unwrap();
+        world.inject(disk, Fault::Full(true));
+        let e = cache.publish_all().await.unwrap_err();
+        assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
+        let handed_over = || cache.writeback().passes().cuts().handed_over();
+        assert_eq!((handed_over(), cache.pool().published()), (None, published));
+        let carried = cache.writeback().passes().cuts().carried().map(|cut| cut.epoch);
+        assert!(carried.is_some_and(|epoch| !cache.is_publishing(epoch)), "{carried:?}");
+        // A commit publishes nothing of it.
+        cache.pool().commit().await.ok();
+        assert_eq!(cache.pool().published(), published);
+        world.inject(disk, Fault::Full(false));
+        cache.publish_all().await.unwrap();
+        assert!(cache.pool().published() > published);
+        let data = cache.pool().read(a, Lba(0), 1).await.unwrap();
+        assert!(data.iter().all(|slice| slice.iter().all(|&b| b == 0)));
+    });
+    assert!(lab.check().is_clean());
 }

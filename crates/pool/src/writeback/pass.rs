@@ -45,6 +45,27 @@ pub struct Pass {
     lost: LostNodes,
 }
 
+/// All of a pass is in the open transaction: whichever commit ends well next publishes it, if need
+/// be without the cache. There is none of a pass that failed.
+#[must_use = "a commit publishes the pass"]
+pub struct HandedOver {
+    pool: Pool,
+    epoch: Epoch,
+}
+
+impl HandedOver {
+    /// The epoch that becomes the published one.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Commits, and so makes everything of the pass durable. A commit that fails is tried again by
+    /// the pool.
+    pub async fn commit(self) -> Result<()> {
+        self.pool.commit().await
+    }
+}
+
 /// A tree that a pass edits.
 #[derive(Clone, Copy)]
 enum TreeOf {
@@ -183,10 +204,15 @@ impl Pass {
     }
 
     /// Makes everything of the pass durable and visible, and `epoch`, cut at `taken_at`, the
-    /// published one, at once. After an error nothing was published, unless it says that the commit
-    /// failed: that is tried again by the pool, and then publishes all of it. Staging volumes of
-    /// `epoch` and those before it end with it.
+    /// published one, at once.
     pub async fn publish(&self, epoch: Epoch, taken_at: Instant) -> Result<()> {
+        self.hand_over(epoch, taken_at).await?.commit().await
+    }
+
+    /// Makes everything of the pass visible, and a part of the next commit, with which `epoch`, cut
+    /// at `taken_at`, becomes the published one. After an error nothing has changed. Staging
+    /// volumes of `epoch` and those before it end with it.
+    pub async fn hand_over(&self, epoch: Epoch, taken_at: Instant) -> Result<HandedOver> {
         let cut = Published { epoch, taken_at: self.pool.unix_time(taken_at) };
         self.write_nodes().await?;
         let ended = {
@@ -197,7 +223,7 @@ impl Pass {
         };
         // Also if the commit fails: what it publishes is what counts from now on.
         self.pool.reap_each(ended);
-        self.pool.commit().await
+        Ok(HandedOver { pool: self.pool.clone(), epoch })
     }
 
     /// Writes the nodes of the pass's trees.
