@@ -348,17 +348,19 @@ impl Devices {
         }
     }
 
-    /// The device of the first outcome that is a want of space, and the error. Space may come back,
-    /// so that is no reason to drop the device.
-    pub fn without_space(&mut self, outcomes: &[Outcome]) -> Option<(String, IoError)> {
-        let full = |o: &Outcome| {
+    /// Counts, and takes out of `outcomes`, those that are a want of space of a device in use. Space
+    /// may come back, so that is no reason to drop the device. Returns the first of these devices,
+    /// and the error.
+    pub fn without_space(&mut self, outcomes: &mut Vec<Outcome>) -> Option<(String, IoError)> {
+        let mut first = None;
+        outcomes.retain(|o| {
             let is_it = self.is_live(o.row) && o.of == self.rows[o.row].tenure();
-            let e = o.result.err().filter(|e| e.is_no_space() && is_it)?;
-            Some((o.row, e))
-        };
-        let (row, e) = outcomes.iter().find_map(full)?;
-        self.rows[row].count(Counted::WriteError);
-        Some((self.rows[row].path().to_owned(), e))
+            let Some(e) = o.result.err().filter(|e| e.is_no_space() && is_it) else { return true };
+            self.rows[o.row].count(Counted::WriteError);
+            first.get_or_insert_with(|| (self.rows[o.row].path().to_owned(), e));
+            false
+        });
+        first
     }
 
     /// Takes one chunk of each of `copies` devices, those with the most free chunks, devices that

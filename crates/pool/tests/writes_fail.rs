@@ -1,7 +1,7 @@
 //! A device that the pool cannot do without is not dropped when a write to it fails. The status
 //! says so until one succeeds; where space was missing, until one does some time later.
 
-use base::{Duration, IoError, Lba};
+use base::{Duration, ErrorKind, IoError, Lba};
 use rt::Op;
 use sim::DiskModel;
 use testkit::{Done, MIB, Mirror, blocks, disk, fill, open, writes_to};
@@ -83,6 +83,44 @@ fn a_move_says_which_side_of_it_fails() {
             rules.set(|_| None);
             rt.sleep(Duration::from_secs(30)).await;
             assert_eq!(pool.moves_status().state, "none");
+            pool.close().await.expect("close");
+        });
+    }
+}
+
+/// Space may come back, so its want drops no device; but it must not hide that another one fails,
+/// which is dropped as ever: the first one has all that was written before.
+#[test]
+fn a_device_without_space_hides_no_other_that_fails() {
+    for full in 0..2 {
+        let bench = Mirror::new(8, (2, 2), |pool| async move {
+            let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
+            fill(&pool, id, 16, 1).await;
+            id
+        });
+        let (rules, id) = (bench.rules.clone(), bench.volume);
+        let [space, dead] = [full, 1 - full].map(|i| bench.files[i].file);
+        bench.run(move |rt, files| async move {
+            let pool = open(&rt, files).await;
+            let device = |i: usize| pool.status().pool.devices.remove(i);
+            rules.set(move |op| match op {
+                op if writes_to(op, space) => Some((IoError::NO_SPACE, Done::No)),
+                op if writes_to(op, dead) => Some((IoError::IO, Done::No)),
+                _ => None,
+            });
+            let e = pool.write(id, Lba(1), &blocks(2, 1)).await.expect_err("no write succeeds");
+            assert_eq!(e.kind, ErrorKind::NoSpace, "without the other, space is all it lacks: {e}");
+            assert!(e.context.contains(&format!("no space under disk{full}")), "{e}");
+            assert_eq!((device(full).state, device(1 - full).state), ("online", "failed"));
+            assert!(device(1 - full).errors.write > 0 && device(full).errors.write > 0);
+            // Once there is space, the other one alone is missing.
+            rules.set(move |op| writes_to(op, dead).then_some((IoError::IO, Done::No)));
+            pool.write(id, Lba(1), &blocks(2, 1)).await.expect("write");
+            pool.commit().await.expect("commit");
+            assert_eq!(device(1 - full).state, "failed");
+            rules.set(|_| None);
+            rt.sleep(Duration::from_secs(60)).await;
+            assert_eq!(device(1 - full).state, "online", "it comes back by itself");
             pool.close().await.expect("close");
         });
     }

@@ -226,26 +226,25 @@ impl Pool {
 
     /// What several devices' outcomes of one write mean for the whole: those that failed are
     /// dropped, all of them, if the pool can do without; else the write has failed, and can be
-    /// tried again. `others`: devices that were not written to have it, so no client gets an error.
-    fn judge(&self, outcomes: Vec<Outcome>, others: bool) -> Result<()> {
+    /// tried again. It has failed, too, where a device has no space: that one is not dropped, and
+    /// has all that was written before, so the pool may do without others. `others`: devices that
+    /// were not written to have it, so no client gets an error.
+    fn judge(&self, mut outcomes: Vec<Outcome>, others: bool) -> Result<()> {
         let (now, mut st) = (self.now(), self.state_mut());
         if !others || outcomes.iter().all(|o| o.result.is_ok()) {
             st.devices.note_writes(&outcomes, now);
         }
-        // Want of space comes first, whatever else went wrong: nothing is dropped for it.
-        if let Some((device, e)) = st.devices.without_space(&outcomes) {
-            return Err(StorageError::from_io(
-                e,
-                format!("no space under {device}; free some there"),
-            ));
-        }
-        let any_good = others || outcomes.iter().any(|o| o.result.is_ok());
+        let full = st.devices.without_space(&mut outcomes);
+        let any_good = others || full.is_some() || outcomes.iter().any(|o| o.result.is_ok());
         let mut failed = st.devices.note_write_errors(outcomes, "write");
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
         if any_good && st.fail_devices(&rows) {
             drop(st);
             self.see_to_dropped();
-            return Ok(());
+            // Without the others, space is all that is wanted.
+            return full.map_or(Ok(()), |(device, e)| {
+                Err(StorageError::from_io(e, format!("no space under {device}; free some there")))
+            });
         }
         Err(if failed.is_empty() {
             StorageError::new(ErrorKind::Missing, "write: no device is left")
