@@ -313,11 +313,13 @@ impl Blocks {
         change.go_through()?;
         let frozen = self.freeze_all().await;
         cache.empty().await?;
-        cache.leave().await;
+        cache.leave();
         drop((frozen, drained));
         // It is asked for nothing any more, and what the pool changes now is durable together with
         // the statement that there is no cache.
-        self.0.pool.set_cache_uuid(None).await?;
+        let left = self.0.pool.set_cache_uuid(None).await;
+        cache.end().await;
+        left?;
         *self.0.cache.borrow_mut() = None;
         Ok(())
     }

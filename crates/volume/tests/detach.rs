@@ -78,6 +78,44 @@ fn a_detach_that_fails_leaves_no_closed_cache_in_the_way() {
     Cached::new(7, 96 * MIB, 16 * MIB).run(Order::Seeded(7), live);
 }
 
+/// The device of a cache that leaves may take as long as it likes to be closed: no request waits
+/// for it, and neither does the pool's commit.
+async fn while_the_device_hangs(rt: Rt, bench: Cached) {
+    let pool = bench.create_pool(&rt, pool::Settings::default()).await;
+    bench.create_cache(&rt, &pool, [3; 16]).await;
+    let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
+    let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+    let a = volumes.create("a", 32 * MIB, 4096).await.expect("create");
+    write(&a, 0, MIB, 1).await;
+    cache.publish_all().await.expect("published");
+    rt.sleep(Duration::from_secs(5)).await;
+
+    bench.world.inject(bench.file.file, Fault::Stuck(Duration::from_secs(60)));
+    let began = rt.now();
+    let leaving = volumes.clone();
+    let detached = rt.spawn(async move { leaving.detach().await });
+    let mut at = MIB;
+    while pool.cache_uuid().is_some() || at < 2 * MIB {
+        let before = rt.now();
+        a.write(at, block(2)).await.expect("write");
+        a.flush().await.expect("flush");
+        let took = rt.now().since(before);
+        assert!(took < Duration::from_secs(1), "a write and a flush took {took:?}");
+        at += BLOCK as u64;
+    }
+    assert!(rt.now().since(began) < Duration::from_secs(10), "the pool was told at once");
+    detached.await.expect("not killed").expect("detach");
+    holds(&a, 0, MIB, 1).await;
+    holds(&a, MIB, at, 2).await;
+    assert!(volumes.cache().is_none());
+    pool.close().await.expect("close");
+}
+
+#[test]
+fn no_request_waits_for_the_device_of_a_cache_that_leaves() {
+    Cached::new(11, 96 * MIB, 16 * MIB).run(Order::Seeded(11), while_the_device_hangs);
+}
+
 /// An attach that fails at the pool's commit: the pool has no cache then, and takes another.
 async fn attach_in_vain(rt: Rt, bench: Cached) {
     let pool = bench.create_pool(&rt, pool::Settings::default()).await;

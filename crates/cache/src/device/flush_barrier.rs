@@ -52,7 +52,8 @@ impl Health {
         &self.0.host_log
     }
 
-    /// True if nothing can be made durable any more.
+    /// True if nothing can be made durable any more: the device has failed, or the pool goes on
+    /// without the cache.
     pub fn has_failed(&self) -> bool {
         self.0.failed.borrow().is_some()
     }
@@ -71,6 +72,14 @@ impl Health {
             // For clients it has failed for good: what a client tries again is not what was lost.
             *failed = Some(StorageError::new(ErrorKind::Io, e.context.clone()));
         }
+    }
+
+    /// The pool goes on without it, as it has everything: the device is asked for nothing any more.
+    pub fn retire(&self) {
+        let text = format!("the cache {} was taken out", self.0.path);
+        let why = StorageError::new(ErrorKind::Io, text);
+        self.0.failed.borrow_mut().get_or_insert(why);
+        self.set_aside();
     }
 
     /// A client's write of data ended like this: whether the file system under the cache is full.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use base::{ErrorKind, Result, SliceList, StorageError, worth_telling};
 use format::cache::superblock::{CacheSuperblock, SLOTS};
+use pool::Link;
 use queue::Class;
 
 use crate::Cache;
@@ -76,12 +77,28 @@ impl Cache {
         if first {
             self.pool().void_clean_keys();
         }
-        self.state().journal().room().wake_all();
         self.set_aside_if_failed();
+        self.wake_all();
+    }
+
+    /// Wakes all tasks that wait for something that will not come.
+    fn wake_all(&self) {
+        self.state().journal().room().wake_all();
         self.wakes().all();
         self.admission().wake();
         self.group_commits().wake();
         self.checkpoints().wake();
+    }
+
+    /// The pool goes on alone from now on, and says so with its next commit: the pool must have all
+    /// that this cache had, and clients may ask for nothing meanwhile. The device is not waited
+    /// for. Nothing is written to the cache any more, so whatever the pool changes, a crash before
+    /// that commit leaves both as they are now.
+    pub fn leave(&self) {
+        self.health().retire();
+        self.pool().link_journal(Link::None);
+        self.pool().drop_cache();
+        self.wake_all();
     }
 
     /// Sets a cache that has failed aside, once the pool has everything.

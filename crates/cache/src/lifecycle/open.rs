@@ -360,8 +360,10 @@ impl Cache {
     /// from then on. No client may ask for anything meanwhile.
     pub async fn detach(&self) -> Result<()> {
         self.empty().await?;
-        self.leave().await;
-        self.pool().set_cache_uuid(None).await
+        self.leave();
+        let left = self.pool().set_cache_uuid(None).await;
+        self.end().await;
+        left
     }
 
     /// Writes everything back for a detach; fails if something cannot be. Nothing is done where
@@ -385,26 +387,18 @@ impl Cache {
         Ok(())
     }
 
-    /// Ends a cache that is [empty](Cache::empty). The pool goes on alone from now on, and says so
-    /// with its next commit. No client may ask for anything meanwhile.
-    pub async fn leave(&self) {
-        if let Err(e) = self.close().await {
-            tracing::warn!(cache = %self.path(), "closing a cache that is detached: {e}");
-        }
-        // Closed, it can serve no client any more, also if the commit fails: the pool has all of
-        // it. What the pool changes alone is durable with that statement, or later.
-        self.health().set_aside();
-        self.pool().link_journal(Link::None);
-        self.pool().drop_cache();
+    /// Ends the background work of a cache that has [left](Cache::leave), and its use of the
+    /// device, which may take as long as that likes.
+    pub async fn end(&self) {
+        assert!(self.is_aside(), "the pool does not need it");
+        // Nothing can be written any more, and nothing needs to be.
+        let _ = self.close().await;
     }
 
     /// Takes a cache that was never used out of the pool, whatever fails: the next commit says so.
     pub async fn abandon(&self) {
-        self.health().set_aside();
-        self.pool().drop_cache();
-        if let Err(e) = self.close().await {
-            tracing::warn!(cache = %self.path(), "closing a cache that is given up: {e}");
-        }
+        self.leave();
+        self.end().await;
     }
 
     /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay,
