@@ -80,8 +80,12 @@ test: deps-test ## everything: format, commit messages, lints, unit and property
 	cargo build --profile ci $(ALL)
 	$(MAKE) -j2 simulated real PROFILE=ci SCOPE="$(ALL)"
 
+# The tests that read what a process prints, once more beside a busy neighbour: they wait for it.
+TOLD := command. logs. set. states. service. terminal. http. tls. limit.
+
 real:
 	$(MAKE) clients
+	$(MAKE) clients ONLY="--busy --cache off $(TOLD)"
 
 # Clients wait for disks and clocks much of the time; what knows no time takes what they leave.
 simulated:

@@ -45,7 +45,8 @@ def test_life_in_up(t):
     server.command = server.command[:-2]
     server.start()
     assert not image_of(server).exists() and "cache" not in server.status()
-    assert "--cache-size SIZE" in server.log_text(), "how to have one"
+    # How to have one.
+    server.says("--cache-size SIZE")
     server.stop()
     where = image_of(server).with_name("cache.path")
     assert where.read_text() == "none\n"
@@ -54,7 +55,7 @@ def test_life_in_up(t):
     stat, free = image_of(server).stat(), shutil.disk_usage(t.dir).free
     assert stat.st_size == 2 * GIB or stat.st_size < free / 2, "the default"
     assert stat.st_blocks * 512 >= stat.st_size, "its space is reserved"
-    assert "cache.img" in server.log_text().split("Serving")[-1]
+    server.says("Serving", "cache.img")
     handle = server.connect()
     assert handle.pread(MIB, 0) == noise("before", MIB)
     handle.pwrite(noise("in the cache", 8 * MIB), 8 * MIB)
@@ -62,7 +63,8 @@ def test_life_in_up(t):
     assert server.status()["cache"]["dirty_bytes"] >= 8 * MIB
     server.kill()
     server.start("--cache-size", "1G")
-    assert image_of(server).stat().st_size == stat.st_size and "keeps its size" in server.log_text()
+    server.says("keeps its size")
+    assert image_of(server).stat().st_size == stat.st_size
     assert server.connect().pread(8 * MIB, 8 * MIB) == noise("in the cache", 8 * MIB)
     server.kill()
     server.start("--cache-size", "0")
@@ -189,7 +191,7 @@ def test_a_missing_cache(t):
     server.kill()
     image_of(server).unlink()
     server.start("--forget-cache")
-    report = server.log_text().split("is given up")[-1]
+    report = server.says("is given up", "it is of", "Serving").split("is given up")[-1]
     moment = calendar.timegm(
         time.strptime(re.search(r"it is of (\S+ \S+) UTC", report)[1], "%Y-%m-%d %H:%M:%S")
     )
@@ -477,7 +479,7 @@ def test_ext4_whose_cache_is_thrown_away(t):
     assert "NOT ALL WAS CHECKED" in server.check(ok=(5,)).stdout, "nothing is known of the cache"
 
     server.start("--forget-cache")
-    assert "is given up" in server.log_text()
+    server.says("is given up")
     loop = disk.attach()
     disk.mount()
     pages = sorted((mounted / "diary").iterdir())

@@ -427,7 +427,7 @@ def test_a_taken_port(t):
         except OSError:
             pass
         server = t.up(**ROOM)
-        assert "HTTP is not served over TCP" in server.log_text()
+        server.says("HTTP is not served over TCP")
         Api(t.dir / "data" / "http.sock")("GET", "/v1/status")
         server.stop()
         port = taken.getsockname()[1]

@@ -109,8 +109,7 @@ def test_lost_blocks_are_named_until_they_are_written(t):
     server.start()
     text = scrub("start", "--wait", ok=(3,))
     assert "no copy of these is good" in text and "vol0" in text, text
-    log = server.log_text()
-    assert "no copy of a block of a volume is good" in log and "volume=vol0" in log, log
+    server.says("no copy of a block of a volume is good", "volume=vol0")
     server.restart()
     status = scrub.status()
     named = sorted(

@@ -28,6 +28,8 @@ class Server:
         self.inherits = ()
         self.process = None
         self.log = case.dir / f"server{len(case.servers)}.log"
+        # How much of the log is of earlier starts.
+        self.said_before = 0
         case.servers.append(self)
         case.later(self.end)
 
@@ -50,6 +52,7 @@ class Server:
     def spawn(self, *more):
         assert self.process is None or self.process.poll() is not None, "already running"
         print("$", " ".join(self.command + list(more)), "&", flush=True)
+        self.said_before = len(self.log_text())
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 self.command + list(more), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -100,7 +103,21 @@ class Server:
                 raise AssertionError("the server did not end on SIGTERM") from None
         assert "panicked" not in self.log_text(), "the server panicked"
 
+    def says(self, *words, within=30):
+        """Waits until all of these are in what it has said since its last start, which is returned.
+        Some of that comes after what it tells of, or after it answers clients."""
+        deadline = time.monotonic() + within
+        while True:
+            over = not self.alive() or time.monotonic() > deadline
+            text = self.log_text()[self.said_before :]
+            missing = [word for word in words if word not in text]
+            if not missing:
+                return text
+            assert not over, f"it does not say {missing}:\n{text[-3000:]}"
+            time.sleep(0.05)
+
     def log_text(self):
+        """All that it has said by now. What is expected is waited for by `says`."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def memory_peak_bytes(self):
