@@ -1,5 +1,7 @@
 """The command: what it prints, what it refuses, how it ends."""
 
+import contextlib
+import hashlib
 import json
 import os
 import pty
@@ -7,6 +9,7 @@ import shlex
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -196,6 +199,94 @@ def test_create_refuses(t):
         t.run("truncate", "-s", "1G", xfs)
         t.run("mkfs.xfs", "-q", xfs)
         t.refused(t.bin, "create", "--device", xfs, "--copies", "1", saying=("force",))
+
+
+def contents_of_all_kinds(t):
+    """Users' data that no list of signatures knows, as files of 64 MiB: name and content."""
+    text = b"Dear diary, today nothing happened.\n"
+    yield "text", text * (64 * MIB // len(text))
+    yield "encrypted", noise("encrypted", 64 * MIB)
+    source = t.dir / "source"
+    source.mkdir()
+    (source / "one").write_bytes(noise("one", 64 * MIB))
+    t.run("tar", "-cf", t.dir / "archive.tar", "-C", source, "one")
+    yield "tar", (t.dir / "archive.tar").read_bytes()
+    with contextlib.closing(sqlite3.connect(t.dir / "data.db")) as database:
+        database.execute("create table diary (day, line)")
+        database.executemany("insert into diary values (?, ?)", [(n, "x" * 99) for n in range(999)])
+        database.commit()
+    yield "database", (t.dir / "data.db").read_bytes().ljust(64 * MIB, b"\0")
+    # Of a member of a RAID nothing but the end may tell.
+    yield "end", bytes(64 * MIB - 4096) + noise("end", 4096)
+
+
+@pool_only
+@limit(180)
+def test_what_no_list_knows_is_kept(t):
+    """A device that is not zeros at its beginning and its end is overwritten with --force only:
+    by create, create --cache, device add, device replace and cache attach."""
+    first = t.devices(GIB)[0]
+    t.forebay("create", "--device", first)
+    server = t.serve([first], "--cache", t.dir / "none.img")
+    ask = ("--socket", server.control)
+    place = t.dir / "place.img"
+    new = t.dir / "new.img"
+    commands = (
+        ("create", "--device", place),
+        ("create", "--device", new, "--size", "1G", "--cache", place),
+        ("device", "add", place, *ask),
+        ("device", "replace", first, place, *ask),
+        ("cache", "attach", place, *ask),
+    )
+    for name, content in contents_of_all_kinds(t):
+        content = content[: len(content) // 4096 * 4096]
+        place.write_bytes(content)
+        with open(place, "r+b") as file:
+            file.truncate(256 * MIB if name != "end" else len(content))
+        before = hashlib.sha256(place.read_bytes()).digest()
+        for command in commands:
+            said = t.refused(t.bin, *command, saying=("--force",))
+            assert f"{place} holds " in said and "not zeros at byte" in said, (name, said)
+            assert hashlib.sha256(place.read_bytes()).digest() == before, (name, command)
+        assert not new.exists()
+    assert len(server.status()["pool"]["devices"]) == 1 and "cache" not in server.status()
+    # It names what blkid knows.
+    if shutil.which("blkid"):
+        t.run("mke2fs", "-q", "-F", "-t", "ext4", place, "256M")
+        assert "a file system (ext4)" in t.refused(t.bin, "device", "add", place, *ask)
+
+    # With --force each of them does it; and what Forebay gives back is empty.
+    t.forebay("device", "add", place, "--force", *ask)
+    t.forebay("device", "remove", place, "--wait", *ask)
+    t.forebay("cache", "attach", place, *ask)
+    server.volume("create", "v", "--size", "64M")
+    server.connect("v").pwrite(noise("v", MIB), 0)
+    t.forebay("cache", "detach", *ask)
+    t.forebay("device", "replace", first, place, "--wait", *ask)
+    t.forebay("device", "add", first, *ask)
+    server.stop()
+
+
+@pool_only
+def test_a_detached_cache_that_holds_something_else_by_now(t):
+    """The mark of a detached cache says nothing of what was written to its device since."""
+    first = t.devices(GIB)[0]
+    t.forebay("create", "--device", first)
+    server = t.serve([first])
+    ask = ("--socket", server.control)
+    place = t.dir / "place.img"
+    for _ in range(2):
+        t.forebay("cache", "attach", place, "--size", "64M", *ask)
+        t.forebay("cache", "detach", *ask)
+    with open(place, "r+b") as file:
+        file.seek(MIB)
+        file.write(b"somebody's data")
+    kept = place.read_bytes()
+    said = t.refused(t.bin, "cache", "attach", place, "--size", "64M", *ask, saying=("--force",))
+    assert "cache that was detached" in said and place.read_bytes() == kept, said
+    t.forebay("cache", "attach", place, "--force", *ask)
+    t.forebay("cache", "detach", *ask)
+    server.stop()
 
 
 def takes_a_petabyte(path):

@@ -1,27 +1,28 @@
 //! The file or block device that a cache is to be made on: whether it may be taken, and opening it.
 //!
-//! What may be taken: a file that is not there yet, or empty; a file or device on which nothing is
-//! recognised; one that holds a cache in which nothing counts, as it says itself: the devices of
-//! the pool that are there may be older than it. Everything else is refused, and left as it is; so
-//! is what a newer version wrote.
+//! What may be taken: a file that is not there yet, or empty; a file or device that [is
+//! empty](crate::emptiness); one that holds a cache in which nothing counts, as it says itself, and
+//! nothing else. Any other data is taken if the user says that it may be lost. A cache that may
+//! hold what was flushed is never taken: the devices of the pool that are there may be older than
+//! it. Nor is what a newer version wrote.
 
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use base::{BLOCK, EntrySeq, OpenId};
+use base::{BLOCK, BLOCK_U64, EntrySeq, OpenId};
 use cache::CacheFile;
 use cache::raw::{Layout, Slot};
 use format::FormatError;
 use format::cache::journal::{MAX_ENTRY_BLOCKS, blocks_of, decode_entry};
 use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
-use format::superblock::{self, Superblock};
+use format::superblock::Superblock;
 use posix::{Handles, NewFile, OpenFile, Opened, sys};
 
+use crate::emptiness::{self, Content, block_at};
 use crate::error::{CommandError, Result};
-use crate::signatures::{self, A_CACHE};
 use crate::units::human_bytes;
 use crate::world::{OpenError, open, open_unowned};
 
@@ -29,7 +30,7 @@ use crate::world::{OpenError, open, open_unowned};
 pub fn open_existing(path: &Path, uuid: [u8; 16]) -> std::result::Result<Opened, OpenError> {
     let opened = open_unowned(path, &OpenFile { write: true, create: None, direct: true })?;
     // A sparse file: without space for the journal or the tables the cache ends.
-    if let Ok(Held::Cache(sb)) = look(path)
+    if let Ok(Some(sb)) = cache_on(path)
         && sb.uuid == uuid
         && let Err(e) = opened.reserve(layout(&sb).buckets_offset())
     {
@@ -60,19 +61,19 @@ pub struct Place {
 /// What becomes of a place when it is opened.
 struct Plan {
     is_new: bool,
-    /// The old cache there is emptied.
-    empty: bool,
+    /// The file that is there is made anew.
+    renew: bool,
     create_len: Option<u64>,
 }
 
 /// Whether a cache for a pool that is yet to be made can be made at `path`, as far as that can be
 /// told. Changes nothing.
 pub fn check_place(path: &Path, size: Option<u64>) -> Result<()> {
-    plan(path, size, None).map(drop)
+    plan(path, size, None, false).map(drop)
 }
 
 /// Whether and how there can be a new cache at `path`. A pool that is yet to be made has no uuid.
-fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<Plan> {
+fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>, force: bool) -> Result<Plan> {
     let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
     let at = path.display();
     let meta = match path.metadata() {
@@ -82,21 +83,12 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
     };
     let is_new = meta.is_none();
     let held = if is_new { Held::Nothing } else { look(path)? };
-    if let Held::Refused(what) = &held {
-        return Err(CommandError::Failed(format!(
-            "{at} holds {what}; it was left as it is: name another place"
-        )));
-    }
-    if let Held::Cache(sb) = &held
-        && !cache::holds_nothing(sb, pool_uuid)
-    {
-        return Err(CommandError::Failed(in_use(path, sb, pool_uuid)));
-    }
-    let mut plan = Plan { is_new, empty: false, create_len: None };
+    judge(path, &held, pool_uuid, force)?;
+    let mut plan = Plan { is_new, renew: false, create_len: None };
     let bytes;
     if meta.as_ref().is_none_or(Metadata::is_file) {
         let len = meta.as_ref().map_or(0, Metadata::len);
-        let own = matches!(&held, Held::Cache(_));
+        let lost = matches!(&held, Held::Cache(..)) || force;
         bytes = size.unwrap_or(len);
         match size {
             None if len == 0 => {
@@ -106,7 +98,7 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
             }
             None => {}
             Some(size) => {
-                if len != size && len > 0 && !own {
+                if len != size && len > 0 && !lost {
                     let text = format!(
                         "{at} has {}: a size is for files that are not there yet",
                         human_bytes(len)
@@ -114,8 +106,7 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
                     return Err(CommandError::Failed(text));
                 }
                 check_room(path, size, meta.as_ref())?;
-                // An old cache: nothing in it counts.
-                plan.empty = len != size && len > 0;
+                plan.renew = len != size && len > 0;
                 plan.create_len = Some(size);
             }
         }
@@ -125,6 +116,30 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>) -> Result<P
     cache::check_create(bytes, &cache::CreateOptions::default())
         .map_err(|e| CommandError::failed(at, e))?;
     Ok(plan)
+}
+
+/// Fails if what stands at `path` is to be left as it is. `force`: data may be lost.
+fn judge(path: &Path, held: &Held, pool_uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
+    let at = path.display();
+    let what = match held {
+        Held::Nothing => return Ok(()),
+        Held::Refused(what) => {
+            let text = format!("{at} is {what}; it was left as it is: name another place");
+            return Err(CommandError::Failed(text));
+        }
+        Held::Cache(sb, _) if !cache::holds_nothing(sb, pool_uuid) => {
+            return Err(CommandError::Failed(in_use(path, sb, pool_uuid)));
+        }
+        Held::Cache(_, None) => return Ok(()),
+        Held::Cache(_, Some(what)) | Held::Data(what) => what,
+    };
+    if force {
+        return Ok(());
+    }
+    Err(CommandError::Failed(format!(
+        "{at} holds {what}; it was left as it is: name another place, or overwrite it with forebay \
+         cache attach --force"
+    )))
 }
 
 /// Why a cache that may hold what counts is left as it is.
@@ -138,7 +153,9 @@ fn in_use(path: &Path, sb: &CacheSuperblock, pool_uuid: Option<[u8; 16]>) -> Str
     };
     let rid = match path.is_file() {
         true => format!("remove {at}"),
-        false => format!("clear it, with blkdiscard --zeroout --length 1M {at}, say"),
+        false => format!(
+            "clear it, with blkdiscard --zeroout --length 1M {at}, say, and attach with --force"
+        ),
     };
     format!(
         "{at} holds the cache of {whose}. It was not detached, so it may hold what was flushed, \
@@ -147,19 +164,32 @@ fn in_use(path: &Path, sb: &CacheSuperblock, pool_uuid: Option<[u8; 16]>) -> Str
 }
 
 /// Opens a place for a new cache of the pool `pool_uuid`, of `size` bytes if it is a file. Blocks,
-/// for seconds if need be.
-pub fn open_place(path: &Path, size: Option<u64>, pool_uuid: [u8; 16]) -> Result<Place> {
-    let Plan { is_new, empty, create_len } = plan(path, size, Some(pool_uuid))?;
+/// for seconds if need be. `force`: data that stands there may be lost.
+pub fn open_place(
+    path: &Path,
+    size: Option<u64>,
+    pool_uuid: [u8; 16],
+    force: bool,
+) -> Result<Place> {
+    let Plan { is_new, renew, create_len } = plan(path, size, Some(pool_uuid), force)?;
     // A cache that finds no space later fails with what it holds.
     let how = OpenFile { write: true, create: create_len.map(NewFile::Reserved), direct: true };
     let mut opened = open_unowned(path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
-    // It is locked: what is in use is not touched.
-    let made = match create_len {
-        Some(len) if empty => opened.renew(len),
-        Some(len) => opened.reserve(len),
-        None => Ok(()),
+    // It is locked: what is in use is not touched, and what it holds now is what would be lost.
+    let failed = |e| CommandError::failed(path.display(), e);
+    let (file, bytes) = (opened.file().map_err(failed)?, opened.info.size_bytes);
+    let held = look_at(path, &file, bytes)?;
+    judge(path, &held, Some(pool_uuid), force)?;
+    if let Held::Data(what) | Held::Cache(_, Some(what)) = &held {
+        tracing::warn!("{} holds {what}: overwritten, as --force says", path.display());
+    }
+    let made = match (create_len, held) {
+        (Some(len), _) if renew => opened.renew(len),
+        (_, Held::Nothing) => Ok(()),
+        _ => emptiness::clear(&file, bytes),
     };
-    made.map_err(|e| CommandError::failed(path.display(), e))?;
+    let reserved = made.and_then(|()| create_len.map_or(Ok(()), |len| opened.reserve(len)));
+    reserved.map_err(failed)?;
     Ok(Place { opened, is_new })
 }
 
@@ -178,19 +208,31 @@ pub fn check_room(path: &Path, size: u64, meta: Option<&Metadata>) -> Result<()>
     )))
 }
 
-/// What stands on a file or device.
+/// What stands on a file or device that is to be a cache.
 #[derive(Debug)]
-pub enum Held {
-    /// Nothing that is recognised.
+enum Held {
+    /// Nothing.
     Nothing,
-    /// A cache.
-    Cache(Box<CacheSuperblock>),
+    /// A cache, by its newest superblock; and what else is there.
+    Cache(Box<CacheSuperblock>, Option<String>),
     /// Something else.
+    Data(String),
+    /// No place for any of these.
     Refused(String),
 }
 
+/// The newest superblock of the cache at `path`, if there is a cache.
+pub fn cache_on(path: &Path) -> Result<Option<CacheSuperblock>> {
+    // Opening a pipe would wait for its other end.
+    if !path.is_file() && !crate::world::is_block_device(path) {
+        return Ok(None);
+    }
+    let file = File::open(path).map_err(|e| CommandError::failed(path.display(), e))?;
+    newest(path, &file)
+}
+
 /// Looks what stands at `path`.
-pub fn look(path: &Path) -> Result<Held> {
+fn look(path: &Path) -> Result<Held> {
     let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
     let meta = path.metadata().map_err(failed)?;
     // Opening a pipe would wait for its other end.
@@ -199,28 +241,46 @@ pub fn look(path: &Path) -> Result<Held> {
     }
     let mut file = File::open(path).map_err(failed)?;
     let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-    let found = signatures::find(&file, size);
-    let newest = newest(&file).map_err(|e| {
-        CommandError::Failed(format!("{}: {e}; it was left as it is", path.display()))
-    })?;
-    if let Some(sb) = newest {
-        return Ok(Held::Cache(Box::new(sb)));
-    }
-    // A damaged cache is still a cache.
-    if found.is_empty() {
-        return Ok(Held::Nothing);
-    }
-    let damaged = if found.iter().all(|s| s.what == A_CACHE) {
-        " whose superblocks are all damaged"
-    } else {
-        ""
+    look_at(path, &file, size)
+}
+
+/// Looks what an open file or device of `size_bytes` holds.
+fn look_at(path: &Path, file: &File, size_bytes: u64) -> Result<Held> {
+    let newest = newest(path, file)?;
+    let content = emptiness::look(file, size_bytes);
+    let Some(sb) = newest else {
+        return Ok(match content {
+            Content::Empty | Content::Spent => Held::Nothing,
+            Content::Data(what) => Held::Data(what),
+        });
     };
-    Ok(Held::Refused(signatures::describe(&found) + damaged))
+    let beside = match content {
+        Content::Data(what) if !is_unused(file, size_bytes, &sb) => Some(what),
+        _ => None,
+    };
+    Ok(Held::Cache(Box::new(sb), beside))
+}
+
+/// Whether a device holds a cache that was never opened, and no other data: a crash before the pool
+/// had the cache leaves it so.
+fn is_unused(file: &File, size_bytes: u64, sb: &CacheSuperblock) -> bool {
+    let tables = sb.table_start * BLOCK_U64..layout(sb).ring().offset;
+    let is_own = |offset, block: &[u8]| match CacheSuperblock::decode(block) {
+        Ok(own) => own.uuid == sb.uuid && CacheSuperblock::offset_of(own.sequence) == offset,
+        Err(_) => tables.contains(&offset) && emptiness::is_new_table(block),
+    };
+    sb.incarnation == 0 && emptiness::unlike(file, size_bytes, &is_own).is_none()
 }
 
 /// The newest superblock, if there is one. Error: one is there that is whole, and of a version that
 /// this program does not know; the others are older then, and say nothing.
-fn newest(file: &File) -> std::result::Result<Option<CacheSuperblock>, FormatError> {
+fn newest(path: &Path, file: &File) -> Result<Option<CacheSuperblock>> {
+    let newest = newest_of(file);
+    newest
+        .map_err(|e| CommandError::Failed(format!("{}: {e}; it was left as it is", path.display())))
+}
+
+fn newest_of(file: &File) -> std::result::Result<Option<CacheSuperblock>, FormatError> {
     let mut newest: Option<CacheSuperblock> = None;
     for slot in 0..SLOTS {
         let block = block_at(file, CacheSuperblock::offset_of(slot));
@@ -235,12 +295,7 @@ fn newest(file: &File) -> std::result::Result<Option<CacheSuperblock>, FormatErr
 /// The newest superblock of a device of a pool; `None` if none can be read.
 pub fn newest_superblock(path: &Path) -> Option<Superblock> {
     let file = File::open(path).ok()?;
-    let copies = (0..superblock::SLOTS).flat_map(|slot| {
-        let at = Superblock::offset_of(slot);
-        (0..superblock::SLOT_COPIES as u64).map(move |copy| at + copy * BLOCK as u64)
-    });
-    let read = |at| Superblock::decode(&block_at(&file, at)?).ok();
-    copies.filter_map(read).max_by_key(|sb| sb.sequence)
+    emptiness::newest_of_pool(&file)
 }
 
 /// The cache of a pool, as the pool's newest superblock says.
@@ -297,12 +352,6 @@ pub fn pool_seen(path: &Path, sb: &CacheSuperblock) -> PoolSeen {
     }
 }
 
-fn block_at(file: &File, offset: u64) -> Option<Vec<u8>> {
-    let mut block = vec![0; BLOCK];
-    file.read_exact_at(&mut block, offset).ok()?;
-    Some(block)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::OpenOptions;
@@ -346,7 +395,7 @@ mod tests {
 
     /// Changes the superblock of a cache as an open does.
     fn opened_once(path: &Path) {
-        let Ok(Held::Cache(mut sb)) = look(path) else { panic!("a cache") };
+        let Ok(Some(mut sb)) = cache_on(path) else { panic!("a cache") };
         sb.incarnation += 1;
         sb.sequence += 1;
         let mut block = vec![0; BLOCK];
@@ -367,7 +416,9 @@ mod tests {
     #[test]
     fn a_file_is_not_made_among_devices() {
         let missing = Path::new("/dev/there-is-no-such-disk");
-        let Err(e) = open_place(missing, Some(CACHE), [1; 16]) else { panic!("it was made") };
+        let Err(e) = open_place(missing, Some(CACHE), [1; 16], false) else {
+            panic!("it was made")
+        };
         assert!(e.to_string().contains("is not there"), "{e}");
         assert!(!missing.exists());
     }
@@ -377,7 +428,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let foreign = pool_with_cache(dir.path(), "foreign");
         let own = pool_with_cache(dir.path(), "own");
-        let place = |name: &str, size| open_place(&dir.path().join(name), size, own);
+        let place = |name: &str, size| open_place(&dir.path().join(name), size, own, false);
         let refused = |name: &str, size, word: &str| {
             let before = std::fs::read(dir.path().join(name)).ok();
             let Err(e) = place(name, size) else { panic!("{name} was taken") };
@@ -392,8 +443,18 @@ mod tests {
 
         std::fs::write(dir.path().join("plain"), [0; 5000]).unwrap();
         refused("plain", Some(2 << 20), "is for files");
-        std::fs::write(dir.path().join("qcow2"), b"QFI\xfbabcd").unwrap();
-        refused("qcow2", None, "qcow2");
+        let (text, other) = (dir.path().join("text"), dir.path().join("other"));
+        std::fs::write(&text, "of somebody\n".repeat(CACHE as usize / 12)).unwrap();
+        refused("text", None, "attach --force");
+        refused("text", Some(2 * CACHE), "attach --force");
+        std::fs::copy(&text, &other).unwrap();
+        for (path, size) in [(&text, None), (&other, Some(2 * CACHE))] {
+            let taken = open_place(path, size, own, true).unwrap();
+            assert!(!taken.is_new);
+            drop(taken);
+            assert!(matches!(look(path), Ok(Held::Nothing)));
+        }
+        std::fs::remove_file(other).unwrap();
         std::fs::create_dir(dir.path().join("dir")).unwrap();
         refused("dir", Some(1 << 20), "regular file");
 
@@ -403,7 +464,7 @@ mod tests {
             "not the cache of a pool that is yet to be made"
         );
         assert!(
-            matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb)) if sb.pool_uuid == own)
+            matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb, None)) if sb.pool_uuid == own)
         );
         let again = place("own", Some(2 * CACHE)).unwrap();
         assert!(!again.is_new && again.opened.info.size_bytes == 2 * CACHE);
@@ -416,17 +477,27 @@ mod tests {
         refused("foreign", Some(CACHE), "another pool");
         let other = pool_with_cache(dir.path(), "other");
         let at = dir.path().join("other");
-        let again = |size| open_place(&at, size, other);
+        let again = |size| open_place(&at, size, other, false);
         opened_once(&at);
         let before = std::fs::read(&at).unwrap();
         for size in [None, Some(CACHE), Some(2 * CACHE)] {
             let Err(e) = again(size) else { panic!("it was taken") };
             assert!(e.to_string().contains("was not detached"), "{e}");
+            assert!(open_place(&at, size, other, true).is_err(), "by force");
         }
         assert_eq!(std::fs::read(&at).unwrap(), before);
         mark(&at);
+        // Somebody has used it for something else since.
+        let write = |bytes: &[u8]| {
+            let file = OpenOptions::new().write(true).open(&at).unwrap();
+            file.write_all_at(bytes, 0x5000).unwrap();
+        };
+        write(b"data");
+        let e = again(Some(CACHE)).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(e.contains("left of a Forebay cache that was detached; it was left"), "{e}");
+        write(&[0; 4]);
         drop(again(Some(CACHE)).unwrap());
-        assert!(open_place(&at, Some(2 * CACHE), own).is_ok());
+        assert!(open_place(&at, Some(2 * CACHE), own, false).is_ok());
 
         let file = OpenOptions::new().write(true).open(dir.path().join("foreign")).unwrap();
         (0..SLOTS).for_each(|slot| {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use volume::Volumes;
 
 use crate::cache_file::{
-    Held, Place, PoolCache, cache_of_pool, check_place, look, open_existing, open_place, pool_seen,
+    Place, PoolCache, cache_of_pool, cache_on, check_place, open_existing, open_place, pool_seen,
 };
 use crate::config::CacheConfig;
 use crate::control::RequestError;
@@ -41,7 +41,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// its place would look like it, and be empty.
 pub fn preflight_made(config: &CacheConfig) -> Result<()> {
     if let Some(path) = config.path.as_deref().filter(|path| path.exists())
-        && let Held::Cache(sb) = look(path)?
+        && let Some(sb) = cache_on(path)?
         && sb.state == CacheState::Attached
     {
         return Err(CommandError::Failed(format!(
@@ -64,10 +64,11 @@ pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Pat
     let Some(PoolCache { uuid, has, opened }) = found else { return Ok(()) };
     let path = config.path.as_deref();
     let held = match path {
-        Some(path) if path.exists() => look(path)?,
-        _ => Held::Nothing,
+        Some(path) if path.exists() => cache_on(path)?,
+        _ => None,
     };
-    let is_there = matches!(&held, Held::Cache(sb) if sb.uuid == uuid);
+    let held = held.filter(|sb| sb.uuid == uuid);
+    let is_there = held.is_some();
     match (path, config.forget) {
         (Some(path), true) if is_there => Err(CommandError::Failed(format!(
             "{} is the pool's cache and is there: start without --forget-cache. If it cannot \
@@ -76,11 +77,11 @@ pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Pat
         ))),
         (_, true) => Ok(()),
         (Some(path), false) if is_there => match &held {
-            Held::Cache(sb) if has.is_older(pool_seen(path, sb)) => {
+            Some(sb) if has.is_older(pool_seen(path, sb)) => {
                 let text = has.refusal(pool_seen(path, sb));
                 Err(CommandError::Failed(format!("{}: {text}", path.display())))
             }
-            Held::Cache(sb) if !sb.opens.is_of(opened) => {
+            Some(sb) if !sb.opens.is_of(opened) => {
                 let text = sb.opens.refusal(opened);
                 Err(CommandError::Failed(format!("{}: {text}", path.display())))
             }
@@ -160,7 +161,10 @@ impl Caches {
         )?;
         let file = self.adopt(path, opened);
         let ready = Cache::ready(&self.rt, &file, pool, self.tuning.cache()).await;
-        let ready = ready.map_err(|e| self.unopened(file.file, uuid, e))?;
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(e) => return Err(self.unopened(file.file, uuid, e).await),
+        };
         Ok(Prepared::Cache { ready, file, uuid })
     }
 
@@ -182,7 +186,7 @@ impl Caches {
                 )));
             }
         };
-        match self.open_place(pool_uuid, path, Some(size)).await {
+        match self.open_place(pool_uuid, path, (Some(size), false)).await {
             Ok(place) => Ok(Prepared::Place(place)),
             Err(e) if self.config.optional => Ok(Prepared::Unused(without(&e))),
             Err(e) => Err(e),
@@ -190,13 +194,13 @@ impl Caches {
     }
 
     /// Undoes [`Caches::prepare`] where the start is refused for another reason.
-    pub fn put_back(&self, prepared: Prepared) {
+    pub async fn put_back(&self, prepared: Prepared) {
         match prepared {
             Prepared::Cache { ready, file, .. } => {
                 ready.close();
-                self.close_file(file.file);
+                self.close_file(file.file).await;
             }
-            Prepared::Place(place) => self.leave(&place),
+            Prepared::Place(place) => self.leave(place).await,
             Prepared::Unused(_) | Prepared::None => {}
         }
     }
@@ -246,13 +250,15 @@ impl Caches {
         if self.config.forget
             && let Err(e) = self.forget(pool, notes).await
         {
-            self.put_back(prepared);
+            self.put_back(prepared).await;
             return Err(e);
         }
         match prepared {
             Prepared::Cache { ready, file, uuid } => {
-                let opened = ready.open().await;
-                let cache = opened.map_err(|e| self.unopened(file.file, uuid, e))?;
+                let cache = match ready.open().await {
+                    Ok(cache) => cache,
+                    Err(e) => return Err(self.unopened(file.file, uuid, e).await),
+                };
                 *self.file.borrow_mut() = Some(file.clone());
                 self.keep_or_detach(cache, &file, notes).await
             }
@@ -310,16 +316,16 @@ impl Caches {
         }
     }
 
-    /// Opens a place for a cache of the pool `pool_uuid`.
+    /// Opens a place for a cache of the pool `pool_uuid`. `force`: data there may be lost.
     async fn open_place(
         &self,
         pool_uuid: [u8; 16],
         path: &Path,
-        size: Option<u64>,
+        (size, force): (Option<u64>, bool),
     ) -> Result<NewPlace> {
         let at = path.to_owned();
-        let opening =
-            spawn_blocking(&self.rt, &self.handles, move || open_place(&at, size, pool_uuid));
+        let open = move || open_place(&at, size, pool_uuid, force);
+        let opening = spawn_blocking(&self.rt, &self.handles, open);
         let Place { opened, is_new } =
             opening.await.map_err(|e| CommandError::failed(path.display(), e))??;
         Ok(NewPlace { file: self.adopt(path, opened), is_new })
@@ -332,8 +338,8 @@ impl Caches {
     }
 
     /// Why the pool's cache cannot be opened; its file is closed.
-    fn unopened(&self, file: FileId, uuid: [u8; 16], e: base::StorageError) -> CommandError {
-        self.close_file(file);
+    async fn unopened(&self, file: FileId, uuid: [u8; 16], e: base::StorageError) -> CommandError {
+        self.close_file(file).await;
         match e.kind {
             // It is all right, and a newer version opens it: nothing is to be given up.
             base::ErrorKind::Newer => e.into(),
@@ -353,17 +359,18 @@ impl Caches {
                 Ok(cache)
             }
             Err(e) => {
-                self.leave(&place);
+                self.leave(place).await;
                 Err(e.into())
             }
         }
     }
 
     /// No cache was made there.
-    fn leave(&self, place: &NewPlace) {
-        self.close_file(place.file.file);
+    async fn leave(&self, place: NewPlace) {
+        self.close_file(place.file.file).await;
         if place.is_new {
-            let _ = std::fs::remove_file(&place.file.path);
+            let removing = move || std::fs::remove_file(place.file.path);
+            let _ = spawn_blocking(&self.rt, &self.handles, removing).await;
         }
     }
 
@@ -440,12 +447,13 @@ impl Caches {
         Ok(())
     }
 
-    /// Makes a cache at `path` and puts it in front of the pool, under load.
+    /// Makes a cache at `path` and puts it in front of the pool, under load. `force`: what stands
+    /// there may be lost.
     pub async fn attach(
         &self,
         volumes: &Volumes,
         path: &Path,
-        size: Option<u64>,
+        (size, force): (Option<u64>, bool),
     ) -> std::result::Result<(), RequestError> {
         let _alone = Alone::take(&self.changing)?;
         if volumes.cache().is_some() || volumes.pool().cache_uuid().is_some() {
@@ -462,7 +470,7 @@ impl Caches {
         let before = self.remembered().await.map_err(failed)?;
         // Before the pool has it: then no crash leaves a cache that the next start does not find.
         self.remember(CachePlace::At(path.to_owned())).await.map_err(failed)?;
-        let attached = self.attach_at(volumes, path, size).await;
+        let attached = self.attach_at(volumes, path, (size, force)).await;
         if attached.is_err()
             && let Err(e) = self.remember(before).await
         {
@@ -475,9 +483,9 @@ impl Caches {
         &self,
         volumes: &Volumes,
         path: &Path,
-        size: Option<u64>,
+        how: (Option<u64>, bool),
     ) -> std::result::Result<Cache, RequestError> {
-        let made = match self.open_place(volumes.pool().uuid(), path, size).await {
+        let made = match self.open_place(volumes.pool().uuid(), path, how).await {
             Ok(place) => self.make(volumes.pool(), place).await,
             Err(e) => Err(e),
         };
@@ -526,13 +534,12 @@ impl Caches {
         if unneeded && let Err(e) = cache::mark_detached(&self.rt, &file).await {
             tracing::warn!("{e}; a new cache is made there only when the old one was removed");
         }
-        if let Err(e) = close_file(&self.rt, &self.handles, file.file).await {
-            tracing::warn!("closing the cache's file: {e}");
-        }
+        self.close_file(file.file).await;
     }
 
-    fn close_file(&self, file: FileId) {
-        if let Err(e) = self.handles.close_file(file) {
+    /// The shard goes on, however long the device takes.
+    async fn close_file(&self, file: FileId) {
+        if let Err(e) = close_file(&self.rt, &self.handles, file).await {
             tracing::warn!("closing the cache's file: {e}");
         }
     }

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -22,9 +22,9 @@ use crate::control::{Answer, RequestError};
 use crate::device_list::{DeviceList, Listed, together};
 use crate::device_names::{Known, by_last_part, exact, same_file};
 use crate::devices::DeviceChoice;
+use crate::emptiness::Looked;
 use crate::error::CommandError;
 use crate::mailbox::{close_file, spawn_blocking};
-use crate::signatures::{self, Signature};
 use crate::world::open_unowned;
 
 /// What a new device is for.
@@ -212,15 +212,14 @@ impl PoolDevices {
             };
             RequestError::new("refused", text)
         };
-        let (opened, found) = opening.map_err(failed)?.map_err(refused)?;
+        let (opened, looked) = opening.map_err(failed)?.map_err(refused)?;
         let size_bytes = opened.info.size_bytes;
         // What it holds goes only where it is known to be fit.
         pool.check_new_device(&name(&choice.path), size_bytes, old.as_deref())?;
         let old = self.old_at_place(pool, before, old).await?;
-        let at = choice.path.clone();
-        let wiping = move || wipe(&at, &found);
-        let wiped = spawn_blocking(&self.rt, &self.handles, wiping).await.map_err(failed)?;
-        wiped.map_err(|text| RequestError::new("failed", text))?;
+        let clearing = move || cleared(&looked);
+        let cleared = spawn_blocking(&self.rt, &self.handles, clearing).await.map_err(failed)?;
+        cleared.map_err(|text| RequestError::new("failed", text))?;
         let file = self.handles.adopt_file(opened);
         choice.warn();
         if let (Some(what), Some(emulations)) = (choice.emulate, &self.emulations) {
@@ -413,30 +412,21 @@ fn grown(path: &Path, wanted: Option<u64>) -> Result<u64, String> {
 }
 
 /// Opens a device that holds nothing, or of which that does not matter; and what it holds.
-fn open_empty(path: &Path, force: bool) -> Result<(posix::Opened, Vec<Signature>), String> {
+fn open_empty(path: &Path, force: bool) -> Result<(posix::Opened, Looked), String> {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
     let how = OpenFile { write: true, create: None, direct: true };
     let opened = open_unowned(path, &how).map_err(|e| e.to_string())?;
-    let file = File::open(path).map_err(failed)?;
-    let found = signatures::find(&file, opened.info.size_bytes);
-    if !found.is_empty() && !force {
-        let what = signatures::describe(&found);
-        return Err(format!(
-            "{} holds {what}; nothing was changed (--force overwrites it)",
-            path.display()
-        ));
+    let looked = Looked::at(path, &opened).map_err(failed)?;
+    match looked.held() {
+        Some(held) if !force => Err(format!("{held}; nothing was changed (--force overwrites it)")),
+        _ => Ok((opened, looked)),
     }
-    Ok((opened, found))
 }
 
-/// Overwrites what a device holds.
-fn wipe(path: &Path, found: &[Signature]) -> Result<(), String> {
-    if found.is_empty() {
-        return Ok(());
+/// Makes a device empty, whose content may be lost.
+fn cleared(looked: &Looked) -> Result<(), String> {
+    if let Some(held) = looked.held() {
+        tracing::warn!("{held}: overwritten, as --force says");
     }
-    let what = signatures::describe(found);
-    tracing::warn!("{} holds {what}: overwritten, as --force says", path.display());
-    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
-    let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-    signatures::wipe(&file, found).map_err(failed)
+    looked.clear().map_err(|e| format!("{}: {e}", looked.path))
 }

@@ -24,10 +24,10 @@ use posix::{NewFile, OpenFile};
 
 use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
+use crate::emptiness;
 use crate::error::{CommandError, Result};
 use crate::home_place;
 use crate::rights;
-use crate::signatures;
 use crate::whole_file;
 use crate::world::{OpenError, World};
 
@@ -279,7 +279,7 @@ impl Staged {
 
 /// Fails if none of the devices of a directory holds anything of a pool any more. Blocks.
 pub fn not_emptied(devices: &[DeviceFile]) -> Result<()> {
-    if devices.iter().any(|one| signatures::of_pool(Path::new(&one.path))) {
+    if devices.iter().any(|one| emptiness::may_be_of_pool(Path::new(&one.path))) {
         return Ok(());
     }
     let all: Vec<&str> = devices.iter().map(|one| one.path.as_str()).collect();

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::config::{ConfigFile, Overrides, ServeConfig};
 use crate::control::{decode_answer, decode_request, encode_answer, encode_request};
-use crate::{signatures, units};
+use crate::emptiness::{self, Content};
+use crate::units;
 
 /// A configuration file, as far as a server reads it before it opens anything.
 pub fn config(text: &str) {
@@ -46,12 +47,11 @@ pub fn control(line: &[u8]) {
     }
 }
 
-/// A device of `size_bytes` with somebody's data on it.
-pub fn signatures(device: &File, size_bytes: u64) {
-    let found = signatures::find(device, size_bytes);
-    for one in &found {
-        let end = one.offset.checked_add(one.len as u64);
-        assert!(end.is_some_and(|end| end <= size_bytes), "{one:?} is not on the device");
+/// A device of `size_bytes` with somebody's data on it. Once it was cleared it is empty.
+pub fn emptiness(device: &File, size_bytes: u64) {
+    if let Content::Data(what) = emptiness::by_bytes(device, size_bytes) {
+        assert!(!what.is_empty(), "data without a name");
     }
-    assert_eq!(found.is_empty(), signatures::describe(&found).is_empty());
+    assert!(emptiness::clear(device, size_bytes).is_ok(), "a file that can be written");
+    assert_eq!(emptiness::by_bytes(device, size_bytes), Content::Empty);
 }

@@ -4,7 +4,7 @@
 //! * [`config`]: arguments and configuration file become one validated configuration before
 //!   anything is opened
 //! * [`home`]: the directory of `forebay up`; [`device_list`]: where the devices of its pool are
-//! * [`world`]: backend and devices; [`signatures`]: what a device already holds; [`sockets`]:
+//! * [`world`]: backend and devices; [`emptiness`]: what a device already holds; [`sockets`]:
 //!   where it listens; [`credentials`]: what TLS goes by
 //! * [`shard`]: the running server; [`mailbox`]: how other threads reach it; [`signals`];
 //!   [`notify`]: what the service manager hears
@@ -35,6 +35,7 @@ mod device_list;
 mod device_names;
 mod devices;
 mod doctor;
+mod emptiness;
 mod error;
 mod explain;
 mod health;
@@ -53,7 +54,6 @@ mod preflight;
 mod rights;
 mod shard;
 mod signals;
-mod signatures;
 mod sockets;
 mod terminal;
 mod top;

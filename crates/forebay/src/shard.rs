@@ -220,7 +220,7 @@ impl Starting {
         let (pool, mut heard) = match self.open_pool(ready, new).await {
             Ok(opened) => opened,
             Err(e) => {
-                self.caches.put_back(prepared);
+                self.caches.put_back(prepared).await;
                 return Err(e);
             }
         };

@@ -6,6 +6,7 @@
 //! never panic, and never allocate without bound. `docs/format.md` describes the whole format.
 
 pub mod cache;
+pub mod edges;
 pub mod error;
 pub mod host_log;
 pub mod node;

@@ -59,5 +59,5 @@ pub const TARGETS: &[Target] = &[
     target("config", outer::config, outer::configs),
     target("units", outer::units, outer::some_units),
     target("control", outer::control, outer::lines),
-    slow("signatures", outer::signatures, outer::devices),
+    slow("emptiness", outer::emptiness, outer::devices),
 ];

@@ -18,8 +18,8 @@ export function begin() {
 
 function askAttach() {
   dialog("Attach a cache", [form({
-    notes: ["A file or a device of the server, on a disk that is faster than the pool's. What it " +
-            "holds is not overwritten, unless it was a cache of this pool."],
+    notes: ["A file or a device of the server, on a disk that is faster than the pool's. A cache " +
+            "that was not detached is never overwritten."],
     verb: "Attach",
     fields: [
       { name: "path", label: "Path" },
@@ -27,9 +27,14 @@ function askAttach() {
         name: "size", label: "Size",
         hint: "Such as 100G, of a file that is not there yet. Empty: all of a device.",
       },
+      {
+        name: "force", label: "What it holds",
+        options: [["", "is kept: refuse what is not empty"], ["yes", "may be overwritten"]],
+      },
     ],
-    act: ({ path, size }) => ask("POST", "/v1/cache", {
-      path: path.trim(), ...(size.trim() ? { size_bytes: parseSize(size) } : {}),
+    act: ({ path, size, force }) => ask("POST", "/v1/cache", {
+      path: path.trim(), force: force === "yes",
+      ...(size.trim() ? { size_bytes: parseSize(size) } : {}),
     }),
     done: ({ path }) => `${path.trim()} is the pool's cache.`,
   })]);

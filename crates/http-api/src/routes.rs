@@ -202,6 +202,7 @@ pub const ROUTES: &[Route] = &[
         &[
             must("path", TEXT, "its file or block device, as the server sees it"),
             may("size_bytes", WHOLE, "its size, if it is a file that is not there yet"),
+            body("force", Kind::Flag, "false", "what it holds may be overwritten"),
         ],
         "put a new cache in front of the pool",
     ),

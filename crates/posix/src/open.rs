@@ -72,6 +72,12 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// The same open file, for reads and writes that block. Where `info.direct` is set, offsets,
+    /// lengths and memory must be multiples of 4096. The file stays locked until this is closed too.
+    pub fn file(&self) -> io::Result<File> {
+        Ok(self.fd.try_clone()?.into())
+    }
+
     /// Takes the space of the first `len` bytes of a regular file, which keeps its length, if the
     /// file system can. Blocks, for seconds if need be.
     pub fn reserve(&self, len: u64) -> io::Result<()> {
@@ -81,7 +87,7 @@ impl Opened {
     /// Makes a regular file anew, of `len` bytes and with their space: nothing of it stays. Blocks
     /// likewise.
     pub fn renew(&mut self, len: u64) -> io::Result<()> {
-        let file = File::from(self.fd.try_clone()?);
+        let file = self.file()?;
         file.set_len(0)?;
         make(&file, NewFile::Reserved(len))?;
         self.info.size_bytes = len;

@@ -5,16 +5,21 @@
 //! the cache itself says decides whether it is lost: one that was opened, and is not marked as
 //! detached, may hold what was flushed.
 
-use base::{BLOCK, Result, SliceList, StorageError};
-use format::cache::superblock::{CacheState, CacheSuperblock};
+use base::{BLOCK, BLOCK_U64, IoError, Result, Slice, SliceList, StorageError};
+use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
+use format::edges::edges;
 use queue::{Class, Device};
 use rt::Rt;
 
 use crate::device::file::CacheFile;
 use crate::device::slots::read_superblock;
 
+/// Bytes of one request that writes zeros.
+const ZEROS: u64 = 1 << 20;
+
 /// Marks a cache that its pool does not name any more, durably, and of which all was written back
-/// or nothing was ever written: nothing in it counts. It is closed.
+/// or nothing was ever written: nothing in it counts. All else in the edges of its device becomes
+/// zeros, so that data that somebody writes there later is not taken for the cache. It is closed.
 pub async fn mark_detached(rt: &Rt, file: &CacheFile) -> Result<()> {
     let queue = Device::new(rt, file.file, queue::Limits::default());
     let marked = mark(rt, file, &queue).await;
@@ -25,22 +30,43 @@ pub async fn mark_detached(rt: &Rt, file: &CacheFile) -> Result<()> {
 async fn mark(rt: &Rt, file: &CacheFile, queue: &Device) -> Result<()> {
     let mut sb = read_superblock(file, queue).await?;
     sb.state = CacheState::Detached;
-    // Both of the next pair: whichever is read last, it is one of them.
-    for _ in 0..2 {
-        sb.sequence += 1;
-        let mut block = rt.bufs().zeroed(BLOCK);
-        sb.encode(&mut block);
-        let (offset, data) = (CacheSuperblock::offset_of(sb.sequence), block.freeze());
-        let written = queue.write(Class::Commit, offset, SliceList::from_iter([data])).await;
-        let flushed = match written {
-            Ok(()) => queue.flush(Class::Commit).await,
-            Err(e) => Err(e),
-        };
-        flushed.map_err(|e| {
-            StorageError::from_io(e, format_args!("{}: marking it as detached", file.path))
-        })?;
+    // In every slot: whichever is read, it says so. Only then is anything else overwritten.
+    let marked = async {
+        for _ in 0..SLOTS {
+            sb.sequence += 1;
+            let mut block = rt.bufs().zeroed(BLOCK);
+            sb.encode(&mut block);
+            write(queue, CacheSuperblock::offset_of(sb.sequence), block.freeze()).await?;
+            queue.flush(Class::Commit).await?;
+        }
+        empty(rt, file, queue).await
+    };
+    marked.await.map_err(|e| {
+        StorageError::from_io(e, format_args!("{}: marking it as detached", file.path))
+    })
+}
+
+/// Writes zeros to the edges of the device, around the superblocks.
+async fn empty(rt: &Rt, file: &CacheFile, queue: &Device) -> std::result::Result<(), IoError> {
+    for edge in edges(file.size_bytes / BLOCK_U64 * BLOCK_U64) {
+        let mut at = edge.start;
+        while at < edge.end {
+            let slots = (0..SLOTS).map(CacheSuperblock::offset_of);
+            if slots.clone().any(|slot| slot == at) {
+                at += BLOCK_U64;
+                continue;
+            }
+            let next = slots.filter(|slot| *slot > at).min().unwrap_or(edge.end);
+            let len = (next.min(edge.end) - at).min(ZEROS) as usize;
+            write(queue, at, rt.bufs().zeroed(len).freeze()).await?;
+            at += len as u64;
+        }
     }
-    Ok(())
+    queue.flush(Class::Commit).await
+}
+
+async fn write(queue: &Device, at: u64, data: Slice) -> std::result::Result<(), IoError> {
+    queue.write(Class::Commit, at, SliceList::from_iter([data])).await
 }
 
 /// Whether nothing in a cache with this superblock counts, for a pool of which no device that is

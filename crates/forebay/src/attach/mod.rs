@@ -18,4 +18,4 @@ mod kernel;
 pub mod mount;
 pub mod mounts;
 pub mod record;
-mod tool;
+pub mod tool;

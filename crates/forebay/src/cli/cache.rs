@@ -34,12 +34,15 @@ pub struct CacheCommand {
 enum Action {
     /// Put a cache in front of the pool, while it serves
     Attach {
-        /// A file or block device; what a device holds is lost. A file that does not exist is made,
-        /// with the size that --size says
+        /// A file or block device; what it holds is lost. A file that does not exist is made, with
+        /// the size that --size says
         path: PathBuf,
         /// Size of a file that does not exist yet
         #[arg(long, value_parser = positive_size)]
         size: Option<u64>,
+        /// Overwrite what it holds, unless that is a cache that was not detached
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         client: ClientOptions,
     },
@@ -92,7 +95,7 @@ const FLUSHES: &str = "forebay cache status shows how far it is";
 impl CacheCommand {
     pub fn run(self) -> Result<()> {
         match self.action {
-            Action::Attach { path, size, client } => {
+            Action::Attach { path, size, force, client } => {
                 let path = std::path::absolute(&path)
                     .map_err(|e| CommandError::failed(path.display(), e))?;
                 if size.is_none() && needs_size(&path) {
@@ -101,7 +104,8 @@ impl CacheCommand {
                         path.display()
                     )));
                 }
-                client.ask(&Request::CacheAttach { path: path.clone(), size_bytes: size })?;
+                let at = path.clone();
+                client.ask(&Request::CacheAttach { path: at, size_bytes: size, force })?;
                 print(&format!(
                     "attached; from now on forebay serve must be started with --cache {} (forebay \
                      up finds it by itself)\n",

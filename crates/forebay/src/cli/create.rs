@@ -1,6 +1,5 @@
 //! `forebay create`: a new pool.
 
-use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 
 use base::shell_word;
@@ -14,17 +13,17 @@ use crate::cache_file::check_room;
 use crate::calendar::unix_time_at_zero;
 use crate::cli::options::{log_warnings, name, positive_size};
 use crate::devices::DeviceChoice;
+use crate::emptiness::Looked;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
-use crate::signatures;
 use crate::terminal::progress::waiting;
 use crate::units::human_bytes;
-use crate::world::{IoChoice, OpenError, World, check_distinct};
+use crate::world::{IoChoice, OpenError, World, check_distinct, open_unowned};
 
 /// Make a pool on files or block devices
 ///
-/// What is on the devices is lost. A device that holds a pool, a file system, a partition table or
-/// the like is refused, unless --force is given. Serve the new pool with `forebay serve --device
+/// What is on the devices is lost. A device that is not zeros in its first 8 MiB and its last 8 MiB
+/// is refused, whatever it holds, unless --force is given. Serve the new pool with `forebay serve --device
 /// ...`, then make volumes with `forebay volume create`.
 #[derive(Args, Debug)]
 pub struct Create {
@@ -87,9 +86,11 @@ impl Create {
 
     /// Names the files that it has made in `made`.
     fn make(&self, world: World, copies: u8, made: &mut Vec<PathBuf>) -> Result<()> {
+        let mut looked = Vec::new();
         let mut files = Vec::new();
         for device in &self.devices {
-            files.push(self.open(&world, device, self.size.map(NewFile::Sparse), made)?);
+            let new = self.size.map(NewFile::Sparse);
+            files.push(self.open(&world, device, new, (&mut *made, &mut looked))?);
         }
         let cache = match &self.cache {
             Some(path) => {
@@ -99,26 +100,20 @@ impl Create {
                     check_room(path, size, meta.as_ref())?;
                 }
                 let new = self.cache_size.map(NewFile::Reserved);
-                Some(self.open(&world, &path.clone().into(), new, made)?)
+                Some(self.open(&world, &path.clone().into(), new, (made, &mut looked))?)
             }
             None => None,
         };
         // Only when all of them are known to be fit is anything overwritten.
-        let all: Vec<&DeviceFile> = files.iter().chain(&cache).collect();
-        let found: Vec<_> = all.iter().map(|f| look(f)).collect::<Result<_>>()?;
-        self.judge(&all, &found)?;
+        self.judge(&looked)?;
         let options = CreateOptions { name: self.name.clone(), copies, group_bytes: None };
         pool::check_create(&files, &options)?;
         if let Some(f) = &cache {
             let fits = cache::check_create(f.size_bytes, &cache::CreateOptions::default());
             fits.map_err(|e| CommandError::failed(&f.path, e))?;
         }
-        for (f, found) in all.iter().zip(&found).filter(|(_, found)| !found.is_empty()) {
-            let wiped = OpenOptions::new()
-                .write(true)
-                .open(&f.path)
-                .and_then(|file| signatures::wipe(&file, found));
-            wiped.map_err(|e| CommandError::failed(&f.path, e))?;
+        for one in looked {
+            one.clear().map_err(|e| CommandError::failed(&one.path, e))?;
         }
         let ids: Vec<[u8; 16]> =
             (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
@@ -141,12 +136,12 @@ impl Create {
         world: &World,
         device: &DeviceChoice,
         new: Option<NewFile>,
-        made: &mut Vec<PathBuf>,
+        (made, looked): (&mut Vec<PathBuf>, &mut Vec<Looked>),
     ) -> Result<DeviceFile> {
         let path = device.path.as_path();
         let is_new = path.symlink_metadata().is_err();
         let how = OpenFile { write: true, create: new, direct: true };
-        let (file, info) = world.open(path, &how).map_err(|e| match e {
+        let opened = open_unowned(path, &how).map_err(|e| match e {
             OpenError::Gone(_) if is_new && new.is_none() => CommandError::Failed(format!(
                 "{} does not exist; to make it, say how large with {}",
                 path.display(),
@@ -158,16 +153,15 @@ impl Create {
         if is_new {
             made.push(path.to_owned());
         }
-        Ok(world.device(device, file, &info))
+        let look = Looked::at(path, &opened);
+        looked.push(look.map_err(|e| CommandError::failed(path.display(), e))?);
+        let info = opened.info;
+        Ok(world.device(device, world.handles.adopt_file(opened), &info))
     }
 
-    fn judge(&self, files: &[&DeviceFile], found: &[Vec<signatures::Signature>]) -> Result<()> {
-        let held: Vec<String> = files
-            .iter()
-            .zip(found)
-            .filter(|(_, found)| !found.is_empty())
-            .map(|(f, found)| format!("{} holds {}", f.path, signatures::describe(found)))
-            .collect();
+    /// Refuses devices that hold something, unless that may be overwritten.
+    fn judge(&self, looked: &[Looked]) -> Result<()> {
+        let held: Vec<String> = looked.iter().filter_map(Looked::held).collect();
         if held.is_empty() || self.force {
             held.iter().for_each(|text| tracing::warn!("{text}: overwritten, as --force says"));
             return Ok(());
@@ -220,9 +214,4 @@ async fn make_cache(rt: &Rt, devices: Vec<DeviceFile>, on: DeviceFile) -> base::
     let uuid = uuid::Uuid::new_v4().into_bytes();
     cache::create(rt, &file, &pool, &cache::CreateOptions::default(), uuid).await?;
     pool.close().await
-}
-
-fn look(f: &DeviceFile) -> Result<Vec<signatures::Signature>> {
-    let file = File::open(&f.path).map_err(|e| CommandError::failed(&f.path, e))?;
-    Ok(signatures::find(&file, f.size_bytes))
 }

@@ -296,6 +296,8 @@ mod tests {
             "forebay volume resize a --size 2G",
             "forebay volume resize a --size 1G --shrink --force",
             "forebay volume delete a",
+            "forebay volume delete a --yes --force",
+            "forebay cache attach a --size 1G --force",
             "forebay attach a --name b --by fuse --read-only --json --socket s",
             "forebay detach a",
             "forebay attached --json",

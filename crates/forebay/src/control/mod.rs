@@ -100,6 +100,9 @@ pub enum Request {
         path: PathBuf,
         /// Its size, if it is a file that is not there yet.
         size_bytes: Option<u64>,
+        /// What it holds may be overwritten.
+        #[serde(default)]
+        force: bool,
     },
     /// Everything written back, and the cache taken out.
     CacheDetach {},
@@ -346,8 +349,8 @@ mod tests {
                 bytes_per_second: Some(u64::MAX),
                 burst_ms: None,
             },
-            Request::CacheAttach { path: "/a b".into(), size_bytes: None },
-            Request::CacheAttach { path: name().into(), size_bytes: Some(1) },
+            Request::CacheAttach { path: "/a b".into(), size_bytes: None, force: false },
+            Request::CacheAttach { path: name().into(), size_bytes: Some(1), force: true },
             Request::CacheDetach {},
             Request::CacheMode { volume: name(), mode: pool::CacheMode::WriteAround },
             Request::CacheFlush {},

@@ -60,8 +60,8 @@ impl Shard {
             Request::CacheAttach { path, .. } if path.as_os_str().is_empty() => {
                 return Err(RequestError::new("invalid", "the path of the cache is empty"));
             }
-            Request::CacheAttach { path, size_bytes } => {
-                self.caches.attach(&self.volumes, &path, size_bytes).await?;
+            Request::CacheAttach { path, size_bytes, force } => {
+                self.caches.attach(&self.volumes, &path, (size_bytes, force)).await?;
                 self.note_device(&path);
             }
             Request::CacheDetach {} => self.caches.detach(&self.volumes).await?,

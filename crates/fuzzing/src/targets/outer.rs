@@ -71,7 +71,7 @@ pub fn lines() -> Vec<Vec<u8>> {
 
 /// A device with somebody's data: how many times 512 bytes it is longer than the bytes (a byte),
 /// and the bytes, which stand at its beginning and at its end.
-pub fn signatures(data: &[u8]) {
+pub fn emptiness(data: &[u8]) {
     let Some((&longer, bytes)) = data.split_first() else { return };
     let mut file = tempfile::tempfile().expect("a file without a name");
     let size = (bytes.len() * 2 + usize::from(longer) * 512) as u64;
@@ -80,12 +80,10 @@ pub fn signatures(data: &[u8]) {
         file.seek(std::io::SeekFrom::Start(at)).expect("a file that can be longer");
         file.write_all(bytes).expect("room for some KiB");
     }
-    forebay::hostile::signatures(&file, size);
-    // It claims to be longer than it is.
-    forebay::hostile::signatures(&file, size + 4096);
+    forebay::hostile::emptiness(&file, size);
 }
 
-/// Seeds of [`signatures`].
+/// Seeds of [`emptiness`].
 pub fn devices() -> Vec<Vec<u8>> {
     let at = |offset: usize, magic: &[u8]| {
         let mut bytes = vec![0; 1 + offset];

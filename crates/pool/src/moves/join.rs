@@ -17,6 +17,7 @@
 use base::{
     BLOCK, ErrorKind, Generation, GroupId, Instant, Result, Slice, SliceList, StorageError,
 };
+use format::edges::edges;
 use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
@@ -31,6 +32,8 @@ use crate::state::State;
 const PAGES: u64 = 4;
 /// Pages that are looked at in one step.
 const SCAN: u64 = 4096;
+/// Bytes of one request that writes zeros.
+const ZEROS: u64 = 1 << 20;
 
 /// The row of a device that joins. If this is dropped before the device has joined, the row is
 /// given up.
@@ -138,8 +141,26 @@ impl Pool {
         outcome
     }
 
+    /// Overwrites the edges of a device with zeros that leaves the pool, and had so many chunks: it
+    /// counts as empty then. Its superblocks go first. Beyond the last chunk nothing was written.
+    pub(super) async fn empty(&self, disk: &Disk, chunks: u32) -> Result<()> {
+        self.wipe(disk).await?;
+        let what = |e| StorageError::from_io(e, "write of zeros over a device that leaves");
+        let end = self.state().space.geometry().chunk_offset(chunks, 0);
+        for edge in edges(end) {
+            let mut at = edge.start;
+            while at < edge.end {
+                let len = (edge.end - at).min(ZEROS) as usize;
+                let zeros = SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
+                disk.write(self.permit()?, Class::Move, at, zeros).await.map_err(what)?;
+                at += len as u64;
+            }
+        }
+        disk.flush(self.permit()?, Class::Move).await.map_err(what)
+    }
+
     /// Overwrites the first block of a device and all of its superblocks with zeros.
-    pub(super) async fn wipe(&self, disk: &Disk) -> Result<()> {
+    async fn wipe(&self, disk: &Disk) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of zeros over old superblocks");
         let zeros = |len| SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
         disk.write(self.permit()?, Class::Move, 0, zeros(BLOCK)).await.map_err(what)?;

@@ -478,7 +478,7 @@ impl Pool {
     /// Removes a device that may go. Returns false if it may not any more, once its turn between
     /// commits has come: a cancel lets it stay, and then it takes chunks again at once.
     async fn remove_row(&self, row: usize) -> Result<bool> {
-        let (name, disk) = {
+        let (name, chunks, disk) = {
             let _alone = self.commits().acquire(1).await;
             let now = self.unix_time(self.now());
             let mut st = self.state_mut();
@@ -487,17 +487,18 @@ impl Pool {
                 return Ok(false);
             }
             let name = st.devices.row(row).map(|d| st.devices.name_of(row, d)).unwrap_or_default();
+            let chunks = st.devices.row(row).map(|d| d.record().chunks).unwrap_or_default();
             let disk = st.remove_device(row, &name, now);
             st.need_superblock();
-            (name, disk)
+            (name, chunks, disk)
         };
         self.commit_for_sure().await?;
         tracing::info!(device = %name, "device removed: it holds no chunks");
         if let Some(disk) = disk {
-            if let Err(e) = self.wipe(&disk).await {
+            if let Err(e) = self.empty(&disk, chunks as u32).await {
                 tracing::warn!(
                     device = %name,
-                    "the removed device still says that it belongs to the pool: {e}"
+                    "the removed device is not empty, and may say that it belongs to the pool: {e}"
                 );
             }
             // Its queue stays, as requests may be under way; without its file they end soon.
