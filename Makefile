@@ -81,7 +81,7 @@ test: deps-test ## everything: format, commit messages, lints, unit and property
 	$(MAKE) -j2 simulated real PROFILE=ci SCOPE="$(ALL)"
 
 # The tests that read what a process prints, once more beside a busy neighbour: they wait for it.
-TOLD := command. logs. set. states. service. terminal. http. tls. limit.
+TOLD := command. logs. set. states. service. terminal. tls.
 
 real:
 	$(MAKE) clients

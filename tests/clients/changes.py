@@ -96,7 +96,7 @@ class Administrator:
             words = (
                 ("create", name, "--size", "100M"),
                 ("resize", name, "--size", "60M", "--shrink"),
-                ("delete", name),
+                ("delete", name, "--yes"),
             )
             self.command("volume", *rng.choice(words))
         elif kind == "settings":

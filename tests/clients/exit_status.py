@@ -38,7 +38,7 @@ def test_each_status(t):
     server = t.up("--cache-size", "0", size="1G", volume_size="64M")
     at = ("--socket", server.control)
     t.run(t.bin, "volume", "list", *at, ok=(0,))
-    t.run(t.bin, "volume", "delete", "none", *at, ok=(1,))
+    t.run(t.bin, "volume", "delete", "none", "--yes", *at, ok=(1,))
     t.run(t.bin, "status", "--socket", t.dir / "none.sock", ok=(1,))
     t.run(t.bin, "volume", "list", "--colour", *at, ok=(2,))
     t.run(t.bin, "serve", "--config", t.dir / "none.toml", ok=(2,))

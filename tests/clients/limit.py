@@ -215,7 +215,7 @@ def test_delete_tells_those_that_wait(t):
     server.volume("limit", "other", "--iops", "1")
     handle = server.connect("other")
     t.refused(
-        t.bin, "volume", "delete", "other", "--socket", server.control,
+        t.bin, "volume", "delete", "other", "--yes", "--socket", server.control,
         saying=("1 connection has", "--force"),
     )
     handle.pread(4 * KIB, 0)

@@ -27,6 +27,32 @@ def write_until_full(handle, first=0, limit_bytes=4 * GIB):
     raise AssertionError("the pool never filled")
 
 
+def test_volumes_that_the_pool_does_not_have(t):
+    """Made, and told: when they are made, by the status, and by the doctor, with a server and
+    without."""
+    server = t.up(volume_size="64M", size="1G")
+    fits = server.volume("create", "small", "--size", "64M").stdout
+    assert "the pool holds" not in fits, fits
+    assert "the pool holds" not in t.forebay("status", "--socket", server.control).stdout
+    said = server.volume("create", "large", "--size", "500T").stdout
+    assert "large is made" in said and "the volumes have 500 TiB together" in said, said
+    server.says("the volumes have 500 TiB together")
+    shown = " ".join(t.forebay("status", "--socket", server.control).stdout.split())
+    assert "the volumes have 500 TiB together, and the pool holds" in shown, shown
+    assert server.status()["pool"]["provisioned_bytes"] == 500 * (1 << 40) + 128 * MIB
+    doctor = ("doctor", server.devices[0].parent)
+    for _ in ("with a server", "without"):
+        told = " ".join(t.forebay(*doctor, ok=(0, 3)).stdout.split())
+        assert "the volumes have 500 TiB together" in told, told
+        if server.alive():
+            server.stop()
+    server.start()
+    said = server.volume("resize", "large", "--size", "501T").stdout
+    assert "the volumes have 501 TiB together" in said, said
+    server.volume("delete", "large")
+    assert "the pool holds" not in t.forebay("status", "--socket", server.control).stdout
+
+
 @limit(180)
 def test_full_pool(t):
     """ENOSPC at the write; everything acknowledged is right then, after a flush, after a kill;

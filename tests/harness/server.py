@@ -166,6 +166,8 @@ class Server:
         return total
 
     def volume(self, *arguments, **more):
+        if arguments[0] == "delete":
+            arguments = (*arguments, "--yes")
         return self.case.forebay("volume", *arguments, "--socket", self.control, **more)
 
     def cache(self, *arguments, **more):

@@ -258,8 +258,12 @@ fn own_name(file: &File) -> Option<String> {
 
 /// The newest superblock of a pool on a device, if one can be read.
 pub fn newest_of_pool(file: &File) -> Option<Superblock> {
-    let at = |slot| Superblock::decode(&block_at(file, Superblock::offset_of(slot))?).ok();
-    (0..superblock::SLOTS).filter_map(at).max_by_key(|sb| sb.sequence)
+    let copies = (0..superblock::SLOTS).flat_map(|slot| {
+        let at = Superblock::offset_of(slot);
+        (0..superblock::SLOT_COPIES as u64).map(move |copy| at + copy * BLOCK as u64)
+    });
+    let read = |at| Superblock::decode(&block_at(file, at)?).ok();
+    copies.filter_map(read).max_by_key(|sb| sb.sequence)
 }
 
 fn pool_magic(file: &File) -> bool {

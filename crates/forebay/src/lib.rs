@@ -11,6 +11,7 @@
 //! * [`tuning`]: its settings, which may change
 //! * [`device_life`]: devices that come and go; [`device_names`]: what users call them
 //! * [`cache_life`]: the pool's cache at a server; [`cache_file`]: where one may be made
+//! * [`overcommit`]: volumes that are larger together than the pool
 //! * [`rights`]: what helps where this user may not do it
 //! * [`doctor`]: what of a machine and a configuration would hurt a server
 //! * [`control`]: what commands say to a running server; [`http`]: the same over HTTP, and metrics
@@ -50,6 +51,7 @@ mod logs;
 mod mailbox;
 mod notify;
 mod output;
+mod overcommit;
 mod preflight;
 mod rights;
 mod shard;

@@ -45,6 +45,7 @@ use crate::host_log::HostDirs;
 use crate::http::{HttpSockets, Running};
 use crate::mailbox::{Mailbox, mailbox};
 use crate::notify::{self, ServiceManager};
+use crate::overcommit;
 use crate::signals::{self, Ending, Hangup, Waits};
 use crate::sockets::UnixSocket;
 use crate::sockets::inherited::Inherited;
@@ -257,10 +258,12 @@ impl Starting {
         ready: pool::Ready,
         new: Option<NewPool>,
     ) -> Result<(Pool, Vec<String>)> {
-        let (pool, warnings) = ready.open().await?;
+        let (pool, mut warnings) = ready.open().await?;
         if let Some(new) = new {
             let (name, size_bytes) = &new.volume;
             pool.create_volume(name, *size_bytes, 512).await?;
+            let made = pool.status().pool;
+            warnings.extend(overcommit::told(made.provisioned_bytes, made.capacity_bytes));
             new.unmade.keep();
             new.staged.publish()?;
         }

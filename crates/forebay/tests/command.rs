@@ -326,8 +326,9 @@ fn volumes_come_change_and_go() {
     assert_eq!((&list[1]["name"], &list[1]["size_bytes"]), (&"a".into(), &(3u64 << 30).into()));
     assert_eq!(list[1]["sector_bytes"], 4096);
     assert!(fine(&with(&["volume", "list"])).contains("3 GiB"));
-    assert!(fine(&with(&["volume", "delete", "a"])).starts_with("a is deleted; "));
-    assert!(refused(1, &with(&["volume", "delete", "a"])).contains("no volume"));
+    assert!(refused(2, &with(&["volume", "delete", "a"])).contains("--yes"));
+    assert!(fine(&with(&["volume", "delete", "a", "--yes"])).starts_with("a is deleted; "));
+    assert!(refused(1, &with(&["volume", "delete", "a", "--yes"])).contains("no volume"));
     let nobody = refused(1, &["volume", "list", "--socket", text(&up.path("none.sock"))]);
     assert!(nobody.contains("no server answers") && nobody.contains("forebay up"), "{nobody}");
     up.stop("TERM");

@@ -133,6 +133,12 @@ impl Forest {
         self.next_volume
     }
 
+    /// Bytes of all volumes that are served, whether they were written or not.
+    pub fn provisioned_bytes(&self) -> u64 {
+        let served = self.volumes().filter(|v| v.is_served());
+        served.fold(0, |sum: u64, v| sum.saturating_add(v.record().size_bytes))
+    }
+
     /// The volume table as committed, from a place on.
     pub fn places(&self, first: usize, count: usize) -> &[Option<VolumeRecord>] {
         &self.places[first..first + count]

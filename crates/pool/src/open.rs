@@ -144,6 +144,10 @@ pub struct Preflight {
     pub returning: Vec<String>,
     /// A device would be missing, or lack something for longer than that takes.
     pub degraded: bool,
+    /// Bytes of all volumes together, whether they were written or not.
+    pub provisioned_bytes: u64,
+    /// Bytes that data and metadata may take together, one copy counted.
+    pub capacity_bytes: u64,
 }
 
 impl Pool {
@@ -162,8 +166,10 @@ impl Pool {
         let (returning, warnings) =
             warnings.into_iter().partition(|text| devices.iter().any(|d| tells(text, d)));
         let degraded = devices.stays_degraded();
+        let provisioned_bytes = state.forest.provisioned_bytes();
+        let capacity_bytes = state.space.capacity_bytes(devices);
         devices.close();
-        Ok(Preflight { warnings, returning, degraded })
+        Ok(Preflight { warnings, returning, degraded, provisioned_bytes, capacity_bytes })
     }
 }
 

@@ -32,6 +32,10 @@ enum Action {
     },
 }
 
+/// What a pool with one copy of every block lacks.
+pub const ONE_COPY: &str =
+    "one of every block: a device that fails takes what it holds, and nothing heals what is bad";
+
 /// What can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Property {
@@ -68,12 +72,14 @@ impl PoolCommand {
     }
 }
 
-/// What has come of another number of copies: in a line.
+/// What has come of another number of copies, in a line; and what is lost with the second copy, in
+/// another.
 fn told(copies: u8, moves: &Value) -> String {
+    let lost = if copies == 1 { format!("\ncopies: {ONE_COPY}") } else { String::new() };
     let copies = counted(u64::from(copies), "copy", "copies");
     match under_way(moves) {
-        None => format!("the pool has {copies} of every block; nothing had to be moved"),
-        Some(shown) => format!("the pool is to have {copies} of every block; {shown}"),
+        None => format!("the pool has {copies} of every block; nothing had to be moved{lost}"),
+        Some(shown) => format!("the pool is to have {copies} of every block; {shown}{lost}"),
     }
 }
 
@@ -84,8 +90,10 @@ mod tests {
     #[test]
     fn what_was_done_is_told() {
         let idle = serde_json::json!({ "state": "none", "copied_bytes": 0 });
+        let said = told(3, &idle);
+        assert_eq!(said, "the pool has 3 copies of every block; nothing had to be moved");
         let said = told(1, &idle);
-        assert_eq!(said, "the pool has 1 copy of every block; nothing had to be moved");
+        assert!(said.ends_with("nothing heals what is bad") && said.lines().count() == 2, "{said}");
         let runs = serde_json::json!({ "state": "running", "left_bytes": 4096 });
         let said = told(2, &runs);
         assert!(

@@ -5,10 +5,12 @@ use serde_json::Value;
 
 use crate::cli::checked::counted;
 use crate::cli::options::ClientOptions;
+use crate::cli::pool::ONE_COPY;
 use crate::cli::{cache_status, device, scrub, volumes};
 use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
+use crate::overcommit;
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
 use crate::units::{human_bytes, human_seconds, human_us};
@@ -56,6 +58,12 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
         ("pool", format!("{} ({})", word(&pool["name"]), word(&pool["uuid"])).into()),
         ("state", Cell::new(tone(state), format!("{state}; copies of every block: {copies}"))),
         ("space", space(pool).into()),
+    ];
+    if copies == 1 {
+        rows.push(("copies", Cell::new(Tone::Warn, ONE_COPY)));
+    }
+    rows.extend(overcommit::of_status(s).map(|text| ("volumes", Cell::new(Tone::Warn, text))));
+    rows.extend([
         ("commits", commits(&s["commit"]).into()),
         (
             "server",
@@ -78,7 +86,7 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
             )
             .into(),
         ),
-    ];
+    ]);
     rows.extend(
         scrub::line(&pool["scrub"], &s["cache"]["scrub_part"]).map(|fact| ("scrub", fact.into())),
     );
@@ -246,7 +254,7 @@ mod tests {
             serde_json::json!({ "p50": 80.0, "p99": 1200.0, "p999": 2000.0, "max": 3e6 });
         let status = serde_json::json!({
             "pool": { "name": "p", "uuid": "u", "state": "degraded", "copies": 2,
-                "capacity_bytes": 1u64 << 34,
+                "capacity_bytes": 1u64 << 34, "provisioned_bytes": 1u64 << 50,
                 "used_bytes": 1u64 << 33, "available_bytes": 7u64 << 30, "devices": [
                     { "path": "/a", "id": "1", "state": "online", "emulate": "hdd",
                         "errors": { "read": 0, "checksum": 3, "healed": 3 } },
@@ -269,9 +277,11 @@ mod tests {
             "1 FAILED",
             "2 of 2 connected, 7 refused, 0 requests in flight",
             "8 GiB of 16 GiB used (50.0%), 7 GiB left for data",
+            "the volumes have 1 PiB together, and the pool holds 16 GiB",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+        assert!(!text.contains("copies   "), "it has two: {text}");
         assert!(text.contains("requests read  5      4 KiB  80 us  1.2 ms  3.0 s"), "{text}");
     }
 
@@ -284,6 +294,13 @@ mod tests {
         ] {
             assert!(text(&value, false, &LOOK).contains("pool"));
         }
+    }
+
+    #[test]
+    fn one_copy_is_told_for_as_long_as_it_is_one() {
+        let status = serde_json::json!({ "pool": { "state": "online", "copies": 1 } });
+        let text = text(&status, false, &Look { columns: 200, colour: false });
+        assert!(text.contains(ONE_COPY), "{text}");
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! `forebay volume`: the volumes of a running server.
 
+use std::io::{IsTerminal, Write, stderr, stdin};
+
 use clap::{ArgAction, Args, Subcommand};
+use serde_json::Value;
 
 use crate::cli::limit::Limit;
 use crate::cli::options::{ClientOptions, volume_size};
 use crate::cli::volumes;
 use crate::control::Request;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
+use crate::overcommit;
 use crate::terminal::Look;
 use crate::units::human_bytes;
 
@@ -73,9 +77,14 @@ enum Action {
         client: ClientOptions,
     },
     /// Delete a volume and all that is in it; its space is freed in the background
+    ///
+    /// On a terminal it asks for the volume's name, unless --yes is given.
     Delete {
         /// The volume
         name: String,
+        /// Do not ask whether all that is in it may be lost
+        #[arg(long)]
+        yes: bool,
         /// Delete it even if clients have it open
         #[arg(long)]
         force: bool,
@@ -119,14 +128,55 @@ impl VolumeCommand {
                 let done = format!("{name}: clients {may}");
                 (client, Request::VolumeReadOnly { name, read_only: state }, done)
             }
-            Action::Delete { name, force, client } => {
+            Action::Delete { name, yes, force, client } => {
+                if !yes {
+                    confirm(&name, &client)?;
+                }
                 let done = format!("{name} is deleted; its space is freed in the background");
                 (client, Request::VolumeDelete { name, force }, done)
             }
         };
         client.ask(&request)?;
-        print(&format!("{done}\n"))
+        print(&format!("{done}\n"))?;
+        match request {
+            Request::VolumeCreate { .. } | Request::VolumeResize { .. } => {
+                let note = overcommit::of_status(&client.ask(&Request::Status {})?);
+                note.map_or(Ok(()), |text| print(&format!("{text}\n")))
+            }
+            _ => Ok(()),
+        }
     }
+}
+
+/// Has a person type the name of a volume that is about to be deleted.
+fn confirm(name: &str, client: &ClientOptions) -> Result<()> {
+    if !stdin().is_terminal() || !stderr().is_terminal() {
+        return Err(CommandError::Usage(format!(
+            "all that is in {name} would be lost: nobody can be asked here, so say --yes to \
+             delete it"
+        )));
+    }
+    let list = client.ask(&Request::VolumeList {})?;
+    let all: &[Value] = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    // The server says so of one that is not there.
+    let Some(volume) = all.iter().find(|one| one["name"] == name) else { return Ok(()) };
+    let bytes = |key: &str| human_bytes(volume[key].as_u64().unwrap_or(0));
+    let failed = |e: std::io::Error| CommandError::failed("asking", e);
+    let (size, written) = (bytes("size_bytes"), bytes("allocated_bytes"));
+    let mut out = stderr();
+    write!(
+        out,
+        "{name} has {size}, of which {written} were written. All of it is lost for good.\nType the \
+         name of the volume to delete it: "
+    )
+    .and_then(|()| out.flush())
+    .map_err(failed)?;
+    let mut typed = String::new();
+    stdin().read_line(&mut typed).map_err(failed)?;
+    if typed.strip_suffix('\n').unwrap_or(&typed) == name {
+        return Ok(());
+    }
+    Err(CommandError::Failed(format!("that is not its name: {name} was not deleted")))
 }
 
 fn list(client: &ClientOptions, json: bool, all: bool) -> Result<()> {

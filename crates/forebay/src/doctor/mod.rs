@@ -94,7 +94,9 @@ pub fn of_config(
     all.extend(loud(&config.log_level));
     all.extend(places::check(&places));
     all.extend(access::check(&places.access));
-    if !places.server_runs() {
+    if places.server_runs() {
+        all.extend(start::of_server(&config.control_socket));
+    } else {
         config.cache.path = config.cache.path.take().or(own_cache);
         all.extend(start::check(config, is_used));
     }

@@ -10,8 +10,11 @@ use pool::Pool;
 use super::finding::{Finding, Level};
 use crate::cache_life::preflight;
 use crate::config::ServeConfig;
+use crate::control::Request;
+use crate::control::client::ask;
 use crate::error::CommandError;
 use crate::home::not_emptied;
+use crate::overcommit;
 use crate::world::World;
 
 const CHECK: &str = "start";
@@ -46,7 +49,9 @@ pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
             let told = warned.map(|what| Finding::new(level, CHECK, what, todo));
             let todo = "nothing: a server does it by itself. Until then its copies do not count";
             let returning = found.returning.into_iter();
-            told.chain(returning.map(|what| Finding::new(Level::Note, CHECK, what, todo))).collect()
+            told.chain(returning.map(|what| Finding::new(Level::Note, CHECK, what, todo)))
+                .chain(too_much(overcommit::told(found.provisioned_bytes, found.capacity_bytes)))
+                .collect()
         }
         // The devices may be meant for a pool that is yet to be made.
         Some(Err(e)) if e.kind == ErrorKind::Foreign && !has_pool(config) => {
@@ -58,6 +63,18 @@ pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
         // The runtime was killed.
         None => Vec::new(),
     }
+}
+
+/// The same of a server that runs, as far as it answers.
+pub fn of_server(control: &Path) -> Option<Finding> {
+    too_much(overcommit::of_status(&ask(control, &Request::Status {}).ok()?))
+}
+
+/// Volumes that are larger together than the pool.
+fn too_much(told: Option<String>) -> Option<Finding> {
+    let todo = "watch what is left (forebay status, forebay_pool_available_bytes) and add a device \
+                before it is full: forebay device add";
+    told.map(|found| Finding::new(Level::Warning, "space", found, todo))
 }
 
 fn has_pool(config: &ServeConfig) -> bool {

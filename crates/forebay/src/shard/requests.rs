@@ -14,6 +14,7 @@ use crate::control::{Answer, Request, RequestError};
 use crate::device_life::Role;
 use crate::explain;
 use crate::limits;
+use crate::overcommit;
 use crate::units::human_bytes;
 
 /// A client that has left is known to have within this time.
@@ -33,10 +34,12 @@ impl Shard {
             Request::VolumeCreate { name, size_bytes, sector_bytes } => {
                 self.volumes.create(&name, size_bytes, sector_bytes).await?;
                 tracing::info!(name, size_bytes, "volume created");
+                self.tell_overcommit();
             }
             Request::VolumeResize { name, size_bytes, shrink: false, .. } => {
                 self.grow(&name, size_bytes).await?;
                 tracing::info!(name, size_bytes, "volume resized");
+                self.tell_overcommit();
             }
             Request::VolumeResize { name, size_bytes, shrink: true, force } => {
                 let cuts = |v: &VolumeInfo| v.size_bytes > size_bytes;
@@ -177,6 +180,14 @@ impl Shard {
             ),
         };
         Err(RequestError::new("refused", text))
+    }
+
+    /// The log has that the pool may become full before the volumes are.
+    fn tell_overcommit(&self) {
+        let pool = self.volumes.pool().status().pool;
+        if let Some(text) = overcommit::told(pool.provisioned_bytes, pool.capacity_bytes) {
+            tracing::warn!("{text}");
+        }
     }
 
     /// Makes a volume larger. Says what would be lost if it is larger now.

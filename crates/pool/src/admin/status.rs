@@ -53,6 +53,8 @@ pub struct PoolStatus {
     pub capacity_bytes: u64,
     /// The most that this can become, whatever devices are added: the pool was made for it.
     pub capacity_limit_bytes: u64,
+    /// Bytes of all volumes together, whether they were written or not.
+    pub provisioned_bytes: u64,
     /// Bytes taken, one copy counted.
     pub used_bytes: u64,
     /// Bytes of dirty blocks of a cache for which room is kept.
@@ -331,6 +333,7 @@ impl Pool {
             copies: st.identity.copies,
             capacity_bytes: st.space.capacity_bytes(&st.devices),
             capacity_limit_bytes: u64::from(st.space.geometry().group_capacity) * group_bytes,
+            provisioned_bytes: st.forest.provisioned_bytes(),
             used_bytes: st.space.used_blocks() * BLOCK_U64,
             reserved_bytes: st.space.reserved() * BLOCK_U64,
             available_bytes: st.space.left_for_data(&st.devices, &st.demand()) * BLOCK_U64,

@@ -26,6 +26,12 @@ pub const FAMILIES: &[Family] = &[
         "/pool/capacity_bytes",
         "room of the pool, one copy counted",
     ),
+    gauge(
+        "forebay_pool_provisioned_bytes",
+        Once,
+        "/pool/provisioned_bytes",
+        "sizes of all volumes together",
+    ),
     gauge("forebay_pool_used_bytes", Once, "/pool/used_bytes", "what is taken of it"),
     gauge(
         "forebay_pool_reserved_bytes",
