@@ -84,6 +84,8 @@ pub(crate) struct Disk {
     /// What every flush loses, if all flushes fail.
     fails_flushes: Option<Loses>,
     flaky: Flaky,
+    /// Ranges that take no writes: from, and end.
+    unwritable: Vec<(u64, u64)>,
     /// The offset and length of the last completed writes, oldest first.
     pub recent: VecDeque<(u64, u64)>,
     /// Sees the offset and the bytes of each write that is begun.
@@ -117,6 +119,7 @@ impl Disk {
             armed: Armed::default(),
             fails_flushes: None,
             flaky: Flaky::default(),
+            unwritable: Vec::new(),
             recent: VecDeque::new(),
             watcher: None,
             dead: false,
@@ -241,6 +244,10 @@ impl Disk {
             Work::Write { .. } if len == 0 && request.len > 0 => Err(IoError::NO_SPACE),
             Work::Write { data, fua } => {
                 let len = self.shorten(len);
+                if self.unwritable.iter().any(|r| r.0 < offset + len && offset < r.1) {
+                    self.counts.write_errors += 1;
+                    return Err(IoError::IO);
+                }
                 let len = self.room_for(offset, len)?;
                 let mut pieces = pieces_of_write(offset, data, len, self.store.current());
                 if fails {
@@ -423,6 +430,9 @@ impl Disk {
             Fault::FailReads { offset, len, times } => {
                 self.flaky.add((offset, offset.saturating_add(len)), times)
             }
+            Fault::FailWrites { offset, len } => {
+                self.unwritable.push((offset, offset.saturating_add(len)));
+            }
             Fault::Stuck(_) | Fault::StuckForever | Fault::Dead | Fault::Unreachable => {
                 unreachable!("the world injects these faults, because they move events")
             }
@@ -481,8 +491,9 @@ impl Disk {
         self.flaky.heal();
     }
 
-    /// No sector is unreadable any more.
+    /// No sector is unreadable any more, and all take writes.
     pub fn cure(&mut self) {
+        self.unwritable.clear();
         self.store.make_readable();
     }
 

@@ -72,6 +72,14 @@ pub enum Fault {
         /// Number of reads.
         times: u32,
     },
+    /// Every write that touches the range fails with EIO and changes nothing, for good: until the
+    /// disk is [cured](crate::World::cure).
+    FailWrites {
+        /// Bytes from the start of the disk.
+        offset: u64,
+        /// Number of bytes.
+        len: u64,
+    },
     /// Sets whether the host's file system is full. If it is, writes to pages that were never
     /// written fail with ENOSPC.
     Full(bool),
@@ -134,6 +142,8 @@ pub struct FaultCounts {
     pub unreadable_sectors: u64,
     /// Reads that failed because of such a sector.
     pub read_errors: u64,
+    /// Writes that failed because of a range that takes none.
+    pub write_errors: u64,
     /// Writes that went to another place.
     pub misdirected_writes: u64,
     /// Writes that were acknowledged but not done.

@@ -177,7 +177,7 @@ impl World {
         s.unstick(disk);
     }
 
-    /// Ends all [`Fault::ReadError`]s: what stood in unreadable sectors can be read again.
+    /// Ends all [`Fault::ReadError`]s and [`Fault::FailWrites`]: all sectors can be read again.
     pub fn cure(&self, disk: FileId) {
         self.0.borrow_mut().disk(disk).cure();
     }
