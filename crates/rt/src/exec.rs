@@ -1,7 +1,7 @@
 //! Tasks, timers, and the slots of operations in flight.
 //!
 //! Everything runs on one thread. There is one lock: a [`Waker`] must be `Send`, so a mutex
-//! protects the list of woken tasks. It is never contended.
+//! protects the list of woken tasks ([`crate::ready`]). It is never contended.
 //!
 //! An operation has a slot from submission to completion. If its future is dropped before, the slot
 //! stays behind as an orphan, and the backend keeps the buffers until the operation completes. The
@@ -21,6 +21,7 @@ use base::{BufPool, Duration, Instant, Prng};
 use ledger::{Ledger, Moment, Story};
 use pin_project_lite::pin_project;
 
+use crate::ready::{Ready, TaskWaker};
 use crate::seam::{Backend, Completion, DeviceKind, FileId, Op, OpId};
 use crate::sync::{OneShot, OneShotSender, oneshot};
 use crate::thread::Thread;
@@ -36,54 +37,22 @@ pub enum Order {
     Seeded(u64),
 }
 
-/// The largest number of polls in a row. Then the runtime looks for completions, even if more tasks
-/// are ready.
+/// The largest number of polls in a row. Then the background has its turn, even if more tasks are
+/// ready.
 const POLLS_PER_TURN: usize = 128;
 
-#[allow(clippy::disallowed_types, reason = "a Waker must be Send; never contended")]
-type Woken = std::sync::Mutex<VecDeque<usize>>;
+/// The longest time between two looks at the world while tasks are ready, but for the poll that
+/// exceeds it. A poll may take a tenth of a millisecond, and many tasks may be ready.
+const TURN: Duration = Duration::from_micros(200);
+
+/// The clock is read after so many polls: reading it costs a fair part of a short poll.
+const TIMED_POLLS: usize = 2;
 
 /// The largest number of polls of background tasks in a row, and how long they take at most,
 /// together. Each look for completions costs about as much as a request: with a few polls between
 /// two looks, requests come one by one, and so do their replies.
 const BACKGROUND_POLLS: usize = 64;
 const BACKGROUND_SLICE: Duration = Duration::from_micros(150);
-
-/// The tasks that were woken.
-#[derive(Default)]
-struct Ready {
-    tasks: Woken,
-    background: Woken,
-}
-
-impl Ready {
-    fn of(&self, background: bool) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
-        lock(if background { &self.background } else { &self.tasks })
-    }
-}
-
-struct TaskWaker {
-    task: usize,
-    queued: AtomicBool,
-    background: AtomicBool,
-    woken: Arc<Ready>,
-}
-
-impl Wake for TaskWaker {
-    fn wake(self: Arc<Self>) {
-        Wake::wake_by_ref(&self);
-    }
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.queued.swap(true, Ordering::Relaxed) {
-            self.woken.of(self.background.load(Ordering::Relaxed)).push_back(self.task);
-        }
-    }
-}
-
-#[allow(clippy::disallowed_types, reason = "see Woken")]
-fn lock(woken: &Woken) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
-    woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 pub(crate) type Body = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -294,7 +263,12 @@ impl Rt {
             }
             if polls < POLLS_PER_TURN && self.poll_one(false) {
                 polls += 1;
-                if self.0.yielded.take() {
+                let late = polls % TIMED_POLLS == 0 && self.has_polled_for(TURN);
+                if late {
+                    // What was gathered is submitted first, too.
+                    self.settle_before_others();
+                }
+                if self.0.yielded.take() || late {
                     self.turn(true, &mut done);
                 }
                 continue;
@@ -302,9 +276,7 @@ impl Rt {
             let busy = polls >= POLLS_PER_TURN;
             polls = 0;
             // A task that yields again and again must not hold back a task that waits in `settled`.
-            let waiting = std::mem::take(&mut *self.0.settle.borrow_mut());
-            let settling = !waiting.is_empty();
-            waiting.into_iter().for_each(Waker::wake);
+            let settling = self.end_settling();
             if settling && !busy {
                 continue;
             }
@@ -329,6 +301,30 @@ impl Rt {
             self.0.slots.borrow_mut().callbacks.iter_mut().filter_map(Option::take).collect();
         let backlog = std::mem::take(&mut self.0.slots.borrow_mut().backlog);
         drop((callbacks, backlog));
+    }
+
+    /// True if the last look at the world was so long ago. A simulation has no clock that goes on
+    /// while a task runs: there it is never so.
+    fn has_polled_for(&self, time: Duration) -> bool {
+        self.precise_now().since(self.now()) >= time
+    }
+
+    /// Wakes the tasks that wait in [`Rt::settled`]. False: there are none.
+    fn end_settling(&self) -> bool {
+        let waiting = std::mem::take(&mut *self.0.settle.borrow_mut());
+        let any = !waiting.is_empty();
+        waiting.into_iter().for_each(Waker::wake);
+        any
+    }
+
+    /// The same; they run before all that is ready. Under [`Order::Seeded`] the seed says when.
+    fn settle_before_others(&self) {
+        let before = self.0.woken.of(false).len();
+        if self.end_settling() && !self.0.seeded {
+            let mut ready = self.0.ready.borrow_mut();
+            let mut woken = self.0.woken.of(false);
+            woken.drain(before..).rev().for_each(|task| ready.push_front(task));
+        }
     }
 
     fn has_ready(&self) -> bool {
@@ -498,7 +494,7 @@ impl Rt {
     /// Waits until no other task is ready, which is the moment before the runtime would wait for
     /// the backend. Operations that are gathered until then are submitted together (plugging). If
     /// tasks are always ready, because long work yields again and again, it waits for a bounded
-    /// number of polls.
+    /// number of polls, and for a bounded time where these are long.
     pub async fn settled(&self) {
         let mut asked = false;
         std::future::poll_fn(|cx| {

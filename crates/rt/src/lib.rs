@@ -8,11 +8,13 @@
 //!
 //! * [`seam`]: operations, completions, the backend trait
 //! * [`exec`]: tasks, timers, slots
+//! * `ready`: the tasks that wait for their turn
 //! * `stories`: for whom a task works, and what it waits for
 //! * `thread`: how the thread spends its time
 //! * [`sync`]: events, one-shots, semaphores and queues for tasks of one thread
 
 pub mod exec;
+mod ready;
 pub mod seam;
 mod stories;
 pub mod sync;

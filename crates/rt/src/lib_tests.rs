@@ -189,6 +189,64 @@ fn the_world_is_looked_at_between_two_slices() {
     }
 }
 
+/// A backend whose clock goes on while tasks run. Each look at the world is noted.
+struct Running {
+    clock: Rc<Cell<u64>>,
+    looks: Rc<RefCell<Vec<u64>>>,
+}
+
+impl Backend for Running {
+    fn submit(&mut self, _: OpId, op: Op) {
+        panic!("this backend cannot do {op:?}");
+    }
+    fn wait(&mut self, until: Option<Instant>, _: &mut Vec<Completion>) -> Instant {
+        let until = until.expect("deadlock: no timer is set");
+        self.clock.set(self.clock.get().max(until.0));
+        self.looks.borrow_mut().push(self.clock.get());
+        Instant(self.clock.get())
+    }
+    fn now(&self) -> Instant {
+        Instant(self.clock.get())
+    }
+}
+
+/// Many tasks are ready, and each poll takes long: neither requests nor what was gathered to be
+/// submitted wait for all of them.
+#[test]
+fn a_turn_is_bounded_in_time_however_many_tasks_are_ready() {
+    for order in [Order::Fifo, Order::Seeded(5)] {
+        let seeded = matches!(order, Order::Seeded(_));
+        let (clock, looks) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+        let backend = Running { clock: clock.clone(), looks: looks.clone() };
+        let rt = Rt::new(Box::new(backend), order, 4);
+        let (r, now) = (rt.clone(), clock.clone());
+        let gathered = rt.spawn(async move {
+            let asked = now.get();
+            r.settled().await;
+            now.get() - asked
+        });
+        let poll = 100_000;
+        let tasks: Vec<_> = (0..100)
+            .map(|_| {
+                let now = clock.clone();
+                rt.spawn(async move { now.set(now.get() + poll) })
+            })
+            .collect();
+        let waited = rt.block_on(async move {
+            for task in tasks {
+                task.await;
+            }
+            gathered.await
+        });
+        let looks = looks.borrow();
+        let longest = looks.windows(2).map(|w| w[1] - w[0]).max().expect("looks");
+        assert!(longest <= 4 * poll, "{longest} ns without a look at the world");
+        assert!(looks.len() > 25, "{} looks", looks.len());
+        let waited = waited.flatten().expect("it ends");
+        assert!(seeded || waited <= 4 * poll, "{waited} ns until what was gathered is submitted");
+    }
+}
+
 #[test]
 fn the_background_runs_beside_others_a_little_and_alone_as_it_likes() {
     let rt = rt(Order::Fifo);
