@@ -26,45 +26,51 @@ struct EpochDirt {
 /// Dirty blocks of one bucket, in the order of their epochs; those of published epochs say nothing
 /// any more, and go when the bucket becomes dirty again.
 #[derive(Clone, Default)]
-pub(super) struct Dirt(SmallVec<[EpochDirt; 2]>);
+pub(super) struct Dirt {
+    counts: SmallVec<[EpochDirt; 2]>,
+    /// The newest epoch in whose list of buckets this one is. A bucket may be filled, overwritten
+    /// and filled again many times in an epoch that is not published.
+    listed: Epoch,
+}
 
 impl Dirt {
     /// Blocks of epochs above `published`.
     pub fn above(&self, published: Epoch) -> u32 {
-        self.0.iter().filter(|s| s.epoch > published).map(|s| u32::from(s.dirty)).sum()
+        self.counts.iter().filter(|s| s.epoch > published).map(|s| u32::from(s.dirty)).sum()
     }
 
     /// Blocks of `epoch`, if no other epoch above `published` has any.
     pub fn only_of(&self, epoch: Epoch, published: Epoch) -> Option<u32> {
-        let mut counts = self.0.iter().filter(|s| s.epoch > published && s.dirty > 0);
+        let mut counts = self.counts.iter().filter(|s| s.epoch > published && s.dirty > 0);
         let only = counts.next().filter(|s| s.epoch == epoch)?;
         counts.next().is_none().then_some(only.dirty.into())
     }
 
     /// Blocks of epochs above `after` and up to `upto` that keys name.
     pub fn named(&self, after: Epoch, upto: Epoch) -> u16 {
-        self.0
+        self.counts
             .iter()
             .filter(|s| s.epoch > after && s.epoch <= upto)
             .map(|s| s.dirty - s.retained)
             .sum()
     }
 
-    /// `len` blocks more of `epoch`, the newest there is. True if there were none.
+    /// `len` blocks more of `epoch`, the newest there is. True if the bucket is not in its list.
     pub fn add(&mut self, epoch: Epoch, len: u16, published: Epoch) -> bool {
-        if let Some(s) = self.0.last_mut().filter(|s| s.epoch == epoch) {
-            s.dirty += len;
-            return s.dirty == len;
+        match self.counts.last_mut().filter(|s| s.epoch == epoch) {
+            Some(s) => s.dirty += len,
+            None => {
+                self.counts.retain(|s| s.epoch > published && s.dirty > 0);
+                self.counts.push(EpochDirt { epoch, dirty: len, retained: 0 });
+            }
         }
-        self.0.retain(|s| s.epoch > published && s.dirty > 0);
-        self.0.push(EpochDirt { epoch, dirty: len, retained: 0 });
-        true
+        std::mem::replace(&mut self.listed, epoch) != epoch
     }
 
     /// `len` blocks of `epoch` are overwritten; `sealed`: they stay until it is published. False if
     /// there are not so many.
     pub fn remove(&mut self, epoch: Epoch, len: u16, sealed: bool) -> bool {
-        let Some(s) = self.0.iter_mut().find(|s| s.epoch == epoch) else { return false };
+        let Some(s) = self.counts.iter_mut().find(|s| s.epoch == epoch) else { return false };
         let enough = s.dirty - s.retained >= len;
         if enough && sealed {
             s.retained += len;
@@ -76,14 +82,15 @@ impl Dirt {
 
     /// What is of the newest epoch is of `epoch`.
     pub fn renumber(&mut self, epoch: Epoch) {
-        if let Some(s) = self.0.last_mut() {
+        if let Some(s) = self.counts.last_mut() {
             s.epoch = epoch;
+            self.listed = epoch;
         }
     }
 
     /// Nothing of it counts.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.counts.clear();
     }
 }
 
@@ -103,8 +110,8 @@ impl Moment {
     }
 }
 
-/// All epochs that are not published, and the buckets with blocks of each: some perhaps twice.
-/// After publishing these are gone through, in slices.
+/// All epochs that are not published, and the buckets that have or had blocks of each, once. After
+/// publishing these are gone through, in slices.
 pub(super) struct Epochs {
     /// What was written up to this epoch is not counted as dirty: see
     /// [`super::Buckets::counted_above`].
@@ -211,6 +218,28 @@ impl Epochs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// While nothing can be published, clients may write the same blocks again and again.
+    #[test]
+    fn a_bucket_that_is_filled_again_and_again_is_listed_once() {
+        let mut epochs = Epochs::new(Epoch(5), Epoch(4));
+        let mut dirt = Dirt::default();
+        for round in 0..1000 {
+            epochs.add(BucketId(1), &mut dirt, 2);
+            if round % 2 == 0 {
+                assert!(epochs.remove(&mut dirt, Epoch(5), 2));
+            } else {
+                dirt.clear();
+            }
+        }
+        epochs.add(BucketId(1), &mut dirt, 2);
+        epochs.seal();
+        epochs.add(BucketId(1), &mut dirt, 1);
+        epochs.seal();
+        epochs.publish(Epoch(6));
+        let all: Vec<_> = std::iter::from_fn(|| epochs.next_published()).collect();
+        assert_eq!(all, [BucketId(1), BucketId(1)], "once for each epoch");
+    }
 
     #[test]
     fn buckets_of_published_epochs_come_in_the_order_in_which_they_were_written() {
