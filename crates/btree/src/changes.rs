@@ -84,7 +84,8 @@ impl Changes {
 #[derive(Default)]
 pub struct Freed {
     known: Vec<NodePtr>,
-    /// Nodes of the frozen generation that had no address when they were replaced.
+    /// Nodes that were changed in memory. Those of the frozen generation may have no address yet
+    /// when they are replaced, or get another one.
     later: Vec<Rc<Cell<Option<NodePtr>>>>,
 }
 
@@ -104,9 +105,9 @@ impl Freed {
         self.len() == 0
     }
 
-    /// The nodes, each once, in the order in which they were replaced as far as they had addresses
-    /// then. To be called when the transaction before has been written out completely: only then do
-    /// its nodes have all their addresses. One that was never written out has none to free.
+    /// The nodes, each once. To be called when the transaction before has been written out
+    /// completely: only then do its nodes have all their addresses. One that was never written out
+    /// has none to free.
     pub fn resolve(self) -> impl Iterator<Item = NodePtr> {
         self.known.into_iter().chain(self.later.into_iter().filter_map(|cell| cell.get()))
     }
@@ -114,10 +115,7 @@ impl Freed {
     fn push(&mut self, place: &Place) {
         match place {
             Place::Disk(ptr) => self.known.push(*ptr),
-            Place::Later(cell) => match cell.get() {
-                Some(ptr) => self.known.push(ptr),
-                None => self.later.push(cell.clone()),
-            },
+            Place::Later(cell) => self.later.push(cell.clone()),
         }
     }
 }

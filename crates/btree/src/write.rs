@@ -21,24 +21,61 @@ pub struct WriteOut {
     generation: Generation,
     /// The way from the root to the next node: nodes whose children up to a slot have been written.
     stack: Vec<(Rc<Node>, usize)>,
+    /// Nodes that were given since the last [`WriteOut::keep`].
+    given: Vec<Rc<Node>>,
+    /// Nodes that have an address are given, too.
+    again: bool,
 }
 
 impl WriteOut {
     /// The write-out of what `generation`, the last in which `tree` was edited, has changed.
     pub fn new(tree: &Tree, generation: Generation) -> WriteOut {
-        let mut out = WriteOut { tree: tree.clone(), generation, stack: Vec::new() };
+        let (stack, given) = (Vec::new(), Vec::new());
+        let mut out = WriteOut { tree: tree.clone(), generation, stack, given, again: true };
         out.restart();
         out
     }
 
     /// Begins again with the first node.
     pub fn restart(&mut self) {
+        self.again = true;
+        self.begin();
+    }
+
+    fn begin(&mut self) {
         self.stack.clear();
         if let Some(Link::Mem(root)) = &self.tree.root
-            && root.generation == self.generation
+            && self.gives(root)
         {
             self.stack.push((root.clone(), 0));
         }
+    }
+
+    /// True if a node is to be written. One with an address has no child without one.
+    fn gives(&self, node: &Node) -> bool {
+        node.generation == self.generation && (self.again || node.ptr().is_none())
+    }
+
+    /// The nodes that were given until now are written: they keep their addresses.
+    pub fn keep(&mut self) {
+        self.given.clear();
+    }
+
+    /// The nodes that were given since the last [`WriteOut::keep`] cannot be written where they
+    /// were to stand. They are given again, and get other addresses. Returns those that they had.
+    pub fn take_back(&mut self, store: &mut Store) -> Vec<PoolAddr> {
+        let mut addrs = Vec::with_capacity(self.given.len());
+        for node in self.given.drain(..) {
+            if let Place::Later(place) = &node.place
+                && let Some(ptr) = place.take()
+            {
+                store.forget(ptr.addr);
+                addrs.push(ptr.addr);
+            }
+        }
+        self.again = false;
+        self.begin();
+        addrs
     }
 
     /// Puts the next node's block in `out` (4096 bytes) and returns where it must be written;
@@ -52,14 +89,14 @@ impl WriteOut {
         out: &mut [u8],
     ) -> Result<Option<PoolAddr>, OutOfSpace> {
         assert_eq!(out.len(), BLOCK);
-        while let Some((node, done)) = self.stack.last_mut() {
+        while let Some((node, done)) = self.stack.last() {
             let rest = node.children.get(*done..).unwrap_or_default();
-            if let Some(i) = rest
-                .iter()
-                .position(|c| c.as_ref().is_some_and(|c| c.generation == self.generation))
-            {
-                let child = rest[i].clone();
-                *done += i + 1;
+            let next = rest.iter().position(|c| c.as_ref().is_some_and(|c| self.gives(c)));
+            if let Some(i) = next {
+                let (child, done) = (rest[i].clone(), *done + i + 1);
+                if let Some(last) = self.stack.last_mut() {
+                    last.1 = done;
+                }
                 self.stack.extend(child.map(|c| (c, 0)));
                 continue;
             }
@@ -69,6 +106,7 @@ impl WriteOut {
             };
             let Some((node, _)) = self.stack.pop() else { break };
             seal(&node, self.tree.id, addr, store, out);
+            self.given.push(node);
             return Ok(Some(addr));
         }
         Ok(None)

@@ -26,8 +26,10 @@ use crate::settings::Settings;
 use crate::space::admission::Admission;
 use crate::space::collected::Collections;
 use crate::space::turns::Turns;
+use crate::store::index::node_addr;
 use crate::store::limbo::Pin;
 use crate::store::load::read_node;
+use crate::store::node_copies::NodeCopies;
 use crate::store::scrubbed::ScrubCounts;
 use crate::store::state::State;
 use crate::wakes::{Marks, Wakes};
@@ -53,6 +55,7 @@ struct Inner {
     clients: Clients,
     bypass: Rc<Bypass>,
     scrub_counts: ScrubCounts,
+    node_copies: NodeCopies,
     replay: Cell<Replay>,
 }
 
@@ -104,6 +107,7 @@ impl Cache {
             clients: Clients::new(now, settings.sequential_cutoff),
             bypass: Rc::default(),
             scrub_counts: ScrubCounts::default(),
+            node_copies: NodeCopies::default(),
             replay: Cell::default(),
             settings: RefCell::new(settings),
         }))
@@ -251,6 +255,11 @@ impl Cache {
         &self.0.scrub_counts
     }
 
+    /// What happened to copies of the index's nodes.
+    pub(crate) fn node_copies(&self) -> &NodeCopies {
+        &self.0.node_copies
+    }
+
     /// What the open has replayed.
     pub(crate) fn replayed(&self) -> Replay {
         self.0.replay.get()
@@ -361,7 +370,14 @@ impl Loader for Nodes<'_> {
     }
 
     async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {
-        read_node(self.0.device().queue(), self.0.layout(), fault, self.1).await
+        let Nodes(cache, class) = *self;
+        let copy = cache.state().buckets.copy_of(node_addr(fault.ptr.addr));
+        let (queue, layout) = (cache.device().queue(), cache.layout());
+        let (bytes, bad) = read_node(queue, layout, (fault, copy), class).await?;
+        if let Some(bad) = bad {
+            cache.heal_node(&fault.ptr, bad, bytes.clone(), class);
+        }
+        Ok(bytes)
     }
 
     fn refused(fault: &Fault, why: NodeError) -> StorageError {

@@ -3,13 +3,13 @@
 //! They are those that an open uses: where things are, slots, the journal's ring, keys, and the
 //! replay of the journal over a checkpoint in memory. None of them writes.
 
-pub use crate::device::layout::{Layout, Ring};
+pub use crate::device::layout::{Layout, Ring, layout_of};
 pub use crate::device::slots::{Slot, newer_may_be_lost};
 pub use crate::device::table::{
     FoundPage, PageSlots, buckets_of, choose_slot, open_slot, read_slots,
 };
 pub use crate::lifecycle::replay::{
-    Replayed, Replayer, counted_above, dirty_now, layout_of, record_now, replay_from,
+    Replayed, Replayer, counted_above, dirty_now, record_now, replay_from,
 };
 pub use crate::lifecycle::staged::{Committed, StagedBlock};
 pub use crate::store::index::node_addr;

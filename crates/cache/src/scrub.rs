@@ -4,14 +4,16 @@
 //! It is a part of the scrub of the pool: it begins with it, rests, goes on and is cancelled with
 //! it, at its rate. It may outlast the pool's; then it is paused, resumed and cancelled by itself.
 //! A scrub of a single device of the pool has no such part. It goes over the index leaf by leaf, as
-//! collection does, and reads the extents of a leaf in the order of their places. What is bad is
-//! read again alone. Then it is as a read would find it: a clean block is dropped, as the pool has
+//! collection does, and reads the extents of a leaf in the order of their places. Before that it
+//! reads both copies of each node of the index, and has bad ones written again. What is bad of data
+//! is read again alone. Then it is as a read would find it: a clean block is dropped, as the pool has
 //! it; a dirty one is named, and stays dirty; the bucket is not used again once it is empty.
 //!
 //! A cache that is opened while a scrub runs is scrubbed from its beginning. It has no other copy,
 //! so there is no place to remember.
 
-use base::{BLOCK_U64, CacheAddr, Duration, Instant, Lba, Result, VolumeId};
+use base::{BLOCK_U64, CacheAddr, Duration, Generation, Instant, Lba, Result, VolumeId};
+use btree::Key;
 use pool::{ScrubState, Step};
 use queue::Class;
 
@@ -160,12 +162,47 @@ impl Cache {
             let buckets = st.buckets.count();
             st.index.begin_scrub(buckets);
         }
-        let done = self.scrub_leaves(number).await;
+        let done = match self.scrub_nodes(number).await {
+            Ok(true) => self.scrub_leaves(number).await,
+            outcome => outcome,
+        };
         self.state_mut().index.end_scrub();
         if done? {
             self.scrub_counts().complete();
         }
         Ok(())
+    }
+
+    /// Verifies both copies of each node of the index. False: the part is over before that.
+    async fn scrub_nodes(&self, number: u64) -> Result<bool> {
+        let mut next = Some(Key::EMPTY);
+        while let Some(from) = next {
+            if !self.scrub_goes_on(number).await {
+                return Ok(false);
+            }
+            let began = self.rt().now();
+            let step = |st: &mut State| {
+                let range = (Generation(0), AT_ONCE);
+                let (nodes, next) = st.index.tree().pointers(st.index.store(), &from, range)?;
+                Ok((nodes, next, st.limbo().pin()))
+            };
+            let (nodes, goes_on, pin) = self.resident(Class::Scrub, step).await?;
+            let bytes = 2 * nodes.len() as u64 * BLOCK_U64;
+            let verify = |node| {
+                let cache = self.clone();
+                self.rt().spawn(async move { cache.verify_copies(&node).await })
+            };
+            for task in nodes.into_iter().map(verify).collect::<Vec<_>>() {
+                task.await;
+            }
+            drop(pin);
+            next = goes_on;
+            if !self.scrub_keeps_rate(number, began, bytes).await {
+                return Ok(false);
+            }
+            self.rt().yield_now().await;
+        }
+        Ok(true)
     }
 
     /// False: the part is over before all leaves were verified.

@@ -51,6 +51,39 @@ fn bad_clean_blocks_are_dropped_and_dirty_ones_named() {
     });
 }
 
+/// A scrub meets the copy of a node too, which nothing else reads while the node itself is well.
+#[test]
+fn bad_copies_of_nodes_are_written_again() {
+    let lab = Lab::new();
+    let (world, device) = (lab.world.clone(), lab.device);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        for i in 0..900 {
+            fill(&cache, a, i * 3, 1, 1).await;
+        }
+        cache.checkpoint_now().await.expect("a checkpoint");
+        let from = btree::Key::EMPTY;
+        let all = |st: &mut State| {
+            Ok(st.index.tree().pointers(st.index.store(), &from, (Generation(0), usize::MAX))?.0)
+        };
+        let nodes = cache.resident(Class::Foreground, all).await.expect("nodes");
+        assert!(nodes.len() > 10);
+        for (i, node) in nodes.iter().enumerate() {
+            let addr = crate::store::index::node_addr(node.addr);
+            let copy = cache.state().buckets.copy_of(addr).expect("each stands twice");
+            let offset = cache.offset_of(if i % 2 == 0 { addr } else { copy });
+            assert!(world.inject(device, Fault::BitRot { offset, len: BLOCK_U64 }));
+        }
+        let found = scrub(&cache).await;
+        assert_eq!((found.dropped, found.lost), (0, 0));
+        cache.rt().sleep(Duration::from_secs(1)).await;
+        let index = cache.status().index;
+        let all = nodes.len() as u64;
+        assert_eq!((index.bad_copies, index.healed_copies), (all, all));
+        scrub(&cache).await;
+        assert_eq!(cache.status().index.bad_copies, all, "they are well");
+    });
+}
+
 /// Three bad blocks of one clean extent are three, by each of the numbers, and the good ones stay.
 #[test]
 fn each_bad_block_of_a_clean_extent_is_dropped_and_counted_once() {

@@ -226,6 +226,15 @@ pub struct IndexStatus {
     /// Nodes on the device. Those of the last checkpoint that have changed since are among them
     /// until the next.
     pub nodes: u64,
+    /// Of these, nodes without a second copy.
+    pub nodes_once: u64,
+    /// Copies of nodes that were bad since it was opened. The other one was good.
+    pub bad_copies: u64,
+    /// Of these, copies that were written again and are well.
+    pub healed_copies: u64,
+    /// Nodes and pages of the bucket table that stand elsewhere, as they could not be written where
+    /// they were to stand.
+    pub moved: u64,
     /// Bytes of all keys and their values; `None` until garbage collection has met all of them.
     pub key_bytes: Option<u64>,
     /// Bytes of nodes in memory.
@@ -449,7 +458,11 @@ impl Cache {
                 retired: census.retired,
             },
             index: IndexStatus {
-                nodes: st.buckets.node_blocks(),
+                nodes: st.buckets.index_nodes(),
+                nodes_once: st.buckets.nodes_once(),
+                bad_copies: self.node_copies().bad_and_healed().0,
+                healed_copies: self.node_copies().bad_and_healed().1,
+                moved: self.node_copies().moved(),
                 key_bytes: self.collections().stats().key_bytes,
                 resident_bytes: st.index.store().resident_bytes() as u64,
                 unwritten_nodes: st.index.dirty_nodes(),

@@ -13,8 +13,7 @@ use queue::Class;
 use rt::{FileId, Order, Rt};
 use sim::{DiskModel, Fault, World};
 
-use crate::device::layout::Layout;
-use crate::lifecycle::replay::layout_of;
+use crate::device::layout::{Layout, layout_of};
 use crate::store::state::State;
 use crate::{BlockPart, Cache, CacheFile, CreateOptions, Patch, Settings};
 

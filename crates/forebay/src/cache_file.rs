@@ -325,6 +325,7 @@ fn layout(sb: &CacheSuperblock) -> Layout {
         bucket_blocks: sb.bucket_blocks,
         buckets: sb.bucket_count,
         journal_blocks: sb.journal_blocks,
+        moved: sb.moved,
     }
 }
 

@@ -42,6 +42,8 @@ fn cache_block(sequence: u64, state: CacheState) -> Vec<u8> {
         staged: (0, 0),
         counted_from: base::Epoch(1),
         pool_seen: Default::default(),
+        opens: Default::default(),
+        moved: Default::default(),
         table_digest: 0,
         state,
         shard: 0,

@@ -247,7 +247,7 @@ impl Starting {
         if let Prepared::Cache { ready, .. } = &mut prepared
             && let Err(e) = ready.finish_journal().await
         {
-            self.caches.put_back(prepared);
+            self.caches.put_back(prepared).await;
             return Err(e.into());
         }
         Ok(prepared)

@@ -17,7 +17,7 @@
 mod journal;
 mod mark;
 
-use base::{EntrySeq, Epoch};
+use base::{EntrySeq, Epoch, OpenId};
 
 pub use journal::{CacheJournal, JournalDurable, Link};
 pub use mark::CacheMark;
@@ -91,8 +91,8 @@ impl Attached {
     /// The clean keys of the cache do not count.
     pub fn void_clean_keys(&mut self) {
         let Some(uuid) = self.uuid else { return };
-        let entry = self.mark().map_or(EntrySeq(0), |mark| mark.entry);
-        self.mark = Some(CacheMark { uuid, entry, clean_void: true });
+        let unknown = CacheMark { uuid, entry: EntrySeq(0), opened: OpenId(0), clean_void: true };
+        self.mark = Some(CacheMark { clean_void: true, ..self.mark().unwrap_or(unknown) });
     }
 
     /// What makes the cache's journal durable.

@@ -118,13 +118,13 @@ fn a_copy_that_was_only_opened_is_an_older_copy() {
 fn an_open_alone_makes_no_history() {
     for (seed, times) in [(5, (1, 1)), (6, (3, 1)), (7, (1, 4))] {
         let bench = mirror(seed);
-        let alone = |half: usize| serve(&bench, &bench.files[half..half + 1].to_vec(), None, 0);
+        let alone = |half: usize| serve(&bench, &bench.files[half..half + 1], None, 0);
         (0..times.0).for_each(|_| alone(0));
         (0..times.1).for_each(|_| alone(1));
         let copied = join(&bench, &bench.files.clone(), 1);
         assert_eq!(copied, 0, "blocks were copied");
         assert!(bench.check().is_clean(), "{:?}", bench.check());
-        serve(&bench, &bench.files[..1].to_vec(), Some(9), 1);
+        serve(&bench, &bench.files[..1], Some(9), 1);
         assert!(join(&bench, &bench.files.clone(), 9) >= BLOCKS);
     }
 }
@@ -139,7 +139,7 @@ fn what_was_written_after_a_copy_is_not_given_up_for_it() {
         serve(&bench, &bench.files.clone(), Some(3), 1);
         bench.world.restore_disk(bench.files[0].file, &old);
         for _ in 0..5 {
-            serve(&bench, &bench.files[..1].to_vec(), written.then_some(4), 5);
+            serve(&bench, &bench.files[..1], written.then_some(4), 5);
         }
         match written {
             true => are_refused(&bench, &bench.files.clone()),

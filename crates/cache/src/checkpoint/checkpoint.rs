@@ -21,14 +21,17 @@
 
 use std::time::Duration;
 
-use base::{BLOCK, Buf, ErrorKind, Generation, OpenId, PoolAddr, Result, SliceList, StorageError};
+use base::{
+    BLOCK, Buf, ErrorKind, Generation, OpenId, PoolAddr, Result, Slice, SliceList, StorageError,
+};
 use btree::{NodePtr, WriteOut};
 use format::node::RootPtr;
 use queue::Class;
+use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::checkpoint::table_slots::{DurableState, NewPage};
-use crate::device::cache_device::{all_written, ends_the_cache, write_vital};
+use crate::device::cache_device::{ends_the_cache, write_vital};
 use crate::device::flush_barrier::Durable;
 use crate::store::buckets::census::Stream;
 use crate::store::frozen::{FrozenIndex, Named};
@@ -39,6 +42,8 @@ use crate::store::taken::Taken;
 const SLICE: usize = 32;
 /// Pages of the bucket table compared before others get a turn.
 const COMPARED: u32 = 4;
+/// Nodes that cannot be written are tried in so many other places, one after the other.
+const ELSEWHERE: u32 = 8;
 /// Blocks of replaced nodes given back in one go.
 const GIVEN_BACK: usize = 256;
 /// For so long the pool may fail to commit before clients that wait for room are told so.
@@ -197,6 +202,7 @@ impl Cache {
 
     async fn write_nodes(&self, frozen: &FrozenIndex) -> Result<Option<RootPtr>> {
         let mut out = WriteOut::new(&frozen.tree, frozen.named.generation);
+        let mut in_vain = 0;
         loop {
             // A run of neighbouring blocks, as long as there are nodes.
             let left = self.state().nodes_left();
@@ -206,27 +212,72 @@ impl Cache {
             let mut taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
             // They have their room; others may count on what is left of it.
             self.state_mut().took_for_nodes(u64::from(taken.blocks()));
-            let write = |t: &Taken| {
-                let mut buf = self.rt().bufs().take(t.len as usize * BLOCK);
-                for (next, block) in (t.addr.0..).zip(buf.chunks_exact_mut(BLOCK)) {
-                    self.state_mut().write_node(&mut out, PoolAddr(next), block);
-                }
-                self.write_at(self.offset_of(t.addr), buf)
-            };
-            let outcome =
-                taken.write(async |all| all_written(all.iter().map(write).collect()).await).await;
+            let outcome = taken.write(async |all| self.write_twice(&mut out, all).await).await;
             drop(taken);
-            outcome.map_err(|e| ends_the_cache(self.path(), "write of the index", e))?;
+            match outcome {
+                Ok(()) => {
+                    out.keep();
+                    in_vain = 0;
+                }
+                Err(e) => {
+                    in_vain += 1;
+                    if in_vain > ELSEWHERE || e.is_gone() || e.is_no_space() {
+                        return Err(ends_the_cache(self.path(), "write of the index", e));
+                    }
+                    let moved = self.state_mut().take_nodes_back(&mut out);
+                    self.node_copies().note_moved(moved);
+                    tracing::warn!(
+                        cache = %self.path(),
+                        "nodes of the index are written elsewhere, as a write failed: {e}"
+                    );
+                }
+            }
             self.rt().yield_now().await;
         }
+    }
+
+    /// Writes the next nodes to these blocks, and to those of the twins. Fails if there are some
+    /// that stand in neither.
+    async fn write_twice(
+        &self,
+        out: &mut WriteOut,
+        taken: &[Taken],
+    ) -> std::result::Result<(), base::IoError> {
+        let mut writes = Vec::with_capacity(taken.len());
+        for t in taken {
+            let mut buf = self.rt().bufs().take(t.len as usize * BLOCK);
+            for (next, block) in (t.addr.0..).zip(buf.chunks_exact_mut(BLOCK)) {
+                self.state_mut().write_node(out, PoolAddr(next), block);
+            }
+            let (nodes, copy) = (buf.freeze(), self.state().buckets.copy_of(t.addr));
+            let places = [Some(t.addr), copy].into_iter().flatten();
+            let each =
+                places.map(|addr| (addr, self.write_at(self.offset_of(addr), nodes.clone())));
+            writes.push(each.collect::<SmallVec<[_; 2]>>());
+        }
+        let mut outcome = Ok(());
+        for each in writes {
+            let mut well = Err(base::IoError::CANCELED);
+            for (addr, write) in each {
+                match write.await.unwrap_or(Err(base::IoError::CANCELED)) {
+                    Ok(()) => well = Ok(()),
+                    Err(e) => {
+                        self.leave_bucket(addr);
+                        well = well.or(Err(e));
+                    }
+                }
+            }
+            outcome = outcome.and(well);
+        }
+        outcome
     }
 
     fn write_at(
         &self,
         offset: u64,
-        buf: Buf,
+        bytes: Slice,
     ) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
-        let (device, data) = (self.device().queue().clone(), SliceList::from_iter([buf.freeze()]));
+        let (device, data) = (self.device().queue().clone(), SliceList::from_iter([bytes]));
         self.rt().spawn(async move { write_vital(&device, Class::Commit, offset, data).await })
     }
 
@@ -278,15 +329,53 @@ impl Cache {
                 .take(SLICE)
                 .map(|page| {
                     let (page, slot, block) = encode(&self.checkpoints().durable(), page);
-                    self.write_at(self.layout().page_offset(page, slot), block)
+                    let block = block.freeze();
+                    (page, slot, block.clone(), self.write_slot(page, slot, block))
                 })
                 .collect();
             if writes.is_empty() {
                 return Ok(());
             }
-            all_written(writes).await?;
+            let mut outcome = Ok(());
+            for (page, slot, block, write) in writes {
+                let mut written = write.await.unwrap_or(Err(base::IoError::CANCELED));
+                while let Err(e) = written
+                    && !e.is_gone()
+                    && !e.is_no_space()
+                    && self.move_page(page, slot, e)
+                {
+                    let write = self.write_slot(page, slot, block.clone());
+                    written = write.await.unwrap_or(Err(base::IoError::CANCELED));
+                }
+                outcome = outcome.and(written);
+            }
+            outcome?;
             self.rt().yield_now().await;
         }
+    }
+
+    fn write_slot(
+        &self,
+        page: u32,
+        slot: u8,
+        block: Slice,
+    ) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
+        let offset = self.checkpoints().durable().offset_of(self.layout(), page, slot);
+        self.write_at(offset, block)
+    }
+
+    /// A slot of a page is to stand in a spare block, as its place takes no write. False: there is
+    /// none left.
+    fn move_page(&self, page: u32, slot: u8, e: base::IoError) -> bool {
+        let moved = self.checkpoints().durable_mut().move_page(page, slot);
+        if moved {
+            self.node_copies().note_moved(1);
+            tracing::warn!(
+                cache = %self.path(),
+                "page {page} of the bucket table is written to a spare block, as a write failed: {e}"
+            );
+        }
+        moved
     }
 
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it

@@ -1,15 +1,18 @@
 //! What the last checkpoint has made durable: the superblock, and the pages of the bucket table
 //! with the slot in which each stands.
 //!
-//! A page goes to the slot that the checkpoint before does not need, and a superblock to the next
-//! pair in turn. So whatever a crash leaves of a checkpoint, the one before is whole.
+//! A page goes to the slot that the checkpoint before does not need, or to a spare block where that
+//! slot takes no write, and a superblock to the next pair in turn. So whatever a crash leaves of a
+//! checkpoint, the one before is whole.
 
 use base::{BLOCK, Buf, BufPool, Generation, OpenId};
 use format::cache::bucket::BucketRecord;
+use format::cache::moved::SPARES;
 use format::cache::pool_seen::PoolOpens;
 use format::cache::superblock::CacheSuperblock;
 use format::page::page_digest;
 
+use crate::device::layout::Layout;
 use crate::device::table::{FoundPage, encode_page};
 use crate::store::frozen::Named;
 
@@ -33,6 +36,8 @@ pub(crate) struct DurableState {
     incarnation: u32,
     opens: PoolOpens,
     pages: Vec<TablePage>,
+    /// Spare blocks that took no write in this life.
+    bad_spares: [bool; SPARES],
     checkpoints: u64,
 }
 
@@ -40,7 +45,8 @@ impl DurableState {
     /// As it was found; the incarnation of checkpoints from now on, and the open of the pool that
     /// they are of.
     pub fn new(found: CacheSuperblock, incarnation: u32, opens: PoolOpens) -> DurableState {
-        DurableState { superblock: found, incarnation, opens, pages: Vec::new(), checkpoints: 0 }
+        let (pages, bad_spares) = (Vec::new(), [false; SPARES]);
+        DurableState { superblock: found, incarnation, opens, pages, bad_spares, checkpoints: 0 }
     }
 
     /// Durable superblocks of the pool name this open for the cache.
@@ -81,6 +87,26 @@ impl DurableState {
     pub fn encode_again(&self, page: u32, bufs: &BufPool) -> (u8, Buf) {
         let TablePage { slot, generation, records } = self.page(page);
         (1 - slot, encode_page((self.uuid(), page, 1 - slot), records, *generation, bufs))
+    }
+
+    /// The byte at which a slot of a page stands.
+    pub fn offset_of(&self, layout: &Layout, page: u32, slot: u8) -> u64 {
+        Layout { moved: self.superblock.moved, ..*layout }.page_offset(page, slot)
+    }
+
+    /// A slot of a page, which is not the one that counts, took no write where it stands: it stands
+    /// in a spare block from now on. The next superblock says so. False: there is none left.
+    pub fn move_page(&mut self, page: u32, slot: u8) -> bool {
+        let moved = &mut self.superblock.moved;
+        if let Some(spare) = moved.spare_of(page, slot) {
+            self.bad_spares[spare] = true;
+        }
+        let free = |spare: &usize| moved.0[*spare] == 0 && !self.bad_spares[*spare];
+        let spare = (0..SPARES).find(free);
+        if let Some(spare) = spare {
+            moved.put(spare, page, slot);
+        }
+        spare.is_some()
     }
 
     /// Of the pair of superblocks only the first is there: the second is to be written before

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{BucketGen, EntrySeq, Epoch, Prng};
 use format::cache::bucket::BucketKind;
+use format::cache::moved::{MovedPages, SPARES};
 use format::cache::pool_seen::{PoolOpens, PoolSeen};
 use format::cache::superblock::{CacheState, SLOTS};
 
@@ -13,7 +14,8 @@ use crate::device::slots::{Slot, newer_may_be_lost, newest};
 use crate::device::table::{buckets_of, choose_slot};
 use crate::store::journal::Place;
 
-const LAYOUT: Layout = Layout { bucket_blocks: 16, buckets: 600, journal_blocks: 256 };
+const LAYOUT: Layout =
+    Layout { bucket_blocks: 16, buckets: 600, journal_blocks: 256, moved: MovedPages([0; SPARES]) };
 const UUID: [u8; 16] = [7; 16];
 
 type Table = Vec<Vec<BucketRecord>>;
@@ -77,6 +79,7 @@ fn first() -> CacheSuperblock {
         counted_from: Epoch(1),
         pool_seen: PoolSeen::default(),
         opens: PoolOpens::default(),
+        moved: MovedPages::default(),
         table_digest: (0..LAYOUT.pages())
             .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, Generation(1)))),
         state: CacheState::Attached,

@@ -2,6 +2,10 @@
 
 use base::{BLOCK_U64, CacheAddr, ErrorKind, Result, StorageError};
 use format::cache::bucket::RECORDS_PER_PAGE;
+use format::cache::moved::{MovedPages, SPARES};
+use format::cache::superblock::CacheSuperblock;
+
+use super::file::CacheFile;
 
 /// Blocks of the smallest bucket.
 pub(crate) const LEAST_BUCKET: u64 = 16;
@@ -21,9 +25,43 @@ pub struct Layout {
     pub buckets: u32,
     /// Blocks of the journal's ring, of which there are two copies.
     pub journal_blocks: u32,
+    /// Pages of the bucket table that are not in their place.
+    pub moved: MovedPages,
+}
+
+/// The sizes that a superblock says. Errors: the device is too small for them, or things are not
+/// where they follow from the sizes.
+pub fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
+    let layout = Layout {
+        bucket_blocks: sb.bucket_blocks,
+        buckets: sb.bucket_count,
+        journal_blocks: sb.journal_blocks,
+        moved: sb.moved,
+    };
+    if layout.bytes() > file.size_bytes {
+        let text = format!(
+            "{}: the cache needs {} bytes, the device has {}",
+            file.path,
+            layout.bytes(),
+            file.size_bytes
+        );
+        return Err(StorageError::new(ErrorKind::Damaged, text));
+    }
+    let planned = (Layout::TABLE_START, layout.ring().offset / BLOCK_U64);
+    if (sb.table_start, sb.journal_start) != planned {
+        let text = format!(
+            "{}: the cache's table and journal are where this version does not expect them",
+            file.path
+        );
+        return Err(StorageError::new(ErrorKind::Newer, text));
+    }
+    Ok(layout)
 }
 
 impl Layout {
+    /// The first of the spare blocks for pages of the bucket table: behind the watermark.
+    const SPARE_START: u64 = 25;
+
     /// The blocks before are for the superblock's slots.
     pub(crate) const TABLE_START: u64 = 32;
 
@@ -64,6 +102,7 @@ impl Layout {
             bucket_blocks: (bucket_bytes / BLOCK_U64) as u32,
             buckets,
             journal_blocks: (journal / BLOCK_U64) as u32,
+            moved: MovedPages::default(),
         }
     }
 
@@ -87,7 +126,10 @@ impl Layout {
 
     /// The byte at which a slot (0 or 1) of a page of the bucket table stands.
     pub fn page_offset(&self, page: u32, slot: u8) -> u64 {
-        (Layout::TABLE_START + 2 * u64::from(page) + u64::from(slot)) * BLOCK_U64
+        match self.moved.spare_of(page, slot) {
+            Some(spare) => (Layout::SPARE_START + spare as u64) * BLOCK_U64,
+            None => (Layout::TABLE_START + 2 * u64::from(page) + u64::from(slot)) * BLOCK_U64,
+        }
     }
 
     /// Where the journal is.
@@ -127,9 +169,9 @@ impl Layout {
     }
 
     /// Changed nodes from which on a checkpoint begins, of a setting: no more than a small cache
-    /// can hold twice.
+    /// can hold twice, with their copies.
     pub(crate) fn dirty_nodes(&self, setting: u64) -> u64 {
-        setting.min(self.data_blocks() / 32).max(8)
+        setting.min(self.data_blocks() / 64).max(8)
     }
 
     /// Blocks that one step of a write takes and enters, all of them at once: no more than a
@@ -163,6 +205,8 @@ pub struct Ring {
     /// Blocks of each ring.
     pub blocks: u32,
 }
+
+const _: () = assert!(Layout::SPARE_START + SPARES as u64 == Layout::TABLE_START);
 
 impl Ring {
     /// The rings, which are the same.

@@ -16,6 +16,7 @@ use crate::device::file::CacheFile;
 
 /// What stands in a slot.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a few are made when a cache is opened")]
 pub enum Slot {
     /// A superblock.
     Whole(CacheSuperblock),

@@ -8,6 +8,7 @@ pub(crate) mod direct;
 mod flush;
 mod group_commit;
 pub(crate) mod group_commit_state;
+mod heal_nodes;
 mod journal_clock;
 pub(crate) mod parts;
 mod promote;

@@ -4,6 +4,7 @@ use base::{
     BLOCK, BLOCK_U64, EntrySeq, Epoch, ErrorKind, Generation, Result, SliceList, StorageError,
 };
 use format::cache::bucket::BucketRecord;
+use format::cache::moved::MovedPages;
 use format::cache::pool_seen::{PoolOpens, PoolSeen};
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
 use format::page::page_digest;
@@ -89,6 +90,7 @@ pub async fn create(
         counted_from: Epoch(pool.published().0 + 1),
         pool_seen: PoolSeen::default(),
         opens: PoolOpens::default(),
+        moved: MovedPages::default(),
         table_digest: (0..layout.pages())
             .fold(0, |sum: u64, page| sum.wrapping_add(page_digest(page, FIRST))),
         state: CacheState::Attached,

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use base::checksum::block_crcs;
 use base::{
-    BLOCK_U64, BucketId, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Generation, IoError, Lba,
-    Result, Slice, StorageError, VolumeId,
+    BucketId, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Generation, IoError, Lba, Result, Slice,
+    StorageError, VolumeId,
 };
 use btree::{Fault, Loader, NodeError, Store, Tree};
 use format::cache::bucket::BucketRecord;
@@ -36,47 +36,18 @@ use pool::{Step, Survived};
 use queue::{Class, Device};
 use rt::{Reason, Rt};
 
-use crate::device::file::CacheFile;
 use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::lifecycle::staged::{Committed, StagedVerifier};
 use crate::policy::replacement::Policy;
 use crate::store::buckets::Buckets;
 use crate::store::host_entries::{Unwritten, add_entries};
-use crate::store::index::Index;
+use crate::store::index::{Index, node_addr};
 use crate::store::journal::{Identity, Place};
 use crate::store::key::{Body, IndexKey};
 use crate::store::load::read_node;
 use crate::store::restored::Restored;
 use crate::store::ring_read::{FoundEntries, read_journal};
-
-/// The sizes that a superblock says. Errors: the device is too small for them, or things are not
-/// where they follow from the sizes.
-pub fn layout_of(sb: &CacheSuperblock, file: &CacheFile) -> Result<Layout> {
-    let layout = Layout {
-        bucket_blocks: sb.bucket_blocks,
-        buckets: sb.bucket_count,
-        journal_blocks: sb.journal_blocks,
-    };
-    if layout.bytes() > file.size_bytes {
-        let text = format!(
-            "{}: the cache needs {} bytes, the device has {}",
-            file.path,
-            layout.bytes(),
-            file.size_bytes
-        );
-        return Err(StorageError::new(ErrorKind::Damaged, text));
-    }
-    let planned = (Layout::TABLE_START, layout.ring().offset / BLOCK_U64);
-    if (sb.table_start, sb.journal_start) != planned {
-        let text = format!(
-            "{}: the cache's table and journal are where this version does not expect them",
-            file.path
-        );
-        return Err(StorageError::new(ErrorKind::Newer, text));
-    }
-    Ok(layout)
-}
 
 /// What a bucket's record says now that the pool's image has everything up to `published`: exactly
 /// what keys above [`counted_above`] name.
@@ -273,6 +244,11 @@ impl Replayer {
     /// The index, and its nodes in memory.
     pub fn index(&self) -> (&Tree, &Store) {
         (self.restored.index().tree(), self.restored.index().store())
+    }
+
+    /// Where the second copy of a node stands.
+    pub fn copy_of(&self, fault: &Fault) -> Option<CacheAddr> {
+        self.restored.buckets().copy_of(node_addr(fault.ptr.addr))
     }
 
     /// What is known of a bucket.
@@ -590,7 +566,9 @@ impl Loader for Replayer {
     }
 
     async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice> {
-        read_node(&self.device, &self.layout, fault, Class::Commit).await
+        let copy = self.copy_of(fault);
+        let read = read_node(&self.device, &self.layout, (fault, copy), Class::Commit).await;
+        read.map(|(bytes, _)| bytes)
     }
 
     fn refused(fault: &Fault, why: NodeError) -> StorageError {

@@ -42,6 +42,8 @@ pub(crate) struct Collections {
     running: Semaphore,
     /// Tasks that wait for a pass.
     awaited: Cell<u32>,
+    /// Nodes are to be moved, as the buckets that they are in gave errors.
+    called_for: Cell<bool>,
     /// The fewest buckets that nodes had since the last pass; `None` before the first.
     least_held: Cell<Option<u32>>,
     stats: RefCell<GcStats>,
@@ -63,6 +65,7 @@ impl Collections {
             opened_at: now,
             running: Semaphore::new(1),
             awaited: Cell::new(0),
+            called_for: Cell::new(false),
             least_held: Cell::new(None),
             stats: RefCell::default(),
         }
@@ -92,6 +95,21 @@ impl Collections {
     /// True if a task waits for a pass.
     pub fn is_awaited(&self) -> bool {
         self.awaited.get() > 0
+    }
+
+    /// One is due, as nodes are to be moved.
+    pub fn call_for_one(&self) {
+        self.called_for.set(true);
+    }
+
+    /// True if one was called for, and none has begun since.
+    pub fn is_called_for(&self) -> bool {
+        self.called_for.get()
+    }
+
+    /// One begins; true if it was called for.
+    pub fn note_begun(&self) -> bool {
+        self.called_for.replace(false)
     }
 
     /// Notes how many buckets nodes have.

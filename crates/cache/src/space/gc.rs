@@ -21,7 +21,6 @@
 use std::time::Duration;
 
 use base::{BucketId, CacheAddr, Instant, Lba, Result, StorageError, VolumeId};
-use format::cache::bucket::BucketKind;
 use format::cache::journal::blocks_for;
 use queue::Class;
 use rt::Rt;
@@ -132,7 +131,9 @@ impl Cache {
     /// True if a pass would be of use.
     pub(crate) fn gc_is_due(&self) -> bool {
         let since = self.collections().none_since();
-        if since.is_some_and(|since| self.rt().now().since(since) > FIRST) {
+        if since.is_some_and(|since| self.rt().now().since(since) > FIRST)
+            || self.collections().is_called_for()
+        {
             return true;
         }
         let st = self.state();
@@ -174,6 +175,7 @@ impl Cache {
         let before = self.collections().stats().changes();
         self.collections().count(|gc| gc.dead_last = 0);
         self.state_mut().buckets.forget_dead_zeros();
+        let called_for = self.collections().note_begun();
         let audited = Audited::begin(self);
         let (outcome, whole) = match self.walk().await {
             Ok(true) => (self.compare().await, true),
@@ -186,7 +188,8 @@ impl Cache {
         let held = self.state().buckets.census().metadata;
         self.collections().ended(began, ended, held);
         // Until the changes are written, the nodes that they replace keep their buckets.
-        if self.collections().stats().changes() > before && held > self.layout().node_reserve() {
+        let much = called_for || held > self.layout().node_reserve();
+        if self.collections().stats().changes() > before && much {
             self.checkpoints().call_for_one();
             self.wakes().checkpoint.notify();
         }
@@ -197,7 +200,7 @@ impl Cache {
     async fn walk(&self) -> Result<bool> {
         let mut walk = IndexWalk::over_all();
         let mut slice_began = self.rt().precise_now();
-        let nodes = self.state().buckets.node_blocks();
+        let nodes = self.state().buckets.index_nodes();
         let mut pace = Pace::begin(slice_began, nodes, &self.collections().stats().runs);
         // The time since the last pause in which no other task had a turn.
         let mut busy = Duration::ZERO;
@@ -349,7 +352,7 @@ impl Cache {
                 for i in from..buckets.min(from + COMPARED) {
                     let id = BucketId(i as u32);
                     let (record, counted) = (st.buckets.record(id), audit.blocks_of(id));
-                    if record.kind != BucketKind::Nodes && record.live != counted {
+                    if !record.kind.is_of_index() && record.live != counted {
                         self.collections().count(|gc| gc.miscounted += 1);
                         tracing::error!(
                             cache = %self.path(), bucket = i, counter = record.live,

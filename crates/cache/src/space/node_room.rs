@@ -3,7 +3,8 @@
 //! A checkpoint may use only buckets that were free when it froze the index: keys of the one before
 //! may still name what became free since. So enough buckets are kept free for the nodes that have
 //! changed and are not written yet, and some more for requests that are under way. Nothing but
-//! nodes may use them, and a task that changes the index waits where there are fewer. The jobs that
+//! nodes may use them, and a task that changes the index waits where there are fewer. All of this
+//! counts each node twice, as it is written ([`crate::store::buckets`]). The jobs that
 //! make room need none of them: passes, evictions, and nodes that are given back.
 //!
 //! Before it begins, a client's request reserves the nodes that it may change
@@ -20,7 +21,6 @@ use rt::sync::either;
 
 use crate::Cache;
 use crate::policy::writer_delay::PATIENCE;
-use crate::store::buckets::census::Stream;
 
 impl Cache {
     /// Nodes that checkpoints have yet to write: the running one, and the next.
@@ -28,11 +28,14 @@ impl Cache {
         self.state().nodes_due()
     }
 
-    /// Free blocks that nodes may use.
+    /// Nodes that find room, each twice.
     fn node_room(&self) -> u64 {
-        let st = self.state();
-        u64::from(st.buckets.free()) * u64::from(self.layout().bucket_blocks)
-            + u64::from(st.buckets.left_open(Stream::Nodes))
+        self.state().buckets.room_for_nodes()
+    }
+
+    /// True if the nodes that are due would not find room if each were written once.
+    fn lacks_room_for_one_copy(&self) -> bool {
+        self.nodes_due() > self.state().buckets.room_for_nodes_once()
     }
 
     /// Nodes that are reserved for requests under way.
@@ -55,7 +58,7 @@ impl Cache {
     /// soon.
     pub(crate) fn node_reserve(&self) -> u32 {
         let due = self.nodes_due() + self.nodes_reserved() + self.layout().node_margin();
-        let needed = due.div_ceil(u64::from(self.layout().bucket_blocks)) as u32;
+        let needed = 2 * due.div_ceil(u64::from(self.layout().bucket_blocks)) as u32;
         self.layout().node_reserve().max(needed)
     }
 
@@ -82,12 +85,16 @@ impl Cache {
         either(room, self.rt().sleep(PATIENCE)).await;
     }
 
-    /// Waits until a checkpoint that begins now has room for its nodes.
+    /// Waits until a checkpoint that begins now has room for its nodes. Where no room can be made
+    /// for their second copies, it goes on without.
     pub(crate) async fn room_for_checkpoint(&self) -> Result<()> {
         while self.lacks_node_room(0) {
             self.check_failed()?;
             self.check_open()?;
-            self.check_carried()?;
+            match self.check_carried() {
+                Err(_) if !self.lacks_room_for_one_copy() => return Ok(()),
+                outcome => outcome?,
+            }
             self.wait_for_room().await;
         }
         Ok(())
@@ -103,13 +110,13 @@ impl Cache {
         while self.state().buckets.free() < self.node_reserve()
             && self.state_mut().buckets.evict_unlogged()
         {}
-        if self.lacks_node_room(0) {
+        if self.lacks_room_for_one_copy() {
             let text = format!(
                 "the cache {} has no room for the {} changed nodes of its index, only for {}: \
                  start without it (--forget-cache) to use the pool's image",
                 self.path(),
                 self.nodes_due(),
-                self.node_room()
+                self.state().buckets.room_for_nodes_once()
             );
             return Err(StorageError::new(ErrorKind::NoSpace, text));
         }

@@ -148,7 +148,7 @@ impl Cache {
             let spare = stream == Stream::Nodes
                 || st.buckets.free() > reserve
                 || st.buckets.left_open(stream) > 0;
-            let next = if spare { st.buckets.append(stream, blocks - got) } else { None };
+            let next = if spare { st.append(stream, blocks - got) } else { None };
             let Some((addr, len, generation)) = next else { break };
             taken.all.push(Taken { addr, len, generation });
             got += len;

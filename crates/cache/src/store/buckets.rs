@@ -37,6 +37,7 @@ mod counts;
 mod epochs;
 mod eviction;
 mod frozen;
+mod nodes;
 mod numbers;
 mod replayed;
 pub(crate) mod summaries;
@@ -66,7 +67,9 @@ pub struct Buckets {
     summaries: Summaries,
     retired: u32,
     nodes: u32,
-    node_blocks: u64,
+    index_nodes: u64,
+    /// Of these, in buckets without a twin.
+    nodes_once: u64,
     epochs: Epochs,
     live_blocks: u64,
     stale_blocks: u64,
@@ -104,7 +107,8 @@ impl Buckets {
             summaries: Summaries::new(policy.keeps_blocks(), blocks),
             retired: 0,
             nodes: 0,
-            node_blocks: 0,
+            index_nodes: 0,
+            nodes_once: 0,
             epochs: Epochs::new(epoch, Epoch(epoch.0.saturating_sub(1))),
             live_blocks: 0,
             stale_blocks: 0,
@@ -147,11 +151,13 @@ impl Buckets {
             match f.kind {
                 BucketKind::Nodes => {
                     b.nodes += 1;
-                    b.node_blocks += u64::from(f.live);
+                    b.index_nodes += u64::from(f.live);
                 }
-                _ => b.live_blocks += u64::from(f.live),
+                BucketKind::Copies => b.nodes += 1,
+                BucketKind::Free | BucketKind::Data => b.live_blocks += u64::from(f.live),
             }
         }
+        b.restore_twins(records);
         b
     }
 
@@ -182,7 +188,7 @@ impl Buckets {
 
     /// What one bucket says.
     pub fn record(&self, id: BucketId) -> BucketRecord {
-        self.all[id.0 as usize].record_at(self.epochs.moment())
+        frozen::record_now(&self.all, id.0 as usize, self.epochs.moment())
     }
 
     /// Records are frozen for a checkpoint: what becomes free from now on is not for its nodes.
@@ -209,11 +215,6 @@ impl Buckets {
         if let Some(frozen) = &mut self.frozen {
             frozen.keep(id.0 as usize, &self.all);
         }
-    }
-
-    /// A node in this bucket is of no checkpoint to come; it goes when no read needs it.
-    pub fn replace_node(&mut self, id: BucketId) {
-        self.all[id.0 as usize].replaced += 1;
     }
 
     /// Blocks in a bucket.
@@ -271,12 +272,24 @@ impl Buckets {
         self.epochs.class_of(written)
     }
 
-    /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`].
-    /// `None`: no bucket is free.
+    /// As [`Buckets::append_beside`], and no nodes are left to be written.
+    #[cfg(test)]
     pub fn append(&mut self, stream: Stream, want: u32) -> Option<(CacheAddr, u32, BucketGen)> {
+        self.append_beside(stream, want, 0)
+    }
+
+    /// Up to `want` blocks to be filled next, in one bucket; pinned until [`Buckets::unpin`].
+    /// `None`: no bucket is free. Nodes that are `left` to be written, with these, find room then,
+    /// once at least.
+    pub fn append_beside(
+        &mut self,
+        stream: Stream,
+        want: u32,
+        left: u64,
+    ) -> Option<(CacheAddr, u32, BucketGen)> {
         let s = stream as usize;
         if let Some(open) = &self.open[s]
-            && self.all[open.id.0 as usize].errors > 0
+            && self.has_bad_twin(open.id)
         {
             // A write there has failed: the rest of it is not tried.
             let id = open.id;
@@ -287,13 +300,7 @@ impl Buckets {
             // Nodes of a checkpoint take what was free when it froze the records: that is in front.
             // Others take from behind.
             let id = match stream {
-                Stream::Nodes => {
-                    let &id = self.free.front()?;
-                    if self.all[id.0 as usize].freed_in == self.freezes && self.freezes > 0 {
-                        return None;
-                    }
-                    self.free.pop_front()?
-                }
+                Stream::Nodes => self.take_for_nodes(left)?,
                 _ => self.free.pop_back()?,
             };
             self.keep_frozen(id);
@@ -412,29 +419,6 @@ impl Buckets {
         self.look_at(id, false);
     }
 
-    /// A node of the index at `addr` was written; or is needed no more.
-    pub(in crate::store) fn add_node(&mut self, addr: CacheAddr) {
-        let id = self.of(addr);
-        self.keep_frozen(id);
-        self.all[id.0 as usize].live += 1;
-        self.node_blocks += 1;
-    }
-
-    /// A node of the index is needed no more.
-    pub(in crate::store) fn remove_node(&mut self, addr: CacheAddr) {
-        let id = self.of(addr);
-        self.keep_frozen(id);
-        let b = &mut self.all[id.0 as usize];
-        assert!(
-            b.replaced > 0 && b.kind == BucketKind::Nodes,
-            "{id:?} has no nodes that were replaced"
-        );
-        b.replaced -= 1;
-        b.live -= 1;
-        self.node_blocks -= 1;
-        self.look_at(id, false);
-    }
-
     /// Moves a bucket on in its life, if it is time.
     fn look_at(&mut self, id: BucketId, fresh: bool) {
         let i = id.0 as usize;
@@ -470,8 +454,9 @@ impl Buckets {
         self.replacement.end(id.0);
         self.summaries.forget(id);
         self.keep_frozen(id);
+        self.retire_twin(id, told, life);
         let b = &mut self.all[id.0 as usize];
-        if b.kind == BucketKind::Nodes {
+        if b.kind.is_of_index() {
             self.nodes -= 1;
         }
         b.kind = BucketKind::Free;
@@ -531,12 +516,16 @@ impl Buckets {
         !self.epochs.is_tidy()
     }
 
-    /// Most of the bucket of `addr` is not needed any more (of nodes, half), and what is left can
-    /// be moved.
+    /// Most of the bucket of `addr` is not needed any more, and what is left can be moved. Of
+    /// nodes: half of it, or they do not stand twice.
     pub fn is_sparse(&self, addr: CacheAddr) -> bool {
-        let b = &self.all[self.of(addr).0 as usize];
-        let least = if b.kind == BucketKind::Nodes { 2 } else { 8 };
-        b.life == Life::Sealed && u32::from(b.live - b.replaced) * least <= self.blocks
+        let id = self.of(addr);
+        let b = &self.all[id.0 as usize];
+        b.life == Life::Sealed
+            && match b.kind {
+                BucketKind::Nodes => self.is_node_bucket_to_leave(id),
+                _ => u32::from(b.live - b.replaced) * 8 <= self.blocks,
+            }
     }
 
     /// As [`Buckets::restore`]: so many blocks of staged keys are not published.

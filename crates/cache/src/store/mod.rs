@@ -13,6 +13,7 @@ pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod limbo;
 pub(crate) mod load;
+pub(crate) mod node_copies;
 pub(crate) mod pool_commits;
 pub(crate) mod promotions;
 pub(crate) mod restored;

@@ -5,7 +5,8 @@
 //! can call is right by itself.
 
 use base::{
-    BufPool, CacheAddr, EntrySeq, Epoch, Generation, Instant, Lba, PoolAddr, RecordSeq, VolumeId,
+    BucketGen, BufPool, CacheAddr, EntrySeq, Epoch, Generation, Instant, Lba, PoolAddr, RecordSeq,
+    VolumeId,
 };
 use btree::{NodePtr, Tree, WriteOut};
 use format::cache::journal::Record;
@@ -213,6 +214,11 @@ impl State {
         self.dirty_volumes.forget(volume);
         self.bad.replaced(volume, (Lba(0), Lba(u64::MAX)));
         self.ratios.forget(volume);
+    }
+
+    /// Blocks to be filled next: [`Buckets::append`].
+    pub fn append(&mut self, stream: Stream, want: u32) -> Option<(CacheAddr, u32, BucketGen)> {
+        self.buckets.append_beside(stream, want, self.nodes_left)
     }
 
     /// Nodes that the running checkpoint has yet to write.
@@ -494,6 +500,18 @@ impl State {
         let once = "each changed node is written once, where it was offered";
         assert_eq!(written, Ok(Some(at)), "{once}");
         self.buckets.add_node(node_addr(at));
+    }
+
+    /// The last nodes of a checkpoint cannot be written where they were to stand: they are to be
+    /// written elsewhere. Returns how many.
+    pub fn take_nodes_back(&mut self, out: &mut WriteOut) -> u64 {
+        let addrs = out.take_back(self.index.store_mut());
+        for &addr in &addrs {
+            self.buckets.replace_node(self.buckets.of(node_addr(addr)));
+            self.buckets.remove_node(node_addr(addr));
+        }
+        self.nodes_left += addrs.len() as u64;
+        addrs.len() as u64
     }
 
     /// A checkpoint is durable; it has replaced the nodes `freed`.

@@ -2,10 +2,13 @@
 //!
 //! ```text
 //!    0  generation u32    4  kind u8           5  reserved u8    6  live u16
-//!    8  dirty_open u16   10  dirty_cut u16    12  last_use u32
+//!    8  dirty_open u16   10  dirty_cut u16    12  last_use u32, or the twin u32
 //! ```
+//!
+//! Nodes of the index stand in two buckets, at the same places of both: these are *twins*, and each
+//! names the other one. Where there was no room for two, a bucket of nodes has no twin.
 
-use base::BucketGen;
+use base::{BucketGen, BucketId};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -41,6 +44,15 @@ pub enum BucketKind {
     Data,
     /// Nodes of the index.
     Nodes,
+    /// Second copies of the nodes of another bucket.
+    Copies,
+}
+
+impl BucketKind {
+    /// True if the bucket belongs to the index, and has no blocks of volumes.
+    pub fn is_of_index(self) -> bool {
+        matches!(self, BucketKind::Nodes | BucketKind::Copies)
+    }
 }
 
 /// The record of a bucket, as of a checkpoint.
@@ -56,8 +68,10 @@ pub struct BucketRecord {
     pub dirty_open: u16,
     /// Of these, the blocks that are dirty in the sealed epochs.
     pub dirty_cut: u16,
-    /// When the bucket was used last, in a coarse unit; 0: not known.
+    /// When the bucket was used last, in a coarse unit; 0: not known, or it belongs to the index.
     pub last_use: u32,
+    /// Of nodes: the bucket with their copies, if there is one. Of copies: the bucket of the nodes.
+    pub twin: Option<BucketId>,
 }
 
 /// Encodes at most [`RECORDS_PER_PAGE`] records into the payload of a page. The rest of the page is
@@ -67,16 +81,18 @@ pub fn encode_buckets(records: &[BucketRecord], payload: &mut [u8]) {
     for (out, r) in payload.chunks_exact_mut(size_of::<Raw>()).zip(records) {
         let raw = Raw {
             generation: r.generation.0.into(),
-            kind: match r.kind {
-                BucketKind::Free => 0,
-                BucketKind::Data => 1,
-                BucketKind::Nodes => 2,
+            kind: match (r.kind, r.twin) {
+                (BucketKind::Free, _) => 0,
+                (BucketKind::Data, _) => 1,
+                (BucketKind::Nodes, None) => 2,
+                (BucketKind::Nodes, Some(_)) => 3,
+                (BucketKind::Copies, _) => 4,
             },
             reserved: 0,
             live: r.live.into(),
             dirty_open: r.dirty_open.into(),
             dirty_cut: r.dirty_cut.into(),
-            last_use: r.last_use.into(),
+            last_use: r.twin.map_or(r.last_use, |twin| twin.0).into(),
         };
         out.copy_from_slice(raw.as_bytes());
     }
@@ -91,10 +107,15 @@ pub fn decode_buckets(payload: &[u8]) -> Result<Vec<BucketRecord>, FormatError> 
             want: size_of::<Raw>(),
             got: bytes.len(),
         })?;
+        let (last_use, twin) = match raw.kind {
+            3 | 4 => (0, Some(BucketId(raw.last_use.get()))),
+            _ => (raw.last_use.get(), None),
+        };
         let kind = match raw.kind {
             0 => BucketKind::Free,
             1 => BucketKind::Data,
-            2 => BucketKind::Nodes,
+            2 | 3 => BucketKind::Nodes,
+            4 => BucketKind::Copies,
             other => {
                 return Err(FormatError::Value { what: WHAT, field: "kind", found: other.into() });
             }
@@ -113,7 +134,8 @@ pub fn decode_buckets(payload: &[u8]) -> Result<Vec<BucketRecord>, FormatError> 
             live: raw.live.get(),
             dirty_open: raw.dirty_open.get(),
             dirty_cut: raw.dirty_cut.get(),
-            last_use: raw.last_use.get(),
+            last_use,
+            twin,
         });
     }
     Ok(out)
@@ -128,14 +150,21 @@ mod tests {
         #[test]
         fn round_trip(
             seed in prop::collection::vec(
-                (any::<u32>(), 0u8..3, 0u16..500, 0u16..500, 0u16..500, any::<u32>()),
+                (any::<u32>(), 0u8..5, 0u16..500, 0u16..500, 0u16..500, any::<u32>()),
                 0..=RECORDS_PER_PAGE,
             ),
         ) {
             let records: Vec<BucketRecord> = seed.iter().map(|&(g, k, l, o, c, u)| BucketRecord {
                 generation: BucketGen(g),
-                kind: [BucketKind::Free, BucketKind::Data, BucketKind::Nodes][usize::from(k)],
-                live: l + o + c, dirty_open: o, dirty_cut: c, last_use: u,
+                kind: match k {
+                    0 => BucketKind::Free,
+                    1 => BucketKind::Data,
+                    2 | 3 => BucketKind::Nodes,
+                    _ => BucketKind::Copies,
+                },
+                live: l + o + c, dirty_open: o, dirty_cut: c,
+                last_use: if k < 3 { u } else { 0 },
+                twin: (k >= 3).then_some(BucketId(u)),
             }).collect();
             let mut payload = vec![0xff; PAYLOAD];
             encode_buckets(&records, &mut payload);

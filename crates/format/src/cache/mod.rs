@@ -4,6 +4,7 @@
 pub mod bucket;
 pub mod index;
 pub mod journal;
+pub mod moved;
 pub mod pool_seen;
 pub mod summary;
 pub mod superblock;

@@ -17,6 +17,7 @@
 //!  204  the last epoch that is published u32 (0: not recorded)
 //!  208  the open of the pool in which the cache was opened last u64 (0: never, or not recorded)
 //!  216  the open that the pool named for it when that was written u64
+//! 4064  slots of table pages that stand in spare blocks, 7 x u32 (0: none)
 //! 4092  crc32c of all bytes before it
 //! ```
 //!
@@ -27,6 +28,8 @@ use base::{BLOCK, EntrySeq, Epoch, Generation, OpenId, PoolAddr};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::bucket::RECORDS_PER_PAGE;
+use super::moved::{MovedPages, SPARES};
 use super::pool_seen::{PoolOpens, PoolSeen};
 use crate::FormatError;
 use crate::node::{NodePtr, RootPtr};
@@ -50,9 +53,13 @@ pub const FEATURE_TWO_RINGS: u64 = 4;
 /// Incompatible feature: the superblock says which open of the pool the cache is of. An older
 /// version would go on without that.
 pub const FEATURE_OPENS: u64 = 8;
+/// Incompatible feature: nodes of the index may have second copies, and pages of the bucket table
+/// may stand in spare blocks.
+pub const FEATURE_NODES_TWICE: u64 = 16;
 /// The names of the incompatible features that this program knows.
-pub const FEATURES: &[&str] = &["staged", "parts", "two-rings", "opens"];
-const KNOWN: u64 = FEATURE_STAGED | FEATURE_PARTS | FEATURE_TWO_RINGS | FEATURE_OPENS;
+pub const FEATURES: &[&str] = &["staged", "parts", "two-rings", "opens", "nodes-twice"];
+const KNOWN: u64 =
+    FEATURE_STAGED | FEATURE_PARTS | FEATURE_TWO_RINGS | FEATURE_OPENS | FEATURE_NODES_TWICE;
 
 const WHAT: &str = "cache superblock";
 const MAGIC: [u8; 8] = *b"FBCACHE1";
@@ -93,7 +100,8 @@ struct Raw {
     published: U32,
     opened: U64,
     named: U64,
-    reserved: [u8; 3868],
+    reserved: [u8; 3840],
+    moved: [U32; SPARES],
     crc: U32,
 }
 
@@ -110,6 +118,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, counted_from) == 192);
     assert!(std::mem::offset_of!(Raw, pool_entry) == 196);
     assert!(std::mem::offset_of!(Raw, opened) == 208);
+    assert!(std::mem::offset_of!(Raw, moved) == 4064);
     assert!(std::mem::offset_of!(Raw, crc) == crate::seal::SEAL_AT);
 };
 
@@ -168,6 +177,8 @@ pub struct CacheSuperblock {
     pub pool_seen: PoolSeen,
     /// Which open of its pool it is of.
     pub opens: PoolOpens,
+    /// Pages of the bucket table that stand in spare blocks.
+    pub moved: MovedPages,
     /// Whether the cache is attached.
     pub state: CacheState,
     /// The shard that the cache belongs to; always 0 in this version.
@@ -220,7 +231,8 @@ impl CacheSuperblock {
             published: self.pool_seen.published.0.into(),
             opened: self.opens.opened.0.into(),
             named: self.opens.named.0.into(),
-            reserved: [0; 3868],
+            reserved: [0; 3840],
+            moved: self.moved.0.map(U32::from),
             crc: 0.into(),
         };
         out.copy_from_slice(raw.as_bytes());
@@ -290,6 +302,9 @@ impl CacheSuperblock {
         value("open", raw.opened.get(), tells || raw.opened.get() == 0)?;
         value("named open", raw.named.get(), tells || raw.named.get() == 0)?;
         value("reserved bytes", 1, raw.reserved.iter().all(|&b| b == 0))?;
+        let moved = MovedPages(raw.moved.map(U32::get));
+        let pages = buckets.div_ceil(RECORDS_PER_PAGE as u32);
+        value("moved pages", 1, moved.is_sound(pages))?;
         let height = raw.root_height.get();
         value("root height", height.into(), height as usize <= crate::node::MAX_HEIGHT)?;
         let ptr = NodePtr {
@@ -328,6 +343,7 @@ impl CacheSuperblock {
                 published: Epoch(raw.published.get()),
             },
             opens: PoolOpens { opened: OpenId(raw.opened.get()), named: OpenId(raw.named.get()) },
+            moved,
             state,
             shard: raw.shard.get(),
         })
@@ -364,6 +380,7 @@ mod tests {
             counted_from: Epoch(3),
             pool_seen: PoolSeen { entry: EntrySeq(21), published: base::Epoch(21) },
             opens: PoolOpens { opened: OpenId(1 << 60), named: OpenId(5) },
+            moved: MovedPages([0, 31, 0, 0, 0, 0, 32]),
             state: CacheState::Attached,
             shard: 0,
         }

@@ -14,6 +14,7 @@ use format::cache::index::{
 use format::cache::journal::{
     EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, Record, blocks_of, decode_entry, sequence_of,
 };
+use format::cache::moved::MovedPages;
 use format::cache::pool_seen::{PoolOpens, PoolSeen};
 use format::cache::summary::{SummaryOf, decode_summary, encode_summary};
 use format::cache::superblock::{CacheState, CacheSuperblock};
@@ -71,6 +72,7 @@ pub fn superblocks() -> Vec<Vec<u8>> {
         counted_from: Epoch(0),
         pool_seen: PoolSeen { entry: EntrySeq(2), published: base::Epoch(2) },
         opens: PoolOpens { opened: OpenId(3), named: OpenId(2) },
+        moved: MovedPages::default(),
         state: CacheState::Attached,
         shard: 0,
     };

@@ -28,10 +28,11 @@ use base::{BucketId, Epoch, counted};
 use btree::{Cursor, Loader, resident};
 use cache::CacheFile;
 use cache::raw::{
-    Committed, Layout, Replayer, counted_above, dirty_now, layout_of, read_node, record_now,
+    Committed, Layout, Replayer, counted_above, dirty_now, layout_of, node_addr, read_node,
+    record_now,
 };
 use cache::replacement::Policy;
-use format::cache::bucket::{BucketKind, BucketRecord};
+use format::cache::bucket::BucketRecord;
 use format::cache::superblock::CacheSuperblock;
 use queue::Class;
 use rt::Rt;
@@ -43,6 +44,7 @@ use checker::{Checker, GIVE_UP, Log, Source};
 use extents::Pass;
 use plan::Plan;
 use tally::Tally;
+use walk::Twins;
 
 pub(crate) mod checker;
 mod data;
@@ -150,8 +152,11 @@ impl Checker<'_> {
         let mut pass = Pass::over_checkpoint(layout, self.image, (above, sb.cut, sb.epoch));
         let mut walk = walk::over(sb);
         let mut whole = true;
-        while let Some((r, page)) = walk.next_node(&mut self.nodes(sb, layout)).await {
-            if tally.node(r.ptr.addr) {
+        let twins = records.map(Twins::of).unwrap_or_default();
+        while let Some((r, page)) = walk.next_node(&mut self.nodes(sb, layout, &twins)).await {
+            let addr = node_addr(r.ptr.addr);
+            let copy = twins.copy_of(layout, addr);
+            if tally.node(addr) | copy.is_some_and(|copy| tally.node(copy)) {
                 let place = walk::place_of(&r);
                 self.log.error(Subject::Node, place, "something else has its block too", GIVE_UP);
                 // Not entered, so that the walk ends whatever the bytes say.
@@ -173,10 +178,25 @@ impl Checker<'_> {
         if let (true, Some(records)) = (whole, records) {
             let now = |id: BucketId| record_now(records[id.0 as usize], sb, self.image.published);
             tally.compare("the bucket table", now, true, &mut self.log);
+            self.pairs(records);
             let staged = dirty_now(sb.staged, sb, self.image.published);
             tally.compare_staged("the superblock", staged, &mut self.log);
         }
         whole
+    }
+
+    /// Buckets of nodes and of copies name each other.
+    fn pairs(&mut self, records: &[BucketRecord]) {
+        for (i, f) in (0..).zip(records) {
+            let Some(twin) = f.twin else { continue };
+            let other = records.get(twin.0 as usize);
+            let is_pair = |o: &BucketRecord| o.twin == Some(BucketId(i)) && o.kind != f.kind;
+            if !other.is_some_and(is_pair) {
+                let what =
+                    format!("it names bucket {} as its twin, which does not name it", twin.0);
+                self.log.error(Subject::Bucket, format!("bucket {i}"), what, GIVE_UP);
+            }
+        }
     }
 
     /// The index as it is when the journal was applied.
@@ -245,7 +265,7 @@ impl Checker<'_> {
         pass.end(&mut self.log);
         // Buckets of nodes are not asked about: this walk did not see the nodes.
         let records = |id: BucketId| match replayer.record(id) {
-            f if f.kind == BucketKind::Nodes => BucketRecord { live: 0, ..f },
+            f if f.kind.is_of_index() => BucketRecord { live: 0, ..f },
             f => f,
         };
         tally.compare("the journal", records, false, &mut self.log);
@@ -263,9 +283,11 @@ impl Checker<'_> {
         let (tree, nodes) = replayer.index();
         let reads = cursor.ahead(tree, nodes, AHEAD).into_iter().map(|fault| {
             let (src, layout) = (self.src.clone(), *layout);
+            let copy = replayer.copy_of(&fault);
             self.src.rt.spawn(async move {
-                let read = read_node(&src.device, &layout, &fault, Class::Foreground).await;
-                (fault, read)
+                let of = (&fault, copy);
+                let read = read_node(&src.device, &layout, of, Class::Foreground).await;
+                (fault, read.map(|(bytes, _)| bytes))
             })
         });
         for read in reads.collect::<Vec<_>>() {

@@ -7,7 +7,7 @@ use cache::CacheFile;
 use cache::raw::{
     Layout, Slot, buckets_of, choose_slot, layout_of, read_journal, read_slots, replay_from,
 };
-use format::cache::bucket::BucketKind;
+use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::index::{IndexValue, decode_key};
 use format::cache::journal::Record;
 use format::cache::summary::{SummaryOf, decode_summary, summary_blocks};
@@ -18,7 +18,8 @@ use rt::Rt;
 use serde::Serialize;
 
 use crate::cache::check::checker::{Log, Source};
-use crate::cache::check::walk::{self, IndexNodes};
+use crate::cache::check::plan::Plan;
+use crate::cache::check::walk::{self, IndexNodes, Twins};
 use crate::items::{NodeItem, RootItem, SlotItem, crc_text, hex, root};
 
 /// What to show.
@@ -233,6 +234,7 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
                 BucketKind::Free => "free",
                 BucketKind::Data => "data",
                 BucketKind::Nodes => "nodes",
+                BucketKind::Copies => "copies",
             };
             if f.kind == BucketKind::Free && f.generation.0 == 0 {
                 free += 1;
@@ -253,10 +255,23 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
     out(Item::Free { buckets: free });
 }
 
+/// Where copies of nodes stand, as far as the bucket table can be read.
+async fn twins(src: &Source, sb: &CacheSuperblock, layout: &Layout) -> Twins {
+    let mut records = Vec::with_capacity(layout.buckets as usize);
+    for page in 0..layout.pages() {
+        let slots = read_slots(&src.device, layout, page).await;
+        let found = choose_slot(&slots, (layout, sb.uuid), page, sb.generation);
+        let unknown = || vec![BucketRecord::default(); buckets_of(layout, page).count()];
+        records.extend(found.map_or_else(unknown, |f| f.records));
+    }
+    Twins::of(&records)
+}
+
 async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
     let mut log = Log::new(0);
     let mut walk = walk::over(sb);
-    let mut nodes = IndexNodes { src, log: &mut log, sb, layout };
+    let (twins, mut plan) = (twins(src, sb, layout).await, Plan::default());
+    let mut nodes = IndexNodes { src, log: &mut log, sb, layout, twins: &twins, plan: &mut plan };
     while let Some((r, page)) = walk.next_node(&mut nodes).await {
         out(Item::Node(NodeItem::new(&r, &page)));
         for i in (0..page.count()).filter(|_| page.level() == 0) {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | a superblock slot | the other superblock of its pair, which differs in the number only |
 //! | a copy of an entry of the journal | the other ring |
+//! | a copy of a node of the index | the same place of the twin of its bucket |
 //! | a clean block | the pool; what it has must have the checksum that the key says |
 //!
 //! A dirty block is nowhere else: it is named. A page of the bucket table with one bad slot is
@@ -156,6 +157,14 @@ impl Writer<'_> {
                     (Err(e), _) => gone(&e.to_string()),
                 }
             }
+            Fix::Node { good, crc, .. } => {
+                let read = self.device.read_blocks(Class::Commit, *good, 1).await;
+                match read.error(0) {
+                    None if crc32c(&read.buf) == *crc => Ok(Ok(read.buf.freeze())),
+                    None => gone("it is bad too, now that it is read again"),
+                    Some(e) => gone(&e.to_string()),
+                }
+            }
             Fix::Data { volume, lba, crc, sectors, .. } => {
                 let read = self.pool().await?.pool().read(*volume, *lba, 1).await;
                 let mut block = match read {
@@ -193,7 +202,7 @@ impl Writer<'_> {
         let Ok(block) = read.get(0) else { return false };
         match fix {
             Fix::Superblock(sb) => CacheSuperblock::decode(block).is_ok_and(|read| read == **sb),
-            Fix::Data { crc, .. } => crc32c(block) == *crc,
+            Fix::Data { crc, .. } | Fix::Node { crc, .. } => crc32c(block) == *crc,
             Fix::Entry { .. } => false,
         }
     }

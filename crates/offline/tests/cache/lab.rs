@@ -4,7 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use base::{
-    BLOCK, BucketGen, CacheAddr, Generation, Lba, Result, SECTOR, SliceList, StorageError, VolumeId,
+    BLOCK, BucketGen, CacheAddr, Generation, Lba, PoolAddr, Result, SECTOR, SliceList,
+    StorageError, VolumeId,
 };
 use cache::raw::{Body, IndexKey, Layout, PageSlots, choose_slot, layout_of};
 use cache::{Cache, Settings};
@@ -237,6 +238,15 @@ impl Lab {
         }
     }
 
+    /// Where the two copies of a node stand.
+    pub fn node_places(&self, addr: PoolAddr) -> [u64; 2] {
+        let (layout, (_, records)) = (self.layout(), self.records());
+        let blocks = u64::from(layout.bucket_blocks);
+        let twin = records[(addr.0 / blocks) as usize].twin.expect("it stands twice");
+        let copy = u64::from(twin.0) * blocks + addr.0 % blocks;
+        [addr.0, copy].map(|at| layout.offset_of(CacheAddr(at)))
+    }
+
     fn node(&self, r: &NodeRef) -> NodePage {
         let offset = self.layout().offset_of(CacheAddr(r.ptr.addr.0));
         decode(&self.block(offset), r).expect("whole")
@@ -246,7 +256,7 @@ impl Lab {
     fn put_node(&self, r: &NodeRef, page: &NodePage, generation: Generation) -> NodePtr {
         let mut block = vec![0; BLOCK];
         let crc = page.seal(INDEX_TREE, generation, r.ptr.addr, &mut block);
-        self.put(self.layout().offset_of(CacheAddr(r.ptr.addr.0)), &block);
+        self.node_places(r.ptr.addr).iter().for_each(|at| self.put(*at, &block));
         NodePtr { crc, generation, ..r.ptr }
     }
 

@@ -181,6 +181,8 @@ fn counters() {
     assert!(has(&r, Subject::Bucket, "dirty blocks of the open epoch"), "{:?}", r.problems);
     let r = wrong(|f| f.kind = BucketKind::Nodes, |f| f.kind == BucketKind::Data && f.live > 0);
     assert!(has(&r, Subject::Bucket, "is for nodes"), "{:?}", r.problems);
+    let r = wrong(|f| f.twin = None, |f| f.kind == BucketKind::Nodes && f.live > 0);
+    assert!(has(&r, Subject::Bucket, "which does not name it"), "{:?}", r.problems);
     let r = wrong(|f| f.kind = BucketKind::Free, |f| f.kind == BucketKind::Nodes && f.live > 0);
     assert!(has(&r, Subject::Bucket, "is for free"), "{:?}", r.problems);
 }
@@ -202,12 +204,19 @@ fn counters_of_a_cut() {
 fn nodes() {
     let lab = Lab::new();
     let (_, page) = lab.root();
-    let offset = lab.layout().offset_of(CacheAddr(lab.root().0.ptr.addr.0));
+    let root = lab.node_places(lab.root().0.ptr.addr);
     assert_eq!(page.level(), 1);
-    lab.rot(lab.layout().offset_of(CacheAddr(page.pointer(1).addr.0)));
+    let leaf = lab.node_places(page.pointer(1).addr);
+    lab.rot(leaf[1]);
+    assert_eq!(kinds(&lab.check()), [(Severity::DamagedCopy, Subject::Node)]);
+    lab.strike(Fault::ReadError { offset: root[0], len: 512 });
+    assert_eq!(kinds(&lab.check()), [(Severity::DamagedCopy, Subject::Node); 2]);
+    lab.rot(leaf[0]);
     let r = lab.check();
-    assert_eq!(kinds(&r), [(Severity::Error, Subject::Node), (Severity::Note, Subject::Journal)]);
-    lab.strike(Fault::ReadError { offset, len: 512 });
+    let is = |severity| (severity, Subject::Node);
+    let note = (Severity::Note, Subject::Journal);
+    assert_eq!(kinds(&r), [is(Severity::DamagedCopy), is(Severity::Error), note]);
+    lab.strike(Fault::ReadError { offset: root[1], len: 512 });
     assert_eq!(kinds(&lab.check())[0], (Severity::Error, Subject::Node));
 
     let lab = Lab::new();

@@ -84,6 +84,17 @@ fn superblocks_come_in_pairs() {
 }
 
 #[test]
+fn the_twin_of_a_bucket_has_the_node() {
+    let lab = Lab::new();
+    let (r, page) = lab.root();
+    is_mended(&lab, &[(Subject::Node, 3)], |lab| {
+        lab.rot(lab.node_places(r.ptr.addr)[0]);
+        lab.rot(lab.node_places(page.pointer(0).addr)[1]);
+        lab.rot(lab.node_places(page.pointer(1).addr)[0]);
+    });
+}
+
+#[test]
 fn dirty_blocks_are_named_and_left_alone() {
     let lab = Lab::new();
     lab.rot(lab.layout().offset_of(lab.first(true).1));
@@ -99,7 +110,7 @@ fn dirty_blocks_are_named_and_left_alone() {
 fn nothing_is_written_where_the_index_is_lost() {
     let lab = Lab::new();
     lab.rot(CacheSuperblock::offset_of(lab.superblock().sequence - 2));
-    lab.rot(lab.layout().offset_of(CacheAddr(lab.root().0.ptr.addr.0)));
+    lab.node_places(lab.root().0.ptr.addr).into_iter().for_each(|at| lab.rot(at));
     let before = lab.contents();
     let o = lab.repair(false);
     assert!(o.repairs.refused.is_some() && o.now().errors > 0, "{o:?}");

@@ -16,7 +16,7 @@ pub(crate) fn apart(own: &Superblock, best: &Superblock) -> bool {
 
 /// True if `own` is one superblock ahead of where `best` went on without its device, and what was
 /// complete before is known to `best`: power failed before the device of `best`, which was in use,
-/// had that superblock; or it is the first one of an open, before a client could write.
+/// had that superblock.
 fn was_never_complete(own: &Superblock, best: &Superblock) -> bool {
     let record = |sb: &Superblock, row: u16| sb.devices.get(usize::from(row)).cloned();
     let says = |sb: &Superblock, of: u16, state: DeviceState| {
@@ -26,8 +26,7 @@ fn was_never_complete(own: &Superblock, best: &Superblock) -> bool {
     let left = says(best, own.device, DeviceState::Failed);
     let is_ahead_by_one = left.is_some_and(|d| own.sequence <= d.since)
         && says(own, best.device, DeviceState::Online).is_some();
-    let is_first = own.generation & u64::from(u32::MAX) == 0;
-    (is_first || is_ahead_by_one) && goes_on_from_settled(best, own)
+    is_ahead_by_one && goes_on_from_settled(best, own)
 }
 
 /// True if `newer` knows all that the device of `older` has completed, and not the other way round.

@@ -1,6 +1,6 @@
 //! One bucket.
 
-use base::{BucketGen, Epoch};
+use base::{BucketGen, BucketId, Epoch};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
 use super::epochs::{Dirt, Moment};
@@ -17,6 +17,8 @@ pub(super) enum Life {
     Sealed,
     /// Holds nothing, but may not be overwritten yet.
     Pending,
+    /// Has copies of the nodes of its twin, and goes when that goes.
+    Twin,
     /// Not used any more: it gave errors.
     Retired,
 }
@@ -63,21 +65,23 @@ pub(super) struct Bucket {
     pub compacted_in: Epoch,
     /// It is a victim, and its survivors move.
     pub leaving: bool,
+    /// Of nodes: the bucket with their copies. Of copies: the bucket of the nodes.
+    pub twin: Option<BucketId>,
 }
 
 impl Bucket {
-    /// What it said at a moment, as the bucket table has it.
+    /// What it said at a moment, as the bucket table has it; of copies, without their number.
     pub fn record_at(&self, moment: Moment) -> BucketRecord {
         let (dirty_open, dirty_cut) = moment.named(&self.dirt);
-        let (generation, kind, live) = (self.generation, self.kind, self.live);
-        BucketRecord { generation, kind, live, dirty_open, dirty_cut, last_use: 0 }
+        let (generation, kind, live, twin) = (self.generation, self.kind, self.live, self.twin);
+        BucketRecord { generation, kind, live, dirty_open, dirty_cut, last_use: 0, twin }
     }
 }
 
 /// A bucket that is being filled.
 #[derive(Clone, Copy)]
 pub(super) struct OpenBucket {
-    pub id: base::BucketId,
+    pub id: BucketId,
     pub filled: u32,
 }
 

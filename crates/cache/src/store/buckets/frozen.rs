@@ -34,9 +34,9 @@ impl FrozenBuckets {
         }
     }
 
-    /// What a page of the table is to say: what was frozen, but for buckets of nodes, which are as
-    /// the checkpoint leaves them. Its own nodes count. Those that were replaced do not, though
-    /// they may still be read.
+    /// What a page of the table is to say: what was frozen, but for buckets of nodes and of their
+    /// copies, which are as the checkpoint leaves them. Its own nodes count. Those that were
+    /// replaced do not, though they may still be read.
     pub fn page(&self, page: u32, all: &[Bucket]) -> Vec<BucketRecord> {
         let from = page as usize * PAGE;
         let to = all.len().min(from + PAGE);
@@ -44,20 +44,35 @@ impl FrozenBuckets {
         let empty = |generation: BucketGen| BucketRecord { generation, ..BucketRecord::default() };
         let one = |(i, now): (usize, &Bucket)| {
             let then = copied.map_or_else(|| now.record_at(self.moment), |copied| copied[i]);
-            let nodes = now.live - now.replaced;
-            match (now.kind, then.kind) {
-                (BucketKind::Nodes, _) if nodes > 0 => {
-                    BucketRecord { live: nodes, ..now.record_at(self.moment) }
-                }
+            let nodes = nodes_in(all, from + i).map(|(live, replaced)| live - replaced);
+            match (nodes, then.kind.is_of_index()) {
+                (Some(live @ 1..), _) => BucketRecord { live, ..now.record_at(self.moment) },
                 // Free for an open of this checkpoint. It may hold data by then, which the journal
                 // tells.
-                (BucketKind::Nodes, _) => empty(now.generation),
-                (_, BucketKind::Nodes) => empty(then.generation),
-                _ => then,
+                (Some(0), _) => empty(now.generation),
+                (None, true) => empty(then.generation),
+                (None, false) => then,
             }
         };
         all[from..to].iter().enumerate().map(one).collect()
     }
+}
+
+/// The nodes in a bucket of nodes, or of their copies, and how many of them were replaced.
+fn nodes_in(all: &[Bucket], i: usize) -> Option<(u16, u16)> {
+    let b = &all[i];
+    match (b.kind, b.twin) {
+        (BucketKind::Nodes, _) => Some((b.live, b.replaced)),
+        (BucketKind::Copies, Some(of)) => nodes_in(all, of.0 as usize),
+        (BucketKind::Copies, None) => Some((0, 0)),
+        (BucketKind::Free | BucketKind::Data, _) => None,
+    }
+}
+
+/// What bucket `i` says.
+pub(super) fn record_now(all: &[Bucket], i: usize, moment: Moment) -> BucketRecord {
+    let record = all[i].record_at(moment);
+    BucketRecord { live: nodes_in(all, i).map_or(record.live, |(live, _)| live), ..record }
 }
 
 #[cfg(test)]
@@ -162,18 +177,22 @@ mod tests {
             differed += u32::from(found != w.all());
             assert_eq!(found.len(), then.len());
             for (i, (found, then)) in found.iter().zip(&then).enumerate() {
-                let nodes =
-                    w.nodes.iter().filter(|addr| w.buckets.of(**addr).0 as usize == i).count();
-                match nodes {
-                    0 if then.kind == BucketKind::Nodes => {
-                        assert_eq!((found.kind, found.live), (BucketKind::Free, 0))
+                let here = |addr: &&CacheAddr| w.buckets.of(**addr).0 as usize == i;
+                let copied = |addr: &&CacheAddr| {
+                    let copy = w.buckets.copy_of(**addr);
+                    copy.is_some_and(|copy| w.buckets.of(copy).0 as usize == i)
+                };
+                let nodes = w.nodes.iter().filter(here).count();
+                let copies = w.nodes.iter().filter(copied).count();
+                let is = (found.kind, found.live);
+                let place = format!("bucket {i} in round {round}");
+                match (nodes, copies) {
+                    (0, 0) if then.kind.is_of_index() => {
+                        assert_eq!(is, (BucketKind::Free, 0), "{place}");
                     }
-                    0 => assert_eq!(found, then, "bucket {i} in round {round}"),
-                    n => assert_eq!(
-                        (found.kind, found.live),
-                        (BucketKind::Nodes, n as u16),
-                        "bucket {i} in round {round}"
-                    ),
+                    (0, 0) => assert_eq!(found, then, "{place}"),
+                    (0, n) => assert_eq!(is, (BucketKind::Copies, n as u16), "{place}"),
+                    (n, _) => assert_eq!(is, (BucketKind::Nodes, n as u16), "{place}"),
                 }
             }
         }

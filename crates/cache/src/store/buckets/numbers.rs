@@ -41,9 +41,14 @@ impl Buckets {
         self.live_blocks
     }
 
-    /// Blocks of nodes of the index.
+    /// Nodes of the index.
+    pub fn index_nodes(&self) -> u64 {
+        self.index_nodes
+    }
+
+    /// Blocks in which they stand.
     pub fn node_blocks(&self) -> u64 {
-        self.node_blocks
+        2 * self.index_nodes - self.nodes_once
     }
 
     /// Blocks that stale keys, and staged ones that are published, still name.
@@ -76,9 +81,7 @@ impl Buckets {
 
     /// Blocks of `stream` that can be had without a new bucket.
     pub fn left_open(&self, stream: Stream) -> u32 {
-        let open = self.open[stream as usize]
-            .as_ref()
-            .filter(|open| self.all[open.id.0 as usize].errors == 0);
+        let open = self.open[stream as usize].as_ref().filter(|open| !self.has_bad_twin(open.id));
         open.map_or(0, |open| self.capacity(stream) - open.filled)
     }
 

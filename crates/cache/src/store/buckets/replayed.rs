@@ -6,8 +6,6 @@
 
 use base::{BucketGen, BucketId};
 
-use format::cache::bucket::BucketKind;
-
 use super::Buckets;
 use super::bucket::Source;
 
@@ -17,7 +15,7 @@ impl Buckets {
     pub(super) fn check_blocks(&mut self, id: BucketId, more: u32, less: u32) -> bool {
         let b = &self.all[id.0 as usize];
         let live = u32::from(b.live);
-        if matches!(self.source, Source::Disk(_)) && b.kind == BucketKind::Nodes {
+        if matches!(self.source, Source::Disk(_)) && b.kind.is_of_index() {
             self.contradicts(format!("{id:?} has nodes of the index, and blocks of a volume"));
         } else if live + more > self.blocks {
             self.contradicts(format!(
@@ -57,7 +55,7 @@ impl Buckets {
         if b.generation == generation {
             return;
         }
-        if b.kind == BucketKind::Nodes {
+        if b.kind.is_of_index() {
             return self.contradicts(format!("{id:?} has nodes of the index, and was evicted"));
         }
         b.generation = generation;

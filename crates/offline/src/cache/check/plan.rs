@@ -16,6 +16,8 @@ pub(crate) enum Fix {
     Superblock(Box<CacheSuperblock>),
     /// A copy of an entry of the journal; the other one is good.
     Entry { bad: u64, good: u64, blocks: u32, of: Identity, sequence: EntrySeq },
+    /// A copy of a node of the index; the other one is good.
+    Node { bad: u64, good: u64, crc: Crc },
     /// A clean block, or the sectors of one, which the pool has too.
     Data { volume: VolumeId, lba: Lba, offset: u64, crc: Crc, sectors: Sectors },
 }
@@ -26,6 +28,7 @@ impl Fix {
         match self {
             Fix::Superblock(_) => Subject::Superblock,
             Fix::Entry { .. } => Subject::Journal,
+            Fix::Node { .. } => Subject::Node,
             Fix::Data { .. } => Subject::Data,
         }
     }
@@ -34,7 +37,7 @@ impl Fix {
     pub fn offset(&self) -> u64 {
         match self {
             Fix::Superblock(sb) => CacheSuperblock::offset_of(sb.sequence),
-            Fix::Entry { bad, .. } => *bad,
+            Fix::Entry { bad, .. } | Fix::Node { bad, .. } => *bad,
             Fix::Data { offset, .. } => *offset,
         }
     }

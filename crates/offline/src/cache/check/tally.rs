@@ -1,7 +1,7 @@
 //! What a walk over the index meets of each bucket, against what the bucket's record says.
 
-use base::{Bitmap, BucketId, Epoch, PoolAddr};
-use cache::raw::{Body, IndexKey, Layout, node_addr};
+use base::{Bitmap, BucketId, CacheAddr, Epoch};
+use cache::raw::{Body, IndexKey, Layout};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
 use super::checker::{GIVE_UP, Log};
@@ -43,12 +43,12 @@ impl Tally {
         self.blocks
     }
 
-    /// A node, whose address is inside the cache; true if something else is at its place.
-    pub fn node(&mut self, addr: PoolAddr) -> bool {
-        let addr = node_addr(addr).0;
-        let met = &mut self.met[(addr / self.bucket_blocks) as usize];
+    /// A node or its copy, whose address is inside the cache; true if something else is at its
+    /// place.
+    pub fn node(&mut self, addr: CacheAddr) -> bool {
+        let met = &mut self.met[(addr.0 / self.bucket_blocks) as usize];
         met.nodes = met.nodes.saturating_add(1);
-        self.claim(addr, 1) > 0
+        self.claim(addr.0, 1) > 0
     }
 
     /// Counts the blocks of a key that is inside a bucket and not stale. Returns how many of them
@@ -121,7 +121,7 @@ impl Tally {
             let misplaced = match f.kind {
                 BucketKind::Free => met.blocks > 0 || met.nodes > 0,
                 BucketKind::Data => met.nodes > 0,
-                BucketKind::Nodes => met.blocks > 0,
+                BucketKind::Nodes | BucketKind::Copies => met.blocks > 0,
             };
             if kinds && misplaced {
                 let what = format!(

@@ -3,14 +3,21 @@
 //! Each node is checked by itself and against the keys that its parent gives it ([`btree::Walk`]),
 //! and against the checkpoint: none is younger.
 
+use base::{BucketId, Buf, CacheAddr};
 use btree::{Nodes, Walk, Wanted};
 use cache::raw::{Layout, node_addr};
+use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::superblock::CacheSuperblock;
 use format::node::{NodePage, NodeRef};
 use format::tree::INDEX_TREE;
+use rt::JoinHandle;
 
 use super::checker::{Checker, GIVE_UP, Log, Source};
+use super::plan::{Fix, Plan};
 use crate::report::Subject;
+
+/// Of a node whose other copy is good.
+const WHOLE: &str = "the other copy is good: it is written again when the cache reads it";
 
 /// How a node is called in a report.
 pub(super) fn place_of(r: &NodeRef) -> String {
@@ -28,6 +35,29 @@ pub(crate) struct IndexNodes<'a> {
     pub log: &'a mut Log,
     pub sb: &'a CacheSuperblock,
     pub layout: &'a Layout,
+    pub twins: &'a Twins,
+    /// Gets the bad copies of nodes whose other copy is good.
+    pub plan: &'a mut Plan,
+}
+
+/// Where the copies of nodes stand, by the bucket table.
+#[derive(Default)]
+pub(crate) struct Twins(Vec<Option<BucketId>>);
+
+impl Twins {
+    /// By these records, in order.
+    pub fn of(records: &[BucketRecord]) -> Twins {
+        let twin = |f: &BucketRecord| f.twin.filter(|_| f.kind == BucketKind::Nodes);
+        Twins(records.iter().map(twin).collect())
+    }
+
+    /// Where the second copy of the node at `addr` stands.
+    pub fn copy_of(&self, layout: &Layout, addr: CacheAddr) -> Option<CacheAddr> {
+        let blocks = u64::from(layout.bucket_blocks);
+        let twin = self.0.get((addr.0 / blocks) as usize).copied().flatten()?;
+        let copy = CacheAddr(u64::from(twin.0) * blocks + addr.0 % blocks);
+        layout.contains(copy, 1).then_some(copy)
+    }
 }
 
 impl Checker<'_> {
@@ -35,39 +65,79 @@ impl Checker<'_> {
         &'a mut self,
         sb: &'a CacheSuperblock,
         layout: &'a Layout,
+        twins: &'a Twins,
     ) -> IndexNodes<'a> {
-        IndexNodes { src: &self.src, log: &mut self.log, sb, layout }
+        let (log, plan) = (&mut self.log, &mut self.plan);
+        IndexNodes { src: &self.src, log, sb, layout, twins, plan }
     }
 }
 
 impl Nodes for IndexNodes<'_> {
     async fn read(&mut self, wanted: &[Wanted]) -> Vec<Option<NodePage>> {
-        let reads = wanted.iter().map(|w| {
-            let addr = node_addr(w.node.ptr.addr);
-            let offset = self.layout.contains(addr, 1).then(|| self.layout.offset_of(addr));
-            let reader = self.src.clone();
-            self.src.rt.spawn(async move {
-                match offset {
-                    Some(offset) => reader.block(offset).await,
-                    None => Err("its address is outside of the cache".to_owned()),
-                }
+        let reads: Vec<_> = wanted
+            .iter()
+            .map(|w| {
+                let addr = node_addr(w.node.ptr.addr);
+                (
+                    self.read_at(addr),
+                    self.twins.copy_of(self.layout, addr).map(|at| self.read_at(at)),
+                )
             })
-        });
-        let reads: Vec<_> = reads.collect();
+            .collect();
         let mut out = Vec::with_capacity(wanted.len());
-        for (w, read) in wanted.iter().zip(reads) {
-            let read = read.await.unwrap_or_else(|| Err("it was not read".to_owned()));
-            let page = read.and_then(|block| self.judge(&block, w));
-            out.push(
-                page.map_err(|why| self.log.error(Subject::Node, place_of(&w.node), why, GIVE_UP))
-                    .ok(),
-            );
+        for (w, (first, second)) in wanted.iter().zip(reads) {
+            let first = first.await.unwrap_or_else(|| Err("it was not read".to_owned()));
+            let first = first.and_then(|block| self.judge(&block, w));
+            let second = match second {
+                Some(read) => {
+                    let read = read.await.unwrap_or_else(|| Err("it was not read".to_owned()));
+                    Some(read.and_then(|block| self.judge(&block, w)))
+                }
+                None => None,
+            };
+            out.push(self.choose(w, first, second));
         }
         out
     }
 }
 
 impl IndexNodes<'_> {
+    fn read_at(&self, addr: CacheAddr) -> JoinHandle<Result<Buf, String>> {
+        let offset = self.layout.contains(addr, 1).then(|| self.layout.offset_of(addr));
+        let reader = self.src.clone();
+        self.src.rt.spawn(async move {
+            match offset {
+                Some(offset) => reader.block(offset).await,
+                None => Err("its address is outside of the cache".to_owned()),
+            }
+        })
+    }
+
+    /// The node of which these copies were read, the second if it has one. Reports a bad one.
+    fn choose(
+        &mut self,
+        wanted: &Wanted,
+        first: Result<NodePage, String>,
+        second: Option<Result<NodePage, String>>,
+    ) -> Option<NodePage> {
+        let at = node_addr(wanted.node.ptr.addr);
+        let copy = self.twins.copy_of(self.layout, at).unwrap_or(at);
+        let (page, bad, good, why) = match (first, second) {
+            (Ok(page), None | Some(Ok(_))) => return Some(page),
+            (Ok(page), Some(Err(why))) => (page, copy, at, why),
+            (Err(why), Some(Ok(page))) => (page, at, copy, why),
+            (Err(why), _) => {
+                self.log.error(Subject::Node, place_of(&wanted.node), why, GIVE_UP);
+                return None;
+            }
+        };
+        let place = format!("{}, the copy at block {bad}", place_of(&wanted.node));
+        self.log.copy(Subject::Node, &place, &self.src.path, why, WHOLE);
+        let (bad, good) = (self.layout.offset_of(bad), self.layout.offset_of(good));
+        self.plan.add(Fix::Node { bad, good, crc: wanted.node.ptr.crc });
+        Some(page)
+    }
+
     fn judge(&self, block: &[u8], wanted: &Wanted) -> Result<NodePage, String> {
         let page = wanted.decode(block).map_err(|e| e.to_string())?;
         let generation = wanted.node.ptr.generation;
