@@ -44,6 +44,7 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
             "error",
             "settings",
             "host_log",
+            "history",
             "devices",
             "attached",
             "space",

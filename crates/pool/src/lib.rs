@@ -6,11 +6,11 @@
 //! | folder | what it keeps |
 //! | --- | --- |
 //! | [`host_log`] | what was answered and is not durable yet, in memory that outlives the process |
+//! | [`history`] | which open this is, and which histories its commits go on from |
 //! | [`devices`] | the rows of the device table, their queues, errors and chunks; whether the pool may be written |
 //! | [`space`] | block groups, bitmaps, allocation, freed blocks that reads are about, reservations |
 //! | [`attached`] | the contract with the cache in front |
 //! | [`findings`] | how far a scrub is, and what it has found; how far moves of chunks are |
-//! | [`history`] | which open this is, and which histories its commits go on from |
 //! | [`txn`] | transactions, generations, table pages, requests for commits |
 //! | [`forest`] | volumes, mapping and checksum trees, and the one edit of them |
 //!

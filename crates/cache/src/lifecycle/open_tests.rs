@@ -176,6 +176,6 @@ fn an_older_copy_of_a_cache_is_refused_after_a_clean_end() {
     lab.world.restore_disk(lab.device, &newest);
     lab.with(|cache| async move {
         let a = cache.pool().find_volume("a").expect("there").id;
-        assert_eq!(cache.read(a, Lba(2), 1).await.unwrap()[0][0], 2);
+        assert_eq!(cache.read(a, Lba(0), 1).await.unwrap()[0][0], 2);
     });
 }
