@@ -6,8 +6,8 @@
 //! A scrub of a single device of the pool has no such part. It goes over the index leaf by leaf, as
 //! collection does, and reads the extents of a leaf in the order of their places. Before that it
 //! reads both copies of each node of the index, and has bad ones written again. What is bad of data
-//! is read again alone. Then it is as a read would find it: a clean block is dropped, as the pool has
-//! it; a dirty one is named, and stays dirty; the bucket is not used again once it is empty.
+//! is read again alone. Then it is as a read would find it: a clean block is dropped, as the pool
+//! has it; a dirty one is named, and stays dirty; the bucket is not used again once it is empty.
 //!
 //! A cache that is opened while a scrub runs is scrubbed from its beginning. It has no other copy,
 //! so there is no place to remember.

@@ -88,7 +88,9 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>, force: bool
     let bytes;
     if meta.as_ref().is_none_or(Metadata::is_file) {
         let len = meta.as_ref().map_or(0, Metadata::len);
-        let lost = matches!(&held, Held::Cache(..)) || force;
+        // A cache that was detached counts as nothing, and its file may get another size.
+        let lost =
+            force || matches!(&held, Held::Cache(..)) || !is_new && cache_on(path)?.is_some();
         bytes = size.unwrap_or(len);
         match size {
             None if len == 0 => {
@@ -464,9 +466,8 @@ mod tests {
             check_place(&dir.path().join("own"), Some(CACHE)).is_err(),
             "not the cache of a pool that is yet to be made"
         );
-        assert!(
-            matches!(look(&dir.path().join("own")), Ok(Held::Cache(sb, None)) if sb.pool_uuid == own)
-        );
+        let held = look(&dir.path().join("own"));
+        assert!(matches!(held, Ok(Held::Cache(sb, None)) if sb.pool_uuid == own));
         let again = place("own", Some(2 * CACHE)).unwrap();
         assert!(!again.is_new && again.opened.info.size_bytes == 2 * CACHE);
 
@@ -497,8 +498,8 @@ mod tests {
         let e = again(Some(CACHE)).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(e.contains("left of a Forebay cache that was detached; it was left"), "{e}");
         write(&[0; 4]);
-        drop(again(Some(CACHE)).unwrap());
-        assert!(open_place(&at, Some(2 * CACHE), own, false).is_ok());
+        drop(open_place(&at, Some(2 * CACHE), own, false).unwrap());
+        drop(again(Some(2 * CACHE)).unwrap());
 
         let file = OpenOptions::new().write(true).open(dir.path().join("foreign")).unwrap();
         (0..SLOTS).for_each(|slot| {

@@ -2,7 +2,7 @@
 //! made over somebody's data unasked.
 //!
 //! A device is empty if both of its [edges](format::edges) are zeros, and `blkid`, where that is
-//! installed, knows nothing on it. No list of formats decides: what nobody knows counts as data.
+//! installed, knows nothing on it. No list of formats decides: what is not known counts as data.
 //! `blkid` and the magic numbers of Forebay's own superblocks only give names to what is there.
 //!
 //! A cache that was detached left its superblocks, which say so, and one that was being made when
@@ -102,8 +102,8 @@ pub fn by_bytes(file: &File, size_bytes: u64) -> Content {
     }
 }
 
-/// Whether a block is a page of a cache's bucket table that calls every bucket free, as they are made
-/// for a new cache: nothing is in any of them.
+/// Whether a block is a page of a cache's bucket table that calls every bucket free, as they are
+/// made for a new cache: nothing is in any of them.
 pub fn is_new_table(block: &[u8]) -> bool {
     const BUCKETS: u8 = 4;
     let (header, rest) = block.split_at(block.len().min(PAGE_HEADER));

@@ -43,6 +43,7 @@ const FOLDERS: &[(&str, &[&str], &[&str])] = &[
         &[
             "error",
             "settings",
+            "history",
             "host_log",
             "history",
             "devices",

@@ -1,6 +1,6 @@
 //! The edges of a device: what must be zeros there for the device to count as empty.
 //!
-//! Nobody knows the formats of all data, so no list of them decides whether a device is empty.
+//! No list has the formats of all data, so none decides whether a device is empty.
 //! Whatever lies on a device begins at its beginning or, as some members of RAIDs do, describes
 //! itself at its end; so zeros in both edges say that nothing does. All places where libblkid looks
 //! for a superblock are in them: the furthest from the beginning, the second header of LUKS 2, is

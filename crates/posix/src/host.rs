@@ -76,13 +76,7 @@ impl HostDir {
         let mut files = paths.filter(|path| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("forebay-"))
         });
-        files.find(|path| {
-            let mut head = [0; HEAD];
-            let mut how = OpenOptions::new();
-            how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-            let read = how.open(path).and_then(|file| file.read_exact_at(&mut head, 0));
-            read.is_ok() && self.counts(&head)
-        })
+        files.find(|path| read_head(path).is_ok_and(|head| self.counts(&head)))
     }
 
     fn prefix(owner: [u8; 16]) -> String {
@@ -119,13 +113,22 @@ impl HostDir {
     /// True of a file that this process has made, or an earlier one with its devices. What another
     /// boot has left counts for no process.
     fn is_own(&self, path: &Path) -> bool {
-        let mut head = [0; HEAD];
-        let mut how = OpenOptions::new();
-        how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let read = how.open(path).and_then(|file| file.read_exact_at(&mut head, 0));
         let boot = format!("{MAGIC}\n{}\n", self.boot);
-        read.is_err() || !head.starts_with(boot.as_bytes()) || self.counts(&head)
+        let of_others = |head: [u8; HEAD]| head.starts_with(boot.as_bytes()) && !self.counts(&head);
+        !read_head(path).is_ok_and(of_others)
     }
+}
+
+fn read_head(path: &Path) -> io::Result<[u8; HEAD]> {
+    let mut head = [0; HEAD];
+    open_to_read(path)?.read_exact_at(&mut head, 0)?;
+    Ok(head)
+}
+
+/// Opens a file, and follows no symbolic link and waits for no pipe.
+fn open_to_read(path: &Path) -> io::Result<File> {
+    let mut how = OpenOptions::new();
+    how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
 /// A file that is this user's alone.
@@ -146,9 +149,7 @@ fn check(file: &File) -> io::Result<()> {
 impl HostPlace for HostDir {
     fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError> {
         let path = self.file_of(owner, number);
-        let mut how = OpenOptions::new();
-        how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = match how.open(&path) {
+        let file = match open_to_read(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             file => file?,
         };

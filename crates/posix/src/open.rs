@@ -73,7 +73,7 @@ pub struct Opened {
 
 impl Opened {
     /// The same open file, for reads and writes that block. Where `info.direct` is set, offsets,
-    /// lengths and memory must be multiples of 4096. The file stays locked until this is closed too.
+    /// lengths and memory must be multiples of 4096. The file is locked until this is closed too.
     pub fn file(&self) -> io::Result<File> {
         Ok(self.fd.try_clone()?.into())
     }

@@ -31,7 +31,7 @@ use crate::thread::Thread;
 pub enum Order {
     /// The order in which they became ready.
     Fifo,
-    /// The same. Random numbers follow from this seed, which nobody else has.
+    /// The same. Random numbers follow from this seed, which no other process has.
     Live(u64),
     /// A random order that follows from this seed.
     Seeded(u64),

@@ -393,7 +393,7 @@ pub(crate) async fn collect(boot: Rc<Boot>) {
         asked += 1;
         if let Some(cache) = boot.volumes.cache()
             && let Err(e) = cache.collect().await
-            && !env.errors_allowed()
+            && !(cache.is_aside() || env.errors_allowed())
         {
             env.fail(format!("collecting: {:?}: {e}", e.kind));
         }

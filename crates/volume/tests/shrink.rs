@@ -137,7 +137,9 @@ async fn grow_only(rt: Rt, bench: Cached) {
         let volumes = volumes.clone();
         rt.spawn(async move { volumes.grow("a", to).await })
     };
-    let (first, second) = (behind(8 * MIB), behind(4 * MIB));
+    let first = behind(8 * MIB);
+    rt.settled().await;
+    let second = behind(4 * MIB);
     first.await.expect("a task").expect("grow");
     let refused = second.await.expect("a task").expect_err("it would shrink");
     assert_eq!(refused.kind, ErrorKind::Loses, "{refused}");

@@ -372,7 +372,7 @@ impl Cache {
             self.node_copies().note_moved(1);
             tracing::warn!(
                 cache = %self.path(),
-                "page {page} of the bucket table is written to a spare block, as a write failed: {e}"
+                "page {page} of the bucket table is written to a spare block: a write failed: {e}"
             );
         }
         moved
@@ -449,3 +449,7 @@ impl Cache {
         .await
     }
 }
+
+#[cfg(test)]
+#[path = "checkpoint_tests.rs"]
+mod tests;

@@ -2,7 +2,5 @@
 
 #[allow(clippy::module_inception, reason = "the flow itself")]
 mod checkpoint;
-#[cfg(test)]
-mod node_copies_tests;
 pub(crate) mod state;
 pub(crate) mod table_slots;

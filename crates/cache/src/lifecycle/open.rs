@@ -285,8 +285,8 @@ impl Cache {
         Some((place, uuid, incarnation))
     }
 
-    /// The pool says that the cache was opened in this open of it, and the cache knows that the pool
-    /// says so. From then on neither goes with a copy of the other. This is before any client.
+    /// The pool says that the cache was opened in this open of it, and the cache knows that the
+    /// pool says so. From then on neither goes with a copy of the other. This is before any client.
     async fn be_named(&self) -> Result<()> {
         self.pool().name_cache().await?;
         self.renew_superblock(self.pool().opened()).await

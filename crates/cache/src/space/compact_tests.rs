@@ -13,6 +13,8 @@ use crate::{Policy, Settings};
 
 /// About an eighth of the cache.
 const SET: u64 = 400;
+/// Blocks that are written again and again in a set that fits, beside the room of the index.
+const LIVE: u64 = 1000;
 /// So many writes fill the cache ten times over.
 const WRITES: u64 = 32_000;
 /// How long the pool's device stands still.
@@ -104,10 +106,10 @@ fn clean_blocks_are_not_lost_while_most_of_the_cache_is_garbage() {
     let lab = Lab::new();
     lab.within_an_hour(settings(), move |cache, a| async move {
         // What is left of a bucket is clean after each pass.
-        let mut has = vec![0; 3 * SET as usize];
+        let mut has = vec![0; LIVE as usize];
         let mut random = Prng::new(5);
         for i in 0..WRITES {
-            let block = random.below(3 * SET);
+            let block = random.below(LIVE);
             has[block as usize] = i as u8;
             fill(&cache, a, block, 1, i as u8).await;
             if i % 400 == 0 {
@@ -118,9 +120,7 @@ fn clean_blocks_are_not_lost_while_most_of_the_cache_is_garbage() {
         assert!(before.gc.compacted_blocks > 0, "{before:?}");
         verify(&cache, a, &has).await;
         let after = cache.status();
-        // A few blocks of the fullest buckets, as the index has some of the room, twice.
-        let missed = after.misses - before.misses;
-        assert!(missed <= 3 * SET / 40, "{missed} missed: {after:?}");
+        assert_eq!(after.misses - before.misses, 0, "{after:?}");
     });
 }
 

@@ -23,8 +23,8 @@ use crate::world::{IoChoice, OpenError, World, check_distinct, open_unowned};
 /// Make a pool on files or block devices
 ///
 /// What is on the devices is lost. A device that is not zeros in its first 8 MiB and its last 8 MiB
-/// is refused, whatever it holds, unless --force is given. Serve the new pool with `forebay serve --device
-/// ...`, then make volumes with `forebay volume create`.
+/// is refused, whatever it holds, unless --force is given. Serve the new pool with `forebay serve
+/// --device ...`, then make volumes with `forebay volume create`.
 #[derive(Args, Debug)]
 pub struct Create {
     /// A file or block device (repeatable). A file that does not exist is made, with the size that

@@ -111,8 +111,8 @@ pub struct ServerOptions {
     /// Make changes durable at least this often, flushed or not [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     commit_interval: Option<Duration>,
-    /// The devices that were in use last are lost, and those that are there were out of use by then:
-    /// go on with the newest of these, as it was when it left. What was written since is lost
+    /// The devices that were in use last are lost, and those that are there were out of use by
+    /// then: go on with the newest of these, as it was when it left. What was written since is lost
     #[arg(long)]
     take_back: bool,
     /// NBD connections at a time [default: 256]

@@ -24,6 +24,7 @@ use crate::FormatError;
 
 /// Bytes of the part.
 pub(super) const BYTES: usize = 264;
+const WHAT: &str = "superblock";
 /// The largest number of histories that a superblock names.
 pub const MAX_HISTORIES: usize = 14;
 
@@ -98,7 +99,7 @@ impl Lineage {
     }
 
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Result<Lineage, FormatError> {
-        let bad = |field, found| FormatError::Value { what: super::WHAT, field, found };
+        let bad = |field, found| FormatError::Value { what: WHAT, field, found };
         let raw = Raw::read_from_bytes(bytes).map_err(|_| bad("lineage", 0))?;
         if raw.opened.get() == 0 {
             return Err(bad("open", 0));

@@ -8,7 +8,7 @@
 //! The last word is the newest superblock that the device has, with another row for the device
 //! itself and the next sequence number. So it names the tables that the device has. It is written
 //! when the others say durably that the device is out of use. Where the device does not take it,
-//! nothing is lost but that. The device does not come back before it has taken it, or failed to.
+//! nothing is lost but that. A device that comes back has taken it before anything else is written.
 
 use base::{Result, SliceList, StorageError};
 use format::superblock::{DeviceState, SLOT_COPIES, Superblock};
@@ -56,6 +56,24 @@ impl Pool {
         }));
     }
 
+    /// Tells a device that is about to come back that it is out of use, once the others say so
+    /// durably.
+    pub(super) async fn tell_before_it_returns(
+        &self,
+        row: usize,
+        disk: &Disk,
+        path: &str,
+    ) -> Result<()> {
+        self.commit_direct().await?;
+        let _telling = {
+            let mut st = self.state_mut();
+            st.is_away(row, path)?;
+            st.devices.row_mut(row).into_iter().for_each(|d| d.set_told(true));
+            Telling { pool: self.clone(), row }
+        };
+        self.write_last_word(row, disk, path).await
+    }
+
     /// Waits for the commit that is next, whenever that is. False: the pool is closed, or takes no
     /// more commits.
     async fn others_know(&self) -> bool {
@@ -99,7 +117,7 @@ impl Pool {
 impl State {
     /// The last word of the device of this row, whose newest superblock is `own`; `None`: it is
     /// another device, or knows already.
-    fn last_word(&self, row: usize, own: &Superblock) -> Option<Superblock> {
+    pub(super) fn last_word(&self, row: usize, own: &Superblock) -> Option<Superblock> {
         let record = self.devices.row(row)?.record();
         let is_it = own.pool_uuid == self.identity.uuid && usize::from(own.device) == row;
         let of_own = own.devices.get(row).filter(|d| is_it && d.uuid == record.uuid)?;

@@ -2,7 +2,9 @@
 //! failed, or taken out of use by the user.
 //!
 //! 1. Its superblocks are read: it must be the device that it was, and must not have been written
-//!    without the others.
+//!    without the others. If they do not say that it is away, it gets its last word
+//!    ([`last_word`](super::last_word)): what is written to it from now on comes before what it
+//!    lacks, so it must not be served alone.
 //! 2. It is entered as *joining*: from now on it gets all that is written, pages, nodes and data.
 //! 3. The flow waits for writes that had begun before, and commits them. So all that the device
 //!    lacks is committed.
@@ -18,7 +20,7 @@
 //!
 //! | power fails | the device is |
 //! | --- | --- |
-//! | before the invitation | away still, by its own superblock too or not; what was written to it meanwhile is written again |
+//! | before the invitation | away still, by its own superblock too; what was written to it meanwhile is written again |
 //! | before the next commit | in use by its own superblock, and away by those of the others; its own is right, as it lacks only what is marked |
 //! | later | in use, with chunks that are behind |
 
@@ -251,17 +253,28 @@ impl Pool {
         slots.newest().cloned().ok_or_else(none)
     }
 
+    /// Whether a device whose newest superblock is `own` is one that may come back, but does not
+    /// know that it is out of use.
+    fn is_to_be_told(&self, row: usize, own: &Superblock, path: &str) -> Result<bool> {
+        let st = self.state();
+        st.recognize(row, own, path)?;
+        Ok(st.last_word(row, own).is_some())
+    }
+
     /// Brings a device back by the steps at the head of this file. `asked`: the user has asked for
     /// it.
     async fn reattach(&self, row: usize, path: String, disk: Disk, asked: bool) -> Result<()> {
         self.state().is_away(row, &path)?;
-        let own = self.newest_on(&disk, &path).await;
+        let mut own = self.newest_on(&disk, &path).await?;
+        if self.is_to_be_told(row, &own, &path)? {
+            self.tell_before_it_returns(row, &disk, &path).await?;
+            own = self.newest_on(&disk, &path).await?;
+        }
         let (since, mut returning, before) = {
             let mut st = self.state_mut();
             st.standing.permit()?;
             // It may have been removed or taken into use meanwhile.
             st.is_away(row, &path)?;
-            let own = own?;
             if !asked && !st.devices.row(row).is_some_and(PoolDevice::may_return) {
                 return invalid(format!("{path}: is not to come back by itself any more"));
             }
@@ -303,7 +316,7 @@ impl Pool {
 
 impl State {
     /// Fails unless a device of the pool is out of use.
-    fn is_away(&self, row: usize, path: &str) -> Result<()> {
+    pub(super) fn is_away(&self, row: usize, path: &str) -> Result<()> {
         match self.devices.row(row).filter(|d| !d.is_removed()) {
             None => invalid(format!("{path}: is no device of the pool any more")),
             Some(d) if d.is_joining() || d.record().state != DeviceState::Failed => {

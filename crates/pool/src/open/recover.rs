@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 
 use base::{
-    BLOCK, BLOCK_U64, Crc, Generation, Lba, PoolAddr, Result, SharedPlace, VolumeId, counted,
+    BLOCK, BLOCK_U64, Crc, ErrorKind, Generation, Lba, PoolAddr, Result, SharedPlace, VolumeId,
+    counted,
 };
 use format::page::Chunk;
 use queue::Class;
@@ -170,7 +171,7 @@ impl Pool {
         }
         let (blocks, lost) = self.enter_pieces(pieces).await?;
         for Hole { target, lba, end } in holes {
-            let Some(volume) = self.find_target(target).await else { continue };
+            let Ok(Some(volume)) = self.find_target(target) else { continue };
             let mut at = lba;
             while at < end {
                 let change = Change::Unmap { volume, range: (at, end) };
@@ -285,7 +286,9 @@ impl Pool {
         for piece in read {
             let good = &good[first..first + piece.crcs.len()];
             first += piece.crcs.len();
-            let volume = self.find_target(piece.target).await;
+            let found = self.find_target(piece.target);
+            let no_place = found.is_err();
+            let volume = found.ok().flatten();
             let mut at = 0;
             while at < good.len() {
                 let n = good[at..].iter().take_while(|g| **g == good[at]).count();
@@ -304,7 +307,7 @@ impl Pool {
                     }
                     None => {
                         self.state_mut().space.release(run);
-                        lost += if good[at] { 0 } else { n as u64 };
+                        lost += if good[at] && !no_place { 0 } else { n as u64 };
                     }
                 }
                 at += n;
@@ -331,14 +334,23 @@ impl Pool {
         }
     }
 
-    /// The volume that records are about. `None`: it was deleted, or its cut is published.
-    async fn find_target(&self, target: Target) -> Option<VolumeId> {
-        match target {
+    /// The volume that records are about. `None`: it was deleted, or its cut is published. Error:
+    /// the volume table has no place for it, and what the records are about is lost.
+    fn find_target(&self, target: Target) -> Result<Option<VolumeId>> {
+        let (volume, epoch) = match target {
             Target::Volume(id) => {
                 let st = self.state();
-                st.forest.volume(id).filter(|v| v.is_live()).map(|_| id)
+                return Ok(st.forest.volume(id).filter(|v| v.is_live()).map(|_| id));
             }
-            Target::Staging(volume, epoch) => self.staging_again(volume, epoch).ok(),
+            Target::Staging(volume, epoch) => (volume, epoch),
+        };
+        match self.staging_again(volume, epoch) {
+            Ok(id) => Ok(Some(id)),
+            Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
+            Err(e) => {
+                tracing::error!("what was answered before the last process ended is lost: {e}");
+                Err(e)
+            }
         }
     }
 }

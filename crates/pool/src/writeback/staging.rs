@@ -38,12 +38,13 @@ impl Pool {
     /// no place for it.
     pub async fn staging(&self, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
         self.permit()?;
-        find_or_make(&mut self.state_mut(), volume, epoch)
+        // A client that makes a volume must not be told that the table is full of these.
+        find_or_make(&mut self.state_mut(), (volume, epoch), 16)
     }
 
     /// The staging volume that writes before a crash went to, made again if it was never committed.
     pub(crate) fn staging_again(&self, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
-        find_or_make(&mut self.state_mut(), volume, epoch)
+        find_or_make(&mut self.state_mut(), (volume, epoch), usize::MAX)
     }
 
     /// All staging volumes.
@@ -71,7 +72,12 @@ impl Pool {
     }
 }
 
-fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<VolumeId> {
+/// One of `kept` places of the volume table is for others.
+fn find_or_make(
+    st: &mut State,
+    (volume, epoch): (VolumeId, Epoch),
+    kept: usize,
+) -> Result<VolumeId> {
     if let Some(id) = st.forest.staging(volume, epoch) {
         return Ok(id);
     }
@@ -89,8 +95,7 @@ fn find_or_make(st: &mut State, volume: VolumeId, epoch: Epoch) -> Result<Volume
         ));
     }
     let vacancy = st.forest.vacancy();
-    // A client that makes a volume must not be told that the table is full of these.
-    let Some(place) = vacancy.first.filter(|_| vacancy.free > vacancy.places / 16) else {
+    let Some(place) = vacancy.first.filter(|_| vacancy.free > vacancy.places / kept) else {
         let text = format!("the volume table has no place for a staging volume of volume {volume}");
         return Err(StorageError::new(ErrorKind::NoSpace, text));
     };
