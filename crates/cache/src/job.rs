@@ -18,3 +18,5 @@ pub(crate) const PROMOTION: &str = "promotion";
 pub(crate) const JOURNAL: &str = "journal";
 /// Verifies what is in it.
 pub(crate) const SCRUB: &str = "scrub";
+/// Looks whether another process writes to its device.
+pub(crate) const LOOK: &str = "look";

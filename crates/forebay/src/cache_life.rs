@@ -28,6 +28,7 @@ use crate::control::RequestError;
 use crate::error::{CommandError, Result};
 use crate::home::{CachePlace, Home};
 use crate::mailbox::{close_file, spawn_blocking};
+use crate::roles;
 use crate::tuning::Tuning;
 use crate::units::human_bytes;
 use crate::world::OpenError;
@@ -59,8 +60,12 @@ pub fn preflight_made(config: &CacheConfig) -> Result<()> {
 
 /// Whether the pool on these devices may be opened as things are, as far as that can be told
 /// without opening its cache: the rest is told by [`Caches::prepare`]. Looks only.
-pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
-    let found = cache_of_pool(devices);
+pub fn preflight<'a>(
+    config: &CacheConfig,
+    devices: impl Iterator<Item = &'a Path> + Clone,
+) -> Result<()> {
+    roles::check(config, devices.clone())?;
+    let found = cache_of_pool(devices.clone());
     let Some(PoolCache { uuid, has, opened }) = found else { return Ok(()) };
     let path = config.path.as_deref();
     let held = match path {
@@ -69,12 +74,13 @@ pub fn preflight<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Pat
     };
     let held = held.filter(|sb| sb.uuid == uuid);
     let is_there = held.is_some();
+    // Nothing that is there is given up, by whatever name.
+    if (config.forget || !is_there)
+        && let Some(at) = roles::find_cache(config, devices, uuid)
+    {
+        return Err(roles::is_there(&at, uuid, config.forget));
+    }
     match (path, config.forget) {
-        (Some(path), true) if is_there => Err(CommandError::Failed(format!(
-            "{} is the pool's cache and is there: start without --forget-cache. If it cannot \
-             be used, move it away first",
-            path.display()
-        ))),
         (_, true) => Ok(()),
         (Some(path), false) if is_there => match &held {
             Some(sb) if has.is_older(pool_seen(path, sb)) => {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use base::{ErrorKind, shell_word};
 use emulate::{Emulate, Emulations};
 use pool::{DeviceFile, Pool};
+use posix::names::is_same;
 use posix::{Handles, OpenFile};
 use rt::Rt;
 use rt::sync::Semaphore;
@@ -278,11 +279,16 @@ impl PoolDevices {
     /// Gives the pool all that a device has, by its path or id. Its file grows to `size_bytes`
     /// before that, if it is given.
     pub async fn resize(&self, pool: &Pool, device: &str, size_bytes: Option<u64>) -> Answer {
-        let path = pool.path_of_device(&self.name_of(pool, device).await)?;
-        let file = PathBuf::from(&path);
-        let growing = spawn_blocking(&self.rt, &self.handles, move || grown(&file, size_bytes));
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
+        let (path, file) = pool.file_of_device(&self.name_of(pool, device).await)?;
+        let (at, open) = (PathBuf::from(&path), self.handles.descriptor(file).map_err(failed)?);
+        let growing = move || grown(&at, &open, size_bytes);
+        let growing = spawn_blocking(&self.rt, &self.handles, growing);
         let size = growing.await.map_err(failed)?.map_err(RequestError::invalid)?;
+        if pool.file_of_device(&path)?.1 != file {
+            let text = format!("{path} is another device by now; try again");
+            return Err(RequestError::new("refused", text));
+        }
         let usable = pool.grow_device(&path, size).await?;
         tracing::info!(device = %path, size, "the pool uses all of the device");
         Ok(json!({ "device": path, "size_bytes": size, "usable_bytes": usable }))
@@ -384,29 +390,37 @@ fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The size of a device in bytes; of a file, after it has grown to `wanted`. That is durable: a
-/// superblock is to rely on it.
-fn grown(path: &Path, wanted: Option<u64>) -> Result<u64, String> {
+/// The size in bytes of a device that is `open`; of a file, after it has grown to `wanted`. That is
+/// durable: a superblock is to rely on it. Fails if something else is at its path by now: it is not
+/// known then which of the two is meant.
+fn grown(path: &Path, mut open: &File, wanted: Option<u64>) -> Result<u64, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
-    let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-    let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+    let meta = open.metadata().map_err(failed)?;
+    if path.metadata().is_ok_and(|there| !is_same(&there, &meta)) {
+        return Err(format!(
+            "{} is not what the server has open: something else has taken that place since. \
+             Nothing was changed; put the device back there, or take it out of use (forebay device \
+             offline) and into use again by the path where it is now (forebay device online PATH)",
+            path.display()
+        ));
+    }
+    let size = open.seek(SeekFrom::End(0)).map_err(failed)?;
     let Some(wanted) = wanted else { return Ok(size) };
-    let is_file = file.metadata().map_err(failed)?.is_file();
     if wanted < size {
         return Err(format!(
             "{} has {size} bytes already; a device does not shrink: replace it with a smaller one",
             path.display()
         ));
     }
-    if wanted > size && !is_file {
+    if wanted > size && !meta.is_file() {
         return Err(format!(
             "{} is no file: make the block device larger by its own means, then leave out the size",
             path.display()
         ));
     }
     if wanted > size {
-        file.set_len(wanted).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
+        open.set_len(wanted).map_err(failed)?;
+        open.sync_all().map_err(failed)?;
     }
     Ok(wanted)
 }

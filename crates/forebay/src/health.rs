@@ -67,7 +67,13 @@ fn number(v: &Value) -> u64 {
 fn of_pool(pool: &Value, commit: &Value, all: &mut Vec<Problem>) {
     if let Some(trouble) = pool["trouble"].as_str() {
         let what = format!("the pool takes no more writes, reads go on: {trouble}");
-        add(all, "pool-failed", what, "see to the device, then restart forebay");
+        if pool["other_writer"] == true {
+            let todo = "stop this server and the other one; see that one machine alone, by one name \
+                        alone, can reach each disk; then forebay check --data, and start one";
+            add(all, "two-writers", what, todo);
+        } else {
+            add(all, "pool-failed", what, "see to the device, then restart forebay");
+        }
     } else if number(&commit["failed"]) > 0 {
         let what = match number(&commit["failed"]) {
             1 => "a commit of the pool has failed".to_owned(),
@@ -570,12 +576,13 @@ mod tests {
         })));
         found.extend(pages(&json!({
             "cache": { "path": "/c", "state": "serving", "error": "write: full" },
-            "pool": { "state": "online", "answers_at_risk": "/dev/shm: full" }
+            "pool": { "state": "online", "answers_at_risk": "/dev/shm: full",
+                "trouble": "another process", "other_writer": true }
         })));
         let text = include_str!("../../../docs/operations.md");
         let sections: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("## `")).collect();
         let sections: Vec<&str> = sections.iter().map(|s| s.trim_end_matches('`')).collect();
-        assert_eq!(found.len(), 28);
+        assert_eq!(found.len(), 29);
         let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
         assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
         assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

@@ -54,6 +54,7 @@ mod output;
 mod overcommit;
 mod preflight;
 mod rights;
+mod roles;
 mod shard;
 mod signals;
 mod sockets;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use emulate::Emulations;
 use pool::DeviceFile;
+use posix::names::{holder, shown_by};
 use posix::{FileInfo, Handles, OpenFile, Posix, sys};
 use rt::{Backend, FileId, Order, Rt};
 use uring::Uring;
@@ -194,6 +195,13 @@ pub fn open_unowned(path: &Path, how: &OpenFile) -> std::result::Result<posix::O
         ))));
     }
     let opened = posix::open::open(path, how).map_err(|e| OpenError::of(path, &e))?;
+    if let Some(below) = opened.unlocked() {
+        tracing::warn!(
+            "{}: what the loop device shows cannot be locked ({below}): see that nothing else uses \
+             that",
+            path.display()
+        );
+    }
     let info = &opened.info;
     let (size_bytes, direct) = (info.size_bytes, info.direct);
     tracing::debug!(path = %path.display(), size_bytes, direct, "opened");
@@ -241,12 +249,18 @@ impl OpenError {
     fn of(path: &Path, e: &io::Error) -> OpenError {
         let path_text = path.display();
         if e.kind() == ErrorKind::ResourceBusy {
-            let mounted = if is_block_device(path) {
-                "is it mounted, or is a server running? forebay status asks it"
-            } else {
-                "is a server running? forebay status asks it"
+            // The system's own text says nothing more.
+            let by = match e.get_ref() {
+                Some(told) => Some(told.to_string()),
+                None => holder(path),
             };
-            let text = format!("{path_text} is in use by another process ({mounted})");
+            let text = match by {
+                Some(by) => format!("{path_text} is in use: {by}"),
+                None => format!(
+                    "{path_text} is in use by another process (is a server running? forebay status \
+                     asks it)"
+                ),
+            };
             return OpenError::Refused(CommandError::Failed(text));
         }
         let gone = [base::IoError::IO, base::IoError::GONE, base::IoError::NO_DEVICE];
@@ -279,8 +293,17 @@ pub fn is_block_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.file_type().is_block_device())
 }
 
-/// What is the same for all names of one file or block device. May block.
+/// What is the same for all names of one file or block device, also for that of a loop device that
+/// shows it. May block.
 pub fn identity(path: &Path) -> PathBuf {
+    if let Some(shown) = shown_by(path) {
+        let of = identity(&shown.of);
+        let is_all = shown.from == 0 && shown.of.metadata().is_ok_and(|m| m.len() == shown.len);
+        return match is_all {
+            true => of,
+            false => PathBuf::from(format!("{} from {}", of.display(), shown.from)),
+        };
+    }
     match path.metadata() {
         Ok(m) if m.file_type().is_block_device() => {
             PathBuf::from(format!("block device {}", m.rdev()))

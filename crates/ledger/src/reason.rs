@@ -152,6 +152,8 @@ pub enum Reason {
     ReadAhead,
     /// The pool commits.
     Commit,
+    /// It is looked whether another process writes to the same devices.
+    Look,
     /// A copy was bad, and another one is read.
     Heal,
     /// The device has enough to do; the request waits in its queue.
@@ -164,7 +166,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 32] = [
+    pub const ALL: [Reason; 33] = [
         Reason::NotRunning,
         Reason::NoProcessor,
         Reason::Engine,
@@ -193,6 +195,7 @@ impl Reason {
         Reason::Tree,
         Reason::ReadAhead,
         Reason::Commit,
+        Reason::Look,
         Reason::Heal,
         Reason::DeviceQueue,
         Reason::Transfer,
@@ -230,6 +233,7 @@ impl Reason {
             Reason::Tree => "tree_load",
             Reason::ReadAhead => "read_ahead",
             Reason::Commit => "pool_commit",
+            Reason::Look => "look",
             Reason::Heal => "heal",
             Reason::DeviceQueue => "device_queue",
             Reason::Transfer => "device_transfer",
@@ -263,6 +267,7 @@ impl Reason {
             | Reason::Tree
             | Reason::ReadAhead
             | Reason::Commit
+            | Reason::Look
             | Reason::Heal => Layer::Pool,
             Reason::DeviceQueue | Reason::Transfer | Reason::DeviceFlush => Layer::Device,
         }
@@ -270,7 +275,7 @@ impl Reason {
 
     /// A device is waited for, or what it makes.
     pub(crate) fn is_of_devices(self) -> bool {
-        let made = [Reason::ReadAhead, Reason::Commit, Reason::Journal];
+        let made = [Reason::ReadAhead, Reason::Commit, Reason::Journal, Reason::Look];
         self.layer() == Layer::Device || made.contains(&self)
     }
 
@@ -305,6 +310,7 @@ impl Reason {
             Reason::Tree => "a node of the pool's trees",
             Reason::ReadAhead => "data that is read ahead",
             Reason::Commit => "a commit of the pool",
+            Reason::Look => "a look whether another process writes to the same devices",
             Reason::Heal => "a good copy of a bad block",
             Reason::DeviceQueue => "a turn on",
             Reason::Transfer => "a transfer of",
@@ -348,7 +354,9 @@ impl Reason {
                 "the device takes long to make data durable"
             }
             Reason::Heal => "look at the device's errors in forebay status",
-            Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead => beside(holder, place),
+            Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead | Reason::Look => {
+                beside(holder, place)
+            }
         }
     }
 }

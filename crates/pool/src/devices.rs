@@ -4,9 +4,11 @@
 mod apart;
 mod device;
 mod disk;
+pub(crate) mod looks;
 pub(crate) mod slots;
 mod sources;
 pub(crate) mod standing;
+pub(crate) mod writers;
 
 use base::{Duration, Generation, Instant, IoError, worth_telling};
 use format::page::Chunk;

@@ -63,6 +63,7 @@ mod writeback;
 pub use admin::status;
 pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
+pub use devices::looks::Looks;
 pub use devices::{DeviceErrors, DeviceFile, Rot, SitsOut, SourceFault};
 pub use error::Step;
 pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesEnd, MovesStatus};

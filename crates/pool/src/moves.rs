@@ -128,10 +128,14 @@ impl Pool {
         Ok(bytes)
     }
 
-    /// The path of the device that has this path or uuid.
-    pub fn path_of_device(&self, name: &str) -> Result<String> {
+    /// The path and the open file of a device that is in use, by its path or uuid.
+    pub fn file_of_device(&self, name: &str) -> Result<(String, FileId)> {
         let st = self.state();
-        Ok(st.devices.path(st.row_named(name)?).to_owned())
+        let row = st.row_named(name)?;
+        match st.devices.live(row) {
+            Some(disk) => Ok((st.devices.path(row).to_owned(), disk.file())),
+            None => invalid(format!("{name} is not in use now")),
+        }
     }
 
     /// Begins to move chunks until all devices are filled to the same share, as far as that is

@@ -15,6 +15,7 @@ use rt::Rt;
 use crate::attached::{Attached, CacheMark, Published};
 use crate::commit::Committer;
 use crate::devices::standing::{Permit, Standing};
+use crate::devices::writers::{Mark, Writers};
 use crate::devices::{DeviceFile, Devices, PoolDevice, is_up_to_date};
 use crate::findings::{Moves, Scrub};
 use crate::forest::Forest;
@@ -52,22 +53,12 @@ impl Ready {
         for w in &warnings {
             tracing::warn!("{w}");
         }
-        pool.state_mut().standing.open();
-        pool.sync_superblocks(lacking).await?;
-        pool.state_mut().begin_open();
-        pool.end_stale_stagings();
-        // The first commit marks a new incarnation: all that a crash left behind is older than what
-        // follows.
-        let mut committer = Committer::new(&pool);
-        committer.run().await?;
-        pool.begin_host_log();
-        committer.start();
-        pool.reap_all();
-        pool.begin_scrubbing();
-        pool.begin_moving();
-        pool.begin_returning();
-        pool.begin_sparing();
-        Ok((pool, warnings))
+        let begun = pool.begin(lacking).await;
+        if begun.is_err() {
+            // Its tasks end.
+            pool.set_closed();
+        }
+        begun.map(|()| (pool, warnings))
     }
 
     /// Enters what the last incarnation had answered and not made durable, from what the host has
@@ -100,9 +91,29 @@ impl Pool {
         }
         place.remove_others(st.identity.uuid, Some(number));
     }
-}
 
-impl Pool {
+    /// The first commit, and the work that goes on from then on. `lacking`: what devices in use do
+    /// not have of the newest commit's table pages.
+    async fn begin(&self, lacking: Vec<PageCopy>) -> Result<()> {
+        self.state_mut().standing.open();
+        self.begin_looking();
+        self.sync_superblocks(lacking).await?;
+        self.state_mut().begin_open();
+        self.end_stale_stagings();
+        // The first commit marks a new incarnation: all that a crash left behind is older than what
+        // follows.
+        let mut committer = Committer::new(self);
+        committer.run().await?;
+        self.begin_host_log();
+        committer.start();
+        self.reap_all();
+        self.begin_scrubbing();
+        self.begin_moving();
+        self.begin_returning();
+        self.begin_sparing();
+        Ok(())
+    }
+
     /// Finds a pool on those of its devices that are there. Writes nothing.
     pub async fn ready(rt: &Rt, files: Vec<DeviceFile>, settings: Settings) -> Result<Ready> {
         let Loaded { state, warnings, lacking } = load(rt, files, &settings).await?;
@@ -260,6 +271,7 @@ fn assemble(
         // Summed before anything is served.
         space.lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
     }
+    let writers = Writers::new(Mark::of(best), histories.drawn());
     Ok(State {
         identity: Identity { uuid: best.pool_uuid, name: best.name.clone(), copies: best.copies },
         devices,
@@ -273,6 +285,7 @@ fn assemble(
         histories,
         standing: Standing::Closed,
         host_log: HostLog::default(),
+        writers,
     })
 }
 

@@ -11,6 +11,7 @@ use rt::sync::{Event, Semaphore, Shared};
 use rustc_hash::FxHashMap;
 
 use crate::devices::Disk;
+use crate::devices::looks::Looks;
 use crate::devices::standing::Permit;
 use crate::settings::Settings;
 use crate::state::State;
@@ -34,6 +35,8 @@ struct Inner {
     requests: Requests,
     /// Held by the commit that runs, and by what must not run beside one.
     commits: Semaphore,
+    /// When all slots of superblocks were looked at.
+    looks: Looks,
     /// Held by the write of the pass that is taking blocks.
     pass_takes: Semaphore,
     /// Clients wait for what the write-back pass does, or will soon.
@@ -122,6 +125,7 @@ impl Pool {
             zeros: rt.bufs().zeroed(ZEROS).freeze(),
             requests: Requests::new(),
             commits: Semaphore::new(1),
+            looks: Looks::default(),
             pass_takes: Semaphore::new(1),
             pass_hurries: Cell::new(false),
             closed: Cell::new(false),
@@ -245,6 +249,11 @@ impl Pool {
         &self.0.commits
     }
 
+    /// When all slots of superblocks were looked at.
+    pub(crate) fn looks(&self) -> &Looks {
+        &self.0.looks
+    }
+
     /// Held by the write of a pass that is taking blocks.
     pub(crate) fn pass_takes(&self) -> &Semaphore {
         &self.0.pass_takes
@@ -285,6 +294,7 @@ impl Pool {
     pub(crate) fn set_closed(&self) {
         self.0.closed.set(true);
         self.0.requests.wake_all();
+        self.0.looks.wake_all();
         let st = self.state();
         st.txns.wake_all();
         st.scrub.look_again();

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use crate::attached::{Attached, Published};
 use crate::devices::Devices;
 use crate::devices::standing::{Permit, Standing};
+use crate::devices::writers::Writers;
 use crate::error::Step;
 use crate::findings::{Moves, Scrub};
 use crate::forest::{Change, Edited, Forest, Volume};
@@ -51,6 +52,8 @@ pub(crate) struct State {
     pub standing: Standing,
     /// Records of changes that were answered and are not durable yet.
     pub host_log: HostLog,
+    /// Whether another process writes to the devices.
+    pub writers: Writers,
 }
 
 impl State {

@@ -5,6 +5,7 @@ mod commit_writes;
 mod copies;
 mod heal;
 mod load;
+mod look;
 mod node_writer;
 mod wait_for_reads;
 pub(crate) mod walk;

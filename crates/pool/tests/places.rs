@@ -29,6 +29,7 @@ fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
     let mut bench = mirror(1);
     let new = new_disk(&bench, "disk1");
     let (id, pair) = (bench.volume, vec![bench.files[0].clone(), new.clone()]);
+    let its_file = new.file;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
         assert!(!pool.is_out_of_use("disk1"));
@@ -40,7 +41,8 @@ fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
         assert!(!pool.uses_file(files[1].file));
         pool.replace_device(&old, new, [9; 16]).await.expect("replace");
         // The path is the new one's alone.
-        assert_eq!(pool.path_of_device(&old).expect("known"), "");
+        assert_eq!(pool.file_of_device(&old).expect_err("away").kind, ErrorKind::Invalid);
+        assert_eq!(pool.file_of_device("disk1").expect("in use"), ("disk1".into(), its_file));
         moved(&rt, &pool).await;
         assert_eq!(device_states(&pool), [("disk0".into(), "online"), ("disk1".into(), "online")]);
         reads(&pool, id).await;

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use base::IoError;
 use rt::{DeviceKind, FileId, OpId, SocketId};
 
+use crate::names::Names;
 use crate::open::{FileInfo, OpenFile, Opened, open};
 use crate::start::Start;
 use crate::sys::{self, NO_SUCH};
@@ -46,6 +47,8 @@ struct File {
     fd: OwnedFd,
     start: Start,
     kind: DeviceKind,
+    /// Held for as long as the file is open.
+    names: Option<Names>,
 }
 
 struct Socket {
@@ -98,8 +101,17 @@ impl Handles {
     /// Adds a file that was opened elsewhere.
     pub fn adopt_file(&self, opened: Opened) -> FileId {
         let files = &mut self.0.borrow_mut().files;
-        files.push(File { fd: opened.fd, start: opened.start, kind: opened.info.kind });
+        let Opened { fd, start, names, info } = opened;
+        files.push(File { fd, start, kind: info.kind, names: Some(names) });
         FileId(files.len() as u32 - 1)
+    }
+
+    /// Another descriptor of an open file, for what is asked of it in other threads: it is the file
+    /// that was opened, whatever is at its path by now.
+    pub fn descriptor(&self, file: FileId) -> io::Result<std::fs::File> {
+        let t = self.0.borrow();
+        let no_such = || io::Error::from_raw_os_error(NO_SUCH.0);
+        Ok(t.files.get(file.0 as usize).ok_or_else(no_such)?.fd.try_clone()?.into())
     }
 
     /// Closes a file, which unlocks it. Its number and its descriptor stay reserved. So an
@@ -114,11 +126,15 @@ impl Handles {
         &self,
         file: FileId,
     ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
-        let t = self.0.borrow();
-        let f =
-            t.files.get(file.0 as usize).ok_or_else(|| io::Error::from_raw_os_error(NO_SUCH.0))?;
-        let fd = f.fd.as_raw_fd();
-        Ok(move || sys::close_in_place(fd))
+        let no_such = || io::Error::from_raw_os_error(NO_SUCH.0);
+        let f = &mut self.0.borrow_mut().files;
+        let f = f.get_mut(file.0 as usize).ok_or_else(no_such)?;
+        let (fd, names) = (f.fd.as_raw_fd(), f.names.take());
+        Ok(move || {
+            let closed = sys::close_in_place(fd);
+            drop(names);
+            closed
+        })
     }
 
     /// Adds a listening socket. Another process may have it too: closing it here leaves it as it is

@@ -9,6 +9,7 @@
 //! * [`host`]: memory that outlives the process
 //! * [`open`]: opens and locks files and block devices
 //! * [`start`]: where operations of a file are started
+//! * [`names`]: one disk by several names
 //! * `kind`: what kind of disk is below them
 //! * [`processors`]: what a thread has had of the processors
 //! * [`look`]: what can be told of a file without using it
@@ -21,6 +22,7 @@ pub mod handles;
 pub mod host;
 mod kind;
 pub mod look;
+pub mod names;
 pub mod open;
 mod poll;
 pub mod processors;

@@ -2,7 +2,8 @@
 //!
 //! A file is locked while it is open: exclusively for writing, shared for reading. The lock is
 //! `flock`. On block devices that are opened for writing it is also `O_EXCL`, which mounts, md and
-//! dm respect. If somebody else holds the lock, the error has the kind
+//! dm respect. What has other names is locked by them too ([`names`](crate::names)): the file that
+//! a loop device shows, say. If somebody else holds a lock, the error has the kind
 //! [`io::ErrorKind::ResourceBusy`], and nothing was changed. A killed process holds its locks until
 //! its last I/O has ended. This protects readers from writes that are still under way. Opening
 //! therefore retries to get the lock for up to a second.
@@ -18,6 +19,7 @@ use base::{Duration, IoError};
 use rt::DeviceKind;
 
 use crate::kind::disk_kind;
+use crate::names::{Names, lock_names, try_flock};
 use crate::start::Start;
 use crate::sys;
 
@@ -67,6 +69,8 @@ pub struct FileInfo {
 pub struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) start: Start,
+    /// The locks of its other names.
+    pub(crate) names: Names,
     /// Its properties.
     pub info: FileInfo,
 }
@@ -76,6 +80,11 @@ impl Opened {
     /// lengths and memory must be multiples of 4096. The file is locked until this is closed too.
     pub fn file(&self) -> io::Result<File> {
         Ok(self.fd.try_clone()?.into())
+    }
+
+    /// What is below a loop device and could not be locked, and why.
+    pub fn unlocked(&self) -> Option<&str> {
+        self.names.unlocked.as_deref()
     }
 
     /// Takes the space of the first `len` bytes of a regular file, which keeps its length, if the
@@ -145,7 +154,10 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
         }
         Err(e) => return Err(e),
     };
-    lock(&file, how.write)?;
+    if !try_flock(&file, how.write)? {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    let names = lock_names(&file, how.write)?;
     // For a device node this would be the file system that holds the node, not the device.
     let start = if block_device { Start::Queue } else { Start::of(sys::file_system(&file)?) };
     let in_memory = start == Start::Here;
@@ -179,7 +191,7 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     };
     let kind = if in_memory { DeviceKind::Memory } else { disk_kind(Path::new("/sys"), disk) };
     let info = FileInfo { size_bytes, direct, block_device, kind, discard };
-    Ok(Opened { fd: file.into(), start, info })
+    Ok(Opened { fd: file.into(), start, names, info })
 }
 
 /// Gives an empty file its length. Blocks, for seconds if need be.
@@ -201,18 +213,6 @@ fn allocate(file: &impl AsRawFd, len: u64) -> io::Result<()> {
 
 fn invalid() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
-}
-
-fn lock(file: &File, exclusive: bool) -> io::Result<()> {
-    let how = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
-    // SAFETY: all arguments are plain numbers, and the descriptor is open.
-    if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        e if e.kind() == ErrorKind::WouldBlock => Err(io::Error::from_raw_os_error(libc::EBUSY)),
-        e => Err(e),
-    }
 }
 
 /// A limit of the request queue of the disk with this device number. For a partition it is the

@@ -110,6 +110,7 @@ impl Cache {
                 None => self.checkpoints().moved().await,
             }
         };
+        self.check_alone().await?;
         self.write_crowded_journal().await?;
         // The last that is waited for: nodes find room in what is free when it begins.
         self.room_for_checkpoint().await?;
@@ -404,6 +405,7 @@ impl Cache {
     }
 
     async fn write_next_superblock(&self) -> Result<Durable> {
+        self.look_before_superblock().await?;
         let (offset, block) = self.checkpoints().durable_mut().next_superblock(self.rt().bufs());
         let data = SliceList::from_iter([block.freeze()]);
         self.write_durable(Class::Commit, offset, data, "write of the superblock").await

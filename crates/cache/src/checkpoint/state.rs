@@ -87,7 +87,7 @@ impl Checkpoints {
     }
 
     /// What the last checkpoint has made durable.
-    pub(super) fn durable(&self) -> Ref<'_, DurableState> {
+    pub(crate) fn durable(&self) -> Ref<'_, DurableState> {
         self.durable.borrow()
     }
 

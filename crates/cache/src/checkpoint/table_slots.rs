@@ -62,6 +62,11 @@ impl DurableState {
         self.pages.push(TablePage { slot, generation, records });
     }
 
+    /// The number of the newest superblock that was given out.
+    pub fn sequence(&self) -> u64 {
+        self.superblock.sequence
+    }
+
     /// Checkpoints since it was opened.
     pub fn checkpoints(&self) -> u64 {
         self.checkpoints

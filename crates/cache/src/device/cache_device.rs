@@ -8,6 +8,7 @@ use rt::JoinHandle;
 use super::file::CacheFile;
 use super::flush_barrier::{Barrier, Durable, Health};
 use super::layout::Layout;
+use super::writers::Writers;
 
 /// The device of an open cache.
 pub(crate) struct CacheDevice {
@@ -15,6 +16,7 @@ pub(crate) struct CacheDevice {
     path: String,
     uuid: [u8; 16],
     layout: Layout,
+    writers: Writers,
     barrier: Barrier,
 }
 
@@ -24,10 +26,17 @@ impl CacheDevice {
         file: &CacheFile,
         queue: &Device,
         (uuid, layout): ([u8; 16], Layout),
+        writers: Writers,
         health: &Health,
     ) -> CacheDevice {
-        let barrier = Barrier::new(queue, health);
-        CacheDevice { queue: queue.clone(), path: file.path.clone(), uuid, layout, barrier }
+        let (queue, path) = (queue.clone(), file.path.clone());
+        let barrier = Barrier::new(&queue, health);
+        CacheDevice { queue, path, uuid, layout, writers, barrier }
+    }
+
+    /// Whose the superblocks on it are.
+    pub fn writers(&self) -> &Writers {
+        &self.writers
     }
 
     /// The queue of its reads and writes. What is to be durable goes through [`CacheDevice::flush`]

@@ -7,3 +7,4 @@ pub(crate) mod flush_barrier;
 pub(crate) mod layout;
 pub(crate) mod slots;
 pub(crate) mod table;
+pub(crate) mod writers;

@@ -13,6 +13,7 @@ use format::cache::superblock::{CacheSuperblock, SLOTS};
 use queue::{Class, Device};
 
 use crate::device::file::CacheFile;
+use crate::device::writers::{Found, Mark};
 
 /// What stands in a slot.
 #[derive(Debug)]
@@ -85,6 +86,14 @@ pub(crate) async fn read_slots(path: &str, device: &Device) -> Result<Vec<Slot>>
 
 /// The newest superblock that counts.
 pub(crate) async fn read_superblock(file: &CacheFile, device: &Device) -> Result<CacheSuperblock> {
+    Ok(read_superblocks(file, device).await?.0)
+}
+
+/// The newest superblock that counts; and all that stands there.
+pub(crate) async fn read_superblocks(
+    file: &CacheFile,
+    device: &Device,
+) -> Result<(CacheSuperblock, Found)> {
     let slots = read_slots(&file.path, device).await?;
     let Some(best) = newest(&slots) else {
         let why = slots.iter().find_map(Slot::why).unwrap_or_default();
@@ -103,5 +112,11 @@ pub(crate) async fn read_superblock(file: &CacheFile, device: &Device) -> Result
         );
         return Err(StorageError::new(ErrorKind::Damaged, text));
     }
-    Ok(best.clone())
+    let is_bad = |(_, slot): &(u64, &Slot)| matches!(slot, Slot::Bad(_));
+    let found = Found {
+        best: Mark::of(best),
+        marks: slots.iter().filter_map(Slot::whole).map(Mark::of).collect(),
+        unread: (0..).zip(&slots).filter(is_bad).map(|(number, _)| number).collect(),
+    };
+    Ok((best.clone(), found))
 }

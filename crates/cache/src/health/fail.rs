@@ -60,7 +60,16 @@ impl Cache {
         Err(StorageError::new(ErrorKind::Io, text))
     }
 
+    /// An error if nothing may be written to the device any more.
     pub(crate) fn check_failed(&self) -> Result<()> {
+        if !self.has_failed()
+            && let Some(why) = self.pool().other_writer()
+        {
+            self.health().fail(&why);
+            // All that wait are told by a task of its own: the caller may hold the state.
+            let cache = self.clone();
+            self.rt().detach(async move { cache.fail(&why) });
+        }
         self.health().check()
     }
 
@@ -103,7 +112,9 @@ impl Cache {
 
     /// Sets a cache that has failed aside, once the pool has everything.
     pub(crate) fn set_aside_if_failed(&self) {
-        if self.has_failed() && !self.is_aside() && self.all_written_back() {
+        // The pool cannot say so either where another process writes to it.
+        let can_say = self.pool().other_writer().is_none();
+        if self.has_failed() && can_say && !self.is_aside() && self.all_written_back() {
             // The next commit says that there is no cache; whatever it still holds never counts
             // again.
             tracing::error!(cache = %self.path(), "the failed cache held no dirty data: it was \

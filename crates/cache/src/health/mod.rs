@@ -2,3 +2,4 @@
 
 mod fail;
 mod failed_dirty;
+mod look;

@@ -63,6 +63,7 @@ impl Cache {
         data: &Slice,
         class: Class,
     ) -> Result<()> {
+        self.check_alone().await?;
         let began = self.rt().now();
         let outcome = taken.write(async |all| self.write_all(all, data, class).await).await;
         if class == Class::Foreground {

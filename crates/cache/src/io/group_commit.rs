@@ -36,6 +36,7 @@ impl Cache {
 
     /// Writes the records that were pushed before, and makes them durable.
     async fn group_commit(&self, class: Class) -> Result<()> {
+        self.check_alone().await?;
         // Before the records are taken: what they rely on was durable by then.
         let entry = self.pool().named_entry();
         let before = self.state_mut().close_entries();
@@ -74,6 +75,8 @@ impl Cache {
             return self.check_failed();
         }
         let durable = self.flush_device(class, "flush of the journal").await?;
+        // No client is told that something is durable of which no start will ever know.
+        self.check_failed()?;
         self.state_mut().note_durable(durable, last.0, last.1);
         Ok(())
     }

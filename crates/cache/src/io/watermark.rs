@@ -23,7 +23,7 @@ impl Cache {
             }
             (st.journal().identity(), durable)
         };
-        self.check_failed()?;
+        self.check_alone().await?;
         let mark = Watermark { uuid: identity.uuid, incarnation: identity.incarnation, durable };
         let mut block = self.rt().bufs().zeroed(BLOCK);
         mark.encode(&mut block);

@@ -25,8 +25,9 @@ use crate::device::cache_device::CacheDevice;
 use crate::device::file::CacheFile;
 use crate::device::flush_barrier::Health;
 use crate::device::layout::layout_of;
-use crate::device::slots::read_superblock;
+use crate::device::slots::read_superblocks;
 use crate::device::table::read_page;
+use crate::device::writers::Writers;
 use crate::job;
 use crate::latch::Latched;
 use crate::lifecycle::replay::{Replay, Replayed, Replayer};
@@ -86,8 +87,10 @@ impl Ready {
         }
         let Ready { cache, replayed, began, .. } = self;
         assert!(cache.pool().is_open(), "a cache serves an open pool");
+        cache.begin_looking();
         let outcome = cache.serve(&replayed, began).await;
         if outcome.is_err() {
+            cache.stop();
             cache.device().queue().close();
         }
         outcome.map(|()| cache)
@@ -152,7 +155,7 @@ impl Cache {
             );
             StorageError::new(ErrorKind::Io, text)
         })?;
-        let sb = read_superblock(file, device).await?;
+        let (sb, found) = read_superblocks(file, device).await?;
         if sb.pool_uuid != pool.uuid() {
             let text = format!("{} is the cache of another pool", file.path);
             return Err(StorageError::new(ErrorKind::Foreign, text));
@@ -238,9 +241,11 @@ impl Cache {
         let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
         let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
         let opens = PoolOpens { opened: pool.opened(), named: says.opened };
+        let writers = Writers::new(&sb, found, pool.opened());
         let mut durable_state = DurableState::new(sb, incarnation, opens);
         pages.into_iter().for_each(|page| durable_state.add_page(page));
-        let device = CacheDevice::new(file, device, (identity.uuid, layout), &health);
+        let place = (identity.uuid, layout);
+        let device = CacheDevice::new(file, device, place, writers, &health);
         let newest = EntrySeq(replayed.end.sequence.0 - 1);
         let cache =
             Cache::over((rt, pool), settings, device, (state, wakes), durable_state, newest);
@@ -453,6 +458,7 @@ impl Cache {
     /// Ends the background work.
     fn stop(&self) {
         self.health().close();
+        self.end_looking();
         self.state().journal().room().wake_all();
         self.wakes().all();
         self.admission().wake();

@@ -119,6 +119,10 @@ impl Cache {
         let mut buf = self.rt().bufs().take(next.blocks as usize * BLOCK);
         encode_summary(&self.summary_of(next.id, next.generation), &next.keys, &mut buf);
         let (at, data) = (self.offset_of(next.addr), SliceList::from_iter([buf.freeze()]));
+        if self.check_alone().await.is_err() {
+            self.state_mut().buckets.unpin(next.addr);
+            return;
+        }
         let outcome = self.device().queue().write(Class::Commit, at, data).await;
         let mut st = self.state_mut();
         // Nothing is wrong with the bucket where the file system under the cache is full.

@@ -12,8 +12,8 @@ use serde_json::Value;
 use crate::cache_file;
 use crate::config::values;
 use crate::config::{
-    CacheOverrides, HttpOverrides, HttpPlace, LogSection, Mode, Overrides, PermitsOverrides,
-    TlsMode, TlsOverrides, parse_flag,
+    CacheConfig, CacheOverrides, HttpOverrides, HttpPlace, LogSection, Mode, Overrides,
+    PermitsOverrides, TlsMode, TlsOverrides, parse_flag,
 };
 use crate::control::Request;
 use crate::control::client::{ask, usual_socket};
@@ -22,6 +22,7 @@ use crate::error::{CommandError, Result};
 use crate::home::Home;
 use crate::host_log::HostLogChoice;
 use crate::logs::{self, LogFormat};
+use crate::roles;
 use crate::sockets::resolve;
 use crate::terminal::progress::waiting;
 use crate::units::{parse_duration, parse_size};
@@ -314,6 +315,8 @@ impl OfflineOptions {
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(self.cache.as_deref()))?;
         let world = World::new(self.io, &devices)?;
         let opened = world.open_devices(&devices, write)?;
+        let named = CacheConfig { path: self.cache.clone(), ..CacheConfig::default() };
+        roles::check(&named, opened.files.iter().map(|f| Path::new(&f.path)))?;
         Ok((world, opened))
     }
 

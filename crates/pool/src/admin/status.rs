@@ -47,6 +47,8 @@ pub struct PoolStatus {
     /// Why what is answered does not outlive the process before it is flushed, though it should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers_at_risk: Option<String>,
+    /// That is so because another process writes to the same devices.
+    pub other_writer: bool,
     /// Copies of every block.
     pub copies: u8,
     /// Bytes that data and metadata may take together, one copy counted.
@@ -330,6 +332,7 @@ impl Pool {
             },
             trouble: st.standing.ended().map(ToString::to_string),
             answers_at_risk: st.host_log.lost(),
+            other_writer: st.writers.has_other(),
             copies: st.identity.copies,
             capacity_bytes: st.space.capacity_bytes(&st.devices),
             capacity_limit_bytes: u64::from(st.space.geometry().group_capacity) * group_bytes,

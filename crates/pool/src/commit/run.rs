@@ -83,6 +83,8 @@ impl Pool {
             Ok(())
         };
         writes.add(self.rt().spawn(marked)).await;
+        let (pool, next) = (self.clone(), self.state().txns.sequence() + 1);
+        writes.add(self.rt().spawn(async move { pool.look_before(next).await })).await;
         let sent = self.send_frozen(frozen, &mut writes).await;
         // Also after a failure: writes under way must end before anything is tried again.
         let written = writes.finish().await;

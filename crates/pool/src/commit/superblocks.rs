@@ -8,6 +8,9 @@
 //! that failed are left out, all together, if the others have everything without them; else the
 //! pool's [standing](crate::devices::standing) ends.
 //!
+//! No slot is written that was not looked at before (`transfer/look.rs`): another process may have
+//! written there.
+//!
 //! A superblock that was reported as failed may stand on a device nonetheless. It names only what
 //! every device had flushed, and what its commit frees is not used before all devices have it. So
 //! the next start may take it or the one before.
@@ -55,6 +58,10 @@ impl Pool {
         digest: u64,
     ) -> Result<Durable> {
         loop {
+            let next = self.state().txns.sequence() + 1;
+            if !self.state().writers.may_write(next) {
+                self.look_before(next).await?;
+            }
             let permit = self.permit()?;
             let (devices, blocks, offset) = {
                 let mut st = self.state_mut();

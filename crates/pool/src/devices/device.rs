@@ -9,6 +9,7 @@ use rt::DeviceKind;
 
 use super::disk::Disk;
 use super::sources::Source;
+use super::writers::Found;
 
 /// Bytes between two reads that a head passes about as fast as it moves.
 const NEAR: u64 = 1 << 20;
@@ -111,6 +112,8 @@ pub struct PoolDevice {
     tries: u32,
     /// When it failed lately.
     failures: Vec<Instant>,
+    /// What stood on it when the pool was opened.
+    found: Found,
     /// Chunks in use.
     chunks: Bitmap,
     free_chunks: u64,
@@ -139,6 +142,7 @@ impl PoolDevice {
             dropped: false,
             tries: 0,
             failures: Vec::new(),
+            found: Found::default(),
             chunks,
             free_chunks,
         }
@@ -155,6 +159,16 @@ impl PoolDevice {
     pub(crate) fn reattach(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
         (self.joining, self.missed) = (Some(Joining::Back), None);
         (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
+    }
+
+    /// That stands on it as the pool is opened.
+    pub(crate) fn set_found(&mut self, found: Found) {
+        self.found = found;
+    }
+
+    /// What stood on it when the pool was opened.
+    pub(crate) fn found(&self) -> &Found {
+        &self.found
     }
 
     pub(crate) fn tenure(&self) -> Tenure {

@@ -21,6 +21,7 @@ use queue::Class;
 use rt::Rt;
 
 use super::disk::Disk;
+use super::writers::{Found, Mark};
 
 /// How often a copy is read that could not be read.
 const READS: u32 = 3;
@@ -79,14 +80,25 @@ impl Slots {
         }
     }
 
+    /// All superblocks of the device.
+    fn superblocks(&self) -> impl Iterator<Item = &Superblock> {
+        let all = self.0.iter().flatten();
+        all.filter_map(|c| if let Copy::Superblock(sb) = c { Some(&**sb) } else { None })
+    }
+
     /// The newest superblock of the device.
     pub fn newest(&self) -> Option<&Superblock> {
-        let all = self
-            .0
-            .iter()
-            .flatten()
-            .filter_map(|c| if let Copy::Superblock(sb) = c { Some(sb) } else { None });
-        all.max_by_key(|sb| sb.sequence).map(|sb| &**sb)
+        self.superblocks().max_by_key(|sb| sb.sequence)
+    }
+
+    /// Which superblocks stand on the device, and which slots could not be read.
+    pub(crate) fn found(&self) -> Found {
+        let is_unread = |copy: &Copy| matches!(copy, Copy::Unreadable(_));
+        let unread = self.copies().filter(|(_, copies)| copies.iter().any(is_unread));
+        Found {
+            marks: self.superblocks().map(Mark::of).collect(),
+            unread: unread.map(|(slot, _)| slot as u64).collect(),
+        }
     }
 
     /// The number of each slot, and its copies.

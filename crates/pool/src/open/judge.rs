@@ -420,6 +420,7 @@ pub fn judge(
             continue;
         }
         let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
+        d.set_found(f.slots.found());
         if record.state == DeviceState::Failed {
             d.say("stale");
             let fate = if record.offline { "it is offline" } else { "it is brought up to date" };

@@ -188,7 +188,7 @@ impl Pool {
         data: SliceList,
         class: Class,
     ) -> Result<()> {
-        let permit = self.permit()?;
+        let permit = self.permit_to_write().await?;
         let data = Rc::new(data);
         let (&(d0, offset0), others) = match places.split_first() {
             Some(split) => split,
@@ -220,7 +220,7 @@ impl Pool {
         data: SliceList,
         class: Class,
     ) -> Result<()> {
-        let outcome = self.write_live(self.permit()?, d, offset, &data, class).await;
+        let outcome = self.write_live(self.permit_to_write().await?, d, offset, &data, class).await;
         self.judge(vec![outcome], true)
     }
 

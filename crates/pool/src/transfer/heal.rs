@@ -85,7 +85,7 @@ impl Pool {
         good: Slice,
         class: Class,
     ) -> Result<()> {
-        let permit = self.permit()?;
+        let permit = self.permit_to_write().await?;
         let gone = || StorageError::new(ErrorKind::Missing, "the device is out of use");
         let device = self.disk(d).ok_or_else(gone)?;
         let data = SliceList::from_iter([good]);

@@ -280,7 +280,8 @@ impl Pool {
         // not written otherwise meanwhile, because a commit loads the maps first.
         for d in bad {
             let at = offset + u64::from(slot) * base::BLOCK_U64;
-            let (Some(device), Ok(permit)) = (self.disk(d), self.permit()) else { continue };
+            let permit = self.permit_to_write().await;
+            let (Some(device), Ok(permit)) = (self.disk(d), permit) else { continue };
             let data = base::SliceList::from_iter([block.clone()]);
             if device.write(permit, Class::Commit, at, data).await.is_ok() {
                 self.state_mut().devices.note_healed(d);

@@ -1,0 +1,218 @@
+//! Looks whether another process writes to the pool: the superblocks on its devices are read, and
+//! judged ([`writers`](crate::devices::writers)).
+//!
+//! 1. Before a slot is written, it is read. So no process overwrites the superblock of another
+//!    unseen. A commit does it while its nodes are written, so nothing waits for it.
+//! 2. Before anything else is written, all slots were read within the last second. So a process
+//!    that was idle, or stood still, while another one took the pool over writes nothing more.
+//! 3. All slots are read a few times within the first seconds after an open.
+//!
+//! Where another one has written, this process writes nothing more, for good: neither knows which
+//! blocks the other one has taken. A look that a device does not answer holds up nothing for long:
+//! what is sent to that device waits anyway, and the look counts when it is answered.
+
+use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Generation, Result, StorageError};
+use format::FormatError;
+use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
+use queue::Class;
+use rt::Reason;
+use rt::sync::{either, within};
+
+use crate::devices::Tenure;
+use crate::devices::standing::Permit;
+use crate::devices::writers::{Seen, Whose};
+use crate::pool::Pool;
+
+/// The name of this work.
+const JOB: &str = "look";
+/// For so long a write waits for devices that do not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// When all slots are looked at after an open.
+const AFTER_OPEN: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(7)];
+
+/// A superblock that stands on a device.
+enum Read {
+    Superblock(Box<Superblock>),
+    /// One that this version cannot read.
+    Newer(FormatError),
+}
+
+impl Pool {
+    /// The door of what is written outside of commits: a look was taken not long ago, or is now.
+    pub(crate) async fn permit_to_write(&self) -> Result<Permit> {
+        let permit = self.permit()?;
+        if self.looks().counts(self.now()) {
+            return Ok(permit);
+        }
+        self.rt().waits(Reason::Look, Box::pin(self.wait_for_look())).await;
+        self.permit()
+    }
+
+    async fn wait_for_look(&self) {
+        loop {
+            let ended = self.looks().ended();
+            if self.is_closed() || self.permit().is_err() || self.looks().counts(self.now()) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Takes looks: when they are asked for, and a few after an open, as the process that has the
+    /// pool open since before may have been in the midst of a commit.
+    pub(crate) fn begin_looking(&self) {
+        let pool = self.clone();
+        self.rt().detach_job(JOB, async move {
+            let mut due =
+                AFTER_OPEN.iter().map(|after| pool.now().after(*after)).collect::<Vec<_>>();
+            loop {
+                let asked = pool.looks().asked();
+                if pool.is_closed() {
+                    return;
+                }
+                let now = pool.now();
+                let is_due = due.first().is_some_and(|then| *then <= now);
+                if is_due || pool.looks().is_asked() {
+                    due.retain(|then| *then > now);
+                    pool.look_around().await;
+                    continue;
+                }
+                match due.first() {
+                    Some(then) => either(asked, pool.rt().sleep_until(*then)).await,
+                    None => asked.await,
+                }
+            }
+        });
+    }
+
+    /// Looks at all slots.
+    async fn look_around(&self) {
+        let rows = self.state().devices.live_rows();
+        let places = rows.into_iter().flat_map(|row| (0..SLOTS).map(move |slot| (row, slot)));
+        let mut all = std::pin::pin!(self.look_at(places.collect()));
+        // What comes later is judged all the same.
+        within(&mut all, self.rt().sleep(PATIENCE)).await;
+        self.looks().note(self.now());
+    }
+
+    /// Looks into the slot in which the superblock of `sequence` is to be written.
+    pub(crate) async fn look_before(&self, sequence: u64) -> Result<()> {
+        let rows = self.state().devices.live_rows();
+        self.look_at(rows.into_iter().map(|row| (row, sequence % SLOTS)).collect()).await;
+        self.permit()?;
+        self.state_mut().writers.note_may_write(sequence);
+        Ok(())
+    }
+
+    /// Looks into these slots of these devices, all at once. Ends the pool's standing if need be,
+    /// also where the caller waits no longer.
+    async fn look_at(&self, places: Vec<(usize, u64)>) {
+        let look = |(row, slot)| {
+            let pool = self.clone();
+            self.rt().spawn(async move { pool.look_into(row, slot).await })
+        };
+        let looks: Vec<_> = places.into_iter().map(look).collect();
+        for one in looks {
+            one.await;
+        }
+    }
+
+    async fn look_into(&self, row: usize, slot: u64) {
+        let (of, disk) = self.state().devices.to_write(row);
+        let Some(disk) = disk else { return };
+        for copy in 0..SLOT_COPIES as u64 {
+            let at = Superblock::offset_of(slot) + copy * BLOCK_U64;
+            let (outcome, block) = disk.read_new(Class::Commit, at, BLOCK).await;
+            if outcome.is_err() {
+                continue;
+            }
+            let found = match Superblock::decode(&block) {
+                Ok(sb) => Read::Superblock(Box::new(sb)),
+                Err(e @ (FormatError::Version { .. } | FormatError::Features { .. })) => {
+                    Read::Newer(e)
+                }
+                // Torn, perhaps by a write that is under way, or damaged.
+                Err(_) => continue,
+            };
+            return self.judge_found((row, of), &found);
+        }
+    }
+
+    fn judge_found(&self, (row, of): (usize, Tenure), found: &Read) {
+        let mut st = self.state_mut();
+        let Some(d) = st.devices.row(row).filter(|d| d.tenure() == of && d.live().is_some()) else {
+            return;
+        };
+        let whose = match found {
+            Read::Superblock(sb) => {
+                let here = (st.identity.uuid, d.record().uuid);
+                let newest = st.txns.sequence();
+                st.writers.judge(Seen::of(sb), here, (d.found(), newest))
+            }
+            Read::Newer(_) => Whose::OtherWriter,
+        };
+        let path = d.path().to_owned();
+        match whose {
+            Whose::Known => {}
+            Whose::OtherDevice => {
+                let text = format!(
+                    "{path} is another device by now, or was made one of another pool: nothing \
+                     more is written to it"
+                );
+                tracing::error!("{text}");
+                if st.fail_devices(&[row]) {
+                    drop(st);
+                    self.see_to_dropped();
+                } else {
+                    st.end_standing(StorageError::new(ErrorKind::Foreign, text));
+                }
+            }
+            Whose::OtherWriter => {
+                let text = another_writer(&path, found, st.txns.generations().open);
+                st.writers.note_other();
+                st.end_standing(StorageError::new(ErrorKind::Foreign, text));
+            }
+        }
+    }
+
+    /// Another process that writes to the pool as well, if one was found: nothing may be written
+    /// any more, not to a cache of the pool either.
+    pub fn other_writer(&self) -> Option<StorageError> {
+        let st = self.state();
+        st.writers.has_other().then(|| st.standing.ended().cloned()).flatten()
+    }
+
+    /// Ends the pool's standing, as another process writes to its cache.
+    pub fn end_for_other_writer(&self, why: StorageError) {
+        let mut st = self.state_mut();
+        st.writers.note_other();
+        st.end_standing(why);
+    }
+}
+
+/// What is said of the other one.
+fn another_writer(path: &str, found: &Read, own: Generation) -> String {
+    let own = own.0 >> 32;
+    let theirs = match found {
+        Read::Superblock(sb) => {
+            let (theirs, commit) = (sb.generation >> 32, sb.generation & u64::from(u32::MAX));
+            match theirs.cmp(&own) {
+                std::cmp::Ordering::Less => format!(
+                    "an earlier start of a server, number {theirs} of this pool, which still runs \
+                     (its commit {commit})"
+                ),
+                _ => format!(
+                    "a later start of a server, number {theirs} of this pool (its commit {commit})"
+                ),
+            }
+        }
+        Read::Newer(e) => format!("a newer version of Forebay ({e})"),
+    };
+    format!(
+        "{path}: another process writes to this pool at the same time, {theirs}; this one is start \
+         number {own}. Both reach the same disk, from two machines or by two names of it. Stop \
+         both, see that one alone can reach the disk, then run forebay check --data before one is \
+         started"
+    )
+}
