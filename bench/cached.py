@@ -66,7 +66,13 @@ class Cached(Paused, servers.Forebay):
         super().stop()
         fio.fill(
             (
-                [f"--filename={self.cache_file}", "--ioengine=io_uring", "--direct=1"],
+                [
+                    f"--filename={self.cache_file}",
+                    "--ioengine=io_uring",
+                    "--direct=1",
+                    # A cache is attached to what is empty.
+                    "--zero_buffers",
+                ],
                 self.cache_bytes,
             )
         )

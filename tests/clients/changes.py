@@ -198,6 +198,8 @@ def test_changes_beside_load_and_kills(t):
     flushes = sum(history.flushes for history in histories.values())
     assert flushes > 10 * rounds, f"{flushes} flushes: the load tests nothing"
     admin.bring_back()
+    # One may be paused.
+    admin.command("scrub", "cancel")
     t.forebay("scrub", "start", "--wait", "--socket", admin.server.control)
     admin.restart(signal.SIGTERM)
     for name, history in histories.items():

@@ -481,8 +481,11 @@ def test_check_finds_damage(t):
         damage()
         text = t.refused(t.bin, "check", "--data", server.socket.parent)
         assert "pool1.img" in text, f"{damage.__name__}: the report must name the device"
-        # What a start does to the other device must not reach the next turn.
-        t.run("cp", "--sparse=always", server.devices[0], t.dir / "first.img")
+        # What a start does to the others must not reach the next turn.
+        cache = server.socket.parent / "cache.img"
+        others = [path for path in (server.devices[0], cache) if path.exists()]
+        for path in others:
+            t.run("cp", "--sparse=always", path, t.dir / path.name)
         server.spawn()
         while not server.answers() and server.alive():
             time.sleep(0.02)
@@ -493,7 +496,8 @@ def test_check_finds_damage(t):
             assert (
                 server.process.returncode == 1 and "pool1.img" in server.log_text().splitlines()[-1]
             ), damage.__name__
-        (t.dir / "first.img").replace(server.devices[0])
+        for path in others:
+            (t.dir / path.name).replace(path)
 
 
 def test_configuration_file(t):

@@ -99,9 +99,13 @@ def test_a_disk_that_is_a_part_of_something(t):
     says_all(t.refused(t.bin, "create", "--device", loop.node), ("it is a part of", name))
 
 
+# After an open looks are taken for seven seconds, and each counts for one.
+PAST_THE_LOOKS_S = 8.5
+
+
 class Twin:
-    """Files that a second server has by names that no lock joins, as another machine has a LUN: loop
-    devices, in a mount namespace in which the files below them are not to be seen."""
+    """Files that a second server has by names that no lock joins, as another machine has a LUN:
+    loop devices, in a mount namespace in which the files below them are not to be seen."""
 
     def __init__(self, t, *names):
         t.need("losetup", "unshare")
@@ -148,7 +152,7 @@ def test_two_servers_on_one_disk(t):
     one = first.connect()
     one.pwrite(noise("first", MIB), 0)
     one.flush()
-    time.sleep(1.5)
+    time.sleep(PAST_THE_LOOKS_S)
     second = twin.serve(["--device"])
     assert "cannot be locked" in second.log_text()
     two = second.connect()
@@ -177,7 +181,7 @@ def test_two_servers_on_one_cache(t):
     one = first.connect()
     one.pwrite(noise("first", MIB), 0)
     one.flush()
-    time.sleep(3)
+    time.sleep(PAST_THE_LOOKS_S)
     second = twin.serve(["--device", "--cache"])
     two = second.connect()
     two.pwrite(noise("second", MIB), 0)

@@ -324,7 +324,7 @@ def test_read_only_volume(t):
         except nbd.Error as error:
             assert error.errno == "EPERM", error
         assert server.connect().is_read_only()
-        for verb in (("resize", "vol0", "--size", "32M"), ("delete", "vol0")):
+        for verb in (("resize", "vol0", "--size", "32M"), ("delete", "vol0", "--yes")):
             text = t.forebay("volume", *verb, "--socket", server.control, ok=(1,)).stderr
             assert "volume read-only vol0 off" in text, text
         shown = json.loads(t.forebay("volume", "list", "--json", "--socket", server.control).stdout)

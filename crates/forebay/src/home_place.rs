@@ -102,9 +102,9 @@ pub fn check<'a>(dir: &Path, lock: &Path, used: impl Iterator<Item = &'a Path>) 
     match outside.next() {
         Some(path) if !now.is_still(&was) => Err(CommandError::Failed(format!(
             "{} is a copy of {}, and uses {}, which lies outside of it and belongs to the \
-             original: nothing was opened. Copy that too, while nothing serves it, and name the copy: of a \
-             cache with --cache PATH, of a device in {}. If this is no copy, and was moved here, \
-             remove {} and start again",
+             original: nothing was opened. Copy that too, while nothing serves it, and name the \
+             copy: of a cache with --cache PATH, of a device in {}. If this is no copy, and was \
+             moved here, remove {} and start again",
             dir.display(),
             was.path.display(),
             path.display(),

@@ -308,12 +308,14 @@ fn volumes_come_change_and_go() {
     let socket = up.path("control.sock");
     let with = |words: &[&'static str]| [words, &["--socket", text(&socket)]].concat();
     let made = fine(&with(&["volume", "create", "a", "--size", "1T", "--sector", "4096"]));
-    assert_eq!(made, "a is made: a volume of 1 TiB\n");
+    let (made, sum) = made.split_once('\n').unwrap();
+    assert_eq!(made, "a is made: a volume of 1 TiB");
+    assert!(sum.contains("1 TiB together, and the pool holds"), "{sum}");
     assert!(refused(1, &with(&["volume", "create", "a", "--size", "1G"])).contains("already"));
     let said = refused(1, &with(&["volume", "resize", "a", "--size", "3G"]));
     assert!(said.contains("the last 1021 GiB of it") && said.contains("--shrink"), "{said}");
     let shrink = ["volume", "resize", "a", "--size", "3G", "--shrink"];
-    assert_eq!(fine(&with(&shrink)), "a has 3 GiB now\n");
+    assert!(fine(&with(&shrink)).starts_with("a has 3 GiB now\n"));
     for (state, word) in [("on", "cannot change it"), ("off", "may change it")] {
         let said = fine(&with(&["volume", "read-only", "a", state]));
         assert!(said.starts_with("a: clients") && said.contains(word), "{said}");
@@ -375,12 +377,8 @@ fn a_cache_comes_and_goes() {
     assert_eq!((&status["path"], &status["state"]), (&text(&other).into(), &"serving".into()));
     up.stop("TERM");
     let log = self::refused(1, &["up", text(&dir), "--cache", text(&old)]);
-    assert!(
-        log.contains("is not what")
-            && log.contains("--cache PATH")
-            && log.contains("--forget-cache"),
-        "{log}"
-    );
+    let named = format!("start with --cache {}", text(&other));
+    assert!(log.contains("is not named") && log.contains(&named), "{log}");
     // The next start finds it by itself.
     Up::start(&dir, &[]).stop("TERM");
     let up = Up::start(&dir, &["--cache-size", "0"]);
@@ -562,7 +560,10 @@ fn a_cache_that_cannot_be_is_refused_before_a_pool_is_made() {
     assert!(
         refused(1, &[&up[..], &["--cache", text(&small)]].concat()).contains("11 MiB at least")
     );
-    assert!(refused(1, &[&up[..], &["--cache", text(&foreign)]].concat()).contains("qcow2"));
+    assert!(
+        refused(1, &[&up[..], &["--cache", text(&foreign)]].concat())
+            .contains("not zeros at byte 0")
+    );
     assert!(!dir.exists(), "something was made");
     Up::start(&dir, &["--cache-size", "64M"]).stop("TERM");
 }

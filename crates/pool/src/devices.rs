@@ -351,8 +351,8 @@ impl Devices {
     }
 
     /// Counts, and takes out of `outcomes`, those that are a want of space of a device in use.
-    /// Space may come back, so that is no reason to drop the device. Returns the first of these devices,
-    /// and the error.
+    /// Space may come back, so that is no reason to drop the device. Returns the first of these
+    /// devices, and the error.
     pub fn without_space(&mut self, outcomes: &mut Vec<Outcome>) -> Option<(String, IoError)> {
         let mut first = None;
         outcomes.retain(|o| {

@@ -97,6 +97,7 @@ impl Repair {
         match away {
             None => {
                 repair.pool.state_mut().standing.open();
+                repair.pool.begin_looking();
                 Ok(repair)
             }
             Some(row) => {

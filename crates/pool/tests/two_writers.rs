@@ -123,7 +123,7 @@ fn one_that_stood_still_heals_nothing() {
 #[test]
 fn two_that_write_at_the_same_time_do_not_go_on() {
     let mut both_stopped = 0;
-    for seed in 0..10 {
+    for seed in 0..40 {
         let bench = Mirror::filled(seed, (1 + seed as usize % 2, 1), 64);
         let (id, written) = (bench.volume, count_writes(&bench));
         both_stopped += u32::from(bench.run(|rt, files| async move {
@@ -201,7 +201,7 @@ fn a_device_that_became_another_pools_is_let_go() {
     });
 }
 
-/// A superblock that a torn write, or a device that lost one, leaves is nobody else's.
+/// A superblock that a torn write, or a device that lost one, leaves is no other writer's.
 #[test]
 fn what_a_device_lost_is_no_other_writer() {
     for seed in 0..10 {

@@ -13,7 +13,7 @@
 //!
 //! The locks of bytes are those of an open file (`F_OFD_SETLK`). Programs that are not Forebay do
 //! not take them. So what is opened to be written must not have a loop device over it at that
-//! moment, whoever uses it.
+//! moment, whatever uses it.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -191,15 +191,15 @@ fn busy(text: String) -> io::Error {
     io::Error::new(ErrorKind::ResourceBusy, text)
 }
 
-/// Takes the `flock` of a file, if nobody has it.
+/// Takes the `flock` of a file, if no other opener has it.
 pub(crate) fn try_flock(file: &File, exclusive: bool) -> io::Result<bool> {
     let how = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: all arguments are plain numbers, and the descriptor is open.
     was_taken(unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) })
 }
 
-/// Takes the lock of bytes of a file for as long as it is open, if nobody has one that is against
-/// it. A length of zero: all that follow.
+/// Takes the lock of bytes of a file for as long as it is open, if no other opener has one that is
+/// against it. A length of zero: all that follow.
 fn try_lock_bytes(file: &File, write: bool, from: u64, len: u64) -> io::Result<bool> {
     let signed = |n| crate::sys::signed(n).map_err(|e| io::Error::from_raw_os_error(e.0));
     let lock = libc::flock {

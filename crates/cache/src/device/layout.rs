@@ -14,7 +14,7 @@ pub(crate) const LEAST_BUCKET: u64 = 16;
 const LEAST_BUCKETS: u32 = 16;
 
 /// Buckets that are kept ready at least.
-const LEAST_FREE: u32 = 4;
+const LEAST_FREE: u32 = 6;
 
 /// The sizes of one cache; everything else follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

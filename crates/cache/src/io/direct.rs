@@ -219,6 +219,13 @@ impl Cache {
         st.dirty_volumes().last(None) <= st.index.published()
     }
 
+    /// True if the pool has everything, and no pass has yet to be told of what came to nothing: of
+    /// blocks of a volume that was deleted, say.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        let (open, cut) = self.state().buckets.unpublished_blocks();
+        open + cut == 0 && self.all_written_back()
+    }
+
     /// True if the cache has failed while it held nothing that the pool lacks, or is being detached
     /// and was closed: the pool goes on alone.
     pub fn is_aside(&self) -> bool {

@@ -380,7 +380,7 @@ impl Cache {
         }
         let stays =
             |e: StorageError| StorageError::new(e.kind, format!("{e}. The cache stays attached"));
-        if !self.all_written_back() {
+        if !self.holds_nothing() {
             self.publish_all().await.map_err(stays)?;
         }
         self.check_all_came().map_err(stays)?;
@@ -465,7 +465,7 @@ impl Cache {
     }
 
     /// Makes everything durable, and writes a checkpoint.
-    pub(crate) async fn settle(&self) -> Result<()> {
+    async fn settle(&self) -> Result<()> {
         self.flush().await?;
         self.checkpoint_now().await
     }

@@ -1,7 +1,8 @@
 //! When it was looked last whether another process writes to the same devices, and who asks for the
 //! next look. One task takes all looks, so that none waits for a turn of the background.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 
 use base::{Duration, Instant};
 use rt::sync::Event;
@@ -19,6 +20,8 @@ pub struct Looks {
     is_asked: Cell<bool>,
     asked: Event,
     ended: Event,
+    /// Places whose read is under way: a device that does not answer gets no second one.
+    reads: RefCell<BTreeSet<(usize, u64)>>,
 }
 
 impl Looks {
@@ -51,6 +54,16 @@ impl Looks {
     /// Waits until one is asked for, or until the last of them has ended.
     pub fn asked(&self) -> impl Future<Output = ()> + use<> {
         self.asked.wait()
+    }
+
+    /// The read of a place begins, a slot of the device of a row; false if one is under way.
+    pub fn begin_read(&self, place: (usize, u64)) -> bool {
+        self.reads.borrow_mut().insert(place)
+    }
+
+    /// The read of a place has ended.
+    pub fn end_read(&self, place: (usize, u64)) {
+        self.reads.borrow_mut().remove(&place);
     }
 
     /// One has ended.

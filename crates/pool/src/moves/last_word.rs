@@ -10,14 +10,18 @@
 //! when the others say durably that the device is out of use. Where the device does not take it,
 //! nothing is lost but that. A device that comes back has taken it before anything else is written.
 
-use base::{Result, SliceList, StorageError};
+use base::{Duration, Result, SliceList, StorageError};
 use format::superblock::{DeviceState, SLOT_COPIES, Superblock};
 use queue::Class;
+use rt::sync::either;
 
 use crate::devices::Disk;
 use crate::devices::slots::Slots;
 use crate::pool::Pool;
 use crate::state::State;
+
+/// For so long a user who takes a device out of use waits for it to be told.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A device that is being told. While it is, it does not come back.
 struct Telling {
@@ -44,6 +48,14 @@ impl Pool {
             );
         }
         drop(telling);
+    }
+
+    /// The same, for a caller that does not wait for a device that hangs: that is told when it
+    /// answers.
+    pub(super) async fn tell_for_a_while(&self, row: usize) {
+        let pool = self.clone();
+        let telling = self.rt().spawn(async move { pool.tell_it_is_away(row).await });
+        either(async move { _ = telling.await }, self.rt().sleep(PATIENCE)).await;
     }
 
     /// Does so in the background when the others know: of a device that has failed.

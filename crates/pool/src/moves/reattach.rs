@@ -91,7 +91,7 @@ impl Pool {
             row
         };
         self.note_moves().await?;
-        self.tell_it_is_away(row).await;
+        self.tell_for_a_while(row).await;
         Ok(())
     }
 

@@ -90,16 +90,21 @@ impl Pool {
     async fn look_around(&self) {
         let rows = self.state().devices.live_rows();
         let places = rows.into_iter().flat_map(|row| (0..SLOTS).map(move |slot| (row, slot)));
-        let mut all = std::pin::pin!(self.look_at(places.collect()));
-        // What comes later is judged all the same.
-        within(&mut all, self.rt().sleep(PATIENCE)).await;
+        self.look_for_a_while(places.collect()).await;
         self.looks().note(self.now());
+    }
+
+    /// Looks into these slots, as far as the devices answer soon. What comes later is judged all
+    /// the same.
+    async fn look_for_a_while(&self, places: Vec<(usize, u64)>) {
+        let mut all = std::pin::pin!(self.look_at(places));
+        within(&mut all, self.rt().sleep(PATIENCE)).await;
     }
 
     /// Looks into the slot in which the superblock of `sequence` is to be written.
     pub(crate) async fn look_before(&self, sequence: u64) -> Result<()> {
         let rows = self.state().devices.live_rows();
-        self.look_at(rows.into_iter().map(|row| (row, sequence % SLOTS)).collect()).await;
+        self.look_for_a_while(rows.into_iter().map(|row| (row, sequence % SLOTS)).collect()).await;
         self.permit()?;
         self.state_mut().writers.note_may_write(sequence);
         Ok(())
@@ -108,11 +113,15 @@ impl Pool {
     /// Looks into these slots of these devices, all at once. Ends the pool's standing if need be,
     /// also where the caller waits no longer.
     async fn look_at(&self, places: Vec<(usize, u64)>) {
-        let look = |(row, slot)| {
+        let look = |place: (usize, u64)| {
             let pool = self.clone();
-            self.rt().spawn(async move { pool.look_into(row, slot).await })
+            self.rt().spawn(async move {
+                pool.look_into(place.0, place.1).await;
+                pool.looks().end_read(place);
+            })
         };
-        let looks: Vec<_> = places.into_iter().map(look).collect();
+        let places = places.into_iter().filter(|place| self.looks().begin_read(*place));
+        let looks: Vec<_> = places.map(look).collect();
         for one in looks {
             one.await;
         }

@@ -11,8 +11,9 @@
 //! * A switch of modes that returned: what had been answered before it began is durable, in the
 //!   pool. From then on the rules of the new mode hold. Of a volume that begins to write back, the
 //!   pool alone holds what it held then, until a newer cut is published. Cut short by a crash: the
-//!   volume is in either mode, and what was flushed before is there in both; none was written under
-//!   the rules of the new one yet.
+//!   volume is in either mode, and what was flushed before is there in both. One that was about to
+//!   cease to write back may have been written to the pool alone already: if it still writes back,
+//!   the pool alone holds it as of a cut or of a later moment.
 //! * An attach that returned: likewise for all volumes whose mode is `writeback`. Cut short, the
 //!   pool has a cache, which is empty, or none.
 //! * A detach that returned: what had been answered before it began is durable in the pool, and the
@@ -42,6 +43,7 @@ use pool::CacheMode;
 use super::Model;
 use super::cuts::{Cut, Gauge, Image};
 use super::lag::Sight;
+use super::volume::Volume;
 
 impl Model {
     /// Notes a cut if there was one, and judges the age of the pool's image.
@@ -55,6 +57,7 @@ impl Model {
         if published > self.cuts.published {
             self.cuts.published = published;
             self.forget_cuts();
+            self.volumes.values_mut().for_each(|v| v.beyond_cut = false);
         }
         if let Err(text) = self.cuts.lag.look(sight) {
             self.too_old.get_or_insert(text);
@@ -178,7 +181,8 @@ impl Model {
             return Ok(true);
         }
         self.see_published(published)?;
-        if self.volumes.values().any(|v| v.mode_open) {
+        let ceases = |v: &Volume| v.mode == CacheMode::WriteBack && v.switching.is_some();
+        if self.volumes.values().any(|v| v.mode_open || v.beyond_cut || ceases(v)) {
             return Ok(false);
         }
         let Some(cut) = self.cuts.kept.pop() else { return Ok(true) };
@@ -239,6 +243,7 @@ impl Model {
             ));
         }
         v.mode = found;
+        v.beyond_cut |= found == CacheMode::WriteBack && before == found && to.is_some();
         if found == CacheMode::WriteBack && before != found {
             self.enter_back(id);
         }

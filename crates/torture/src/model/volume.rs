@@ -76,6 +76,9 @@ pub(crate) struct Volume {
     /// A switch failed: what it holds without the cache is not known, until one to another mode
     /// than `writeback` is done.
     pub mode_open: bool,
+    /// A crash cut a switch short by which it ceases to write back: without the cache it is as a
+    /// cut has it, or newer, until a pass is published.
+    pub beyond_cut: bool,
     /// Shared with the images of cuts, until they change.
     blocks: Rc<Blocks>,
     /// Sizes that it was cut to, and when.
@@ -102,6 +105,7 @@ impl Volume {
             switching: None,
             also_modes: Vec::new(),
             mode_open: false,
+            beyond_cut: false,
             blocks: Rc::default(),
             cuts: Vec::new(),
             unsettled: BTreeSet::new(),
@@ -308,9 +312,14 @@ impl Volume {
         self.size = size;
     }
 
-    /// A resize has not happened.
+    /// A resize has not happened. Of the block that it cut in two this is not known: what was
+    /// written to its beginning since may have brought zeros for the rest with it.
     pub fn not_resized(&mut self, op: u64) {
-        Rc::make_mut(&mut self.blocks).values_mut().for_each(|b| b.changes.retain(|c| c.op != op));
+        for block in Rc::make_mut(&mut self.blocks).values_mut() {
+            block.changes.retain(|c| c.op != op || c.mask != u8::MAX);
+            let cut = block.changes.iter_mut().filter(|c| c.op == op);
+            cut.for_each(|c| (c.ok, c.durable) = (false, false));
+        }
     }
 
     /// The end of the volume is at `size`, and what was behind it is gone for good.

@@ -228,7 +228,7 @@ impl Subsets {
 
     async fn flush(&self, served: &Served) {
         self.must(served.front.flush().await, "a flush");
-        self.histories.borrow_mut().content(served.id).flushed();
+        self.histories.borrow_mut().flushed(served.id);
         self.env.note("flushed");
     }
 
@@ -243,7 +243,8 @@ impl Subsets {
         let env = &self.env;
         let devices = self.devices.borrow().len();
         let all_whole = served.there.iter().all(|d| self.devices.borrow()[*d].knows.whole);
-        if served.there.len() < devices || !all_whole {
+        let is_moving = self.moving.borrow().is_some();
+        if served.there.len() < devices || !all_whole || is_moving {
             return;
         }
         if env.one_in(2) {
@@ -374,7 +375,7 @@ impl Subsets {
 
     async fn end(&self, served: Served) {
         match served.pool.close().await {
-            Ok(()) => self.histories.borrow_mut().content(served.id).flushed(),
+            Ok(()) => self.histories.borrow_mut().flushed(served.id),
             Err(e) => self.env.fail(format!("the pool cannot be closed: {e}")),
         }
     }

@@ -34,8 +34,7 @@ impl Content {
         self.0[block].later.push(number);
     }
 
-    /// All writes that have ended are durable, and none is under way.
-    pub fn flushed(&mut self) {
+    fn flushed(&mut self) {
         for b in &mut self.0 {
             b.sure = b.later.pop().unwrap_or(b.sure);
             b.later.clear();
@@ -69,8 +68,16 @@ struct Node {
     /// The history that it goes on from; one of several where that is not known.
     parents: Vec<Id>,
     content: Content,
-    /// A client has written in it.
-    changed: bool,
+    written: Written,
+}
+
+/// Whether a client has written in a history. What was not flushed power may take with it: then
+/// there may be nothing by which the devices went apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    No,
+    Perhaps,
+    Surely,
 }
 
 /// What a device knows.
@@ -104,7 +111,7 @@ pub(super) struct Histories(Vec<Node>);
 
 impl Histories {
     pub fn first(&mut self, content: Content) -> Id {
-        self.0.push(Node { parents: Vec::new(), content, changed: true });
+        self.0.push(Node { parents: Vec::new(), content, written: Written::Surely });
         self.0.len() - 1
     }
 
@@ -112,7 +119,7 @@ impl Histories {
     pub fn go_on(&mut self, parents: Vec<Id>) -> Id {
         let mut content = self.0[parents[0]].content.clone();
         parents[1..].iter().for_each(|p| content.or(&self.0[*p].content));
-        self.0.push(Node { parents, content, changed: false });
+        self.0.push(Node { parents, content, written: Written::No });
         self.0.len() - 1
     }
 
@@ -145,7 +152,19 @@ impl Histories {
 
     /// A client is about to write.
     pub fn change(&mut self, id: Id) {
-        self.0[id].changed = true;
+        let written = &mut self.0[id].written;
+        if *written == Written::No {
+            *written = Written::Perhaps;
+        }
+    }
+
+    /// All writes in it that have ended are durable, and none is under way.
+    pub fn flushed(&mut self, id: Id) {
+        let node = &mut self.0[id];
+        node.content.flushed();
+        if node.written != Written::No {
+            node.written = Written::Surely;
+        }
     }
 
     /// The histories that it contains, itself among them; `all`: also those that it may contain.
@@ -168,7 +187,7 @@ impl Histories {
         let perhaps = self.contains(new, true);
         // Of a history in which nothing was written it does not matter.
         let own = self.contains(old, true).into_iter().filter(|id| !perhaps.contains(id));
-        let written = own.into_iter().any(|id| self.0[id].changed);
+        let written = own.into_iter().any(|id| self.0[id].written == Written::Surely);
         if perhaps.contains(&old) || !written { Answer::Perhaps } else { Answer::No }
     }
 
@@ -233,14 +252,18 @@ mod tests {
     fn devices_go_together_if_one_knows_what_the_other_does() {
         let mut h = Histories::default();
         let first = h.first(Content::new(1));
-        let (a, b, idle) = (h.go_on(vec![first]), h.go_on(vec![first]), h.go_on(vec![first]));
-        h.change(a);
-        h.change(b);
+        let [a, b, idle, unsure] = [(); 4].map(|()| h.go_on(vec![first]));
+        for id in [a, b] {
+            h.change(id);
+            h.flushed(id);
+        }
+        h.change(unsure);
         let later = h.go_on(vec![a]);
         assert_eq!(outcome(&h, first, later), (vec![later], false), "one was left behind");
         assert_eq!(outcome(&h, a, b), (vec![], true), "each was written without the other");
         assert_eq!(outcome(&h, later, b), (vec![], true));
         assert_eq!(outcome(&h, idle, b), (vec![b], true), "nobody wrote in one of them");
+        assert_eq!(outcome(&h, unsure, b), (vec![b], true), "power took what was not flushed");
         let alone = h.expected(&[&whole(a)], 1, 1);
         assert!(!alone.refuse && alone.serve.contains(&a));
         let half = Knows { one_of: vec![first, a], whole: false };
@@ -252,7 +275,7 @@ mod tests {
         let mut h = Histories::default();
         let first = h.first(Content::new(2));
         h.content(first).write(0, 1);
-        h.content(first).flushed();
+        h.flushed(first);
         h.content(first).write(0, 2);
         for (found, right) in [([1, 0], true), ([2, 0], true), ([0, 0], false), ([1, 1], false)] {
             let next = h.go_on(vec![first]);
