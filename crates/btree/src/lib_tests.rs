@@ -188,7 +188,7 @@ impl World {
     /// Writes up to `nodes` nodes; completes the commit if those were the last.
     fn write(&mut self, nodes: usize, fail: bool) {
         let Some(c) = &mut self.commit else { return };
-        // Those that were given before are written.
+        // Nodes that were given before are written.
         c.out.keep();
         for n in 0..nodes {
             if fail && n == nodes / 3 {

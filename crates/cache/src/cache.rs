@@ -255,7 +255,7 @@ impl Cache {
         &self.0.scrub_counts
     }
 
-    /// What happened to copies of the index's nodes.
+    /// Counts of what happened to copies of the index's nodes.
     pub(crate) fn node_copies(&self) -> &NodeCopies {
         &self.0.node_copies
     }

@@ -95,7 +95,7 @@ pub struct CacheStatus {
 pub struct KeptStatus {
     /// The volume's name.
     pub volume: String,
-    /// Its number.
+    /// The number of the volume.
     pub id: u32,
     /// Blocks that are in the cache alone.
     pub blocks: u64,

@@ -210,7 +210,7 @@ pub fn check_room(path: &Path, size: u64, meta: Option<&Metadata>) -> Result<()>
     )))
 }
 
-/// What stands on a file or device that is to be a cache.
+/// The content of a file or device that is to be a cache.
 #[derive(Debug)]
 enum Held {
     /// Nothing.
@@ -302,9 +302,9 @@ pub fn newest_superblock(path: &Path) -> Option<Superblock> {
 
 /// The cache of a pool, as the pool's newest superblock says.
 pub struct PoolCache {
-    /// Its number.
+    /// The uuid of the cache.
     pub uuid: [u8; 16],
-    /// What the pool has of it.
+    /// The statement of the pool on the cache.
     pub has: PoolSeen,
     /// The open of the pool in which it was opened last.
     pub opened: OpenId,

@@ -111,7 +111,7 @@ pub enum Prepared {
         ready: cache::Ready,
         /// Where it is.
         file: CacheFile,
-        /// Its number.
+        /// The uuid of the cache.
         uuid: [u8; 16],
     },
     /// A place for a new one.

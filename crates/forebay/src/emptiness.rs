@@ -34,7 +34,7 @@ const FOREBAY_CACHE: &[u8] = b"FBCACHE1";
 const PAGE: &[u8] = b"FBPG";
 const PAGE_HEADER: usize = 56;
 
-/// What a device holds.
+/// The content of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
     /// Zeros, as far as it was looked at.
@@ -60,7 +60,7 @@ pub struct Looked {
     pub path: String,
     file: File,
     size_bytes: u64,
-    /// What it holds.
+    /// The content of the device.
     pub content: Content,
 }
 
@@ -72,7 +72,7 @@ impl Looked {
         Ok(Looked { path: path.display().to_string(), file, size_bytes, content })
     }
 
-    /// What would be lost, in words; `None` if nothing would.
+    /// The data that would be lost, in words; `None` if none would.
     pub fn held(&self) -> Option<String> {
         self.content.data().map(|what| format!("{} holds {what}", self.path))
     }
@@ -118,7 +118,7 @@ pub fn is_new_table(block: &[u8]) -> bool {
 pub enum Unlike {
     /// The byte from which on it is not zeros.
     Zeros(u64),
-    /// It cannot be read there.
+    /// The device cannot be read there.
     Unreadable(u64, io::Error),
 }
 
@@ -280,7 +280,7 @@ pub fn may_be_of_pool(path: &Path) -> bool {
 
 /// What `blkid` knows on a device. `None` also where it is not installed, or cannot be run.
 fn by_blkid(file: &File) -> Option<String> {
-    /// Its exit status where several things are there at once.
+    /// The exit status of `blkid` where several things are there at once.
     const SEVERAL: i32 = 8;
     let program = tool::find("blkid")?;
     // The descriptor and no path: what is open is what is looked at.
@@ -295,7 +295,7 @@ fn by_blkid(file: &File) -> Option<String> {
     done.status.success().then(|| described(&String::from_utf8_lossy(&done.stdout)))?
 }
 
-/// What `blkid -o export` has said, for people.
+/// The answer of `blkid -o export`, for people.
 fn described(said: &str) -> Option<String> {
     let value = |key: &str| {
         let of = |line: &str| Some(line.strip_prefix(key)?.strip_prefix('=')?.to_owned());

@@ -17,7 +17,7 @@ use crate::config::CacheConfig;
 use crate::error::{CommandError, Result};
 use crate::home::{CachePlace, Home};
 
-/// What something says that it is.
+/// The role that a device says it has.
 enum Is {
     /// A device of a pool.
     Device(Box<Superblock>),

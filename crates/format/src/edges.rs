@@ -6,8 +6,8 @@
 //! for a superblock are in them: the furthest from the beginning, the second header of LUKS 2, is
 //! at 4 MiB, and the furthest from the end is 1.5 MiB before it.
 //!
-//! What Forebay gives back, a device that was removed from its pool and a cache that was detached,
-//! has zeros there, so it counts as empty again.
+//! A device that was removed from its pool, and a cache that was detached, have zeros there. So
+//! they count as empty again.
 
 use std::ops::Range;
 

@@ -152,7 +152,7 @@ pub enum Reason {
     ReadAhead,
     /// The pool commits.
     Commit,
-    /// It is looked whether another process writes to the same devices.
+    /// A look is taken whether another process writes to the same devices.
     Look,
     /// A copy was bad, and another one is read.
     Heal,

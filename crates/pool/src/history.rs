@@ -13,7 +13,7 @@ use format::superblock::lineage::{History, Lineage, MAX_HISTORIES};
 /// The opens and the histories of the pool.
 #[derive(Debug)]
 pub(crate) struct Histories {
-    /// This open.
+    /// The current open.
     drawn: OpenId,
     /// The open that wrote the newest superblock, and the one before it.
     opened: OpenId,
@@ -120,7 +120,7 @@ impl Histories {
         self.durable
     }
 
-    /// What the next superblock says.
+    /// The lineage of the next superblock.
     pub fn lineage(&self, cache_opened: OpenId) -> Lineage {
         Lineage {
             opened: self.opened,
@@ -168,7 +168,7 @@ mod tests {
         let mut h = histories();
         for n in 1..40 {
             h.drawn = OpenId(100 + n);
-            // One left in the first history, one between the ends of the third and the fourth.
+            // A device left in the first history, another in the fourth.
             h.changes(Generation(10 + 10 * n), &[Generation(10), Generation(35)]);
         }
         let ends: Vec<u64> = h.histories.iter().map(|h| h.end.0).collect();

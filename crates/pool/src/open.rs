@@ -55,7 +55,7 @@ impl Ready {
         }
         let begun = pool.begin(lacking).await;
         if begun.is_err() {
-            // Its tasks end.
+            // The pool's tasks end.
             pool.set_closed();
         }
         begun.map(|()| (pool, warnings))
@@ -217,7 +217,7 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let in_use = |f: &&Candidate| is_up_to_date(&f.sb, &best);
     let known =
         found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
-    // One that was opened alone, and not written, may have counted further.
+    // A device that was opened alone, and not written, may have counted further.
     let highest = found.iter().map(|f| f.sb.generation).max().unwrap_or(best.generation);
     let cut_short = judge::all_cut_short(&best, &geometry, &found);
     let helps = |e: StorageError| match (&cut_short, e.kind) {

@@ -28,7 +28,7 @@ async fn long(pool: &Pool) {
     pool.rt().sleep(Duration::from_secs(20)).await;
 }
 
-/// What comes within a minute.
+/// The outcome of what ends within a minute.
 async fn soon<T>(rt: &Rt, mut what: Pin<&mut impl Future<Output = T>>, name: &str) -> T {
     let time = rt.sleep(Duration::from_secs(60));
     within(&mut what, time).await.unwrap_or_else(|| panic!("{name} does not end"))
@@ -102,7 +102,7 @@ fn one_that_stood_still_heals_nothing() {
         let first = open(&rt, files.clone()).await;
         long(&first).await;
         let second = open(&rt, files[..1].to_vec()).await;
-        // What the first one still reads is written over on one disk.
+        // The blocks that the first one still reads are written over on one disk.
         for byte in 2..20 {
             put(&second, id, 0, 64, byte).await;
             second.commit().await.expect("alone");

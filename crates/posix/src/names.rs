@@ -31,7 +31,7 @@ const SECTOR: u64 = 512;
 /// `LOOP_GET_STATUS64` of the kernel's `linux/loop.h`.
 const LOOP_GET_STATUS64: u32 = 0x4c05;
 
-/// What a loop device shows: bytes of a file or of another device.
+/// The bytes of a file or of another device that a loop device shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shown {
     /// The file or device.
@@ -108,7 +108,7 @@ fn loops_over(meta: &Metadata) -> Vec<PathBuf> {
         let Some(path) = backing_path(disk) else { return false };
         match path.metadata() {
             Ok(below) => is_same(&below, meta),
-            // Its name is gone, or is of another mount namespace.
+            // The name is gone, or is of another mount namespace.
             Err(_) => File::open(node)
                 .ok()
                 .and_then(|device| backing_inode(&device))
@@ -128,7 +128,7 @@ fn loops_over(meta: &Metadata) -> Vec<PathBuf> {
 #[derive(Default)]
 pub(crate) struct Names {
     held: Vec<File>,
-    /// What could not be locked, and why.
+    /// The file that could not be locked, and why.
     pub unlocked: Option<String>,
 }
 

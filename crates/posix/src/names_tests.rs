@@ -66,7 +66,7 @@ fn a_file_and_the_loop_device_over_it_are_not_both_opened() {
         refusal(open(&path, &how));
     }
     drop(device);
-    // Its name is of no matter.
+    // The name is of no matter.
     std::fs::hard_link(&path, dir.path().join("other")).unwrap();
     std::fs::remove_file(&path).unwrap();
     refusal(open(&dir.path().join("other"), &WRITE));

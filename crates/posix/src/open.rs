@@ -82,7 +82,7 @@ impl Opened {
         Ok(self.fd.try_clone()?.into())
     }
 
-    /// What is below a loop device and could not be locked, and why.
+    /// The file below a loop device that could not be locked, and why.
     pub fn unlocked(&self) -> Option<&str> {
         self.names.unlocked.as_deref()
     }

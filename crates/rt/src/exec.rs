@@ -265,7 +265,7 @@ impl Rt {
                 polls += 1;
                 let late = polls % TIMED_POLLS == 0 && self.has_polled_for(TURN);
                 if late {
-                    // What was gathered is submitted first, too.
+                    // Gathered entries are submitted first, too.
                     self.settle_before_others();
                 }
                 if self.0.yielded.take() || late {

@@ -16,7 +16,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Those of the background, or the others.
+    /// Tasks of the background, or the others.
     pub fn of(&self, background: bool) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
         lock(if background { &self.background } else { &self.tasks })
     }

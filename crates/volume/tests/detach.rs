@@ -94,7 +94,7 @@ async fn while_the_device_hangs(rt: Rt, bench: Cached) {
     let began = rt.now();
     let leaving = volumes.clone();
     let detached = rt.spawn(async move { leaving.detach().await });
-    // What goes to the cache before that waits for its device.
+    // Writes that go to the cache before that wait for its device.
     rt.sleep(Duration::from_secs(1)).await;
     let mut at = MIB;
     while pool.cache_uuid().is_some() || at < 2 * MIB {

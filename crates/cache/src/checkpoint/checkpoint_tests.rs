@@ -107,7 +107,7 @@ fn an_unreadable_copy_of_each_node_stops_neither_write_back_nor_a_start() {
                 rt.sleep(Duration::from_secs(1)).await;
                 let index = cache.status().index;
                 assert_eq!(index.bad_copies, index.healed_copies, "{which:?}");
-                // What it has changed, and lost to the faults that were not met.
+                // Changes of the run, and losses to the faults that were not met.
                 cache.close().await.expect("close");
                 pool.close().await.expect("close");
             }

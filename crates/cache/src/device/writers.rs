@@ -5,7 +5,7 @@ use base::OpenId;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use pool::Looks;
 
-/// Which superblock it is, of all that were ever written to a cache.
+/// The identity of a superblock among all that were ever written to a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     sequence: u64,
@@ -21,7 +21,7 @@ impl Mark {
     }
 }
 
-/// What stood in the slots when the cache was opened.
+/// The content of the slots when the cache was opened.
 pub(crate) struct Found {
     /// The superblock from which the open goes on.
     pub best: Mark,
@@ -31,11 +31,11 @@ pub(crate) struct Found {
     pub unread: Vec<u64>,
 }
 
-/// What is known of the superblocks on the device of an open cache.
+/// Knowledge of the superblocks on the device of an open cache.
 pub(crate) struct Writers {
     uuid: [u8; 16],
     found: Found,
-    /// This open of the pool.
+    /// The current open of the pool.
     opened: OpenId,
     /// When all slots were looked at.
     pub looks: Looks,

@@ -66,7 +66,7 @@ impl Cache {
             && let Some(why) = self.pool().other_writer()
         {
             self.health().fail(&why);
-            // All that wait are told by a task of its own: the caller may hold the state.
+            // Waiting tasks are told by a task of its own: the caller may hold the state.
             let cache = self.clone();
             self.rt().detach(async move { cache.fail(&why) });
         }

@@ -397,7 +397,7 @@ impl Cache {
     /// device, which may take as long as that likes.
     pub async fn end(&self) {
         assert!(self.is_aside(), "the pool does not need it");
-        // Nothing can be written any more, and nothing needs to be.
+        // No write can be made any more, and none needs to be.
         let _ = self.close().await;
     }
 

@@ -97,7 +97,7 @@ impl Collections {
         self.awaited.get() > 0
     }
 
-    /// One is due, as nodes are to be moved.
+    /// A collection is due, as nodes are to be moved.
     pub fn call_for_one(&self) {
         self.called_for.set(true);
     }
@@ -107,7 +107,7 @@ impl Collections {
         self.called_for.get()
     }
 
-    /// One begins; true if it was called for.
+    /// A collection begins; true if it was called for.
     pub fn note_begun(&self) -> bool {
         self.called_for.replace(false)
     }

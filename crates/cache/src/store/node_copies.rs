@@ -1,4 +1,4 @@
-//! What happened to the copies of the index's nodes.
+//! Counts of what happened to the copies of the index's nodes.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ impl NodeCopies {
         self.bad.get()
     }
 
-    /// One of them is well again.
+    /// A copy is well again.
     pub fn note_healed(&self) {
         self.healed.set(self.healed.get() + 1);
     }

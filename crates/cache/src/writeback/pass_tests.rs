@@ -285,7 +285,7 @@ fn a_pass_that_fails_while_it_writes_nodes_was_not_handed_over() {
     lab.within_an_hour(settings(), move |cache, a| async move {
         cache.publish_all().await.unwrap();
         let published = cache.pool().published();
-        // Nothing but nodes is written for these.
+        // Only nodes are written for these.
         cache.discard(a, Lba(0), Lba(600)).await.unwrap();
         world.inject(disk, Fault::Full(true));
         let e = cache.publish_all().await.unwrap_err();

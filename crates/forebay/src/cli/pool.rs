@@ -32,7 +32,7 @@ enum Action {
     },
 }
 
-/// What a pool with one copy of every block lacks.
+/// The lack of a pool with one copy of every block.
 pub const ONE_COPY: &str =
     "one of every block: a device that fails takes what it holds, and nothing heals what is bad";
 

@@ -115,7 +115,7 @@ impl Up {
         logs::start_server(config.log_format, &config.log_level)?;
         let world = World::new(config.io, &config.devices)?;
         let home = Home::open(&world, &self.dir)?;
-        // What the command line names is meant.
+        // A path of the command line is meant.
         let cache = config.cache.path.as_deref().filter(|_| found);
         home.check_place(config.devices.iter().map(|d| d.path.as_path()).chain(cache))?;
         let source = if home.has_pool()? {

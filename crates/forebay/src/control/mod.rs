@@ -100,7 +100,7 @@ pub enum Request {
         path: PathBuf,
         /// Its size, if it is a file that is not there yet.
         size_bytes: Option<u64>,
-        /// What it holds may be overwritten.
+        /// The content of the device may be overwritten.
         #[serde(default)]
         force: bool,
     },
@@ -146,7 +146,7 @@ pub enum Request {
         device: String,
         /// Path or uuid of the one whose data moves to it.
         replaces: Option<String>,
-        /// What it holds may be overwritten.
+        /// The content of the device may be overwritten.
         force: bool,
         /// It takes the place of one that stays out of use.
         #[serde(default)]

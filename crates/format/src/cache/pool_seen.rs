@@ -59,7 +59,7 @@ impl PoolOpens {
         named == self.opened || named == self.named
     }
 
-    /// What to tell the user if it is not.
+    /// The advice to the user if it is not.
     pub fn refusal(self, named: OpenId) -> String {
         format!(
             "the cache and the pool were each written without the other: the cache was last in \
@@ -72,7 +72,7 @@ impl PoolOpens {
     }
 }
 
-/// What the newest superblock of a pool says of its cache.
+/// The statement of a pool's newest superblock on its cache.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PoolSays {
     /// An entry of the cache's journal that must be there; 0: not known.

@@ -175,7 +175,7 @@ pub struct CacheSuperblock {
     pub counted_from: Epoch,
     /// What the cache had seen of its pool at the checkpoint.
     pub pool_seen: PoolSeen,
-    /// Which open of its pool it is of.
+    /// The open of its pool that it is of.
     pub opens: PoolOpens,
     /// Pages of the bucket table that stand in spare blocks.
     pub moved: MovedPages,

@@ -1,4 +1,4 @@
-//! Which history of the pool a superblock belongs to.
+//! The history of the pool to which a superblock belongs.
 //!
 //! Counters alone do not tell a pool from its copy: both go on with the same numbers. So each open
 //! of a pool draws a random number, an [`OpenId`]. The first commit of an open that changes what

@@ -47,7 +47,7 @@ pub struct PoolStatus {
     /// Why what is answered does not outlive the process before it is flushed, though it should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers_at_risk: Option<String>,
-    /// That is so because another process writes to the same devices.
+    /// The reason is another process that writes to the same devices.
     pub other_writer: bool,
     /// Copies of every block.
     pub copies: u8,

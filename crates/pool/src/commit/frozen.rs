@@ -22,7 +22,7 @@ pub(super) const RUNS: usize = 256;
 pub(super) struct FrozenTxn {
     pub txn: Txn,
     pub generation: Generation,
-    /// It changes what the pool holds.
+    /// The change is one of what the pool holds.
     pub changes: bool,
     /// Attempts to write it before this one.
     pub attempt: u32,

@@ -100,7 +100,7 @@ pub struct PoolDevice {
     trouble: Option<&'static str>,
     /// It is coming into use: it gets all that is written, and nothing is read from it.
     joining: Option<Joining>,
-    /// It is being told that it is out of use.
+    /// The device is being told that it is out of use.
     told: bool,
     /// It did not get something that was written while it was joining.
     missed: Option<IoError>,
@@ -112,7 +112,7 @@ pub struct PoolDevice {
     tries: u32,
     /// When it failed lately.
     failures: Vec<Instant>,
-    /// What stood on it when the pool was opened.
+    /// Superblocks that stood on the device when the pool was opened.
     found: Found,
     /// Chunks in use.
     chunks: Bitmap,
@@ -161,12 +161,12 @@ impl PoolDevice {
         (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
     }
 
-    /// That stands on it as the pool is opened.
+    /// Superblocks that stand on the device as the pool is opened.
     pub(crate) fn set_found(&mut self, found: Found) {
         self.found = found;
     }
 
-    /// What stood on it when the pool was opened.
+    /// Superblocks that stood on the device when the pool was opened.
     pub(crate) fn found(&self) -> &Found {
         &self.found
     }
@@ -205,12 +205,12 @@ impl PoolDevice {
         record
     }
 
-    /// It is being told that it is out of use.
+    /// The device is being told that it is out of use.
     pub(crate) fn is_told(&self) -> bool {
         self.told
     }
 
-    /// It begins to be told, or knows, or cannot be told.
+    /// The device begins to be told, or knows, or cannot be told.
     pub(crate) fn set_told(&mut self, told: bool) {
         self.told = told;
     }

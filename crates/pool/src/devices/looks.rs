@@ -66,7 +66,7 @@ impl Looks {
         self.reads.borrow_mut().remove(&place);
     }
 
-    /// One has ended.
+    /// A look has ended.
     pub fn note(&self, now: Instant) {
         self.last.set(Some(now));
         self.is_asked.set(false);

@@ -80,7 +80,7 @@ impl Slots {
         }
     }
 
-    /// All superblocks of the device.
+    /// Superblocks of the device, all of them.
     fn superblocks(&self) -> impl Iterator<Item = &Superblock> {
         let all = self.0.iter().flatten();
         all.filter_map(|c| if let Copy::Superblock(sb) = c { Some(&**sb) } else { None })
@@ -91,7 +91,7 @@ impl Slots {
         self.superblocks().max_by_key(|sb| sb.sequence)
     }
 
-    /// Which superblocks stand on the device, and which slots could not be read.
+    /// The superblocks on the device, and the slots that could not be read.
     pub(crate) fn found(&self) -> Found {
         let is_unread = |copy: &Copy| matches!(copy, Copy::Unreadable(_));
         let unread = self.copies().filter(|(_, copies)| copies.iter().any(is_unread));

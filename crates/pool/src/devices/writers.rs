@@ -17,7 +17,7 @@
 use base::OpenId;
 use format::superblock::{SLOTS, Superblock};
 
-/// Which superblock it is, of all that were ever written to a device.
+/// The identity of a superblock among all that were ever written to a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     sequence: u64,
@@ -33,7 +33,7 @@ impl Mark {
     }
 }
 
-/// What stood on a device when the pool was opened.
+/// Superblocks that stood on a device when the pool was opened.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     /// Superblocks.
@@ -42,7 +42,7 @@ pub(crate) struct Found {
     pub unread: Vec<u64>,
 }
 
-/// What a superblock says of where it belongs.
+/// The pool and device that a superblock names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub mark: Mark,
@@ -68,11 +68,11 @@ pub(crate) enum Whose {
     OtherDevice,
 }
 
-/// What is known of the superblocks on the devices of an open pool.
+/// Knowledge of the superblocks on the devices of an open pool.
 pub(crate) struct Writers {
     /// The newest superblock that was found.
     found: Mark,
-    /// This open.
+    /// The current open.
     drawn: OpenId,
     /// The slot of this sequence number was looked at last, before it was to be written.
     may_write: u64,
@@ -163,11 +163,11 @@ mod tests {
             writers.judge(Seen { mark, pool, device }, HERE, (&found, upto))
         };
         for (mark, upto, whose) in [
-            // What was found, or is older.
+            // Superblocks that were found, or are older.
             (newest, 8, Whose::Known),
             (mark(5, 3, 2), 20, Whose::Known),
             (mark(9, 2, 7), 8, Whose::Known),
-            // What may have stood in the slot that was not read.
+            // A superblock that may have stood in the slot that was not read.
             (mark(10, 3, 6), 8, Whose::Known),
             (mark(10, 4, 1), 8, Whose::OtherWriter),
             // Our own; another one that began from the same superblock counts alike.
@@ -178,7 +178,7 @@ mod tests {
             (Mark { sequence: 13, ..newest }, 12, Whose::OtherWriter),
             // The process before, which is alive.
             (mark(9, 3, 6), 12, Whose::OtherWriter),
-            // One that has opened the pool before us, or after us.
+            // A process that has opened the pool before us, or after us.
             (mark(11, 4, 1), 12, Whose::OtherWriter),
             (mark(13, 6, 1), 12, Whose::OtherWriter),
             (mark(11, 6, 1), 12, Whose::OtherWriter),

@@ -427,7 +427,7 @@ pub fn judge(
             warnings.push(format!("{path}: stale, the pool went on without it; {fate}"));
         } else if !is_up_to_date(&f.sb, best) {
             d.say("stale");
-            // One that was opened without the others, and not written, lacks nothing but pages.
+            // A device opened without the others, and not written, lacks nothing but pages.
             let same = (f.sb.lineage.is_known() && end_of(&f.sb) == end_of(best))
                 .then_some(end_of(best).end);
             d.fail(best.sequence + 1, same);

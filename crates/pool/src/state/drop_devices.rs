@@ -44,7 +44,7 @@ impl State {
         }
         failing.iter().for_each(|&row| tell(self.devices.path(row)));
         let sequence = self.txns.sequence() + 1;
-        // What came after the last change is nothing that a device lacks.
+        // A device lacks nothing of what came after the last change.
         let has = self.txns.everyone_has().min(self.histories.durable());
         self.devices.drop_from_use(failing, sequence, has);
         self.note_scrub_lacks();

@@ -34,7 +34,7 @@ const AFTER_OPEN: [Duration; 3] =
 /// A superblock that stands on a device.
 enum Read {
     Superblock(Box<Superblock>),
-    /// One that this version cannot read.
+    /// A superblock that this version cannot read.
     Newer(FormatError),
 }
 
@@ -200,7 +200,7 @@ impl Pool {
     }
 }
 
-/// What is said of the other one.
+/// The text about the other process.
 fn another_writer(path: &str, found: &Read, own: Generation) -> String {
     let own = own.0 >> 32;
     let theirs = match found {

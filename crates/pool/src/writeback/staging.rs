@@ -72,7 +72,7 @@ impl Pool {
     }
 }
 
-/// One of `kept` places of the volume table is for others.
+/// A `kept`th of the places of the volume table is for others.
 fn find_or_make(
     st: &mut State,
     (volume, epoch): (VolumeId, Epoch),

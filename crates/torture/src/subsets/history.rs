@@ -158,7 +158,7 @@ impl Histories {
         }
     }
 
-    /// All writes in it that have ended are durable, and none is under way.
+    /// Writes in it that have ended are durable, all of them, and none is under way.
     pub fn flushed(&mut self, id: Id) {
         let node = &mut self.0[id];
         node.content.flushed();

@@ -29,13 +29,13 @@ pub(super) enum Life {
 pub(super) struct Pins(u32);
 
 impl Pins {
-    /// One more.
+    /// Adds a pin.
     pub fn add(&mut self) {
         let Some(more) = self.0.checked_add(1) else { unreachable!("2^32 pins of one bucket") };
         self.0 = more;
     }
 
-    /// One less. Returns true if that was the last.
+    /// Removes a pin. Returns true if that was the last.
     pub fn remove(&mut self) -> bool {
         let Some(left) = self.0.checked_sub(1) else { unreachable!("a bucket was not pinned") };
         self.0 = left;
@@ -70,7 +70,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// What it said at a moment, as the bucket table has it; of copies, without their number.
+    /// The record at a moment, as the bucket table has it; of copies, without their number.
     pub fn record_at(&self, moment: Moment) -> BucketRecord {
         let (dirty_open, dirty_cut) = moment.named(&self.dirt);
         let (generation, kind, live, twin) = (self.generation, self.kind, self.live, self.twin);

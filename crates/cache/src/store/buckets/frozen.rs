@@ -69,7 +69,7 @@ fn nodes_in(all: &[Bucket], i: usize) -> Option<(u16, u16)> {
     }
 }
 
-/// What bucket `i` says.
+/// The record of bucket `i`.
 pub(super) fn record_now(all: &[Bucket], i: usize, moment: Moment) -> BucketRecord {
     let record = all[i].record_at(moment);
     BucketRecord { live: nodes_in(all, i).map_or(record.live, |(live, _)| live), ..record }
