@@ -281,7 +281,7 @@ impl Superblock {
     /// Writes the superblock into `out`, which has [`BLOCK`] bytes.
     pub fn encode(&self, out: &mut [u8]) {
         let told = self.lineage.is_known();
-        let most_lost = if told { scrub::MAX_LOST } else { scrub::MAX_LOST_ALONE };
+        let most_lost = most_lost(told);
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION.into(),
@@ -407,7 +407,7 @@ impl Superblock {
             raw.reserved_a == [0; 2] && raw.reserved_b.iter().all(|&b| b == 0),
         )?;
         let (lineage, scrub) = split_lineage(&raw)?;
-        let scrub = ScrubRecord::decode(&scrub, &raw.scrub_rest)?;
+        let scrub = ScrubRecord::decode(&scrub, &raw.scrub_rest, most_lost(lineage.is_known()))?;
         let row = scrub.device.map_or(0, u64::from);
         value("device of the scrub", row, row < n as u64)?;
         let mut devices = Vec::with_capacity(n);
@@ -471,6 +471,11 @@ impl Superblock {
             lineage,
         })
     }
+}
+
+/// The largest number of lost extents, with a lineage or without one.
+fn most_lost(told: bool) -> usize {
+    if told { scrub::MAX_LOST } else { scrub::MAX_LOST_ALONE }
 }
 
 /// The lineage, and the part of scrubs without it.

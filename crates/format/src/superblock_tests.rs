@@ -117,6 +117,9 @@ proptest! {
         seal(&mut bytes);
         if let Ok(sb) = Superblock::decode(&bytes) {
             prop_assert!(usize::from(sb.device) < sb.devices.len());
+            let mut again = vec![0; BLOCK];
+            sb.encode(&mut again);
+            prop_assert_eq!(Superblock::decode(&again), Ok(sb));
         }
     }
 }
@@ -145,4 +148,17 @@ fn a_superblock_without_a_lineage_is_as_it_always_was() {
     assert_eq!(out[32..40], [1, 0, 0, 0, 0, 0, 0, 0]);
     let cut = ScrubRecord { more_lost: true, ..lost(MAX_LOST) };
     assert_eq!(Superblock::decode(&out), Ok(Superblock { scrub: cut, ..sample() }));
+}
+
+/// A list of zeros ends in no byte that would tell it from a lineage: its length does.
+#[test]
+fn a_list_of_lost_blocks_that_reaches_into_the_lineage_is_refused() {
+    const COUNT_AT: usize = 3328 + 3;
+    let mut out = encoded();
+    for (count, fits) in [(MAX_LOST, true), (MAX_LOST + 1, false), (MAX_LOST_ALONE, false)] {
+        out[COUNT_AT] = count as u8;
+        seal(&mut out);
+        let decoded = Superblock::decode(&out);
+        assert_eq!(decoded.is_ok(), fits, "{count}: {decoded:?}");
+    }
 }

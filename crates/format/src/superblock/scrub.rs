@@ -279,9 +279,12 @@ impl ScrubRecord {
         out
     }
 
+    /// Decodes both parts. A record with more than `most` lost extents is refused: the bytes of
+    /// those belong to something else.
     pub(super) fn decode(
         bytes: &[u8; BYTES],
         rest: &[u8; REST_BYTES],
+        most: usize,
     ) -> Result<ScrubRecord, FormatError> {
         let more = RawRest::read_from_bytes(rest).map_err(|_| unfit("scrub", 0))?;
         if more.reserved != [0; 3] {
@@ -299,18 +302,20 @@ impl ScrubRecord {
             counts_from: more.counts_from.get(),
             paused_at: more.paused_at.get(),
             rate: more.rate.get().checked_sub(1),
-            ..ScrubRecord::decode_first(bytes)?
+            ..ScrubRecord::decode_first(bytes, most)?
         })
     }
 
-    fn decode_first(bytes: &[u8; BYTES]) -> Result<ScrubRecord, FormatError> {
+    fn decode_first(bytes: &[u8; BYTES], most: usize) -> Result<ScrubRecord, FormatError> {
         let bad = unfit;
         let raw = Raw::read_from_bytes(bytes).map_err(|_| bad("scrub", 0))?;
         let state = ScrubState::ALL.get(usize::from(raw.state)).copied();
         let stage = ScrubStage::ALL.get(usize::from(raw.stage)).copied();
         let count = usize::from(raw.lost_count);
-        let (named, rest) =
-            raw.extents.split_at_checked(count).ok_or_else(|| bad("lost extents", count as u64))?;
+        if count > most {
+            return Err(bad("lost extents", count as u64));
+        }
+        let (named, rest) = raw.extents.split_at(count);
         let is_zero = |e: &RawLost| e.as_bytes().iter().all(|&b| b == 0);
         if !rest.iter().all(is_zero) {
             return Err(bad("reserved bytes of the scrub", 1));
@@ -398,7 +403,7 @@ mod tests {
                 extents,
             };
             let bytes = (record.encode(MAX_LOST_ALONE), record.encode_rest(MAX_LOST_ALONE));
-            prop_assert_eq!(ScrubRecord::decode(&bytes.0, &bytes.1), Ok(record));
+            prop_assert_eq!(ScrubRecord::decode(&bytes.0, &bytes.1, MAX_LOST_ALONE), Ok(record));
         }
 
         #[test]
@@ -407,7 +412,7 @@ mod tests {
             rest in any::<[u8; REST_BYTES]>(),
         ) {
             let bytes: [u8; BYTES] = bytes.try_into().expect("so many");
-            if let Ok(record) = ScrubRecord::decode(&bytes, &rest) {
+            if let Ok(record) = ScrubRecord::decode(&bytes, &rest, MAX_LOST_ALONE) {
                 let again = (record.encode(MAX_LOST_ALONE), record.encode_rest(MAX_LOST_ALONE));
                 prop_assert_eq!(again, (bytes, rest));
             }
@@ -416,7 +421,9 @@ mod tests {
 
     #[test]
     fn zeros_are_no_scrub() {
-        let decode = ScrubRecord::decode;
+        let decode = |bytes: &[u8; BYTES], rest: &[u8; REST_BYTES]| {
+            ScrubRecord::decode(bytes, rest, MAX_LOST_ALONE)
+        };
         let none = [0; REST_BYTES];
         assert_eq!(decode(&[0; BYTES], &none), Ok(ScrubRecord::default()));
         for (at, value) in [(0, 9), (3, 30)] {
