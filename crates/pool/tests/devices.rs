@@ -519,3 +519,51 @@ fn a_pool_without_a_device_is_full_when_it_says_so() {
         pool.close().await.expect("close");
     });
 }
+
+/// A device hangs for good in the middle of writes and a commit. The user takes it out of use:
+/// nothing waits for it any more, and it does not come back before it has answered.
+#[test]
+fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
+    let bench = mirror(31, 2);
+    let (id, world) = (bench.volume, bench.world.clone());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        fill(&pool, id, BLOCKS, 2).await;
+        testkit::put(&pool, id, 0, 8, 3).await;
+        assert!(world.inject(files[1].file, Fault::StuckForever));
+        let (p, q) = (pool.clone(), pool.clone());
+        let committed = rt.spawn(async move { p.commit().await });
+        let written = rt.spawn(async move { testkit::try_put(&q, id, 100, 8, 3).await });
+        rt.sleep(Duration::from_secs(60)).await;
+        assert_eq!(pool.status().pool.devices[1].state, "online");
+        let began = rt.now();
+        pool.offline_device("disk1").await.expect("offline");
+        committed.await.expect("alive").expect("commit");
+        written.await.expect("alive").expect("write");
+        assert!(rt.now().since(began) < Duration::from_secs(5));
+        fill(&pool, id, BLOCKS, 4).await;
+        let refused = pool.online_device("disk1").await.expect_err("it has not answered");
+        assert!(refused.context.contains("has not answered yet"), "{refused}");
+        world.revive(files[1].file);
+        rt.sleep(Duration::from_secs(1)).await;
+        assert!(pool.online_device("disk1").await.expect("online"), "its file is open");
+        moved(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+    // Each of the two has all of it.
+    for only in 0..2 {
+        let snapshots: Vec<_> =
+            bench.files.iter().map(|f| bench.world.snapshot_disk(f.file)).collect();
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, vec![files[only].clone()]).await;
+            let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+            assert_eq!(only_byte(&data), Some(4), "disk{only}");
+            pool.close().await.expect("close");
+        });
+        for (file, snapshot) in bench.files.iter().zip(&snapshots) {
+            bench.world.restore_disk(file.file, snapshot);
+        }
+    }
+    let report = bench.check();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}

@@ -8,6 +8,7 @@ use rt::sync::{Event, oneshot};
 use rt::{DeviceKind, FileId, Holder, Op, PlaceId, Reason, Rt, What};
 use smallvec::SmallVec;
 
+use crate::given_up::GivenUp;
 use crate::limits::{Limits, Targets};
 use crate::request::Request;
 use crate::scheduler::{Scheduler, Ticket};
@@ -29,6 +30,11 @@ struct Inner {
     scheduler: RefCell<Scheduler<Work>>,
     /// When each flush went to the device that has not ended.
     flushes: RefCell<SmallVec<[Instant; 4]>>,
+    /// Discards that the device has.
+    discards: Cell<usize>,
+    given_up: GivenUp,
+    /// Rung when a device that was given up has nothing any more.
+    idle: Event,
     kick: Event,
     closed: Cell<bool>,
 }
@@ -37,26 +43,6 @@ struct Inner {
 /// says (`scheduler.rs`).
 #[derive(Clone)]
 pub struct Device(Rc<Inner>);
-
-/// A flush that the device has, until this is dropped.
-struct Flushing<'a>(&'a RefCell<SmallVec<[Instant; 4]>>, Instant);
-
-impl Flushing<'_> {
-    fn new(all: &RefCell<SmallVec<[Instant; 4]>>, began: Instant) -> Flushing<'_> {
-        all.borrow_mut().push(began);
-        Flushing(all, began)
-    }
-}
-
-impl Drop for Flushing<'_> {
-    fn drop(&mut self) {
-        let mut all = self.0.borrow_mut();
-        // Of several that began together it does not matter which is this one.
-        if let Some(at) = all.iter().position(|began| *began == self.1) {
-            all.swap_remove(at);
-        }
-    }
-}
 
 impl Device {
     /// A queue for `file`; its dispatcher is a task of `rt` that ends with [`Device::close`].
@@ -78,6 +64,9 @@ impl Device {
             plugged: RefCell::new(Vec::new()),
             scheduler: RefCell::new(Scheduler::new(limits, kind)),
             flushes: RefCell::default(),
+            discards: Cell::new(0),
+            given_up: GivenUp::default(),
+            idle: Event::new(),
             kick: Event::new(),
             closed: Cell::new(false),
         }));
@@ -112,6 +101,35 @@ impl Device {
     pub fn close(&self) {
         self.0.closed.set(true);
         self.0.kick.notify();
+    }
+
+    /// Everything that it has, or that waits for it, fails at once as gone, and so does what is
+    /// asked later, until the device has nothing any more. It may hang; what it has may still take
+    /// effect.
+    pub fn give_up(&self) {
+        self.0.given_up.begin();
+        self.see_if_idle();
+    }
+
+    /// True if it was given up and still has requests from before.
+    pub fn is_given_up(&self) -> bool {
+        self.0.given_up.still()
+    }
+
+    /// Waits until a device that was given up has nothing any more. From then on it can be used
+    /// again.
+    pub async fn until_idle(&self) {
+        while self.is_given_up() {
+            self.0.idle.wait().await;
+        }
+    }
+
+    fn see_if_idle(&self) {
+        let others = self.0.flushes.borrow().len() + self.0.discards.get();
+        if self.is_given_up() && self.load() + others == 0 {
+            self.0.given_up.end();
+            self.0.idle.notify();
+        }
     }
 
     /// What the device is.
@@ -162,6 +180,9 @@ impl Device {
     }
 
     async fn read_with(&self, class: Class, offset: u64, len: usize, buf: Option<Buf>) -> ReadEnd {
+        if self.is_given_up() {
+            return (Err(IoError::GONE), buf.unwrap_or_else(|| self.0.medium.rt.bufs().take(len)));
+        }
         let end = if len <= self.0.largest {
             let (done, end) = oneshot();
             self.plug_read(class, (offset, len, 0), buf, ReadDone::One(done));
@@ -174,10 +195,9 @@ impl Device {
             }
             end
         };
-        match end.await {
-            Some(outcome) => outcome,
-            None => std::future::pending().await,
-        }
+        // The device has the buffer until it answers.
+        let gone = || (Err(IoError::GONE), self.0.medium.rt.bufs().take(len));
+        self.0.given_up.or(end).await.unwrap_or_else(gone)
     }
 
     /// Writes `data`, in order, from `offset` on.
@@ -197,6 +217,9 @@ impl Device {
         data: SliceList,
         durable: bool,
     ) -> WriteEnd {
+        if self.is_given_up() {
+            return Err(IoError::GONE);
+        }
         let len = data.iter().map(|s| s.len()).sum();
         let class = (class, durable);
         let end = if len <= self.0.largest {
@@ -211,10 +234,7 @@ impl Device {
             }
             end
         };
-        match end.await {
-            Some(outcome) => outcome,
-            None => std::future::pending().await,
-        }
+        self.0.given_up.or(end).await.unwrap_or(Err(IoError::GONE))
     }
 
     /// The pieces of a request: where each begins in it, its offset and length, and how many
@@ -234,21 +254,49 @@ impl Device {
 
     /// Makes every write that has completed durable.
     pub async fn flush(&self, class: Class) -> Result<(), IoError> {
-        let since = self.0.medium.rt.now();
-        let flush = self.0.medium.rt.op(Op::Flush { file: self.0.medium.file });
+        if self.is_given_up() {
+            return Err(IoError::GONE);
+        }
+        let (device, since) = (self.clone(), self.0.medium.rt.now());
+        self.0.flushes.borrow_mut().push(since);
         let what = self.waits_for(Reason::DeviceFlush);
-        let _flushing = Flushing::new(&self.0.flushes, since);
-        let c = self.0.medium.rt.waits(what, flush).await;
+        let (done, end) = oneshot();
+        self.0.medium.rt.submit(Op::Flush { file: self.0.medium.file }, move |c| {
+            device.flushed(class, since);
+            done.send(c.result.map(|_| ()));
+        });
+        let end = self.0.medium.rt.waits(what, self.0.given_up.or(end)).await;
+        end.unwrap_or(Err(IoError::GONE))
+    }
+
+    fn flushed(&self, class: Class, since: Instant) {
+        {
+            let mut flushes = self.0.flushes.borrow_mut();
+            // Of several that began together it does not matter which is this one.
+            if let Some(at) = flushes.iter().position(|began| *began == since) {
+                flushes.swap_remove(at);
+            }
+        }
         let took = self.0.medium.rt.now().since(since);
         self.0.scheduler.borrow_mut().stats_mut().of(class).flush.record(0, took);
-        c.result.map(|_| ())
+        self.see_if_idle();
     }
 
     /// Gives up what `[offset, offset + len)` holds. Advice: `Unsupported` is no failure of the
     /// device.
     pub async fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
-        let op = Op::Discard { file: self.0.medium.file, offset, len };
-        self.0.medium.rt.op(op).await.result.map(|_| ())
+        if self.is_given_up() {
+            return Err(IoError::GONE);
+        }
+        let (device, op) = (self.clone(), Op::Discard { file: self.0.medium.file, offset, len });
+        let (done, end) = oneshot();
+        self.0.discards.set(self.0.discards.get() + 1);
+        self.0.medium.rt.submit(op, move |c| {
+            device.0.discards.set(device.0.discards.get() - 1);
+            device.see_if_idle();
+            done.send(c.result.map(|_| ()));
+        });
+        self.0.given_up.or(end).await.unwrap_or(Err(IoError::GONE))
     }
 
     fn plug_read(
@@ -369,5 +417,6 @@ impl Device {
         if waiting {
             self.dispatch();
         }
+        self.see_if_idle();
     }
 }

@@ -19,6 +19,7 @@ mod blocks;
 mod device;
 mod elevator;
 mod feedback;
+mod given_up;
 mod limits;
 mod line;
 mod request;

@@ -514,3 +514,56 @@ fn a_device_that_does_not_answer_is_known() {
         });
     }
 }
+
+/// It hangs, and is given up: everything that waits for it ends at once, nothing is asked of it
+/// until it has answered, and then it can be used again, with all that it had.
+#[test]
+fn a_device_that_is_given_up_keeps_nothing_waiting() {
+    let world = World::new(11);
+    let file = world.add_disk(DiskModel::nvme(1 << 20));
+    let rt = Rt::new(world.backend(), Order::Fifo, 64);
+    let device = Device::new(&rt, file, Limits { depth: 2, ..Limits::default() });
+    let r = rt.clone();
+    rt.block_on(async move {
+        world.inject(file, Fault::StuckForever);
+        let ended = Rc::new(Cell::new(0));
+        let count = |e: &Rc<Cell<u32>>| e.set(e.get() + 1);
+        let mut tasks = Vec::new();
+        for i in 0..6u64 {
+            let (d, e, data) = (device.clone(), ended.clone(), block(r.bufs(), 7, 1));
+            tasks.push(r.spawn(async move {
+                let at = 8 * i * BLOCK as u64;
+                let outcome = match i {
+                    0 => d.flush(Class::Commit).await,
+                    1 => d.discard(40 * BLOCK as u64, BLOCK as u64).await,
+                    2 => d.read_new(Class::Foreground, at, BLOCK).await.0,
+                    _ => d.write(Class::Foreground, at, data).await,
+                };
+                assert_eq!(outcome, Err(IoError::GONE), "{i}");
+                count(&e);
+            }));
+        }
+        r.sleep(Duration::from_secs(60)).await;
+        assert_eq!(ended.get(), 0, "nothing answers");
+        device.give_up();
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(ended.get(), 6);
+        assert!(device.is_given_up() && device.load() > 0);
+        assert_eq!(device.flush(Class::Commit).await, Err(IoError::GONE));
+        let data = block(r.bufs(), 9, 1);
+        assert_eq!(device.write(Class::Foreground, 0, data).await, Err(IoError::GONE));
+        world.revive(file);
+        device.until_idle().await;
+        assert_eq!((device.load(), device.is_given_up()), (0, false));
+        // What it had took effect, and what came when it was given up did not.
+        assert_eq!(world.contents(file, 24 * BLOCK as u64, 1), [7]);
+        assert_eq!(world.contents(file, 0, 1), [0]);
+        let data = block(r.bufs(), 9, 1);
+        assert_eq!(device.write(Class::Foreground, 0, data).await, Ok(()));
+        assert_eq!(world.contents(file, 0, 1), [9]);
+        device.give_up();
+        assert!(!device.is_given_up(), "it had nothing");
+    });
+}

@@ -201,6 +201,21 @@ impl Disk {
         self.queue.flush(class).await
     }
 
+    /// See [`Device::give_up`].
+    pub(crate) fn give_up(&self) {
+        self.queue.give_up();
+    }
+
+    /// See [`Device::is_given_up`].
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.queue.is_given_up()
+    }
+
+    /// See [`Device::until_idle`].
+    pub(crate) async fn until_idle(&self) {
+        self.queue.until_idle().await;
+    }
+
     /// Requests waiting and in flight.
     pub(crate) fn load(&self) -> usize {
         self.queue.load()

@@ -322,6 +322,10 @@ impl State {
             Some(d) if d.is_joining() || d.record().state != DeviceState::Failed => {
                 invalid(format!("{path}: is in use, or coming into use, already"))
             }
+            Some(d) if d.disk().is_some_and(Disk::is_given_up) => invalid(format!(
+                "{path}: has not answered yet what it was asked while it was in use; try again \
+                 when it does"
+            )),
             Some(d) if d.is_told() => {
                 invalid(format!("{path}: is just going out of use; try again"))
             }

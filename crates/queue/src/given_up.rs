@@ -1,0 +1,90 @@
+//! A device that is given up: those that wait for it hear at once that it is gone, though it still
+//! has their requests. It may hang for ever.
+//!
+//! What it has may yet take effect, so it takes no other requests until all of that has ended.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use rt::sync::OneShot;
+
+/// Those that wait for requests to a device, and whether it is given up.
+#[derive(Default)]
+pub(crate) struct GivenUp {
+    /// It is given up, and has requests from before.
+    still: Cell<bool>,
+    times: Cell<u64>,
+    /// Places of those that wait, and the free ones among them.
+    waiting: RefCell<(Vec<Option<Waker>>, Vec<usize>)>,
+}
+
+/// The end of a request; `None`: the device was given up first.
+pub(crate) struct EndOf<'a, T> {
+    end: OneShot<T>,
+    all: &'a GivenUp,
+    seen: u64,
+    place: Option<usize>,
+}
+
+impl GivenUp {
+    /// True while a device that was given up has requests from before.
+    pub fn still(&self) -> bool {
+        self.still.get()
+    }
+
+    /// The device is given up.
+    pub fn begin(&self) {
+        self.still.set(true);
+        self.times.set(self.times.get() + 1);
+        for waker in self.waiting.borrow_mut().0.iter_mut().filter_map(Option::take) {
+            waker.wake();
+        }
+    }
+
+    /// It has nothing from before any more.
+    pub fn end(&self) {
+        self.still.set(false);
+    }
+
+    /// Waits for the end of a request, or until the device is given up.
+    pub fn or<T>(&self, end: OneShot<T>) -> EndOf<'_, T> {
+        EndOf { end, all: self, seen: self.times.get(), place: None }
+    }
+}
+
+impl<T> Future for EndOf<'_, T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let all = self.all;
+        match Pin::new(&mut self.end).poll(cx) {
+            Poll::Ready(Some(end)) => return Poll::Ready(Some(end)),
+            // The runtime was killed: the task never runs again.
+            Poll::Ready(None) => return Poll::Pending,
+            Poll::Pending => {}
+        }
+        if all.times.get() != self.seen {
+            return Poll::Ready(None);
+        }
+        let (wakers, free) = &mut *all.waiting.borrow_mut();
+        let place = self.place.or_else(|| free.pop()).unwrap_or(wakers.len());
+        if place == wakers.len() {
+            wakers.push(None);
+        }
+        wakers[place] = Some(cx.waker().clone());
+        self.place = Some(place);
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for EndOf<'_, T> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let (wakers, free) = &mut *self.all.waiting.borrow_mut();
+            wakers[place] = None;
+            free.push(place);
+        }
+    }
+}
