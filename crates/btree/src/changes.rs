@@ -52,6 +52,14 @@ impl Changes {
         self.dirty
     }
 
+    /// So many of its new nodes have their addresses, while it goes on: of trees that were frozen.
+    pub fn placed(&mut self, nodes: usize) {
+        let left = self.dirty.checked_sub(nodes);
+        self.dirty = left.unwrap_or_else(|| {
+            unreachable!("{nodes} nodes got addresses, {} had none", self.dirty)
+        });
+    }
+
     /// The blocks of the nodes that it replaced.
     pub fn take_freed(&mut self) -> Freed {
         std::mem::take(&mut self.freed)

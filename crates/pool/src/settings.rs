@@ -8,7 +8,8 @@ use format::superblock::MAX_NAME;
 pub struct Settings {
     /// A commit happens at least this often while there is something to commit. May change.
     pub commit_interval: Duration,
-    /// A commit begins when this many nodes are dirty. May change.
+    /// A commit begins when this many nodes are dirty. A write-back pass writes its nodes when it
+    /// has this many. May change.
     pub dirty_nodes: u64,
     /// Nodes of trees kept in memory while they are clean.
     pub cached_nodes: usize,

@@ -77,6 +77,8 @@ pub(crate) struct Txn {
     oldest_merged: Option<Generation>,
     /// Room for the blocks that a pass has yet to write.
     room: Option<Reservation>,
+    /// The oldest generation of the nodes that a pass has written before its end.
+    oldest_spilled: Option<Generation>,
 }
 
 impl Txn {
@@ -97,6 +99,7 @@ impl Txn {
             merged: Vec::new(),
             oldest_merged: None,
             room,
+            oldest_spilled: None,
         }
     }
 
@@ -183,6 +186,25 @@ impl Txn {
         self.volumes.entry(id).or_insert(Joined { generation, blocks });
     }
 
+    /// What a pass edits of a volume from now on is of this generation; what it has changed until
+    /// now is written.
+    pub fn rejoin_volume(&mut self, id: VolumeId, generation: Generation) {
+        let Some(joined) = self.volumes.get_mut(&id) else { unreachable!("{id:?} has not joined") };
+        let before = std::mem::replace(&mut joined.generation, generation);
+        self.oldest_spilled = self.oldest_spilled.into_iter().chain([before]).min();
+    }
+
+    /// As [`Txn::rejoin_volume`], of the checksums of a group.
+    pub fn rejoin_sums(&mut self, id: GroupId, generation: Generation) {
+        let before = self.sums.insert(id, generation);
+        self.oldest_spilled = self.oldest_spilled.into_iter().chain(before).min();
+    }
+
+    /// So many nodes of a pass have got their addresses.
+    pub fn nodes_placed(&mut self, nodes: u64) {
+        self.nodes.placed(nodes as usize);
+    }
+
     /// The number of blocks that a pass's version of a volume's mapping has from now on.
     pub fn set_blocks(&mut self, id: VolumeId, blocks: u64) {
         let Some(joined) = self.volumes.get_mut(&id) else { unreachable!("{id:?} has not joined") };
@@ -246,7 +268,7 @@ impl Txn {
             let volumes = self.volumes.values().map(|joined| joined.generation);
             volumes.chain(self.sums.values().copied()).min()
         });
-        own.flatten().into_iter().chain(self.oldest_merged).min()
+        own.flatten().into_iter().chain(self.oldest_merged).chain(self.oldest_spilled).min()
     }
 
     /// A pass that is given up: what it has allocated, and the room that it has left.

@@ -6,6 +6,7 @@ mod for_cache;
 mod lost_nodes;
 mod pass;
 mod read_ahead;
+mod spill;
 mod staging;
 
 pub use pass::{HandedOver, Pass};

@@ -165,7 +165,8 @@ pub static KEYS: &[Key] = &[
         (POOL, "dirty_nodes"),
         Kind::Number(64, MANY),
         number!(Number: pool.dirty_nodes),
-        "tree nodes (4 KiB each) changed in memory at which a commit begins before its time",
+        "tree nodes (4 KiB each) changed in memory at which a commit begins before its time; at \
+         as many a write-back pass writes those that it has changed",
     ),
     key(
         (POOL, "cached_nodes"),

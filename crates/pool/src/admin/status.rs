@@ -261,7 +261,8 @@ pub struct KindStatus {
 pub struct MemoryStatus {
     /// Clean nodes.
     pub cached_nodes: usize,
-    /// Nodes changed since the last commit.
+    /// Changed nodes that have no place on the devices yet: of the open transaction, and of the
+    /// write-back pass.
     pub dirty_nodes: usize,
     /// Look-ups of nodes that found them in memory.
     pub node_hits: u64,
@@ -349,7 +350,7 @@ impl Pool {
         let cache = st.forest.store().stats();
         let memory = MemoryStatus {
             cached_nodes: st.forest.store().resident(),
-            dirty_nodes: st.txns.open().dirty_nodes() as usize,
+            dirty_nodes: st.demand().dirty_nodes as usize,
             node_hits: cache.hits,
             node_misses: cache.misses,
             node_loads: cache.loaded,

@@ -9,7 +9,8 @@
 //!
 //! To publish it, its nodes are written first; then, in one step, its trees take the place of the
 //! published ones and its lists join the open transaction, whose commit makes all of it durable,
-//! together with the epoch, in one superblock.
+//! together with the epoch, in one superblock. While it goes on, nodes are written whenever there
+//! are many of them in memory ([`spill`](super::spill)).
 //!
 //! **Space** is reserved ahead ([`Pool::reserve`]): direct writes may take what is left. A pass
 //! writes within the reservation that it was given.
@@ -18,20 +19,23 @@
 //! leaves the staging volume as it was. What is left in it, because it was not asked for, is freed
 //! as any deleted volume's.
 
-use base::{BLOCK, Crc, Epoch, GroupId, Instant, Lba, Result, SliceList, StorageError, VolumeId};
-use btree::{Fault, Tree, Unneeded};
+use std::rc::Rc;
+
+use base::{BLOCK, Crc, Epoch, Instant, Lba, Result, SliceList, StorageError, VolumeId};
+use btree::Fault;
 use format::page::GroupKind;
 use queue::Class;
 
 use super::lost_nodes::{LostNodes, told};
+use super::spill::Spill;
 use crate::attached::Published;
 use crate::error::Step;
 use crate::forest::{Change, Edited};
 use crate::pool::Pool;
 use crate::space::Reservation;
 use crate::state::State;
-use crate::transfer::{NodeWriter, NotEntered, Writes};
-use crate::txn::{Kind, not_open};
+use crate::transfer::NotEntered;
+use crate::txn::Kind;
 
 /// Runs that are given back before other tasks get a turn.
 const SLICE: usize = 64;
@@ -43,6 +47,7 @@ const SLICE: usize = 64;
 pub struct Pass {
     pool: Pool,
     lost: LostNodes,
+    spill: Rc<Spill>,
 }
 
 /// All of a pass is in the open transaction: whichever commit ends well next publishes it, if need
@@ -66,15 +71,6 @@ impl HandedOver {
     }
 }
 
-/// A tree that a pass edits.
-#[derive(Clone, Copy)]
-enum TreeOf {
-    /// The mapping of a volume.
-    Volume(VolumeId),
-    /// The checksums of a group.
-    Group(GroupId),
-}
-
 impl Pool {
     /// Opens the write-back pass; there is one at a time. It takes all of `room`, and writes no
     /// more blocks than that.
@@ -82,7 +78,7 @@ impl Pool {
         let mut st = self.state_mut();
         st.standing.permit()?;
         st.txns.begin_pass(room)?;
-        Ok(Pass { pool: self.clone(), lost: LostNodes::default() })
+        Ok(Pass { pool: self.clone(), lost: LostNodes::default(), spill: Rc::default() })
     }
 
     /// Commits the direct transaction, whatever is in it.
@@ -99,6 +95,10 @@ impl Pass {
 
     pub(super) fn lost(&self) -> &LostNodes {
         &self.lost
+    }
+
+    pub(super) fn spill(&self) -> &Spill {
+        &self.spill
     }
 
     /// Writes whole blocks, of these checksums, into free space; they become the content of the
@@ -164,13 +164,12 @@ impl Pass {
 
     /// Makes a part of a change; returns how far it came.
     async fn edit(&self, change: &Change<'_>) -> std::result::Result<Lba, NotEntered> {
+        let failed = |why| NotEntered { why, node: None };
+        self.spill_if_much().await.map_err(failed)?;
         loop {
             match self.step(|st| st.edit(Kind::Pass, change)).await? {
                 Edited::Upto(lba) => return Ok(lba),
-                Edited::Busy => {
-                    let committed = self.pool.commit_direct().await;
-                    committed.map_err(|why| NotEntered { why, node: None })?;
-                }
+                Edited::Busy => self.pool.commit_direct().await.map_err(failed)?,
             }
         }
     }
@@ -226,62 +225,11 @@ impl Pass {
         Ok(HandedOver { pool: self.pool.clone(), epoch })
     }
 
-    /// Writes the nodes of the pass's trees.
-    async fn write_nodes(&self) -> Result<()> {
-        let (volumes, groups) = {
-            let st = self.pool.state();
-            let txn = st.txns.pass().ok_or_else(not_open)?;
-            (txn.volumes(), txn.groups())
-        };
-        let volumes =
-            volumes.into_iter().map(|(id, joined)| (TreeOf::Volume(id), joined.generation));
-        let groups = groups.into_iter().map(|(id, generation)| (TreeOf::Group(id), generation));
-        let (mut blocks, mut writes, mut trees) = (Vec::new(), Writes::of_pass(), Vec::new());
-        let mut writer = NodeWriter::new(&self.pool, Kind::Pass, &mut blocks, &mut writes);
-        let mut sent = Ok(());
-        for (of, generation) in volumes.chain(groups) {
-            let Some(tree) = self.tree(of) else { continue };
-            sent = writer.tree(&tree, generation).await.map(drop);
-            if sent.is_err() {
-                break;
-            }
-            trees.push((of, tree));
-        }
-        writer.finish().await;
-        // Also after a failure: the blocks are the pass's, and writes under way must end first.
-        let written = writes.finish().await;
-        let outcome = sent.and(written.map(drop));
-        {
-            let mut st = self.pool.state_mut();
-            let group_blocks = st.space.geometry().group_blocks;
-            let txn = st.txns.txn_mut(Kind::Pass)?;
-            blocks.into_iter().for_each(|run| txn.note_alloc(run, group_blocks));
-            let settled = if outcome.is_ok() { trees.as_slice() } else { &[] };
-            for (of, tree) in settled {
-                match *of {
-                    TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
-                    TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
-                }
-            }
-        }
-        // What was settled has its nodes by their addresses: these are the last that hold them.
-        self.pool.take_apart(Unneeded::of(trees.into_iter().map(|(_, tree)| tree))).await;
-        outcome
-    }
-
-    /// The pass's version of a tree.
-    fn tree(&self, of: TreeOf) -> Option<Tree> {
-        let st = self.pool.state();
-        match of {
-            TreeOf::Volume(id) => st.forest.mapping_of(Kind::Pass, id).cloned(),
-            TreeOf::Group(id) => st.forest.sums_of(Kind::Pass, id).cloned(),
-        }
-    }
-
     /// Gives everything back: nothing of it was ever there. Returns the room that it had; `None`,
     /// and nothing is done, after it was published.
     pub async fn abort(self) -> Option<Reservation> {
-        let (allocs, room, trees) = self.pool.state_mut().give_up_pass()?;
+        let (allocs, room, mut trees) = self.pool.state_mut().give_up_pass()?;
+        self.spill.take().into_iter().for_each(|tree| trees.add(tree));
         self.pool.take_apart(trees).await;
         let mut room = room?;
         for part in allocs.chunks(SLICE) {

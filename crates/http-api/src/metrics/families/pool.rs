@@ -90,7 +90,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_nodes_dirty",
         Once,
         "/memory/dirty_nodes",
-        "tree nodes changed since the last commit",
+        "changed tree nodes that have no place on the devices yet",
     ),
     count(
         "forebay_node_hits_total",

@@ -1,0 +1,156 @@
+//! The nodes of a pass: they are written when it is published, and before that whenever there are
+//! many of them. So a pass takes a bounded amount of memory, however much it carries.
+//!
+//! A *spill* freezes the trees of the pass as a commit freezes those of a direct transaction: what
+//! is changed from then on belongs to a newer generation. The generation of a pass's edits is below
+//! that of the open direct transaction, so that one is committed first. Then the frozen nodes are
+//! written, and from there on they can be read from the devices like any clean node. An edit that
+//! needs one again copies it, and frees its block with all that the pass frees.
+//!
+//! A spill that fails leaves its trees here: the next one, or the one at the end, writes them again,
+//! before newer ones.
+
+use std::cell::RefCell;
+
+use base::{Generation, GroupId, Result, VolumeId};
+use btree::{Tree, Unneeded};
+use rt::sync::Semaphore;
+
+use super::Pass;
+use crate::state::State;
+use crate::transfer::{NodeWriter, Writes};
+use crate::txn::{Kind, not_open};
+
+/// A tree that a pass edits.
+#[derive(Clone, Copy)]
+enum TreeOf {
+    /// The mapping of a volume.
+    Volume(VolumeId),
+    /// The checksums of a group.
+    Group(GroupId),
+}
+
+/// A frozen tree, and the generation of the changes in it that are to be written.
+struct Frozen {
+    of: TreeOf,
+    tree: Tree,
+    generation: Generation,
+}
+
+/// What is known of the spills of a pass.
+pub(super) struct Spill {
+    /// One at a time.
+    turn: Semaphore,
+    /// Trees of spills that failed, oldest first.
+    unwritten: RefCell<Vec<Frozen>>,
+}
+
+impl Default for Spill {
+    fn default() -> Spill {
+        Spill { turn: Semaphore::new(1), unwritten: RefCell::default() }
+    }
+}
+
+impl Spill {
+    /// The trees that were not written, of a pass that is given up.
+    pub fn take(&self) -> Vec<Tree> {
+        self.unwritten.take().into_iter().map(|frozen| frozen.tree).collect()
+    }
+}
+
+impl Pass {
+    /// Writes the nodes that the pass has in memory, if they are many.
+    pub(super) async fn spill_if_much(&self) -> Result<()> {
+        let most = self.pool().current_settings().dirty_nodes;
+        let is_much = || self.pool().state().txns.pass().is_some_and(|p| p.dirty_nodes() >= most);
+        if !is_much() {
+            return Ok(());
+        }
+        let _turn = self.spill().turn.acquire(1).await;
+        if !is_much() {
+            return Ok(());
+        }
+        // What joins the pass from now on has a newer generation than what it has.
+        self.pool().commit_direct().await?;
+        let frozen = self.pool().state_mut().freeze_pass()?;
+        self.write_trees(frozen).await
+    }
+
+    /// Writes the nodes that the pass still has in memory. It is not edited any more.
+    pub(super) async fn write_nodes(&self) -> Result<()> {
+        let trees = self.pool().state().pass_trees()?;
+        self.write_trees(trees).await
+    }
+
+    async fn write_trees(&self, newer: Vec<Frozen>) -> Result<()> {
+        let mut trees = self.spill().unwritten.take();
+        trees.extend(newer);
+        let (mut blocks, mut writes) = (Vec::new(), Writes::of_pass());
+        let mut writer = NodeWriter::new(self.pool(), Kind::Pass, &mut blocks, &mut writes);
+        let mut sent = Ok(());
+        for Frozen { tree, generation, .. } in &trees {
+            sent = writer.tree(tree, *generation).await.map(drop);
+            if sent.is_err() {
+                break;
+            }
+        }
+        writer.finish().await;
+        // Also after a failure: the blocks are the pass's, and writes under way must end first.
+        let written = writes.finish().await;
+        let outcome = sent.and(written.map(drop));
+        {
+            let mut st = self.pool().state_mut();
+            let group_blocks = st.space.geometry().group_blocks;
+            let txn = st.txns.txn_mut(Kind::Pass)?;
+            txn.nodes_placed(blocks.iter().map(|run| u64::from(run.len)).sum());
+            blocks.into_iter().for_each(|run| txn.note_alloc(run, group_blocks));
+        }
+        if outcome.is_err() {
+            *self.spill().unwritten.borrow_mut() = trees;
+            return outcome;
+        }
+        let mut st = self.pool().state_mut();
+        for Frozen { of, tree, .. } in &trees {
+            match *of {
+                TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
+                TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
+            }
+        }
+        drop(st);
+        // What was settled has its nodes by their addresses: these are the last that hold them.
+        let trees = trees.into_iter().map(|frozen| frozen.tree);
+        self.pool().take_apart(Unneeded::of(trees)).await;
+        Ok(())
+    }
+}
+
+impl State {
+    /// All trees of the pass, and the generation of its edits of each.
+    fn pass_trees(&self) -> Result<Vec<Frozen>> {
+        let txn = self.txns.pass().ok_or_else(not_open)?;
+        let volumes = txn.volumes().into_iter().map(|(id, j)| (TreeOf::Volume(id), j.generation));
+        let groups = txn.groups().into_iter().map(|(id, g)| (TreeOf::Group(id), g));
+        let tree = |of| match of {
+            TreeOf::Volume(id) => self.forest.mapping_of(Kind::Pass, id),
+            TreeOf::Group(id) => self.forest.sums_of(Kind::Pass, id),
+        };
+        let frozen = |(of, generation)| Some(Frozen { of, tree: tree(of)?.clone(), generation });
+        Ok(volumes.chain(groups).filter_map(frozen).collect())
+    }
+
+    /// The trees of the pass that it has edited in an older generation than trees would now. What
+    /// it changes in them from now on is of that newer one.
+    fn freeze_pass(&mut self) -> Result<Vec<Frozen>> {
+        let now = self.txns.generations().of_pass();
+        let mut frozen = self.pass_trees()?;
+        frozen.retain(|f| f.generation < now);
+        let txn = self.txns.txn_mut(Kind::Pass)?;
+        for f in &frozen {
+            match f.of {
+                TreeOf::Volume(id) => txn.rejoin_volume(id, now),
+                TreeOf::Group(id) => txn.rejoin_sums(id, now),
+            }
+        }
+        Ok(frozen)
+    }
+}
