@@ -235,6 +235,10 @@ impl Disk {
             Work::Discard => {
                 let pieces = self.pieces_of_discard(offset, len);
                 self.store.write(pieces, None, false);
+                if by_chance(self.rates.failed_discard, &mut self.rng) {
+                    self.counts.failed_discards += 1;
+                    return Err(IoError::IO);
+                }
                 Ok(0)
             }
             Work::Read(bufs) => {
@@ -493,8 +497,12 @@ impl Disk {
 
     /// No sector is unreadable any more, and all take writes.
     pub fn cure(&mut self) {
-        self.unwritable.clear();
+        self.accept_writes();
         self.store.make_readable();
+    }
+
+    pub fn accept_writes(&mut self) {
+        self.unwritable.clear();
     }
 
     /// Decides which of the versions that were not stable survive.

@@ -73,7 +73,8 @@ pub enum Fault {
         times: u32,
     },
     /// Every write that touches the range fails with EIO and changes nothing, for good: until the
-    /// disk is [cured](crate::World::cure).
+    /// disk is [cured](crate::World::cure), or takes writes
+    /// [again](crate::World::accept_writes).
     FailWrites {
         /// Bytes from the start of the disk.
         offset: u64,
@@ -129,6 +130,8 @@ pub struct FaultRates {
     pub failed_but_done: u32,
     /// [`Fault::FailReads`], for reads: this read fails, and later ones there succeed.
     pub transient_read: u32,
+    /// A discard fails with EIO, after it has done all, a part, or nothing.
+    pub failed_discard: u32,
     /// The longest time for which a disk is stuck by chance.
     pub stuck_for: Duration,
 }
@@ -168,6 +171,8 @@ pub struct FaultCounts {
     pub transient_reads: u64,
     /// Writes that failed or were short because the host was full.
     pub no_space: u64,
+    /// Discards that failed.
+    pub failed_discards: u64,
 }
 
 /// Faults that wait for the next operation they apply to.

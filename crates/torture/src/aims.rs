@@ -13,7 +13,7 @@
 //! | through | volumes that do not write back, and the cache fails | no clean block is too old |
 //! | front | modes and caches change, and nothing else commits | commits around a change |
 //! | subsets | starts by some of the devices | the newest history is served, or none |
-//! | copies | the same, with older copies of some devices or of all | the same; only by `--aim` |
+//! | copies | the same, with older copies of some devices or of all | the same, or the copies are refused |
 //! | sizes | shrinks that fail, and growth after them | the pool knows an end first |
 //!
 //! `--aim NAME` aims every run at one of them.
@@ -57,7 +57,8 @@ impl Aim {
             11..=12 => Some(Aim::Through),
             13..=14 => Some(Aim::Front),
             15 => Some(Aim::Sizes),
-            16..=18 => Some(Aim::Subsets),
+            16..=17 => Some(Aim::Subsets),
+            18 => Some(Aim::Copies),
             _ => None,
         };
         let Some(aim) = forced.or(drawn) else { return };

@@ -11,6 +11,9 @@
 //! | a write or flush is done and reported as failed | as above | as above |
 //! | a device, or the cache's, is away for a time, or dies and comes back at the restart | as above | as above |
 //! | the file system under a device, or the cache's, is full, for a time or until a later start | as above; a write that found no space may be tried again | as above |
+//! | a part of such a device takes no writes, for a boot or more | as above | as above |
+//! | such a device hangs until the process is killed | nothing is answered | as above |
+//! | such a device alone loses its power for a moment, and its next flush fails | as above | as above |
 //! | a read fails, and is well when it is tried again: always, in recovery and the offline check too | nothing | all |
 //! | a sector of the cache's data cannot be read | an error of that block, none of any other | all other blocks |
 //! | a boot ends at any operation: in recovery, or a few after it, again and again | - | all that a FLUSH acknowledged |
@@ -54,6 +57,10 @@ impl Failures {
                 Failing::Full,
             ],
         );
+        // Of a generator of their own: the rest is what it was before these could be drawn.
+        let m = &mut Prng::new(base::prng::mix64(settings.seed ^ 0x0F41_1146));
+        let later = [Failing::Range, Failing::Hangs, Failing::PowerAlone];
+        let how = if m.one_in(3) { one_of(m, &later) } else { how };
         let whose = match r.below(if cached { 6 } else { 3 }) {
             0 => Whose::OneOfPool,
             1 | 2 => Whose::AllOfPool,

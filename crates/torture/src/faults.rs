@@ -42,6 +42,12 @@ pub(crate) struct Devices {
     /// Those that failed in this boot, or the one before, though they are needed.
     pub failed: RefCell<Vec<FileId>>,
     snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
+    /// The victim that hangs.
+    hanging: Cell<Option<usize>>,
+    /// As devices of the pool were before they had anything.
+    empty: Vec<DiskSnapshot>,
+    /// As the cache's device was some boots before.
+    older_cache: RefCell<Option<DiskSnapshot>>,
 }
 
 impl Devices {
@@ -66,6 +72,7 @@ impl Devices {
             Spoilt::follow(&env.spoilt, &env.world, file);
             CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes }
         });
+        let empty = files.iter().map(|f| env.world.snapshot_disk(f.file)).collect();
         let empty_cache = cache.as_ref().map(|c| env.world.snapshot_disk(c.file));
         Devices {
             env: env.clone(),
@@ -77,6 +84,9 @@ impl Devices {
             dead: RefCell::new(vec![false; n]),
             failed: RefCell::default(),
             snapshots: RefCell::new(vec![None; n]),
+            hanging: Cell::new(None),
+            empty,
+            older_cache: RefCell::default(),
         }
     }
 
@@ -174,11 +184,14 @@ impl Devices {
             env.count("faults: done and reported as failed", c.failed_but_done);
             env.count("faults: reads that failed once", c.transient_reads);
             env.count("faults: no space on the host", c.no_space);
+            env.count("faults: failed discards", c.failed_discards);
+            env.count("faults: writes that a part refused", c.write_errors);
         }
     }
 
-    /// No fault happens by itself, no device is dead or full.
+    /// No fault happens by itself, no device hangs, or is full.
     pub fn calm(&self) {
+        self.answer_again();
         for f in self.all() {
             self.env.world.set_rates(f.file, FaultRates::default());
             self.env.world.inject(f.file, Fault::Full(false));
@@ -212,7 +225,7 @@ impl Devices {
         self.heal_failed(false);
         let faults = env.settings.faults;
         let mut there = Vec::new();
-        for file in self.members() {
+        for mut file in self.members() {
             let Some(d) = self.victim_of(&file.path) else {
                 there.push(file);
                 continue;
@@ -225,6 +238,15 @@ impl Devices {
             }
             if faults.at_rest && env.one_in(2) {
                 self.rot(d, 1 + env.below(12));
+            }
+            if faults.swapped && env.one_in(4) {
+                self.swap(d);
+            }
+            if faults.truncated && env.one_in(3) {
+                let cut = (1 + env.below(file.size_bytes >> 20)) << 20;
+                file.size_bytes = file.size_bytes.saturating_sub(cut);
+                env.count("boots with a device that is shorter than it was", 1);
+                env.note(format!("{} has {} bytes", file.path, file.size_bytes));
             }
             let absent = faults.absent && env.settings.damage == Damage::Budget && env.one_in(3);
             if absent {
@@ -265,6 +287,15 @@ impl Devices {
             }
             _ => {}
         }
+    }
+
+    /// Another device is in its place, which has never held anything. It stays there.
+    fn swap(&self, d: usize) {
+        self.revive(d);
+        self.env.world.restore_disk(self.files[d].file, &self.empty[d]);
+        self.snapshots.borrow_mut()[d] = None;
+        self.env.count("devices with another in their place", 1);
+        self.env.note(format!("another device is in the place of disk{d}"));
     }
 
     /// Bit rot and unreadable sectors.
@@ -348,6 +379,7 @@ impl Devices {
             let file = self.files[d].file;
             match env.below(4) {
                 0 if faults.die && self.is_victim(d) => self.die_or_return(d),
+                3 if faults.hang && self.is_victim(d) && env.one_in(4) => self.hang(&rt, d).await,
                 1 if faults.full => self.fill(&rt, file).await,
                 2 if env.beyond() && env.one_in(4) => {
                     let fault = self.fault_behind_the_superblocks(d);
@@ -388,8 +420,27 @@ impl Devices {
 
     /// As [`Devices::strike_cache`], while it is closed.
     pub fn strike_cache_at_rest(&self) {
-        if self.env.settings.cache.as_ref().is_some_and(|plan| plan.damage != CacheDamage::Dies) {
-            self.strike_cache();
+        match self.env.settings.cache.as_ref().map(|plan| plan.damage) {
+            Some(CacheDamage::Older) => self.turn_cache_back(),
+            Some(CacheDamage::Dies) | None => {}
+            Some(_) => self.strike_cache(),
+        }
+    }
+
+    /// Takes a snapshot of the cache's device, or puts one back.
+    fn turn_cache_back(&self) {
+        let (env, mut older) = (&self.env, self.older_cache.borrow_mut());
+        let Some(cache) = self.cache() else { return };
+        match older.take() {
+            Some(old) if env.one_in(2) => {
+                env.world.restore_disk(cache.file, &old);
+                env.count("older copies of a cache put back", 1);
+                env.note("the cache is as it was some boots before");
+                env.cache_struck.set(true);
+                env.model.borrow_mut().excuse_lag();
+            }
+            Some(old) => *older = Some(old),
+            None => *older = Some(env.world.snapshot_disk(cache.file)),
         }
     }
 
@@ -404,7 +455,7 @@ impl Devices {
         let buckets = journal + 2 * u64::from(sb.journal_blocks) * BLOCK_U64;
         let used = u64::from(sb.replay_position + 16).min(u64::from(sb.journal_blocks)) * BLOCK_U64;
         match damage {
-            CacheDamage::None | CacheDamage::Dies => None,
+            CacheDamage::None | CacheDamage::Dies | CacheDamage::Older => None,
             CacheDamage::Superblocks => Some((at, at + BLOCK_U64)),
             CacheDamage::Table => Some((sb.table_start * BLOCK_U64, journal)),
             CacheDamage::Journal => Some((journal, journal + used)),
@@ -418,6 +469,7 @@ impl Devices {
     /// A new device is in the place of the cache's, if that was struck; else the same one serves
     /// again.
     pub fn renew_cache(&self) {
+        self.older_cache.take();
         if let Some(file) = self.cache() {
             // It may have died and been detached since.
             self.env.world.revive(file.file);
@@ -438,6 +490,7 @@ impl Devices {
     /// reach that one's.
     pub fn another_cache(&self) -> Option<CacheFile> {
         let plan = self.env.settings.cache.as_ref()?;
+        self.older_cache.take();
         let file = self.env.world.add_disk(plan.disk.clone());
         self.env.world.set_rates(file, self.with_flaky_reads(plan.harmless));
         let cache = CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes };
@@ -463,6 +516,33 @@ impl Devices {
             rt.sleep(micros(&env)).await;
             env.note(format!("disk{} is as fast as before", slow.device));
             env.world.set_delay(self.files[slow.device].file, Duration::ZERO);
+        }
+    }
+
+    /// A victim hangs. After a while the user takes it out of use, and all goes on without it. It
+    /// answers again later, with all that was asked of it.
+    async fn hang(&self, rt: &Rt, d: usize) {
+        let (env, file) = (&self.env, self.files[d].file);
+        let Some(pool) = env.pool.borrow().clone() else { return };
+        env.note(format!("disk{d} hangs"));
+        env.count("devices that hang", 1);
+        env.model.borrow_mut().excuse_lag();
+        env.world.inject(file, Fault::StuckForever);
+        self.hanging.set(Some(d));
+        rt.sleep(Duration::from_micros(1 + env.below(2_000_000))).await;
+        let taken = pool.offline_device(&self.files[d].path).await;
+        env.note(format!("disk{d}, which hangs, is taken out of use: {taken:?}"));
+        if taken.is_ok() {
+            env.count("devices that hang and are taken out of use", 1);
+            rt.sleep(Duration::from_micros(1 + env.below(5_000_000))).await;
+        }
+        self.answer_again();
+    }
+
+    fn answer_again(&self) {
+        if let Some(d) = self.hanging.take() {
+            self.env.world.revive(self.files[d].file);
+            self.env.note(format!("disk{d} answers again"));
         }
     }
 

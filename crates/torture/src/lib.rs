@@ -53,6 +53,7 @@ mod cached;
 mod changer;
 mod client;
 pub mod content;
+mod ending;
 mod env;
 pub mod failures;
 mod faults;

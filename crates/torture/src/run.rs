@@ -18,6 +18,7 @@ use crate::admin;
 use crate::cached::{self, Attachment, Over};
 use crate::changer::Changer;
 use crate::client::Client;
+use crate::ending::end;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::limiter;
@@ -566,19 +567,4 @@ impl Session {
             ));
         }
     }
-}
-
-/// The end of a boot that is not closed.
-async fn end(env: &Env, rt: &Rt, ending: Ending) {
-    env.check_patience();
-    told::check(env, rt);
-    env.take_counters();
-    env.model.borrow_mut().look();
-    env.note(format!("{ending:?}"));
-    env.spoilt.borrow_mut().note_end();
-    if ending == Ending::PowerCut {
-        env.world.power_cut();
-    }
-    rt.kill();
-    std::future::pending::<()>().await;
 }

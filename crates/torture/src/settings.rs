@@ -59,6 +59,12 @@ pub struct Faults {
     pub absent: bool,
     /// Victims come back as they were some boots before.
     pub stale: bool,
+    /// In the place of a victim is another device at some boots, which is empty.
+    pub swapped: bool,
+    /// Victims are shorter at some boots than they were.
+    pub truncated: bool,
+    /// Victims hang while the pool is open, until the user takes them out of use.
+    pub hang: bool,
     /// The host's file systems are full for a time.
     pub full: bool,
     /// Bit rot and unreadable sectors while the pool is closed.
@@ -124,6 +130,8 @@ pub enum CacheDamage {
     Journal,
     /// in buckets: data and nodes of the index.
     Buckets,
+    /// At a start it is as it was some boots before.
+    Older,
 }
 
 /// The cache of a run.
@@ -268,6 +276,13 @@ pub enum Failing {
     /// The file system under it is full: what was never written there cannot be; for a time, or
     /// until a later start.
     Full,
+    /// Part of it takes no writes, for a boot or more.
+    Range,
+    /// It hangs: nothing that is asked of it is answered any more, until the process is killed.
+    Hangs,
+    /// It loses its power alone, for a moment: what was not flushed is gone, and its next flush
+    /// fails.
+    PowerAlone,
 }
 
 /// Which devices fail.

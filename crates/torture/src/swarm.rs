@@ -80,7 +80,7 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
         depth: one_of(r, &[1, 2, 8, 24]),
         mix: mix(r),
         hot: one_of(r, &[0, 4, 8, 14, 16]),
-        faults: faults(r, damage),
+        faults: more_faults(seed, faults(r, damage), damage),
         damage,
         victims,
         devices,
@@ -211,9 +211,9 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
     };
     let lost = if r.one_in(3) { 0 } else { r.range(1, 5) };
     let detach = one_of(r, &[0, 1, 2]);
-    use CacheDamage::{Buckets, Dies, Journal, Superblocks, Table};
+    use CacheDamage::{Buckets, Dies, Journal, Older, Superblocks, Table};
     let damage = if r.one_in(3) {
-        one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table])
+        one_of(r, &[Dies, Buckets, Buckets, Journal, Superblocks, Table, Older])
     } else {
         CacheDamage::None
     };
@@ -307,7 +307,21 @@ fn faults(r: &mut Prng, damage: Damage) -> Faults {
         stale: r.one_in(3),
         full,
         at_rest: r.one_in(2),
+        ..Faults::default()
     }
+}
+
+/// Of a generator of its own: the rest is what it was before these could be drawn.
+fn more_faults(seed: u64, mut faults: Faults, damage: Damage) -> Faults {
+    let r = &mut Prng::new(base::prng::mix64(seed ^ 0x3A9E_FA17));
+    let failed_discard = if r.one_in(2) { 0 } else { one_of(r, &[1, 4, 50]) };
+    faults.harmless.failed_discard = failed_discard;
+    faults.rates.failed_discard = failed_discard;
+    if damage == Damage::Budget {
+        (faults.swapped, faults.truncated) = (r.one_in(6), r.one_in(6));
+        faults.hang = r.one_in(4);
+    }
+    faults
 }
 
 fn boots(r: &mut Prng) -> Vec<Boot> {

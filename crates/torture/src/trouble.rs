@@ -3,13 +3,14 @@
 
 use std::rc::Rc;
 
-use base::{Duration, SECTOR};
+use base::{BLOCK_U64, Duration, SECTOR};
 use rt::{FileId, Rt};
-use sim::{Fault, FaultRates, Times};
+use sim::{Fault, FaultRates, Loses, Times};
 
 use crate::content;
+use crate::ending::end;
 use crate::faults::Devices;
-use crate::settings::{Failing, Whose};
+use crate::settings::{Ending, Failing, Whose};
 
 impl Devices {
     /// Devices that are needed fail at some operations of this boot, until it ends.
@@ -47,17 +48,33 @@ impl Devices {
                     Failing::Away => "needed devices: away for a time",
                     Failing::Dies => "needed devices: died, to come back at the next boot",
                     Failing::Full => "needed devices: no space under them",
+                    Failing::Range => "needed devices: a part takes no writes",
+                    Failing::Hangs => "needed devices: hang until the process is killed",
+                    Failing::PowerAlone => "needed devices: lost their power alone",
                 },
                 files.len() as u64,
             );
             if how == Failing::Full {
                 env.host_full.set(true);
             }
-            if how == Failing::Away || how == Failing::Full && env.one_in(2) {
+            let for_a_time = match how {
+                Failing::Away | Failing::Hangs | Failing::PowerAlone => true,
+                Failing::Full => env.one_in(2),
+                _ => false,
+            };
+            if for_a_time {
                 let time = [100, 10_000, 2_000_000][env.below(3) as usize];
                 rt.sleep(Duration::from_micros(1 + env.below(time))).await;
+                if how == Failing::Hangs {
+                    // A device that is needed and does not answer is only left by the process.
+                    end(env, &rt, Ending::Kill).await;
+                }
                 self.heal(&files);
                 env.note(format!("{files:?} are back"));
+            }
+            if how == Failing::PowerAlone {
+                let fault = Fault::FailFlush { times: Times::Next(1), loses: Loses::Nothing };
+                files.iter().for_each(|file| _ = env.world.inject(*file, fault));
             }
         }
     }
@@ -71,9 +88,25 @@ impl Devices {
             Failing::Away => Fault::Unreachable,
             Failing::Dies => Fault::Dead,
             Failing::Full => Fault::Full(true),
+            Failing::Range => self.unwritable_part(file),
+            Failing::Hangs => Fault::StuckForever,
+            Failing::PowerAlone => Fault::Dead,
         };
         self.env.world.inject(file, fault);
         self.failed.borrow_mut().push(file);
+    }
+
+    /// A part that takes no writes: some blocks or much of the device, near what was written last.
+    fn unwritable_part(&self, file: FileId) -> Fault {
+        let env = &self.env;
+        let recent = env.world.recent_writes(file);
+        let near = match recent.len() as u64 {
+            0 => 0,
+            n => recent[env.below(n) as usize].0,
+        };
+        let blocks = [1, 16, 4096][env.below(3) as usize];
+        let offset = near.saturating_sub(env.below(blocks) * BLOCK_U64);
+        Fault::FailWrites { offset, len: blocks * BLOCK_U64 }
     }
 
     fn those(&self, whose: Whose) -> Vec<FileId> {
@@ -94,6 +127,7 @@ impl Devices {
     fn heal(&self, files: &[FileId]) {
         for file in files {
             self.env.world.revive(*file);
+            self.env.world.accept_writes(*file);
             self.env.world.inject(*file, Fault::Full(false));
         }
         self.failed.borrow_mut().retain(|f| !files.contains(f));
@@ -105,7 +139,7 @@ impl Devices {
     pub fn heal_failed(&self, all: bool) {
         let files = self.failed.borrow().clone();
         let how = self.env.settings.failures.needed.map(|(how, _)| how);
-        let for_good = matches!(how, Some(Failing::Flushes(_) | Failing::Full));
+        let for_good = matches!(how, Some(Failing::Flushes(_) | Failing::Full | Failing::Range));
         let stay = !all && for_good && self.env.one_in(4);
         if files.is_empty() || stay {
             return;

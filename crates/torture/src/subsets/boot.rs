@@ -167,7 +167,9 @@ impl Subsets {
         let parents = self.histories.borrow().parents(served.id).to_vec();
         for (d, was) in served.there.iter().zip(before) {
             let knows = &mut self.devices.borrow_mut()[*d].knows;
-            knows.whole = was.whole && was.one_of == parents;
+            // Of several that it may know it is at one, and the others may be at another: then it
+            // is only brought up to date.
+            knows.whole = was.whole && was.one_of == parents && parents.len() == 1;
             if knows.whole {
                 knows.one_of = vec![served.id];
             }

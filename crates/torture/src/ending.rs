@@ -1,0 +1,22 @@
+//! The end of a boot that is not closed.
+
+use rt::Rt;
+
+use crate::env::Env;
+use crate::settings::Ending;
+use crate::told;
+
+/// Ends the boot, by a cut of power or a kill. It never returns.
+pub(crate) async fn end(env: &Env, rt: &Rt, ending: Ending) {
+    env.check_patience();
+    told::check(env, rt);
+    env.take_counters();
+    env.model.borrow_mut().look();
+    env.note(format!("{ending:?}"));
+    env.spoilt.borrow_mut().note_end();
+    if ending == Ending::PowerCut {
+        env.world.power_cut();
+    }
+    rt.kill();
+    std::future::pending::<()>().await;
+}
