@@ -14,7 +14,7 @@ use crate::{Policy, Settings};
 /// About an eighth of the cache.
 const SET: u64 = 400;
 /// Blocks that are written again and again in a set that fits, beside the room of the index.
-const LIVE: u64 = 1000;
+const LIVE: u64 = 1200;
 /// So many writes fill the cache ten times over.
 const WRITES: u64 = 32_000;
 /// How long the pool's device stands still.
