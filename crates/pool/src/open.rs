@@ -7,6 +7,8 @@ mod recover;
 mod superblock_sync;
 mod tables;
 
+use std::cell::RefCell;
+
 use base::{ErrorKind, Generation, GroupId, OpenId, Result, SharedPlace, StorageError, counted};
 use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{DeviceRecord, Superblock};
@@ -29,6 +31,7 @@ use crate::txn::{Progress, Tables};
 
 pub use create::{check_create, create};
 pub use judge::{Candidate, doubt, judge, newest, newest_superblock, without_blank};
+use recover::Incomplete;
 pub(crate) use tables::PageCopy;
 
 /// A pool that was found on its devices, and can be opened. Nothing was written to it yet, and it
@@ -37,6 +40,8 @@ pub(crate) use tables::PageCopy;
 pub struct Ready {
     pool: Pool,
     lacking: Vec<PageCopy>,
+    /// Blocks that were entered from the host log, and of which a copy is not good.
+    incomplete: RefCell<Vec<Incomplete>>,
     warnings: Vec<String>,
 }
 
@@ -49,11 +54,11 @@ impl Ready {
     /// Opens it for use: the first commit. Warnings (a missing device, a stale one that is left
     /// out) are logged and returned.
     pub async fn open(self) -> Result<(Pool, Vec<String>)> {
-        let Ready { pool, lacking, warnings } = self;
+        let Ready { pool, lacking, incomplete, warnings } = self;
         for w in &warnings {
             tracing::warn!("{w}");
         }
-        let begun = pool.begin(lacking).await;
+        let begun = pool.begin(lacking, incomplete.into_inner()).await;
         if begun.is_err() {
             // The pool's tasks end.
             pool.set_closed();
@@ -66,7 +71,9 @@ impl Ready {
     /// device: [`Ready::open`] makes it durable. To be called before the cache is looked at.
     pub async fn recover(&self, place: SharedPlace) -> Result<()> {
         self.pool.set_host_place(place.clone());
-        self.pool.recover_from(&place).await
+        let incomplete = self.pool.recover_from(&place).await?;
+        *self.incomplete.borrow_mut() = incomplete;
+        Ok(())
     }
 
     /// Lets go of the devices, as they were found.
@@ -93,11 +100,12 @@ impl Pool {
     }
 
     /// The first commit, and the work that goes on from then on. `lacking`: what devices in use do
-    /// not have of the newest commit's table pages.
-    async fn begin(&self, lacking: Vec<PageCopy>) -> Result<()> {
+    /// not have of the newest commit's table pages. `incomplete`: blocks of which they lack copies.
+    async fn begin(&self, lacking: Vec<PageCopy>, incomplete: Vec<Incomplete>) -> Result<()> {
         self.state_mut().standing.open();
         self.begin_looking();
         self.sync_superblocks(lacking).await?;
+        self.write_lacking_copies(incomplete).await;
         self.state_mut().begin_open();
         self.end_stale_stagings();
         // The first commit marks a new incarnation: all that a crash left behind is older than what
@@ -117,7 +125,12 @@ impl Pool {
     /// Finds a pool on those of its devices that are there. Writes nothing.
     pub async fn ready(rt: &Rt, files: Vec<DeviceFile>, settings: Settings) -> Result<Ready> {
         let Loaded { state, warnings, lacking } = load(rt, files, &settings).await?;
-        Ok(Ready { pool: Pool::over(rt, settings, state), lacking, warnings })
+        Ok(Ready {
+            pool: Pool::over(rt, settings, state),
+            lacking,
+            incomplete: RefCell::default(),
+            warnings,
+        })
     }
 
     /// Opens a pool that needs nothing else: [`Pool::ready`], and [`Ready::open`].

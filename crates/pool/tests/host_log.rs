@@ -115,6 +115,29 @@ fn all_that_was_answered_is_there_after_a_kill() {
     }
 }
 
+/// One of two devices has lost its power alone, and with it what was not flushed. The next start
+/// has all of it from the other, and writes it to this one before it counts on that.
+#[test]
+fn a_copy_that_one_device_has_lost_is_written_again() {
+    for seed in 0..10 {
+        let (world, files) = bench(seed, 2);
+        let v = write_and_die(&world, &files, seed);
+        let lost = &files[seed as usize % 2];
+        assert!(world.inject(lost.file, Fault::Dead));
+        world.revive(lost.file);
+        let f = files.clone();
+        live(&world, seed + 100, |rt, world| async move {
+            let pool = open(&rt, &world, &f).await;
+            holds_all(&pool, v).await;
+        });
+        world.power_cut();
+        live(&world, seed + 200, |rt, _| async move {
+            let report = check_pool(&rt, files).await;
+            assert!(report.is_clean() && report.damaged_copies == 0, "{report:?}");
+        });
+    }
+}
+
 #[test]
 fn a_start_that_dies_too_leaves_it_for_the_next() {
     for seed in 0..30 {

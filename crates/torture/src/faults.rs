@@ -379,7 +379,7 @@ impl Devices {
             let file = self.files[d].file;
             match env.below(4) {
                 0 if faults.die && self.is_victim(d) => self.die_or_return(d),
-                3 if faults.hang && self.is_victim(d) && env.one_in(4) => self.hang(&rt, d).await,
+                3 if faults.hang && self.is_victim(d) && env.one_in(2) => self.hang(&rt, d).await,
                 1 if faults.full => self.fill(&rt, file).await,
                 2 if env.beyond() && env.one_in(4) => {
                     let fault = self.fault_behind_the_superblocks(d);
@@ -529,12 +529,16 @@ impl Devices {
         env.model.borrow_mut().excuse_lag();
         env.world.inject(file, Fault::StuckForever);
         self.hanging.set(Some(d));
-        rt.sleep(Duration::from_micros(1 + env.below(2_000_000))).await;
+        let a_while = || {
+            let most = [1_000, 50_000, 2_000_000][env.below(3) as usize];
+            Duration::from_micros(1 + env.below(most))
+        };
+        rt.sleep(a_while()).await;
         let taken = pool.offline_device(&self.files[d].path).await;
         env.note(format!("disk{d}, which hangs, is taken out of use: {taken:?}"));
         if taken.is_ok() {
             env.count("devices that hang and are taken out of use", 1);
-            rt.sleep(Duration::from_micros(1 + env.below(5_000_000))).await;
+            rt.sleep(a_while()).await;
         }
         self.answer_again();
     }

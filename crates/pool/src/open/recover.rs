@@ -4,8 +4,9 @@
 //! Only the last change of each block counts, so the records are read from the newest to the
 //! oldest, and each gives what no newer one covers. Blocks are entered where they were written:
 //! that place was free in the last commit, and is taken before anything else may be. They are
-//! verified first. A block that is not what its record says was lost by its device; what was there
-//! before it stands then, as after a loss of power.
+//! verified first, in all their copies. A copy that is not what the record says was lost by its
+//! device, and is written from a good one before the first commit counts on it. Where no copy is
+//! good, what was there before stands, as after a loss of power.
 
 use std::collections::BTreeMap;
 
@@ -42,6 +43,28 @@ struct Hole {
     target: Target,
     lba: Lba,
     end: Lba,
+}
+
+/// A block that was entered, and of which a copy is not good.
+pub(super) struct Incomplete {
+    addr: PoolAddr,
+    crc: Crc,
+}
+
+/// What became of blocks.
+#[derive(Default)]
+struct Entered {
+    blocks: u64,
+    lost: u64,
+    incomplete: Vec<Incomplete>,
+}
+
+impl Entered {
+    fn add(&mut self, more: Entered) {
+        self.blocks += more.blocks;
+        self.lost += more.lost;
+        self.incomplete.extend(more.incomplete);
+    }
 }
 
 /// What a host log comes to.
@@ -129,11 +152,12 @@ impl Outcome {
 
 impl Pool {
     /// Enters what the last incarnation had answered and not made durable, from what the host has
-    /// of it in `place`. Nothing is written to a device.
-    pub(super) async fn recover_from(&self, place: &SharedPlace) -> Result<()> {
+    /// of it in `place`. Nothing is written to a device. Returns the blocks of which a copy is not
+    /// good.
+    pub(super) async fn recover_from(&self, place: &SharedPlace) -> Result<Vec<Incomplete>> {
         let committed = self.state().txns.committed();
         let Some(survived) = Survived::find(place, self.uuid(), incarnation_of(committed)) else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         if let Some(why) = &survived.lacking {
             tracing::warn!(
@@ -147,7 +171,7 @@ impl Pool {
             tracing::error!("{records} of the host log make no sense, and were left out");
         }
         if outcome.records == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.enter_outcome(outcome).await
     }
@@ -159,7 +183,21 @@ pub(super) fn incarnation_of(generation: Generation) -> u32 {
 }
 
 impl Pool {
-    async fn enter_outcome(&self, outcome: Outcome) -> Result<()> {
+    /// Writes the copies that are not good of what was entered.
+    pub(super) async fn write_lacking_copies(&self, incomplete: Vec<Incomplete>) {
+        if !incomplete.is_empty() {
+            tracing::warn!(
+                "{} answered before the last process ended and a device has lost: written to it \
+                 from another copy",
+                counted(incomplete.len() as u64, "block that was", "blocks that were")
+            );
+        }
+        for Incomplete { addr, crc } in incomplete {
+            self.heal_copies(addr, crc, Class::Commit).await;
+        }
+    }
+
+    async fn enter_outcome(&self, outcome: Outcome) -> Result<Vec<Incomplete>> {
         let Outcome { pieces, holes, drops_cache, voids_clean_keys, records, .. } = outcome;
         self.set_recovered();
         {
@@ -169,7 +207,7 @@ impl Pool {
             let st = &mut *st;
             st.space.dissolve_empty(&mut st.devices, usize::MAX);
         }
-        let (blocks, lost) = self.enter_pieces(pieces).await?;
+        let Entered { blocks, lost, incomplete } = self.enter_pieces(pieces).await?;
         for Hole { target, lba, end } in holes {
             let Ok(Some(volume)) = self.find_target(target) else { continue };
             let mut at = lba;
@@ -193,11 +231,11 @@ impl Pool {
             );
         }
         tracing::info!(records, blocks, "entered what was answered before the last process ended");
-        Ok(())
+        Ok(incomplete)
     }
 
-    /// Enters blocks, in the order of their addresses. Returns how many, and how many are lost.
-    async fn enter_pieces(&self, pieces: Vec<Piece>) -> Result<(u64, u64)> {
+    /// Enters blocks, in the order of their addresses.
+    async fn enter_pieces(&self, pieces: Vec<Piece>) -> Result<Entered> {
         let mut reads: Vec<Vec<Piece>> = Vec::new();
         for piece in pieces {
             let fits = reads.last().is_some_and(|read| {
@@ -212,13 +250,13 @@ impl Pool {
                 None => reads.push(vec![piece]),
             }
         }
-        let (mut entered, mut lost) = (0, 0);
+        let mut entered = Entered::default();
         // All places are taken before a read gives others a turn.
         let mut taken = Vec::with_capacity(reads.len());
         for read in reads {
             match self.take_again(&read).await {
                 true => taken.push(read),
-                false => lost += read.iter().map(|p| p.crcs.len() as u64).sum::<u64>(),
+                false => entered.lost += read.iter().map(|p| p.crcs.len() as u64).sum::<u64>(),
             }
         }
         let mut under_way = std::collections::VecDeque::new();
@@ -231,10 +269,8 @@ impl Pool {
                 under_way
                     .push_back(self.rt().spawn(async move { pool.verify_and_enter(read).await }));
             }
-            let Some(next) = under_way.pop_front() else { return Ok((entered, lost)) };
-            let (good, bad) = next.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
-            entered += good;
-            lost += bad;
+            let Some(next) = under_way.pop_front() else { return Ok(entered) };
+            entered.add(next.await.unwrap_or_else(|| Err(base::StorageError::ended()))?);
         }
     }
 
@@ -270,19 +306,14 @@ impl Pool {
     }
 
     /// Reads and verifies adjacent pieces, and enters what is as it was written.
-    async fn verify_and_enter(&self, read: Vec<Piece>) -> Result<(u64, u64)> {
+    async fn verify_and_enter(&self, read: Vec<Piece>) -> Result<Entered> {
         let run = run_of(&read);
         let crcs: Vec<Crc> = read.iter().flat_map(|p| p.crcs.iter().copied()).collect();
-        let pin = self.state().space.pin();
-        let mut good = vec![true; crcs.len()];
-        if self.read_verified(run.addr, &crcs, Class::Commit, &pin).await.is_err() {
-            for (i, crc) in crcs.chunks(1).enumerate() {
-                let addr = run.addr.plus(i as u64);
-                good[i] = self.read_verified(addr, crc, Class::Commit, &pin).await.is_ok();
-            }
-        }
-        drop(pin);
-        let (mut entered, mut lost, mut first) = (0, 0, 0);
+        let (good, all_good) = self.good_copies(run.addr, &crcs, Class::Commit).await;
+        let of = |i| Incomplete { addr: run.addr.plus(i as u64), crc: crcs[i] };
+        let incomplete = (0..crcs.len()).filter(|i| good[*i] && !all_good[*i]).map(of).collect();
+        let mut entered = Entered { incomplete, ..Entered::default() };
+        let mut first = 0;
         for piece in read {
             let good = &good[first..first + piece.crcs.len()];
             first += piece.crcs.len();
@@ -299,21 +330,21 @@ impl Pool {
                         let (lba, runs) = (piece.lba.plus(at as u64), &[run][..]);
                         let change = Change::Map { volume, lba, runs, crcs, size: None };
                         if self.enter_again(&change).await?.is_some() {
-                            entered += n as u64;
+                            entered.blocks += n as u64;
                         } else {
                             self.state_mut().space.release(run);
-                            lost += n as u64;
+                            entered.lost += n as u64;
                         }
                     }
                     None => {
                         self.state_mut().space.release(run);
-                        lost += if good[at] && !no_place { 0 } else { n as u64 };
+                        entered.lost += if good[at] && !no_place { 0 } else { n as u64 };
                     }
                 }
                 at += n;
             }
         }
-        Ok((entered, lost))
+        Ok(entered)
     }
 
     /// Enters a change; returns how far it came. `None`: a node of a tree that it needs has no good

@@ -76,6 +76,56 @@ impl Pool {
         (None, broken)
     }
 
+    /// Of each of these blocks, whether any copy is good, and whether all are that can be asked.
+    pub(crate) async fn good_copies(
+        &self,
+        addr: PoolAddr,
+        crcs: &[Crc],
+        class: Class,
+    ) -> (Vec<bool>, Vec<bool>) {
+        let pin = self.state().space.pin();
+        let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, &pin);
+        let (mut any, mut all) = (vec![false; crcs.len()], vec![true; crcs.len()]);
+        for (d, offset) in copies {
+            let Some(disk) = self.disk(d) else { continue };
+            let read = disk.read_copy(class, offset, crcs).await;
+            for (i, crc) in crcs.chunks(1).enumerate() {
+                // An error says nothing of the other blocks.
+                let is_good = match read.error {
+                    Some(_) if crcs.len() > 1 => {
+                        let at = offset + (i * BLOCK) as u64;
+                        disk.read_copy(class, at, crc).await.bad.is_empty()
+                    }
+                    Some(_) => false,
+                    None => read.bad.get(i).is_none_or(|bad| !bad),
+                };
+                any[i] |= is_good;
+                all[i] &= is_good;
+            }
+        }
+        (any, all)
+    }
+
+    /// Writes the bad copies of a block from a good one, if there is one.
+    pub(crate) async fn heal_copies(&self, addr: PoolAddr, crc: Crc, class: Class) {
+        let pin = self.state().space.pin();
+        let copies = self.state_mut().copies_to_read(addr, BLOCK, &pin);
+        let (mut good, mut bad) = (None, Vec::new());
+        for (d, offset) in copies {
+            let Some(disk) = self.disk(d) else { continue };
+            let read = disk.read_copy(class, offset, &[crc]).await;
+            match read.bad.is_empty() {
+                true => good = good.or(Some(read.buf.freeze())),
+                false => bad.push((d, offset)),
+            }
+        }
+        let Some(good) = good else { return };
+        for (d, offset) in bad {
+            // `heal` counts an error itself.
+            let _ = self.heal(d, offset, good.clone(), class).await;
+        }
+    }
+
     /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
     /// do without it.
     pub(crate) async fn heal(
