@@ -440,6 +440,7 @@ impl Disk {
             Fault::Stuck(_) | Fault::StuckForever | Fault::Dead | Fault::Unreachable => {
                 unreachable!("the world injects these faults, because they move events")
             }
+            Fault::TakeWrites => self.unwritable.clear(),
             Fault::Full(full) => self.full = full,
         }
         true
@@ -497,12 +498,8 @@ impl Disk {
 
     /// No sector is unreadable any more, and all take writes.
     pub fn cure(&mut self) {
-        self.accept_writes();
-        self.store.make_readable();
-    }
-
-    pub fn accept_writes(&mut self) {
         self.unwritable.clear();
+        self.store.make_readable();
     }
 
     /// Decides which of the versions that were not stable survive.

@@ -73,14 +73,15 @@ pub enum Fault {
         times: u32,
     },
     /// Every write that touches the range fails with EIO and changes nothing, for good: until the
-    /// disk is [cured](crate::World::cure), or takes writes
-    /// [again](crate::World::accept_writes).
+    /// disk is [cured](crate::World::cure), or [takes writes](Fault::TakeWrites) again.
     FailWrites {
         /// Bytes from the start of the disk.
         offset: u64,
         /// Number of bytes.
         len: u64,
     },
+    /// Ends all [`Fault::FailWrites`].
+    TakeWrites,
     /// Sets whether the host's file system is full. If it is, writes to pages that were never
     /// written fail with ENOSPC.
     Full(bool),

@@ -182,11 +182,6 @@ impl World {
         self.0.borrow_mut().disk(disk).cure();
     }
 
-    /// Ends all [`Fault::FailWrites`].
-    pub fn accept_writes(&self, disk: FileId) {
-        self.0.borrow_mut().disk(disk).accept_writes();
-    }
-
     /// Sets the rates of random faults.
     pub fn set_rates(&self, disk: FileId, rates: FaultRates) {
         self.0.borrow_mut().disk(disk).rates = rates;

@@ -127,7 +127,7 @@ impl Devices {
     fn heal(&self, files: &[FileId]) {
         for file in files {
             self.env.world.revive(*file);
-            self.env.world.accept_writes(*file);
+            self.env.world.inject(*file, Fault::TakeWrites);
             self.env.world.inject(*file, Fault::Full(false));
         }
         self.failed.borrow_mut().retain(|f| !files.contains(f));

@@ -97,10 +97,6 @@ impl Pass {
         &self.lost
     }
 
-    pub(super) fn spill(&self) -> &Spill {
-        &self.spill
-    }
-
     /// Writes whole blocks, of these checksums, into free space; they become the content of the
     /// volume from `lba` on when the pass is published.
     pub async fn write(
@@ -165,7 +161,7 @@ impl Pass {
     /// Makes a part of a change; returns how far it came.
     async fn edit(&self, change: &Change<'_>) -> std::result::Result<Lba, NotEntered> {
         let failed = |why| NotEntered { why, node: None };
-        self.spill_if_much().await.map_err(failed)?;
+        self.spill.if_much(&self.pool).await.map_err(failed)?;
         loop {
             match self.step(|st| st.edit(Kind::Pass, change)).await? {
                 Edited::Upto(lba) => return Ok(lba),
@@ -213,7 +209,7 @@ impl Pass {
     /// volumes of `epoch` and those before it end with it.
     pub async fn hand_over(&self, epoch: Epoch, taken_at: Instant) -> Result<HandedOver> {
         let cut = Published { epoch, taken_at: self.pool.unix_time(taken_at) };
-        self.write_nodes().await?;
+        self.spill.rest(&self.pool).await?;
         let ended = {
             let mut st = self.pool.state_mut();
             let permit = st.standing.permit()?;

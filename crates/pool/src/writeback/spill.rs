@@ -7,8 +7,8 @@
 //! written, and from there on they can be read from the devices like any clean node. An edit that
 //! needs one again copies it, and frees its block with all that the pass frees.
 //!
-//! A spill that fails leaves its trees here: the next one, or the one at the end, writes them again,
-//! before newer ones.
+//! A spill that fails leaves its trees here: the next one, or the one at the end, writes them
+//! again, before newer ones.
 
 use std::cell::RefCell;
 
@@ -16,7 +16,7 @@ use base::{Generation, GroupId, Result, VolumeId};
 use btree::{Tree, Unneeded};
 use rt::sync::Semaphore;
 
-use super::Pass;
+use crate::pool::Pool;
 use crate::state::State;
 use crate::transfer::{NodeWriter, Writes};
 use crate::txn::{Kind, not_open};
@@ -56,37 +56,35 @@ impl Spill {
     pub fn take(&self) -> Vec<Tree> {
         self.unwritten.take().into_iter().map(|frozen| frozen.tree).collect()
     }
-}
 
-impl Pass {
     /// Writes the nodes that the pass has in memory, if they are many.
-    pub(super) async fn spill_if_much(&self) -> Result<()> {
-        let most = self.pool().current_settings().dirty_nodes;
-        let is_much = || self.pool().state().txns.pass().is_some_and(|p| p.dirty_nodes() >= most);
+    pub async fn if_much(&self, pool: &Pool) -> Result<()> {
+        let most = pool.current_settings().dirty_nodes;
+        let is_much = || pool.state().txns.pass().is_some_and(|p| p.dirty_nodes() >= most);
         if !is_much() {
             return Ok(());
         }
-        let _turn = self.spill().turn.acquire(1).await;
+        let _turn = self.turn.acquire(1).await;
         if !is_much() {
             return Ok(());
         }
         // What joins the pass from now on has a newer generation than what it has.
-        self.pool().commit_direct().await?;
-        let frozen = self.pool().state_mut().freeze_pass()?;
-        self.write_trees(frozen).await
+        pool.commit_direct().await?;
+        let frozen = pool.state_mut().freeze_pass()?;
+        self.write_trees(pool, frozen).await
     }
 
     /// Writes the nodes that the pass still has in memory. It is not edited any more.
-    pub(super) async fn write_nodes(&self) -> Result<()> {
-        let trees = self.pool().state().pass_trees()?;
-        self.write_trees(trees).await
+    pub async fn rest(&self, pool: &Pool) -> Result<()> {
+        let trees = pool.state().pass_trees()?;
+        self.write_trees(pool, trees).await
     }
 
-    async fn write_trees(&self, newer: Vec<Frozen>) -> Result<()> {
-        let mut trees = self.spill().unwritten.take();
+    async fn write_trees(&self, pool: &Pool, newer: Vec<Frozen>) -> Result<()> {
+        let mut trees = self.unwritten.take();
         trees.extend(newer);
         let (mut blocks, mut writes) = (Vec::new(), Writes::of_pass());
-        let mut writer = NodeWriter::new(self.pool(), Kind::Pass, &mut blocks, &mut writes);
+        let mut writer = NodeWriter::new(pool, Kind::Pass, &mut blocks, &mut writes);
         let mut sent = Ok(());
         for Frozen { tree, generation, .. } in &trees {
             sent = writer.tree(tree, *generation).await.map(drop);
@@ -99,27 +97,28 @@ impl Pass {
         let written = writes.finish().await;
         let outcome = sent.and(written.map(drop));
         {
-            let mut st = self.pool().state_mut();
+            let mut st = pool.state_mut();
             let group_blocks = st.space.geometry().group_blocks;
             let txn = st.txns.txn_mut(Kind::Pass)?;
             txn.nodes_placed(blocks.iter().map(|run| u64::from(run.len)).sum());
             blocks.into_iter().for_each(|run| txn.note_alloc(run, group_blocks));
         }
         if outcome.is_err() {
-            *self.spill().unwritten.borrow_mut() = trees;
+            *self.unwritten.borrow_mut() = trees;
             return outcome;
         }
-        let mut st = self.pool().state_mut();
-        for Frozen { of, tree, .. } in &trees {
-            match *of {
-                TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
-                TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
+        {
+            let mut st = pool.state_mut();
+            for Frozen { of, tree, .. } in &trees {
+                match *of {
+                    TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
+                    TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
+                }
             }
         }
-        drop(st);
         // What was settled has its nodes by their addresses: these are the last that hold them.
         let trees = trees.into_iter().map(|frozen| frozen.tree);
-        self.pool().take_apart(Unneeded::of(trees)).await;
+        pool.take_apart(Unneeded::of(trees)).await;
         Ok(())
     }
 }
