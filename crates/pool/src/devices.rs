@@ -234,6 +234,10 @@ impl Devices {
     /// A read from the device failed.
     pub fn note_read_error(&mut self, row: usize, offset: u64, e: IoError, now: Instant) {
         let d = &mut self.rows[row];
+        if e.is_gone() && d.live().is_none() {
+            // It went out of use meanwhile, and everything that it was asked has ended so.
+            return;
+        }
         d.count(Counted::ReadError);
         let n = d.errors().read;
         if worth_telling(n) {

@@ -160,3 +160,41 @@ fn nodes_that_could_not_be_written_are_written_again() {
     });
     is_whole(&bench, 2);
 }
+
+/// What the pass wrote itself is what it carried: without that it must not be published, and the
+/// volume is not to blame.
+#[test]
+fn a_pass_that_cannot_read_its_own_nodes_fails() {
+    let bench = mirror(5);
+    let (id, world) = (bench.volume, bench.world.clone());
+    bench.run(|rt, files| async move {
+        let few = Settings { dirty_nodes: NODES, cached_nodes: 8, ..Settings::default() };
+        let (pool, _) = Pool::open(&rt, files.clone(), few).await.expect("open");
+        let pass = carried(&pool, id, 2).await;
+        for file in &files {
+            for (from, len) in world.recent_writes(file.file) {
+                for offset in (from..from + len).step_by(base::BLOCK) {
+                    if world.contents(file.file, offset, 4) == b"FBnd" {
+                        world.inject(file.file, Fault::ReadError { offset, len: BLOCK_U64 });
+                    }
+                }
+            }
+        }
+        let mut failed = None;
+        for i in (0..WRITTEN).rev() {
+            if let Err(e) = carry(&pass, id, i, 3).await {
+                failed = Some(e);
+                break;
+            }
+        }
+        let failed = failed.expect("it needs nodes that are not in memory");
+        assert_ne!(failed.kind, base::ErrorKind::Unreachable, "{failed}");
+        pass.abort().await.map(drop).expect("it was open");
+        files.iter().for_each(|f| world.cure(f.file));
+        hold(&pool, id, 1).await;
+        let pass = carried(&pool, id, 2).await;
+        pass.publish(ONE, base::Instant(0)).await.expect("publish");
+        pool.close().await.expect("close");
+    });
+    is_whole(&bench, 2);
+}

@@ -105,9 +105,10 @@ impl Device {
 
     /// Everything that it has, or that waits for it, fails at once as gone, and so does what is
     /// asked later, until the device has nothing any more. It may hang; what it has may still take
-    /// effect.
+    /// effect, and what it has not is never sent.
     pub fn give_up(&self) {
         self.0.given_up.begin();
+        self.dispatch();
         self.see_if_idle();
     }
 
@@ -388,6 +389,12 @@ impl Device {
             let what = self.waits_for(Reason::Transfer);
             let next = self.0.scheduler.borrow_mut().next(self.0.medium.rt.now());
             let Some((ticket, run)) = next else { return };
+            if self.is_given_up() {
+                // No task waits for it any more, and it is never sent.
+                drop(run);
+                self.0.scheduler.borrow_mut().end(self.0.medium.rt.now(), ticket);
+                continue;
+            }
             let device = self.clone();
             self.0.medium.start(run, what, move |ended| device.ended(ticket, ended));
         }
@@ -397,7 +404,7 @@ impl Device {
         let now = self.0.medium.rt.now();
         let waiting = {
             let mut scheduler = self.0.scheduler.borrow_mut();
-            if ended.is_to_be_split() {
+            if ended.is_to_be_split() && !self.is_given_up() {
                 ended.split().into_iter().rev().for_each(|request| scheduler.add_again(request));
             } else {
                 for request in ended.requests() {

@@ -59,14 +59,16 @@ impl<T> Future for EndOf<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let all = self.all;
-        match Pin::new(&mut self.end).poll(cx) {
-            Poll::Ready(Some(end)) => return Poll::Ready(Some(end)),
-            // The runtime was killed: the task never runs again.
-            Poll::Ready(None) => return Poll::Pending,
-            Poll::Pending => {}
+        let end = Pin::new(&mut self.end).poll(cx);
+        if let Poll::Ready(Some(end)) = end {
+            return Poll::Ready(Some(end));
         }
         if all.times.get() != self.seen {
             return Poll::Ready(None);
+        }
+        if end.is_ready() {
+            // The runtime was killed: the task never runs again.
+            return Poll::Pending;
         }
         let (wakers, free) = &mut *all.waiting.borrow_mut();
         let place = self.place.or_else(|| free.pop()).unwrap_or(wakers.len());

@@ -567,3 +567,32 @@ fn a_device_that_is_given_up_keeps_nothing_waiting() {
         assert!(!device.is_given_up(), "it had nothing");
     });
 }
+
+/// What waited in the queue of a device that was given up is never sent, also if the device answers
+/// later.
+#[test]
+fn what_waits_for_a_device_that_is_given_up_is_never_sent() {
+    let world = World::new(12);
+    let file = world.add_disk(DiskModel::nvme(1 << 20));
+    let rt = Rt::new(world.backend(), Order::Fifo, 64);
+    let device = Device::new(&rt, file, Limits { depth: 1, ..Limits::default() });
+    let r = rt.clone();
+    rt.block_on(async move {
+        world.inject(file, Fault::StuckForever);
+        let mut tasks = Vec::new();
+        for i in 0..8u64 {
+            let (d, data) = (device.clone(), block(r.bufs(), 7, 1));
+            let write = async move { d.write(Class::Foreground, 2 * i * BLOCK as u64, data).await };
+            tasks.push(r.spawn(write));
+            r.sleep(Duration::from_millis(1)).await;
+        }
+        device.give_up();
+        for task in tasks {
+            assert_eq!(task.await, Some(Err(IoError::GONE)));
+        }
+        world.revive(file);
+        device.until_idle().await;
+        let written = |i: u64| world.contents(file, 2 * i * BLOCK as u64, 1) == [7];
+        assert_eq!((0..8).filter(|i| written(*i)).collect::<Vec<_>>(), [0]);
+    });
+}

@@ -116,6 +116,9 @@ impl Pool {
     async fn write_last_word(&self, row: usize, disk: &Disk, path: &str) -> Result<()> {
         // A superblock that it was to write before must not come after this one.
         disk.until_idle().await;
+        if self.is_closed() {
+            return Ok(());
+        }
         let slots = Slots::read(self.rt(), disk, path).await?;
         let Some(own) = slots.newest() else { return Ok(()) };
         let Some(last) = self.state().last_word(row, own) else { return Ok(()) };

@@ -218,7 +218,12 @@ impl Pool {
                 let d = st.devices.row(row).filter(|d| d.may_return());
                 d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
             };
-            let Some((path, disk)) = there.filter(|_| !self.is_closed()) else { return };
+            let Some((path, disk)) = there else { return };
+            // It may still have what it was asked while it was in use.
+            disk.until_idle().await;
+            if self.is_closed() {
+                return;
+            }
             match self.reattach(row, path.clone(), disk, false).await {
                 Ok(()) => return,
                 Err(_) if self.is_closed() => return,

@@ -185,15 +185,27 @@ pub(super) fn incarnation_of(generation: Generation) -> u32 {
 impl Pool {
     /// Writes the copies that are not good of what was entered.
     pub(super) async fn write_lacking_copies(&self, incomplete: Vec<Incomplete>) {
-        if !incomplete.is_empty() {
-            tracing::warn!(
-                "{} answered before the last process ended and a device has lost: written to it \
-                 from another copy",
-                counted(incomplete.len() as u64, "block that was", "blocks that were")
-            );
+        if incomplete.is_empty() {
+            return;
         }
+        tracing::warn!(
+            "a device has lost {} answered before the last process ended: they are written to it \
+             from another copy",
+            counted(incomplete.len() as u64, "block that was", "blocks that were")
+        );
+        let mut under_way: std::collections::VecDeque<rt::JoinHandle<()>> = Default::default();
         for Incomplete { addr, crc } in incomplete {
-            self.heal_copies(addr, crc, Class::Commit).await;
+            if under_way.len() == AT_ONCE
+                && let Some(first) = under_way.pop_front()
+            {
+                first.await;
+            }
+            let pool = self.clone();
+            let heal = async move { pool.heal_copies(addr, crc, Class::Commit).await };
+            under_way.push_back(self.rt().spawn(heal));
+        }
+        for heal in under_way {
+            heal.await;
         }
     }
 

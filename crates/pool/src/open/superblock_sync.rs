@@ -11,8 +11,9 @@
 //! A device that is behind may have been opened alone meanwhile, and that may have been cut short
 //! before its first superblock. Then it lacks table pages of the newest commit: it was going on
 //! from the one before, and has written over them. (Over nothing else: the first commit of an open
-//! writes no other pages, no nodes and no data.) They are copied from a device that has them, each
-//! to its own place, which is the one that the older pages are not in.
+//! writes no other pages and no nodes, and data only where the last commit has nothing.) They are
+//! copied from a device that has them, each to its own place, which is the one that the older pages
+//! are not in.
 //!
 //! | power fails | the device that was behind has |
 //! | --- | --- |

@@ -22,6 +22,12 @@ impl Generations {
     pub fn of_pass(&self) -> Generation {
         Generation(self.open.0 - 1)
     }
+
+    /// True if a node of this generation was changed by a pass whose oldest generation is `oldest`.
+    /// Direct transactions have every other number.
+    pub fn is_of_pass(generation: Generation, oldest: Generation) -> bool {
+        generation >= oldest && generation.0 % 2 == oldest.0 % 2
+    }
 }
 
 /// The open transactions, and the generations of commits.

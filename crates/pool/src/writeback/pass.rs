@@ -35,7 +35,7 @@ use crate::pool::Pool;
 use crate::space::Reservation;
 use crate::state::State;
 use crate::transfer::NotEntered;
-use crate::txn::Kind;
+use crate::txn::{Generations, Kind, Txn};
 
 /// Runs that are given back before other tasks get a turn.
 const SLICE: usize = 64;
@@ -184,11 +184,22 @@ impl Pass {
     ) -> std::result::Result<T, NotEntered> {
         let known = |fault: &Fault| self.lost.why(fault);
         let outcome = self.pool.resident_or_lost(Class::Commit, known, step).await;
-        outcome.inspect_err(|failed| {
-            if let Some(node) = &failed.node {
+        outcome.map_err(|failed| match &failed.node {
+            // What it stands for was carried by this pass, which must not be published without it.
+            Some(node) if self.has_written(node) => NotEntered { node: None, ..failed },
+            Some(node) => {
                 self.lost.note(node, failed.why.clone());
+                failed
             }
+            None => failed,
         })
+    }
+
+    /// True if the pass itself has written this node.
+    fn has_written(&self, node: &Fault) -> bool {
+        let st = self.pool.state();
+        let oldest = st.txns.pass().and_then(Txn::oldest_of_passes);
+        oldest.is_some_and(|oldest| Generations::is_of_pass(node.ptr.generation, oldest))
     }
 
     /// Why a write of `[lba, end)` would fail, if that is known.
@@ -234,8 +245,11 @@ impl Pass {
                 for &run in part {
                     if st.space.kind_of(run) == GroupKind::Data {
                         room.restore(u64::from(run.len));
+                        st.space.release(run);
+                    } else {
+                        // Nodes were written, and may have been read, and be healed just now.
+                        st.space.free_after_reads(vec![vec![run]]);
                     }
-                    st.space.release(run);
                 }
             }
             self.pool.rt().yield_now().await;

@@ -5,8 +5,8 @@
 //! next are read ([`Pass::read_ahead`]): the leaves of the mappings that it will change, and those
 //! of the checksums of the blocks that it will take. Together they are read in the order of their
 //! places. The store *holds* them until they are edited, so nothing puts them out of memory before,
-//! however few nodes it keeps. That needs no memory that the pass would not need anyway: what it
-//! has changed stays in memory until it is published, and these are about to be changed.
+//! however few nodes it keeps. That needs the memory of one batch, and these nodes are about to be
+//! changed.
 
 use base::{Lba, VolumeId};
 use btree::Fault;

@@ -8,18 +8,19 @@
 //! needs one again copies it, and frees its block with all that the pass frees.
 //!
 //! A spill that fails leaves its trees here: the next one, or the one at the end, writes them
-//! again, before newer ones.
+//! again, before newer ones. One that finds no room is no failure of the pass, as the blocks that
+//! a spill writes twice are not reserved: more nodes stay in memory then.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
-use base::{Generation, GroupId, Result, VolumeId};
+use base::{ErrorKind, Generation, GroupId, Result, VolumeId};
 use btree::{Tree, Unneeded};
 use rt::sync::Semaphore;
 
 use crate::pool::Pool;
 use crate::state::State;
 use crate::transfer::{NodeWriter, Writes};
-use crate::txn::{Kind, not_open};
+use crate::txn::{Kind, Txn, not_open};
 
 /// A tree that a pass edits.
 #[derive(Clone, Copy)]
@@ -43,11 +44,20 @@ pub(super) struct Spill {
     turn: Semaphore,
     /// Trees of spills that failed, oldest first.
     unwritten: RefCell<Vec<Frozen>>,
+    /// After a spill that found no room: so many nodes in memory are not much.
+    enough: Cell<u64>,
+    /// What is left was to be written, and could not be: nothing is edited any more.
+    over: Cell<bool>,
 }
 
 impl Default for Spill {
     fn default() -> Spill {
-        Spill { turn: Semaphore::new(1), unwritten: RefCell::default() }
+        Spill {
+            turn: Semaphore::new(1),
+            unwritten: RefCell::default(),
+            enough: Cell::new(0),
+            over: Cell::new(false),
+        }
     }
 }
 
@@ -59,8 +69,12 @@ impl Spill {
 
     /// Writes the nodes that the pass has in memory, if they are many.
     pub async fn if_much(&self, pool: &Pool) -> Result<()> {
+        if self.over.get() {
+            return Err(not_open());
+        }
         let most = pool.current_settings().dirty_nodes;
-        let is_much = || pool.state().txns.pass().is_some_and(|p| p.dirty_nodes() >= most);
+        let dirty = || pool.state().txns.pass().map_or(0, Txn::dirty_nodes);
+        let is_much = || dirty() >= most.max(self.enough.get());
         if !is_much() {
             return Ok(());
         }
@@ -71,13 +85,22 @@ impl Spill {
         // What joins the pass from now on has a newer generation than what it has.
         pool.commit_direct().await?;
         let frozen = pool.state_mut().freeze_pass()?;
-        self.write_trees(pool, frozen).await
+        match self.write_trees(pool, frozen).await {
+            // What a spill writes twice has no room of its own. At the end all has.
+            Err(e) if e.kind == ErrorKind::NoSpace => {
+                self.enough.set(dirty() + most);
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// Writes the nodes that the pass still has in memory. It is not edited any more.
     pub async fn rest(&self, pool: &Pool) -> Result<()> {
         let trees = pool.state().pass_trees()?;
-        self.write_trees(pool, trees).await
+        let outcome = self.write_trees(pool, trees).await;
+        self.over.set(outcome.is_err());
+        outcome
     }
 
     async fn write_trees(&self, pool: &Pool, newer: Vec<Frozen>) -> Result<()> {
