@@ -415,6 +415,8 @@ impl Shard {
         }
         close(&self.volumes, &self.ending).await?;
         self.ending.waits_for(Waits::Devices);
+        // A device may have left the pool just now.
+        self.devices.remember(self.volumes.pool()).await;
         tracing::info!("stopped");
         Ok(())
     }
