@@ -92,6 +92,8 @@ pub(crate) struct Disk {
     pub watcher: Option<Watcher>,
     dead: bool,
     full: bool,
+    /// Nothing becomes stable, whatever it answers.
+    lies: bool,
     /// When each of the `depth` slots is free.
     servers: Vec<u64>,
     bus_free: u64,
@@ -124,6 +126,7 @@ impl Disk {
             watcher: None,
             dead: false,
             full: false,
+            lies: false,
             servers: vec![0; model.depth],
             bus_free: 0,
             model,
@@ -289,7 +292,11 @@ impl Disk {
             self.counts.lost_sectors += self.store.lose(upto, loses, &mut self.rng);
             return Err(IoError::IO);
         }
-        self.store.flush(upto);
+        if self.lies {
+            self.counts.lies += 1;
+        } else {
+            self.store.flush(upto);
+        }
         self.report(0)
     }
 
@@ -321,6 +328,8 @@ impl Disk {
     }
 
     fn write(&mut self, pieces: Vec<Piece>, fua: bool) {
+        self.counts.lies += u64::from(fua && self.lies);
+        let fua = fua && !self.lies;
         if strikes(&mut self.armed.lose, self.rates.lost_write, &mut self.rng) {
             self.counts.lost_writes += 1;
             self.store.write(Vec::new(), Some(pieces), fua);
@@ -441,6 +450,7 @@ impl Disk {
                 unreachable!("the world injects these faults, because they move events")
             }
             Fault::TakeWrites => self.unwritable.clear(),
+            Fault::Lie => self.lies = true,
             Fault::Full(full) => self.full = full,
         }
         true
@@ -491,7 +501,7 @@ impl Disk {
     }
 
     pub fn revive(&mut self) {
-        self.dead = false;
+        (self.dead, self.lies) = (false, false);
         self.fails_flushes = None;
         self.flaky.heal();
     }

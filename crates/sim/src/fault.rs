@@ -60,6 +60,9 @@ pub enum Fault {
         /// What they lose.
         loses: Loses,
     },
+    /// From now on flushes and durable writes are answered, and make nothing stable, until the disk
+    /// is [revived](crate::World::revive).
+    Lie,
     /// The next write or flush is done but reported as failed with EIO.
     FailNextButDo,
     /// The next `times` reads that touch the range fail with EIO; later reads succeed. This
@@ -174,6 +177,8 @@ pub struct FaultCounts {
     pub no_space: u64,
     /// Discards that failed.
     pub failed_discards: u64,
+    /// Flushes and durable writes that were answered, and made nothing stable.
+    pub lies: u64,
 }
 
 /// Faults that wait for the next operation they apply to.

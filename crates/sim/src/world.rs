@@ -169,8 +169,8 @@ impl World {
     }
 
     /// Ends [`Fault::Dead`], [`Fault::Unreachable`], [`Fault::StuckForever`],
-    /// [`Fault::FailReads`], and flushes that [always](crate::Times::Always) fail. A disk that was
-    /// dead comes back with its stable content, and perhaps more.
+    /// [`Fault::FailReads`], [`Fault::Lie`], and flushes that [always](crate::Times::Always) fail.
+    /// A disk that was dead comes back with its stable content, and perhaps more.
     pub fn revive(&self, disk: FileId) {
         let mut s = self.0.borrow_mut();
         s.disk(disk).revive();

@@ -16,6 +16,11 @@ pub(crate) async fn end(env: &Env, rt: &Rt, ending: Ending) {
     env.spoilt.borrow_mut().note_end();
     if ending == Ending::PowerCut {
         env.world.power_cut();
+        if env.cache_lies.get() {
+            env.count("cuts of power that took what a lying cache had flushed", 1);
+            env.cache_lied.set(true);
+            env.cache_struck.set(true);
+        }
     }
     rt.kill();
     std::future::pending::<()>().await;

@@ -73,6 +73,10 @@ pub(crate) struct Env {
     changed: Event,
     /// It had died, and serves again as it was when that happened.
     pub cache_returned: Cell<bool>,
+    /// The cache's device answers flushes and makes nothing durable.
+    pub cache_lies: Cell<bool>,
+    /// It has lied, and power has taken some of what was flushed.
+    pub cache_lied: Cell<bool>,
     /// It was seen to be set aside though its device answers: bad sectors have retired its buckets.
     pub cache_worn: Cell<bool>,
     /// Dirty blocks of the cache were lost.
@@ -126,6 +130,8 @@ impl Env {
             changes: Cell::new(0),
             changed: Event::new(),
             cache_returned: Cell::new(false),
+            cache_lies: Cell::new(false),
+            cache_lied: Cell::new(false),
             cache_worn: Cell::new(false),
             cache_lost_blocks: Cell::new(false),
             last_answer: Cell::new(0),

@@ -75,6 +75,10 @@ impl Failures {
             settings.fua = fua;
             // What is needed is all that is whole: there are no victims beside it.
             f.victims = FaultRates::default();
+            if let Some(plan) = settings.cache.as_mut().filter(|c| c.damage == CacheDamage::Lies) {
+                // A device that loses its power alone must not have lied.
+                plan.damage = CacheDamage::None;
+            }
             settings.damage = Damage::None;
             settings.victims.clear();
             settings.faults = Faults {

@@ -403,6 +403,11 @@ impl Devices {
             env.cache_struck.set(true);
             env.model.borrow_mut().excuse_lag();
         }
+        if plan.damage == CacheDamage::Lies && !env.cache_lies.replace(true) {
+            env.note("the cache's device lies from now on");
+            env.count("cache devices that lie", 1);
+            env.world.inject(file.file, Fault::Lie);
+        }
         let Some((from, to)) = places else { return };
         let offset = from + env.below((to - from) / 512) * 512;
         let fault = if env.one_in(2) {
@@ -422,7 +427,7 @@ impl Devices {
     pub fn strike_cache_at_rest(&self) {
         match self.env.settings.cache.as_ref().map(|plan| plan.damage) {
             Some(CacheDamage::Older) => self.turn_cache_back(),
-            Some(CacheDamage::Dies) | None => {}
+            Some(CacheDamage::Dies | CacheDamage::Lies) | None => {}
             Some(_) => self.strike_cache(),
         }
     }
@@ -455,7 +460,7 @@ impl Devices {
         let buckets = journal + 2 * u64::from(sb.journal_blocks) * BLOCK_U64;
         let used = u64::from(sb.replay_position + 16).min(u64::from(sb.journal_blocks)) * BLOCK_U64;
         match damage {
-            CacheDamage::None | CacheDamage::Dies | CacheDamage::Older => None,
+            CacheDamage::None | CacheDamage::Dies | CacheDamage::Older | CacheDamage::Lies => None,
             CacheDamage::Superblocks => Some((at, at + BLOCK_U64)),
             CacheDamage::Table => Some((sb.table_start * BLOCK_U64, journal)),
             CacheDamage::Journal => Some((journal, journal + used)),
@@ -481,6 +486,8 @@ impl Devices {
                 self.env.world.restore_disk(file.file, empty);
             }
             self.env.cache_struck.set(false);
+            self.env.cache_lies.set(false);
+            self.env.cache_lied.set(false);
             self.env.spoilt.borrow_mut().clear();
             self.env.cache_lost_blocks.set(false);
         }
@@ -498,6 +505,8 @@ impl Devices {
         self.cache_is_bad.set(false);
         self.env.was_struck.set(self.env.errors_allowed());
         self.env.cache_struck.set(false);
+        self.env.cache_lies.set(false);
+        self.env.cache_lied.set(false);
         Spoilt::follow(&self.env.spoilt, &self.env.world, file);
         self.env.cache_lost_blocks.set(false);
         Some(cache)

@@ -27,7 +27,7 @@ use crate::settings::{Boot as BootPlan, Ending, Settings};
 use crate::story::{Coverage, Story};
 use crate::told;
 use crate::tuner;
-use crate::verify::verify;
+use crate::verify::{all_in_place, verify};
 use crate::{mover, rest, scrubber};
 
 /// In so long everything comes to rest when faults have stopped. The slowest disks take 0.4 s for a
@@ -292,6 +292,11 @@ impl Session {
         }
         let there = if created.get() { there } else { self.devices.files.clone() };
         let boot = self.open(there, &created, true).await?;
+        if env.cache_lied.get() && boot.volumes.cache().is_some() {
+            // What was flushed is gone, and the model cannot know which of it.
+            all_in_place(&boot).await;
+            return Err(Over::Refused);
+        }
         self.devices.unleash();
         if plan.verify {
             verify(&boot).await;

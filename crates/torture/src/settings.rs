@@ -132,6 +132,8 @@ pub enum CacheDamage {
     Buckets,
     /// At a start it is as it was some boots before.
     Older,
+    /// It answers flushes and makes nothing durable: power takes what was flushed.
+    Lies,
 }
 
 /// The cache of a run.

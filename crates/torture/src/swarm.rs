@@ -140,6 +140,11 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     (!r.one_in(2)).then(|| {
         let mut plan = a_cache(r, cuts);
         plan.settings.device.kind = kind(!seed);
+        // Of a generator of its own: the rest is what it was before caches could lie.
+        let lies = &mut Prng::new(base::prng::mix64(seed ^ 0x11E5_0CAC));
+        if plan.damage == CacheDamage::None && lies.one_in(12) {
+            plan.damage = CacheDamage::Lies;
+        }
         plan
     })
 }

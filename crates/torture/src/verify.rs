@@ -3,9 +3,10 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK_U64, ErrorKind};
+use base::{BLOCK_U64, ErrorKind, SECTOR};
 use cache::{Cache, CacheStatus};
 
+use crate::content::{self, Found};
 use crate::env::{Boot, Env};
 use crate::front::{Failure, Front, Why, run};
 
@@ -92,6 +93,33 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             env.fail(text);
         }
     }
+}
+
+/// Every block that can be read holds what some write wrote there, or zeros: of a cache that lied
+/// more cannot be asked.
+pub(crate) async fn all_in_place(boot: &Boot) {
+    let env = &boot.env;
+    let live = env.model.borrow().live();
+    for (name, id) in live {
+        let Some(volume) = boot.volumes.open(&name) else {
+            env.fail(format!("volume {name:?} cannot be opened"))
+        };
+        let size = volume.size().min(READ_WHOLE);
+        for at in (0..size).step_by(BLOCK_U64 as usize) {
+            let (v, len) = (volume.clone(), BLOCK_U64.min(size - at));
+            let Ok(data) = run(&boot.rt, async move { Ok(v.read(at, len).await?) }).await else {
+                continue;
+            };
+            let bytes: Vec<u8> = data.iter().flat_map(|s| s.to_vec()).collect();
+            for (i, sector) in bytes.chunks(SECTOR).enumerate() {
+                let number = at / SECTOR as u64 + i as u64;
+                if let Found::Wrong(text) = content::identify(sector, id, number) {
+                    env.fail_at(id, at / BLOCK_U64, &format!("after a lie it holds {text}"));
+                }
+            }
+        }
+    }
+    env.count("caches that lied and were served", 1);
 }
 
 /// After a pass of all that is dirty: what stays in the cache is of volumes that cannot be reached.
