@@ -11,8 +11,10 @@ const NODES: u64 = 8;
 /// What one more edit may change.
 const ONE_EDIT: u64 = 12;
 /// Blocks that are written, and how far they are from each other.
-const WRITTEN: u64 = 3000;
+const WRITTEN: u64 = 2700;
 const APART: u64 = 64;
+/// Some of them.
+const MORE: u64 = 300;
 const ONE: Epoch = Epoch(1);
 
 /// A pool of two copies with a volume of which each of the blocks holds `1`.
@@ -168,9 +170,13 @@ fn a_pass_that_cannot_read_its_own_nodes_fails() {
     let bench = mirror(5);
     let (id, world) = (bench.volume, bench.world.clone());
     bench.run(|rt, files| async move {
-        let few = Settings { dirty_nodes: NODES, cached_nodes: 8, ..Settings::default() };
+        let few = Settings { dirty_nodes: 2, cached_nodes: 8, ..Settings::default() };
         let (pool, _) = Pool::open(&rt, files.clone(), few).await.expect("open");
-        let pass = carried(&pool, id, 2).await;
+        let room = &mut pool.reserve(WRITTEN).expect("room");
+        let pass = pool.begin_pass(room).expect("pass");
+        for i in 0..MORE {
+            carry(&pass, id, i, 2).await.expect("write");
+        }
         for file in &files {
             for (from, len) in world.recent_writes(file.file) {
                 for offset in (from..from + len).step_by(base::BLOCK) {
@@ -180,8 +186,10 @@ fn a_pass_that_cannot_read_its_own_nodes_fails() {
                 }
             }
         }
+        // Others take their places in memory.
+        hold(&pool, id, 1).await;
         let mut failed = None;
-        for i in (0..WRITTEN).rev() {
+        for i in 0..MORE {
             if let Err(e) = carry(&pass, id, i, 3).await {
                 failed = Some(e);
                 break;
@@ -192,6 +200,8 @@ fn a_pass_that_cannot_read_its_own_nodes_fails() {
         pass.abort().await.map(drop).expect("it was open");
         files.iter().for_each(|f| world.cure(f.file));
         hold(&pool, id, 1).await;
+        pool.commit().await.expect("commit");
+        pool.set(Settings { dirty_nodes: NODES, ..pool.current_settings() }).expect("set");
         let pass = carried(&pool, id, 2).await;
         pass.publish(ONE, base::Instant(0)).await.expect("publish");
         pool.close().await.expect("close");

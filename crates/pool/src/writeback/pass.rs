@@ -254,6 +254,12 @@ impl Pass {
             }
             self.pool.rt().yield_now().await;
         }
+        // What waits for reads becomes free with the next commit, so one is due.
+        let mut st = self.pool.state_mut();
+        if st.space.has_limbo() {
+            st.txns.open_mut().need_superblock();
+        }
+        drop(st);
         Some(room)
     }
 }
