@@ -537,10 +537,17 @@ fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
         rt.sleep(Duration::from_secs(60)).await;
         assert_eq!(pool.status().pool.devices[1].state, "online");
         let began = rt.now();
+        let (r, is_over) = (rt.clone(), std::rc::Rc::new(std::cell::Cell::new(false)));
+        let over = is_over.clone();
+        drop(rt.spawn(async move {
+            r.sleep(Duration::from_secs(600)).await;
+            assert!(over.get(), "something waits for the device still");
+        }));
         pool.offline_device("disk1").await.expect("offline");
         committed.await.expect("alive").expect("commit");
         written.await.expect("alive").expect("write");
         assert!(rt.now().since(began) < Duration::from_secs(5));
+        is_over.set(true);
         fill(&pool, id, BLOCKS, 4).await;
         let refused = pool.online_device("disk1").await.expect_err("it has not answered");
         assert!(refused.context.contains("has not answered yet"), "{refused}");
