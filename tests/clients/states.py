@@ -113,7 +113,7 @@ def test_device_stale(t):
     # It may have come back by itself just before.
     device(t, server, "online", faulty.path, "--wait", ok=(0, 1))
     comes_to(server)
-    # It is in use, and what it lacks may still be copied.
+    # The device is in use, and blocks that it lacks may still be copied.
     ended(t, server)
     server.stop()
     server.check()

@@ -52,7 +52,8 @@ impl Changes {
         self.dirty
     }
 
-    /// So many of its new nodes have their addresses, while it goes on: of trees that were frozen.
+    /// Addresses were given to `nodes` of its new nodes, of frozen trees, while the transaction
+    /// goes on.
     pub fn placed(&mut self, nodes: usize) {
         let left = self.dirty.checked_sub(nodes);
         self.dirty = left.unwrap_or_else(|| {

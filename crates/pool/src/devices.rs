@@ -235,7 +235,7 @@ impl Devices {
     pub fn note_read_error(&mut self, row: usize, offset: u64, e: IoError, now: Instant) {
         let d = &mut self.rows[row];
         if e.is_gone() && d.live().is_none() {
-            // It went out of use meanwhile, and everything that it was asked has ended so.
+            // The device went out of use meanwhile, and all its requests have ended so.
             return;
         }
         d.count(Counted::ReadError);

@@ -8,7 +8,7 @@ use testkit::{Mirror, block, only_byte, open, put};
 
 /// Changed nodes from which on a pass writes them.
 const NODES: u64 = 8;
-/// What one more edit may change.
+/// Nodes that one more edit may change.
 const ONE_EDIT: u64 = 12;
 /// Blocks that are written, and how far they are from each other.
 const WRITTEN: u64 = 2700;
@@ -163,8 +163,8 @@ fn nodes_that_could_not_be_written_are_written_again() {
     is_whole(&bench, 2);
 }
 
-/// What the pass wrote itself is what it carried: without that it must not be published, and the
-/// volume is not to blame.
+/// Nodes that the pass wrote itself stand for blocks that it carried: without them it must not be
+/// published, and the volume is not to blame.
 #[test]
 fn a_pass_that_cannot_read_its_own_nodes_fails() {
     let bench = mirror(5);

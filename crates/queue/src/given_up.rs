@@ -1,7 +1,7 @@
 //! A device that is given up: those that wait for it hear at once that it is gone, though it still
 //! has their requests. It may hang for ever.
 //!
-//! What it has may yet take effect, so it takes no other requests until all of that has ended.
+//! The requests that it has may yet take effect, so it takes no others until they have ended.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -13,7 +13,7 @@ use rt::sync::OneShot;
 /// Those that wait for requests to a device, and whether it is given up.
 #[derive(Default)]
 pub(crate) struct GivenUp {
-    /// It is given up, and has requests from before.
+    /// The device is given up, and has requests from before.
     still: Cell<bool>,
     times: Cell<u64>,
     /// Places of those that wait, and the free ones among them.
@@ -43,7 +43,7 @@ impl GivenUp {
         }
     }
 
-    /// It has nothing from before any more.
+    /// The device has nothing from before any more.
     pub fn end(&self) {
         self.still.set(false);
     }

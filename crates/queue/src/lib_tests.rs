@@ -515,8 +515,8 @@ fn a_device_that_does_not_answer_is_known() {
     }
 }
 
-/// It hangs, and is given up: everything that waits for it ends at once, nothing is asked of it
-/// until it has answered, and then it can be used again, with all that it had.
+/// A device hangs, and is given up: everything that waits for it ends at once, the queue takes
+/// nothing until it has answered, and then it can be used again, with all that it had.
 #[test]
 fn a_device_that_is_given_up_keeps_nothing_waiting() {
     let world = World::new(11);
@@ -557,7 +557,7 @@ fn a_device_that_is_given_up_keeps_nothing_waiting() {
         world.revive(file);
         device.until_idle().await;
         assert_eq!((device.load(), device.is_given_up()), (0, false));
-        // What it had took effect, and what came when it was given up did not.
+        // Requests that the device had took effect, and those that came later did not.
         assert_eq!(world.contents(file, 24 * BLOCK as u64, 1), [7]);
         assert_eq!(world.contents(file, 0, 1), [0]);
         let data = block(r.bufs(), 9, 1);
@@ -568,7 +568,7 @@ fn a_device_that_is_given_up_keeps_nothing_waiting() {
     });
 }
 
-/// What waited in the queue of a device that was given up is never sent, also if the device answers
+/// Requests in the queue of a device that was given up are never sent, also if the device answers
 /// later.
 #[test]
 fn what_waits_for_a_device_that_is_given_up_is_never_sent() {

@@ -75,7 +75,7 @@ pub(crate) struct Env {
     pub cache_returned: Cell<bool>,
     /// The cache's device answers flushes and makes nothing durable.
     pub cache_lies: Cell<bool>,
-    /// It has lied, and power has taken some of what was flushed.
+    /// The cache's device has lied, and power has taken some of what was flushed.
     pub cache_lied: Cell<bool>,
     /// It was seen to be set aside though its device answers: bad sectors have retired its buckets.
     pub cache_worn: Cell<bool>,

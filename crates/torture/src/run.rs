@@ -293,7 +293,7 @@ impl Session {
         let there = if created.get() { there } else { self.devices.files.clone() };
         let boot = self.open(there, &created, true).await?;
         if env.cache_lied.get() && boot.volumes.cache().is_some() {
-            // What was flushed is gone, and the model cannot know which of it.
+            // Flushed blocks are gone, and the model cannot know which.
             all_in_place(&boot).await;
             return Err(Over::Refused);
         }

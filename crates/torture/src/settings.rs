@@ -132,7 +132,7 @@ pub enum CacheDamage {
     Buckets,
     /// At a start it is as it was some boots before.
     Older,
-    /// It answers flushes and makes nothing durable: power takes what was flushed.
+    /// The device answers flushes and makes nothing durable: power takes what was flushed.
     Lies,
 }
 
@@ -280,10 +280,10 @@ pub enum Failing {
     Full,
     /// Part of it takes no writes, for a boot or more.
     Range,
-    /// It hangs: nothing that is asked of it is answered any more, until the process is killed.
+    /// The device hangs: no request is answered any more, until the process is killed.
     Hangs,
-    /// It loses its power alone, for a moment: what was not flushed is gone, and its next flush
-    /// fails.
+    /// The device alone loses its power, for a moment: unflushed writes are gone, and its next
+    /// flush fails.
     PowerAlone,
 }
 

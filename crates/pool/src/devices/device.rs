@@ -473,7 +473,7 @@ impl PoolDevice {
     /// `has`, if that is known, but for what it lacked before.
     pub(crate) fn fail(&mut self, sequence: u64, has: Option<Generation>) {
         self.absences += 1;
-        // It may hang: then nothing waits for it any longer.
+        // The device may hang: then nothing waits for it any longer.
         self.disk.iter().for_each(Disk::give_up);
         self.record.state = DeviceState::Failed;
         self.record.since = sequence;

@@ -219,7 +219,7 @@ impl Pool {
                 d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
             };
             let Some((path, disk)) = there else { return };
-            // It may still have what it was asked while it was in use.
+            // The device may still have requests of the time when it was in use.
             disk.until_idle().await;
             if self.is_closed() {
                 return;

@@ -51,7 +51,7 @@ pub(super) struct Incomplete {
     crc: Crc,
 }
 
-/// What became of blocks.
+/// The outcome for blocks of the host log.
 #[derive(Default)]
 struct Entered {
     blocks: u64,

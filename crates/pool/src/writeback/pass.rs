@@ -185,7 +185,7 @@ impl Pass {
         let known = |fault: &Fault| self.lost.why(fault);
         let outcome = self.pool.resident_or_lost(Class::Commit, known, step).await;
         outcome.map_err(|failed| match &failed.node {
-            // What it stands for was carried by this pass, which must not be published without it.
+            // This pass has carried the blocks of that node, and must not be published without it.
             Some(node) if self.has_written(node) => NotEntered { node: None, ..failed },
             Some(node) => {
                 self.lost.note(node, failed.why.clone());
@@ -254,7 +254,7 @@ impl Pass {
             }
             self.pool.rt().yield_now().await;
         }
-        // What waits for reads becomes free with the next commit, so one is due.
+        // Blocks that wait for reads become free with the next commit, so one is due.
         let mut st = self.pool.state_mut();
         if st.space.has_limbo() {
             st.txns.open_mut().need_superblock();

@@ -38,7 +38,7 @@ struct Frozen {
     generation: Generation,
 }
 
-/// What is known of the spills of a pass.
+/// The state of the spills of a pass.
 pub(super) struct Spill {
     /// One at a time.
     turn: Semaphore,
@@ -46,7 +46,7 @@ pub(super) struct Spill {
     unwritten: RefCell<Vec<Frozen>>,
     /// After a spill that found no room: so many nodes in memory are not much.
     enough: Cell<u64>,
-    /// What is left was to be written, and could not be: nothing is edited any more.
+    /// The last nodes were to be written, and could not be: nothing is edited any more.
     over: Cell<bool>,
 }
 
@@ -72,7 +72,7 @@ impl Spill {
         if self.over.get() {
             return Err(not_open());
         }
-        let most = pool.current_settings().dirty_nodes;
+        let most = pool.settings().dirty_nodes;
         let dirty = || pool.state().txns.pass().map_or(0, Txn::dirty_nodes);
         let is_much = || dirty() >= most.max(self.enough.get());
         if !is_much() {
@@ -82,11 +82,11 @@ impl Spill {
         if !is_much() {
             return Ok(());
         }
-        // What joins the pass from now on has a newer generation than what it has.
+        // Trees that join the pass from now on have a newer generation than those it has.
         pool.commit_direct().await?;
         let frozen = pool.state_mut().freeze_pass()?;
         match self.write_trees(pool, frozen).await {
-            // What a spill writes twice has no room of its own. At the end all has.
+            // Nodes that a spill writes twice have no room of their own. At the end all have.
             Err(e) if e.kind == ErrorKind::NoSpace => {
                 self.enough.set(dirty() + most);
                 Ok(())
@@ -139,7 +139,7 @@ impl Spill {
                 }
             }
         }
-        // What was settled has its nodes by their addresses: these are the last that hold them.
+        // Settled trees have their nodes by addresses: these are the last that hold them.
         let trees = trees.into_iter().map(|frozen| frozen.tree);
         pool.take_apart(Unneeded::of(trees)).await;
         Ok(())
