@@ -195,10 +195,7 @@ impl PoolDevices {
         let path = choice.path.clone();
         // A device that is out of use, at the place of the new one.
         let before = own.filter(|one| one.is_open);
-        if before.as_ref().is_some_and(|one| !pool.is_out_of_use(&one.id)) {
-            let text = format!("{} is in use already, as a device of this pool", path.display());
-            return Err(RequestError::invalid(text));
-        }
+        before.as_ref().map_or(Ok(()), |one| pool.check_out_of_use(&one.id))?;
         let opening =
             spawn_blocking(&self.rt, &self.handles, move || open_empty(&path, force)).await;
         let failed = |e: std::io::Error| RequestError::new("failed", e.to_string());
@@ -349,8 +346,8 @@ impl PoolDevices {
         if !pool.uses_file(file) {
             let _ = close_file(&self.rt, &self.handles, file).await;
         }
-        returned?;
         self.remember(pool).await;
+        returned?;
         Ok(self.told(pool, &path))
     }
 

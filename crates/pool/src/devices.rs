@@ -21,7 +21,7 @@ pub(crate) use apart::{apart, is_ahead, is_up_to_date, left_at};
 pub use device::DeviceErrors;
 pub use device::PoolDevice;
 pub use device::Rot;
-pub(crate) use device::{Counted, Tenure};
+pub(crate) use device::{Counted, Missed, Tenure};
 pub(crate) use disk::Copied;
 pub use disk::{DeviceFile, Disk};
 pub use sources::{Fault as SourceFault, SitsOut};

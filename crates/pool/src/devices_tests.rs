@@ -61,7 +61,7 @@ fn a_failure_counts_against_the_device_that_it_was_sent_to() {
     assert_eq!(failed(&mut devices, (before, first)), (0, None), "of the one before");
     assert_eq!(failed(&mut devices, (none, first)), (0, None), "of none");
     let now = devices.to_write(first).0;
-    assert_eq!(failed(&mut devices, (now, first)), (0, Some(IoError::IO)));
+    assert_eq!(failed(&mut devices, (now, first)), (0, Some(Missed::Write(IoError::IO))));
     devices.row_mut(first).expect("a row").joined(2);
     assert_eq!(failed(&mut devices, (before, first)).0, 0, "of the one before");
 
@@ -70,7 +70,11 @@ fn a_failure_counts_against_the_device_that_it_was_sent_to() {
     devices.drop_from_use([0], 7, Generation(3));
     let disk = devices.row(0).and_then(PoolDevice::disk).cloned().expect("a disk");
     devices.row_mut(0).expect("a row").reattach("disk".into(), disk);
-    assert_eq!(failed(&mut devices, (used, 0)), (0, Some(IoError::IO)), "it does not come back");
+    assert_eq!(
+        failed(&mut devices, (used, 0)),
+        (0, Some(Missed::Write(IoError::IO))),
+        "it does not come back"
+    );
     devices.row_mut(0).expect("a row").joined(8);
     assert_eq!(failed(&mut devices, (used, 0)).0, 1, "it is left out");
 }

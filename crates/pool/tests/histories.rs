@@ -269,3 +269,43 @@ fn a_device_that_failed_is_not_served_alone_unasked() {
     });
     assert!(join(&bench, &bench.files.clone(), 3) >= BLOCKS);
 }
+
+/// A device fails here, as its path is dead, and another server goes on with it alone. When the
+/// path is back, it is told nothing: it has a history of its own by then.
+#[test]
+fn a_device_that_another_went_on_with_is_told_nothing() {
+    let bench = mirror(14);
+    let (id, rules, world) = (bench.volume, bench.rules.clone(), bench.world.clone());
+    let second = bench.files[1].clone();
+    let before: Vec<_> = bench.files.iter().map(|f| world.snapshot_disk(f.file)).collect();
+    let alone = vec![second.clone()];
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, alone).await;
+        fill(&pool, id, BLOCKS, 5).await;
+        pool.close().await.expect("close");
+    });
+    let went_on = world.snapshot_disk(second.file);
+    bench.files.iter().zip(&before).for_each(|(f, before)| world.restore_disk(f.file, before));
+    let disk = second.file;
+    bench.try_run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let failed = Cell::new(false);
+        rules.set(move |op| {
+            let is_it = is_superblock(op) && writes_to(op, disk) && !failed.replace(true);
+            is_it.then_some((IoError::IO, Done::No))
+        });
+        fill(&pool, id, BLOCKS, 3).await;
+        pool.commit().await.expect("without it");
+        world.restore_disk(disk, &went_on);
+        rt.sleep(Duration::from_secs(7)).await;
+        assert_eq!(pool.status().pool.devices[1].state, "failed");
+        rules.clear();
+        rt.kill();
+    });
+    bench.run(|rt, _| async move {
+        let pool = open(&rt, vec![second]).await;
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(5));
+        pool.close().await.expect("close");
+    });
+}

@@ -32,10 +32,10 @@ fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
     let its_file = new.file;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
-        assert!(!pool.is_out_of_use("disk1"));
+        assert_eq!(pool.check_out_of_use("disk1").expect_err("in use").kind, ErrorKind::Invalid);
         assert_eq!(pool.give_up_place("disk1").expect_err("in use").kind, ErrorKind::Invalid);
         pool.offline_device("disk1").await.expect("offline");
-        assert!(pool.is_out_of_use("disk1"));
+        pool.check_out_of_use("disk1").expect("it is out of use");
         let old = pool.status().pool.devices[1].id.clone();
         assert_eq!(pool.give_up_place("disk1").expect("it is away"), Some(files[1].file));
         assert!(!pool.uses_file(files[1].file));

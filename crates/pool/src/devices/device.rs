@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use base::{Bitmap, Duration, Generation, Instant, IoError};
 use format::superblock::{DeviceRecord, DeviceState};
-use rt::DeviceKind;
+use rt::{DeviceKind, FileId};
 
 use super::disk::Disk;
 use super::sources::Source;
@@ -69,6 +69,15 @@ enum Joining {
     Back,
 }
 
+/// Why a device that joins does not have all that was written meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Missed {
+    /// A write to it failed.
+    Write(IoError),
+    /// The user took it out of use.
+    TakenOut,
+}
+
 /// Tells the devices apart that have a row of the table one after another: a number for each that
 /// was entered since the pool was opened, 0 for those of then. One that comes back keeps its own: a
 /// flush that fails late may have lost what was written since.
@@ -102,8 +111,8 @@ pub struct PoolDevice {
     joining: Option<Joining>,
     /// The device is being told that it is out of use.
     told: bool,
-    /// It did not get something that was written while it was joining.
-    missed: Option<IoError>,
+    /// Why it did not get something that was written while it was joining.
+    missed: Option<Missed>,
     /// How often it went out of use. What was copied to it before need not be there after.
     absences: u32,
     /// It was dropped because it failed, and nothing was done about it yet.
@@ -179,7 +188,25 @@ impl PoolDevice {
         self.tenure = tenure;
     }
 
-    /// It does not come into use now, and has the path and the queue that it had.
+    /// It does not come into use now. It has the path and the queue again that it had, and the
+    /// caller closes the file by which it was to come back. But while it has requests from there it
+    /// stays there, as nothing else may be asked of it: then the file that it had is returned.
+    pub(crate) fn end_joining(&mut self, path: String, disk: Option<Disk>) -> Option<FileId> {
+        self.joining = None;
+        if let Some(now) = self.disk.as_ref().filter(|now| now.is_given_up()) {
+            return disk.map(|had| had.file()).filter(|&had| had != now.file());
+        }
+        (self.path, self.disk) = (path, disk);
+        None
+    }
+
+    /// It does not come into use, whatever it still waits for.
+    pub(crate) fn stop_joining(&mut self) {
+        self.missed = Some(Missed::TakenOut);
+        self.disk.iter().for_each(Disk::give_up);
+    }
+
+    /// It is out of use, and has this path and this queue from now on.
     pub(crate) fn stay_away(&mut self, path: String, disk: Option<Disk>) {
         (self.joining, self.path, self.disk) = (None, path, disk);
     }
@@ -228,12 +255,12 @@ impl PoolDevice {
     /// Something that was to be written to it while it joins was not.
     pub(crate) fn miss(&mut self, e: IoError) {
         if self.joining.is_some() {
-            self.missed.get_or_insert(e);
+            self.missed.get_or_insert(Missed::Write(e));
         }
     }
 
     /// Why the first of what it misses was not written.
-    pub(crate) fn missed(&self) -> Option<IoError> {
+    pub(crate) fn missed(&self) -> Option<Missed> {
         self.missed
     }
 

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | no newer than the newest that was found when the pool was opened, or found there | that of an earlier open |
 //! | in a slot that could not be read then, of no later incarnation | the same |
-//! | of this open, by the random name that it has drawn | our own |
+//! | of this open, by the random name that it has drawn, and of a number that was given out | our own |
 //! | of a number that was given out since, and otherwise as it was found | our own, by a sync of superblocks |
 //! | of this pool and this device, otherwise | another writer's |
 //! | of another pool or device | another one's, which is at this path now |
@@ -91,7 +91,8 @@ impl Writers {
     fn is_own(&self, mark: Mark, newest: u64) -> bool {
         let is_given_out = mark.sequence > self.found.sequence && mark.sequence <= newest;
         let synced = Mark { sequence: self.found.sequence, ..mark } == self.found;
-        mark.opened == self.drawn || is_given_out && synced
+        let drawn = mark.opened == self.drawn && mark.sequence <= newest;
+        drawn || is_given_out && synced
     }
 
     /// True if it is of an open before this one: `there` is what stood on its device then.

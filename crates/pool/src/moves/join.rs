@@ -23,7 +23,7 @@ use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SL
 use queue::Class;
 
 use super::{Role, invalid};
-use crate::devices::{DeviceFile, Disk, PoolDevice};
+use crate::devices::{DeviceFile, Disk, Missed, PoolDevice};
 use crate::pool::Pool;
 use crate::state::State;
 
@@ -119,7 +119,8 @@ impl Pool {
             Joining { pool: self.clone(), row, joined: false }
         };
         let Some(disk) = self.disk(joining.row) else { unreachable!("it was just entered") };
-        let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };
+        let row = joining.row;
+        let failed = |e| self.why_not_joined(row, &path, e);
         self.wipe(&disk).await.map_err(failed)?;
         self.copy_pages(joining.row, &disk, Generation(0)).await.map_err(failed)?;
         let replaces = match role {
@@ -152,7 +153,9 @@ impl Pool {
             while at < edge.end {
                 let len = (edge.end - at).min(ZEROS) as usize;
                 let zeros = SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
-                disk.write(self.permit()?, Class::Move, at, zeros).await.map_err(what)?;
+                disk.write(self.permit_to_write().await?, Class::Move, at, zeros)
+                    .await
+                    .map_err(what)?;
                 at += len as u64;
             }
         }
@@ -163,10 +166,14 @@ impl Pool {
     async fn wipe(&self, disk: &Disk) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of zeros over old superblocks");
         let zeros = |len| SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
-        disk.write(self.permit()?, Class::Move, 0, zeros(BLOCK)).await.map_err(what)?;
+        disk.write(self.permit_to_write().await?, Class::Move, 0, zeros(BLOCK))
+            .await
+            .map_err(what)?;
         for slot in 0..SLOTS {
             let (at, zeros) = (Superblock::offset_of(slot), zeros(SLOT_COPIES * BLOCK));
-            disk.write(self.permit()?, Class::Move, at, zeros).await.map_err(what)?;
+            disk.write(self.permit_to_write().await?, Class::Move, at, zeros)
+                .await
+                .map_err(what)?;
         }
         disk.flush(self.permit()?, Class::Move).await.map_err(what)
     }
@@ -208,10 +215,21 @@ impl Pool {
         match self.state().devices.row(row) {
             Some(d) if d.is_joining() => match d.missed() {
                 None => Ok(()),
-                Some(e) => Err(StorageError::from_io(e, "a write to it failed")),
+                Some(Missed::Write(e)) => Err(StorageError::from_io(e, "a write to it failed")),
+                Some(Missed::TakenOut) => invalid("it was taken out of use".to_owned()),
             },
             _ => Err(StorageError::new(ErrorKind::Io, "it went out of use")),
         }
+    }
+
+    /// Why a device has not joined: `e`, or that the user took it out of use meanwhile.
+    pub(super) fn why_not_joined(&self, row: usize, path: &str, e: StorageError) -> StorageError {
+        let missed = self.state().devices.row(row).and_then(PoolDevice::missed);
+        let e = match missed {
+            Some(Missed::TakenOut) => self.has_all(row).err().unwrap_or(e),
+            Some(Missed::Write(_)) | None => e,
+        };
+        StorageError { context: format!("{path}: {e}"), ..e }
     }
 
     /// Copies the committed version of a page, if it is to be copied. No commit runs meanwhile, so
@@ -244,7 +262,7 @@ impl Pool {
         let both = if slot == 0 { [block, zeros] } else { [zeros, block] };
         let at = self.state().space.geometry().page_offset(page, 0);
         let both = SliceList::from_iter(both);
-        disk.write(self.permit()?, Class::Commit, at, both).await.map_err(what)
+        disk.write(self.permit_to_write().await?, Class::Commit, at, both).await.map_err(what)
     }
 
     /// Writes the invitation, and makes the device one of the pool. One that was away gets the
@@ -288,7 +306,9 @@ impl Pool {
         };
         let write = async |(at, slot)| {
             let data = SliceList::from_iter([slot]);
-            disk.write_durable(self.permit()?, Class::Commit, at, data).await.map_err(what)
+            disk.write_durable(self.permit_to_write().await?, Class::Commit, at, data)
+                .await
+                .map_err(what)
         };
         let mut invited = None;
         if let Some(away) = away {

@@ -15,8 +15,8 @@ use format::superblock::{DeviceState, SLOT_COPIES, Superblock};
 use queue::Class;
 use rt::sync::either;
 
-use crate::devices::Disk;
 use crate::devices::slots::Slots;
+use crate::devices::{Disk, Tenure};
 use crate::pool::Pool;
 use crate::state::State;
 
@@ -27,12 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 struct Telling {
     pool: Pool,
     row: usize,
+    tenure: Tenure,
 }
 
 impl Drop for Telling {
     fn drop(&mut self) {
         let mut st = self.pool.state_mut();
-        st.devices.row_mut(self.row).into_iter().for_each(|d| d.set_told(false));
+        let own = st.devices.row_mut(self.row).filter(|d| d.tenure() == self.tenure);
+        own.into_iter().for_each(|d| d.set_told(false));
     }
 }
 
@@ -43,8 +45,8 @@ impl Pool {
         if let Err(e) = self.write_last_word(row, &disk, &path).await {
             tracing::warn!(
                 device = %path,
-                "it could not be told that it is out of use: alone, it would be served with what \
-                 it has now: {e}"
+                "it was not told that it is out of use: alone, it would be served with what it has \
+                 now: {e}"
             );
         }
         drop(telling);
@@ -80,8 +82,9 @@ impl Pool {
         let _telling = {
             let mut st = self.state_mut();
             st.is_away(row, path)?;
-            st.devices.row_mut(row).into_iter().for_each(|d| d.set_told(true));
-            Telling { pool: self.clone(), row }
+            let Some(d) = st.devices.row_mut(row) else { return Ok(()) };
+            d.set_told(true);
+            Telling { pool: self.clone(), row, tenure: d.tenure() }
         };
         self.write_last_word(row, disk, path).await
     }
@@ -108,9 +111,9 @@ impl Pool {
         let is_away = d.record().state == DeviceState::Failed && !d.is_joining() && !d.is_told();
         let disk = d.disk().filter(|_| is_away)?.clone();
         d.set_told(true);
-        let path = d.path().to_owned();
+        let (path, tenure) = (d.path().to_owned(), d.tenure());
         drop(st);
-        Some((Telling { pool: self.clone(), row }, disk, path))
+        Some((Telling { pool: self.clone(), row, tenure }, disk, path))
     }
 
     async fn write_last_word(&self, row: usize, disk: &Disk, path: &str) -> Result<()> {
@@ -121,12 +124,19 @@ impl Pool {
         }
         let slots = Slots::read(self.rt(), disk, path).await?;
         let Some(own) = slots.newest() else { return Ok(()) };
-        let Some(last) = self.state().last_word(row, own) else { return Ok(()) };
+        let last = {
+            let st = self.state();
+            let Some(last) = st.last_word(row, own) else { return Ok(()) };
+            // Another process may have gone on with it alone, while its path was dead here.
+            st.recognize(row, own, path)?;
+            last
+        };
         let mut slot = self.bufs().take(SLOT_COPIES * base::BLOCK);
         last.encode_slot(&mut slot);
         let (at, data) =
             (Superblock::offset_of(last.sequence), SliceList::from_iter([slot.freeze()]));
-        let written = disk.write_durable(self.permit()?, Class::Move, at, data).await;
+        let written =
+            disk.write_durable(self.permit_to_write().await?, Class::Move, at, data).await;
         written.map_err(|e| StorageError::from_io(e, "write of a superblock"))
     }
 }

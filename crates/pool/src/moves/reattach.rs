@@ -61,30 +61,31 @@ impl Drop for Returning {
     fn drop(&mut self) {
         if let Some((path, disk)) = self.had.take() {
             let mut st = self.pool.state_mut();
-            if let Some(d) = st.devices.row_mut(self.row) {
-                d.stay_away(path, disk);
+            let Some(d) = st.devices.row_mut(self.row) else { return };
+            if let Some(file) = d.end_joining(path, disk) {
+                st.moves.removed(file);
             }
         }
     }
 }
 
 impl Pool {
-    /// Takes a device out of use until the user says otherwise. Fails if the pool cannot do without
-    /// it.
+    /// Takes a device out of use until the user says otherwise, also one that just comes into use.
+    /// Fails if the pool cannot do without it.
     pub async fn offline_device(&self, name: &str) -> Result<()> {
         let row = {
             let mut st = self.state_mut();
             st.standing.permit()?;
             let row = st.row_named(name)?;
-            if st.devices.row(row).is_some_and(PoolDevice::is_joining) {
-                return invalid(format!("{name} is just coming into use; try again"));
-            }
             if !st.put_offline(row) {
                 return invalid(format!(
                     "the pool cannot do without {name}: no other device has all that it holds"
                 ));
             }
             if let Some(d) = st.devices.row_mut(row) {
+                if d.is_joining() {
+                    d.stop_joining();
+                }
                 d.set_offline(true);
                 d.did_not_fail();
             }
@@ -108,10 +109,12 @@ impl Pool {
         self.reattach(row, path, disk, true).await.map(|()| true)
     }
 
-    /// True if a device, by its path or uuid, is out of use and does not come back just now.
-    pub fn is_out_of_use(&self, name: &str) -> bool {
+    /// Fails unless a device, by its path or uuid, is out of use, does not come back just now, and
+    /// has no requests any more: then another may have its place.
+    pub fn check_out_of_use(&self, name: &str) -> Result<()> {
         let st = self.state();
-        st.row_named(name).is_ok_and(|row| st.is_away(row, name).is_ok())
+        let row = st.row_named(name)?;
+        st.is_away(row, st.devices.path(row))
     }
 
     /// What is at the place of a device that is out of use is another device now: from now on it
@@ -224,9 +227,11 @@ impl Pool {
             if self.is_closed() {
                 return;
             }
-            match self.reattach(row, path.clone(), disk, false).await {
+            let outcome = self.reattach(row, path.clone(), disk, false).await;
+            let may_return = || self.state().devices.row(row).is_some_and(PoolDevice::may_return);
+            match outcome {
                 Ok(()) => return,
-                Err(_) if self.is_closed() => return,
+                Err(_) if self.is_closed() || !may_return() => return,
                 Err(e) => {
                     let next = match after.get(i + 1) {
                         Some(time) => format!("it is tried again in {} s", time.as_secs()),
@@ -288,7 +293,7 @@ impl Pool {
             let before = (st.space.reads_until_now(), st.txns.pass_ended());
             (since, Returning { pool: self.clone(), row, had }, before)
         };
-        let failed = |e: StorageError| StorageError { context: format!("{path}: {e}"), ..e };
+        let failed = |e| self.why_not_joined(row, &path, e);
         let (writes, pass_ended) = before;
         self.wait_for_reads(writes).await;
         if self.state().txns.pass().is_some() {
@@ -341,7 +346,7 @@ impl State {
     /// Checks by its newest superblock that a device is the one that went away. Returns the
     /// generation up to which it has everything; 0 if it is to get all of it. Fails if it is
     /// another device, or was written without the others.
-    fn recognize(&self, row: usize, own: &Superblock, path: &str) -> Result<Generation> {
+    pub(super) fn recognize(&self, row: usize, own: &Superblock, path: &str) -> Result<Generation> {
         let Some(d) = self.devices.row(row) else { return invalid(format!("{path}: no device")) };
         let record = d.record();
         let uuid = own.devices[usize::from(own.device)].uuid;

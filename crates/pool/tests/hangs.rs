@@ -1,0 +1,192 @@
+//! Devices that hang, in simulation: the user takes them out of use, and nothing waits for them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use base::{Duration, Lba};
+use pool::Pool;
+use rt::Rt;
+use sim::{DiskModel, Fault};
+use testkit::{
+    MIB, Mirror, device_states, disk, fill, moved, only_byte, open, put, try_open, try_put,
+};
+
+const BLOCKS: u64 = 256;
+/// For so long a device hangs before the user takes it out of use.
+const HANGS: Duration = Duration::from_secs(60);
+/// What the user does is done within this.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A mirror of two disks, with a volume of which all blocks hold `1`.
+fn mirror(seed: u64) -> Mirror {
+    Mirror::filled(seed, (2, 2), BLOCKS)
+}
+
+/// Takes a device that hangs out of use, which ends soon.
+async fn taken_out(rt: &Rt, pool: &Pool, device: &str) {
+    let (began, r, over) = (rt.now(), rt.clone(), Rc::new(Cell::new(false)));
+    let is_over = over.clone();
+    drop(rt.spawn(async move {
+        r.sleep(HANGS * 10).await;
+        assert!(is_over.get(), "something waits for the device still");
+    }));
+    pool.offline_device(device).await.expect("offline");
+    pool.commit().await.expect("commit");
+    assert!(rt.now().since(began) < SOON);
+    over.set(true);
+}
+
+/// Each of the two has all of it.
+fn each_holds(bench: &Mirror, value: u8) {
+    let id = bench.volume;
+    for only in 0..2 {
+        let snapshots: Vec<_> =
+            bench.files.iter().map(|f| bench.world.snapshot_disk(f.file)).collect();
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, vec![files[only].clone()]).await;
+            let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+            assert_eq!(only_byte(&data), Some(value), "disk{only}");
+            pool.close().await.expect("close");
+        });
+        for (file, snapshot) in bench.files.iter().zip(&snapshots) {
+            bench.world.restore_disk(file.file, snapshot);
+        }
+    }
+    let report = bench.check();
+    assert!(report.is_clean(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
+    let bench = mirror(31);
+    let (id, world) = (bench.volume, bench.world.clone());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        fill(&pool, id, BLOCKS, 2).await;
+        put(&pool, id, 0, 8, 3).await;
+        assert!(world.inject(files[1].file, Fault::StuckForever));
+        let (p, q) = (pool.clone(), pool.clone());
+        let committed = rt.spawn(async move { p.commit().await });
+        let written = rt.spawn(async move { try_put(&q, id, 100, 8, 3).await });
+        rt.sleep(HANGS).await;
+        assert_eq!(device_states(&pool)[1].1, "online");
+        taken_out(&rt, &pool, "disk1").await;
+        committed.await.expect("alive").expect("commit");
+        written.await.expect("alive").expect("write");
+        fill(&pool, id, BLOCKS, 4).await;
+        let refused = pool.online_device("disk1").await.expect_err("it has not answered");
+        assert!(refused.context.contains("has not answered yet"), "{refused}");
+        let place = pool.check_out_of_use("disk1").expect_err("it has not answered");
+        assert!(place.context.contains("has not answered yet"), "{place}");
+        world.revive(files[1].file);
+        rt.sleep(Duration::from_secs(1)).await;
+        assert!(pool.online_device("disk1").await.expect("online"), "its file is open");
+        moved(&rt, &pool).await;
+        pool.close().await.expect("close");
+    });
+    each_holds(&bench, 4);
+}
+
+/// It is told that it is out of use when it answers, so it is not served alone.
+#[test]
+fn a_device_that_hung_is_told_when_it_answers() {
+    let bench = mirror(33);
+    let (id, world) = (bench.volume, bench.world.clone());
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files.clone()).await;
+        put(&pool, id, 0, 8, 3).await;
+        assert!(world.inject(files[1].file, Fault::StuckForever));
+        let p = pool.clone();
+        let committed = rt.spawn(async move { p.commit().await });
+        rt.sleep(HANGS).await;
+        taken_out(&rt, &pool, "disk1").await;
+        committed.await.expect("alive").expect("commit");
+        world.revive(files[1].file);
+        rt.sleep(SOON).await;
+    });
+    bench.run(|rt, files| async move {
+        let Err(e) = try_open(&rt, files[1..].to_vec()).await else { panic!("it was served") };
+        assert!(e.context.contains("out of use"), "{e}");
+    });
+}
+
+/// A device comes back and hangs at some moment of that. Nothing waits for it when the user takes
+/// it out of use once more. It comes back when it answers, from where it was to come back before.
+#[test]
+fn a_device_that_hangs_while_it_comes_back_is_taken_out_of_use() {
+    let mut came_back = 0;
+    for moment in 0..60 {
+        let bench = mirror(32 + moment);
+        let (id, world) = (bench.volume, bench.world.clone());
+        // Its file is open, or is another one than before.
+        let is_open = moment % 2 == 0;
+        let hung = bench.run(move |rt, files| async move {
+            let first = if is_open { files.clone() } else { vec![files[0].clone()] };
+            let pool = open(&rt, first).await;
+            if is_open {
+                pool.offline_device("disk1").await.expect("offline");
+            }
+            fill(&pool, id, BLOCKS, 2).await;
+            let (p, file) = (pool.clone(), files[1].clone());
+            let back = rt.spawn(async move {
+                match is_open {
+                    true => p.online_device("disk1").await.map(|_| ()),
+                    false => p.return_device(file).await,
+                }
+            });
+            rt.sleep(Duration::from_micros(moment * 25)).await;
+            let was_joining = device_states(&pool)[1].1 == "joining";
+            assert!(world.inject(files[1].file, Fault::StuckForever));
+            rt.sleep(HANGS).await;
+            let hangs = was_joining && device_states(&pool)[1].1 == "joining";
+            if hangs {
+                taken_out(&rt, &pool, "disk1").await;
+                let ended = back.await.expect("alive").expect_err("it was taken out of use");
+                assert!(ended.context.contains("taken out of use"), "{ended}");
+                assert_eq!(device_states(&pool)[1], ("disk1".to_owned(), "offline"));
+                assert!(pool.uses_file(files[1].file), "what it has may still take effect");
+                let refused = pool.online_device("disk1").await.expect_err("not answered");
+                assert!(refused.context.contains("has not answered yet"), "{refused}");
+            }
+            world.revive(files[1].file);
+            rt.sleep(Duration::from_secs(1)).await;
+            fill(&pool, id, BLOCKS, 4).await;
+            if hangs {
+                assert!(pool.online_device("disk1").await.expect("online"), "it is open");
+            }
+            moved(&rt, &pool).await;
+            assert_eq!(device_states(&pool)[1].1, "online");
+            pool.close().await.expect("close");
+            hangs
+        });
+        came_back += u32::from(hung);
+        each_holds(&bench, 4);
+    }
+    assert!(came_back > 10, "{came_back} of 60 hung while they came back");
+}
+
+/// The same of a device that is new: it is none of the pool then.
+#[test]
+fn a_device_that_hangs_while_it_is_added_is_taken_out_of_use() {
+    for moment in 0..30 {
+        let bench = mirror(132 + moment);
+        let (id, world) = (bench.volume, bench.world.clone());
+        let new = disk(&bench.world, "new", DiskModel::nvme(32 * MIB));
+        bench.run(move |rt, files| async move {
+            let pool = open(&rt, files).await;
+            let (p, file) = (pool.clone(), new.clone());
+            let added = rt.spawn(async move { p.add_device(file, [7; 16]).await });
+            rt.sleep(Duration::from_micros(moment * 25)).await;
+            assert!(world.inject(new.file, Fault::StuckForever));
+            rt.sleep(HANGS).await;
+            assert_eq!(device_states(&pool)[2], ("new".to_owned(), "joining"));
+            taken_out(&rt, &pool, "new").await;
+            let ended = added.await.expect("alive").expect_err("it was taken out of use");
+            assert!(ended.context.contains("new: it was taken out of use"), "{ended}");
+            assert_eq!(device_states(&pool).len(), 2);
+            fill(&pool, id, BLOCKS, 4).await;
+            pool.close().await.expect("close");
+        });
+        each_holds(&bench, 4);
+    }
+}
