@@ -3,10 +3,12 @@ of it, flushed or not."""
 
 import pathlib
 import random
+import signal
 import socket
 import subprocess
 import time
 
+import nbd
 from clients.filesystems import Disk
 from harness.case import cache_only, limit, once
 from harness.data import MIB, sample_tree
@@ -67,11 +69,15 @@ class Answered:
             raise AssertionError(f"{len(wrong)} sectors are wrong, the first at {at + wrong[0]}")
 
 
+# By a user or the OOM killer; by a panic or a watchdog.
+DEATHS = (signal.SIGKILL, signal.SIGABRT)
+
+
 def lives(server, client, rounds):
     for number in range(rounds):
         # A write 0.2 s old, and some that are older than a turn of the journal.
         count = client.work((0.2, 1.3, 0.05, 2.5)[number % 4])
-        server.kill()
+        server.kill(DEATHS[number % len(DEATHS)])
         server.start()
         client.verify()
         print(f"{count} answered operations are there")
@@ -139,6 +145,81 @@ def test_a_copy_of_the_devices_takes_nothing(t):
 
 @limit(60)
 @once
+def test_a_copy_that_is_served_beside_takes_nothing(t):
+    """A copy of a pool that was stopped, and both are started: they count on with the same
+    numbers, in the same directories."""
+    server = t.up("--cache-size", "64M", volume_size="8M", size="1G")
+    server.stop()
+    copy = t.dir / "copy"
+    t.run("cp", "-a", "--sparse=always", t.dir / "data", copy)
+    server.start()
+    client = Answered(server, 8 * MIB, 5)
+    client.work(0.3)
+    other = t.up("--cache-size", "64M", volume_size="8M", size="1G", directory="copy")
+    of_copy = Answered(other, 8 * MIB, 6)
+    of_copy.work(0.3)
+    client.work(0.3)
+    for one in (server, other):
+        one.kill()
+    for one, its in ((other, of_copy), (server, client)):
+        one.start()
+        its.verify()
+        one.stop()
+        one.check()
+
+
+@limit(60)
+@once
+def test_a_log_is_found_where_it_was(t):
+    """Another directory is chosen after the process has died, or none."""
+    server = t.up("--cache-size", "64M", volume_size="8M", size="1G")
+    client = Answered(server, 8 * MIB, 5)
+    for choice in ("off", t.dir / "elsewhere"):
+        client.work(0.3)
+        server.kill()
+        server.start("--host-log", str(choice))
+        client.verify()
+        server.stop()
+        server.start()
+    server.stop()
+
+
+@limit(120)
+@once
+def test_a_log_that_ran_out_of_memory_begins_again(t):
+    """Its directory has room for little more than one log; others are full of it, too."""
+    root = t.as_root()
+    small = t.dir / "small"
+    small.mkdir()
+    t.run(*root, "mount", "-t", "tmpfs", "-o", "size=512k,mode=777", "none", small)
+    t.later(lambda: t.run(*root, "umount", "-l", small))
+    devices = t.devices(1 << 30)
+    t.forebay("create", "--device", devices[0], "--copies", "1")
+    server = t.serve(devices, "--host-log", small)
+    server.volume("create", "vol0", "--size", "8M")
+    client = Answered(server, 8 * MIB, 7)
+
+    def is_at_risk():
+        status = t.forebay("status", "--socket", server.control).stdout
+        return "answered and not flushed is lost if the server's process dies" in status
+
+    handle = server.connect("vol0")
+    deadline = time.monotonic() + 40
+    while not is_at_risk():
+        assert time.monotonic() < deadline, "the log has room"
+        for _ in range(3000):
+            handle.pwrite(client.bytes[:BLOCK], 0)
+    handle.flush()
+    assert not is_at_risk(), "all is durable"
+    client.work(0.1)
+    server.kill()
+    server.start()
+    client.verify()
+    server.stop()
+
+
+@limit(60)
+@once
 def test_no_memory_is_told(t):
     server = t.up("--cache-size", "0", "--host-log", t.dir / "no" / "where", volume_size="8M")
     status = t.forebay("status", "--socket", server.control).stdout
@@ -186,6 +267,42 @@ class Reconnecting:
             # It would wait for a server that is gone.
             self.process.kill()
             self.process.wait(20)
+
+
+@limit(60)
+def test_nbdkit_that_connects_again(t):
+    """A flush that is asked for by a client that has connected again says that the write before the
+    process died is durable: it is there."""
+    t.need("nbdkit")
+    server = t.up(volume_size="8M", size="1G")
+    path = t.dir / "nbdkit.sock"
+    command = ["nbdkit", "--foreground", "--exit-with-parent", "--unix", path, "--filter=retry"]
+    command += ["nbd", f"socket={server.socket}", "export=vol0"]
+    command += ["retries=20", "retry-delay=1", "retry-exponential=no"]
+    print("$", *command, "&", flush=True)
+    process = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL)
+    t.later(process.kill)
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < deadline, "nbdkit does not answer"
+        time.sleep(0.05)
+    handle = nbd.NBD()
+    handle.connect_uri(f"nbd+unix:///?socket={path}")
+    for number, seconds in enumerate((0.2, 2)):
+        at = number * MIB
+        handle.pwrite(b"1" * BLOCK, at)
+        handle.flush()
+        handle.pwrite(b"2" * BLOCK, at)
+        time.sleep(seconds)
+        server.kill()
+        server.start()
+        handle.flush()
+        assert handle.pread(BLOCK, at) == b"2" * BLOCK
+    handle.shutdown()
+    process.kill()
+    process.wait()
+    server.stop()
+    server.check()
 
 
 @limit(200)

@@ -81,9 +81,9 @@ class Server:
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
-    def kill(self):
+    def kill(self, number=signal.SIGKILL):
         """Takes the process away at once."""
-        self.process.kill()
+        self.process.send_signal(number)
         self.process.wait()
 
     def stop(self, number=signal.SIGTERM):

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use crate::IoError;
+use crate::{IoError, OpenId};
 
 /// The memory of one owner.
 pub trait HostMemory {
@@ -24,17 +24,33 @@ pub trait HostMemory {
     fn publish(&mut self, at: usize, value: u64);
 }
 
+/// Which process the memory of an owner is of. A copy of the owner counts on with the same numbers,
+/// and has drawn another name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HostMemoryId {
+    /// Counts the opens of the owner.
+    pub incarnation: u32,
+    /// The open of the pool.
+    pub open: OpenId,
+}
+
 /// Where the host keeps such memory. One that is found was left by a process of this boot of the
-/// host. An owner has several of them, told apart by a number.
+/// host. An owner has several of them.
 pub trait HostPlace {
     /// The bytes that an earlier process has left. `None`: there are none.
-    fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError>;
+    fn find(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Option<Vec<u8>>, IoError>;
 
-    /// New memory, in place of what has that number. Nothing of it is backed yet.
-    fn create(&self, owner: [u8; 16], number: u32) -> Result<Box<dyn HostMemory>, IoError>;
+    /// New memory, in place of what this process has made for the same. Nothing of it is backed
+    /// yet.
+    fn create(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Box<dyn HostMemory>, IoError>;
 
-    /// Gives up all that an owner has but the memory of one number.
-    fn remove_others(&self, owner: [u8; 16], keep: Option<u32>);
+    /// Gives up all that an owner has but this one.
+    fn remove_others(&self, owner: [u8; 16], keep: Option<HostMemoryId>);
+
+    /// False: nothing new is to be kept here.
+    fn keeps(&self) -> bool {
+        true
+    }
 
     /// What the user calls the place.
     fn name(&self) -> String;

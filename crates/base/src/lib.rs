@@ -21,7 +21,7 @@ pub use buf::{Buf, BufList, BufPool, Slice, SliceList, slice_of_list};
 pub use checksum::{Crc, crc32c};
 pub use error::{ErrorKind, IoError, Result, StorageError};
 pub use histogram::{BOUNDS_NS, CoarseHistogram, Histogram};
-pub use host::{HOST_MEMORY_MAX, HostMemory, HostPlace, SharedPlace};
+pub use host::{HOST_MEMORY_MAX, HostMemory, HostMemoryId, HostPlace, SharedPlace};
 pub use prng::Prng;
 pub use sectors::Sectors;
 pub use shell::shell_word;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 
-use base::{HostMemory, HostPlace, IoError};
+use base::{HostMemory, HostMemoryId, HostPlace, IoError};
 use posix::host::HostDir;
 
 use crate::world::identity;
@@ -50,25 +50,29 @@ impl HostLogChoice {
         if let HostLogChoice::Dir(path) = self { Some(path) } else { None }
     }
 
-    /// The place, with why it cannot be used if it cannot. `home` is where the server keeps its
-    /// sockets. `None`: it is switched off.
-    pub fn open(&self, home: &Path) -> Option<Result<Rc<HostDirs>, String>> {
-        let dirs = match self {
-            HostLogChoice::Off => return None,
-            HostLogChoice::Dir(path) => vec![path.clone()],
-            HostLogChoice::Auto => usual(home),
+    /// The place, with why nothing can be kept there if it cannot. `home` is where the server keeps
+    /// its sockets. What an earlier server has left is found wherever that kept it, whatever the
+    /// choice is now.
+    pub fn open(&self, home: &Path) -> Result<Rc<HostDirs>, String> {
+        let (to_keep, to_find) = match self {
+            HostLogChoice::Off => (Vec::new(), usual(home)),
+            HostLogChoice::Dir(path) => (vec![path.clone()], usual(home)),
+            HostLogChoice::Auto => (usual(home), Vec::new()),
         };
         let (mut open, mut refused) = (Vec::new(), Vec::new());
-        for path in dirs {
+        for path in to_keep {
             match HostDir::open(&path) {
                 Ok(dir) => open.push(dir),
                 Err(e) => refused.push(format!("{}: {e}", path.display())),
             }
         }
-        if open.is_empty() {
-            return Some(Err(refused.join("; ")));
+        if open.is_empty() && *self != HostLogChoice::Off {
+            return Err(refused.join("; "));
         }
-        Some(Ok(Rc::new(HostDirs(open))))
+        let keep_in = open.len();
+        let there = to_find.iter().filter(|dir| dir.is_dir());
+        open.extend(there.flat_map(|dir| HostDir::open(dir)));
+        Ok(Rc::new(HostDirs { all: open, keep_in }))
     }
 }
 
@@ -77,9 +81,9 @@ impl HostLogChoice {
 pub fn left_behind<'a>(devices: impl Iterator<Item = &'a Path>, home: &Path) -> Option<PathBuf> {
     let open: Vec<HostDir> =
         usual(home).iter().filter(|dir| dir.is_dir()).flat_map(|dir| HostDir::open(dir)).collect();
-    let dirs = HostDirs(open);
+    let dirs = HostDirs { all: open, keep_in: 0 };
     devices.for_each(|path| dirs.add_device(path));
-    dirs.0.iter().find_map(HostDir::any_left)
+    dirs.all.iter().find_map(HostDir::any_left)
 }
 
 /// The usual directories, the best first: two in memory, and one that is there for certain.
@@ -100,21 +104,25 @@ fn usual(home: &Path) -> Vec<PathBuf> {
 }
 
 /// Several directories: what was left is found in any of them.
-pub struct HostDirs(Vec<HostDir>);
+pub struct HostDirs {
+    all: Vec<HostDir>,
+    /// The first so many keep what is new, as far as they have room.
+    keep_in: usize,
+}
 
 impl HostDirs {
     /// The server uses the device at `path`: what is recorded is for this one, and for no copy.
     pub fn add_device(&self, path: &Path) {
         let identity = identity(path).display().to_string();
-        self.0.iter().for_each(|dir| dir.add_device(&identity));
+        self.all.iter().for_each(|dir| dir.add_device(&identity));
     }
 }
 
 impl HostPlace for HostDirs {
-    fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError> {
+    fn find(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Option<Vec<u8>>, IoError> {
         let mut failed = None;
-        for dir in &self.0 {
-            match dir.find(owner, number) {
+        for dir in &self.all {
+            match dir.find(owner, id) {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(e) => failed = Some(e),
@@ -123,10 +131,10 @@ impl HostPlace for HostDirs {
         failed.map_or(Ok(None), Err)
     }
 
-    fn create(&self, owner: [u8; 16], number: u32) -> Result<Box<dyn HostMemory>, IoError> {
+    fn create(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Box<dyn HostMemory>, IoError> {
         let mut failed = IoError::NO_SPACE;
-        for dir in &self.0 {
-            let made = dir.create(owner, number).and_then(|mut memory| {
+        for dir in &self.all[..self.keep_in] {
+            let made = dir.create(owner, id).and_then(|mut memory| {
                 memory.back(base::BLOCK)?;
                 Ok(memory)
             });
@@ -138,12 +146,16 @@ impl HostPlace for HostDirs {
         Err(failed)
     }
 
-    fn remove_others(&self, owner: [u8; 16], keep: Option<u32>) {
-        self.0.iter().for_each(|dir| dir.remove_others(owner, keep));
+    fn remove_others(&self, owner: [u8; 16], keep: Option<HostMemoryId>) {
+        self.all.iter().for_each(|dir| dir.remove_others(owner, keep));
+    }
+
+    fn keeps(&self) -> bool {
+        self.keep_in > 0
     }
 
     fn name(&self) -> String {
-        let names: Vec<String> = self.0.iter().map(HostPlace::name).collect();
+        let names: Vec<String> = self.all[..self.keep_in].iter().map(HostPlace::name).collect();
         names.join(", ")
     }
 }
@@ -152,17 +164,38 @@ impl HostPlace for HostDirs {
 mod tests {
     use super::*;
 
+    fn id(incarnation: u32) -> HostMemoryId {
+        HostMemoryId { incarnation, open: base::OpenId(7) }
+    }
+
     #[test]
     fn what_is_left_in_any_directory_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let one = |name: &str| HostDir::open(&dir.path().join(name)).unwrap();
-        let both = HostDirs(vec![one("a"), one("b")]);
-        one("b").create([1; 16], 2).unwrap();
-        assert!(both.find([1; 16], 2).unwrap().is_some());
-        both.create([1; 16], 3).unwrap();
-        assert!(one("a").find([1; 16], 3).unwrap().is_some());
+        let both = HostDirs { all: vec![one("a"), one("b")], keep_in: 1 };
+        one("b").create([1; 16], id(2)).unwrap();
+        assert!(both.find([1; 16], id(2)).unwrap().is_some());
+        both.create([1; 16], id(3)).unwrap();
+        assert!(one("a").find([1; 16], id(3)).unwrap().is_some());
         both.remove_others([1; 16], None);
-        assert!(both.find([1; 16], 2).unwrap().is_none());
+        assert!(both.find([1; 16], id(2)).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_was_left_is_found_when_another_place_is_chosen() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path();
+        let at_home = home.join("answered");
+        HostDir::open(&at_home).unwrap().create([1; 16], id(2)).unwrap();
+        for choice in [HostLogChoice::Off, HostLogChoice::Dir(home.join("other"))] {
+            let dirs = choice.open(home).unwrap();
+            assert!(dirs.find([1; 16], id(2)).unwrap().is_some(), "{choice:?}");
+            assert_eq!(dirs.keeps(), choice != HostLogChoice::Off);
+            if dirs.keeps() {
+                dirs.create([1; 16], id(3)).unwrap();
+                assert_eq!(dirs.name(), home.join("other").display().to_string());
+            }
+        }
     }
 
     #[test]
@@ -172,9 +205,9 @@ mod tests {
             assert_eq!(text.parse::<HostLogChoice>().unwrap().text(), text);
         }
         assert!("".parse::<HostLogChoice>().is_err());
-        assert!(HostLogChoice::Off.open(dir.path()).is_none());
-        assert!(HostLogChoice::Auto.open(dir.path()).unwrap().is_ok());
+        assert!(!HostLogChoice::Off.open(dir.path()).unwrap().keeps());
+        assert!(HostLogChoice::Auto.open(dir.path()).unwrap().keeps());
         let none = HostLogChoice::Dir(dir.path().join("no/where"));
-        assert!(none.open(dir.path()).unwrap().is_err());
+        assert!(none.open(dir.path()).is_err());
     }
 }

@@ -104,7 +104,7 @@ pub fn serve(
         preflight(&config.cache, files.iter().map(|f| Path::new(&f.path)))?;
     }
     let host_log = config.host_log.open(&config.home);
-    if let (Some(Ok(place)), Source::Devices(files)) = (&host_log, &source) {
+    if let (Ok(place), Source::Devices(files)) = (&host_log, &source) {
         let cache = config.cache.path.as_deref().filter(|path| path.exists());
         files.iter().map(|f| Path::new(&f.path)).chain(cache).for_each(|p| place.add_device(p));
     }
@@ -188,7 +188,7 @@ struct Starting {
     devices: Rc<PoolDevices>,
     tuning: Rc<Tuning>,
     caches: Caches,
-    host_log: Option<std::result::Result<Rc<HostDirs>, String>>,
+    host_log: std::result::Result<Rc<HostDirs>, String>,
     ending: Ending,
     manager: Rc<ServiceManager>,
 }
@@ -239,9 +239,8 @@ impl Starting {
     /// the cache's journal before the pool is opened: the first commit must not get ahead of it.
     async fn recover_and_prepare(&self, ready: &pool::Ready) -> Result<Prepared> {
         match &self.host_log {
-            Some(Ok(place)) => ready.recover(place.clone()).await?,
-            Some(Err(why)) => ready.pool().keeps_no_answers(why),
-            None => {}
+            Ok(place) => ready.recover(place.clone()).await?,
+            Err(why) => ready.pool().keeps_no_answers(why),
         }
         let mut prepared = self.caches.prepare(ready).await?;
         if let Prepared::Cache { ready, .. } = &mut prepared
@@ -278,7 +277,7 @@ impl Starting {
         ready: impl FnOnce(&Value) -> Result<()>,
     ) -> Result<()> {
         self.devices.remember(&pool).await;
-        let host_log = self.host_log.and_then(|place| place.ok());
+        let host_log = self.host_log.ok();
         if let Some(place) = &host_log {
             // What was made at this start is where it stays only now.
             let devices = pool.status().pool.devices;

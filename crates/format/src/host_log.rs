@@ -4,6 +4,7 @@
 //!    0  magic "FBHOSTLG"       8  version u32         12  incarnation u32
 //!   16  owner uuid            32  crc32c of the 32 bytes before, u32
 //!   64  head u64              72  tail u64            80  what counts u64
+//!   88  durable u64
 //! 4096  frames
 //! ```
 //!
@@ -24,7 +25,8 @@
 //! head and tail are about to change.
 //!
 //! The *stamp* says what makes the record needless: the commit of the pool that has it, or the
-//! entry of the cache's journal.
+//! entry of the cache's journal. *Durable* is the newest of these that the devices have. Where they
+//! say less, they were put back to an older state, which the log does not go on from.
 
 use base::HOST_MEMORY_MAX;
 use base::checksum::crc32c_parts;
@@ -43,6 +45,8 @@ pub const HEAD_AT: usize = 64;
 pub const TAIL_AT: usize = 72;
 /// Where it stands what counts: one of the next three.
 pub const COUNTS_AT: usize = 80;
+/// Where the newest stamp stands that is durable.
+pub const DURABLE_AT: usize = 88;
 /// All frames between tail and head.
 pub const COUNTS_ALL: u64 = 0;
 /// None: something is lost that may be among them.
@@ -55,7 +59,7 @@ pub const SKIP: u8 = 0;
 pub const FRAME_HEAD: usize = size_of::<RawFrame>();
 
 const MAGIC: [u8; 8] = *b"FBHOSTLG";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const WHAT: &str = "host log";
 const COVERED: usize = 32;
 
@@ -71,10 +75,12 @@ struct RawHeader {
     head: U64,
     tail: U64,
     counts: U64,
+    durable: U64,
 }
 
 const _: () = assert!(
-    size_of::<RawHeader>() == 88
+    size_of::<RawHeader>() == 96
+        && std::mem::offset_of!(RawHeader, durable) == DURABLE_AT
         && std::mem::offset_of!(RawHeader, crc) == COVERED
         && std::mem::offset_of!(RawHeader, head) == HEAD_AT
         && std::mem::offset_of!(RawHeader, tail) == TAIL_AT
@@ -106,14 +112,21 @@ pub struct Header {
     pub head: u64,
     /// Nothing counts.
     pub void: bool,
+    /// The newest stamp that is durable.
+    pub durable: u64,
 }
 
 impl Header {
     /// Bytes of a header.
     pub const BYTES: usize = size_of::<RawHeader>();
 
-    /// The header of an empty log.
-    pub fn encode(owner: [u8; 16], incarnation: u32) -> [u8; Header::BYTES] {
+    /// The header of an empty log. What it goes on from is durable up to this stamp. `void`: it
+    /// does not count yet.
+    pub fn encode(
+        owner: [u8; 16],
+        incarnation: u32,
+        (durable, void): (u64, bool),
+    ) -> [u8; Header::BYTES] {
         let mut raw = RawHeader {
             magic: MAGIC,
             version: VERSION.into(),
@@ -123,7 +136,8 @@ impl Header {
             zeros: [0; 28],
             head: 0.into(),
             tail: 0.into(),
-            counts: COUNTS_ALL.into(),
+            counts: if void { COUNTS_VOID } else { COUNTS_ALL }.into(),
+            durable: durable.into(),
         };
         raw.crc = base::crc32c(&raw.as_bytes()[..COVERED]).into();
         let mut bytes = [0; Header::BYTES];
@@ -153,8 +167,9 @@ impl Header {
             COUNTS_NOTHING => head = tail,
             other => return Err(value("what counts", other)),
         }
-        let (owner, incarnation) = (raw.owner, raw.incarnation.get());
-        Ok(Header { owner, incarnation, tail, head, void: raw.counts.get() == COUNTS_VOID })
+        let (owner, incarnation, durable) = (raw.owner, raw.incarnation.get(), raw.durable.get());
+        let void = raw.counts.get() == COUNTS_VOID;
+        Ok(Header { owner, incarnation, tail, head, void, durable })
     }
 }
 
@@ -228,8 +243,9 @@ mod tests {
 
     #[test]
     fn a_header_says_what_it_was_made_with() {
-        let bytes = Header::encode([7; 16], 9);
-        let header = Header { owner: [7; 16], incarnation: 9, tail: 0, head: 0, void: false };
+        let bytes = Header::encode([7; 16], 9, (4, false));
+        let (owner, incarnation) = ([7; 16], 9);
+        let header = Header { owner, incarnation, tail: 0, head: 0, void: false, durable: 4 };
         assert_eq!(Header::decode(&bytes).unwrap(), header);
         let mut none = bytes;
         none[0] = 0;
@@ -243,6 +259,7 @@ mod tests {
         let mut void = bytes;
         void[COUNTS_AT] = 1;
         assert!(Header::decode(&void).unwrap().void);
+        assert_eq!(void, Header::encode([7; 16], 9, (4, true)));
         let mut nothing = ahead;
         nothing[COUNTS_AT] = 2;
         let header = Header::decode(&nothing).unwrap();

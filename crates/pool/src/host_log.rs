@@ -14,6 +14,10 @@
 //! 3. The log of an incarnation is removed only when the next one is durable, or when all of it is.
 //! 4. Where something was lost that may be in the log (a flush has failed), the log is void: what a
 //!    device has forgotten must not be entered for having once been in its volatile cache.
+//! 5. A log that ran out of memory is void. A new one is begun, and counts once all is durable that
+//!    it does not have.
+//! 6. A log goes on from what was durable when it was written: devices that were put back to an
+//!    older state since get nothing of it.
 //!
 //! The bytes are in [`format::host_log`].
 
@@ -23,14 +27,16 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{HOST_MEMORY_MAX, HostMemory, IoError, SharedPlace};
+use base::{HOST_MEMORY_MAX, HostMemory, HostMemoryId, IoError, SharedPlace};
 use format::host_log::{
-    AREA, COUNTS_ALL, COUNTS_AT, COUNTS_NOTHING, COUNTS_VOID, FRAME_HEAD, HEAD_AT, Header, SKIP,
-    TAIL_AT, encode_frame, frame_bytes, left_of_lap, offset_of,
+    AREA, COUNTS_ALL, COUNTS_AT, COUNTS_NOTHING, COUNTS_VOID, DURABLE_AT, FRAME_HEAD, HEAD_AT,
+    Header, SKIP, TAIL_AT, encode_frame, frame_bytes, left_of_lap, offset_of,
 };
 
 pub use survived::Survived;
 
+/// A log that ran out of memory is begun anew at the latest when so many stamps became durable.
+const MOST_RESTS: u32 = 256;
 /// Memory is backed in steps of so many bytes.
 const STEP: usize = 256 << 10;
 /// With so many bytes of records a commit is asked for.
@@ -47,10 +53,26 @@ struct State {
     live: Option<Live>,
     /// Why the log keeps nothing, though it was asked to.
     lost: Option<String>,
+    /// Where the log is; none, if it is void for good.
+    home: Option<Home>,
+    /// The newest stamp of a record, kept or not.
+    newest: u64,
+    /// A log that ran out of memory is begun anew after so many stamps have become durable; and how
+    /// many that were the last time.
+    rests: (u32, u32),
+}
+
+#[derive(Clone)]
+struct Home {
+    place: SharedPlace,
+    owner: [u8; 16],
+    id: HostMemoryId,
 }
 
 struct Live {
     memory: Box<dyn HostMemory>,
+    /// The log lacks records up to this stamp, and counts when that is durable.
+    lacks_upto: Option<u64>,
     head: u64,
     tail: u64,
     /// The ends of runs of frames with the same stamp, in their order.
@@ -59,25 +81,23 @@ struct Live {
 }
 
 impl HostLog {
-    /// Begins the log of an incarnation. Error: the host has no memory for it; the log keeps
-    /// nothing then.
+    /// Begins the log of an incarnation, which goes on from what is durable up to this stamp.
+    /// Error: the host has no memory for it; it is tried again by and by.
     pub fn begin(
         &self,
         place: &SharedPlace,
         owner: [u8; 16],
-        incarnation: u32,
+        id: HostMemoryId,
+        durable: u64,
     ) -> Result<(), IoError> {
-        let made = place.create(owner, incarnation).and_then(|mut memory| {
-            memory.back(STEP)?;
-            memory.write(0, &Header::encode(owner, incarnation));
-            Ok(memory)
-        });
+        let home = Home { place: place.clone(), owner, id };
+        let made = Live::make(&home, durable, None);
         let mut st = self.0.borrow_mut();
+        st.newest = st.newest.max(durable);
+        st.home = Some(home);
         match made {
-            Ok(memory) => {
-                let (runs, frame) = (VecDeque::new(), Vec::new());
-                st.live = Some(Live { memory, head: 0, tail: 0, runs, frame });
-                st.lost = None;
+            Ok(live) => {
+                (st.live, st.lost) = (Some(live), None);
                 Ok(())
             }
             Err(e) => {
@@ -86,6 +106,12 @@ impl HostLog {
                 Err(e)
             }
         }
+    }
+
+    /// A record of this stamp is not kept.
+    pub fn miss(&self, stamp: u64) {
+        let mut st = self.0.borrow_mut();
+        st.newest = st.newest.max(stamp);
     }
 
     /// True if records are kept.
@@ -106,10 +132,13 @@ impl HostLog {
     /// Keeps a record until what `stamp` names is durable. Stamps never become smaller.
     pub fn append(&self, kind: u8, stamp: u64, payload: &[u8]) {
         let mut st = self.0.borrow_mut();
+        st.newest = st.newest.max(stamp);
         let Some(live) = &mut st.live else { return };
         if let Err(e) = live.append(kind, stamp, payload) {
             let text = format!("the host has no memory left for it: {e}");
-            tracing::error!("what is answered does not outlive the process any more: {text}");
+            if live.lacks_upto.is_none() {
+                tracing::error!("what is answered does not outlive the process any more: {text}");
+            }
             live.void();
             st.live = None;
             st.lost = Some(text);
@@ -118,16 +147,22 @@ impl HostLog {
 
     /// All records up to this stamp are needless.
     pub fn note_durable(&self, stamp: u64) {
-        if let Some(live) = &mut self.0.borrow_mut().live {
-            live.note_durable(stamp);
+        let st = &mut *self.0.borrow_mut();
+        if st.live.is_none() {
+            st.begin_again(stamp);
+        }
+        let counts = st.live.as_mut().is_some_and(|live| live.note_durable(stamp));
+        if counts {
+            tracing::info!("what is answered outlives the process again");
+            (st.lost, st.rests) = (None, (0, 0));
         }
     }
 
     /// Something is lost that may be in the log, so nothing of it counts any more.
     pub fn void(&self, why: &str) {
         let mut st = self.0.borrow_mut();
-        if let Some(mut live) = st.live.take() {
-            live.void();
+        if st.home.take().is_some() {
+            st.live.take().iter_mut().for_each(Live::void);
             st.lost = Some(why.to_owned());
         }
     }
@@ -153,7 +188,32 @@ impl HostLog {
     }
 }
 
+impl State {
+    /// Begins a log anew that ran out of memory, if that is not tried too often.
+    fn begin_again(&mut self, durable: u64) {
+        let Some(home) = self.home.as_ref().filter(|_| self.lost.is_some()) else { return };
+        let (left, last) = &mut self.rests;
+        if *left > 0 {
+            *left -= 1;
+            return;
+        }
+        self.live = Live::make(home, durable, Some(self.newest)).ok();
+        *last = (*last * 2).clamp(1, MOST_RESTS);
+        *left = *last;
+    }
+}
+
 impl Live {
+    fn make(home: &Home, durable: u64, lacks_upto: Option<u64>) -> Result<Live, IoError> {
+        let mut memory = home.place.create(home.owner, home.id)?;
+        memory.back(STEP)?;
+        let is_void = lacks_upto.is_some();
+        let header = Header::encode(home.owner, home.id.incarnation, (durable, is_void));
+        memory.write(0, &header);
+        let (runs, frame) = (VecDeque::new(), Vec::new());
+        Ok(Live { memory, lacks_upto, head: 0, tail: 0, runs, frame })
+    }
+
     fn append(&mut self, kind: u8, stamp: u64, payload: &[u8]) -> Result<(), IoError> {
         let bytes = frame_bytes(payload.len()) as u64;
         if self.head == self.tail && offset_of(self.head) > STEP {
@@ -184,10 +244,13 @@ impl Live {
     fn go_to_next_lap(&mut self) {
         self.head += left_of_lap(self.head);
         self.tail = self.head;
-        self.memory.publish(COUNTS_AT, COUNTS_NOTHING);
+        let counts = if self.lacks_upto.is_some() { COUNTS_VOID } else { COUNTS_ALL };
+        if counts == COUNTS_ALL {
+            self.memory.publish(COUNTS_AT, COUNTS_NOTHING);
+        }
         self.memory.publish(HEAD_AT, self.head);
         self.memory.publish(TAIL_AT, self.tail);
-        self.memory.publish(COUNTS_AT, COUNTS_ALL);
+        self.memory.publish(COUNTS_AT, counts);
     }
 
     /// Stores a frame at the head, which is not moved.
@@ -203,7 +266,8 @@ impl Live {
         Ok(())
     }
 
-    fn note_durable(&mut self, stamp: u64) {
+    /// Returns whether the log counts from now on, and did not before.
+    fn note_durable(&mut self, stamp: u64) -> bool {
         let before = self.tail;
         while let Some(&(of, end)) = self.runs.front()
             && of <= stamp
@@ -214,6 +278,12 @@ impl Live {
         if self.tail != before {
             self.memory.publish(TAIL_AT, self.tail);
         }
+        self.memory.publish(DURABLE_AT, stamp);
+        let is_whole = self.lacks_upto.take_if(|upto| *upto <= stamp).is_some();
+        if is_whole {
+            self.memory.publish(COUNTS_AT, COUNTS_ALL);
+        }
+        is_whole
     }
 
     fn void(&mut self) {

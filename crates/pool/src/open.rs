@@ -9,7 +9,10 @@ mod tables;
 
 use std::cell::RefCell;
 
-use base::{ErrorKind, Generation, GroupId, OpenId, Result, SharedPlace, StorageError, counted};
+use base::{
+    ErrorKind, Generation, GroupId, HostMemoryId, OpenId, Result, SharedPlace, StorageError,
+    counted,
+};
 use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{DeviceRecord, Superblock};
 use rt::Rt;
@@ -88,15 +91,23 @@ impl Pool {
     fn begin_host_log(&self) {
         let Some(place) = self.host_place() else { return };
         let st = self.state();
-        let number = recover::incarnation_of(st.txns.committed());
-        if let Err(e) = st.host_log.begin(&place, st.identity.uuid, number) {
+        let committed = st.txns.committed();
+        let id = HostMemoryId {
+            incarnation: recover::incarnation_of(committed),
+            open: st.histories.drawn(),
+        };
+        if !place.keeps() {
+            place.remove_others(st.identity.uuid, None);
+            return;
+        }
+        if let Err(e) = st.host_log.begin(&place, st.identity.uuid, id, committed.0) {
             tracing::error!(
                 "what is answered does not outlive this process before it is flushed: the host has \
                  no memory for it in {} ({e})",
                 place.name()
             );
         }
-        place.remove_others(st.identity.uuid, Some(number));
+        place.remove_others(st.identity.uuid, Some(id));
     }
 
     /// The first commit, and the work that goes on from then on. `lacking`: what devices in use do

@@ -99,7 +99,11 @@ impl State {
     fn log_direct(&self, change: &Change<'_>, upto: Lba) {
         // A deleted volume gives its blocks back without a client.
         let live = self.forest.volume(change.volume()).filter(|v| v.is_live());
-        let Some(v) = live.filter(|_| self.host_log.is_live()) else { return };
+        let Some(v) = live else { return };
+        let stamp = self.txns.open().generation().0;
+        if !self.host_log.is_live() {
+            return self.host_log.miss(stamp);
+        }
         let target = match v.record().staged {
             Some((volume, epoch)) => Target::Staging(volume, epoch),
             None => Target::Volume(change.volume()),
@@ -116,7 +120,7 @@ impl State {
             }
             Change::Adopt { .. } => unreachable!("only a pass adopts"),
         };
-        self.host_log.append(kind, self.txns.open().generation().0, &payload);
+        self.host_log.append(kind, stamp, &payload);
     }
 
     /// Records in the host log what the next commit says of the cache in front.

@@ -234,3 +234,96 @@ fn a_host_without_memory_is_told_of_and_stops_nothing() {
         pool.close().await.expect("close");
     });
 }
+
+/// A snapshot is put back in place after the process died: what was answered after it is no part of
+/// that history, not even what reads as zeros.
+#[test]
+fn devices_that_were_put_back_get_nothing_of_a_newer_log() {
+    for copies in [1, 2] {
+        let (world, files) = bench(9, copies);
+        let f = files.clone();
+        let (v, snapshots) = live(&world, 9, |rt, world| async move {
+            create_pool(&rt, &f, copies as u8).await;
+            let pool = open(&rt, &world, &f).await;
+            let v = pool.create_volume("v", MIB, 4096).await.expect("create");
+            pool.write(v, Lba(0), &blocks(1, 64)).await.expect("write");
+            pool.commit().await.expect("commit");
+            let snapshots: Vec<_> = f.iter().map(|f| world.snapshot_disk(f.file)).collect();
+            pool.write(v, Lba(8), &block(2)).await.expect("write");
+            pool.commit().await.expect("commit");
+            pool.discard(v, Lba(0), Lba(8)).await.expect("discard");
+            (v, snapshots)
+        });
+        for (file, snapshot) in files.iter().zip(&snapshots) {
+            world.restore_disk(file.file, snapshot);
+        }
+        live(&world, 10, |rt, world| async move {
+            let pool = open(&rt, &world, &files).await;
+            assert!(!pool.has_recovered());
+            assert_eq!((byte(&pool, v, 0).await, byte(&pool, v, 8).await), (1, 1));
+        });
+    }
+}
+
+/// The log runs out of memory. When all is durable that it does not have, it counts again: at once,
+/// or with the next commit if something was written `meanwhile`.
+#[test]
+fn a_log_that_ran_out_of_memory_counts_again_once_all_is_durable() {
+    for meanwhile in [false, true] {
+        let (world, files) = bench(11, 1);
+        world.host().limit(256 << 10);
+        let f = files.clone();
+        let v = live(&world, 11, |rt, world| async move {
+            create_pool(&rt, &f, 1).await;
+            let pool = open(&rt, &world, &f).await;
+            let v = pool.create_volume("v", MIB, 4096).await.expect("create");
+            let mut writes = 0;
+            while pool.host_log_lost().is_none() {
+                pool.write(v, Lba(0), &block(1)).await.expect("write");
+                writes += 1;
+                assert!(writes < 10_000, "it has less memory than that");
+            }
+            let p = pool.clone();
+            let committed = rt.spawn(async move { p.commit().await });
+            if meanwhile {
+                rt.settled().await;
+                pool.write(v, Lba(1), &block(2)).await.expect("write");
+            }
+            committed.await.expect("alive").expect("commit");
+            assert_eq!(pool.host_log_lost().is_some(), meanwhile);
+            pool.write(v, Lba(2), &block(3)).await.expect("write");
+            if meanwhile {
+                pool.commit().await.expect("commit");
+                assert_eq!(pool.host_log_lost(), None);
+            }
+            pool.write(v, Lba(3), &block(4)).await.expect("write");
+            v
+        });
+        live(&world, 12, |rt, world| async move {
+            let pool = open(&rt, &world, &files).await;
+            assert!(pool.has_recovered());
+            let holds = [byte(&pool, v, 0).await, byte(&pool, v, 2).await, byte(&pool, v, 3).await];
+            assert_eq!(holds, [1, 3, 4], "{meanwhile}");
+        });
+    }
+}
+
+/// Commits that nothing else asks for make room in the log.
+#[test]
+fn much_that_is_recorded_is_committed() {
+    let (world, files) = bench(13, 1);
+    live(&world, 13, |rt, world| async move {
+        create_pool(&rt, &files, 1).await;
+        let pool = open(&rt, &world, &files).await;
+        let v = pool.create_volume("v", MIB, 4096).await.expect("create");
+        pool.commit().await.expect("commit");
+        let (before, mut writes) = (pool.committed(), 0);
+        let data = block(1);
+        while pool.committed() <= before {
+            pool.write(v, Lba(0), &data).await.expect("write");
+            writes += 1;
+            assert!(writes < 400_000, "no commit");
+        }
+        assert_eq!(pool.host_log_lost(), None);
+    });
+}

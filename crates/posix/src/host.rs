@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{HOST_MEMORY_MAX, HostMemory, HostPlace, IoError};
+use base::{HOST_MEMORY_MAX, HostMemory, HostMemoryId, HostPlace, IoError};
 
 /// Bytes at the beginning of a file that say of which boot of the host it is.
 const HEAD: usize = 4096;
@@ -84,8 +84,12 @@ impl HostDir {
         format!("forebay-{hex}-")
     }
 
-    fn file_of(&self, owner: [u8; 16], number: u32) -> PathBuf {
-        self.path.join(format!("{}{number}", HostDir::prefix(owner)))
+    fn name_of(owner: [u8; 16], id: HostMemoryId) -> String {
+        format!("{}{}-{:016x}", HostDir::prefix(owner), id.incarnation, id.open.0)
+    }
+
+    fn file_of(&self, owner: [u8; 16], id: HostMemoryId) -> PathBuf {
+        self.path.join(HostDir::name_of(owner, id))
     }
 
     /// The first bytes of a file: lines that say of which boot it is, and of which devices.
@@ -147,8 +151,8 @@ fn check(file: &File) -> io::Result<()> {
 }
 
 impl HostPlace for HostDir {
-    fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError> {
-        let path = self.file_of(owner, number);
+    fn find(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Option<Vec<u8>>, IoError> {
+        let path = self.file_of(owner, id);
         let file = match open_to_read(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -163,11 +167,13 @@ impl HostPlace for HostDir {
         Ok(Some(bytes))
     }
 
-    fn create(&self, owner: [u8; 16], number: u32) -> Result<Box<dyn HostMemory>, IoError> {
-        let path = self.file_of(owner, number);
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
-            _ => {}
+    fn create(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Box<dyn HostMemory>, IoError> {
+        let path = self.file_of(owner, id);
+        if self.made.borrow().contains(&path) {
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
+                _ => self.made.borrow_mut().retain(|made| *made != path),
+            }
         }
         let mut how = OpenOptions::new();
         how.read(true).write(true).create_new(true).mode(0o600);
@@ -178,9 +184,9 @@ impl HostPlace for HostDir {
         Ok(Box::new(Mapped::new(file)?))
     }
 
-    fn remove_others(&self, owner: [u8; 16], keep: Option<u32>) {
+    fn remove_others(&self, owner: [u8; 16], keep: Option<HostMemoryId>) {
         let prefix = HostDir::prefix(owner);
-        let kept = keep.map(|number| format!("{prefix}{number}"));
+        let kept = keep.map(|id| HostDir::name_of(owner, id));
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
@@ -280,30 +286,37 @@ impl HostMemory for Mapped {
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    use base::OpenId;
+
     use super::*;
 
     const OWNER: [u8; 16] = [3; 16];
+
+    fn id(incarnation: u32) -> HostMemoryId {
+        HostMemoryId { incarnation, open: OpenId(5) }
+    }
 
     #[test]
     fn what_was_stored_is_found_by_its_owner_and_number_only() {
         let dir = tempfile::tempdir().unwrap();
         let place = HostDir::open(&dir.path().join("logs")).unwrap();
-        let mut memory = place.create(OWNER, 7).unwrap();
+        let mut memory = place.create(OWNER, id(7)).unwrap();
         memory.back(8192).unwrap();
         memory.write(100, b"answered");
         memory.publish(64, 9);
         // The process dies: nothing is dropped.
         std::mem::forget(memory);
-        let found = place.find(OWNER, 7).unwrap().unwrap();
+        let found = place.find(OWNER, id(7)).unwrap().unwrap();
         assert_eq!((found.len(), &found[100..108], found[64]), (8192, &b"answered"[..], 9));
-        assert!(place.find(OWNER, 8).unwrap().is_none());
-        assert!(place.find([4; 16], 7).unwrap().is_none());
-        place.create(OWNER, 8).unwrap();
-        place.create([4; 16], 7).unwrap();
-        place.remove_others(OWNER, Some(8));
-        assert!(place.find(OWNER, 7).unwrap().is_none());
+        assert!(place.find(OWNER, id(8)).unwrap().is_none());
+        assert!(place.find([4; 16], id(7)).unwrap().is_none());
+        place.create(OWNER, id(8)).unwrap();
+        place.create([4; 16], id(7)).unwrap();
+        place.remove_others(OWNER, Some(id(8)));
+        assert!(place.find(OWNER, id(7)).unwrap().is_none());
         assert!(
-            place.find(OWNER, 8).unwrap().is_some() && place.find([4; 16], 7).unwrap().is_some()
+            place.find(OWNER, id(8)).unwrap().is_some()
+                && place.find([4; 16], id(7)).unwrap().is_some()
         );
     }
 
@@ -311,15 +324,15 @@ mod tests {
     fn a_file_of_another_boot_or_user_does_not_count() {
         let dir = tempfile::tempdir().unwrap();
         let mut place = HostDir::open(dir.path()).unwrap();
-        place.create(OWNER, 1).unwrap();
-        let path = place.file_of(OWNER, 1);
+        place.create(OWNER, id(1)).unwrap();
+        let path = place.file_of(OWNER, id(1));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(place.find(OWNER, 1).is_err());
+        assert!(place.find(OWNER, id(1)).is_err());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        symlink(&path, place.file_of(OWNER, 2)).unwrap();
-        assert!(place.find(OWNER, 2).is_err());
+        symlink(&path, place.file_of(OWNER, id(2))).unwrap();
+        assert!(place.find(OWNER, id(2)).is_err());
         place.boot = "another boot".into();
-        assert!(place.find(OWNER, 1).unwrap().is_none());
+        assert!(place.find(OWNER, id(1)).unwrap().is_none());
         place.remove_others(OWNER, None);
         assert!(!path.exists(), "what another boot has left is of no use");
     }
@@ -333,23 +346,27 @@ mod tests {
             place
         };
         let first = of(&["file 1 10", "file 1 11"]);
-        first.create(OWNER, 1).unwrap();
+        first.create(OWNER, id(1)).unwrap();
         let copy = of(&["file 1 12", "file 1 1"]);
-        assert!(copy.find(OWNER, 1).unwrap().is_none());
+        assert!(copy.find(OWNER, id(1)).unwrap().is_none());
+        // Each was opened once more: both are in the same incarnation.
+        let other = HostMemoryId { incarnation: 1, open: OpenId(6) };
+        copy.create(OWNER, other).unwrap();
+        assert!(copy.create(OWNER, id(1)).is_err(), "it is the first one's");
         copy.remove_others(OWNER, None);
-        assert!(of(&["file 1 11"]).find(OWNER, 1).unwrap().is_some(), "one half of a mirror");
-        assert_eq!(copy.any_left(), None);
+        assert!(of(&["file 1 11"]).find(OWNER, id(1)).unwrap().is_some(), "one half of a mirror");
+        assert_eq!(copy.any_left(), None, "its own was removed");
         assert!(of(&["file 1 10"]).any_left().is_some());
         first.add_device("file 1 13");
-        assert!(of(&["file 1 13"]).find(OWNER, 1).unwrap().is_some(), "its successor");
+        assert!(of(&["file 1 13"]).find(OWNER, id(1)).unwrap().is_some(), "its successor");
         of(&["file 1 10"]).remove_others(OWNER, None);
-        assert!(first.find(OWNER, 1).unwrap().is_none());
+        assert!(first.find(OWNER, id(1)).unwrap().is_none());
     }
 
     #[test]
     fn there_is_an_end_to_it() {
         let dir = tempfile::tempdir().unwrap();
-        let mut memory = HostDir::open(dir.path()).unwrap().create(OWNER, 1).unwrap();
+        let mut memory = HostDir::open(dir.path()).unwrap().create(OWNER, id(1)).unwrap();
         assert_eq!(memory.back(HOST_MEMORY_MAX + 1), Err(IoError::NO_SPACE));
         assert!(HostDir::open(&dir.path().join("a/b")).is_err());
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::{HOST_MEMORY_MAX, HostMemory, HostPlace, IoError};
+use base::{HOST_MEMORY_MAX, HostMemory, HostMemoryId, HostPlace, IoError};
 
 type Bytes = Rc<RefCell<Vec<u8>>>;
 
@@ -13,7 +13,7 @@ type Bytes = Rc<RefCell<Vec<u8>>>;
 pub struct Host(Rc<Memories>);
 
 struct Memories {
-    all: RefCell<BTreeMap<([u8; 16], u32), Bytes>>,
+    all: RefCell<BTreeMap<([u8; 16], HostMemoryId), Bytes>>,
     /// Bytes that each of them may have.
     most: Cell<usize>,
 }
@@ -42,18 +42,18 @@ impl Host {
 }
 
 impl HostPlace for Host {
-    fn find(&self, owner: [u8; 16], number: u32) -> Result<Option<Vec<u8>>, IoError> {
-        Ok(self.0.all.borrow().get(&(owner, number)).map(|bytes| bytes.borrow().clone()))
+    fn find(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Option<Vec<u8>>, IoError> {
+        Ok(self.0.all.borrow().get(&(owner, id)).map(|bytes| bytes.borrow().clone()))
     }
 
-    fn create(&self, owner: [u8; 16], number: u32) -> Result<Box<dyn HostMemory>, IoError> {
+    fn create(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Box<dyn HostMemory>, IoError> {
         let bytes = Bytes::default();
-        self.0.all.borrow_mut().insert((owner, number), bytes.clone());
+        self.0.all.borrow_mut().insert((owner, id), bytes.clone());
         Ok(Box::new(Memory { host: self.clone(), bytes }))
     }
 
-    fn remove_others(&self, owner: [u8; 16], keep: Option<u32>) {
-        let stays = |&(of, number): &([u8; 16], u32)| of != owner || keep == Some(number);
+    fn remove_others(&self, owner: [u8; 16], keep: Option<HostMemoryId>) {
+        let stays = |&(of, id): &([u8; 16], HostMemoryId)| of != owner || keep == Some(id);
         self.0.all.borrow_mut().retain(|key, _| stays(key));
     }
 

@@ -11,7 +11,8 @@
 use std::collections::VecDeque;
 
 use base::{
-    EntrySeq, Epoch, ErrorKind, Instant, Lba, Result, SharedPlace, SliceList, StorageError, counted,
+    EntrySeq, Epoch, ErrorKind, HostMemoryId, Instant, Lba, Result, SharedPlace, SliceList,
+    StorageError, counted,
 };
 use format::cache::pool_seen::{PoolOpens, PoolSays};
 use format::page::page_digest;
@@ -204,7 +205,8 @@ impl Cache {
             (settings.policy, rt.random()),
         );
         if let Some(place) = pool.host_place() {
-            let survived = Survived::find(&place, sb.uuid, sb.incarnation);
+            let id = HostMemoryId { incarnation: sb.incarnation, open: sb.opens.opened };
+            let survived = Survived::find(&place, sb.uuid, id);
             let lacking = survived.as_ref().is_none_or(|s| s.lacking.is_some());
             if lacking && pool.has_recovered() {
                 // What was dropped from the index for direct writes is there again.
@@ -258,9 +260,9 @@ impl Cache {
     async fn serve(&self, replayed: &Replayed, began: Instant) -> Result<()> {
         let log = self.begin_host_log();
         self.recover(replayed, began).await?;
-        if let Some((place, uuid, incarnation)) = log {
+        if let Some((place, uuid, id)) = log {
             // The checkpoint has begun this incarnation: what is left of others does not count.
-            place.remove_others(uuid, Some(incarnation));
+            place.remove_others(uuid, id);
         }
         let no_pass = self.between_passes().await;
         self.start();
@@ -276,10 +278,17 @@ impl Cache {
     }
 
     /// What is answered from now on is recorded, too, in memory of the host.
-    fn begin_host_log(&self) -> Option<(SharedPlace, [u8; 16], u32)> {
+    fn begin_host_log(&self) -> Option<(SharedPlace, [u8; 16], Option<HostMemoryId>)> {
         let place = self.pool().host_place()?;
-        let Identity { uuid, incarnation } = self.state().journal().identity();
-        if let Err(e) = self.health().host_log().begin(&place, uuid, incarnation) {
+        let (Identity { uuid, incarnation }, durable) = {
+            let st = self.state();
+            (st.journal().identity(), st.journal().durable_entry().0)
+        };
+        if !place.keeps() {
+            return Some((place, uuid, None));
+        }
+        let id = HostMemoryId { incarnation, open: self.pool().opened() };
+        if let Err(e) = self.health().host_log().begin(&place, uuid, id, durable) {
             tracing::error!(
                 cache = %self.path(),
                 "what is answered does not outlive this process before it is flushed: the host has \
@@ -287,7 +296,7 @@ impl Cache {
                 place.name()
             );
         }
-        Some((place, uuid, incarnation))
+        Some((place, uuid, Some(id)))
     }
 
     /// The pool says that the cache was opened in this open of it, and the cache knows that the

@@ -1,6 +1,6 @@
 //! Reading the host log that an earlier process has left.
 
-use base::SharedPlace;
+use base::{HostMemoryId, SharedPlace};
 use format::FormatError;
 use format::host_log::{
     FRAME_HEAD, Frame, Header, SKIP, decode_frame, frame_bytes, left_of_lap, offset_of,
@@ -13,13 +13,16 @@ pub struct Survived {
     pub frames: Vec<Frame>,
     /// Why some or all of what was recorded does not count.
     pub lacking: Option<String>,
+    /// The newest stamp that was durable: the devices have it, unless they were put back to an
+    /// older state.
+    pub durable: u64,
 }
 
 impl Survived {
-    /// What the incarnation of this number has left. `None`: no log of it is there.
-    pub fn find(place: &SharedPlace, owner: [u8; 16], incarnation: u32) -> Option<Survived> {
-        let lacking = |why: String| Some(Survived { frames: Vec::new(), lacking: Some(why) });
-        let memory = match place.find(owner, incarnation) {
+    /// What this process has left. `None`: no log of it is there.
+    pub fn find(place: &SharedPlace, owner: [u8; 16], id: HostMemoryId) -> Option<Survived> {
+        let lacking = |why: String| Some(Survived { lacking: Some(why), ..Survived::default() });
+        let memory = match place.find(owner, id) {
             Ok(memory) => memory?,
             Err(e) => return lacking(format!("it cannot be read: {e}")),
         };
@@ -32,7 +35,7 @@ impl Survived {
             Ok(header) => header,
             Err(e) => return lacking(e.to_string()),
         };
-        if (header.owner, header.incarnation) != (owner, incarnation) {
+        if (header.owner, header.incarnation) != (owner, id.incarnation) {
             return None;
         }
         if header.void {
@@ -43,7 +46,7 @@ impl Survived {
 }
 
 fn read_frames(memory: &[u8], header: &Header) -> Survived {
-    let mut found = Survived::default();
+    let mut found = Survived { durable: header.durable, ..Survived::default() };
     let mut at = header.tail;
     while at < header.head {
         let left = left_of_lap(at);

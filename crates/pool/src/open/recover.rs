@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use base::{
-    BLOCK, BLOCK_U64, Crc, ErrorKind, Generation, Lba, PoolAddr, Result, SharedPlace, VolumeId,
-    counted,
+    BLOCK, BLOCK_U64, Crc, ErrorKind, Generation, HostMemoryId, Lba, PoolAddr, Result, SharedPlace,
+    VolumeId, counted,
 };
 use format::page::Chunk;
 use queue::Class;
@@ -156,9 +156,18 @@ impl Pool {
     /// good.
     pub(super) async fn recover_from(&self, place: &SharedPlace) -> Result<Vec<Incomplete>> {
         let committed = self.state().txns.committed();
-        let Some(survived) = Survived::find(place, self.uuid(), incarnation_of(committed)) else {
+        let id = HostMemoryId { incarnation: incarnation_of(committed), open: self.last_opened() };
+        let Some(mut survived) = Survived::find(place, self.uuid(), id) else {
             return Ok(Vec::new());
         };
+        if survived.durable > committed.0 {
+            survived = Survived {
+                lacking: Some(
+                    "the devices were put back to an older state than it goes on from".into(),
+                ),
+                ..Survived::default()
+            };
+        }
         if let Some(why) = &survived.lacking {
             tracing::warn!(
                 "writes that were answered and not flushed before the last process ended may be \
