@@ -19,13 +19,14 @@
 //! it must not be asked about them again, and none of them may begin to write back.
 
 use std::cell::RefCell;
+use std::pin::pin;
 use std::rc::Rc;
 
-use base::{ErrorKind, Result, StorageError, VolumeId};
+use base::{Duration, ErrorKind, Result, StorageError, VolumeId};
 use cache::{Cache, Change, Drain};
 use pool::{CacheMode, Pool};
 use rt::Reason;
-use rt::sync::{Permit, Semaphore};
+use rt::sync::{Permit, Semaphore, within};
 use rustc_hash::FxHashMap;
 
 use crate::changing::{self, Changing, GivenUp};
@@ -48,10 +49,22 @@ struct Inner {
     turn: Semaphore,
 }
 
-/// All volumes stay frozen until it is dropped, also those that are made meanwhile.
+/// For so long a detach waits for requests under way before the pool carries them out instead.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// All volumes that ask a cache stay frozen until it is dropped, and those that are made meanwhile.
 struct AllFrozen {
     blocks: Blocks,
     quiesces: Vec<Frozen>,
+}
+
+impl AllFrozen {
+    /// Waits until none of their requests is in flight.
+    async fn settled(&self) {
+        for frozen in &self.quiesces {
+            frozen.settled().await;
+        }
+    }
 }
 
 impl Drop for AllFrozen {
@@ -311,9 +324,17 @@ impl Blocks {
             (Some(drain), turn)
         };
         change.go_through()?;
-        let frozen = self.freeze_all().await;
+        let frozen = self.begin_freeze_all().await;
+        let settled = {
+            let mut settled = pin!(frozen.settled());
+            within(&mut settled, self.0.pool.rt().sleep(PATIENCE)).await.is_some()
+        };
         cache.empty().await?;
         cache.leave();
+        if !settled {
+            // The pool carries out what waits for the cache's device.
+            cache.give_up_device();
+        }
         drop((frozen, drained));
         // It is asked for nothing any more, and what the pool changes now is durable together with
         // the statement that there is no cache.
@@ -330,16 +351,20 @@ impl Blocks {
     }
 
     async fn freeze_all(&self) -> AllFrozen {
+        let all = self.begin_freeze_all().await;
+        all.settled().await;
+        all
+    }
+
+    /// Freezes all volumes that ask a cache. Their requests that are in flight go on.
+    async fn begin_freeze_all(&self) -> AllFrozen {
+        let quiesces = self.0.pool.volumes().into_iter().filter_map(|v| self.quiesce(v.id).ok());
         let there: Vec<Quiesce> =
-            self.0.pool.volumes().iter().filter_map(|v| self.quiesce(v.id).ok()).collect();
+            quiesces.filter(|quiesce| quiesce.mode() != CacheMode::None).collect();
         *self.0.born_frozen.borrow_mut() = Some(Vec::new());
         let mut all = AllFrozen { blocks: self.clone(), quiesces: Vec::with_capacity(there.len()) };
-        // All at once: the requests that are in flight are waited for together.
         for quiesce in there {
             all.quiesces.push(quiesce.begin_freeze(Reason::CacheChange).await);
-        }
-        for frozen in &all.quiesces {
-            frozen.settled().await;
         }
         all
     }

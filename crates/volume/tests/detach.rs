@@ -118,6 +118,50 @@ fn no_request_waits_for_the_device_of_a_cache_that_leaves() {
     Cached::new(11, 96 * MIB, 16 * MIB).run(Order::Seeded(11), while_the_device_hangs);
 }
 
+/// A read waits for the cache's device, which hangs, when the cache leaves: the pool has the data.
+/// Requests of a volume that asks no cache are not held for it.
+async fn while_a_read_hangs(rt: Rt, bench: Cached) {
+    let pool = bench.create_pool(&rt, pool::Settings::default()).await;
+    bench.create_cache(&rt, &pool, [3; 16]).await;
+    let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
+    let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
+    let a = volumes.create("a", 32 * MIB, 4096).await.expect("create");
+    let b = volumes.create("b", MIB, 4096).await.expect("create");
+    volumes.set_mode("b", CacheMode::None).await.expect("mode");
+    write(&a, 0, MIB, 1).await;
+    cache.publish_all().await.expect("published");
+    rt.sleep(Duration::from_secs(5)).await;
+
+    bench.world.inject(bench.file.file, Fault::StuckForever);
+    let began = rt.now();
+    let reader = a.clone();
+    let read = rt.spawn(async move { holds(&reader, 0, MIB, 1).await });
+    rt.sleep(Duration::from_millis(1)).await;
+    let leaving = volumes.clone();
+    let detached = rt.spawn(async move { leaving.detach().await });
+    let mut longest = Duration::ZERO;
+    while pool.cache_uuid().is_some() {
+        let before = rt.now();
+        b.write(0, block(2)).await.expect("write");
+        longest = longest.max(rt.now().since(before));
+        rt.sleep(Duration::from_millis(1)).await;
+    }
+    assert!(longest < Duration::from_millis(50), "a write of another volume took {longest:?}");
+    read.await.expect("the pool has it");
+    detached.await.expect("not killed").expect("detach");
+    assert!(rt.now().since(began) < Duration::from_secs(2), "nothing waits for the device");
+    assert!(volumes.cache().is_none());
+    write(&a, 0, MIB, 3).await;
+    a.flush().await.expect("flush");
+    holds(&a, 0, MIB, 3).await;
+    pool.close().await.expect("close");
+}
+
+#[test]
+fn a_read_that_hangs_in_a_cache_that_leaves_goes_to_the_pool() {
+    Cached::new(13, 96 * MIB, 16 * MIB).run(Order::Seeded(13), while_a_read_hangs);
+}
+
 /// An attach that fails at the pool's commit: the pool has no cache then, and takes another.
 async fn attach_in_vain(rt: Rt, bench: Cached) {
     let pool = bench.create_pool(&rt, pool::Settings::default()).await;

@@ -110,6 +110,13 @@ impl Cache {
         self.wake_all();
     }
 
+    /// All that waits for the device of a cache that has [left](Cache::leave) fails at once: the
+    /// device may hang.
+    pub fn give_up_device(&self) {
+        assert!(self.is_aside(), "the pool does not need it");
+        self.device().queue().give_up();
+    }
+
     /// Sets a cache that has failed aside, once the pool has everything.
     pub(crate) fn set_aside_if_failed(&self) {
         // The pool cannot say so either where another process writes to it.
