@@ -30,7 +30,8 @@ use crate::world::{OpenError, open, open_unowned};
 pub fn open_existing(path: &Path, uuid: [u8; 16]) -> std::result::Result<Opened, OpenError> {
     let opened = open_unowned(path, &OpenFile { write: true, create: None, direct: true })?;
     // A sparse file: without space for the journal or the tables the cache ends.
-    if let Ok(Some(sb)) = cache_on(path)
+    if let Ok(file) = opened.file()
+        && let Ok(Some(sb)) = newest(path, &file)
         && sb.uuid == uuid
         && let Err(e) = opened.reserve(layout(&sb).buckets_offset())
     {

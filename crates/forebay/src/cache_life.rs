@@ -242,7 +242,11 @@ impl Caches {
     /// Keeps for the next start where the cache is.
     async fn remember(&self, place: CachePlace) -> Result<()> {
         let Some(dir) = self.config.kept_in.clone() else { return Ok(()) };
-        let keep = move || Home::keep_cache(&dir, &place);
+        let home = self.config.place.clone();
+        let keep = move || {
+            Home::keep_cache(&dir, &place)?;
+            home.map_or(Ok(()), |home| home.keep(&dir))
+        };
         let kept = spawn_blocking(&self.rt, &self.handles, keep).await;
         kept.map_err(|e| CommandError::failed("keeping the place of the cache", e))?
     }

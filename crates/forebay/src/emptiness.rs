@@ -258,17 +258,20 @@ fn own_name(file: &File) -> Option<String> {
 
 /// The newest superblock of a pool on a device, if one can be read.
 pub fn newest_of_pool(file: &File) -> Option<Superblock> {
-    let copies = (0..superblock::SLOTS).flat_map(|slot| {
-        let at = Superblock::offset_of(slot);
-        (0..superblock::SLOT_COPIES as u64).map(move |copy| at + copy * BLOCK as u64)
-    });
     let read = |at| Superblock::decode(&block_at(file, at)?).ok();
-    copies.filter_map(read).max_by_key(|sb| sb.sequence)
+    copies_of_superblocks().filter_map(read).max_by_key(|sb| sb.sequence)
 }
 
 fn pool_magic(file: &File) -> bool {
-    (1..=superblock::SLOTS)
-        .any(|slot| block_at(file, SLOT_STEP * slot).is_some_and(|b| b.starts_with(FOREBAY)))
+    copies_of_superblocks().any(|at| block_at(file, at).is_some_and(|b| b.starts_with(FOREBAY)))
+}
+
+/// Where the superblocks of a pool stand on a device, and their second copies.
+fn copies_of_superblocks() -> impl Iterator<Item = u64> {
+    (0..superblock::SLOTS).flat_map(|slot| {
+        let at = Superblock::offset_of(slot);
+        (0..superblock::SLOT_COPIES as u64).map(move |copy| at + copy * BLOCK_U64)
+    })
 }
 
 /// Whether a device holds a superblock of a pool, or what is left of one. One that cannot be read

@@ -26,7 +26,7 @@ use crate::device_list::DeviceList;
 use crate::devices::DeviceChoice;
 use crate::emptiness;
 use crate::error::{CommandError, Result};
-use crate::home_place;
+use crate::home_place::{self, HomePlace};
 use crate::rights;
 use crate::whole_file;
 use crate::world::{OpenError, World};
@@ -181,9 +181,21 @@ impl Home {
     }
 
     /// Fails if the directory is a copy of another one, and `used`, which it names, lies outside of
-    /// it. Blocks.
-    pub fn check_place<'a>(&self, used: impl Iterator<Item = &'a Path>) -> Result<()> {
+    /// it. Else returns where it is, if it does not say so: to be kept when all was opened. Blocks.
+    pub fn check_place<'a>(
+        &self,
+        used: impl Iterator<Item = &'a Path>,
+    ) -> Result<Option<HomePlace>> {
         home_place::check(&self.dir, &self.dir.join(LOCK), used)
+    }
+
+    /// The same of a directory that is not served now: what it uses may be changed.
+    pub fn check_place_of<'a>(dir: &Path, used: impl Iterator<Item = &'a Path>) -> Result<()> {
+        let lock = dir.join(LOCK);
+        match exists(&lock)? {
+            true => home_place::check(dir, &lock, used).map(|_| ()),
+            false => Ok(()),
+        }
     }
 
     /// Whether there is a pool, or what is left of one. Finishes the naming of a whole one.

@@ -4,7 +4,8 @@
 //!
 //! The place is the absolute path of the directory, and which file its `lock` is: its inode, and
 //! when that was made. A directory that was moved has another path, one that was put back from a
-//! backup another inode. A copy beside the original has neither.
+//! backup another inode. A copy beside the original has neither; a snapshot has the inode, and the
+//! original is still where it was.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,6 +14,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
+
+use posix::names::is_same;
 
 use crate::error::{CommandError, Result};
 use crate::rights;
@@ -74,9 +77,16 @@ impl HomePlace {
         whole_file::write(&at, &text, 0o666).map_err(|e| CommandError::failed(at.display(), e))
     }
 
-    /// True if a directory that was served there is here now, and no copy of it.
-    fn is_still(&self, was: &HomePlace) -> bool {
-        (self.inode, self.made_at) == (was.inode, was.made_at) || self.path == was.path
+    /// True if a directory that was served there is here now, and no copy of it. Its `lock` is
+    /// this. Blocks.
+    fn is_still(&self, was: &HomePlace, lock: &Path) -> bool {
+        if self.path == was.path {
+            return true;
+        }
+        let there = lock.file_name().and_then(|name| was.path.join(name).metadata().ok());
+        let here = lock.metadata().ok();
+        let left = there.is_some_and(|there| here.is_none_or(|here| !is_same(&there, &here)));
+        (self.inode, self.made_at) == (was.inode, was.made_at) && !left
     }
 }
 
@@ -85,13 +95,17 @@ pub fn forget(dir: &Path) -> std::io::Result<()> {
     whole_file::remove_if_there(&dir.join(NAME))
 }
 
-/// Fails if the directory is a copy of another one, and uses what lies outside of it. Else keeps
-/// where it is. Blocks.
-pub fn check<'a>(dir: &Path, lock: &Path, used: impl Iterator<Item = &'a Path>) -> Result<()> {
+/// Fails if the directory is a copy of another one, and uses what lies outside of it. Else returns
+/// where it is, if that is not what it says: to be kept once all that it uses is its own. Blocks.
+pub fn check<'a>(
+    dir: &Path,
+    lock: &Path,
+    used: impl Iterator<Item = &'a Path>,
+) -> Result<Option<HomePlace>> {
     let now = HomePlace::of(dir, lock)?;
-    let Some(was) = HomePlace::kept(dir)? else { return now.keep(dir) };
+    let Some(was) = HomePlace::kept(dir)? else { return Ok(Some(now)) };
     if now == was {
-        return Ok(());
+        return Ok(None);
     }
     // A link in the directory leads out of it, in a copy too.
     let inside = |path: &Path| match path.canonicalize() {
@@ -100,7 +114,7 @@ pub fn check<'a>(dir: &Path, lock: &Path, used: impl Iterator<Item = &'a Path>) 
     };
     let mut outside = used.filter(|path| !inside(path));
     match outside.next() {
-        Some(path) if !now.is_still(&was) => Err(CommandError::Failed(format!(
+        Some(path) if !now.is_still(&was, lock) => Err(CommandError::Failed(format!(
             "{} is a copy of {}, and uses {}, which lies outside of it and belongs to the \
              original: nothing was opened. Copy that too, while nothing serves it, and name the \
              copy: of a cache with --cache PATH, of a device in {}. If this is no copy, and was \
@@ -111,7 +125,7 @@ pub fn check<'a>(dir: &Path, lock: &Path, used: impl Iterator<Item = &'a Path>) 
             dir.join("devices.json").display(),
             dir.join(NAME).display()
         ))),
-        _ => now.keep(dir),
+        _ => Ok(Some(now)),
     }
 }
 
@@ -127,8 +141,12 @@ mod tests {
         fs::create_dir(&first).expect("made");
         fs::write(lock(&first), b"").expect("written");
         let (own, fast) = (first.join("cache.img"), tmp.path().join("fast.img"));
-        check(&first, &lock(&first), [&*fast].into_iter()).expect("the first start");
-        check(&first, &lock(&first), [&*fast].into_iter()).expect("the second start");
+        let start = |dir: &Path, used: &Path| {
+            let place = check(dir, &lock(dir), [used].into_iter())?;
+            place.map_or(Ok(()), |place| place.keep(dir))
+        };
+        start(&first, &fast).expect("the first start");
+        start(&first, &fast).expect("the second start");
 
         fs::create_dir(&second).expect("made");
         for name in ["lock", NAME] {
@@ -137,12 +155,42 @@ mod tests {
         let e = check(&second, &lock(&second), [&*own, &*fast].into_iter()).expect_err("a copy");
         let text = e.to_string();
         assert!(text.contains("is a copy of") && text.contains("cache.img"), "{text}");
-        check(&first, &lock(&first), [&*fast].into_iter()).expect("the original");
+        start(&first, &fast).expect("the original");
         let inside = second.join("pool0.img");
-        check(&second, &lock(&second), [&*inside].into_iter()).expect("whole by itself");
-        check(&second, &lock(&second), [&*fast].into_iter()).expect("it is its own by now");
+        let failed = check(&second, &lock(&second), [&*inside].into_iter());
+        assert!(failed.expect("whole by itself").is_some(), "to be kept when it was opened");
+        start(&second, &fast).expect_err("a copy still, as that start failed");
+        start(&second, &inside).expect("whole by itself");
+        start(&second, &fast).expect("it is its own by now");
 
         fs::rename(&first, &third).expect("moved");
-        check(&third, &lock(&third), [&*fast].into_iter()).expect("moved");
+        start(&third, &fast).expect("moved");
+    }
+
+    #[test]
+    fn a_snapshot_is_a_copy_and_what_a_backup_puts_back_is_none() {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let [first, snapshot] = ["first", "snapshot"].map(|name| tmp.path().join(name));
+        let lock = |dir: &Path| dir.join("lock");
+        let fast = tmp.path().join("fast.img");
+        for dir in [&first, &snapshot] {
+            fs::create_dir(dir).expect("made");
+            fs::write(lock(dir), b"").expect("written");
+        }
+        let was = HomePlace::of(&first, &lock(&first)).expect("a place");
+        was.keep(&first).expect("kept");
+        // A snapshot has the same inode, in another file system.
+        let of_snapshot = HomePlace::of(&snapshot, &lock(&snapshot)).expect("a place");
+        HomePlace { path: was.path.clone(), ..of_snapshot }.keep(&snapshot).expect("kept");
+        let of = |dir: &Path| check(dir, &lock(dir), [&*fast].into_iter());
+        of(&snapshot).expect_err("the original is there");
+
+        // Put back at its own place: another inode.
+        fs::remove_file(lock(&first)).expect("removed");
+        fs::write(first.join("another"), b"").expect("written");
+        fs::write(lock(&first), b"").expect("written");
+        of(&first).expect("it is where it was");
+        fs::remove_dir_all(&first).expect("removed");
+        of(&snapshot).expect("the original is gone");
     }
 }

@@ -314,6 +314,9 @@ impl OfflineOptions {
         };
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(self.cache.as_deref()))?;
         let world = World::new(self.io, &devices)?;
+        if write && self.devices.is_empty() {
+            Home::check_place_of(dir, devices.iter().map(|d| d.path.as_path()))?;
+        }
         let opened = world.open_devices(&devices, write)?;
         let named = CacheConfig { path: self.cache.clone(), ..CacheConfig::default() };
         roles::check(&named, opened.files.iter().map(|f| Path::new(&f.path)))?;
@@ -343,6 +346,9 @@ impl OfflineOptions {
             None => None,
         };
         let Some(path) = path else { return Ok(None) };
+        if write && self.cache.is_none() {
+            Home::check_place_of(dir, std::iter::once(path.as_path()))?;
+        }
         let opened = cache_file::open_for(&world.handles, &path, write);
         opened.map(Some).map_err(|e| CommandError::Failed(e.to_string()))
     }

@@ -117,7 +117,8 @@ impl Up {
         let home = Home::open(&world, &self.dir)?;
         // A path of the command line is meant.
         let cache = config.cache.path.as_deref().filter(|_| found);
-        home.check_place(config.devices.iter().map(|d| d.path.as_path()).chain(cache))?;
+        let used = config.devices.iter().map(|d| d.path.as_path()).chain(cache);
+        config.cache.place = home.check_place(used)?;
         let source = if home.has_pool()? {
             note_ignored(self.size.is_some(), self.volume_size.is_some());
             let files = world.open_devices(&config.devices, true)?.go_on();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::error::{CommandError, Result};
+use crate::home_place::HomePlace;
 
 /// The cache of a server.
 #[derive(Default, Debug)]
@@ -20,6 +21,8 @@ pub struct CacheConfig {
     pub owned: bool,
     /// The directory of `forebay up` in which it is kept where the cache is.
     pub kept_in: Option<PathBuf>,
+    /// Where that directory is, to be kept in it once the cache is open.
+    pub place: Option<HomePlace>,
 }
 
 /// Options of the command line: what is given takes precedence.
