@@ -19,4 +19,4 @@ pub(crate) const JOURNAL: &str = "journal";
 /// Verifies what is in it.
 pub(crate) const SCRUB: &str = "scrub";
 /// Looks whether another process writes to its device.
-pub(crate) const LOOK: &str = "look";
+pub(crate) const LOOK: &str = "look at the cache";

@@ -19,12 +19,13 @@ pub const MAX_PIECES: usize = 1024;
 /// EBADF: there is no such file or socket, or it was closed.
 pub const NO_SUCH: IoError = IoError(libc::EBADF);
 
-/// The time of the monotonic clock.
+/// The time since the host was booted, also that in which it was suspended: a process that was
+/// suspended with its host must know that it stood still.
 pub fn now() -> Instant {
     let mut t = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: `t` is valid for writing. CLOCK_MONOTONIC always exists, so the call initialises `t`.
+    // SAFETY: `t` is valid for writing. CLOCK_BOOTTIME always exists, so the call initialises `t`.
     let t = unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, t.as_mut_ptr());
+        libc::clock_gettime(libc::CLOCK_BOOTTIME, t.as_mut_ptr());
         t.assume_init()
     };
     Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)

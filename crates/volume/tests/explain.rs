@@ -231,6 +231,40 @@ fn a_slow_commit() {
     });
 }
 
+/// The first writes after a rest wait until the superblocks were looked at. All that did, and most
+/// writes did, name the device that was looked at.
+async fn writes_behind_a_slow_look(b: &Rc<Bench>, of_cache: bool, says: &str) {
+    let since = b.next_minute().await;
+    for i in 0..20 {
+        b.rt.sleep(Duration::from_secs(5)).await;
+        b.set_delay(of_cache, 30);
+        let writer = b.clone();
+        let written = b.rt.spawn(async move { writer.run(Ask::Write, i * 4, 4, 4).await });
+        b.rt.sleep(Duration::from_millis(5)).await;
+        b.set_delay(of_cache, 0);
+        written.await.expect("written");
+    }
+    let slow = b.slow(since);
+    let looks = || slow.iter().filter(|s| s.0.stage == Reason::Look);
+    assert!(looks().all(|s| s.1.contains(says)), "{slow:#?}");
+    assert!(looks().map(|s| s.2).sum::<u64>() >= 40, "{slow:#?}");
+}
+
+#[test]
+fn a_slow_look_at_the_pool() {
+    bench(32 * MIB, any, |b| async move {
+        b.volumes.set_mode("a", CacheMode::None).await.expect("mode");
+        writes_behind_a_slow_look(&b, false, "pool device disk").await;
+    });
+}
+
+#[test]
+fn a_slow_look_at_the_cache() {
+    bench(32 * MIB, any, |b| async move {
+        writes_behind_a_slow_look(&b, true, "cache device cache").await;
+    });
+}
+
 #[test]
 fn a_slow_journal() {
     bench(32 * MIB, any, |b| async move {

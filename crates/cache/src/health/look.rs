@@ -21,7 +21,7 @@ impl Cache {
         if self.looks().counts(self.rt().now()) {
             return Ok(());
         }
-        self.rt().waits(Reason::Look, Box::pin(self.wait_for_look())).await;
+        self.rt().waits_for_job(Reason::Look, job::LOOK, Box::pin(self.wait_for_look())).await;
         self.check_failed()
     }
 

@@ -66,6 +66,25 @@ fn one_that_stood_still_writes_nothing_more() {
     }
 }
 
+/// All slots were read a moment ago, so the cache may write. It reads the slot of a superblock all
+/// the same before it writes that.
+#[test]
+fn a_superblock_of_another_one_is_seen_before_it_is_overwritten() {
+    let lab = Lab::new();
+    let (files, file) = (lab.files(), lab.file());
+    lab.boot(move |rt| async move {
+        let (_, cache, a) = open(&rt, files.clone(), &file, settings()).await;
+        rt.sleep(Duration::from_secs(20)).await;
+        fill(&cache, a, 100, 8, 1).await;
+        cache.flush().await.expect("alone");
+        let looked = rt.now();
+        let (_, _other, _) = open(&rt, files, &file, settings()).await;
+        assert!(rt.now().since(looked) < Duration::from_millis(500), "the last look counts");
+        let e = cache.checkpoint_now().await.expect_err("another one has it");
+        assert!(e.context.contains("another process writes to this cache"), "{e}");
+    });
+}
+
 /// The pool has found another writer: the cache says of nothing more that it is durable.
 #[test]
 fn a_cache_ends_with_its_pool() {

@@ -45,7 +45,7 @@ impl Pool {
         if self.looks().counts(self.now()) {
             return Ok(permit);
         }
-        self.rt().waits(Reason::Look, Box::pin(self.wait_for_look())).await;
+        self.rt().waits_for_job(Reason::Look, JOB, Box::pin(self.wait_for_look())).await;
         self.permit()
     }
 
