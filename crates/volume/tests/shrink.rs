@@ -69,6 +69,32 @@ async fn grow_behind(rt: Rt, bench: Cached, later: Duration) {
     holds(&a, MIB + 512, MIB + 1024, 1).await;
 }
 
+/// A shrink fails, and so does what lets the volume grow again. A power cut finds the old end, and
+/// all that was flushed in front of it.
+#[test]
+fn a_growth_that_fails_takes_nothing_that_was_flushed() {
+    let bench = Cached::new(9, 96 * MIB, 16 * MIB);
+    let settings = || Settings { max_lag: Duration::from_secs(3600), ..Settings::default() };
+    bench.run(Order::Seeded(9), |rt, bench| async move {
+        let (pool, cache) = open(&rt, &bench, settings()).await;
+        let volumes = Volumes::with_cache(&pool, Some(cache));
+        let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
+        a.write(0, blocks(1, 512)).await.expect("write");
+        a.flush().await.expect("flush");
+        pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
+        volumes.resize("a", MIB).await.expect_err("its commit fails");
+        volumes.resize("a", 2 * MIB).await.expect_err("its commit fails too");
+    });
+    bench.world.power_cut();
+    bench.run(Order::Seeded(9), |rt, bench| async move {
+        let pool = bench.open_pool(&rt, pool::Settings::default()).await;
+        let cache = bench.open_cache(&rt, &pool, settings()).await;
+        let a = Volumes::with_cache(&pool, Some(cache)).open("a").expect("there");
+        assert_eq!(a.size(), 2 * MIB);
+        holds(&a, 0, 2 * MIB, 1).await;
+    });
+}
+
 async fn meet_cuts(rt: Rt, bench: Cached) {
     // 64 blocks a second, once something is dirty; and the oldest cut first.
     let slow =
