@@ -10,8 +10,8 @@ pub fn problem(of: &Value) -> Option<(String, String)> {
     let what = format!(
         "a write that is answered and not flushed is lost if the server's process dies: {why}"
     );
-    let todo = "make room for it, or name another directory (io.host_log), then restart forebay; \
-                clients that flush lose nothing";
+    let todo = "make room for it: then the line goes by itself; or name another directory \
+                (io.host_log) and restart forebay; clients that flush lose nothing";
     takes_writes.then(|| (what, todo.to_owned()))
 }
 
