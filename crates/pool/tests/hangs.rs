@@ -76,11 +76,14 @@ fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
         fill(&pool, id, BLOCKS, 4).await;
         let refused = pool.online_device("disk1").await.expect_err("it has not answered");
         assert!(refused.context.contains("has not answered yet"), "{refused}");
+        // It answers soon after it was asked to come back.
+        let back = pool.clone();
+        let back = rt.spawn(async move { back.online_device("disk1").await });
+        rt.sleep(Duration::from_secs(3)).await;
         let place = pool.check_out_of_use("disk1").expect_err("it has not answered");
         assert!(place.context.contains("has not answered yet"), "{place}");
         world.revive(files[1].file);
-        rt.sleep(Duration::from_secs(1)).await;
-        assert!(pool.online_device("disk1").await.expect("online"), "its file is open");
+        assert!(back.await.expect("alive").expect("online"), "its file is open");
         moved(&rt, &pool).await;
         pool.close().await.expect("close");
     });

@@ -237,6 +237,11 @@ impl PoolDevice {
         self.told
     }
 
+    /// It has gone out of use, and is told so, or has requests of before.
+    pub(crate) fn is_going(&self) -> bool {
+        self.told || self.disk.as_ref().is_some_and(Disk::is_given_up)
+    }
+
     /// The device begins to be told, or knows, or cannot be told.
     pub(crate) fn set_told(&mut self, told: bool) {
         self.told = told;

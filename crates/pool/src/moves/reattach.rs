@@ -38,6 +38,9 @@ use crate::state::State;
 
 /// The job's name.
 const JOB: &str = "return";
+/// For so long a user who takes a device into use waits until it has gone out of use: it may have
+/// requests of before still, or be told.
+const GOES: Duration = Duration::from_secs(10);
 /// Waits between the tries to take a failed device into use again.
 const TRIES: [Duration; 3] =
     [Duration::from_secs(10), Duration::from_secs(60), Duration::from_secs(300)];
@@ -246,6 +249,14 @@ impl Pool {
         }
     }
 
+    /// Waits a while for the end of what a device has yet to do that has gone out of use.
+    async fn wait_until_gone(&self, row: usize) {
+        let end = self.now().after(GOES);
+        while self.now() < end && self.state().devices.row(row).is_some_and(PoolDevice::is_going) {
+            self.rt().sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     async fn newest_on(&self, disk: &Disk, path: &str) -> Result<Superblock> {
         let what = |e| StorageError::from_io(e, format!("{path}: flush"));
         disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
@@ -274,6 +285,9 @@ impl Pool {
     /// Brings a device back by the steps at the head of this file. `asked`: the user has asked for
     /// it.
     async fn reattach(&self, row: usize, path: String, disk: Disk, asked: bool) -> Result<()> {
+        if asked {
+            self.wait_until_gone(row).await;
+        }
         self.state().is_away(row, &path)?;
         let mut own = self.newest_on(&disk, &path).await?;
         if self.is_to_be_told(row, &own, &path)? {
@@ -329,8 +343,11 @@ impl State {
     pub(super) fn is_away(&self, row: usize, path: &str) -> Result<()> {
         match self.devices.row(row).filter(|d| !d.is_removed()) {
             None => invalid(format!("{path}: is no device of the pool any more")),
-            Some(d) if d.is_joining() || d.record().state != DeviceState::Failed => {
-                invalid(format!("{path}: is in use, or coming into use, already"))
+            Some(d) if d.is_joining() => {
+                invalid(format!("{path}: is just coming into use; try again"))
+            }
+            Some(d) if d.record().state != DeviceState::Failed => {
+                invalid(format!("{path}: is in use already, as a device of this pool"))
             }
             Some(d) if d.disk().is_some_and(Disk::is_given_up) => invalid(format!(
                 "{path}: has not answered yet what it was asked while it was in use; try again \
