@@ -7,7 +7,7 @@
 mod drop_devices;
 mod scrubbed;
 
-use base::{Generation, Instant, Lba, PoolAddr, Result, StorageError, VolumeId};
+use base::{BLOCK_U64, Generation, Instant, Lba, PoolAddr, Result, StorageError, VolumeId};
 use btree::Unneeded;
 use format::page::{Chunk, GroupKind, VolumeRecord};
 use format::tree::{tree_name, volume_of_tree};
@@ -104,19 +104,23 @@ impl State {
         if !self.host_log.is_live() {
             return self.host_log.miss(stamp);
         }
-        let target = match v.record().staged {
-            Some((volume, epoch)) => Target::Staging(volume, epoch),
-            None => Target::Volume(change.volume()),
+        let (target, end) = match v.record().staged {
+            Some((volume, epoch)) => (Target::Staging(volume, epoch), upto),
+            // What is behind the end was cut off by a shrink, which counts when it is durable.
+            None => (Target::Volume(change.volume()), upto.min(end_of(v))),
         };
         let mut payload = Vec::with_capacity(64);
         let kind = match *change {
+            // Of a shrink: as long as that is not durable, the block is what it was before.
+            Change::Map { size: Some(_), .. } => return,
             Change::Map { lba, runs, crcs, .. } => {
                 let geometry = self.space.geometry();
                 let placed = |run: &Run| (*run, self.space.chunks(geometry.split(run.addr).0));
                 encode_map(&mut payload, target, lba, runs.iter().map(placed), crcs)
             }
+            Change::Unmap { range: (lba, _), .. } if lba >= end => return,
             Change::Unmap { range: (lba, _), .. } => {
-                Logged::Unmap { target, lba, end: upto }.encode(&mut payload)
+                Logged::Unmap { target, lba, end }.encode(&mut payload)
             }
             Change::Adopt { .. } => unreachable!("only a pass adopts"),
         };
@@ -348,4 +352,9 @@ impl State {
         let open = self.txns.open();
         if open.is_clean() { self.txns.committing() } else { Some(open.generation()) }
     }
+}
+
+/// The first block that is behind a volume.
+fn end_of(volume: &Volume) -> Lba {
+    Lba(volume.record().size_bytes.div_ceil(BLOCK_U64))
 }

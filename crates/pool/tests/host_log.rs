@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, Lba, VolumeId};
-use pool::{DeviceFile, Pool, Settings};
+use base::{BLOCK_U64, Duration, ErrorKind, Lba, StorageError, VolumeId};
+use pool::{DeviceFile, Link, Pool, Settings};
 use rt::{Order, Rt};
 use sim::{DiskModel, Fault, Loses, Times, World};
 use testkit::{MIB, block, blocks, boot, check_pool, create_pool, disk, only_byte};
@@ -233,6 +233,38 @@ fn a_host_without_memory_is_told_of_and_stops_nothing() {
         assert_eq!(byte(&pool, v, 0).await, 1);
         pool.close().await.expect("close");
     });
+}
+
+/// A shrink fails, and so does what lets the volume grow again. The process dies: the volume has its
+/// old size, and all of its content.
+#[test]
+fn what_a_failed_shrink_cut_off_is_there_after_a_kill() {
+    for cut in [0, 512] {
+        let (world, files) = bench(14, 1);
+        let f = files.clone();
+        let v = live(&world, 14, |rt, world| async move {
+            create_pool(&rt, &f, 1).await;
+            let pool = open(&rt, &world, &f).await;
+            let v = pool.create_volume("v", 64 * BLOCK_U64, 512).await.expect("create");
+            pool.write(v, Lba(0), &blocks(1, 64)).await.expect("write");
+            pool.commit().await.expect("commit");
+            pool.write(v, Lba(3), &block(2)).await.expect("write");
+            pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "full"))));
+            let last = (cut > 0).then(|| block(9));
+            pool.resize_volume(v, 32 * BLOCK_U64 + cut, last).await.expect_err("its commit");
+            pool.resize_volume(v, 64 * BLOCK_U64, None).await.expect_err("its commit");
+            v
+        });
+        live(&world, 15, |rt, world| async move {
+            let pool = open(&rt, &world, &files).await;
+            assert!(pool.has_recovered());
+            assert_eq!(pool.volumes()[0].size_bytes, 64 * BLOCK_U64);
+            for lba in 0..64 {
+                let value = if lba == 3 { 2 } else { 1 };
+                assert_eq!(byte(&pool, v, lba).await, value, "block {lba}, {cut}");
+            }
+        });
+    }
 }
 
 /// A snapshot is put back in place after the process died: what was answered after it is no part of
