@@ -235,8 +235,8 @@ fn a_host_without_memory_is_told_of_and_stops_nothing() {
     });
 }
 
-/// A shrink fails, and so does what lets the volume grow again. The process dies: the volume has its
-/// old size, and all of its content.
+/// A shrink fails, and so does what lets the volume grow again. The process dies: the volume has
+/// its old size, and all of its content.
 #[test]
 fn what_a_failed_shrink_cut_off_is_there_after_a_kill() {
     for cut in [0, 512] {

@@ -293,8 +293,8 @@ fn a_close_after_a_cache_has_failed_brings_nothing_old_back() {
     bench.verify(9);
 }
 
-/// A cache that holds nothing dirty is set aside under a write, which its device takes all the same.
-/// The pool has that write, as it goes on alone.
+/// A cache that holds nothing dirty is set aside under a write, which its device takes all the
+/// same. The pool has that write, as it goes on alone.
 #[test]
 fn a_write_that_ends_after_its_cache_was_set_aside_is_in_the_pool() {
     let devices = Cached::new(6, 96 * MIB, 16 * MIB);
