@@ -246,7 +246,7 @@ def test_units(t):
     """systemd understands the units."""
     if not shutil.which("systemd-analyze"):
         raise Skip("needs systemd-analyze")
-    # It would empty /dev/shm when the process has died.
+    # RemoveIPC would empty /dev/shm when the process has died.
     assert "RemoveIPC=no\n" in (UNITS / "forebay.service").read_text()
     for name in ("forebay.service", "forebay.socket"):
         text = (UNITS / name).read_text().replace("/usr/bin/forebay", str(t.bin))

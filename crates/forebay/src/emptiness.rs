@@ -266,7 +266,7 @@ fn pool_magic(file: &File) -> bool {
     copies_of_superblocks().any(|at| block_at(file, at).is_some_and(|b| b.starts_with(FOREBAY)))
 }
 
-/// Where the superblocks of a pool stand on a device, and their second copies.
+/// The offsets of the superblocks of a pool on a device, and of their second copies.
 fn copies_of_superblocks() -> impl Iterator<Item = u64> {
     (0..superblock::SLOTS).flat_map(|slot| {
         let at = Superblock::offset_of(slot);

@@ -45,7 +45,7 @@ pub const HEAD_AT: usize = 64;
 pub const TAIL_AT: usize = 72;
 /// Where it stands what counts: one of the next three.
 pub const COUNTS_AT: usize = 80;
-/// Where the newest stamp stands that is durable.
+/// The offset of the newest stamp that is durable.
 pub const DURABLE_AT: usize = 88;
 /// All frames between tail and head.
 pub const COUNTS_ALL: u64 = 0;

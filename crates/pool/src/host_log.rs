@@ -53,7 +53,7 @@ struct State {
     live: Option<Live>,
     /// Why the log keeps nothing, though it was asked to.
     lost: Option<String>,
-    /// Where the log is; none, if it is void for good.
+    /// The place of the log; none, if the log is void for good.
     home: Option<Home>,
     /// The newest stamp of a record, kept or not.
     newest: u64,

@@ -106,7 +106,7 @@ impl State {
         }
         let (target, end) = match v.record().staged {
             Some((volume, epoch)) => (Target::Staging(volume, epoch), upto),
-            // What is behind the end was cut off by a shrink, which counts when it is durable.
+            // Blocks behind the end were cut off by a shrink, which counts when it is durable.
             None => (Target::Volume(change.volume()), upto.min(end_of(v))),
         };
         let mut payload = Vec::with_capacity(64);

@@ -14,7 +14,7 @@ use testkit::{
 const BLOCKS: u64 = 256;
 /// For so long a device hangs before the user takes it out of use.
 const HANGS: Duration = Duration::from_secs(60);
-/// What the user does is done within this.
+/// A command of the user is done within this.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A mirror of two disks, with a volume of which all blocks hold `1`.
@@ -76,7 +76,7 @@ fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
         fill(&pool, id, BLOCKS, 4).await;
         let refused = pool.online_device("disk1").await.expect_err("it has not answered");
         assert!(refused.context.contains("has not answered yet"), "{refused}");
-        // It answers soon after it was asked to come back.
+        // The device answers soon after it was asked to come back.
         let back = pool.clone();
         let back = rt.spawn(async move { back.online_device("disk1").await });
         rt.sleep(Duration::from_secs(3)).await;
@@ -90,7 +90,7 @@ fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
     each_holds(&bench, 4);
 }
 
-/// It is told that it is out of use when it answers, so it is not served alone.
+/// A device is told that it is out of use when it answers, so it is not served alone.
 #[test]
 fn a_device_that_hung_is_told_when_it_answers() {
     let bench = mirror(33);
@@ -121,7 +121,7 @@ fn a_device_that_hangs_while_it_comes_back_is_taken_out_of_use() {
     for moment in 0..60 {
         let bench = mirror(32 + moment);
         let (id, world) = (bench.volume, bench.world.clone());
-        // Its file is open, or is another one than before.
+        // The file of the device is open, or is another one than before.
         let is_open = moment % 2 == 0;
         let hung = bench.run(move |rt, files| async move {
             let first = if is_open { files.clone() } else { vec![files[0].clone()] };

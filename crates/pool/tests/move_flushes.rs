@@ -31,7 +31,7 @@ fn replaced(bench: &Mirror, new: &DeviceFile, n: u32) -> bool {
     bench.run(|rt, files| async move {
         let last = files.last().expect("a disk").path.clone();
         let pool = open(&rt, files).await;
-        // It may fail, or the pool ends, as the new device alone has something by now.
+        // This may fail, or the pool ends, as the new device alone has something by now.
         let joined = pool.replace_device(&last, new, [9; 16]).await.is_ok();
         for _ in 0..6_000 {
             let (left, ended) = (pool.moves_status().state, pool.status().pool.state == "failed");

@@ -21,7 +21,7 @@ pub struct CacheConfig {
     pub owned: bool,
     /// The directory of `forebay up` in which it is kept where the cache is.
     pub kept_in: Option<PathBuf>,
-    /// Where that directory is, to be kept in it once the cache is open.
+    /// The place of that directory, to be kept in it once the cache is open.
     pub place: Option<HomePlace>,
 }
 

@@ -188,9 +188,10 @@ impl PoolDevice {
         self.tenure = tenure;
     }
 
-    /// It does not come into use now. It has the path and the queue again that it had, and the
-    /// caller closes the file by which it was to come back. But while it has requests from there it
-    /// stays there, as nothing else may be asked of it: then the file that it had is returned.
+    /// The device does not come into use now. It has the path and the queue again that it had, and
+    /// the caller closes the file by which it was to come back. But while it has requests from
+    /// there it stays there, as nothing else may be asked of it: then the file that it had is
+    /// returned.
     pub(crate) fn end_joining(&mut self, path: String, disk: Option<Disk>) -> Option<FileId> {
         self.joining = None;
         if let Some(now) = self.disk.as_ref().filter(|now| now.is_given_up()) {
@@ -200,13 +201,13 @@ impl PoolDevice {
         None
     }
 
-    /// It does not come into use, whatever it still waits for.
+    /// The device does not come into use, whatever requests it still has.
     pub(crate) fn stop_joining(&mut self) {
         self.missed = Some(Missed::TakenOut);
         self.disk.iter().for_each(Disk::give_up);
     }
 
-    /// It is out of use, and has this path and this queue from now on.
+    /// The device is out of use, and has this path and this queue from now on.
     pub(crate) fn stay_away(&mut self, path: String, disk: Option<Disk>) {
         (self.joining, self.path, self.disk) = (None, path, disk);
     }
@@ -237,7 +238,7 @@ impl PoolDevice {
         self.told
     }
 
-    /// It has gone out of use, and is told so, or has requests of before.
+    /// The device has gone out of use, and is told so, or has requests of before.
     pub(crate) fn is_going(&self) -> bool {
         self.told || self.disk.as_ref().is_some_and(Disk::is_given_up)
     }

@@ -19,7 +19,7 @@ pub struct Survived {
 }
 
 impl Survived {
-    /// What this process has left. `None`: no log of it is there.
+    /// The records that this process has left. `None`: no log of it is there.
     pub fn find(place: &SharedPlace, owner: [u8; 16], id: HostMemoryId) -> Option<Survived> {
         let lacking = |why: String| Some(Survived { lacking: Some(why), ..Survived::default() });
         let memory = match place.find(owner, id) {
