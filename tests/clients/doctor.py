@@ -30,7 +30,6 @@ writeback_rate_max = "4M"
 writeback_rate_min = "1M"
 max_lag = "1s"
 sequential_cutoff = 0
-stream_writes = "past"
 [log]
 level = "debug"
 """

@@ -139,8 +139,6 @@ def test_changes_are_felt_at_once(t):
 
     for key in ("writeback_rate_min", "writeback_rate_idle", "writeback_rate_max"):
         settings(key, "64K")
-    # What goes past the cache is in the pool already: no rate holds it.
-    settings("sequential_cutoff", "0")
     writeback = cache()["writeback"]
     assert (writeback["rate"], writeback["min"], writeback["max"]) == (
         64 * KIB,

@@ -20,7 +20,6 @@ use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::io::clients::Clients;
 use crate::io::group_commit_state::GroupCommits;
-use crate::io::window::Bypass;
 use crate::lifecycle::replay::Replay;
 use crate::settings::Settings;
 use crate::space::admission::Admission;
@@ -53,7 +52,6 @@ struct Inner {
     writeback: WriteBack,
     group_commits: GroupCommits,
     clients: Clients,
-    bypass: Rc<Bypass>,
     scrub_counts: ScrubCounts,
     node_copies: NodeCopies,
     replay: Cell<Replay>,
@@ -105,7 +103,6 @@ impl Cache {
             writeback: WriteBack::new(&settings),
             group_commits: GroupCommits::new(newest),
             clients: Clients::new(now, settings.sequential_cutoff),
-            bypass: Rc::default(),
             scrub_counts: ScrubCounts::default(),
             node_copies: NodeCopies::default(),
             replay: Cell::default(),
@@ -245,11 +242,6 @@ impl Cache {
         &self.0.clients
     }
 
-    /// The writes that are under way past the buckets.
-    pub(crate) fn bypass(&self) -> &Rc<Bypass> {
-        &self.0.bypass
-    }
-
     /// What scrubs have found.
     pub(crate) fn scrub_counts(&self) -> &ScrubCounts {
         &self.0.scrub_counts
@@ -332,7 +324,7 @@ impl Cache {
             if self.wants_seal() {
                 wakes.seal.notify();
             }
-            if self.much_is_dirty() || self.pass_wanted_by_staged() {
+            if self.much_is_dirty() {
                 wakes.pass.notify();
             }
         }

@@ -5,25 +5,20 @@
 //! and journal durable on the fast device alone. *Passes* carry what is dirty to the pool: each
 //! takes a cut of the index (a snapshot of the tree, taken in O(1), which seals an epoch), writes
 //! its blocks in the order of addresses, and publishes all of it at once; so the pool alone is
-//! always an exact past state. Long streams go past the buckets, into *staging volumes* of the
-//! pool, with keys like any other write.
+//! always an exact past state.
 //!
 //! **Invariants.**
 //! 1. A bucket's bytes are overwritten only when the index does not refer to it, the journal's
 //!    record that made it so is durable, no read of it is under way, no unpublished cut needs it,
-//!    and what replaced it is durable: what is staged, by a commit of the pool.
+//!    and what replaced it is durable.
 //! 2. The reply to a FLUSH follows the entries with the records of all writes that completed before
-//!    it, and then a device flush; and a commit of the pool, where some of these writes went past
-//!    the cache.
+//!    it, and then a device flush. It never waits for the pool.
 //! 3. Checkpoint and journal give the index as it was not before the last FLUSH that was answered.
 //! 4. The buckets' counters are exact at all times, as of the epoch that they name
 //!    ([`store::buckets::Buckets::counted_above`]).
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that
 //!    write back.
-//! 6. No commit of the pool is durable before the journal has the records of all staged blocks in
-//!    it, and no checkpoint of the index before the pool has committed the staged blocks that it
-//!    names.
-//! 7. A clean key is what the pool has; but for those of a cache that has failed, of which the pool
+//! 6. A clean key is what the pool has; but for those of a cache that has failed, of which the pool
 //!    then says that they do not count ([`health::failed_dirty`]).
 
 mod cache;
@@ -57,7 +52,7 @@ pub use lifecycle::detached::{holds_nothing, mark_detached};
 pub use lifecycle::open::Ready;
 pub use policy::replacement::Policy;
 pub use policy::{gc_pace, rate_controller, replacement, writer_delay};
-pub use settings::{LagPolicy, Promote, Settings, StreamWrites};
+pub use settings::{LagPolicy, Promote, Settings};
 pub use status::CacheStatus;
 pub use store::scrubbed::{CacheScrub, CacheScrubPart};
 pub use writeback::drain::Drain;

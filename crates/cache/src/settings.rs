@@ -34,29 +34,6 @@ impl Promote {
     }
 }
 
-/// Where long streams of writes of a write-back volume go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum StreamWrites {
-    /// Into the cache, like all others.
-    #[default]
-    Cached,
-    /// Past it, as long as the pool answers in time.
-    Past,
-}
-
-impl StreamWrites {
-    /// All of them.
-    pub const ALL: [StreamWrites; 2] = [StreamWrites::Cached, StreamWrites::Past];
-
-    /// Its name.
-    pub fn word(self) -> &'static str {
-        match self {
-            StreamWrites::Cached => "cached",
-            StreamWrites::Past => "past",
-        }
-    }
-}
-
 /// What becomes of writers when the pool's image is older than it should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LagPolicy {
@@ -125,16 +102,9 @@ pub struct Settings {
     pub promote: Promote,
     /// Reads of at most this many blocks are.
     pub promote_blocks: u64,
-    /// A stream of reads or writes goes past the cache from so many bytes on; 0: none does.
+    /// From so many bytes on a stream is sequential: its reads are not kept, nor are its writes
+    /// where the volume writes to the pool directly; 0: no stream is sequential.
     pub sequential_cutoff: u64,
-    /// Whether streams of writes of a write-back volume do. May change.
-    pub stream_writes: StreamWrites,
-    /// Large requests go past the cache while a client's read takes its device longer than this;
-    /// zero: the time of reads does not matter.
-    pub congested_read: Duration,
-    /// Large requests go past the cache while a client's write takes its device longer than this;
-    /// zero: the time of writes does not matter.
-    pub congested_write: Duration,
     /// Limits of the device's queue. Never change.
     pub device: queue::Limits,
     /// How long the device's foreground requests should take at most.
@@ -162,9 +132,6 @@ impl Default for Settings {
             promote: Promote::First,
             promote_blocks: 64,
             sequential_cutoff: 4 << 20,
-            stream_writes: StreamWrites::Cached,
-            congested_read: Duration::from_millis(30),
-            congested_write: Duration::from_millis(75),
             device: queue::Limits::default(),
             targets: queue::Targets::default(),
         }

@@ -36,8 +36,6 @@ pub struct CacheStatus {
     pub size_bytes: u64,
     /// Not yet in the pool's image.
     pub dirty_bytes: u64,
-    /// Of these, in the pool already: they went past the cache, and wait for their pass.
-    pub staged_bytes: u64,
     /// In the pool too.
     pub clean_bytes: u64,
     /// Of the blocks read, the share that was found here.
@@ -331,7 +329,7 @@ impl Cache {
         let status = |(id, kept): (VolumeId, Kept)| KeptStatus {
             volume: self.pool().volume_name(id),
             id: id.0,
-            blocks: kept.all(),
+            blocks: kept.blocks,
             why: kept.why.to_string(),
         };
         self.kept().into_iter().map(status).collect()
@@ -413,8 +411,6 @@ impl Cache {
         let passes = self.writeback().passes();
         let (open, cut) = st.buckets.dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
-        let (open, cut) = st.buckets.staged_blocks();
-        let staged = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
         let controller = passes.controller();
         let (used, size) = st.journal().usage();
@@ -432,8 +428,7 @@ impl Cache {
             working: self.working(),
             mode: self.mode(),
             size_bytes: self.layout().data_blocks() * BLOCK_U64,
-            dirty_bytes: dirty + staged,
-            staged_bytes: staged,
+            dirty_bytes: dirty,
             clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
             hit_ratio: self.hit_ratio(),
             hits: st.stats().hits,

@@ -354,7 +354,7 @@ impl Caches {
             // It is all right, and a newer version opens it: nothing is to be given up.
             base::ErrorKind::Newer => e.into(),
             // Nor is it lost: what it says is to be done brings it back.
-            base::ErrorKind::NoSpace => e.into(),
+            base::ErrorKind::NoSpace | base::ErrorKind::Unreachable => e.into(),
             _ => missing(uuid, format!("cannot be opened ({e})")),
         }
     }

@@ -87,6 +87,8 @@ pub struct ServeConfig {
     pub places: Places,
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
+    /// Lines of it that have no effect any more, and why.
+    pub needless: Vec<String>,
 }
 
 /// Options of the command line: what is given takes precedence.
@@ -121,6 +123,13 @@ pub struct Overrides {
 }
 
 impl ServeConfig {
+    /// Tells the log of lines of the file that have no effect any more.
+    pub fn tell_needless(&self) {
+        for line in &self.needless {
+            tracing::warn!("the configuration file, {line}; remove the line");
+        }
+    }
+
     /// Puts together what was said, with sockets in `home` where nothing was said about them, and
     /// checks it.
     pub fn new(options: Overrides, file: ConfigFile, home: &Path) -> Result<ServeConfig> {
@@ -195,6 +204,7 @@ impl ServeConfig {
             log_level: log_level.unwrap_or_default(),
             places,
             file: file.path,
+            needless: file.needless,
         })
     }
 

@@ -247,7 +247,11 @@ fn options_come_before_the_file_and_the_file_before_defaults() {
     assert_eq!((settings.cache.policy, c.cache.size_bytes), (cache::Policy::Fifo, Some(3 << 30)));
     let source = |name| c.settings.source(known(name));
     assert_eq!(
-        [source("cache.max_lag"), source("cache.dirty_target"), source("cache.congested_read")],
+        [
+            source("cache.max_lag"),
+            source("cache.dirty_target"),
+            source("cache.latency_target_read")
+        ],
         [Source::Option, Source::File, Source::Default]
     );
     let c = config("devices = [\"a\"]\n[http]\nlisten = \"[::1]:80\"").unwrap();
@@ -256,6 +260,23 @@ fn options_come_before_the_file_and_the_file_before_defaults() {
     assert_eq!(c.http.listen, []);
     assert_eq!(c.nbd_socket, Path::new("home/nbd.sock"));
     assert_eq!(c.settings.settings().pool.commit_interval, Duration::from_secs(5));
+}
+
+#[test]
+fn settings_of_older_versions_are_told_of_and_refuse_no_start() {
+    let text = "devices = [\"a\"]\n[cache]\nmax_lag = \"9s\"\n\
+                stream_writes = \"past\"\ncongested_read = \"1s\"\n";
+    let file = ConfigFile::parse(text).unwrap();
+    assert_eq!(file.settings().len(), 1);
+    let mut needless = file.needless.clone();
+    needless.sort();
+    assert_eq!(needless.len(), 2);
+    assert!(needless[0].starts_with("line 4: cache.stream_writes has no effect"), "{needless:?}");
+    assert!(needless[1].starts_with("line 5: cache.congested_read"), "{needless:?}");
+    assert!(
+        ConfigFile::parse("devices = [\"a\"]\n[pool]\nstream_writes = \"past\"\n").is_err(),
+        "another section"
+    );
 }
 
 #[test]

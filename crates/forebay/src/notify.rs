@@ -24,6 +24,10 @@ const MOST_WAITING: usize = 4;
 /// How often it hears what the server does, if it asked for no watchdog.
 const UNWATCHED: Duration = Duration::from_secs(10);
 
+/// How often the manager hears that a start goes on, and what it gives that each time.
+pub const START_EVERY: Duration = Duration::from_secs(20);
+const START_GOES_ON: Duration = Duration::from_secs(60);
+
 /// How long an end waits for the manager to take the last message.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
@@ -39,6 +43,8 @@ pub struct ServiceManager {
 }
 
 enum Message {
+    /// The start takes long, and goes on.
+    Starting,
     /// Clients are served.
     Ready,
     /// The engine turns, and this is what it does.
@@ -74,6 +80,11 @@ impl ServiceManager {
     /// How often [`ServiceManager::alive`] should be called; never, if there is no manager.
     pub fn every(&self) -> Option<Duration> {
         self.messages.as_ref().map(|_| self.every)
+    }
+
+    /// The start goes on: the manager gives it [`START_GOES_ON`] more.
+    pub fn starting(&self) {
+        self.send(Message::Starting);
     }
 
     /// Clients are served from now on.
@@ -118,6 +129,10 @@ fn tell(messages: &Receiver<Message>, ends: &AtomicBool) {
     for message in messages {
         let message = if ends.load(Ordering::Acquire) { Message::Stopping } else { message };
         let told = match &message {
+            Message::Starting => {
+                let more = NotifyState::ExtendTimeoutUsec(START_GOES_ON.as_micros() as u32);
+                sd_notify::notify(false, &[more, NotifyState::Status("starting")])
+            }
             Message::Ready => sd_notify::notify(false, &[NotifyState::Ready]),
             Message::Alive { watched, state } => {
                 let all = [NotifyState::Status(state), NotifyState::Watchdog];

@@ -153,8 +153,10 @@ pub fn serve(
                     let settings = engine.tuning.pool();
                     let settings = pool::Settings { unix_time_at_zero, take_back, ..settings };
                     let stops = |m: &Message| matches!(m, Message::Stop);
-                    let Some(opened) = mailbox.unless(stops, engine.open(source, settings)).await
-                    else {
+                    let goes_on = tell_start(&engine.rt, &engine.manager);
+                    let opened = mailbox.unless(stops, engine.open(source, settings)).await;
+                    drop(goes_on);
+                    let Some(opened) = opened else {
                         // No task waits for what is under way on devices.
                         std::mem::forget(engine.rt.clone());
                         tracing::info!("stopped before anything was served");
@@ -329,6 +331,23 @@ impl Starting {
         manager.stopping();
         shard.stop().await
     }
+}
+
+/// Tells the service manager that the start goes on, until the guard is dropped: to write back at a
+/// start may take long.
+fn tell_start(rt: &Rt, manager: &Rc<ServiceManager>) -> Rc<()> {
+    let goes_on = Rc::new(());
+    let (rt, manager, still) = (rt.clone(), manager.clone(), Rc::downgrade(&goes_on));
+    rt.clone().detach(async move {
+        loop {
+            rt.sleep(notify::START_EVERY).await;
+            if still.strong_count() == 0 {
+                return;
+            }
+            manager.starting();
+        }
+    });
+    goes_on
 }
 
 /// Tells the service manager at once, and then again and again, what the server does. If the engine

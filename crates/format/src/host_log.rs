@@ -59,7 +59,7 @@ pub const SKIP: u8 = 0;
 pub const FRAME_HEAD: usize = size_of::<RawFrame>();
 
 const MAGIC: [u8; 8] = *b"FBHOSTLG";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const WHAT: &str = "host log";
 const COVERED: usize = 32;
 

@@ -1,9 +1,9 @@
 //! The cache in front of the pool, as the pool knows it: the contract between the two.
 //!
 //! 1. **Commits wait for the cache's journal.** Before a commit is durable, the journal has to have
-//!    all that the cache said of it: keys that were dropped for direct writes, and the intent of
-//!    staged writes. A [`CacheJournal`] makes that durable. [`Link`] says whether a cache is
-//!    attached: a live one, one that is closed and has left its last word, or none.
+//!    all that the cache said of it: keys that were dropped for direct writes. A [`CacheJournal`]
+//!    makes that durable. [`Link`] says whether a cache is attached: a live one, one that is closed
+//!    and has left its last word, or none.
 //! 2. **Each superblock has a [`CacheMark`]**: an entry of the journal that must be found at the
 //!    next open, and whether the clean keys of the cache count.
 //! 3. **A cut is published by a commit**: the superblock says up to which epoch the pool has
@@ -11,8 +11,8 @@
 //! 4. **Room for what is dirty** in the cache is a [`Reservation`](crate::Reservation) that the
 //!    cache holds. A write-back pass takes it over and spends it.
 //!
-//! The flows are in [`writeback`](crate::writeback): passes, and the staging volumes of writes that
-//! go past the cache.
+//! The flows are in [`writeback`](crate::writeback): passes, and the staging volumes of older
+//! versions.
 
 mod journal;
 mod mark;

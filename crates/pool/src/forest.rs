@@ -26,7 +26,7 @@ use crate::txn::{Generations, Kind, Txn};
 pub(crate) use edit::{Change, Edited};
 pub(crate) use missing::Missing;
 pub(crate) use tree::LiveTree;
-pub(crate) use volume::{BlockCounts, FrozenVolume, Volume};
+pub(crate) use volume::{BlockCount, FrozenVolume, Volume};
 
 pub(crate) use readers::Ahead;
 use readers::Readers;
@@ -44,7 +44,7 @@ pub(crate) struct Forest {
     /// The volume table as committed, by place.
     places: Vec<Option<VolumeRecord>>,
     next_volume: u32,
-    held: BlockCounts,
+    held: BlockCount,
     /// The checksum tree of each group.
     sums: Vec<LiveTree>,
     /// Those that read volumes in order.
@@ -54,7 +54,6 @@ pub(crate) struct Forest {
 /// The number of volumes that the table has room for, and a place that is free.
 pub(crate) struct Vacancy {
     pub places: usize,
-    pub free: usize,
     pub first: Option<u32>,
 }
 
@@ -91,7 +90,7 @@ impl Forest {
         Ok(Forest {
             geometry,
             store: Store::new(cached_nodes),
-            held: BlockCounts::by(volumes.values()),
+            held: BlockCount::of(volumes.values()),
             volumes,
             stagings,
             places,
@@ -145,10 +144,10 @@ impl Forest {
     }
 
     /// Blocks that volumes have.
-    pub fn held(&self) -> BlockCounts {
+    pub fn held(&self) -> BlockCount {
         debug_assert_eq!(
             self.held,
-            BlockCounts::by(self.volumes.values()),
+            BlockCount::of(self.volumes.values()),
             "what volumes have was not counted"
         );
         self.held
@@ -170,16 +169,12 @@ impl Forest {
         for v in self.volumes.values() {
             taken[v.place as usize] = true;
         }
-        Vacancy {
-            places: taken.len(),
-            free: taken.iter().filter(|t| !**t).count(),
-            first: taken.iter().position(|t| !t).map(|p| p as u32),
-        }
+        Vacancy { places: taken.len(), first: taken.iter().position(|t| !t).map(|p| p as u32) }
     }
 
     /// Enters a new volume, which has the next number; it becomes durable with the transaction.
     pub fn add(&mut self, edit: Edit<'_>, v: Volume) -> Result<VolumeId> {
-        let (id, staged) = (v.record.id, v.record.staged);
+        let id = v.record.id;
         let Some(next) = self.next_volume.checked_add(1).filter(|_| id.0 == self.next_volume)
         else {
             return Err(StorageError::new(
@@ -190,9 +185,6 @@ impl Forest {
         self.next_volume = next;
         assert_eq!(v.record.allocated_blocks, 0, "a new volume has nothing");
         self.volumes.insert(id, v);
-        if let Some(staged) = staged {
-            self.stagings.insert(staged, id);
-        }
         self.change(edit, id, |_| ())?;
         Ok(id)
     }

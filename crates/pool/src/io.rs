@@ -1,6 +1,5 @@
 //! Requests of clients: one file for each kind. Addresses are blocks of a volume.
 
-mod by_data;
 mod read;
 mod read_ahead;
 mod taken;

@@ -78,7 +78,7 @@ pub use pool::Pool;
 
 pub use settings::{CreateOptions, Settings, is_name};
 pub use space::{FetchedCounts, Reservation};
-pub use writeback::{HandedOver, Pass, Staging};
+pub use writeback::{HandedOver, Pass};
 
 /// Blocks of the largest run that a scrub reads.
 pub const SCRUB_RUN_BLOCKS: u32 = transfer::walk::RUN_BLOCKS;

@@ -15,7 +15,6 @@ use crate::devices::looks::Looks;
 use crate::devices::standing::Permit;
 use crate::settings::Settings;
 use crate::state::State;
-use crate::txn::logged::Logged;
 use crate::txn::{CommitMetrics, Requests};
 
 /// Bytes of the zeros that holes are read from.
@@ -172,7 +171,6 @@ impl Pool {
         let mut st = self.state_mut();
         st.attached.void_clean_keys();
         st.need_superblock();
-        st.log_of_cache(&Logged::VoidCleanKeys);
     }
 
     /// The runtime that it is on.

@@ -8,7 +8,7 @@ use super::*;
 use crate::devices::tests::row;
 
 const GROUP: u32 = 256;
-const NOTHING: Demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
+const NOTHING: Demand = Demand { dirty_nodes: 0, blocks: 0 };
 const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: 12, volume_pages: 1 };
 
 /// Room without limit, to test what spends it.
@@ -182,7 +182,7 @@ proptest! {
                         (g.record.kind != GroupKind::Free, g.of_pass)
                     };
                     let (dirty_nodes, blocks) = (0, 0);
-                    let demand = Demand { dirty_nodes, blocks, staged: 0, any_staging: false };
+                    let demand = Demand { dirty_nodes, blocks };
                     let keeps = space.chunks(id).to_vec();
                     let want = Want { group: id, keeps, loses: Vec::new(), gets: 1, of: None };
                     match space.close_group(&devices, &want, &demand) {

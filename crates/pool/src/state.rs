@@ -23,7 +23,7 @@ use crate::forest::{Change, Edited, Forest, Volume};
 use crate::history::Histories;
 use crate::host_log::HostLog;
 use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, Run, Space};
-use crate::txn::logged::{Logged, Target, encode_map};
+use crate::txn::logged::{Logged, encode_map};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
 /// Copies of a block: the row of the device, and the offset in bytes.
@@ -104,11 +104,8 @@ impl State {
         if !self.host_log.is_live() {
             return self.host_log.miss(stamp);
         }
-        let (target, end) = match v.record().staged {
-            Some((volume, epoch)) => (Target::Staging(volume, epoch), upto),
-            // Blocks behind the end were cut off by a shrink, which counts when it is durable.
-            None => (Target::Volume(change.volume()), upto.min(end_of(v))),
-        };
+        // Blocks behind the end were cut off by a shrink, which counts when it is durable.
+        let (volume, end) = (change.volume(), upto.min(end_of(v)));
         let mut payload = Vec::with_capacity(64);
         let kind = match *change {
             // Of a shrink: as long as that is not durable, the block is what it was before.
@@ -116,13 +113,12 @@ impl State {
             Change::Map { lba, runs, crcs, .. } => {
                 let geometry = self.space.geometry();
                 let placed = |run: &Run| (*run, self.space.chunks(geometry.split(run.addr).0));
-                encode_map(&mut payload, target, lba, runs.iter().map(placed), crcs)
+                encode_map(&mut payload, volume, lba, runs.iter().map(placed), crcs)
             }
             Change::Unmap { range: (lba, _), .. } if lba >= end => return,
             Change::Unmap { range: (lba, _), .. } => {
-                Logged::Unmap { target, lba, end }.encode(&mut payload)
+                Logged::Unmap { volume, lba, end }.encode(&mut payload)
             }
-            Change::Adopt { .. } => unreachable!("only a pass adopts"),
         };
         self.host_log.append(kind, stamp, &payload);
     }
@@ -211,12 +207,9 @@ impl State {
     /// What has to find room, also the nodes that the open write-back pass has changed: it has
     /// spent the room for them with that of its blocks.
     pub fn demand(&self) -> Demand {
-        let held = self.forest.held();
         Demand {
             dirty_nodes: self.dirty_nodes() + self.txns.pass().map_or(0, Txn::dirty_nodes),
-            blocks: held.all,
-            staged: held.staged,
-            any_staging: self.forest.stagings().next().is_some(),
+            blocks: self.forest.held().0,
         }
     }
 

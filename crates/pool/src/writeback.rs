@@ -1,5 +1,5 @@
 //! What exists for write-back: passes, which carry a cut of the cache into the pool, and the
-//! staging volumes of writes that went past the cache. The contract with the cache is in
+//! staging volumes of older versions. The contract with the cache is in
 //! [`attached`](crate::attached).
 
 mod for_cache;
@@ -10,4 +10,3 @@ mod spill;
 mod staging;
 
 pub use pass::{HandedOver, Pass};
-pub use staging::Staging;

@@ -164,7 +164,6 @@ fn beside(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     let count = r.range(24, 60);
     buckets(&mut plan, count);
     plan.settings.max_lag = Duration::from_millis(one_of(r, &[500, 30_000, 30_000]));
-    plan.settings.congested_read = Duration::ZERO;
     s.failures.unreadable = one_of(r, &[1, 2]);
     s.failures.often = true;
     s.failures.flaky_reads = one_of(r, &[0, 200]);
@@ -183,14 +182,13 @@ fn beside(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     s.cache = Some(plan);
 }
 
-/// The cache flushes fast and the pool slowly. Streams go past the cache, so a checkpoint waits for
-/// a commit of the pool; meanwhile each writer fills a block of the ring with every flush.
+/// The cache flushes fast and the pool slowly; each writer fills a block of the ring with every
+/// flush.
 fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     let count = r.range(100, 240);
     buckets(&mut plan, count);
     plan.disk.flush_latency = micros(20, 60);
     plan.settings.sequential_cutoff = 4096;
-    plan.settings.stream_writes = cache::StreamWrites::Past;
     plan.settings.max_lag = Duration::from_secs(30);
     plan.settings.journal_interval = Duration::from_millis(20);
     plan.settings.dirty_nodes = 400;
@@ -216,7 +214,7 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
 }
 
 /// Several volumes, of some of which, or of block groups, no copy of some nodes can be read in most
-/// boots. Half of what is written goes past the cache.
+/// boots.
 fn unreachable(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     // Where most of a cache is kept of the volumes that are struck, others find little room; and
     // other policies do not put together what is kept.
@@ -227,7 +225,6 @@ fn unreachable(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     buckets(&mut plan, count);
     if r.one_in(2) {
         plan.settings.sequential_cutoff = one_of(r, &[4096, 64 << 10]);
-        plan.settings.stream_writes = cache::StreamWrites::Past;
     }
     plan.settings.max_lag = Duration::from_millis(one_of(r, &[50, 500, 30_000]));
     (plan.detach, plan.lost) = (one_of(r, &[0, 4]), one_of(r, &[0, 8]));

@@ -3,7 +3,6 @@
 //! 2012).
 
 use base::{Duration, Prng};
-use cache::StreamWrites;
 use rt::DeviceKind;
 use sim::{DiskModel, FaultRates};
 
@@ -200,11 +199,8 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
             idle_rate: one_of(r, &[64 << 10, 64 << 20]).min(max),
         },
         promote_blocks: one_of(r, &[0, 4, 64]),
-        // Small, so that requests of a few blocks more than may go past the cache are streams.
+        // Small, so that reads of a few blocks more are streams.
         sequential_cutoff: one_of(r, &[0, 4096, 4096, 64 << 10, 4 << 20]),
-        stream_writes: one_of(r, &StreamWrites::ALL),
-        congested_read: Duration::from_micros(one_of(r, &[0, 1, 2000])),
-        congested_write: Duration::from_micros(one_of(r, &[0, 1, 20_000])),
         ..cache::Settings::default()
     };
     let rate = |r: &mut Prng| if r.one_in(2) { 0 } else { one_of(r, &[20, 100, 400, 2000]) };

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use base::Duration;
-use cache::{LagPolicy, Promote, StreamWrites};
+use cache::{LagPolicy, Promote};
 
 use crate::cached;
 use crate::env::{Boot, Env};
@@ -85,12 +85,7 @@ fn draw(env: &Env, new: &mut cache::Settings) {
         }
         2 => new.max_lag = ms_of(env, &[4, 50, 500, 30_000, 3_600_000]),
         3 => new.max_lag_policy = one_of(env, &LagPolicy::ALL),
-        4 => {
-            new.sequential_cutoff = one_of(env, &[0, 4096, 64 << 10, 4 << 20]);
-            new.stream_writes = one_of(env, &StreamWrites::ALL);
-            new.congested_read = Duration::from_micros(one_of(env, &[0, 1, 2000]));
-            new.congested_write = Duration::from_micros(one_of(env, &[0, 1, 20_000]));
-        }
+        4 => new.sequential_cutoff = one_of(env, &[0, 4096, 64 << 10, 4 << 20]),
         5 => {
             new.promote = one_of(env, &Promote::ALL);
             new.promote_blocks = one_of(env, &[0, 4, 64]);

@@ -180,7 +180,7 @@ impl<'a> Route<'a> {
     /// the pool.
     pub async fn flush(&self) -> Result<()> {
         if let By::Cache(cache) = self.by() {
-            let outcome = cache.flush_volume(self.volume).await;
+            let outcome = cache.flush().await;
             if self.stands(&outcome) {
                 return outcome;
             }
@@ -240,7 +240,7 @@ impl<'a> Route<'a> {
             debug_assert_eq!(last.len(), BLOCK);
             cache.write(self.volume, Lba(new / BLOCK_U64), &last).await?;
         }
-        cache.flush_volume(self.volume).await
+        cache.flush().await
     }
 
     async fn resize_direct(

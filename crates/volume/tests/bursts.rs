@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::{BLOCK, Prng, SECTOR};
-use cache::{Cache, CreateOptions, Settings, StreamWrites};
+use cache::{Cache, CreateOptions, Settings};
 use rt::{Order, Rt};
 use sim::Fault;
 use testkit::{Cached, MIB};
@@ -84,8 +84,7 @@ async fn burst(rt: Rt, devices: Cached, seed: u64) {
     let pool = devices.create_pool(&rt, pool::Settings::default()).await;
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(2 * MIB) };
     cache::create(&rt, &devices.file, &pool, &options, [3; 16]).await.expect("create the cache");
-    let stream_writes = StreamWrites::ALL[(seed % 2) as usize];
-    let settings = Settings { sequential_cutoff: MIB, stream_writes, ..Settings::default() };
+    let settings = Settings { sequential_cutoff: MIB, ..Settings::default() };
     let cache = devices.open_cache(&rt, &pool, settings).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let volume = volumes.create("a", VOLUME_BYTES, 512).await.expect("create");

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use base::BLOCK_U64;
-use cache::Settings;
+use cache::{Cache, Settings};
 use offline::cache::check::Standing;
-use pool::CacheMode;
+use pool::{CacheMode, Pool};
 use rt::{Order, Rt};
 use sim::Fault;
 use testkit::{Cached, MIB, block, check_cache, check_pool, only_byte};
@@ -244,16 +244,29 @@ fn pool_settings() -> pool::Settings {
 
 async fn open(rt: &Rt, devices: &Cached) -> Volumes {
     let pool = devices.open_pool(rt, pool_settings()).await;
-    let settings = Settings {
+    let cache = devices.open_cache(rt, &pool, settings()).await;
+    Volumes::with_cache(&pool, Some(cache))
+}
+
+/// The same on a host that keeps what was answered.
+async fn open_with_host(rt: &Rt, devices: &Cached) -> Volumes {
+    let ready = Pool::ready(rt, vec![devices.disk.clone()], pool_settings()).await.expect("ready");
+    ready.recover(Rc::new(devices.world.host())).await.expect("recovered");
+    // The cache says what the pool's first commit is to say.
+    let cache = Cache::ready(rt, &devices.file, &ready, settings()).await.expect("ready");
+    let (pool, _) = ready.open().await.expect("open");
+    Volumes::with_cache(&pool, Some(cache.open().await.expect("open the cache")))
+}
+
+fn settings() -> Settings {
+    Settings {
         max_lag: NEVER,
         journal_interval: NEVER,
         dirty_nodes: 8,
         resident_nodes: 2,
         promote: cache::Promote::First,
         ..Settings::default()
-    };
-    let cache = devices.open_cache(rt, &pool, settings).await;
-    Volumes::with_cache(&pool, Some(cache))
+    }
 }
 
 async fn close(volumes: &Volumes) {
@@ -291,6 +304,34 @@ fn a_close_after_a_cache_has_failed_brings_nothing_old_back() {
     bench.0.world.revive(bench.0.file.file);
     assert!(!bench.check(), "clean keys do not count");
     bench.verify(9);
+}
+
+/// The pool has committed nothing since the cache failed. The host has what was answered.
+#[test]
+fn a_kill_after_a_cache_has_failed_brings_nothing_old_back() {
+    let bench = Rc::new(Bench::new());
+    bench.boot(|rt, devices| async move {
+        let volumes = open_with_host(&rt, &devices).await;
+        let (a, b) = (volumes.open("a").expect("there"), volumes.open("b").expect("there"));
+        write(&a, (0, 2), 7).await;
+        devices.world.inject(devices.file.file, Fault::Dead);
+        a.flush().await.expect_err("it is nowhere");
+        assert_eq!(volumes.cache().expect("there").status().state, "failed");
+        let committed = volumes.pool().committed();
+        write(&b, (0, 5), 3).await;
+        assert_eq!(volumes.pool().committed(), committed);
+    });
+    bench.0.world.revive(bench.0.file.file);
+    bench.boot(|rt, devices| async move {
+        let volumes = open_with_host(&rt, &devices).await;
+        let (a, b) = (volumes.open("a").expect("there"), volumes.open("b").expect("there"));
+        for at in 0..BLOCKS {
+            let value = if at % 5 == 0 { 3 } else { 2 };
+            assert_eq!(holds(&b, at).await, Some(value), "block {at} of b");
+            assert!([Some(1), Some(7)].contains(&holds(&a, at).await), "block {at} of a");
+        }
+        close(&volumes).await;
+    });
 }
 
 /// A cache that holds nothing dirty is set aside under a write, which its device takes all the

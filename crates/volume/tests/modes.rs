@@ -31,7 +31,6 @@ struct Seen {
     hits: Cell<u64>,
     promoted: Cell<u64>,
     bypassed: Cell<u64>,
-    cut_with_staged: Cell<u64>,
 }
 
 fn add(to: &Cell<u64>, n: u64) {
@@ -91,7 +90,6 @@ impl Bench {
                 add(&seen.hits, status.hits);
                 add(&seen.promoted, status.promoted);
                 add(&seen.bypassed, status.bypassed);
-                add(&seen.cut_with_staged, u64::from(status.staged_bytes > 0));
             }
             devices.world.power_cut();
         });
@@ -118,7 +116,6 @@ fn settings(rng: &mut Prng) -> Settings {
         resident_nodes: 16,
         dirty_nodes: rng.range(8, 24),
         sequential_cutoff: if rng.one_in(3) { 0 } else { 64 << 10 },
-        stream_writes: cache::StreamWrites::Past,
         promote: if rng.one_in(3) { cache::Promote::Second } else { cache::Promote::First },
         ..Settings::default()
     }
@@ -236,7 +233,6 @@ fn modes_are_switched_under_load() {
         ("hits", &seen.hits),
         ("promoted", &seen.promoted),
         ("blocks past the cache", &seen.bypassed),
-        ("power cuts with staged blocks", &seen.cut_with_staged),
     ] {
         println!("{what}: {}", n.get());
         assert!(n.get() > 10, "{what}: only {}", n.get());

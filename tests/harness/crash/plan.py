@@ -105,7 +105,6 @@ def plan(seed, fault=None, **fixed):
             ("cache", "max_lag", f'"{rng.choice(["100ms", "300ms", "30s"])}"'),
             ("cache", "journal_interval", f'"{rng.choice(["5ms", "50ms", "1s"])}"'),
             ("cache", "sequential_cutoff", rng.choice(["0", '"128K"', '"4M"'])),
-            ("cache", "stream_writes", '"past"'),
             ("cache", "dirty_nodes", rng.choice(["64", "64", "4096"])),
             ("cache", "writeback_rate_min", f'"{rng.choice(["4M", "64M"])}"'),
         ]

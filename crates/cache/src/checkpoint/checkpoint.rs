@@ -6,9 +6,8 @@
 //! 2. The changed nodes get addresses in buckets of their own and are written, children before
 //!    parents.
 //! 3. Pages of the bucket table that say something new are written to their other slot.
-//! 4. The device is flushed, and the pool has committed the staged blocks that the tree names: what
-//!    they replaced is not in it any more. Then the superblock is written, twice. From now on
-//!    replay begins at the noted place.
+//! 4. The device is flushed. Then the superblock is written, twice. From now on replay begins at
+//!    the noted place.
 //! 5. The changed pages are written into their other slots too; a page or a superblock that goes
 //!    bad by itself loses nothing.
 //! 6. The nodes that were replaced are given back as soon as no read uses them, and the journal's
@@ -16,8 +15,7 @@
 //!    are most of them while a pass is long, do not.
 //!
 //! A write that fails here, and fails again, ends the use of the cache: what the device holds then
-//! cannot be known, but the state before is whole. Not one of step 5: by then all is durable. While
-//! the pool cannot commit, a checkpoint waits, and who needs the room it would make is told why.
+//! cannot be known, but the state before is whole. Not one of step 5: by then all is durable.
 
 use std::time::Duration;
 
@@ -46,11 +44,7 @@ const COMPARED: u32 = 4;
 const ELSEWHERE: u32 = 8;
 /// Blocks of replaced nodes given back in one go.
 const GIVEN_BACK: usize = 256;
-/// For so long the pool may fail to commit before clients that wait for room are told so.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// The log tells of it so often.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// It is asked again after this time.
+/// A checkpoint that had no room is tried again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Cache {
@@ -127,17 +121,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Freezes what is to be written, and has the pool commit the staged blocks in it.
-    fn freeze(&self) -> (FrozenIndex, Option<rt::JoinHandle<Result<()>>>) {
-        let committed = self.staged_in(None).map(|_| {
-            let cache = self.clone();
-            self.rt().spawn(async move { cache.commit_staged().await })
-        });
-        (self.state_mut().freeze(self.pool().named_entry()), committed)
-    }
-
     async fn checkpoint(&self) -> Result<()> {
-        let (mut frozen, committed) = self.freeze();
+        let mut frozen = self.state_mut().freeze(self.pool().named_entry());
         self.checkpoints().note_frozen();
         // Before anything is written that the checkpoint before this superblock may need.
         if self.checkpoints().durable().lacks_twin() {
@@ -148,9 +133,6 @@ impl Cache {
         let pages = self.changed_pages(&freed).await;
         self.write_pages(frozen.named.generation, &pages).await?;
         self.flush_device(Class::Commit, "flush of a checkpoint").await?;
-        if let Some(committed) = committed {
-            committed.await.unwrap_or_else(|| Err(base::StorageError::ended()))?;
-        }
         let durable = self.write_superblock(&frozen.named, &pages).await?;
         let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
         self.checkpoints().durable_mut().complete(frozen.named.generation, pages);
@@ -164,41 +146,6 @@ impl Cache {
             );
         }
         Ok(())
-    }
-
-    /// Has the pool commit. It may fail to for as long as a device of it is away, or the file
-    /// system under it is full: nothing is lost by that, and clients are told who wait for room.
-    /// Fails where the pool will never commit again, and after a while where the cache closes.
-    async fn commit_staged(&self) -> Result<()> {
-        let outcome = self.commit_patiently().await;
-        self.checkpoints().hold_up(None);
-        outcome
-    }
-
-    async fn commit_patiently(&self) -> Result<()> {
-        let began = self.rt().now();
-        let (mut told, mut closes) = (None, None);
-        loop {
-            let Err(e) = self.pool().commit().await else { return Ok(()) };
-            self.check_failed()?;
-            let now = self.rt().now();
-            if self.health().is_closing() {
-                closes.get_or_insert(now);
-            }
-            let too_long = closes.is_some_and(|since| now.since(since) > PATIENCE);
-            if too_long || self.pool().is_closed() || self.pool().has_ended() {
-                return Err(e);
-            }
-            if now.since(began) > PATIENCE {
-                self.state().journal().room().refuse_clients(&e);
-                self.checkpoints().hold_up(Some(e.clone()));
-            }
-            if told.is_none_or(|then| now.since(then) >= TELL_AGAIN) {
-                tracing::warn!("a checkpoint of the cache waits for the pool: {e}");
-                told = Some(now);
-            }
-            self.rt().sleep(AGAIN).await;
-        }
     }
 
     async fn write_nodes(&self, frozen: &FrozenIndex) -> Result<Option<RootPtr>> {

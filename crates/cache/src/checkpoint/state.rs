@@ -3,8 +3,6 @@
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 
-use base::{Result, StorageError};
-
 use super::table_slots::DurableState;
 use crate::latch::{Latch, Latched};
 
@@ -14,8 +12,6 @@ pub(crate) struct Checkpoints {
     running: Latch,
     /// One is due, however little has changed.
     called_for: Cell<bool>,
-    /// Why the running one has waited for the pool for long.
-    held_up: RefCell<Option<StorageError>>,
     durable: RefCell<DurableState>,
 }
 
@@ -25,7 +21,6 @@ impl Checkpoints {
         Checkpoints {
             running: Latch::default(),
             called_for: Cell::new(false),
-            held_up: RefCell::default(),
             durable: RefCell::new(durable),
         }
     }
@@ -54,21 +49,6 @@ impl Checkpoints {
     pub(super) fn note_frozen(&self) {
         self.called_for.set(false);
         self.running.tell();
-    }
-
-    /// The running one has waited for the pool for long, as its commits fail like this, or waits no
-    /// more. Tasks that wait for a checkpoint are woken, to be told.
-    pub(super) fn hold_up(&self, why: Option<StorageError>) {
-        let news = why.is_some();
-        *self.held_up.borrow_mut() = why;
-        if news {
-            self.running.tell();
-        }
-    }
-
-    /// Fails while the running one waits for the pool, and has done so for long.
-    pub fn check_going(&self) -> Result<()> {
-        self.held_up.borrow().clone().map_or(Ok(()), Err)
     }
 
     /// Wakes the tasks that wait for a checkpoint: the cache has failed.

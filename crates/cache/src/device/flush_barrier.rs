@@ -30,7 +30,6 @@ struct HealthState {
     failed: RefCell<Option<StorageError>>,
     /// Why it takes no writes for now, and since when: the file system under it is full.
     full: RefCell<Option<(StorageError, Instant)>>,
-    closing: Cell<bool>,
     closed: Cell<bool>,
     aside: Cell<bool>,
     host_log: HostLog,
@@ -111,15 +110,6 @@ impl Health {
         } else {
             Ok(())
         }
-    }
-
-    /// True if it is being closed, or is: what waits for others waits no more than a while.
-    pub fn is_closing(&self) -> bool {
-        self.0.closing.get() || self.is_closed()
-    }
-
-    pub fn begin_close(&self) {
-        self.0.closing.set(true);
     }
 
     pub fn close(&self) {

@@ -81,11 +81,7 @@ impl Cache {
     /// Ends the use of the cache device: all that needs it fails, and all tasks that wait for it
     /// are woken.
     pub(crate) fn fail(&self, e: &StorageError) {
-        let first = !self.has_failed();
         self.health().fail(e);
-        if first {
-            self.pool().void_clean_keys();
-        }
         self.set_aside_if_failed();
         self.wake_all();
     }

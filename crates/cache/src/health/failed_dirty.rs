@@ -6,7 +6,7 @@
 //! newer blocks of the pool. Therefore:
 //!
 //! 1. From the moment at which it has failed, every commit of the pool says in the superblock that
-//!    no clean key of this cache counts ([`Cache::last_word`]). Dirty and staged keys still count:
+//!    no clean key of this cache counts ([`Cache::last_word`]). Dirty keys still count:
 //!    only volumes that write back have any. Only passes write to the pool for these volumes, and
 //!    passes end when the journal cannot be written.
 //! 2. Volumes that do not write back are served by the pool alone, so the cache's index is not
@@ -19,12 +19,8 @@
 //! a key that was clean is still clean, the counters of buckets are those of that checkpoint, and
 //! all of this is done again. Buckets that became empty may hold nodes by then that no checkpoint
 //! knows of; they are never read as data.
-//!
-//! **Intents of staged blocks** ([`crate::io::bypass`]) cannot be replaced by such a statement. If
-//! one is not durable when the cache fails, no commit of the pool may have its blocks. So every
-//! commit fails from then on.
 
-use base::{ErrorKind, Lba, Result, StorageError};
+use base::{Lba, Result};
 use pool::CacheMark;
 use queue::Class;
 
@@ -34,24 +30,13 @@ use crate::store::key::Body;
 use crate::store::state::State;
 
 impl Cache {
-    /// What commits of the pool say of a cache whose journal is not written any more. Fails if the
-    /// journal lacks intents of staged blocks: then no commit may be made.
-    pub(crate) fn last_word(&self) -> Result<Option<CacheMark>> {
-        let (lacks, untold) = {
+    /// What commits of the pool say of a cache whose journal is not written any more.
+    pub(crate) fn last_word(&self) -> CacheMark {
+        let clean_void = {
             let st = self.state();
-            let durable = st.journal().durable();
-            let untold = st.health().has_failed() || st.commits().lacks_drops(durable);
-            (st.commits().lacks_intents(durable), untold)
+            st.health().has_failed() || st.journal().durable() < st.dropped()
         };
-        if lacks {
-            let why = self.check_failed().err().map_or(String::new(), |e| format!(": {e}"));
-            let text = format!(
-                "the cache's journal cannot be written any more, and lacks what volumes that \
-                 write back have put into the pool: nothing is committed before a restart{why}"
-            );
-            return Err(StorageError::new(ErrorKind::Io, text));
-        }
-        Ok(Some(self.mark(untold)))
+        self.mark(clean_void)
     }
 
     /// Drops all keys of blocks that the pool has, stale keys among them. The pool then says that
@@ -95,31 +80,20 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use base::{BLOCK, Crc};
+    use base::{BLOCK, StorageError};
     use pool::Pool;
 
     use super::*;
-    use crate::store::taken::staged_extents;
     use crate::testkit::{Lab, settings};
 
     fn broken() -> StorageError {
-        StorageError::new(ErrorKind::Io, "broken")
+        StorageError::new(base::ErrorKind::Io, "broken")
     }
 
-    /// What a failure of the cache, with dirty blocks in it, meets.
-    #[derive(Clone, Copy)]
-    struct Case {
-        /// The intent of staged blocks was logged before,
-        logged: bool,
-        /// durably.
-        durable: bool,
-        /// The first commit comes when the cache is closed.
-        late: bool,
-    }
-
-    /// Returns how a commit of the pool ends after the failure, and what the pool says of clean
-    /// keys when it is opened again.
-    fn commit(case: Case) -> (Result<()>, bool) {
+    /// Returns how a commit of the pool ends after a failure of the cache with dirty blocks in it,
+    /// and what the pool says of clean keys when it is opened again. `late`: the first commit comes
+    /// when the cache is closed.
+    fn commit(late: bool) -> (Result<()>, bool) {
         let lab = Lab::new();
         let (files, file) = (lab.files(), lab.file());
         lab.boot(move |rt| async move {
@@ -128,21 +102,14 @@ mod tests {
             let (pool, _) = Pool::open(&rt, files.clone(), slow).await.unwrap();
             let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
             let (a, b) = (pool.find_volume("a").unwrap().id, pool.find_volume("b").unwrap().id);
-            let staged = staged_extents(a, Lba(0), &[7 as Crc; 4], cache.epoch());
-            let mut room = cache.room_for_request(2, 1).await.unwrap();
-            assert!(!case.logged || cache.state_mut().log_intent(&mut room, &staged));
-            if case.durable {
-                cache.flush().await.unwrap();
-            }
-            cache.fail(&broken());
-            assert!(
-                !cache.is_aside() && !cache.state_mut().log_intent(&mut room, &staged),
-                "what is logged now is never durable"
-            );
             let mut block = rt.bufs().take(BLOCK);
             block.fill(5);
-            pool.write(b, Lba(90), &block.freeze()).await.unwrap();
-            let mut outcome = if case.late { Ok(()) } else { pool.commit().await };
+            let block = block.freeze();
+            cache.write(a, Lba(0), &block).await.unwrap();
+            cache.fail(&broken());
+            assert!(!cache.is_aside(), "it holds a dirty block");
+            pool.write(b, Lba(90), &block).await.unwrap();
+            let mut outcome = if late { Ok(()) } else { pool.commit().await };
             cache.close().await.unwrap_err();
             drop(cache);
             outcome = outcome.and(pool.close().await);
@@ -153,22 +120,9 @@ mod tests {
 
     #[test]
     fn commits_go_on_when_the_cache_has_failed() {
-        for (logged, late) in [(false, false), (false, true), (true, false), (true, true)] {
-            let (outcome, void) = commit(Case { logged, durable: logged, late });
-            assert!(outcome.is_ok() && void, "logged {logged}, late {late}: {outcome:?}, {void}");
-        }
-    }
-
-    #[test]
-    fn commits_wait_for_logged_intents_whatever_happens() {
         for late in [false, true] {
-            let (outcome, _) = commit(Case { logged: true, durable: false, late });
-            let e = outcome.unwrap_err();
-            assert!(
-                e.kind == ErrorKind::Io
-                    && e.to_string().contains("nothing is committed before a restart"),
-                "{e}"
-            );
+            let (outcome, void) = commit(late);
+            assert!(outcome.is_ok() && void, "late {late}: {outcome:?}, {void}");
         }
     }
 }

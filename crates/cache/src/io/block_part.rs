@@ -1,7 +1,7 @@
 //! What is known of a block of which only some sectors were written.
 
 use base::{Sectors, Slice};
-use format::cache::index::{Cover, StagedBelow};
+use format::cache::index::Cover;
 
 /// What is known of a block: some sectors of it, the others are zeros here.
 #[derive(Clone)]
@@ -10,14 +10,12 @@ pub struct BlockPart {
     pub sectors: Sectors,
     /// A block.
     pub data: Slice,
-    /// Where the others are, if not in the pool's published image.
-    pub(crate) below: Option<StagedBelow>,
 }
 
 impl BlockPart {
     /// All of a block.
     pub fn whole(data: Slice) -> BlockPart {
-        BlockPart { sectors: Sectors::ALL, data, below: None }
+        BlockPart { sectors: Sectors::ALL, data }
     }
 
     /// What of it counts.
@@ -25,7 +23,7 @@ impl BlockPart {
         if self.sectors.is_all() {
             Cover::ALL
         } else {
-            Cover { sectors: self.sectors, below: self.below }
+            Cover { sectors: self.sectors, below: None }
         }
     }
 }

@@ -24,12 +24,8 @@ impl Cache {
         crcs: &[base::Crc],
         class: Class,
     ) -> std::result::Result<Slice, BadOnes> {
-        let began = self.rt().now();
         let mut read =
             self.device().queue().read_blocks(class, self.offset_of(addr), crcs.len()).await;
-        if class == Class::Foreground {
-            self.note_latency(self.rt().now().since(began), self.settings().congested_read);
-        }
         let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
         let wrong: Vec<usize> = block_crcs(&read.buf)
             .zip(crcs)
@@ -64,11 +60,7 @@ impl Cache {
         class: Class,
     ) -> Result<()> {
         self.check_alone().await?;
-        let began = self.rt().now();
         let outcome = taken.write(async |all| self.write_all(all, data, class).await).await;
-        if class == Class::Foreground {
-            self.note_latency(self.rt().now().since(began), self.settings().congested_write);
-        }
         let outcome = outcome.map_err(|e| {
             StorageError::from_io(e, format_args!("cache device {}: write", self.path()))
         });

@@ -50,11 +50,6 @@ impl Clients {
         self.writes.follow(volume, lba, blocks)
     }
 
-    /// A client has flushed a volume: its streams of writes begin anew.
-    pub fn note_flush(&self, volume: VolumeId) {
-        self.writes.flushed(volume);
-    }
-
     /// Sets the cutoff of all streams in bytes; 0: no stream is sequential.
     pub fn set_cutoff(&self, cutoff: u64) {
         self.reads.set_cutoff(cutoff);

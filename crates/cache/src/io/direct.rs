@@ -82,7 +82,7 @@ impl Cache {
         outcome
     }
 
-    /// Changes the pool. If that has no room, what is dirty or staged is published first, which may
+    /// Changes the pool. If that has no room, what is dirty is published first, which may
     /// give some back.
     async fn in_pool<F: Future<Output = Result<()>>>(&self, change: impl Fn() -> F) -> Result<()> {
         for _ in 0..2 {
@@ -180,10 +180,9 @@ impl Cache {
     }
 
     /// Makes durable what the journal has to know before the pool: what the cache dropped for
-    /// direct writes, and the intents of staged blocks. Every commit of the pool waits for
-    /// it. Returns what is durable then.
+    /// direct writes. Every commit of the pool waits for it. Returns what is durable then.
     pub(crate) async fn records_durable(&self) -> Result<Option<CacheMark>> {
-        let target = self.state().commits().needs();
+        let target = self.state().dropped();
         if self.health().is_aside() {
             return Ok(None);
         }
@@ -195,7 +194,7 @@ impl Cache {
         if self.has_failed() {
             // Also if that was durable: direct writes have changed the pool since, and the cache
             // was not told.
-            return self.last_word();
+            return Ok(Some(self.last_word()));
         }
         outcome?;
         Ok(Some(self.mark(false)))

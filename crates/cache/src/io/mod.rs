@@ -2,7 +2,6 @@
 
 pub(crate) mod block_part;
 mod bucket_io;
-pub(crate) mod bypass;
 pub(crate) mod clients;
 pub(crate) mod direct;
 mod flush;
@@ -15,5 +14,4 @@ mod promote;
 pub(crate) mod read;
 mod recent_parts;
 mod watermark;
-pub(crate) mod window;
 mod write;

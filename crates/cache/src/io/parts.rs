@@ -10,20 +10,14 @@
 //! - a read does, and the block is entered as a whole then, so that the next read needs no pool;
 //! - a pass of write-back does, many at once ([`crate::writeback::pass`]).
 //!
-//! **Over staged blocks.** What is newer than the image may be in the pool already, in a staging
-//! volume ([`crate::io::bypass`]). It is not read either: the part says in which epoch the block
-//! was staged, and its checksum, and is laid over that until the epoch is published. Replay takes
-//! such a part only if the pool has that block: else the write that it was laid over is lost, and
-//! with it this one, which was not flushed.
-//!
 //! **Published.** A part of a published epoch counts as absent: the pool has the whole block. To
 //! lay it over the image once more changes nothing, so it does not matter whether it was
 //! published while the pool was being read. It has to be the same key still, though: of a block
 //! that was written anew meanwhile, a newer image may have been read.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, Crc, Epoch, Lba, Result, Sectors, Slice, SliceList, VolumeId};
-use format::cache::index::{Cover, StagedBelow};
+use base::{BLOCK, CacheAddr, Crc, Lba, Result, Sectors, Slice, SliceList, VolumeId};
+use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Step;
 use queue::Class;
@@ -93,11 +87,8 @@ impl Cache {
         block.copy_from_slice(&before.data);
         patches.iter().for_each(|patch| patch.apply(&mut block));
         let sectors = before.sectors.with(sectors);
-        let now = BlockPart { sectors, data: block.freeze(), below: before.below };
-        let written = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
-        let Some(addr) = written else {
-            return Box::pin(self.write_parts((volume, lba), patches, None)).await;
-        };
+        let now = BlockPart { sectors, data: block.freeze() };
+        let addr = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
         let stands = Stands { addr, crc: base::crc32c(&now.data), cover: now.cover() };
         self.clients().keep_part((volume, lba), stands, now.clone());
         if !now.sectors.is_all() {
@@ -114,11 +105,9 @@ impl Cache {
         let mut pieces = self.plan(volume, lba, 1).await?;
         let piece = pieces.pop().ok_or_else(base::StorageError::ended)?;
         let zeros = || self.rt().bufs().zeroed(BLOCK).freeze();
-        let none = |below| BlockPart { sectors: Sectors::NONE, data: zeros(), below };
         match piece.part {
-            Part::Pool(_) => Ok(none(None)),
+            Part::Pool(_) => Ok(BlockPart { sectors: Sectors::NONE, data: zeros() }),
             Part::Zeros => Ok(BlockPart::whole(zeros())),
-            Part::Staged(epoch, crc) => Ok(none(Some(StagedBelow { epoch, crc }))),
             Part::Bucket { addr, crcs, dirty, cover } => {
                 let stands = Stands { addr, crc: crcs[0], cover };
                 if let Some(known) = self.clients().find_part((volume, lba), stands) {
@@ -127,7 +116,7 @@ impl Cache {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
                 drop(piece.pin);
                 match data {
-                    Ok(data) => Ok(BlockPart { sectors: cover.sectors, data, below: cover.below }),
+                    Ok(data) => Ok(BlockPart { sectors: cover.sectors, data }),
                     Err(bad) => {
                         whole(Box::pin(self.read_again(volume, lba, 1, addr, dirty, &bad)).await?)
                     }
@@ -143,10 +132,8 @@ impl Cache {
         (part, pin): (FoundPart, Option<Pinned>),
         sequential: bool,
     ) -> Result<SliceList> {
-        let (cache, below) = (self.clone(), part.2.below);
-        let image = self
-            .rt()
-            .spawn(async move { cache.read_below(Class::Foreground, (volume, lba), below).await });
+        let pool = self.pool().clone();
+        let image = self.rt().spawn(async move { pool.read(volume, lba, 1).await });
         let mine = self.read_bucket(part.0, &part.1, Class::Foreground).await;
         drop(pin);
         let image = image.await.unwrap_or_else(|| Err(base::StorageError::ended()));
@@ -154,7 +141,6 @@ impl Cache {
             Ok(mine) => mine,
             Err(bad) => return self.read_again(volume, lba, 1, part.0, true, &bad).await,
         };
-        // Also before an error of the pool is told: a pass may have kept the whole block by now.
         let same = self.resident(Class::Foreground, |st| st.same_part(volume, lba, &part)).await?;
         if same.is_none() {
             return Box::pin(self.read_step(volume, lba, 1, sequential)).await;
@@ -163,19 +149,6 @@ impl Cache {
         self.count_read(volume, Hits { hits: 0, misses: 1 });
         self.complete_part((volume, lba), part, whole.clone());
         Ok(SliceList::from_iter([whole]))
-    }
-
-    /// What a part lies over: a staged block, or the pool's published image.
-    async fn read_below(
-        &self,
-        class: Class,
-        (volume, lba): (VolumeId, Lba),
-        below: Option<StagedBelow>,
-    ) -> Result<SliceList> {
-        match below.filter(|b| b.epoch > self.state().index.published()) {
-            Some(below) => self.read_staged(volume, below.epoch, lba, 1).await,
-            None => self.pool().read_for(class, volume, lba, 1).await,
-        }
     }
 
     /// A whole block: sectors of `mine`, and what the image of the pool has of the others.
@@ -193,11 +166,7 @@ impl Cache {
 
     /// Has a block that was read entered as a whole, if there is time and room for it.
     fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: FoundPart, whole: Slice) {
-        // A part that a writer under way has merged before, and enters later, would replace the
-        // whole block. It is of no use where the pool loses what it lies over, and the whole one is
-        // needed.
-        let may_be_lost = part.2.below.is_some() && self.staged_in(Some(volume)).is_some();
-        if self.is_low_on_buckets() || may_be_lost {
+        if self.is_low_on_buckets() {
             return;
         }
         let Some(running) = self.begin_running() else { return };
@@ -263,7 +232,11 @@ impl Cache {
         if cover.is_all() {
             return Ok((data, crcs.to_vec()));
         }
-        let image = self.read_below(Class::WriteBack, (part.volume, part.lba), cover.below).await?;
+        let (volume, lba) = (part.volume, part.lba);
+        let image = match self.staged_below(part) {
+            Some(below) => self.read_staged((volume, below.epoch), lba, 1).await?,
+            None => self.pool().read_for(Class::WriteBack, volume, lba, 1).await?,
+        };
         let whole = self.laid_over(&data, cover.sectors, image)?;
         let crcs = block_crcs(&whole).collect();
         Ok((whole, crcs))
@@ -271,20 +244,6 @@ impl Cache {
 }
 
 impl State {
-    /// True if a pass has kept a whole block that was staged in `epoch`: in the cache, or staged
-    /// once more, and the pool's image does not have it.
-    pub(super) fn is_kept_since(&mut self, volume: VolumeId, lba: Lba, epoch: Epoch) -> Step<bool> {
-        let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
-        Ok(found.first().is_some_and(|e| {
-            let elsewhere = match &e.body {
-                Body::Data { cover, .. } => cover.is_all(),
-                Body::Staged { .. } => e.written != Some(epoch),
-                Body::Zeros { .. } => false,
-            };
-            elsewhere && self.index.unpublished(e).is_some()
-        }))
-    }
-
     /// The extent of a block, if it is the part that was found before.
     fn same_part(
         &mut self,

@@ -257,12 +257,11 @@ impl Cache {
         whole.freeze()
     }
 
-    /// Does what waited for a commit of the pool: keeps blocks, and lets go of others.
+    /// Keeps blocks that waited for a commit of the pool.
     pub(crate) async fn keeper(&self) {
         while !self.health().is_closed() && !self.pool().is_closed() {
             let ended = self.pool().commit_ended();
             let committed = self.pool().committed();
-            self.state_mut().release_replaced(committed);
             loop {
                 let ready = self.state_mut().promotions.take_ready(committed);
                 let Some((key, data)) = ready else { break };

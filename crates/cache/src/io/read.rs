@@ -3,8 +3,8 @@
 //! dropped, and what came from the pool may be kept.
 
 use base::{
-    BLOCK, BLOCK_U64, CacheAddr, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError,
-    VolumeId, counted, worth_telling,
+    BLOCK, BLOCK_U64, CacheAddr, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId,
+    counted, worth_telling,
 };
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
@@ -13,6 +13,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::Cache;
+use crate::error::malformed;
 use crate::space::take::Pinned;
 use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
@@ -34,9 +35,6 @@ pub(crate) enum Part {
         /// All, or those of the one block that count: the pool has the others.
         cover: Cover,
     },
-    /// In the pool, in the staging volume of this epoch.
-    /// With the checksum of the first block.
-    Staged(Epoch, Crc),
     Zeros,
     Pool(Missed),
 }
@@ -150,10 +148,6 @@ impl Cache {
             Part::Zeros => {
                 let zeros = self.rt().bufs().zeroed(blocks as usize * BLOCK).freeze();
                 Ok(SliceList::from_iter([zeros]))
-            }
-            Part::Staged(epoch, _) => {
-                self.count_read(volume, Hits { hits: 0, misses: blocks });
-                Box::pin(self.read_own_staged(volume, epoch, lba, blocks)).await
             }
             Part::Pool(missed) => {
                 Box::pin(self.read_pool(volume, (lba, blocks), missed, sequential)).await
@@ -342,7 +336,7 @@ impl Cache {
         missed: Missed,
         sequential: bool,
     ) -> Result<SliceList> {
-        let promotion = if sequential || self.is_congested() {
+        let promotion = if sequential {
             None
         } else {
             self.begin_promotion(volume, (lba, blocks), missed.ghosts)
@@ -479,6 +473,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         }
     }
     let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
+    let published = st.index.published();
     // What is known of the gap that begins at `at`.
     let mut missed = Missed::default();
     let gap = |pieces: &mut SmallVec<[Piece; 1]>, missed: &mut Missed, from: u64, to: u64| {
@@ -508,10 +503,11 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         let (from, blocks) = (e.lba, e.len());
         let part = match e.body {
             Body::Zeros { .. } => Part::Zeros,
-            Body::Staged { crcs } => Part::Staged(
-                e.written.unwrap_or_default(),
-                crcs.first().copied().unwrap_or_default(),
-            ),
+            // The open has carried all of them ([`crate::writeback::staged`]).
+            Body::Staged { .. } => return Err(malformed().into()),
+            Body::Data { cover, .. } if cover.below.is_some_and(|b| b.epoch > published) => {
+                return Err(malformed().into());
+            }
             Body::Data { addr, crcs, cover, .. } => {
                 st.buckets.pin(addr);
                 st.buckets.touch(addr, blocks as u32);

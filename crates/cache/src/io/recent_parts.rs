@@ -71,7 +71,7 @@ mod tests {
 
     fn part() -> BlockPart {
         let data = BufPool::new(0).zeroed(base::BLOCK).freeze();
-        BlockPart { sectors: Sectors::NONE, data, below: None }
+        BlockPart { sectors: Sectors::NONE, data }
     }
 
     fn stands(n: u64) -> Stands {

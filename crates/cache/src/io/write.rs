@@ -9,7 +9,6 @@ use pool::Reservation;
 use queue::Class;
 
 use crate::Cache;
-use crate::io::bypass::STEP_BLOCKS;
 use crate::space::take::TakenBlocks;
 use crate::store::buckets::census::Stream;
 use crate::store::index::STEP_EXTENTS;
@@ -36,22 +35,8 @@ impl Cache {
     /// Writes whole blocks. Every block is visible when this returns, and durable after the next
     /// [`Cache::flush`].
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
-        let past = self.follow_past(volume, lba, (data.len() / BLOCK) as u64);
         let mut at = 0;
         while at < data.len() {
-            if past {
-                let n = (data.len() - at).min(STEP_BLOCKS as usize * BLOCK);
-                let written = Box::pin(self.write_past(
-                    volume,
-                    lba.plus((at / BLOCK) as u64),
-                    &data.slice(at, n),
-                ))
-                .await?;
-                if written {
-                    at += n;
-                    continue;
-                }
-            }
             let n = (data.len() - at).min(self.layout().step_blocks() * BLOCK);
             self.write_step(volume, lba.plus((at / BLOCK) as u64), data.slice(at, n), Cover::ALL)
                 .await?;
@@ -61,19 +46,19 @@ impl Cache {
     }
 
     /// Writes whole blocks; or one, of which only some sectors count. Returns where the first of
-    /// them stands. `None`: it is a part that lies over a staged block, and a pass has kept the
-    /// whole block by now: nothing was entered.
+    /// them stands.
     pub(crate) async fn write_step(
         &self,
         volume: VolumeId,
         lba: Lba,
         data: Slice,
         cover: Cover,
-    ) -> Result<Option<CacheAddr>> {
+    ) -> Result<CacheAddr> {
         let mut write = self.begin_write((volume, lba), data, cover).await?;
         write.transfer().await?;
         let addr = write.taken[0].addr;
-        Ok(write.settle().await?.then_some(addr))
+        write.settle().await?;
+        Ok(addr)
     }
 
     /// Plans a write.
@@ -176,27 +161,18 @@ impl Write {
         Ok(())
     }
 
-    /// Enters what was written into the index: now it is visible. False: it is a part that lies
-    /// over a staged block, which a pass has kept elsewhere meanwhile. The staging volume ends with
-    /// that pass, and the pool's image does not get the block ([`crate::writeback::kept`]).
-    async fn settle(mut self) -> Result<bool> {
+    /// Enters what was written into the index: now it is visible.
+    async fn settle(mut self) -> Result<()> {
         let crcs: Crcs = block_crcs(&self.data).collect();
         let (cache, (volume, lba)) = (self.cache.clone(), self.key);
-        let below = self.cover.below.filter(|_| !self.cover.is_all()).map(|below| below.epoch);
         cache
             .resident(Class::Foreground, |st| {
-                if let Some(epoch) = below
-                    && st.is_kept_since(volume, lba, epoch)?
-                {
-                    return Ok(false);
-                }
                 // The epoch of the moment in which it becomes visible.
                 let written = Some(st.buckets.epoch());
                 let new = extents((volume, lba), &self.taken, &crcs, self.cover, written);
                 let end = lba.plus(crcs.len() as u64);
                 let room = (&mut self.room, &mut self.reserved);
-                st.change_dirty(room, volume, (lba, end), &new)?;
-                Ok(true)
+                st.change_dirty(room, volume, (lba, end), &new)
             })
             .await
     }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use base::{
-    EntrySeq, Epoch, ErrorKind, HostMemoryId, Instant, Lba, Result, SharedPlace, SliceList,
+    EntrySeq, Epoch, ErrorKind, HostMemoryId, Instant, Lba, OpenId, Result, SharedPlace, SliceList,
     StorageError, counted,
 };
 use format::cache::pool_seen::{PoolOpens, PoolSays};
@@ -39,6 +39,7 @@ use crate::store::journal::{Identity, Journal, Place};
 use crate::store::ring_room::RingRoom;
 use crate::store::state::State;
 use crate::wakes::Wakes;
+use crate::writeback::staged::check_room_for_copies;
 
 /// Pages of the bucket table that are read at once.
 const TABLE_READS: usize = 32;
@@ -236,6 +237,7 @@ impl Cache {
         let ring_room =
             RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
         let reserved = pool.take_over(buckets.dirty_blocks().0);
+        check_room_for_copies(pool, &file.path, sb.opens.opened != OpenId(0))?;
         let health = Health::new(&file.path);
         let ring = layout.ring();
         let journal = Journal::new(ring, ring_room, identity, place, settings.journal_entry_blocks)
@@ -266,15 +268,19 @@ impl Cache {
         }
         let no_pass = self.between_passes().await;
         self.start();
-        let outcome = match self.forget_behind_ends().await {
-            Ok(()) => self.be_named().await,
-            Err(e) => Err(e),
-        };
+        let outcome = self.prepare_to_serve().await;
         drop(no_pass);
         outcome.inspect_err(|_| {
             self.pool().link_journal(Link::None);
             self.stop();
         })
+    }
+
+    /// All that comes before the first client. No pass runs but that of staged blocks.
+    async fn prepare_to_serve(&self) -> Result<()> {
+        self.forget_behind_ends().await?;
+        self.be_named().await?;
+        self.carry_staged().await
     }
 
     /// What is answered from now on is recorded, too, in memory of the host.
@@ -424,7 +430,6 @@ impl Cache {
             // more.
             return Ok(());
         }
-        self.health().begin_close();
         let mut outcome = self.settle().await;
         if outcome.is_err() && self.check_failed().is_ok() {
             // It may have waited for a commit that failed for a reason that is gone.
@@ -435,7 +440,8 @@ impl Cache {
         let _alone = self.writeback().lock().await;
         let _told = self.tell_the_journal().await;
         self.device().queue().close();
-        let link = if self.is_aside() { Link::None } else { Link::Closed(self.last_word()) };
+        let link =
+            if self.is_aside() { Link::None } else { Link::Closed(Ok(Some(self.last_word()))) };
         // An older copy of this cache lacks the newest entry, and the pool is to know.
         self.pool().note_cache_closed(&link);
         self.pool().link_journal(link);
@@ -453,7 +459,7 @@ impl Cache {
     /// the step in which it is returned. `None`: the cache has failed.
     async fn tell_the_journal(&self) -> Option<Latched<'_>> {
         loop {
-            let needs = self.state().commits().needs();
+            let needs = self.state().dropped();
             if self.state().journal().durable() < needs {
                 self.durable(needs, Class::Commit).await.ok()?;
             } else if let Some(turn) = self.group_commits().begin() {

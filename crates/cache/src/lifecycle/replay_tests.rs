@@ -1,15 +1,15 @@
-//! What replay makes of blocks that went bad, or that were staged again. The offline check agrees.
+//! What replay makes of blocks that went bad. The offline check agrees.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{BLOCK, SECTOR};
+use base::BLOCK;
 use pool::Pool;
 use sim::Fault;
 
 use super::*;
 use crate::Cache;
-use crate::testkit::{Lab, fill, settings, write_part};
+use crate::testkit::{Lab, fill};
 
 /// Where the cache has the first block of volume "a" from `lba` on.
 fn offset_of(cache: &Cache, lba: u64) -> u64 {
@@ -109,120 +109,6 @@ fn a_block_that_cannot_be_read_is_what_it_was_if_no_flush_was_answered() {
             });
         }
     }
-}
-
-/// Writes blocks past the buckets.
-async fn stage(cache: &Cache, lba: u64, byte: u8) {
-    assert!(try_to_stage(cache, lba, byte).await);
-}
-
-/// False: the blocks have to go through the cache.
-async fn try_to_stage(cache: &Cache, lba: u64, byte: u8) -> bool {
-    let a = cache.pool().find_volume("a").expect("there").id;
-    let mut buf = cache.pool().bufs().take(16 * BLOCK);
-    buf.fill(byte);
-    cache.write_past(a, Lba(lba), &buf.freeze()).await.expect("write")
-}
-
-/// Torture's seed 80201273. A block was staged again; the pool committed it before its key was
-/// entered, and a checkpoint meanwhile had passed over the record of its intent. So the index
-/// had the old checksum, the pool the new block, and what was flushed was lost.
-#[test]
-fn a_block_that_a_key_names_as_staged_is_not_staged_again() {
-    let lab = Lab::new();
-    lab.power_cut(|cache| async move {
-        let a = cache.pool().find_volume("a").expect("there").id;
-        stage(&cache, 3200, 1).await;
-        assert!(!try_to_stage(&cache, 3208, 2).await && !try_to_stage(&cache, 3190, 2).await);
-        stage(&cache, 3216, 3).await;
-        cache.flush().await.expect("flush");
-        // Where the cache has newer blocks, nothing relies on the staged ones.
-        fill(&cache, a, 3200, 16, 4).await;
-        stage(&cache, 3200, 5).await;
-        cache.flush().await.expect("flush");
-    });
-    assert!(lab.check().is_clean());
-    lab.with(|cache| async move {
-        let a = cache.pool().find_volume("a").expect("there").id;
-        for (lba, byte) in [(3200, 5), (3215, 5), (3216, 3), (3231, 3)] {
-            let data = cache.read(a, Lba(lba), 1).await.expect("read");
-            assert_eq!(data[0][..], [byte; BLOCK], "block {lba}");
-        }
-    });
-}
-
-/// The bucket that has a block of volume "a".
-fn bucket_of(cache: &Cache, lba: u64) -> BucketId {
-    let a = cache.pool().find_volume("a").expect("there").id;
-    let st = &mut *cache.state_mut();
-    let found =
-        st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
-    let [IndexKey { body: Body::Data { addr, .. }, .. }] = &found[..] else { panic!("{found:?}") };
-    st.buckets.of(*addr)
-}
-
-/// Torture's seed 70003988. The part that a checkpoint has was replaced by another one, which made
-/// its bucket empty; the bucket was filled anew; and the block below both was staged again. So the
-/// pool has not what the second part lay over. Replay must take it for what it was: else the first
-/// one would be there still when the bucket is filled.
-#[test]
-fn a_part_over_a_block_that_was_staged_again_replaced_what_was_before_it() {
-    let lab = Lab::new();
-    lab.power_cut(|cache| async move {
-        let a = cache.pool().find_volume("a").expect("there").id;
-        let sector = cache.pool().bufs().zeroed(SECTOR).freeze();
-        stage(&cache, 3200, 1).await;
-        // A part, and a bucket that has it, its summary, and nothing else that stays.
-        write_part(&cache, (a, Lba(3200)), 0, &sector).await.expect("write");
-        fill(&cache, a, 3300, 14, 1).await;
-        let bucket = bucket_of(&cache, 3200);
-        assert_eq!(bucket, bucket_of(&cache, 3313));
-        cache.checkpoint_now().await.expect("checkpoint");
-        write_part(&cache, (a, Lba(3200)), SECTOR, &sector).await.expect("write");
-        fill(&cache, a, 3300, 14, 2).await;
-        cache.flush().await.expect("flush");
-        fill(&cache, a, 3400, 16, 3).await;
-        assert_eq!(bucket, bucket_of(&cache, 3400), "it is filled anew");
-        // No block is staged again while a key names it as staged, or a part lies over it.
-        fill(&cache, a, 3200, 16, 4).await;
-        stage(&cache, 3200, 5).await;
-        cache.flush().await.expect("flush");
-    });
-    let r = lab.check();
-    assert!(r.is_clean() && r.counts.not_arrived == 0, "{r:?}");
-    lab.with(|cache| async move {
-        let a = cache.pool().find_volume("a").expect("there").id;
-        for (lba, byte) in [(3200, 5), (3300, 2), (3313, 15), (3400, 3), (3415, 18)] {
-            let data = cache.read(a, Lba(lba), 1).await.expect("read");
-            assert_eq!(data[0][..], [byte; BLOCK], "block {lba}");
-        }
-    });
-}
-
-/// A part over a block that the pool loses goes with it; what it replaced must still be there then.
-#[test]
-fn a_part_is_not_completed_before_the_block_below_it_is_durable() {
-    let lab = Lab::new();
-    let (files, file) = (lab.files(), lab.file());
-    lab.boot(move |rt| async move {
-        let every = Duration::from_secs(3600);
-        let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
-        let (pool, _) = Pool::open(&rt, files, slow).await.expect("open");
-        let cache = Cache::open(&rt, &file, &pool, settings()).await.expect("open the cache");
-        let a = pool.find_volume("a").expect("there").id;
-        let sector = pool.bufs().zeroed(SECTOR).freeze();
-        stage(&cache, 3200, 1).await;
-        write_part(&cache, (a, Lba(3200)), 0, &sector).await.expect("write");
-        for completed in [0, 1] {
-            let data = cache.read(a, Lba(3200), 1).await.expect("read");
-            assert_eq!((data[0][0], data[0][SECTOR]), (0, 1));
-            rt.sleep(Duration::from_millis(50)).await;
-            assert_eq!(cache.status().completed_parts, completed);
-            pool.commit().await.expect("commit");
-        }
-        cache.close().await.expect("close");
-        pool.close().await.expect("close");
-    });
 }
 
 /// The half of a mirror that was left behind, say: what was written back since is in neither.

@@ -4,7 +4,7 @@ use base::{Duration, ErrorKind, Lba, VolumeId};
 
 use super::*;
 use crate::rate_controller;
-use crate::settings::{LagPolicy, Promote, StreamWrites};
+use crate::settings::{LagPolicy, Promote};
 use crate::testkit::{Lab, fill, fill_pool_alone, settings};
 
 const MS: Duration = Duration::from_millis(1);
@@ -187,13 +187,12 @@ fn streams_and_promotion_go_by_the_new_settings() {
         set(&cache, |s| s.promote_blocks = 64);
         assert_eq!(promoted(7).await, 1);
         // A stream of one request.
-        assert!(!cache.follow_past(a, Lba(0), 256));
+        let is_stream = |lba, blocks| cache.clients().follow_write(a, Lba(lba), blocks);
+        assert!(!is_stream(0, 256));
         set(&cache, |s| s.sequential_cutoff = 1 << 20);
-        assert!(!cache.follow_past(a, Lba(256), 256), "streams are cached");
-        set(&cache, |s| s.stream_writes = StreamWrites::Past);
-        assert!(cache.follow_past(a, Lba(512), 256), "with what went before");
+        assert!(is_stream(256, 256), "with what went before");
         set(&cache, |s| s.sequential_cutoff = 0);
-        assert!(!cache.follow_past(a, Lba(768), 1024));
+        assert!(!is_stream(512, 1024));
     });
 }
 

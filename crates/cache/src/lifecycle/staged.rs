@@ -1,5 +1,5 @@
-//! Which staged blocks that the journal tells of have arrived in the pool, as far as the pool has
-//! committed.
+//! Which [staged](crate::writeback::staged) blocks that the journal of an older version tells of
+//! have arrived in the pool, as far as the pool has committed.
 //!
 //! The pool has one checksum of a staged block: that of the last write to it that it has committed.
 //! A record with another one is of a write that never arrived, or of one that a later write
@@ -7,14 +7,14 @@
 //! records are in the order of the writes; so if a later record has the pool's checksum, what the
 //! earlier ones tell of was there, and else it was not.
 //!
-//! A part that lies over a staged block ([`crate::io::parts`]) is judged in the same way, by the
-//! checksum of that block. Where a later write has replaced the block, the part was entered, and
+//! A part that lies over a staged block is judged in the same way, by the checksum of that block.
+//! Where a later write has replaced the block, the part was entered, and
 //! what it replaced may have been overwritten since. So it has to be applied, though a later record
 //! replaces it too.
 
 use std::rc::Rc;
 
-use base::{Crc, Epoch, Lba, Result, StorageError, VolumeId};
+use base::{Crc, Epoch, Result, VolumeId};
 use format::cache::index::StagedBelow;
 use format::cache::journal::Record;
 use pool::Pool;
@@ -121,10 +121,7 @@ impl StagedVerifier {
         let found = match &self.pool {
             Committed::Unknown => return Ok(vec![true; crcs.len()]),
             Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {
-                Some(id) => match pool.checksums(id, Lba(e.lba.0), e.len()).await {
-                    Ok(found) => found,
-                    Err(why) => return by_data(pool, id, (e, crcs), why).await,
-                },
+                Some(id) => pool.checksums(id, e.lba, e.len()).await?,
                 None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
                 None => vec![None; crcs.len()],
             },
@@ -137,30 +134,6 @@ impl StagedVerifier {
         };
         Ok(found.into_iter().zip(crcs).map(|(is, should)| is == Some(*should)).collect())
     }
-}
-
-/// Which blocks have arrived, where a node that says so cannot be read: what they hold tells it.
-/// Fails where a block cannot be read either. Then it cannot be known whether what was there before
-/// counts.
-async fn by_data(
-    pool: &Pool,
-    staging: VolumeId,
-    (e, crcs): (&IndexKey, &[Crc]),
-    why: StorageError,
-) -> Result<Vec<bool>> {
-    let mut arrived = Vec::with_capacity(crcs.len());
-    for (i, crc) in crcs.iter().enumerate() {
-        let lba = e.lba.plus(i as u64);
-        arrived.push(match pool.holds(staging, lba, *crc).await? {
-            Some(holds) => holds,
-            // The node that cannot be read may be that of another block.
-            None => match pool.checksums(staging, lba, 1).await {
-                Ok(found) => found.first() == Some(&Some(*crc)),
-                Err(_) => return Err(why),
-            },
-        });
-    }
-    Ok(arrived)
 }
 
 /// The staged block that a part lies over, if that is not published.

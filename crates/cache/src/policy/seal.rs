@@ -5,9 +5,6 @@ use crate::policy::writer_delay::LUMP;
 /// More cuts than this are never kept: each has nodes of the index that no other has.
 pub(crate) const MAX_SEALED: usize = 32;
 
-/// For each block of the buckets this many staged blocks may wait for their pass: their keys take
-/// room in the cache too.
-pub(crate) const STAGED_PER_BLOCK: u64 = 16;
 /// The cut that a pass carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WhichCut {

@@ -43,18 +43,6 @@ impl Streams {
         self.cutoff.set(cutoff);
     }
 
-    /// A client has flushed a volume: its streams begin anew, as writes that are flushed often are
-    /// no long stream.
-    pub fn flushed(&self, volume: VolumeId) {
-        let mut state = self.state.borrow_mut();
-        let s = &mut *state;
-        for (bytes, of) in s.bytes.iter_mut().zip(&s.volume) {
-            if *of == volume {
-                *bytes = 0;
-            }
-        }
-    }
-
     /// Notes a request; true if it belongs to a stream that is past the cutoff.
     pub fn follow(&self, volume: VolumeId, lba: Lba, blocks: u64) -> bool {
         let cutoff = self.cutoff.get();
@@ -116,18 +104,6 @@ mod tests {
         assert!(!streams.follow(volume, Lba(7), 1));
         assert!(!streams.follow(VolumeId(2), Lba(8 * 256), 256), "another volume");
         assert!(streams.follow(volume, Lba(1 << 40), 2048), "one large request");
-    }
-
-    #[test]
-    fn a_flush_begins_anew() {
-        let streams = Streams::new(1 << 20);
-        assert!(!streams.follow(VolumeId(1), Lba(0), 256));
-        assert!(streams.follow(VolumeId(1), Lba(256), 1));
-        streams.flushed(VolumeId(2));
-        assert!(streams.follow(VolumeId(1), Lba(257), 1));
-        streams.flushed(VolumeId(1));
-        assert!(!streams.follow(VolumeId(1), Lba(258), 256));
-        assert!(streams.follow(VolumeId(1), Lba(514), 1));
     }
 
     #[test]

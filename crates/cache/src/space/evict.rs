@@ -13,7 +13,7 @@ use crate::store::ring_room::{JournalRoom, Share};
 const SLICE: usize = 64;
 /// Buckets whose survivors move at once.
 const MOST_LEAVING: u32 = 32;
-/// The wait before the next try after the journal or a commit of the pool has failed.
+/// The wait before the next try after a write of the journal has failed.
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Cache {
@@ -81,13 +81,6 @@ impl Cache {
             {
                 // Moves end by themselves, and eviction ahead of need has time.
                 wait.await;
-            } else if evicted == 0 && self.state().commits().has_replaced() {
-                // The pool has to commit what has replaced it.
-                let outcome = self.pool().commit().await;
-                self.state_mut().release_replaced(self.pool().committed());
-                if outcome.is_err() || self.state().commits().has_replaced() {
-                    self.rt().sleep(AGAIN).await;
-                }
             } else if evicted == 0 {
                 // All is dirty or being read: a pass makes it clean, and reads end by themselves.
                 self.wakes().pass.notify();

@@ -166,7 +166,7 @@ pub(super) fn place_of(e: &IndexKey) -> Option<(u64, &[Crc])> {
 }
 
 /// The part of taken blocks from block `from` on that has `len` blocks.
-pub(crate) fn part_of(taken: &[Taken], mut from: u32, mut len: u32) -> SmallVec<[Taken; 2]> {
+fn part_of(taken: &[Taken], mut from: u32, mut len: u32) -> SmallVec<[Taken; 2]> {
     let mut part = SmallVec::new();
     for t in taken {
         let skip = from.min(t.len);

@@ -113,7 +113,6 @@ impl Cache {
                             back: try again later";
                 return Err(StorageError::new(ErrorKind::NoSpace, text));
             }
-            self.checkpoints().check_going()?;
             let look = either(changed, self.rt().sleep_until(since.after(PATIENCE)));
             if let Some(room) = within(&mut line, look).await {
                 self.check_failed()?;
@@ -205,7 +204,6 @@ impl Cache {
                 self.rt().waits_for_job(Reason::NodeRoom, job::WRITE_BACK, room).await;
                 continue;
             }
-            self.checkpoints().check_going()?;
             self.wakes().checkpoint.notify();
             self.rt().waits_for_job(Reason::ChangedNodes, job::CHECKPOINT, wait).await;
         }

@@ -141,10 +141,4 @@ impl Cache {
         self.device().queue().set_background_patient(!needed);
         self.pool().hurry_pass(needed);
     }
-
-    /// True if a write would not have to wait.
-    pub(crate) fn has_much_room(&self) -> bool {
-        let begin = self.admission().begin();
-        !self.admission().has_line() && self.load(self.rt().now()).gone() <= begin
-    }
 }

@@ -14,7 +14,6 @@ pub(crate) mod key;
 pub(crate) mod limbo;
 pub(crate) mod load;
 pub(crate) mod node_copies;
-pub(crate) mod pool_commits;
 pub(crate) mod promotions;
 pub(crate) mod restored;
 pub(crate) mod ring_read;

@@ -11,14 +11,13 @@
 //!
 //! 1. the cache's device;
 //! 2. writing the journal: for the device;
-//! 3. a commit of the pool: for the journal, up to the last intent or dropped key
+//! 3. a commit of the pool: for the journal, up to the last dropped key
 //!    ([`crate::Cache::records_durable`]), and the pool's devices;
-//! 4. a checkpoint: for the journal, for the pool's commit of staged blocks, and, if more has
-//!    changed than was foreseen, for buckets that evictions and passes make free;
+//! 4. a checkpoint: for the journal, and, if more has changed than was foreseen, for buckets that
+//!    evictions and passes make free;
 //! 5. room in the ring for upkeep (evictions, cuts, blocks that passes found bad): for checkpoints.
-//!    A task with such room waits for devices, and for the writes past the cache that are under
-//!    way, which have all the room that they need and wait for the pool;
-//! 6. evictions and passes: for room for upkeep, for these writes, and for commits of the pool;
+//!    A task with such room waits for devices;
+//! 6. evictions and passes: for room for upkeep, and for commits of the pool;
 //! 7. room for clients' requests, in the ring and for nodes: for checkpoints, evictions and passes,
 //!    and for other requests that have room;
 //! 8. requests that have room: for buckets, thus for evictions and passes.

@@ -5,8 +5,7 @@
 //! can call is right by itself.
 
 use base::{
-    BucketGen, BufPool, CacheAddr, EntrySeq, Epoch, Generation, Instant, Lba, PoolAddr, RecordSeq,
-    VolumeId,
+    BucketGen, BufPool, CacheAddr, EntrySeq, Epoch, Instant, Lba, PoolAddr, RecordSeq, VolumeId,
 };
 use btree::{NodePtr, Tree, WriteOut};
 use format::cache::journal::Record;
@@ -25,7 +24,6 @@ use crate::store::index::{Index, node_addr};
 use crate::store::journal::{Journal, Ready};
 use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
-use crate::store::pool_commits::Commits;
 use crate::store::promotions::{Key, Promotions};
 use crate::store::ring_room::JournalRoom;
 
@@ -74,8 +72,8 @@ pub(crate) struct State {
     pub doorkeeper: Doorkeeper,
     journal: Journal,
     limbo: Limbo,
-    /// What commits of the pool wait for, and what waits for them.
-    commits: Commits,
+    /// The last record that tells of clean or dead keys that were dropped.
+    dropped: RecordSeq,
     /// Which volumes the pool lacks something of.
     dirty_volumes: DirtyVolumes,
     /// Dirty blocks that cannot be written back.
@@ -109,7 +107,7 @@ impl State {
             limbo: Limbo::default(),
             promotions: Promotions::default(),
             doorkeeper: Doorkeeper::new(1 << 16),
-            commits: Commits::default(),
+            dropped: RecordSeq(0),
             dirty_volumes: DirtyVolumes::new(dirty_at_open),
             bad: BadBlocks::default(),
             unread: 0,
@@ -131,9 +129,11 @@ impl State {
         &self.limbo
     }
 
-    /// What commits of the pool wait for, and what waits for them.
-    pub fn commits(&self) -> &Commits {
-        &self.commits
+    /// Clean or dead keys were dropped, the last of them by this record: commits of the pool wait
+    /// until the journal has it. Where it can never be durable, the pool says that no clean key
+    /// counts.
+    pub fn dropped(&self) -> RecordSeq {
+        self.dropped
     }
 
     /// Which volumes the pool lacks something of.
@@ -210,7 +210,6 @@ impl State {
 
     /// A volume was deleted: nothing is said of it any more.
     pub fn forget_volume(&mut self, volume: VolumeId) {
-        self.commits.forget(volume);
         self.dirty_volumes.forget(volume);
         self.bad.replaced(volume, (Lba(0), Lba(u64::MAX)));
         self.ratios.forget(volume);
@@ -309,7 +308,7 @@ impl State {
     /// Clean or dead keys were dropped: from now on commits of the pool wait for all that the
     /// journal was told.
     fn hold_commits(&mut self) {
-        self.commits.hold_for_drops(self.journal.pushed());
+        self.dropped = self.journal.pushed();
     }
 
     fn enter(
@@ -350,57 +349,6 @@ impl State {
             self.hold_commits();
         }
         Ok(())
-    }
-
-    /// Enters records into the journal that the pool may not be ahead of; false if they can never
-    /// be durable.
-    pub fn log_intent(&mut self, room: &mut JournalRoom, new: &[IndexKey]) -> bool {
-        if self.health.has_failed() {
-            return false;
-        }
-        new.iter().for_each(|e| self.push_insert(room, e));
-        self.commits.hold_for_intents(self.journal.pushed());
-        true
-    }
-
-    /// Makes `[lba, end)` staged; `commit` of the pool has the data.
-    pub fn enter_staged(
-        &mut self,
-        (room, new): (&mut JournalRoom, &[IndexKey]),
-        (volume, lba, end): (VolumeId, Lba, Lba),
-        epoch: Epoch,
-        commit: Generation,
-    ) -> Step<()> {
-        assert_eq!(self.buckets.epoch(), epoch, "a cut waits for what is under way");
-        let old = self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)?;
-        let current = old.iter().filter(|e| !e.is_stale(&self.buckets));
-        let replaced: Vec<CacheAddr> = current
-            .filter_map(|e| match &e.body {
-                Body::Data { addr, .. } => Some(*addr),
-                Body::Staged { .. } | Body::Zeros { .. } => None,
-            })
-            .collect();
-        replaced.iter().for_each(|&addr| self.buckets.pin(addr));
-        let outcome = self.change(room, volume, (lba, end), new);
-        if outcome.is_err() {
-            self.unpin_all(&replaced);
-            return outcome;
-        }
-        // A client that asks for it to be durable from now on needs the pool's commit too.
-        self.commits.stage(volume, commit, replaced);
-        self.bypassed(end.0 - lba.0);
-        outcome
-    }
-
-    fn unpin_all(&mut self, addrs: &[CacheAddr]) {
-        addrs.iter().for_each(|&addr| self.buckets.unpin(addr));
-    }
-
-    /// Lets go of what staged blocks have replaced, where the pool has committed these.
-    pub fn release_replaced(&mut self, committed: Generation) {
-        while let Some(addrs) = self.commits.pop_replaced(committed) {
-            self.unpin_all(&addrs);
-        }
     }
 
     /// Adds a record to the journal.

@@ -53,19 +53,3 @@ pub(crate) fn extents(
     }
     out
 }
-
-/// The extents that staged blocks make.
-pub(crate) fn staged_extents(
-    volume: VolumeId,
-    lba: Lba,
-    crcs: &[Crc],
-    epoch: Epoch,
-) -> SmallVec<[IndexKey; 4]> {
-    let parts = crcs.chunks(MAX_EXTENT_BLOCKS).zip((lba.0..).step_by(MAX_EXTENT_BLOCKS));
-    parts
-        .map(|(crcs, at)| {
-            let body = Body::Staged { crcs: SmallVec::from_slice(crcs) };
-            IndexKey { volume, lba: Lba(at), written: Some(epoch), body }
-        })
-        .collect()
-}

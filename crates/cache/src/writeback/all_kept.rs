@@ -9,28 +9,20 @@ use base::{Epoch, StorageError, VolumeId};
 pub struct Kept {
     /// Blocks in the cache, without those that are discarded.
     pub blocks: u64,
-    /// Blocks that stay staged in the pool.
-    pub staged: u64,
     /// Why the pool does not take them.
     pub why: StorageError,
-    /// How many of them are of which epoch: in the cache, staged.
-    epochs: BTreeMap<Epoch, (u64, u64)>,
+    /// How many of them are of which epoch.
+    epochs: BTreeMap<Epoch, u64>,
 }
 
 impl Kept {
     fn none(why: &StorageError) -> Kept {
-        Kept { blocks: 0, staged: 0, why: why.clone(), epochs: BTreeMap::new() }
+        Kept { blocks: 0, why: why.clone(), epochs: BTreeMap::new() }
     }
 
-    /// All of them.
-    pub fn all(&self) -> u64 {
-        self.blocks + self.staged
-    }
-
-    fn add(&mut self, epoch: Epoch, (blocks, staged): (u64, u64)) {
-        let of = self.epochs.entry(epoch).or_default();
-        (of.0, of.1) = (of.0 + blocks, of.1 + staged);
-        (self.blocks, self.staged) = (self.blocks + blocks, self.staged + staged);
+    fn add(&mut self, epoch: Epoch, blocks: u64) {
+        *self.epochs.entry(epoch).or_default() += blocks;
+        self.blocks += blocks;
     }
 }
 
@@ -59,20 +51,11 @@ impl AllKept {
 
     /// The pass keeps blocks, which are of this epoch from now on.
     pub fn keep(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
-        self.found_of(volume, why).add(epoch, (blocks, 0));
-    }
-
-    /// The same of blocks that are staged.
-    pub fn keep_staged(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
-        self.found_of(volume, why).add(epoch, (0, blocks));
-    }
-
-    fn found_of(&mut self, volume: VolumeId, why: &StorageError) -> &mut Kept {
         let kept = self.found.entry(volume).or_insert_with(|| Kept::none(why));
         if self.stay.insert(volume) {
             kept.why = why.clone();
         }
-        kept
+        kept.add(epoch, blocks);
     }
 
     /// Nothing is dirty.
@@ -87,8 +70,7 @@ impl AllKept {
         // What was entered into a later epoch, this cut does not have.
         self.known.retain(|_, kept| {
             kept.epochs.retain(|&of, _| of > epoch);
-            kept.blocks = kept.epochs.values().map(|of| of.0).sum();
-            kept.staged = kept.epochs.values().map(|of| of.1).sum();
+            kept.blocks = kept.epochs.values().sum();
             !kept.epochs.is_empty()
         });
         // What an earlier try has kept of the others, the next pass carries.
@@ -185,9 +167,8 @@ mod tests {
         // It fails. The next try finds the rest of one of them, and reaches the other.
         kept.begin(Epoch(3));
         kept.keep(a, 5, Epoch(5), &why);
-        kept.keep_staged(a, 2, Epoch(5), &why);
         assert_eq!(kept.publish(Epoch(3)), (vec![a], vec![]));
-        assert_eq!(kept.of(a).map(|k| (k.blocks, k.staged)), Some((15, 2)));
+        assert_eq!(kept.of(a).map(|k| k.blocks), Some(15));
         // A pass of another cut begins anew.
         kept.begin(Epoch(4));
         kept.keep(b, 1, Epoch(6), &why);

@@ -5,27 +5,18 @@
 //! clients read them from the cache as before. The pass goes on with everything else, and the next
 //! one tries them again. Otherwise one volume would stop the write-back of all.
 //!
-//! A staging volume ends with the pass that publishes its epoch. So blocks that are staged are read
-//! and written into the cache before. So is a block of which the cache has a part that lies over a
-//! staged one. Where the cache has no room for them they are written past it once more
-//! ([`kept_past`](super::kept_past)).
-//!
 //! Kept blocks that are few in each bucket keep it from being evicted. They are put together by
 //! compaction, under the policy that has it.
 //!
 //! **Room.** A volume of which an eighth of the cache is kept is not written to any more: others
 //! need the rest.
 
-use base::checksum::block_crcs;
-use base::{BLOCK, Crc, Epoch, ErrorKind, Lba, Result, Slice, StorageError, VolumeId, counted};
-use format::cache::index::{Cover, MAX_EXTENT_BLOCKS};
+use base::{Epoch, ErrorKind, Lba, Result, StorageError, VolumeId, counted};
+use format::cache::index::MAX_EXTENT_BLOCKS;
 use queue::Class;
 
 use crate::Cache;
-use crate::space::mover::part_of;
 use crate::store::key::{Body, IndexKey};
-use crate::store::state::State;
-use crate::store::taken::{extents, most_extents};
 use crate::writeback::all_kept::Kept;
 use crate::writeback::cuts::Cut;
 use crate::writeback::walk::{Carried, Content};
@@ -62,16 +53,11 @@ impl Cache {
         let what = format!(
             "{} of volume {} in the cache cannot come to the pool: {}{more}. Everything else that \
              was written before is in the pool",
-            counted(first.all(), "block", "blocks"),
+            counted(first.blocks, "block", "blocks"),
             self.pool().volume_name(*id),
             first.why
         );
         Err(StorageError::new(ErrorKind::Io, what))
-    }
-
-    /// True if something of a volume is kept.
-    pub(crate) fn keeps(&self, volume: VolumeId) -> bool {
-        self.writeback().passes().kept().of(volume).is_some()
     }
 
     /// Fails if so much of a volume is kept that it is not written to any more.
@@ -96,7 +82,7 @@ impl Cache {
         for &id in kept {
             let passes = self.writeback().passes();
             let Some(kept) = passes.kept().of(id) else { continue };
-            let (blocks, why) = (kept.all(), &kept.why);
+            let (blocks, why) = (kept.blocks, &kept.why);
             tracing::error!(cache = %self.path(), "{} of volume {} cannot come to the pool, and \
                 {} in the cache: {why}", counted(blocks, "block", "blocks"),
                 self.pool().volume_name(id), if blocks == 1 { "stays" } else { "stay" });
@@ -113,11 +99,14 @@ impl Cache {
     pub(super) async fn keep_run(&self, run: &Carried, why: StorageError, cut: &Cut) -> Result<()> {
         self.check_failed()?;
         self.check_open()?;
-        let end = run.lba.plus(run.blocks);
         match &run.content {
+            // The staging volume below it ends with this pass.
+            Content::Data(parts) if parts.iter().any(|part| self.is_over_staged(part)) => {
+                return Err(why);
+            }
             Content::Data(parts) => {
                 for part in parts {
-                    self.keep_part(part, cut, &why).await?;
+                    self.enter_again(part, cut, &why).await?;
                 }
             }
             Content::Zeros => {
@@ -125,9 +114,8 @@ impl Cache {
                 let zeros = IndexKey { volume: run.volume, lba: run.lba, written: None, body };
                 self.enter_again(&zeros, cut, &why).await?;
             }
-            Content::Staged(epoch) => {
-                self.keep_staged((run.volume, *epoch), (run.lba, end), &why).await?;
-            }
+            // Only while the cache is opened, which fails then.
+            Content::Staged(_) => return Err(why),
         }
         self.note_kept(run.volume, (self.epoch(), 0), &why);
         Ok(())
@@ -141,18 +129,6 @@ impl Cache {
         why: &StorageError,
     ) {
         self.writeback().passes_mut().keeps(volume, blocks, epoch, why);
-    }
-
-    async fn keep_part(&self, part: &IndexKey, cut: &Cut, why: &StorageError) -> Result<()> {
-        let Body::Data { cover, .. } = &part.body else { return Ok(()) };
-        let published = self.state().index.published();
-        match cover.below.filter(|below| below.epoch > published) {
-            None => self.enter_again(part, cut, why).await,
-            Some(below) => {
-                let range = (part.lba, Lba(part.end()));
-                self.keep_staged((part.volume, below.epoch), range, why).await
-            }
-        }
     }
 
     /// Enters what of a part of a cut was not changed since into the open epoch: it stays dirty.
@@ -194,120 +170,6 @@ impl Cache {
                 self.note_kept(part.volume, kept, why);
             }
             self.rt().yield_now().await;
-        }
-        Ok(())
-    }
-
-    /// Has blocks of the range in the cache that are staged in this epoch, and whole those of which
-    /// it has a part that lies over a staged one, as the index says now: clients may have written
-    /// such a part since the cut was taken, and an earlier try may have copied others.
-    async fn keep_staged(
-        &self,
-        (volume, epoch): (VolumeId, Epoch),
-        (lba, end): (Lba, Lba),
-        why: &StorageError,
-    ) -> Result<()> {
-        if self.pool().find_staging(volume, epoch).is_none() {
-            return Err(why.clone());
-        }
-        let is_staged = |e: &IndexKey| match &e.body {
-            Body::Data { cover, .. } => {
-                e.is_part() && cover.below.is_some_and(|below| below.epoch == epoch)
-            }
-            Body::Staged { .. } => e.written == Some(epoch),
-            Body::Zeros { .. } => false,
-        };
-        let mut at = lba;
-        while at < end {
-            let (next, upto) = self
-                .resident(Class::WriteBack, |st| {
-                    let (found, upto) =
-                        st.index.overlapping_step(&st.buckets, volume, (at, end))?;
-                    Ok((found.into_iter().find(|e| is_staged(e)), upto))
-                })
-                .await?;
-            // It is looked up again afterwards: it may have been changed meanwhile.
-            match next.map(|e| e.slice(at.0, end.0)) {
-                Some(e) if e.is_part() => self.keep_over_staged(&e, why).await?,
-                Some(e) => {
-                    let found = self.read_staged(volume, epoch, e.lba, e.len()).await?;
-                    let is_same =
-                        |now: &IndexKey| matches!(now.body, Body::Staged { .. }) && is_staged(now);
-                    self.keep_copy((volume, e.lba), self.one_piece(found), is_same, why).await?;
-                }
-                None => at = upto,
-            }
-            self.rt().yield_now().await;
-        }
-        Ok(())
-    }
-
-    async fn keep_over_staged(&self, part: &IndexKey, why: &StorageError) -> Result<()> {
-        let Body::Data { addr, crcs, .. } = &part.body else { return Ok(()) };
-        let is_same = |now: &IndexKey| now == part;
-        let Ok(mine) = self.read_bucket(*addr, crcs, Class::WriteBack).await else {
-            if !self.has_still(part).await? {
-                return Ok(());
-            }
-            let what = format!(
-                "block {} of volume {} is bad in the cache",
-                part.lba,
-                self.pool().volume_name(part.volume)
-            );
-            return Err(StorageError::new(ErrorKind::Io, what));
-        };
-        let (whole, _) = self.carried(part, mine).await?;
-        self.keep_copy((part.volume, part.lba), whole, is_same, why).await
-    }
-
-    /// True if the index says the same of a block still.
-    async fn has_still(&self, block: &IndexKey) -> Result<bool> {
-        let range = (block.lba, Lba(block.end()));
-        self.resident(Class::WriteBack, |st| {
-            Ok(st.index.overlapping(&st.buckets, block.volume, range, 1)?.contains(block))
-        })
-        .await
-    }
-
-    /// Writes blocks into the cache that are elsewhere, and enters those of them into the open
-    /// epoch of which the index says the same still.
-    async fn keep_copy(
-        &self,
-        (volume, lba): (VolumeId, Lba),
-        data: Slice,
-        is_same: impl Fn(&IndexKey) -> bool,
-        why: &StorageError,
-    ) -> Result<()> {
-        let crcs: Vec<Crc> = block_crcs(&data).collect();
-        let end = lba.plus((data.len() / BLOCK) as u64);
-        let Some(taken) = self.write_elsewhere(&data, Class::WriteBack).await? else {
-            return Box::pin(self.keep_past((volume, lba), data, is_same, why)).await;
-        };
-        let mut at = lba;
-        while at < end {
-            let blocks = end.0 - at.0;
-            let mut room = self.room_to_keep(most_extents(blocks), blocks as usize, why).await?;
-            let mut reserved = self.pool().take_over(blocks);
-            let (upto, kept) = self
-                .resident(Class::WriteBack, |st: &mut State| {
-                    let found = st.index.overlapping(&st.buckets, volume, (at, end), usize::MAX)?;
-                    let Some(now) = found.iter().find(|now| is_same(now)) else {
-                        return Ok((end, None));
-                    };
-                    let (from, to) = (now.lba.max(at), Lba(now.end().min(end.0)));
-                    let (skip, len) = (from.0 - lba.0, to.0 - from.0);
-                    let part = part_of(&taken, skip as u32, len as u32);
-                    let crcs = &crcs[skip as usize..(skip + len) as usize];
-                    let open = st.buckets.epoch();
-                    let new = extents((volume, from), &part, crcs, Cover::ALL, Some(open));
-                    st.change_dirty((&mut room.ring, &mut reserved), volume, (from, to), &new)?;
-                    Ok((to, Some((open, len))))
-                })
-                .await?;
-            at = upto;
-            if let Some(kept) = kept {
-                self.note_kept(volume, kept, why);
-            }
         }
         Ok(())
     }

@@ -7,8 +7,8 @@
 //! The nodes are of the margin ([`crate::space::node_room`]), and a step of the pass reserves them
 //! until it has entered its keys: many such steps are under way at once, each of which would find
 //! the same nodes free otherwise. Where it is others of these steps that have reserved what is
-//! left, it waits for them. They wait for room in the ring, for devices, and for writes past the
-//! cache, and for no step that has reserved nothing.
+//! left, it waits for them. They wait for room in the ring and for devices, and for no step that
+//! has reserved nothing.
 
 use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::blocks_for;
@@ -32,19 +32,8 @@ impl Cache {
         checksums: usize,
         why: &StorageError,
     ) -> Result<KeptRoom> {
-        self.room_for_steps(1, (records, checksums), why).await
-    }
-
-    /// The same for so many steps, each of which pushes that many records. It is one room: a task
-    /// that held a first and waited for a second would wait for others that do the same.
-    pub(super) async fn room_for_steps(
-        &self,
-        steps: u32,
-        (records, checksums): (usize, usize),
-        why: &StorageError,
-    ) -> Result<KeptRoom> {
         let nodes = self.margin_nodes(nodes_for(records as u64), why).await?;
-        let ring = self.ring_room(Share::Upkeep, steps * blocks_for(records, checksums)).await?;
+        let ring = self.ring_room(Share::Upkeep, blocks_for(records, checksums)).await?;
         Ok(KeptRoom { ring, _nodes: nodes })
     }
 

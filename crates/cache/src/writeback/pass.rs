@@ -3,14 +3,12 @@
 //!
 //! 1. *Cut*, in O(1): the open epoch is sealed, the next one opens; the index's tree is cloned; the
 //!    clone costs nothing and never changes. What is overwritten from now on is a new key in the
-//!    live tree; the clone still has the old one, and its bytes stay in their bucket. Writes past
-//!    the cache that are under way end first, so that what is staged for the cut is complete. There
-//!    may be several cuts ([`crate::writeback::cuts`]).
+//!    live tree; the clone still has the old one, and its bytes stay in their bucket. There may be
+//!    several cuts ([`crate::writeback::cuts`]).
 //! 2. The clone is walked in the order of addresses, without what is older than the cut that was
 //!    published last ([`crate::writeback::walk`]); runs of dirty blocks are read, verified, and
 //!    written into free space of the pool, in the pass's own transaction, at the pace that the
-//!    controller sets. Staged blocks are in the pool already: the volume takes them over where they
-//!    are.
+//!    controller sets.
 //! 3. The journal is made durable up to the cut. Only then may the pool have what the cut has: if
 //!    the cache lost a write that the pool has, an older write in the cache would hide it.
 //! 4. The pool publishes the pass with the cut's epoch in its superblock. From that moment every
@@ -23,9 +21,7 @@
 //! epoch, so that it stays dirty and reading it stays an error: if it became clean, reads would get
 //! the pool's old block.
 
-use base::{
-    BLOCK_U64, Epoch, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, worth_telling,
-};
+use base::{BLOCK_U64, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, worth_telling};
 use pool::Pass;
 use queue::Class;
 use rt::sync::Semaphore;
@@ -113,12 +109,6 @@ impl Cache {
         self.writeback().passes().cuts().handed_over().is_some()
     }
 
-    /// True if the staged blocks of `epoch` are in their volumes by now, or may be.
-    pub(crate) fn is_publishing(&self, epoch: Epoch) -> bool {
-        let handed_over = self.writeback().passes().cuts().handed_over();
-        handed_over.max(Some(self.state().index.published())) >= Some(epoch)
-    }
-
     async fn carry(&self, pass: &Pass, cut: &Cut) -> Result<()> {
         let walk = Walk::over(cut, self.state().limbo().published_before());
         let mut ahead = Some(self.find_batch(pass, walk));
@@ -139,7 +129,7 @@ impl Cache {
                 }
             };
             for run in batch {
-                // Staged blocks and zeros take no memory.
+                // Zeros take no memory.
                 let n = run.carried();
                 while (tasks.len() >= RUNS || in_flight + n > BLOCKS)
                     && let Some((done, t)) = tasks.pop_front()
@@ -154,8 +144,7 @@ impl Cache {
                 if outcome.is_err() {
                     break;
                 }
-                // Staged blocks and zeros write no data, so no rate holds them up. Otherwise a cut
-                // with many of them would be published late.
+                // Zeros write no data, so no rate holds them up.
                 let range = (run.lba, run.lba.plus(run.blocks));
                 if n > 0 && pass.unreachable(run.volume, range.0, range.1).is_none() {
                     self.pace(n * BLOCK_U64).await;
@@ -206,7 +195,7 @@ impl Cache {
             Content::Data(_) => pass.reach(run.volume, run.lba, end).await,
             Content::Zeros => gone_is_fine(pass.discard(run.volume, run.lba, end).await),
             Content::Staged(epoch) => {
-                self.adopt_staged(pass, (run.volume, *epoch), (run.lba, end)).await
+                self.copy_staged(pass, (run.volume, *epoch), (run.lba, end)).await
             }
         };
         match entered {
@@ -255,31 +244,8 @@ impl Cache {
         Ok(())
     }
 
-    /// The volume takes over what was staged for it in this epoch.
-    async fn adopt_staged(
-        &self,
-        pass: &Pass,
-        (volume, epoch): (VolumeId, Epoch),
-        (lba, end): (Lba, Lba),
-    ) -> Result<()> {
-        match self.pool().find_staging(volume, epoch) {
-            Some(staging) => gone_is_fine(pass.adopt(staging, volume, lba, end).await),
-            None => Err(self.staging_is_lost(volume, epoch)),
-        }
-    }
-
-    /// The same for what a part lies over that cannot be carried itself. The staging volume ends
-    /// with the pass, and from then on the part lies over the pool's image.
-    async fn adopt_below(&self, pass: &Pass, part: &IndexKey) -> Result<()> {
-        let Body::Data { cover, .. } = &part.body else { return Ok(()) };
-        let published = self.state().index.published();
-        let Some(below) = cover.below.filter(|b| b.epoch > published) else { return Ok(()) };
-        let range = (part.lba, part.lba.plus(part.len()));
-        self.adopt_staged(pass, (part.volume, below.epoch), range).await
-    }
-
     /// Writes blocks into the pass. A volume that was deleted meanwhile needs nothing.
-    async fn write_in(
+    pub(super) async fn write_in(
         &self,
         pass: &Pass,
         (volume, lba): (VolumeId, Lba),
@@ -323,7 +289,7 @@ impl Cache {
                     "is bad in the cache and".to_owned()
                 }
             };
-            self.adopt_below(pass, &one).await?;
+            self.copy_below(pass, &one).await?;
             self.writeback().passes_mut().leaves_bad();
             let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
             // The cut keeps its own room: a later try may read the block well.
@@ -412,7 +378,7 @@ impl Cache {
 }
 
 /// A volume that was deleted meanwhile needs nothing.
-fn gone_is_fine(outcome: Result<()>) -> Result<()> {
+pub(super) fn gone_is_fine(outcome: Result<()>) -> Result<()> {
     match outcome {
         Err(e) if e.kind == ErrorKind::NotFound => Ok(()),
         other => other,

@@ -210,17 +210,6 @@ impl Passes {
         self.kept.keep(volume, blocks, epoch, why);
     }
 
-    /// The same of blocks that are staged once more.
-    pub fn keeps_staged(
-        &mut self,
-        volume: VolumeId,
-        blocks: u64,
-        epoch: Epoch,
-        why: &StorageError,
-    ) {
-        self.kept.keep_staged(volume, blocks, epoch, why);
-    }
-
     /// What passes leave as the pool cannot take it.
     pub fn kept(&self) -> &AllKept {
         &self.kept

@@ -1,10 +1,10 @@
 //! Passes that take long, in simulation.
 
-use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, SECTOR, StorageError};
+use base::{Duration, ErrorKind, Lba, StorageError};
 use pool::{Link, Pool};
 use sim::Fault;
 
-use crate::testkit::{Asked, Lab, POOL_BYTES, fill, settings, write_part};
+use crate::testkit::{Asked, Lab, fill, settings};
 use crate::{Cache, Settings};
 
 #[test]
@@ -235,49 +235,7 @@ fn a_cache_that_fails_while_its_last_pass_is_published_goes_aside() {
     }
 }
 
-/// Some sectors were written over a block that went past the cache, and the pool cannot read
-/// that block when it is to be carried. The part stays in the cache, over what the pool has then.
-#[test]
-fn a_part_is_never_laid_over_what_was_there_before_the_block_below_it() {
-    for reads_well_later in [false, true] {
-        let lab = Lab::new();
-        let (world, disk) = (lab.world.clone(), lab.disk);
-        lab.within_an_hour(settings(), move |cache, a| async move {
-            let bytes = |value: [u8; 2], len: usize| {
-                let mut buf = cache.pool().bufs().take(len);
-                buf.chunks_exact_mut(2).for_each(|two| two.copy_from_slice(&value));
-                buf.freeze()
-            };
-            let (below, over) = ([0xA5, 0x5A], [0x77, 0x88]);
-            fill(&cache, a, 3200, 16, 1).await;
-            cache.publish_all().await.unwrap();
-            assert!(cache.write_past(a, Lba(3200), &bytes(below, 16 * BLOCK)).await.unwrap());
-            write_part(&cache, (a, Lba(3203)), 0, &bytes(over, SECTOR)).await.unwrap();
-            cache.flush().await.unwrap();
-            let holds =
-                |&at: &u64| world.contents(disk, at, BLOCK).chunks(2).all(|two| two == below);
-            let staged: Vec<u64> = (0..POOL_BYTES).step_by(BLOCK).filter(holds).collect();
-            assert_eq!(staged.len(), 16);
-            let fault = |offset| match reads_well_later {
-                true => sim::Fault::FailReads { offset, len: BLOCK_U64, times: 8 },
-                false => sim::Fault::ReadError { offset, len: BLOCK_U64 },
-            };
-            assert!(staged.into_iter().all(|offset| world.inject(disk, fault(offset))));
-            cache.publish_all().await.unwrap();
-            let mut read = cache.read(a, Lba(3203), 1).await;
-            for _ in 0..20 {
-                read = cache.read(a, Lba(3203), 1).await;
-            }
-            match read {
-                Ok(data) => assert!(data[0][..2] == over && data[0][SECTOR..][..2] == below),
-                Err(_) => assert!(!reads_well_later),
-            }
-        });
-    }
-}
-
-/// A pass that could not write its nodes has handed nothing to the pool: its cut is carried again,
-/// and what was staged for it stands where it stood.
+/// A pass that could not write its nodes has handed nothing to the pool: its cut is carried again.
 #[test]
 fn a_pass_that_fails_while_it_writes_nodes_was_not_handed_over() {
     let lab = Lab::new();
@@ -292,8 +250,7 @@ fn a_pass_that_fails_while_it_writes_nodes_was_not_handed_over() {
         assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
         let handed_over = || cache.writeback().passes().cuts().handed_over();
         assert_eq!((handed_over(), cache.pool().published()), (None, published));
-        let carried = cache.writeback().passes().cuts().carried().map(|cut| cut.epoch);
-        assert!(carried.is_some_and(|epoch| !cache.is_publishing(epoch)), "{carried:?}");
+        assert!(cache.writeback().passes().cuts().carried().is_some(), "the cut is left");
         // A commit publishes nothing of it.
         cache.pool().commit().await.ok();
         assert_eq!(cache.pool().published(), published);

@@ -76,10 +76,7 @@ impl Cache {
         drop(passes);
         let open = self.state().buckets.dirty_blocks().0;
         self.state().buckets.is_dirty()
-            && (self.much_is_dirty()
-                || self.pass_wanted_by_staged()
-                || self.wants_node_room()
-                || self.is_short() && open > 0)
+            && (self.much_is_dirty() || self.wants_node_room() || self.is_short() && open > 0)
     }
 
     /// Notes when the pool's image begins to lack something.

@@ -23,10 +23,9 @@
 //! next is carried for both. So the newest cut is taken, with all that is dirty, as long as there
 //! is room. While much of the cache is dirty the oldest is taken, because it is published soonest.
 //!
-//! **Staged blocks.** A cut waits for the writes past the cache that are under way
-//! ([`crate::io::bypass`]), which may take long where the pool is slow. A pass that runs does not
-//! wait for that: [`Cache::sealer`] is a task of its own. It takes cuts only while a pass runs, so
-//! there is no new cut while a task holds the lock of passes without a pass.
+//! **By whom.** While a pass runs, cuts are taken by a task of its own ([`Cache::sealer`]), as room
+//! for the record of a cut may have to be waited for. The task takes cuts only while a pass runs,
+//! so there is no new cut while a task holds the lock of passes without a pass.
 
 use base::Result;
 use rt::sync::Permit;
@@ -34,7 +33,7 @@ use rt::sync::Permit;
 use super::cuts::Cut;
 use super::state::Passing;
 use crate::Cache;
-use crate::policy::seal::{STAGED_PER_BLOCK, SealInput, WhichCut, next, seal_at, should_seal};
+use crate::policy::seal::{SealInput, WhichCut, next, seal_at, should_seal};
 use crate::store::ring_room::JournalRoom;
 use crate::store::state::Sealed;
 
@@ -48,7 +47,6 @@ impl Cache {
                 continue;
             }
             let Ok(mut room) = self.upkeep_room().await else { return };
-            let _hold = self.bypass().hold().await;
             // The pass may have ended meanwhile.
             if self.wants_seal() {
                 self.take_cut(&mut room);
@@ -69,7 +67,7 @@ impl Cache {
         let standing = {
             let st = self.state();
             SealInput {
-                fresh: st.buckets.fresh_blocks() + st.buckets.staged_blocks().0 / STAGED_PER_BLOCK,
+                fresh: st.buckets.fresh_blocks(),
                 cuts: cuts.count(),
                 held: st.limbo().held(),
                 data_blocks: layout.data_blocks(),
@@ -78,7 +76,7 @@ impl Cache {
         should_seal(standing, least) && !self.has_failed() && !self.wants_node_room()
     }
 
-    /// Seals the open epoch. No write past the cache may be under way.
+    /// Seals the open epoch.
     pub(crate) fn take_cut(&self, room: &mut JournalRoom) {
         // Nothing is woken before both have it.
         let mut st = self.state_mut();
@@ -105,7 +103,6 @@ impl Cache {
         let may_take = self.writeback().passes().cuts().may_take();
         if next == WhichCut::Newest && may_take {
             let mut room = self.upkeep_room().await?;
-            let _hold = self.bypass().hold().await;
             self.take_cut(&mut room);
         }
         let cut = self.writeback().passes_mut().cuts_mut().carry(next);

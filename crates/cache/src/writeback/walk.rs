@@ -27,7 +27,8 @@ const BATCH_BLOCKS: u64 = 16_384;
 pub(super) enum Content {
     /// Blocks of buckets.
     Data(Vec<IndexKey>),
-    /// Blocks of the staging volume of this epoch.
+    /// Blocks of the staging volume of this epoch, of an older version
+    /// ([`crate::writeback::staged`]).
     Staged(Epoch),
     Zeros,
 }
@@ -41,10 +42,9 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Blocks that are read and written for it: none for staged blocks, which only change their
-    /// owner, and for zeros.
+    /// Blocks that are read and written for it: none for zeros.
     pub fn carried(&self) -> u64 {
-        if matches!(self.content, Content::Data(_)) { self.blocks } else { 0 }
+        if matches!(self.content, Content::Zeros) { 0 } else { self.blocks }
     }
 }
 
@@ -79,7 +79,7 @@ impl Cache {
         let (cache, pass) = (self.clone(), pass.clone());
         self.rt().spawn(async move {
             let mut runs = cache.next_runs(&mut walk).await?;
-            // Larger runs are of staged blocks or zeros. The nodes that they need are read when
+            // Larger runs are of zeros. The nodes that they need are read when
             // they are carried.
             let parts: Vec<_> = runs
                 .iter()
@@ -134,7 +134,9 @@ fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
                 parts.push(e.clone());
                 true
             }
-            (Content::Staged(epoch), Body::Staged { .. }) => Some(*epoch) == e.written,
+            (Content::Staged(epoch), Body::Staged { .. }) => {
+                Some(*epoch) == e.written && run.blocks + e.len() <= RUN_BLOCKS
+            }
             (Content::Zeros, Body::Zeros { .. }) => true,
             _ => false,
         };

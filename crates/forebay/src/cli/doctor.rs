@@ -90,7 +90,7 @@ impl Doctor {
                 // A server of this directory has listed its devices.
                 let is_used = in_directory && DeviceList::of(&self.dir).path().exists();
                 let all = of_config(&mut config, own, is_used);
-                all.into_iter().chain(as_root(&config)).collect()
+                all.into_iter().chain(needless(&config)).chain(as_root(&config)).collect()
             }
             Err(e) => {
                 let unreadable = if in_directory { unreadable_directory } else { unreadable };
@@ -129,6 +129,13 @@ impl Doctor {
 fn of_file(path: &Path) -> Result<ServeConfig> {
     let file = ConfigFile::read(path)?;
     ServeConfig::new(Overrides::default(), file, Path::new(DEFAULT_HOME))
+}
+
+/// Lines of the configuration file that have no effect any more.
+fn needless(config: &ServeConfig) -> impl Iterator<Item = Finding> {
+    config.needless.iter().map(|line| {
+        Finding::new(Level::Note, "settings", format!("the file, {line}"), "remove the line")
+    })
 }
 
 /// Root may do what the user of a service may not.

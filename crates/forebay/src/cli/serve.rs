@@ -52,6 +52,7 @@ impl Serve {
         let config = ServeConfig::new(overrides, file, home)?;
         config.check_groups()?;
         logs::start_server(config.log_format, &config.log_level)?;
+        config.tell_needless();
         let world = World::new(config.io, &config.devices)?;
         let files = world.open_devices(&config.devices, true)?.go_on();
         serve(world, config, Source::Devices(files), None, origin)

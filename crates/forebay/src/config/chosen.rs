@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::table::{KEYS, Key, ORDER, PLACES, Settings};
+use super::table::{GONE, KEYS, Key, ORDER, PLACES, Settings};
 use super::values::Value;
 
 /// Names that are proposed for one that is not known.
@@ -142,8 +142,18 @@ pub fn find_in(section: &str, name: &str) -> Result<&'static Key, String> {
     found.ok_or_else(|| unknown(name, Some(section)))
 }
 
+/// Why a setting of an older version has no effect any more; `None`: there never was one.
+pub fn why_gone(section: &str, name: &str) -> Option<&'static str> {
+    let is_its = |full: &str| full.split_once('.') == Some((section, name));
+    GONE.iter().find(|(full, _)| is_its(full)).map(|(_, why)| *why)
+}
+
 /// Says that there is no such key, and what may have been meant.
 fn unknown(name: &str, section: Option<&str>) -> String {
+    let gone = |full: &str| full == name || full.split('.').next_back() == Some(name);
+    if let Some((full, why)) = GONE.iter().find(|(full, _)| gone(full)) {
+        return format!("there is no setting {full} any more: {why}");
+    }
     let here = |full: &String| section.is_none_or(|s| full.split('.').next() == Some(s));
     let like = |other: &str| strsim::normalized_damerau_levenshtein(name, other);
     let alike = |full: &str| {

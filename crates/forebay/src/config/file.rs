@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use toml::{Spanned, Value as Toml};
 
-use super::chosen::{Chosen, Source, find_in};
+use super::chosen::{Chosen, Source, find_in, why_gone};
 use super::http::{HttpOverrides, HttpPlace};
 use super::permits::{Mode, PermitsOverrides};
 use super::table::Key;
@@ -54,6 +54,8 @@ pub struct ConfigFile {
     pub log: LogSection,
     /// The file itself, if there is one.
     pub path: Option<PathBuf>,
+    /// Lines that have no effect any more, and why.
+    pub needless: Vec<String>,
     settings: Vec<(&'static Key, Value)>,
 }
 
@@ -190,11 +192,14 @@ impl ConfigFile {
         let sections: Sections = toml::from_str(text).map_err(|e| e.to_string())?;
         let line = |at: usize| text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
         let size_line = sections.cache.get("size").map(|value| line(value.span().start));
-        let file = ConfigFile::of(sections).map_err(|(at, e)| format!("line {}: {e}", line(at)))?;
-        Ok(ConfigFile { cache_size_line: size_line, ..file })
+        let told = |(at, text): Fault| format!("line {}: {text}", line(at));
+        let (file, needless) = ConfigFile::of(sections).map_err(told)?;
+        let needless = needless.into_iter().map(told).collect();
+        Ok(ConfigFile { cache_size_line: size_line, needless, ..file })
     }
 
-    fn of(sections: Sections) -> std::result::Result<ConfigFile, Fault> {
+    /// Also returns what of it has no effect any more.
+    fn of(sections: Sections) -> std::result::Result<(ConfigFile, Vec<Fault>), Fault> {
         let Sections { devices, access, mut nbd, tls, control, .. } = sections;
         let Sections { http, pool, scrub, mut cache, io, log, .. } = sections;
         let mut file = ConfigFile {
@@ -232,11 +237,18 @@ impl ConfigFile {
             host_log: io.host_log,
             log,
             path: None,
+            needless: Vec::new(),
             settings: Vec::new(),
         };
+        let mut needless = Vec::new();
         for (section, keys) in [("nbd", nbd), ("pool", pool), ("scrub", scrub), ("cache", cache)] {
             for (name, value) in keys {
                 let at = value.span().start;
+                if let Some(why) = why_gone(section, &name) {
+                    let text = format!("{section}.{name} has no effect any more: {why}");
+                    needless.push((at, text));
+                    continue;
+                }
                 let key = find_in(section, &name).map_err(|e| (at, e))?;
                 let read = key.kind.read(value.get_ref());
                 let read = read.map_err(|e| (at, format!("{}: {e}", key.full_name())))?;
@@ -245,7 +257,7 @@ impl ConfigFile {
                 file.settings.push((key, read));
             }
         }
-        Ok(file)
+        Ok((file, needless))
     }
 
     /// The settings that it has.

@@ -66,6 +66,7 @@ impl Origin {
         let said = file.settings().to_vec();
         let config = ServeConfig::new(self.options.clone(), file, &self.home)?;
         config.check_groups()?;
+        config.tell_needless();
         Ok(Reading { said, chosen: config.settings, places: config.places })
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use base::BLOCK_U64;
-use cache::{LagPolicy, Policy, Promote, StreamWrites};
+use cache::{LagPolicy, Policy, Promote};
 use rt::DeviceKind;
 
 use super::values::{Kind, Value};
@@ -19,6 +19,14 @@ pub struct Settings {
     /// How much clients may use.
     pub limits: nbd::Limits,
 }
+
+/// Settings of older versions that have no effect any more, each with the reason.
+pub const GONE: &[(&str, &str)] = &[
+    ("cache.stream_writes", ALWAYS_CACHED),
+    ("cache.congested_read", ALWAYS_CACHED),
+    ("cache.congested_write", ALWAYS_CACHED),
+];
+const ALWAYS_CACHED: &str = "writes of volumes that write back always go through the cache";
 
 /// A setting.
 #[derive(Debug)]
@@ -317,25 +325,7 @@ pub static KEYS: &[Key] = &[
         (CACHE, "sequential_cutoff"),
         Kind::Size(0, T),
         number!(Size: cache.sequential_cutoff),
-        "what is longer is a stream of reads or writes; 0: nothing is",
-    ),
-    key(
-        (CACHE, "stream_writes"),
-        Kind::Word(&["cached", "past"]),
-        word!(StreamWrites::ALL, cache.stream_writes),
-        "whether long streams of writes are cached, or go past the cache",
-    ),
-    key(
-        (CACHE, "congested_read"),
-        Kind::Time(Duration::ZERO, Duration::from_secs(10)),
-        time!(cache.congested_read),
-        "while the cache device takes longer for a client's read, large requests go past it",
-    ),
-    key(
-        (CACHE, "congested_write"),
-        Kind::Time(Duration::ZERO, Duration::from_secs(10)),
-        time!(cache.congested_write),
-        "the same for a client's write, where it takes longer than this",
+        "reads that are longer are streams, which are not kept; 0: none is",
     ),
     key((CACHE, "kind"), KINDS, kind!(cache.device.kind), "what kind of disk the cache device is")
         .at_start(),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cache::{LagPolicy, StreamWrites};
+use cache::LagPolicy;
 
 use super::finding::{Finding, Level};
 use crate::config::table::Settings;
@@ -169,11 +169,6 @@ fn lag(settings: &Settings, bytes: u64, all: &mut Vec<Finding>) {
 fn streams(settings: &Settings, all: &mut Vec<Finding>) {
     let cache = &settings.cache;
     let (cutoff, longest) = (cache.sequential_cutoff, cache.promote_blocks * base::BLOCK_U64);
-    if cutoff == 0 && cache.stream_writes == StreamWrites::Past {
-        let found = "cache.stream_writes is \"past\", and cache.sequential_cutoff is 0: nothing is \
-                     a stream, so nothing goes past";
-        add(all, Level::Warning, found, "set sequential_cutoff, 4M is the default");
-    }
     if cutoff > 0 && longest > cutoff {
         let found = format!(
             "cache.promote_max is {}, and from cache.sequential_cutoff, {}, on a read is a stream, \
@@ -211,7 +206,7 @@ mod tests {
     #[test]
     fn each_is_told() {
         type Change = fn(&mut Settings);
-        let rows: [(Change, Level, &[&str]); 15] = [
+        let rows: [(Change, Level, &[&str]); 14] = [
             (|s| s.pool.commit_interval = Duration::from_secs(3600), Level::Warning, &["1h"]),
             (|s| s.pool.commit_interval = Duration::from_millis(1), Level::Warning, &["busy"]),
             (|s| s.pool.scrub_every = ZERO, Level::Warning, &["scrub.every is 0"]),
@@ -240,14 +235,6 @@ mod tests {
             (|s| s.cache.max_lag = Duration::from_millis(500), Level::Note, &["max_lag is 500ms"]),
             (|s| s.cache.journal_interval = RARE_COMMITS, Level::Warning, &["journal_interval"]),
             (|s| s.cache.dirty_target_percent = 1, Level::Note, &["dirty_target is 1"]),
-            (
-                |s| {
-                    s.cache.sequential_cutoff = 0;
-                    s.cache.stream_writes = StreamWrites::Past;
-                },
-                Level::Warning,
-                &["nothing goes past"],
-            ),
             (|s| s.cache.sequential_cutoff = 65_536, Level::Note, &["promote_max is 256K", "64K"]),
         ];
         for (change, level, words) in rows {

@@ -5,7 +5,6 @@ mod dump;
 mod journal;
 mod lab;
 mod repair;
-mod staged;
 
 use base::{BLOCK, BucketGen, CacheAddr, Epoch, Generation, PoolAddr, VolumeId};
 use cache::raw::{Body, IndexKey};

@@ -4,9 +4,6 @@
 //! Direct transactions and write-back passes do the same with their own versions of trees
 //! ([`Kind`]). An edit first finds out what it will do, while nothing is changed yet and nodes may
 //! be missing. Then it makes the ranges ready that it touches, and from there on nothing can fail.
-//!
-//! A pass *adopts* what stands in a staging volume: the mapping changes hands, blocks and checksums
-//! stay where they are. Only what the volume had mapped there before is freed.
 
 use base::{Crc, ErrorKind, Lba, PoolAddr, Result, StorageError, VolumeId};
 use format::records::MappedExtent;
@@ -17,10 +14,8 @@ use crate::error::Step;
 use crate::space::Run;
 use crate::txn::{Generations, Kind, Txn, not_open};
 
-/// Extents that one edit unmaps or adopts.
+/// Extents that one edit unmaps.
 const STEP_EXTENTS: usize = 128;
-/// Blocks of the volume that one adoption goes over: at worst each has an extent of its own.
-const STEP_BLOCKS: u64 = 2048;
 
 /// What is to be changed.
 #[derive(Clone, Copy)]
@@ -30,9 +25,6 @@ pub(crate) enum Change<'a> {
     Map { volume: VolumeId, lba: Lba, runs: &'a [Run], crcs: &'a [Crc], size: Option<u64> },
     /// Blocks of a volume read as zeros.
     Unmap { volume: VolumeId, range: (Lba, Lba) },
-    /// What a staging volume maps becomes what the volume has there, and is not the staging
-    /// volume's any more. What it does not map is not touched.
-    Adopt { staging: VolumeId, volume: VolumeId, range: (Lba, Lba) },
 }
 
 /// The outcome of an edit.
@@ -47,14 +39,8 @@ pub(crate) enum Edited {
 impl Change<'_> {
     pub fn volume(&self) -> VolumeId {
         match *self {
-            Change::Map { volume, .. }
-            | Change::Unmap { volume, .. }
-            | Change::Adopt { volume, .. } => volume,
+            Change::Map { volume, .. } | Change::Unmap { volume, .. } => volume,
         }
-    }
-
-    fn staging(&self) -> Option<VolumeId> {
-        if let Change::Adopt { staging, .. } = *self { Some(staging) } else { None }
     }
 
     fn runs(&self) -> &[Run] {
@@ -68,7 +54,7 @@ impl Change<'_> {
     fn range(&self) -> (Lba, Lba) {
         match *self {
             Change::Map { lba, crcs, .. } => (lba, lba.plus(crcs.len() as u64)),
-            Change::Unmap { range, .. } | Change::Adopt { range, .. } => range,
+            Change::Unmap { range, .. } => range,
         }
     }
 }
@@ -107,28 +93,18 @@ impl EditPlan {
 impl Forest {
     /// Changes a bounded part of what is asked for, in the transaction `txn`.
     pub fn edit(&mut self, txn: &mut Txn, g: Generations, change: &Change<'_>) -> Step<Edited> {
-        let (kind, volume, staging) = (txn.kind(), change.volume(), change.staging());
-        if let Some(staging) = staging {
-            self.check_staging(staging, volume)?;
-        }
-        for id in [volume].into_iter().chain(staging) {
-            if !self.join(txn, g, id, change)? {
-                return Ok(Edited::Busy);
-            }
+        let (kind, volume) = (txn.kind(), change.volume());
+        if !self.join(txn, g, volume, change)? {
+            return Ok(Edited::Busy);
         }
         let Some(plan) = self.plan(kind, change)? else {
             return Ok(Edited::Upto(change.range().1));
         };
         let (maps, unmaps) = (plan.maps(), plan.unmaps);
         let blocks = self.blocks_after(txn, volume, (maps, unmaps))?;
-        let left = staging.map(|id| self.blocks_after(txn, id, (0, maps))).transpose()?;
         let Forest { store, volumes, sums, geometry, held, .. } = self;
-        let tree_of =
-            |id: VolumeId| volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open);
-        let mut ranges: SmallVec<[_; 2]> = smallvec![mapping::range(tree_of(volume)?, plan.range)];
-        if let Some(staging) = staging {
-            ranges.push(mapping::range(tree_of(staging)?, plan.range));
-        }
+        let tree = volumes.get(&volume).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)?;
+        let mut ranges: SmallVec<[_; 2]> = smallvec![mapping::range(tree, plan.range)];
         for run in change.runs() {
             let (group, offset) = geometry.split(run.addr);
             let tree = sums[group.0 as usize].of(kind).ok_or_else(not_open)?;
@@ -142,11 +118,8 @@ impl Forest {
             v.begin_edit(g);
             txn.join_volume(volume, g.open);
         }
-        let generation_of =
-            |txn: &Txn, id| txn.volume(id).map_or(g.open, |joined| joined.generation);
-        let generation = generation_of(txn, volume);
-        let (mut freed, mut moved) = (Vec::new(), Vec::new());
-        let (mut unmapped, mut adopted) = (0u64, 0u64);
+        let generation = txn.volume(volume).map_or(g.open, |joined| joined.generation);
+        let (mut freed, mut unmapped) = (Vec::new(), 0u64);
         for (i, &(part, addr)) in plan.pieces.iter().enumerate() {
             if let (Some(run), Change::Map { lba, crcs, .. }) = (change.runs().get(i), change) {
                 let (group, offset) = geometry.split(run.addr);
@@ -167,18 +140,6 @@ impl Forest {
                 );
                 txn.note_alloc(*run, geometry.group_blocks);
             }
-            if let Some(staging) = staging {
-                let changes = txn.changes(generation_of(txn, staging));
-                let tree = volumes.get_mut(&staging).and_then(|v| v.mapping.of_mut(kind));
-                let Some(tree) = tree else { unreachable!("it was just looked at") };
-                adopted += u64::from(mapping::replace(
-                    &mut ready.edit(tree, changes),
-                    part,
-                    None,
-                    geometry,
-                    &mut moved,
-                ));
-            }
             let tree = volumes.get_mut(&volume).and_then(|v| v.mapping.of_mut(kind));
             let Some(tree) = tree else { unreachable!("it was just looked at") };
             let mut edit = ready.edit(tree, txn.changes(generation));
@@ -197,13 +158,6 @@ impl Forest {
             }
             Kind::Pass => {
                 txn.set_blocks(volume, blocks);
-                if let (Some(id), Some(left)) = (staging, left) {
-                    assert_eq!(
-                        adopted, maps,
-                        "volume {id} has lost other blocks than were adopted"
-                    );
-                    txn.set_blocks(id, left);
-                }
                 txn.spend(change.runs().iter().map(|r| u64::from(r.len)).sum());
             }
         }
@@ -228,17 +182,6 @@ impl Forest {
         })
     }
 
-    fn check_staging(&self, staging: VolumeId, volume: VolumeId) -> Result<()> {
-        let belongs = |of: VolumeId| {
-            self.volumes.get(&of).is_none_or(|v| v.record.staged.is_some_and(|s| s.0 == volume))
-        };
-        if belongs(staging) {
-            return Ok(());
-        }
-        let text = format!("volume {staging} is no staging volume of volume {volume}");
-        Err(StorageError::new(ErrorKind::Invalid, text))
-    }
-
     /// Sees that a volume can be edited; a pass gets its own version of the mapping. False: the
     /// direct transaction has changed it.
     fn join(
@@ -252,8 +195,7 @@ impl Forest {
         let v = match txn.kind() {
             // What a deleted volume holds is unmapped.
             Kind::Direct => there
-                .filter(|v| v.is_live() || v.is_there() && matches!(change, Change::Unmap { .. }))
-                .filter(|v| !v.is_being_adopted()),
+                .filter(|v| v.is_live() || v.is_there() && matches!(change, Change::Unmap { .. })),
             Kind::Pass => there.filter(|v| v.is_live()),
         };
         let v = v.ok_or_else(|| super::no_such_volume(id))?;
@@ -270,12 +212,9 @@ impl Forest {
     /// What is to be done; `None`: nothing. Malformed records are found here.
     fn plan(&self, kind: Kind, change: &Change<'_>) -> Step<Option<EditPlan>> {
         let (lba, end) = change.range();
-        let tree_of = |id: VolumeId| {
-            self.volumes.get(&id).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)
-        };
-        let look = |id, range, max| {
-            mapping::overlapping(tree_of(id)?, &self.store, &self.geometry, range, max)
-        };
+        let v = self.volumes.get(&change.volume());
+        let tree = v.and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)?;
+        let look = |range, max| mapping::overlapping(tree, &self.store, &self.geometry, range, max);
         let plan = match *change {
             Change::Map { runs, .. } => {
                 let mut at = lba;
@@ -287,37 +226,16 @@ impl Forest {
                 let pieces = runs.iter().map(piece).collect();
                 EditPlan { range: (lba, end), pieces, upto: end, unmaps: 0 }
             }
-            Change::Unmap { volume, .. } => {
-                let old = look(volume, (lba, end), STEP_EXTENTS)?;
+            Change::Unmap { .. } => {
+                let old = look((lba, end), STEP_EXTENTS)?;
                 let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
                 let range = (first.lba.max(lba), Lba(last.end().min(end.0)));
                 let upto = if old.len() >= STEP_EXTENTS { range.1 } else { end };
                 let plan = EditPlan { range, pieces: smallvec![(range, None)], upto, unmaps: 0 };
                 return Ok(Some(plan.count(&old)));
             }
-            Change::Adopt { staging, .. } => {
-                let mut found = look(staging, (lba, end), STEP_EXTENTS)?;
-                let full = found.len() >= STEP_EXTENTS;
-                let Some(first) = found.first().map(|e| e.lba.max(lba)) else { return Ok(None) };
-                let limit = Lba(end.0.min(first.0 + STEP_BLOCKS));
-                found.retain(|e| e.lba < limit);
-                let Some(upto) = found.last().map(|e| Lba(e.end()).min(limit)) else {
-                    return Ok(None);
-                };
-                let pieces = found.iter().map(|e| {
-                    let part = (e.lba.max(first), Lba(e.end()).min(upto));
-                    (part, Some(e.addr.plus(part.0.0 - e.lba.0)))
-                });
-                let range = (first, upto);
-                EditPlan {
-                    range,
-                    pieces: pieces.collect(),
-                    upto: if full || limit < end { upto } else { end },
-                    unmaps: 0,
-                }
-            }
         };
-        let old = look(change.volume(), plan.range, usize::MAX)?;
+        let old = look(plan.range, usize::MAX)?;
         Ok(Some(plan.count(&old)))
     }
 }

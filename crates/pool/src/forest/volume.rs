@@ -58,11 +58,6 @@ impl Volume {
         self.is_named() && !self.creating
     }
 
-    /// True of a staging volume whose cut is being carried: a change comes too late for that cut.
-    pub fn is_being_adopted(&self) -> bool {
-        self.record.staged.is_some() && self.mapping.is_in_pass()
-    }
-
     /// As [`LiveTree::begin_edit`], for the record and the mapping.
     pub(super) fn begin_edit(&mut self, g: Generations) {
         if self.mapping.begin_edit(g) {
@@ -92,43 +87,26 @@ pub(crate) struct FrozenVolume {
     pub mapping: Tree,
 }
 
-/// Blocks that volumes have, by what their records say: kept up to date with every change, as each
-/// write asks for it.
+/// Blocks that all volumes have together, deleted ones too, by what their records say: kept up to
+/// date with every change, as each write asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct BlockCounts {
-    /// Of all volumes, deleted ones too.
-    pub all: u64,
-    /// Of staging volumes that are not deleted.
-    pub staged: u64,
-}
+pub(crate) struct BlockCount(pub u64);
 
-impl BlockCounts {
-    /// What they have together.
-    pub fn by<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> BlockCounts {
-        let mut held = BlockCounts::default();
-        volumes.into_iter().for_each(|v| held.add(v));
-        held
-    }
-
-    fn add(&mut self, v: &Volume) {
-        let blocks = v.record.allocated_blocks;
-        self.all += blocks;
-        if v.is_live() && v.record.staged.is_some() {
-            self.staged += blocks;
-        }
+impl BlockCount {
+    /// Of these volumes.
+    pub fn of<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> BlockCount {
+        BlockCount(volumes.into_iter().map(|v| v.record.allocated_blocks).sum())
     }
 
     /// A volume is gone.
     pub fn remove(&mut self, v: &Volume) {
-        let one = BlockCounts::by([v]);
-        self.all -= one.all;
-        self.staged -= one.staged;
+        self.0 -= v.record.allocated_blocks;
     }
 
-    /// Changes a volume in a way that may change what it has.
+    /// Changes a volume in a way that may change how many blocks it has.
     pub fn change(&mut self, v: &mut Volume, f: impl FnOnce(&mut Volume)) {
         self.remove(v);
         f(v);
-        self.add(v);
+        self.0 += v.record.allocated_blocks;
     }
 }

@@ -6,9 +6,7 @@
 //! What a client reads in order has its nodes read ahead, and on disks that rotate its data
 //! ([`read_ahead`](super::read_ahead)).
 
-use base::{
-    BLOCK, Crc, Epoch, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,
-};
+use base::{BLOCK, Crc, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId};
 use format::superblock::scrub::LostExtent;
 use queue::Class;
 use smallvec::SmallVec;
@@ -35,11 +33,8 @@ pub(super) struct Place {
     pub ahead: Option<(Load, u32)>,
 }
 
-/// What is read: a volume, or the staging volume that it has for an epoch, if it has.
-pub(super) type Origin = (VolumeId, Option<Epoch>);
-
 /// What is read, and for whom.
-type Asked = (Origin, Class);
+type Asked = (VolumeId, Class);
 
 pub(super) struct Plan {
     pub pieces: SmallVec<[Piece; 1]>,
@@ -85,32 +80,18 @@ impl Pool {
         lba: Lba,
         blocks: u64,
     ) -> Result<SliceList> {
-        Ok(self.read_from(((volume, None), class), lba, blocks).await?.data)
+        Ok(self.read_from((volume, class), lba, blocks).await?.data)
     }
 
     /// As [`Pool::read`], and tells what was never written. That is known from the look at the
     /// mapping, and costs nothing more.
     pub async fn read_with_holes(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<Blocks> {
-        self.read_from(((volume, None), Class::Foreground), lba, blocks).await
-    }
-
-    /// As [`Pool::read`] of the staging volume of `volume` for `epoch`, or of `volume` itself where
-    /// that has been published meanwhile; which of them is decided together with the look at the
-    /// mapping.
-    pub async fn read_staged(
-        &self,
-        volume: VolumeId,
-        epoch: Epoch,
-        lba: Lba,
-        blocks: u64,
-    ) -> Result<SliceList> {
-        let from = ((volume, Some(epoch)), Class::Foreground);
-        Ok(self.read_from(from, lba, blocks).await?.data)
+        self.read_from((volume, Class::Foreground), lba, blocks).await
     }
 
     async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<Blocks> {
-        if let (origin, Class::Foreground) = from {
-            self.follow_reader(origin, lba, blocks);
+        if let (volume, Class::Foreground) = from {
+            self.follow_reader(volume, lba, blocks);
         }
         if blocks <= STEP_BLOCKS {
             return self.read_step(from, lba, blocks).await;
@@ -225,7 +206,7 @@ impl Pool {
         let mut at = lba;
         while at < end {
             let n = (end.0 - at.0).min(STEP_BLOCKS);
-            self.resident(Class::Foreground, |st| plan_read(st, (volume, None), at, n)).await?;
+            self.resident(Class::Foreground, |st| plan_read(st, volume, at, n)).await?;
             at = at.plus(n);
             self.rt().yield_now().await;
         }
@@ -245,9 +226,8 @@ impl Pool {
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let from = lba.plus(at);
-            let plan = self
-                .resident(Class::Foreground, |st| plan_read(st, (volume, None), from, n))
-                .await?;
+            let plan =
+                self.resident(Class::Foreground, |st| plan_read(st, volume, from, n)).await?;
             for p in &plan.pieces {
                 match p.place {
                     Some(Place { crcs: first, .. }) => {
@@ -314,7 +294,7 @@ impl Plan {
 }
 
 /// As [`plan_read`]. What a read of the background is about is pinned by itself.
-fn plan_for(st: &mut State, class: Class, from: Origin, lba: Lba, blocks: u64) -> Step<Plan> {
+fn plan_for(st: &mut State, class: Class, from: VolumeId, lba: Lba, blocks: u64) -> Step<Plan> {
     let mut plan = plan_read(st, from, lba, blocks)?;
     if class.is_background() {
         let run = |piece: &Piece| Some(Run { addr: piece.place.as_ref()?.addr, len: piece.len });
@@ -324,14 +304,7 @@ fn plan_for(st: &mut State, class: Class, from: Origin, lba: Lba, blocks: u64) -
 }
 
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.
-pub(super) fn plan_read(
-    st: &mut State,
-    (volume, staged): Origin,
-    lba: Lba,
-    blocks: u64,
-) -> Step<Plan> {
-    let staging = staged.and_then(|epoch| st.forest.staging(volume, epoch));
-    let volume = staging.unwrap_or(volume);
+pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<Plan> {
     let end = lba.plus(blocks);
     let extents = st.forest.extents(volume, (lba, end), usize::MAX)?;
     let owner = st.forest.volume(volume).map_or(volume, |v| v.record().owner());

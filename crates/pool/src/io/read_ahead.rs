@@ -14,7 +14,7 @@ use rt::Reason;
 use rt::sync::Worker;
 
 use super::STEP_BLOCKS;
-use super::read::{Origin, Plan, plan_read};
+use super::read::{Plan, plan_read};
 use crate::forest::{Ahead, Missing};
 use crate::pool::Pool;
 use crate::space::{Load, Pin, Run};
@@ -31,33 +31,33 @@ const SLICE: usize = 512;
 
 impl Pool {
     /// Notes a client's read, and has read what the client will need soon.
-    pub(super) fn follow_reader(&self, from: Origin, lba: Lba, blocks: u64) {
+    pub(super) fn follow_reader(&self, volume: VolumeId, lba: Lba, blocks: u64) {
         let Ahead { nodes, data } = {
             let most = self.settings().read_ahead / BLOCK_U64;
             let mut st = self.state_mut();
             let most = if st.devices.any_rotates() { most } else { 0 };
-            st.forest.follow(from.0, lba, blocks, most)
+            st.forest.follow(volume, lba, blocks, most)
         };
-        if let (Some(range), None) = (nodes, from.1) {
+        if let Some(range) = nodes {
             let pool = self.clone();
-            let load = async move { pool.read_nodes_ahead(from.0, range).await };
+            let load = async move { pool.read_nodes_ahead(volume, range).await };
             self.rt().detach_job(JOB, load);
         }
         if let Some((lba, end)) = data {
-            self.read_data_ahead(from, lba, (end.0 - lba.0).min(STEP_BLOCKS));
+            self.read_data_ahead(volume, lba, (end.0 - lba.0).min(STEP_BLOCKS));
         }
     }
 
     /// Begins to read data, now if its nodes are in memory: the client's next requests should find
     /// it under way. What goes wrong is left to the reads.
-    fn read_data_ahead(&self, from: Origin, lba: Lba, blocks: u64) {
-        let plan = plan_read(&mut self.state_mut(), from, lba, blocks);
+    fn read_data_ahead(&self, volume: VolumeId, lba: Lba, blocks: u64) {
+        let plan = plan_read(&mut self.state_mut(), volume, lba, blocks);
         match plan {
             Ok(plan) => self.fetch(&plan),
             Err(_) => {
                 let pool = self.clone();
                 self.rt().detach_job(JOB, async move {
-                    let plan = |st: &mut _| plan_read(st, from, lba, blocks);
+                    let plan = |st: &mut _| plan_read(st, volume, lba, blocks);
                     if let Ok(plan) = pool.resident(Class::Foreground, plan).await {
                         pool.fetch(&plan);
                     }

@@ -23,24 +23,13 @@ impl Pool {
     /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that
     /// begin when this returns, and durable after the next [`Pool::commit`].
     pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
-        self.write_for(Class::Foreground, volume, lba, data).await
-    }
-
-    /// As [`Pool::write`], by requests of this class.
-    pub async fn write_for(
-        &self,
-        class: Class,
-        volume: VolumeId,
-        lba: Lba,
-        data: &Slice,
-    ) -> Result<()> {
         assert_eq!(data.len() % BLOCK, 0);
         let blocks = (data.len() / BLOCK) as u64;
         let mut at = 0;
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let part = data.slice(at as usize * BLOCK, n as usize * BLOCK);
-            self.write_step((volume, class), lba.plus(at), part, None).await?;
+            self.write_step((volume, Class::Foreground), lba.plus(at), part, None).await?;
             at += n;
         }
         Ok(())

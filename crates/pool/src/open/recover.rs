@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use base::{
-    BLOCK, BLOCK_U64, Crc, ErrorKind, Generation, HostMemoryId, Lba, PoolAddr, Result, SharedPlace,
-    VolumeId, counted,
+    BLOCK, BLOCK_U64, Crc, Generation, HostMemoryId, Lba, PoolAddr, Result, SharedPlace, VolumeId,
+    counted,
 };
 use format::page::Chunk;
 use queue::Class;
@@ -22,7 +22,7 @@ use crate::forest::Change;
 use crate::host_log::Survived;
 use crate::pool::Pool;
 use crate::space::Run;
-use crate::txn::logged::{Logged, Target};
+use crate::txn::logged::Logged;
 
 /// Blocks that are verified by one read.
 const READ_BLOCKS: usize = 256;
@@ -31,7 +31,7 @@ const AT_ONCE: usize = 32;
 
 /// Blocks that are to be entered: they are adjacent in their volume and in the pool.
 struct Piece {
-    target: Target,
+    volume: VolumeId,
     lba: Lba,
     addr: PoolAddr,
     crcs: Vec<Crc>,
@@ -40,7 +40,7 @@ struct Piece {
 
 /// Blocks that read as zeros.
 struct Hole {
-    target: Target,
+    volume: VolumeId,
     lba: Lba,
     end: Lba,
 }
@@ -73,19 +73,18 @@ struct Outcome {
     pieces: Vec<Piece>,
     holes: Vec<Hole>,
     drops_cache: bool,
-    voids_clean_keys: bool,
     records: usize,
     malformed: usize,
 }
 
 /// What was said of blocks already, by newer records.
 #[derive(Default)]
-struct Covered(BTreeMap<Target, BTreeMap<u64, u64>>);
+struct Covered(BTreeMap<VolumeId, BTreeMap<u64, u64>>);
 
 impl Covered {
     /// Covers `[lba, end)`; returns the parts of it that were not covered.
-    fn cover(&mut self, target: Target, lba: Lba, end: Lba) -> Vec<(u64, u64)> {
-        let spans = self.0.entry(target).or_default();
+    fn cover(&mut self, volume: VolumeId, lba: Lba, end: Lba) -> Vec<(u64, u64)> {
+        let spans = self.0.entry(volume).or_default();
         let (mut from, mut to) = (lba.0, end.0);
         let touching: Vec<(u64, u64)> = {
             let before = spans.range(..from).next_back().filter(|(_, e)| **e >= from);
@@ -117,16 +116,16 @@ impl Outcome {
         for frame in survived.frames.iter().rev().filter(|f| f.stamp > committed.0) {
             out.records += 1;
             match Logged::decode(frame.kind, &frame.payload) {
-                Some(Logged::Map { target, lba, runs, crcs }) => {
+                Some(Logged::Map { volume, lba, runs, crcs }) => {
                     let mut first = 0;
                     for placed in runs {
                         let (from, len) = (lba.plus(first as u64), u64::from(placed.run.len));
                         let its = &crcs[first..first + placed.run.len as usize];
                         first += placed.run.len as usize;
-                        for (start, stop) in covered.cover(target, from, from.plus(len)) {
+                        for (start, stop) in covered.cover(volume, from, from.plus(len)) {
                             let (at, n) = (start - from.0, (stop - start) as usize);
                             out.pieces.push(Piece {
-                                target,
+                                volume,
                                 lba: Lba(start),
                                 addr: placed.run.addr.plus(at),
                                 crcs: its[at as usize..at as usize + n].to_vec(),
@@ -135,13 +134,12 @@ impl Outcome {
                         }
                     }
                 }
-                Some(Logged::Unmap { target, lba, end }) => {
-                    let holes = covered.cover(target, lba, end);
-                    let hole = |(start, stop)| Hole { target, lba: Lba(start), end: Lba(stop) };
+                Some(Logged::Unmap { volume, lba, end }) => {
+                    let holes = covered.cover(volume, lba, end);
+                    let hole = |(start, stop)| Hole { volume, lba: Lba(start), end: Lba(stop) };
                     out.holes.extend(holes.into_iter().map(hole));
                 }
                 Some(Logged::DropCache) => out.drops_cache = true,
-                Some(Logged::VoidCleanKeys) => out.voids_clean_keys = true,
                 None => out.malformed += 1,
             }
         }
@@ -219,7 +217,7 @@ impl Pool {
     }
 
     async fn enter_outcome(&self, outcome: Outcome) -> Result<Vec<Incomplete>> {
-        let Outcome { pieces, holes, drops_cache, voids_clean_keys, records, .. } = outcome;
+        let Outcome { pieces, holes, drops_cache, records, .. } = outcome;
         self.set_recovered();
         {
             // Groups that are empty by the last commit may have been given up since, and their
@@ -229,17 +227,16 @@ impl Pool {
             st.space.dissolve_empty(&mut st.devices, usize::MAX);
         }
         let Entered { blocks, lost, incomplete } = self.enter_pieces(pieces).await?;
-        for Hole { target, lba, end } in holes {
-            let Ok(Some(volume)) = self.find_target(target) else { continue };
+        for Hole { volume, lba, end } in holes {
+            if !self.is_live(volume) {
+                continue;
+            }
             let mut at = lba;
             while at < end {
                 let change = Change::Unmap { volume, range: (at, end) };
                 let Some(upto) = self.enter_again(&change).await? else { break };
                 at = upto;
             }
-        }
-        if voids_clean_keys {
-            self.void_clean_keys();
         }
         if drops_cache {
             self.drop_cache();
@@ -338,29 +335,21 @@ impl Pool {
         for piece in read {
             let good = &good[first..first + piece.crcs.len()];
             first += piece.crcs.len();
-            let found = self.find_target(piece.target);
-            let no_place = found.is_err();
-            let volume = found.ok().flatten();
+            let is_there = self.is_live(piece.volume);
             let mut at = 0;
             while at < good.len() {
                 let n = good[at..].iter().take_while(|g| **g == good[at]).count();
                 let run = Run { addr: piece.addr.plus(at as u64), len: n as u32 };
                 let crcs = &piece.crcs[at..at + n];
-                match volume.filter(|_| good[at]) {
-                    Some(volume) => {
-                        let (lba, runs) = (piece.lba.plus(at as u64), &[run][..]);
-                        let change = Change::Map { volume, lba, runs, crcs, size: None };
-                        if self.enter_again(&change).await?.is_some() {
-                            entered.blocks += n as u64;
-                        } else {
-                            self.state_mut().space.release(run);
-                            entered.lost += n as u64;
-                        }
-                    }
-                    None => {
-                        self.state_mut().space.release(run);
-                        entered.lost += if good[at] && !no_place { 0 } else { n as u64 };
-                    }
+                let (volume, lba, runs) = (piece.volume, piece.lba.plus(at as u64), &[run][..]);
+                let change = Change::Map { volume, lba, runs, crcs, size: None };
+                let is_wanted = is_there && good[at];
+                if is_wanted && self.enter_again(&change).await?.is_some() {
+                    entered.blocks += n as u64;
+                } else {
+                    self.state_mut().space.release(run);
+                    // What a volume had that was deleted is not lost.
+                    entered.lost += if is_wanted || !good[at] { n as u64 } else { 0 };
                 }
                 at += n;
             }
@@ -386,24 +375,9 @@ impl Pool {
         }
     }
 
-    /// The volume that records are about. `None`: it was deleted, or its cut is published. Error:
-    /// the volume table has no place for it, and what the records are about is lost.
-    fn find_target(&self, target: Target) -> Result<Option<VolumeId>> {
-        let (volume, epoch) = match target {
-            Target::Volume(id) => {
-                let st = self.state();
-                return Ok(st.forest.volume(id).filter(|v| v.is_live()).map(|_| id));
-            }
-            Target::Staging(volume, epoch) => (volume, epoch),
-        };
-        match self.staging_again(volume, epoch) {
-            Ok(id) => Ok(Some(id)),
-            Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
-            Err(e) => {
-                tracing::error!("what was answered before the last process ended is lost: {e}");
-                Err(e)
-            }
-        }
+    /// True if the volume that records are about was not deleted.
+    fn is_live(&self, volume: VolumeId) -> bool {
+        self.state().forest.volume(volume).is_some_and(|v| v.is_live())
     }
 }
 
@@ -419,7 +393,7 @@ const _: () = assert!(READ_BLOCKS * BLOCK == 1 << 20 && BLOCK_U64 == BLOCK as u6
 mod tests {
     use super::*;
 
-    const V: Target = Target::Volume(VolumeId(1));
+    const V: VolumeId = VolumeId(1);
 
     #[test]
     fn only_what_no_newer_record_covers_is_open() {
@@ -432,7 +406,7 @@ mod tests {
         assert_eq!(cover(0, 50), [(0, 5), (20, 30), (40, 50)]);
         assert_eq!(cover(0, 50), []);
         assert_eq!(cover(50, 51), [(50, 51)]);
-        assert_eq!(covered.cover(Target::Volume(VolumeId(2)), Lba(0), Lba(1)), [(0, 1)]);
+        assert_eq!(covered.cover(VolumeId(2), Lba(0), Lba(1)), [(0, 1)]);
         assert_eq!(covered.0[&V], BTreeMap::from([(0, 51)]));
     }
 }

@@ -376,7 +376,7 @@ mod tests {
     /// and so is the group. Then it is formed again.
     #[test]
     fn a_group_that_was_given_up_meanwhile_is_not_closed() {
-        let demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
+        let demand = Demand { dirty_nodes: 0, blocks: 0 };
         let geometry = Geometry { group_blocks: 256, group_capacity: 8, volume_pages: 1 };
         let mut devices = Devices::new([0, 1].map(|_| row(4, DeviceState::Online)).into());
         let mut space = Space::new(geometry, 1, vec![GroupRecord::free(); 8]);

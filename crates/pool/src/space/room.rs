@@ -24,10 +24,6 @@ const NODES_PER_CHANGE: u64 = 48;
 /// Records that a leaf of a tree holds at least, but for a few leaves.
 const RECORDS_PER_LEAF: u64 = 40;
 
-/// Blocks of staging volumes that change a leaf of two trees each, when they are adopted, at worst:
-/// they came in large requests.
-const STAGED_PER_LEAF: u64 = 4;
-
 /// Of so many groups one is kept for metadata. The nodes of a volume that was written in random
 /// order, a block a request, take 1.3 % of the space that its data takes, and as much again between
 /// two commits. At worst, with [`RECORDS_PER_LEAF`], they take 2.6 %.
@@ -53,10 +49,6 @@ pub(crate) struct Demand {
     pub dirty_nodes: u64,
     /// Blocks that all volumes have.
     pub blocks: u64,
-    /// Of these, blocks of staging volumes that are not deleted.
-    pub staged: u64,
-    /// There are such staging volumes, with blocks or without.
-    pub any_staging: bool,
 }
 
 /// Room for the nodes that a change of the trees will add. A change holds it until it is made, or
@@ -209,8 +201,7 @@ impl Space {
     /// How many groups metadata has to form for the nodes that `reserved` blocks will change.
     fn groups_for_nodes(&self, reserved: u64, demand: &Demand, under_way: u64) -> u64 {
         // The leaves of two trees, each changed once, and those above them.
-        let by_blocks = reserved + demand.staged / STAGED_PER_LEAF;
-        let leaves = by_blocks.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
+        let leaves = reserved.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
         let nodes = 2 * (leaves + leaves / 32) + 64;
         let busy = demand.dirty_nodes + under_way + self.reserve_blocks();
         nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks())
@@ -249,7 +240,7 @@ impl Space {
         under_way: u64,
     ) -> bool {
         let reserved = self.reserved.blocks();
-        reserved == 0 && !demand.any_staging
+        reserved == 0
             || self.can_hold_beside(self.formable(devices), reserved + blocks, demand, under_way)
     }
 

@@ -21,7 +21,7 @@ const SHARE: u64 = 2;
 const CHANGE: u64 = 48;
 const KEPT: u64 = 64;
 
-const NOTHING: Demand = Demand { dirty_nodes: 0, blocks: 0, staged: 0, any_staging: false };
+const NOTHING: Demand = Demand { dirty_nodes: 0, blocks: 0 };
 
 type Wait = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -61,7 +61,7 @@ impl Account {
 
     fn demand(&self) -> Demand {
         let blocks = self.data.iter().map(|run| u64::from(run.len)).sum();
-        Demand { dirty_nodes: self.dirty, blocks, staged: 0, any_staging: false }
+        Demand { dirty_nodes: self.dirty, blocks }
     }
 
     /// Blocks that nodes can take: of groups with nodes, and of those that nothing has.

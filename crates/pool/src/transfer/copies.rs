@@ -85,7 +85,7 @@ impl Pool {
 
     /// Fails if a device in use answers nothing. Then what could not be read just now is not known
     /// to be bad.
-    pub(crate) async fn all_answer(&self, class: Class) -> Result<()> {
+    pub async fn all_answer(&self, class: Class) -> Result<()> {
         let rows = self.state().devices.live_rows();
         self.answer(rows.into_iter(), class).await
     }

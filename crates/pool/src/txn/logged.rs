@@ -1,6 +1,6 @@
 //! Changes of the direct transaction, as records of the pool's host log.
 
-use base::{Crc, Epoch, Lba, PoolAddr, VolumeId};
+use base::{Crc, Lba, PoolAddr, VolumeId};
 use format::page::Chunk;
 use smallvec::SmallVec;
 
@@ -10,20 +10,6 @@ use crate::space::Run;
 const MAP: u8 = 1;
 const UNMAP: u8 = 2;
 const DROP_CACHE: u8 = 3;
-const VOID_CLEAN_KEYS: u8 = 4;
-
-const VOLUME: u8 = 1;
-const STAGING: u8 = 2;
-
-/// Whose mapping is changed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Target {
-    /// A volume's.
-    Volume(VolumeId),
-    /// That of the staging volume of a volume, for an epoch: its own number may be another one
-    /// after a crash.
-    Staging(VolumeId, Epoch),
-}
 
 /// Blocks that were written, and the chunks in which they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,30 +22,27 @@ pub(crate) struct PlacedRun {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Logged {
     /// Blocks from `lba` on are what was written to these runs.
-    Map { target: Target, lba: Lba, runs: Vec<PlacedRun>, crcs: Vec<Crc> },
+    Map { volume: VolumeId, lba: Lba, runs: Vec<PlacedRun>, crcs: Vec<Crc> },
     /// Blocks read as zeros.
-    Unmap { target: Target, lba: Lba, end: Lba },
+    Unmap { volume: VolumeId, lba: Lba, end: Lba },
     /// The pool goes on without its cache: it has all that the cache had.
     DropCache,
-    /// The cache has failed: its clean keys do not count.
-    VoidCleanKeys,
 }
 
 impl Logged {
     /// The kind of its frame; the payload is appended to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) -> u8 {
         match self {
-            Logged::Map { target, lba, runs, crcs } => {
-                encode_map(out, *target, *lba, runs.iter().map(|r| (r.run, &r.chunks[..])), crcs)
+            Logged::Map { volume, lba, runs, crcs } => {
+                encode_map(out, *volume, *lba, runs.iter().map(|r| (r.run, &r.chunks[..])), crcs)
             }
-            Logged::Unmap { target, lba, end } => {
-                push_target(out, *target);
+            Logged::Unmap { volume, lba, end } => {
+                out.extend_from_slice(&volume.0.to_le_bytes());
                 out.extend_from_slice(&lba.0.to_le_bytes());
                 out.extend_from_slice(&end.0.to_le_bytes());
                 UNMAP
             }
             Logged::DropCache => DROP_CACHE,
-            Logged::VoidCleanKeys => VOID_CLEAN_KEYS,
         }
     }
 
@@ -68,7 +51,7 @@ impl Logged {
         let mut from = Reader(payload);
         let logged = match kind {
             MAP => {
-                let (target, lba) = (from.target()?, Lba(from.u64()?));
+                let (volume, lba) = (VolumeId(from.u32()?), Lba(from.u64()?));
                 let mut runs = Vec::new();
                 let mut blocks = 0u64;
                 for _ in 0..from.u16()? {
@@ -88,15 +71,14 @@ impl Logged {
                 while let Some(crc) = from.u32() {
                     crcs.push(crc);
                 }
-                Logged::Map { target, lba, runs, crcs }
+                Logged::Map { volume, lba, runs, crcs }
             }
             UNMAP => Logged::Unmap {
-                target: from.target()?,
+                volume: VolumeId(from.u32()?),
                 lba: Lba(from.u64()?),
                 end: Lba(from.u64()?),
             },
             DROP_CACHE => Logged::DropCache,
-            VOID_CLEAN_KEYS => Logged::VoidCleanKeys,
             _ => return None,
         };
         from.0.is_empty().then_some(logged)
@@ -106,12 +88,12 @@ impl Logged {
 /// As [`Logged::encode`] of a [`Logged::Map`], without making one.
 pub(crate) fn encode_map<'a>(
     out: &mut Vec<u8>,
-    target: Target,
+    volume: VolumeId,
     lba: Lba,
     runs: impl ExactSizeIterator<Item = (Run, &'a [Chunk])>,
     crcs: &[Crc],
 ) -> u8 {
-    push_target(out, target);
+    out.extend_from_slice(&volume.0.to_le_bytes());
     out.extend_from_slice(&lba.0.to_le_bytes());
     out.extend_from_slice(&(runs.len() as u16).to_le_bytes());
     for (run, chunks) in runs {
@@ -126,16 +108,6 @@ pub(crate) fn encode_map<'a>(
     }
     crcs.iter().for_each(|crc| out.extend_from_slice(&crc.to_le_bytes()));
     MAP
-}
-
-fn push_target(out: &mut Vec<u8>, target: Target) {
-    let (tag, volume, epoch) = match target {
-        Target::Volume(volume) => (VOLUME, volume, Epoch(0)),
-        Target::Staging(volume, epoch) => (STAGING, volume, epoch),
-    };
-    out.push(tag);
-    out.extend_from_slice(&volume.0.to_le_bytes());
-    out.extend_from_slice(&epoch.0.to_le_bytes());
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -162,15 +134,6 @@ impl Reader<'_> {
     fn u64(&mut self) -> Option<u64> {
         self.bytes().map(u64::from_le_bytes)
     }
-
-    fn target(&mut self) -> Option<Target> {
-        let (tag, volume, epoch) = (self.u8()?, VolumeId(self.u32()?), Epoch(self.u32()?));
-        match tag {
-            VOLUME => Some(Target::Volume(volume)),
-            STAGING => Some(Target::Staging(volume, epoch)),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -187,18 +150,13 @@ mod tests {
         };
         let all = [
             Logged::Map {
-                target: Target::Volume(VolumeId(3)),
+                volume: VolumeId(3),
                 lba: Lba(1 << 30),
                 runs: vec![run(7, 2), run(100, 1)],
                 crcs: vec![1, 2, 3],
             },
-            Logged::Unmap {
-                target: Target::Staging(VolumeId(4), Epoch(9)),
-                lba: Lba(2),
-                end: Lba(5),
-            },
+            Logged::Unmap { volume: VolumeId(4), lba: Lba(2), end: Lba(5) },
             Logged::DropCache,
-            Logged::VoidCleanKeys,
         ];
         for logged in &all {
             let mut payload = Vec::new();

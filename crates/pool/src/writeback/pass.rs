@@ -14,10 +14,6 @@
 //!
 //! **Space** is reserved ahead ([`Pool::reserve`]): direct writes may take what is left. A pass
 //! writes within the reservation that it was given.
-//!
-//! **Adoption** takes over what stands in a staging volume ([`Pass::adopt`]). A crash or an abort
-//! leaves the staging volume as it was. What is left in it, because it was not asked for, is freed
-//! as any deleted volume's.
 
 use std::rc::Rc;
 
@@ -125,34 +121,11 @@ impl Pass {
 
     /// Unmaps `[lba, end)` when the pass is published.
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        self.edit_all((lba, end), |range| Change::Unmap { volume, range }).await
-    }
-
-    /// What `staging` maps in `[lba, end)` becomes what `volume` has there, and is not `staging`'s
-    /// any more, when the pass is published. What it does not map is not touched.
-    /// [`NotFound`](crate::ErrorKind::NotFound): the volume was deleted, or an earlier pass has
-    /// published this already.
-    pub async fn adopt(
-        &self,
-        staging: VolumeId,
-        volume: VolumeId,
-        lba: Lba,
-        end: Lba,
-    ) -> Result<()> {
-        self.edit_all((lba, end), |range| Change::Adopt { staging, volume, range }).await
-    }
-
-    /// Makes a change of a range, part by part.
-    async fn edit_all(
-        &self,
-        (lba, end): (Lba, Lba),
-        change: impl Fn((Lba, Lba)) -> Change<'static>,
-    ) -> Result<()> {
         let mut at = lba;
         while at < end {
-            let change = change((at, end));
+            let change = Change::Unmap { volume, range: (at, end) };
             let edited = self.edit(&change).await;
-            at = edited.map_err(|failed| told(&self.pool, change.volume(), failed))?;
+            at = edited.map_err(|failed| told(&self.pool, volume, failed))?;
             self.pool.rt().yield_now().await;
         }
         Ok(())

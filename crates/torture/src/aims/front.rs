@@ -139,11 +139,9 @@ fn slow_commits(s: &mut Settings) {
     }
 }
 
-/// All that is read is kept, and nothing goes past the cache.
+/// All that is read is kept.
 fn keep_all(plan: &mut CachePlan) {
     plan.settings.promote = Promote::First;
     plan.settings.promote_blocks = 64;
     plan.settings.sequential_cutoff = 0;
-    plan.settings.congested_read = Duration::ZERO;
-    plan.settings.congested_write = Duration::ZERO;
 }

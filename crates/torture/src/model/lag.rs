@@ -32,8 +32,7 @@ pub(crate) struct Sight {
     pub idle_ns: u64,
     /// What else delays a pass, as a sum that grows: times for which the cache's device was stuck.
     pub stuck_ns: u64,
-    /// Of that, without the time that is not over: what goes past the cache is answered while its
-    /// device is stuck, and a pass has yet to wait for that.
+    /// Of that, without the time that is not over.
     pub unstuck_ns: u64,
 }
 

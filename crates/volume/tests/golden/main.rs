@@ -8,6 +8,7 @@
 
 mod make;
 mod shown;
+mod staged;
 mod story;
 
 use std::time::Duration;
@@ -24,13 +25,13 @@ use volume::Volumes;
 
 /// Of each version its devices, the cache last, and its story.
 struct Golden {
-    disks: [(&'static str, &'static str); 4],
+    disks: &'static [(&'static str, &'static str)],
     cache: &'static str,
     story: &'static str,
 }
 
 const V0_2_0: Golden = Golden {
-    disks: [
+    disks: &[
         ("disk0", include_str!("0.2.0/disk0.txt")),
         ("disk1", include_str!("0.2.0/disk1.txt")),
         ("disk2", include_str!("0.2.0/disk2.txt")),
@@ -50,12 +51,12 @@ struct Lab {
 impl Lab {
     fn new(golden: &Golden) -> Lab {
         let world = World::new(1);
-        let put = |(name, text): (&str, &str)| {
+        let put = |&(name, text): &(&str, &str)| {
             let file = testkit::disk_of_image(&world, text);
             DeviceFile { path: name.to_owned(), file, size_bytes: image_size(text) }
         };
-        let disks = golden.disks.map(put).to_vec();
-        let DeviceFile { path, file, size_bytes } = put(("cache", golden.cache));
+        let disks = golden.disks.iter().map(put).collect();
+        let DeviceFile { path, file, size_bytes } = put(&("cache", golden.cache));
         Lab { world, disks, cache: CacheFile { path, file, size_bytes } }
     }
 

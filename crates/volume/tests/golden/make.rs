@@ -7,7 +7,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use cache::{Cache, CacheFile, StreamWrites};
+use cache::{Cache, CacheFile};
 use pool::{CacheMode, DeviceFile, Pool, ScrubOptions, VolumeLimit};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
@@ -75,16 +75,16 @@ fn dirty() -> Vec<Step<'static>> {
     ]
 }
 
-/// A stream, which goes past the cache and is staged, and parts of blocks over it.
-fn staged(from: u64, tag: u8) -> Vec<Step<'static>> {
-    let stream = (0..4).map(|i| write("data", from + i * 128 * K, 128 * K, tag));
+/// A stream, and parts of blocks over it.
+fn stream(from: u64, tag: u8) -> Vec<Step<'static>> {
+    let large = (0..4).map(|i| write("data", from + i * 128 * K, 128 * K, tag));
     let parts = [
         write("data", from + 260 * K + 512, 512, tag + 1),
         write("data", from + 300 * K + 100, 700, tag + 2),
         write("data", from + 320 * K, 4096, tag + 3),
         discard("data", from + 340 * K, 4096),
     ];
-    stream.chain(parts).collect()
+    large.chain(parts).collect()
 }
 
 /// In the journal alone, behind the checkpoint.
@@ -109,8 +109,8 @@ fn late() -> Vec<Step<'static>> {
 
 /// The story of the image.
 pub fn story() -> String {
-    let before = [base(), published(), dirty(), staged(MIB, 20)].concat();
-    let steps = [before, journaled(), staged(2 * MIB, 50), late()].concat();
+    let before = [base(), published(), dirty(), stream(MIB, 20)].concat();
+    let steps = [before, journaled(), stream(2 * MIB, 50), late()].concat();
     let about: String = VOLUMES.iter().map(About::text).collect();
     about + &steps.iter().map(Step::text).collect::<String>()
 }
@@ -138,12 +138,7 @@ impl Devices {
         let files = disks.iter().map(|&i| self.disks[i].clone()).collect();
         let settings = pool::Settings { commit_interval: HOUR, ..pool::Settings::default() };
         let (pool, _) = Pool::open(rt, files, settings).await.expect("open");
-        let settings = cache::Settings {
-            max_lag: HOUR,
-            sequential_cutoff: 64 << 10,
-            stream_writes: StreamWrites::Past,
-            ..cache::Settings::default()
-        };
+        let settings = cache::Settings { max_lag: HOUR, ..cache::Settings::default() };
         let cache = Cache::open(rt, &self.cache, &pool, settings).await.expect("open the cache");
         let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
         (pool, cache, volumes)
@@ -199,9 +194,8 @@ impl Devices {
 
     async fn third_life(&self, rt: &Rt) {
         let (pool, cache, volumes) = self.open(rt, &[0, 1, 3]).await;
-        all(&volumes, staged(MIB, 20)).await;
+        all(&volumes, stream(MIB, 20)).await;
         flush_all(&volumes).await;
-        assert!(cache.status().staged_bytes > 0, "the stream is staged");
         cache.close().await.expect("close");
         pool.close().await.expect("close");
     }
@@ -209,7 +203,7 @@ impl Devices {
     /// Ends in the middle of a pass.
     async fn fourth_life(&self, rt: &Rt, world: &World) {
         let (pool, cache, volumes) = self.open(rt, &[0, 1, 3]).await;
-        all(&volumes, [journaled(), staged(2 * MIB, 50)].concat()).await;
+        all(&volumes, [journaled(), stream(2 * MIB, 50)].concat()).await;
         flush_all(&volumes).await;
         // No entry follows for a while: the journal's watermark is written.
         rt.sleep(Duration::from_secs(3)).await;

@@ -98,11 +98,6 @@ impl Buckets {
         self.leaving
     }
 
-    /// Blocks of staged keys, counted as [`Buckets::dirty_blocks`] are.
-    pub fn staged_blocks(&self) -> (u64, u64) {
-        self.staged.all()
-    }
-
     /// Blocks that staged keys name, of the open epoch and of the sealed ones: what was overwritten
     /// is left out.
     pub fn staged_named(&self) -> (u64, u64) {

@@ -29,12 +29,6 @@ pub const FAMILIES: &[Family] = &[
         "/cache/dirty_bytes",
         "what is not in the pool's image yet",
     ),
-    gauge(
-        "forebay_cache_staged_bytes",
-        Once,
-        "/cache/staged_bytes",
-        "what of it went past the cache, and waits for its pass",
-    ),
     gauge("forebay_cache_clean_bytes", Once, "/cache/clean_bytes", "what is in the pool too"),
     count("forebay_cache_hits_total", Once, "/cache/hits", "blocks found in the cache"),
     count("forebay_cache_misses_total", Once, "/cache/misses", "blocks read from the pool"),

@@ -1,0 +1,186 @@
+//! Blocks that versions up to 0.2 have written past the cache: *staged* blocks. They stand in the
+//! pool, in a staging volume for each volume and epoch, and keys of the index name them. This
+//! version stages nothing.
+//!
+//! The open of a cache that has staged blocks carries them to their volumes, with all that is
+//! dirty, in one pass: the pass copies them, and their staging volumes end with its publication. No
+//! client is served before that. So keys of staged blocks count as absent from then on, and no
+//! request meets one that is not published.
+
+use base::checksum::block_crcs;
+use base::{BLOCK, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, counted};
+use format::cache::index::StagedBelow;
+use pool::{Pass, Pool};
+use queue::Class;
+
+use super::pass::gone_is_fine;
+use crate::Cache;
+use crate::store::key::{Body, IndexKey};
+
+/// Fails if the pool behind the cache on `path` has no room for copies of staged blocks. It is
+/// asked before this open writes anything; `is_known`: an earlier one of this version has written.
+pub(crate) fn check_room_for_copies(pool: &Pool, path: &str, is_known: bool) -> Result<()> {
+    let blocks = pool.staged_blocks();
+    pool.reserve(blocks).map(drop).map_err(|e| {
+        // The older version refuses what this one has written.
+        let todo = match is_known {
+            true => {
+                "add a device to the pool, or make one larger, with this version, and try again"
+            }
+            false => {
+                "start that version once more, run forebay cache flush, and stop it; nothing was \
+                 changed"
+            }
+        };
+        let text = format!(
+            "{path}: an older version of Forebay has written {} past the cache, and the pool has \
+             no room for their copies: {e}; {todo}",
+            counted(blocks, "block", "blocks")
+        );
+        StorageError::new(e.kind, text)
+    })
+}
+
+impl Cache {
+    /// Carries all staged blocks to their volumes. To be called while the cache is opened, [between
+    /// passes](Cache::between_passes).
+    pub(crate) async fn carry_staged(&self) -> Result<()> {
+        let blocks = self.pool().staged_blocks();
+        if blocks == 0 {
+            return Ok(());
+        }
+        tracing::info!(
+            cache = %self.path(), blocks,
+            "what an older version has written past the cache is carried to the volumes, which are \
+             served after that"
+        );
+        self.publish_staged(blocks).await.map_err(|e| {
+            let text = format!(
+                "{}: {} that an older version of Forebay has written past the cache cannot be \
+                 carried to the volumes, which are not served before that: {e}",
+                self.path(),
+                counted(blocks, "block", "blocks")
+            );
+            // Nothing is lost by it: the cache is not to be given up.
+            let kind = match e.kind {
+                ErrorKind::NoSpace => ErrorKind::NoSpace,
+                _ => ErrorKind::Unreachable,
+            };
+            StorageError::new(kind, text)
+        })?;
+        tracing::info!(cache = %self.path(), blocks, "carried");
+        Ok(())
+    }
+
+    async fn publish_staged(&self, blocks: u64) -> Result<()> {
+        let _urgent = self.urgent();
+        let room = self.pool().reserve(blocks)?;
+        // The pass takes a cut of this epoch.
+        self.writeback().passes_mut().cuts_mut().put_room(self.epoch(), room);
+        self.run_pass().await
+    }
+
+    /// Copies what is staged for a volume in this epoch into a pass.
+    pub(super) async fn copy_staged(
+        &self,
+        pass: &Pass,
+        of: (VolumeId, Epoch),
+        (lba, end): (Lba, Lba),
+    ) -> Result<()> {
+        match self.read_staged(of, lba, end.0 - lba.0).await {
+            Ok(data) => {
+                let crcs: Vec<Crc> = data.iter().flat_map(|part| block_crcs(part)).collect();
+                self.write_in(pass, (of.0, lba), data, &crcs).await
+            }
+            Err(e) if e.kind == ErrorKind::Io => {
+                for at in lba.0..end.0 {
+                    self.copy_block(pass, of, Lba(at)).await?;
+                }
+                Ok(())
+            }
+            Err(e) => gone_is_fine(Err(e)),
+        }
+    }
+
+    /// Copies a block. One of which the pool has no good copy stays an error: zeros stand for it,
+    /// which do not have its checksum.
+    async fn copy_block(&self, pass: &Pass, of: (VolumeId, Epoch), lba: Lba) -> Result<()> {
+        let (volume, epoch) = of;
+        let (data, crc) = match self.read_staged(of, lba, 1).await {
+            Ok(data) => {
+                let crc = data.iter().flat_map(|part| block_crcs(part)).next();
+                (data, crc)
+            }
+            Err(e) if e.kind == ErrorKind::Io => {
+                // A device that does not answer may have it.
+                self.pool().all_answer(Class::WriteBack).await?;
+                tracing::error!(
+                    cache = %self.path(),
+                    "block {lba} of volume {}, which an older version has written past the cache, \
+                     is lost: {e}",
+                    self.pool().volume_name(volume)
+                );
+                let staging = self.pool().find_staging(volume, epoch);
+                let crcs = match staging {
+                    Some(staging) => self.pool().checksums(staging, lba, 1).await?,
+                    None => Vec::new(),
+                };
+                let zeros = self.rt().bufs().zeroed(BLOCK).freeze();
+                (SliceList::from_iter([zeros]), crcs.first().copied().flatten())
+            }
+            Err(e) => return gone_is_fine(Err(e)),
+        };
+        let Some(crc) = crc else { return Err(self.staging_is_lost(of, lba)) };
+        self.write_in(pass, (volume, lba), data, &[crc]).await
+    }
+
+    /// The staged block below a part, if the part lies over one that no cut has published.
+    pub(crate) fn staged_below(&self, part: &IndexKey) -> Option<StagedBelow> {
+        let Body::Data { cover, .. } = &part.body else { return None };
+        cover.below.filter(|below| below.epoch > self.state().index.published())
+    }
+
+    /// True if a key is a part over such a block.
+    pub(super) fn is_over_staged(&self, part: &IndexKey) -> bool {
+        self.staged_below(part).is_some()
+    }
+
+    /// Copies what a part lies over that cannot be carried itself. The staging volume ends with the
+    /// pass, and from then on the part lies over the pool's image.
+    pub(super) async fn copy_below(&self, pass: &Pass, part: &IndexKey) -> Result<()> {
+        let Some(below) = self.staged_below(part) else { return Ok(()) };
+        let range = (part.lba, part.lba.plus(part.len()));
+        self.copy_staged(pass, (part.volume, below.epoch), range).await
+    }
+
+    /// Reads what is staged for a volume in this epoch.
+    pub(crate) async fn read_staged(
+        &self,
+        (volume, epoch): (VolumeId, Epoch),
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<SliceList> {
+        let pool = self.pool();
+        if let Some(staging) = pool.find_staging(volume, epoch) {
+            let found = pool.read_with_holes(staging, lba, blocks).await?;
+            if found.holes.is_empty() {
+                return Ok(found.data);
+            }
+        }
+        Err(self.staging_is_lost((volume, epoch), lba))
+    }
+
+    /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
+    fn staging_is_lost(&self, (volume, epoch): (VolumeId, Epoch), lba: Lba) -> StorageError {
+        if self.pool().volume(volume).is_none() {
+            let text = format!("there is no volume with the id {volume}");
+            return StorageError::new(ErrorKind::NotFound, text);
+        }
+        let text = format!(
+            "the pool has lost what volume {} was written past the cache in epoch {epoch}, from \
+             block {lba} on; run forebay check",
+            self.pool().volume_name(volume)
+        );
+        StorageError::new(ErrorKind::Damaged, text)
+    }
+}
