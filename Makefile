@@ -92,7 +92,7 @@ simulated:
 	nice -n 19 $(MAKE) unit
 	nice -n 19 $(MAKE) torture SEEDS=$(FIXED_SEEDS) SEED=1
 	nice -n 19 $(MAKE) torture SEEDS=$(FRESH_SEEDS) SEED=$$(date +%s)
-	FUZZING=$(OUT)/fuzzing nice -n 19 $(MAKE) fuzz SECONDS=60
+	FUZZING=$(OUT)/fuzzing nice -n 19 $(MAKE) fuzz SECONDS=20
 
 fmt: ## format the sources
 	cargo fmt --all
