@@ -29,7 +29,7 @@ path = "fast.img"
 writeback_rate_max = "4M"
 writeback_rate_min = "1M"
 max_lag = "1s"
-sequential_cutoff = 0
+stream_writes = "past"
 [log]
 level = "debug"
 """
@@ -219,7 +219,7 @@ def test_faults(t):
         ("warning", "pool.commit_interval is 10m"),
         ("warning", "scrub.every is 0"),
         ("warning", "cache.writeback_rate_max is 4M", "cache.max_lag is 1s"),
-        ("warning", "sequential_cutoff is 0"),
+        ("note", "cache.stream_writes has no effect any more", "remove the line"),
         ("note", "pool.sit_out is 0"),
         ("note", "cache.max_lag is 1s"),
         ("note", "log.level"),
