@@ -236,22 +236,6 @@ def test_a_full_cache(t):
 
 @limit(120)
 @once
-def test_a_full_journal(t):
-    """Discards fill the journal's ring while a checkpoint waits for the cache's device, which is
-    slow: no room for data or nodes is short then."""
-    s = Stalls(t, cache=FuseFile(t, "slow", 300 * MIB, ["delay"], ("wdelay=100ms",)))
-    for _ in range(8):
-        s.discard([at % 500 * 2 * BLOCK for at in range(100_000)], depth=250)
-        # How often the ring is full in so many depends on the speed of the machine.
-        if s.explain.slow("100ms", "discard") >= 100:
-            break
-    others = ("cache device", "volume")
-    s.named("100ms", "discard", lambda c: c["stage"] == "journal_ring", 100, *others)
-    s.server.stop()
-
-
-@limit(120)
-@once
 def test_a_slow_commit(t):
     """Flushes that wait for a commit of the pool name its device."""
     slow = FuseFile(t, "slow", 1024 * MIB, ["delay"], ("wdelay=30ms",))
