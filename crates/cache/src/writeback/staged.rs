@@ -24,9 +24,7 @@ pub(crate) fn check_room_for_copies(pool: &Pool, path: &str, is_known: bool) -> 
     pool.reserve(blocks).map(drop).map_err(|e| {
         // The older version refuses what this one has written.
         let todo = match is_known {
-            true => {
-                "add a device to the pool, or make one larger, with this version, and try again"
-            }
+            true => "see that all devices of the pool are there, and try again",
             false => {
                 "start that version once more, run forebay cache flush, and stop it; nothing was \
                  changed"
