@@ -24,7 +24,8 @@ const MOST_WAITING: usize = 4;
 /// How often it hears what the server does, if it asked for no watchdog.
 const UNWATCHED: Duration = Duration::from_secs(10);
 
-/// How often the manager hears that a start goes on, and what it gives that each time.
+/// The interval at which the manager hears that a start goes on, and the time that the manager
+/// gives the start each time.
 pub const START_EVERY: Duration = Duration::from_secs(20);
 const START_GOES_ON: Duration = Duration::from_secs(60);
 

@@ -156,6 +156,6 @@ fn cut_short_everywhere((answered, alone, power): (bool, bool, bool), disks: &'s
         expect(&bench, disks, if disks == [0] { &[1, 2, 3] } else { &[2, 3] });
         n += 1;
     }
-    // It has flushed both, and a commit has flushed both and written two superblocks, at least.
+    // The open has flushed both, and a commit has flushed both and written two superblocks.
     assert!(n > 6, "{n}");
 }

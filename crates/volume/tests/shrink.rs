@@ -82,7 +82,7 @@ fn a_growth_that_fails_takes_nothing_that_was_flushed() {
         let (pool, cache) = open(&rt, &bench, settings()).await;
         let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
         let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
-        // So little that no pass brings it to the pool.
+        // Few blocks, which no pass brings to the pool.
         a.write(MIB - AROUND, blocks(1, 32)).await.expect("write");
         a.flush().await.expect("flush");
         pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));

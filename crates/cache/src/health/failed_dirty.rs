@@ -30,7 +30,7 @@ use crate::store::key::Body;
 use crate::store::state::State;
 
 impl Cache {
-    /// What commits of the pool say of a cache whose journal is not written any more.
+    /// The statement of the pool's commits on a cache whose journal is not written any more.
     pub(crate) fn last_word(&self) -> CacheMark {
         let clean_void = {
             let st = self.state();

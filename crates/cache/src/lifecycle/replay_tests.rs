@@ -1,4 +1,4 @@
-//! What replay makes of blocks that went bad. The offline check agrees.
+//! Replay of blocks that went bad. The offline check agrees.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -8,8 +8,8 @@
 //! earlier ones tell of was there, and else it was not.
 //!
 //! A part that lies over a staged block is judged in the same way, by the checksum of that block.
-//! Where a later write has replaced the block, the part was entered, and
-//! what it replaced may have been overwritten since. So it has to be applied, though a later record
+//! If a later write has replaced the block, the part was entered, and the blocks that the part
+//! replaced may have been overwritten since. So the part has to be applied, though a later record
 //! replaces it too.
 
 use std::rc::Rc;

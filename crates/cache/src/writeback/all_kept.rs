@@ -11,7 +11,7 @@ pub struct Kept {
     pub blocks: u64,
     /// Why the pool does not take them.
     pub why: StorageError,
-    /// How many of them are of which epoch.
+    /// The number of blocks of each epoch.
     epochs: BTreeMap<Epoch, u64>,
 }
 

@@ -101,7 +101,7 @@ impl Cache {
         self.check_open()?;
         match &run.content {
             // The staging volume below it ends with this pass.
-            Content::Data(parts) if parts.iter().any(|part| self.is_over_staged(part)) => {
+            Content::Data(parts) if parts.iter().any(|part| self.staged_below(part).is_some()) => {
                 return Err(why);
             }
             Content::Data(parts) => {

@@ -91,8 +91,17 @@ impl Cache {
                 self.write_in(pass, (of.0, lba), data, &crcs).await
             }
             Err(e) if e.kind == ErrorKind::Io => {
+                let mut lost = 0;
                 for at in lba.0..end.0 {
-                    self.copy_block(pass, of, Lba(at)).await?;
+                    lost += u64::from(self.copy_block(pass, of, Lba(at)).await?);
+                }
+                if lost > 0 {
+                    tracing::error!(
+                        cache = %self.path(),
+                        "{} of volume {} from block {lba} to {}, which an older version has \
+                         written past the cache, cannot be read and stay an error: {e}",
+                        counted(lost, "block", "blocks"), self.pool().volume_name(of.0), end.0 - 1
+                    );
                 }
                 Ok(())
             }
@@ -100,47 +109,36 @@ impl Cache {
         }
     }
 
-    /// Copies a block. One of which the pool has no good copy stays an error: zeros stand for it,
-    /// which do not have its checksum.
-    async fn copy_block(&self, pass: &Pass, of: (VolumeId, Epoch), lba: Lba) -> Result<()> {
+    /// Copies a block; true if the pool has no good copy. Such a block stays an error: zeros stand
+    /// for it, which do not have its checksum.
+    async fn copy_block(&self, pass: &Pass, of: (VolumeId, Epoch), lba: Lba) -> Result<bool> {
         let (volume, epoch) = of;
-        let (data, crc) = match self.read_staged(of, lba, 1).await {
+        let (data, crc, lost) = match self.read_staged(of, lba, 1).await {
             Ok(data) => {
                 let crc = data.iter().flat_map(|part| block_crcs(part)).next();
-                (data, crc)
+                (data, crc, false)
             }
             Err(e) if e.kind == ErrorKind::Io => {
                 // A device that does not answer may have it.
                 self.pool().all_answer(Class::WriteBack).await?;
-                tracing::error!(
-                    cache = %self.path(),
-                    "block {lba} of volume {}, which an older version has written past the cache, \
-                     is lost: {e}",
-                    self.pool().volume_name(volume)
-                );
                 let staging = self.pool().find_staging(volume, epoch);
                 let crcs = match staging {
                     Some(staging) => self.pool().checksums(staging, lba, 1).await?,
                     None => Vec::new(),
                 };
                 let zeros = self.rt().bufs().zeroed(BLOCK).freeze();
-                (SliceList::from_iter([zeros]), crcs.first().copied().flatten())
+                (SliceList::from_iter([zeros]), crcs.first().copied().flatten(), true)
             }
-            Err(e) => return gone_is_fine(Err(e)),
+            Err(e) => return gone_is_fine(Err(e)).map(|()| false),
         };
         let Some(crc) = crc else { return Err(self.staging_is_lost(of, lba)) };
-        self.write_in(pass, (volume, lba), data, &[crc]).await
+        self.write_in(pass, (volume, lba), data, &[crc]).await.map(|()| lost)
     }
 
     /// The staged block below a part, if the part lies over one that no cut has published.
     pub(crate) fn staged_below(&self, part: &IndexKey) -> Option<StagedBelow> {
         let Body::Data { cover, .. } = &part.body else { return None };
         cover.below.filter(|below| below.epoch > self.state().index.published())
-    }
-
-    /// True if a key is a part over such a block.
-    pub(super) fn is_over_staged(&self, part: &IndexKey) -> bool {
-        self.staged_below(part).is_some()
     }
 
     /// Copies what a part lies over that cannot be carried itself. The staging volume ends with the

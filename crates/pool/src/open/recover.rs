@@ -348,7 +348,7 @@ impl Pool {
                     entered.blocks += n as u64;
                 } else {
                     self.state_mut().space.release(run);
-                    // What a volume had that was deleted is not lost.
+                    // Blocks of a volume that was deleted are not lost.
                     entered.lost += if is_wanted || !good[at] { n as u64 } else { 0 };
                 }
                 at += n;

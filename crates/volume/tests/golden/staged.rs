@@ -1,5 +1,5 @@
-//! What older versions have written past the cache: it is carried to its volume when the cache is
-//! opened, and no client is served before.
+//! Blocks that older versions have written past the cache are carried to their volume when the
+//! cache is opened, and no client is served before.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ const ONE: [&str; 1] = ["disk0"];
 const BELOW: u64 = 1 << 20;
 
 impl Lab {
-    /// Where the block of volume "data" from this byte on stands, as `tag` was written to it.
+    /// The places of the block of volume "data" from this byte on, as `tag` was written to it.
     fn places(&self, at: u64, tag: u8) -> Vec<(rt::FileId, u64)> {
         let mut wanted = [tag; BLOCK];
         wanted[..8].copy_from_slice(&at.to_le_bytes());
@@ -172,8 +172,8 @@ fn a_staged_block_that_is_bad_costs_nothing_else() {
     }
 }
 
-/// What says where the blocks of the volume are cannot be read for a while. Nothing is served, and
-/// nothing is lost.
+/// The nodes of the volume's mapping cannot be read for a while. Nothing is served, and nothing is
+/// lost.
 #[test]
 fn a_start_that_cannot_carry_them_is_refused() {
     let lab = Lab::new(&PARTS);
