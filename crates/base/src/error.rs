@@ -60,7 +60,7 @@ impl From<std::io::Error> for IoError {
     }
 }
 
-/// What went wrong, as far as callers tell it apart.
+/// The kind of an error, as far as callers tell it apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
     /// No good copy could be read, or no copy could be written.
@@ -83,13 +83,14 @@ pub enum ErrorKind {
     Newer,
     /// A structure of the pool is damaged in all copies.
     Damaged,
-    /// So many devices are missing that blocks have no copy left.
+    /// Devices are missing, so many that blocks have no copy left.
     Missing,
-    /// What says where a volume's blocks are cannot be read. Other volumes are not concerned.
+    /// The records that say where a volume's blocks are cannot be read. Other volumes are not
+    /// concerned.
     Unreachable,
-    /// It was asked for, and then cancelled before anything was changed.
+    /// The work was asked for, and then cancelled before anything was changed.
     GivenUp,
-    /// It would take data away, and the request does not say that it may.
+    /// The request would take data away, and does not say that it may.
     Loses,
 }
 
@@ -98,11 +99,11 @@ pub enum ErrorKind {
 pub struct StorageError {
     /// For control flow.
     pub kind: ErrorKind,
-    /// What, where and what to do.
+    /// Text that says what went wrong, where, and what to do.
     pub context: String,
 }
 
-/// What functions of the storage layers return.
+/// The result of the functions of the storage layers.
 pub type Result<T> = std::result::Result<T, StorageError>;
 
 impl StorageError {

@@ -98,7 +98,7 @@ impl Histogram {
         self.sum
     }
 
-    /// How many values are at most each of [`BOUNDS_NS`], to a sixteenth of the bound.
+    /// The number of values that are at most each of [`BOUNDS_NS`], to a sixteenth of the bound.
     pub fn at_most_bounds(&self) -> [u64; BOUNDS_NS.len()] {
         let (mut seen, mut bucket) = (0, 0);
         BOUNDS_NS.map(|bound| {
@@ -151,7 +151,7 @@ impl CoarseHistogram {
         self.sum
     }
 
-    /// How many values are at most each of [`BOUNDS_NS`].
+    /// The number of values that are at most each of [`BOUNDS_NS`].
     pub fn at_most_bounds(&self) -> [u64; BOUNDS_NS.len()] {
         let (mut seen, mut at_most) = (0, [0; BOUNDS_NS.len()]);
         for (at_most, count) in at_most.iter_mut().zip(&self.counts) {

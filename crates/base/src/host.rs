@@ -34,8 +34,8 @@ pub struct HostMemoryId {
     pub open: OpenId,
 }
 
-/// Where the host keeps such memory. One that is found was left by a process of this boot of the
-/// host. An owner has several of them.
+/// A place where the host keeps such memory. Memory that is found was left by a process of this
+/// boot of the host. An owner has several of them.
 pub trait HostPlace {
     /// The bytes that an earlier process has left. `None`: there are none.
     fn find(&self, owner: [u8; 16], id: HostMemoryId) -> Result<Option<Vec<u8>>, IoError>;
@@ -52,7 +52,7 @@ pub trait HostPlace {
         true
     }
 
-    /// What the user calls the place.
+    /// The name of the place, for the user.
     fn name(&self) -> String;
 }
 

@@ -1,4 +1,4 @@
-//! What people are told: which of many like events, and numbers of things.
+//! Texts for people: which of many like events are told, and numbers of things.
 
 /// True for the first few of `n` like events, then for ever fewer, so that a device that goes bad
 /// does not fill the log. All of them are counted somewhere.
@@ -6,7 +6,7 @@ pub fn worth_telling(n: u64) -> bool {
     n <= 8 || n.is_power_of_two()
 }
 
-/// So many of something: `1 copy`, `2 copies`.
+/// A number of things in words: `1 copy`, `2 copies`.
 pub fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { more })
 }

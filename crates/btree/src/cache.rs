@@ -32,7 +32,7 @@ struct Slot {
     credit: Cell<u8>,
 }
 
-/// What a cache did so far.
+/// Counts of a cache since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CacheStats {
     /// Lookups that found their node.
@@ -111,7 +111,7 @@ impl NodeCache {
         }
     }
 
-    /// How many nodes are resident.
+    /// The number of nodes that are resident.
     pub(crate) fn resident(&self) -> usize {
         self.index.len() + self.held.len()
     }
@@ -121,7 +121,7 @@ impl NodeCache {
         self.waited += 1;
     }
 
-    /// What it did so far.
+    /// The counts of the cache since it was made.
     pub(crate) fn stats(&self) -> CacheStats {
         CacheStats {
             hits: self.hits.get(),

@@ -1,4 +1,4 @@
-//! What a transaction has changed in its trees: how many nodes, and what becomes of the blocks of
+//! The changes of a transaction to its trees: how many nodes, and what becomes of the blocks of
 //! those that it replaced.
 
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use format::node::NodePtr;
 
 use crate::node::{Node, Place};
 
-/// What an open transaction has changed in its trees.
+/// The changes of an open transaction to its trees.
 pub struct Changes {
     generation: Generation,
     freed: Freed,
@@ -47,7 +47,8 @@ impl Changes {
         self
     }
 
-    /// How many nodes of its trees are new: so many addresses their write-out will ask for.
+    /// The number of new nodes in the transaction's trees, which is the number of addresses that
+    /// their write-out will ask for.
     pub fn dirty(&self) -> usize {
         self.dirty
     }
@@ -104,7 +105,7 @@ impl Freed {
         Freed::default()
     }
 
-    /// How many nodes were replaced; at most so many addresses will be freed.
+    /// The number of nodes that were replaced; at most so many addresses will be freed.
     pub fn len(&self) -> usize {
         self.known.len() + self.later.len()
     }

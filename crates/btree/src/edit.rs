@@ -30,7 +30,7 @@ pub struct Editor<'a> {
     known: Option<(Key, Path)>,
 }
 
-/// What became of a node from which something was removed.
+/// The rest of a node from which something was removed.
 enum Remains {
     Enough,
     Thin,
@@ -45,7 +45,7 @@ fn remains(page: &NodePage) -> Remains {
     }
 }
 
-/// What was found where all is resident.
+/// Returns what was found where all is resident.
 fn sure<T>(found: Result<T, Fault>) -> T {
     found.unwrap_or_else(|fault| panic!("an edit goes where it was not prepared to go: {fault}"))
 }
@@ -137,7 +137,7 @@ impl<'a> Editor<'a> {
         sure(self.tree.get(self.store, key))
     }
 
-    /// What `f` makes of the key and value of the last record whose key is not above `key`.
+    /// Returns what `f` makes of the key and value of the last record whose key is not above `key`.
     pub fn get_le<R>(&self, key: &[u8], f: impl FnOnce(&[u8], &[u8]) -> R) -> Option<R> {
         self.assert_covered(key);
         sure(self.tree.get_le(self.store, key, f))

@@ -59,9 +59,9 @@ use node::Node;
 pub struct Fault {
     /// The node.
     pub ptr: NodePtr,
-    /// Its level; 0 is a leaf.
+    /// The level of the node; 0 is a leaf.
     pub level: u8,
-    /// Its tree.
+    /// The tree of the node.
     pub tree: u64,
 }
 

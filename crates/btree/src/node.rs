@@ -6,12 +6,12 @@ use std::rc::Rc;
 use base::Generation;
 use format::node::{Key, NodePage, NodePtr};
 
-/// Where a node stands on the device.
+/// The place of a node on the device.
 pub(crate) enum Place {
-    /// It was read from there.
+    /// The node was read from there.
     Disk(NodePtr),
-    /// Changed in memory; set when it is written out. Shared with [`Freed`], since a node may be
-    /// replaced before.
+    /// The node was changed in memory; set when it is written out. Shared with [`Freed`], since a
+    /// node may be replaced before.
     Later(Rc<Cell<Option<NodePtr>>>),
 }
 
@@ -26,7 +26,7 @@ impl Bounds {
     /// The bounds of a root.
     pub const ALL: Bounds = Bounds { low: Key::EMPTY, high: None };
 
-    /// Those of child `i` of an inner node with these bounds.
+    /// The bounds of child `i` of an inner node with these bounds.
     pub fn of_child(&self, page: &NodePage, i: usize) -> Bounds {
         Bounds {
             low: if i > 0 { page.key(i) } else { self.low },
@@ -77,7 +77,7 @@ impl Node {
         Node { page, generation, place: Place::Later(Rc::default()), children, last: NO_SLOT }
     }
 
-    /// Where it stands, once it has been written out.
+    /// The place of the node, once it has been written out.
     pub fn ptr(&self) -> Option<NodePtr> {
         match &self.place {
             Place::Disk(ptr) => Some(*ptr),

@@ -1,4 +1,4 @@
-//! What the edits of a range may touch, made resident before the first of them.
+//! The nodes that the edits of a range may touch, made resident before the first of the edits.
 //!
 //! An edit of a key goes down the way to it, and splits or merges nodes on that way. Two things
 //! lead it to other nodes. The record before the range may have to be cut or prolonged. And removes
@@ -91,7 +91,7 @@ impl Store {
     }
 }
 
-/// What an edit needs and lacks.
+/// The node that an edit needs and lacks.
 enum Lack {
     /// A node is not resident.
     Missing(Fault),

@@ -67,7 +67,7 @@ impl Tree {
         Ok(node.page.search(key).ok().map(|i| node.page.value(i)))
     }
 
-    /// What `f` makes of the key and value of the last record whose key is not above `key`.
+    /// Returns what `f` makes of the key and value of the last record whose key is not above `key`.
     pub fn get_le<R>(
         &self,
         store: &Store,
@@ -200,7 +200,7 @@ impl Tree {
         Ok((out, next))
     }
 
-    /// Where a node in memory stands on the device, if it is durable there.
+    /// The place of a node in memory on the device, if it is durable there.
     fn written(&self, node: &Node) -> Option<NodePtr> {
         node.ptr().filter(|_| node.generation <= self.settled)
     }

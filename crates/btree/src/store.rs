@@ -23,10 +23,10 @@ use crate::cache::{CacheStats, NodeCache};
 /// Why a step ended early.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Stop<E> {
-    /// It needs a node. It has changed nothing, and is run again when the node is there.
+    /// The step needs a node. It has changed nothing, and is run again when the node is there.
     #[error(transparent)]
     Fault(Fault),
-    /// It failed.
+    /// The step failed.
     #[error("{0}")]
     Error(E),
 }
@@ -99,17 +99,17 @@ impl Store {
         self.nodes.let_go();
     }
 
-    /// How many nodes are resident.
+    /// The number of nodes that are resident.
     pub fn resident(&self) -> usize {
         self.nodes.resident()
     }
 
-    /// How many bytes their pages take.
+    /// The number of bytes that the pages of the resident nodes take.
     pub fn resident_bytes(&self) -> usize {
         self.resident() * BLOCK
     }
 
-    /// What was asked of it so far.
+    /// The counts of the store's lookups, loads and waits since it was made.
     pub fn stats(&self) -> CacheStats {
         self.nodes.stats()
     }
@@ -147,9 +147,9 @@ impl Store {
 
 /// An owner of a store: how its state is reached, and how a node is read.
 pub trait Loader {
-    /// What steps look at and change. It has the store in it.
+    /// The state that steps look at and change. It has the store in it.
     type State;
-    /// What a step or a read may fail with.
+    /// The error that a step or a read may fail with.
     type Error: Clone + 'static;
     /// Keeps the blocks that a step saw from being given to others while they are read.
     type Pin;
@@ -179,7 +179,7 @@ pub trait Loader {
         pin: &Self::Pin,
     ) -> impl Future<Output = Result<Slice, Self::Error>>;
 
-    /// What was read is not the node.
+    /// Makes the error of a read whose bytes are not the node.
     fn refused(fault: &Fault, why: NodeError) -> Self::Error;
 }
 

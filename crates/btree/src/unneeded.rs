@@ -11,7 +11,7 @@ use crate::node::Node;
 pub struct Unneeded(Vec<Rc<Node>>);
 
 impl Unneeded {
-    /// These trees.
+    /// The given trees.
     pub fn of(trees: impl Iterator<Item = Tree>) -> Unneeded {
         let mut all = Unneeded::default();
         trees.for_each(|tree| all.add(tree));

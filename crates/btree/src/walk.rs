@@ -33,7 +33,7 @@ impl Wanted {
     }
 }
 
-/// Where nodes are read.
+/// A source of nodes.
 pub trait Nodes {
     /// Reads and judges nodes, in order; `None` for those that the walk does not get.
     fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Vec<Option<NodePage>>>;

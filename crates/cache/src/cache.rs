@@ -39,7 +39,7 @@ use crate::writeback::state::WriteBack;
 struct Inner {
     rt: Rt,
     pool: Pool,
-    /// They change in [`Cache::set`] alone.
+    /// The settings. They change in [`Cache::set`] alone.
     settings: RefCell<Settings>,
     state: RefCell<State>,
     wakes: Wakes,
@@ -58,7 +58,8 @@ struct Inner {
 }
 
 impl Drop for Inner {
-    /// What is dirty needs its room in the pool when the cache is opened again.
+    /// Keeps the room in the pool of dirty data reserved, unless the cache was set aside: dirty
+    /// data needs its room when the cache is opened again.
     fn drop(&mut self) {
         if !self.health.is_aside() {
             self.state.get_mut().keep_room();
@@ -138,7 +139,7 @@ impl Cache {
         Transact { cache: self, before: Marks::of(&st), st: Some(st) }
     }
 
-    /// What tasks wait for.
+    /// The events that tasks wait for.
     pub(crate) fn wakes(&self) -> &Wakes {
         &self.0.wakes
     }
@@ -177,17 +178,17 @@ impl Cache {
         Rc::strong_count(&self.0)
     }
 
-    /// Its device.
+    /// The device of the cache.
     pub(crate) fn device(&self) -> &CacheDevice {
         &self.0.device
     }
 
-    /// What the user calls its device.
+    /// The path of the cache's device, as the user names it.
     pub(crate) fn path(&self) -> &str {
         self.0.device.path()
     }
 
-    /// What stands where on its device.
+    /// The layout of the cache's device.
     pub(crate) fn layout(&self) -> &Layout {
         self.0.device.layout()
     }
@@ -197,7 +198,7 @@ impl Cache {
         self.layout().offset_of(addr)
     }
 
-    /// Whether it may still be written to.
+    /// The health of the cache: whether it may still be written to.
     pub(crate) fn health(&self) -> &Health {
         &self.0.health
     }
@@ -227,7 +228,7 @@ impl Cache {
         &self.0.writeback
     }
 
-    /// Where changes come in that passes are to carry.
+    /// The gate through which changes come in that passes are to carry.
     pub(crate) fn gate(&self) -> &Rc<DrainGate> {
         self.0.writeback.gate()
     }
@@ -237,12 +238,12 @@ impl Cache {
         &self.0.group_commits
     }
 
-    /// What is known of clients from their requests.
+    /// Knowledge about clients from their requests.
     pub(crate) fn clients(&self) -> &Clients {
         &self.0.clients
     }
 
-    /// What scrubs have found.
+    /// Counts of what scrubs have found.
     pub(crate) fn scrub_counts(&self) -> &ScrubCounts {
         &self.0.scrub_counts
     }
@@ -252,7 +253,7 @@ impl Cache {
         &self.0.node_copies
     }
 
-    /// What the open has replayed.
+    /// Counts of what the open has replayed.
     pub(crate) fn replayed(&self) -> Replay {
         self.0.replay.get()
     }
@@ -331,7 +332,7 @@ impl Cache {
     }
 }
 
-/// How the index's nodes are loaded, by requests of a class.
+/// A loader of the index's nodes, by requests of a class.
 struct Nodes<'c>(&'c Cache, Class);
 
 impl Loader for Nodes<'_> {

@@ -9,7 +9,7 @@ pub(crate) fn malformed() -> StorageError {
     StorageError::new(ErrorKind::Damaged, what)
 }
 
-/// What is said of a node that cannot be had.
+/// The error for a node of the index that cannot be had; `why` gives the reason.
 pub(crate) fn damaged(fault: &Fault, why: impl std::fmt::Display) -> StorageError {
     let text = format!(
         "the cache's index: the node at block {}: {why}; run forebay check, or start without the \

@@ -1,6 +1,6 @@
 //! The cache: buckets, index and journal on one fast device, in front of the pool.
 //!
-//! What a volume holds now is the pool's published image and, over it, the index. A write is
+//! The content of a volume is the pool's published image and, over it, the index. A write is
 //! appended to an open bucket, its key enters the index, and the reply goes out; FLUSH makes data
 //! and journal durable on the fast device alone. *Passes* carry what is dirty to the pool: each
 //! takes a cut of the index (a snapshot of the tree, taken in O(1), which seals an epoch), writes
@@ -50,10 +50,8 @@ pub use io::parts::Patch;
 pub use lifecycle::create::{CreateOptions, check_create, create};
 pub use lifecycle::detached::{holds_nothing, mark_detached};
 pub use lifecycle::open::Ready;
-pub use policy::replacement::Policy;
+pub use model::cache::Policy;
 pub use policy::{gc_pace, rate_controller, replacement, writer_delay};
 pub use settings::{LagPolicy, Promote, Settings};
-pub use status::CacheStatus;
-pub use store::scrubbed::{CacheScrub, CacheScrubPart};
 pub use writeback::drain::Drain;
 pub use writeback::drain_gate::{Change, work_of_discard, work_of_write};

@@ -1,7 +1,7 @@
 //! Readers of a cache device, for the tools that verify and show a cache offline.
 //!
-//! They are those that an open uses: where things are, slots, the journal's ring, keys, and the
-//! replay of the journal over a checkpoint in memory. None of them writes.
+//! An open uses the same readers: those of the layout, of slots, of the journal's ring, of keys,
+//! and the replay of the journal over a checkpoint in memory. None of them writes.
 
 pub use crate::device::layout::{Layout, Ring, layout_of};
 pub use crate::device::slots::{Slot, newer_may_be_lost};

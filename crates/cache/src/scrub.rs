@@ -1,19 +1,21 @@
 //! Scrub of the cache: while its pool is scrubbed, every block that a key names is read and
 //! verified too.
 //!
-//! It is a part of the scrub of the pool: it begins with it, rests, goes on and is cancelled with
-//! it, at its rate. It may outlast the pool's; then it is paused, resumed and cancelled by itself.
-//! A scrub of a single device of the pool has no such part. It goes over the index leaf by leaf, as
-//! collection does, and reads the extents of a leaf in the order of their places. Before that it
-//! reads both copies of each node of the index, and has bad ones written again. What is bad of data
-//! is read again alone. Then it is as a read would find it: a clean block is dropped, as the pool
-//! has it; a dirty one is named, and stays dirty; the bucket is not used again once it is empty.
+//! This scrub is a part of the scrub of the pool: it begins, rests, goes on and is cancelled with
+//! that one, at its rate. The cache's part may outlast the pool's; then it is paused, resumed and
+//! cancelled by itself. A scrub of a single device of the pool has no such part. The part goes over
+//! the index leaf by leaf, as collection does, and reads the extents of a leaf in the order of
+//! their places. Before that it reads both copies of each node of the index, and has bad ones
+//! written again. A bad block of data is read again alone. If it is still bad, the same is done as
+//! when a client reads it: a clean block is dropped, as the pool has it; a dirty one is named, and
+//! stays dirty; the bucket is not used again once it is empty.
 //!
 //! A cache that is opened while a scrub runs is scrubbed from its beginning. It has no other copy,
 //! so there is no place to remember.
 
 use base::{BLOCK_U64, CacheAddr, Duration, Generation, Instant, Lba, Result, VolumeId};
 use btree::Key;
+use model::scrub::{CacheScrub, CacheScrubPart};
 use pool::{ScrubState, Step};
 use queue::Class;
 
@@ -23,7 +25,7 @@ use crate::job;
 use crate::space::take::Pinned;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, Crcs};
-use crate::store::scrubbed::{CacheScrub, CacheScrubPart, Part};
+use crate::store::scrubbed::Part;
 use crate::store::state::State;
 
 /// A look whether the pool is being scrubbed.
@@ -41,7 +43,7 @@ struct Unverified {
     addr: CacheAddr,
     crcs: Crcs,
     dirty: bool,
-    /// It needs nothing of the pool's.
+    /// True if all sectors count: nothing of the pool's is needed.
     is_whole: bool,
     pin: Option<Pinned>,
 }
@@ -56,7 +58,8 @@ impl Cache {
             if part.state != ScrubState::Running {
                 continue;
             }
-            // It begins anew after an error: later each time, as it meets the same again, perhaps.
+            // The part begins anew after an error. The pause before that grows, as the next try may
+            // meet the same error.
             let mut pause = AGAIN;
             while let Err(e) = self.scrub_all(part.number).await {
                 tracing::warn!(
@@ -74,7 +77,7 @@ impl Cache {
         }
     }
 
-    /// What scrubs have found.
+    /// Counts of what scrubs have found.
     pub(crate) fn scrub_found(&self) -> CacheScrub {
         self.scrub_counts().found()
     }
@@ -245,7 +248,7 @@ impl Cache {
                 false => Ok(()),
             };
         };
-        // What was written again meanwhile is not lost. The bucket is bad all the same.
+        // A block that was written again meanwhile is not lost. The bucket is bad all the same.
         self.state_mut().buckets.condemn(e.addr);
         if e.dirty {
             return self.find_lost(&e, &bad).await;
@@ -282,7 +285,7 @@ impl Cache {
         Ok(())
     }
 
-    /// What the key of a block of an extent is by now.
+    /// The present state of the key of a block of an extent.
     async fn stands(&self, e: &Unverified, block: u64) -> Result<Stands> {
         let place = CacheAddr(e.addr.0 + block);
         self.what_stands(Class::Scrub, (e.volume, e.lba.plus(block)), place).await

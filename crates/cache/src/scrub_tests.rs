@@ -137,14 +137,14 @@ fn a_scrub_of_one_device_of_the_pool_does_not_read_the_cache() {
         cache.rt().sleep(Duration::from_secs(20)).await;
         assert_eq!(cache.pool().newest_scrub().state, ScrubState::Done);
         assert_eq!(cache.scrub_found(), CacheScrub::default());
-        assert_eq!(cache.scrub_part().state, "never");
+        assert_eq!(cache.scrub_part().state, ScrubState::Never);
     });
 }
 
 /// Starts a scrub and waits until the pool's part has ended. The cache's begins a second later.
 async fn scrub_pool(cache: &Cache) {
     cache.pool().start_scrub(ScrubOptions::default()).await.expect("start");
-    assert_eq!(cache.scrub_part().state, "running", "from the first moment");
+    assert_eq!(cache.scrub_part().state, ScrubState::Running, "from the first moment");
     while cache.pool().newest_scrub().state == ScrubState::Running {
         cache.rt().sleep(Duration::from_millis(1)).await;
     }
@@ -158,21 +158,27 @@ fn it_outlasts_the_pool_and_is_paused_resumed_and_cancelled_alone() {
         }
         scrub_pool(&cache).await;
         let part = cache.scrub_part();
-        assert_eq!(part.state, "running", "{part:?}");
+        assert_eq!(part.state, ScrubState::Running, "{part:?}");
         cache.pause_scrub().expect("pause");
         assert!(cache.pause_scrub().is_err());
         cache.rt().sleep(Duration::from_secs(60)).await;
-        assert_eq!((cache.scrub_part().state, cache.scrub_part().verified_bytes), ("paused", 0));
+        assert_eq!(
+            (cache.scrub_part().state, cache.scrub_part().verified_bytes),
+            (ScrubState::Paused, 0)
+        );
         cache.resume_scrub(Some(0)).expect("resume");
         cache.rt().sleep(Duration::from_secs(5)).await;
         let done = cache.scrub_part();
-        assert_eq!((done.state, cache.scrub_found().completed), ("done", 1), "{done:?}");
+        assert_eq!((done.state, cache.scrub_found().completed), (ScrubState::Done, 1), "{done:?}");
         assert!(done.verified_bytes >= 64 * 16 * BLOCK_U64, "{done:?}");
         assert!(cache.cancel_scrub().is_err() && cache.resume_scrub(None).is_err());
         scrub_pool(&cache).await;
         cache.cancel_scrub().expect("cancel");
         cache.rt().sleep(Duration::from_secs(60)).await;
-        assert_eq!((cache.scrub_part().state, cache.scrub_found().completed), ("cancelled", 1));
+        assert_eq!(
+            (cache.scrub_part().state, cache.scrub_found().completed),
+            (ScrubState::Cancelled, 1)
+        );
     });
 }
 
@@ -187,11 +193,11 @@ fn it_keeps_the_rate_of_the_scrub() {
         cache.pool().start_scrub(slow).await.expect("start");
         cache.rt().sleep(Duration::from_secs(50)).await;
         let part = cache.scrub_part();
-        assert!(part.state == "running" && part.verified_bytes > 0, "{part:?}");
+        assert!(part.state == ScrubState::Running && part.verified_bytes > 0, "{part:?}");
         // A leaf more than the rate gives.
         assert!(part.verified_bytes < part.all_bytes * 3 / 4, "{part:?}");
         cache.rt().sleep(Duration::from_secs(70)).await;
-        assert_eq!(cache.scrub_part().state, "done");
+        assert_eq!(cache.scrub_part().state, ScrubState::Done);
     });
 }
 
@@ -229,7 +235,7 @@ fn it_tells_what_is_left_while_the_cache_changes() {
         assert_eq!(cache.scrub_part().all_bytes, blocks * BLOCK_U64);
         cache.rt().sleep(Duration::from_secs(25)).await;
         let before = cache.scrub_part();
-        assert_eq!((before.state, before.all_bytes), ("running", blocks * BLOCK_U64));
+        assert_eq!((before.state, before.all_bytes), (ScrubState::Running, blocks * BLOCK_U64));
         assert!(before.verified_bytes > 0 && before.verified_bytes < before.all_bytes);
         // What is written behind it is not verified, what is before it is.
         fill(&cache, a, 0, 64, 1).await;
@@ -243,9 +249,9 @@ fn it_tells_what_is_left_while_the_cache_changes() {
         assert_eq!(cache.scrub_part().all_bytes, more - 32 * BLOCK_U64);
         loop {
             let part = cache.scrub_part();
-            if part.state != "running" {
+            if part.state != ScrubState::Running {
                 assert_eq!(part.verified_bytes, more - 32 * BLOCK_U64);
-                assert_eq!((part.state, part.all_bytes), ("done", part.verified_bytes));
+                assert_eq!((part.state, part.all_bytes), (ScrubState::Done, part.verified_bytes));
                 break;
             }
             assert_eq!(part.all_bytes, more - 32 * BLOCK_U64);

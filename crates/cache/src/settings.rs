@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::MAX_ENTRY_BLOCKS;
+use model::cache::Policy;
 
 use crate::policy::gc_pace::Limits;
-use crate::policy::replacement::Policy;
 
 /// Which reads are kept after a miss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Promote {
-    /// None.
+    /// No reads.
     Never,
-    /// All.
+    /// All reads.
     #[default]
     First,
-    /// Those of blocks that were read before, not long ago.
+    /// Reads of blocks that were read before, not long ago.
     Second,
 }
 
 impl Promote {
-    /// All of them.
+    /// All choices.
     pub const ALL: [Promote; 3] = [Promote::Never, Promote::First, Promote::Second];
 
-    /// Its name.
+    /// The name of the choice in the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Promote::Never => "never",
@@ -34,21 +34,21 @@ impl Promote {
     }
 }
 
-/// What becomes of writers when the pool's image is older than it should be.
+/// The treatment of writers when the pool's image is older than it should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LagPolicy {
-    /// Nothing: write-back goes as fast as the pool can, and the age is shown.
+    /// Writers are not slowed: write-back goes as fast as the pool can, and the age is shown.
     #[default]
     Aim,
-    /// They are slowed, though never below the speed of write-back.
+    /// Writers are slowed, though never below the speed of write-back.
     Strict,
 }
 
 impl LagPolicy {
-    /// All of them.
+    /// All choices.
     pub const ALL: [LagPolicy; 2] = [LagPolicy::Aim, LagPolicy::Strict];
 
-    /// Its name.
+    /// The name of the choice in the configuration.
     pub fn word(self) -> &'static str {
         match self {
             LagPolicy::Aim => "aim",
@@ -60,13 +60,13 @@ impl LagPolicy {
 /// Settings of an open cache. All but five may change while it is open ([`crate::Cache::set`]).
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How victims are chosen. Never changes.
+    /// The policy by which victims are chosen. Never changes.
     pub policy: Policy,
     /// Clean nodes of the index that are kept in memory; a node takes 4 KiB. Never changes.
     pub resident_nodes: usize,
     /// Changed nodes from which on a checkpoint begins. Never changes.
     pub dirty_nodes: u64,
-    /// What is journaled only in memory becomes durable after this time also without a FLUSH.
+    /// The time after which records that are in memory alone become durable also without a FLUSH.
     pub journal_interval: Duration,
     /// Blocks of the journal's largest entry, 4 to 64. What is in memory becomes one entry of up to
     /// so many blocks, or several, which are written at once; a crash may keep any of them. Never
@@ -74,7 +74,7 @@ pub struct Settings {
     pub journal_entry_blocks: u32,
     /// The age that the pool's image should not exceed.
     pub max_lag: Duration,
-    /// What is done about writers where it does.
+    /// The treatment of writers when the image is older than `max_lag`.
     pub max_lag_policy: LagPolicy,
     /// Share of the cache that dirty data is held to, in percent.
     pub dirty_target_percent: u8,
@@ -82,7 +82,7 @@ pub struct Settings {
     /// one ever does while there is room; writers are slowed from four fifths of it on
     /// ([`crate::policy::writer_delay`]).
     pub dirty_limit_percent: u8,
-    /// Dirty blocks with which a cut is taken while another is carried; 0: about as many as a
+    /// Dirty blocks with which a cut is taken while another is carried; 0: about as many as an
     /// eighth of the cache has.
     pub seal_blocks: u64,
     /// With more of the cache dirty than this, in percent, the oldest cut is carried; else the
@@ -100,14 +100,14 @@ pub struct Settings {
     pub gc_pause: Duration,
     /// Which reads are kept after a miss.
     pub promote: Promote,
-    /// Reads of at most this many blocks are.
+    /// Reads of at most this many blocks are kept.
     pub promote_blocks: u64,
     /// From so many bytes on a stream is sequential: its reads are not kept, nor are its writes
     /// where the volume writes to the pool directly; 0: no stream is sequential.
     pub sequential_cutoff: u64,
     /// Limits of the device's queue. Never change.
     pub device: queue::Limits,
-    /// How long the device's foreground requests should take at most.
+    /// The time that foreground requests of the device should take at most.
     pub targets: queue::Targets,
 }
 
@@ -139,7 +139,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Those of garbage collection.
+    /// The settings of garbage collection.
     pub(crate) fn gc(&self) -> Limits {
         Limits { slice: self.gc_slice, min_nodes: self.gc_min_nodes, pause: self.gc_pause }
     }

@@ -1,11 +1,11 @@
-//! What tasks wait for, and which changes of the state wake them.
+//! Events that tasks wait for, and the changes of the state that wake them.
 
 use base::{Epoch, RecordSeq};
 use rt::sync::Event;
 
 use crate::store::state::State;
 
-/// What tasks wait for.
+/// The events that tasks wait for.
 #[derive(Clone, Default)]
 pub(crate) struct Wakes {
     /// Room: buckets that are free or may be evicted, nodes, or the news that there will be none.

@@ -118,8 +118,8 @@ impl Backend for Slowed {
     }
 }
 
-/// What a model is told of an operation: the file, the access, the place and the length. Nothing of
-/// discards, and of what is no file's.
+/// The file, the access, the place and the length of an operation, for a model. A model is told
+/// nothing of discards, and of what is no file's.
 fn request_of(op: &Op) -> Option<(FileId, Access, u64, usize)> {
     match op {
         Op::Read { file, offset, bufs } => {

@@ -66,8 +66,8 @@ struct Queued {
     overtaken: u32,
 }
 
-/// What a read has left behind: [start, from) was read by the time `since` (seconds), and the head
-/// reads on up to `limit`.
+/// The state that a read has left behind: [start, from) was read by the time `since` (seconds), and
+/// the head reads on up to `limit`.
 #[derive(Clone, Copy)]
 struct Ahead {
     start: u64,
@@ -78,17 +78,17 @@ struct Ahead {
 
 pub(super) struct Hdd {
     capacity: u64,
-    /// Where it stands, if it does not read ahead.
+    /// The position of the head, if the disk does not read ahead.
     head: u64,
     ahead: Option<Ahead>,
     queue: VecDeque<Queued>,
     serving: Option<(Ticket, Instant)>,
-    /// Since when it has nothing in service.
+    /// The time since which the disk has had nothing in service.
     free_at: Instant,
 }
 
-/// How a request would be served from a moment on, in seconds: what choosing goes by, when it is
-/// done, what is read ahead then.
+/// The service of a request from a moment on, in seconds: what choosing goes by, when it is done,
+/// what is read ahead then.
 struct Plan {
     positioning: f64,
     done: f64,
@@ -149,8 +149,8 @@ impl Hdd {
         let start = self.free_at.max(first.arrived);
         let t = start.0 as f64 * 1e-9;
         let mut best: Option<(usize, Plan)> = None;
-        // Those that have not arrived by then cannot be chosen: service may begin before the model
-        // is told the time.
+        // Requests that have not arrived by then cannot be chosen: service may begin before the
+        // model is told the time.
         for (i, q) in
             self.queue.iter().enumerate().take(QUEUE).take_while(|(_, q)| q.arrived <= start)
         {
@@ -210,8 +210,8 @@ impl Hdd {
                 ahead: Some(Ahead { start, limit, ..a }),
             });
         }
-        // It needs more than is there: the head goes on where it is, or comes back to where it
-        // stopped.
+        // The request needs more than is there: the head goes on where it is, or comes back to
+        // where it stopped.
         let (positioning, on) = if stopped {
             let positioning = self.positioning(t, frontier, frontier);
             (positioning, t + positioning + self.passing(frontier, q.end))
@@ -222,7 +222,7 @@ impl Hdd {
         Some(Plan { positioning, done: on.max(sent), ahead: Some(ahead) })
     }
 
-    /// How far it has read ahead, and whether that is as far as it goes.
+    /// The end of what the disk has read ahead, and whether that is as far as it goes.
     fn frontier(&self, t: f64, a: Ahead) -> (u64, bool) {
         let limit = a.limit.min(self.capacity).max(a.from);
         let at = self.at(self.passed(a.from) + (t - a.since).max(0.0));

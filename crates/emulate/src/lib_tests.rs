@@ -375,5 +375,5 @@ fn names_are_read_and_others_refused() {
         assert_eq!(what.to_string().parse(), Ok(what));
     }
     let e = "tape".parse::<Emulate>().unwrap_err();
-    assert!(e.contains("emulate") && e.contains("tape") && e.contains("hdd or ssd"), "{e}");
+    assert!(e.contains("tape") && e.contains("hdd, ssd"), "{e}");
 }

@@ -1,48 +1,11 @@
 //! The model of one emulated device, of whichever kind.
 
-use std::fmt;
-use std::str::FromStr;
-
 use base::Instant;
 
 use crate::request::{Access, Ticket};
 use crate::{hdd, ssd};
 
-/// What a device can be made to behave like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Emulate {
-    /// A rotating disk.
-    Hdd,
-    /// An SSD on a SATA link.
-    Ssd,
-}
-
-impl Emulate {
-    /// As it is written in options.
-    pub fn name(self) -> &'static str {
-        match self {
-            Emulate::Hdd => "hdd",
-            Emulate::Ssd => "ssd",
-        }
-    }
-}
-
-impl fmt::Display for Emulate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Emulate {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Emulate, String> {
-        match text {
-            "hdd" => Ok(Emulate::Hdd),
-            "ssd" => Ok(Emulate::Ssd),
-            other => Err(format!("emulate is {other:?}; it can be hdd or ssd")),
-        }
-    }
-}
+pub use model::device::Emulate;
 
 /// An emulated device: when its requests are done. Time that is passed in never goes back.
 pub struct Emulation {

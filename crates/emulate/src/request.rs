@@ -1,6 +1,6 @@
-//! What a model is asked for, and the name of a request in it.
+//! The requests that a model is asked for, and the name of a request in it.
 
-/// What a request does.
+/// The access that a request makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Reads.

@@ -18,9 +18,10 @@ use bench::{Found, Spread};
 
 /// Block groups of the pools, and the MiB that each has.
 const GROUPS: &[(u64, u64)] = &[(1_000, 1), (10_000, 1), (100_000, 1), (160, 64)];
-/// What it takes btrfs to rewrite an item of a block group.
+/// The time that btrfs takes to rewrite an item of a block group, in nanoseconds.
 const ITEM_NS: u64 = 10_000;
-/// What our freeze takes: a few lists are moved out, however long they are.
+/// The time that our freeze takes, in nanoseconds: a few lists are moved out, however long they
+/// are.
 const FREEZE_NS: u64 = 1_000;
 
 /// Runs the experiment.

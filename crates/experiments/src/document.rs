@@ -7,7 +7,7 @@ pub const FILE: &str = "experiments.md";
 /// The folder of its pictures.
 pub const FOLDER: &str = "experiments";
 
-/// What stands before the chapters.
+/// The text before the chapters.
 const PREFACE: &[&str] = &[
     "Six problems of storage stacks were discussed in public with numbers: collecting the garbage \
      of a cache's index, choosing victims, handing out request tags, writing block groups at a \

@@ -27,12 +27,12 @@ use plant::{Seen, World, run as pass};
 const SIZES: &[u64] = &[10_000, 144_000, 1_000_000];
 /// Requests at once.
 const DEPTHS: [usize; 2] = [10, 128];
-/// What it takes to walk a node of bcache's index.
+/// The time to walk a node of bcache's index.
 const NODE: Duration = Duration::from_millis(1);
 /// Time from the begin of a pass to the begin of the next, for each node of the index: 3834 s for
 /// 144,330 nodes, as was measured.
 const INTERVAL_NODE: Duration = Duration::from_micros(26_564);
-/// What it takes to walk a leaf of an index of Forebay, about.
+/// The approximate time to walk a leaf of an index of Forebay.
 const LEAF: Duration = Duration::from_micros(20);
 
 /// A policy.

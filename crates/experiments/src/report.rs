@@ -1,11 +1,11 @@
-//! What an experiment hands over: a chapter of text, tables and pictures.
+//! The report of an experiment: a chapter of text, tables and pictures.
 
 use std::fmt::Write;
 
 /// The width of text in the document.
 const COLUMNS: usize = 100;
 
-/// How much of an experiment is run.
+/// The size of an experiment's run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
     /// All of it, as in the document.
@@ -24,10 +24,10 @@ impl Scale {
     }
 }
 
-/// A table: the first column is text, the others are numbers.
+/// A table: the first columns are text, the others are numbers.
 pub struct Table {
     head: Vec<String>,
-    /// So many columns are text.
+    /// The number of columns that are text.
     texts: usize,
     rows: Vec<Vec<String>>,
 }
@@ -57,9 +57,9 @@ impl Table {
 pub struct Picture {
     /// The name of its file.
     pub file: String,
-    /// What it shows, for readers that do not see it.
+    /// The title: what the picture shows, for readers that do not see it.
     pub title: String,
-    /// Its bytes.
+    /// The content of the file, in SVG.
     pub svg: String,
 }
 
@@ -81,7 +81,7 @@ impl Report {
         Report { title, parts: Vec::new() }
     }
 
-    /// Its title.
+    /// Returns the title of the chapter.
     pub fn title(&self) -> &'static str {
         self.title
     }
@@ -101,7 +101,7 @@ impl Report {
         self.parts.push(Part::Picture(picture));
     }
 
-    /// Its pictures.
+    /// Returns the pictures of the chapter.
     pub fn pictures(&self) -> impl Iterator<Item = &Picture> {
         self.parts.iter().filter_map(|part| match part {
             Part::Picture(picture) => Some(picture),

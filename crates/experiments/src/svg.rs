@@ -16,7 +16,7 @@ const INK: &str = "#333333";
 /// The colours of curves, in their order.
 const COLOURS: [&str; 4] = ["#c0392b", "#2471a3", "#239b56", "#b9770e"];
 
-/// How values are placed between bottom and top.
+/// The scale by which values are placed between bottom and top.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Scale {
     Even,

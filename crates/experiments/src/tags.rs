@@ -35,7 +35,7 @@ const FOR_ALL: usize = TOTAL_DEPTH * 4;
 /// The policies, in the order of the columns.
 const POLICIES: [&str; 4] = ["single queue", "batch wake", "stash and wake", "ours"];
 
-/// How long reads take with ours: the median, and 99 of 100.
+/// Measures the latency of reads with ours: the median and the 99th percentile.
 fn latency(
     kind: Kind,
     jobs: usize,

@@ -28,7 +28,7 @@ use crate::report::{Report, Scale, Table, grouped, short, time};
 use heap::Sift;
 use order::Order;
 
-/// What a step costs in virtual time.
+/// The virtual time of a step, in nanoseconds.
 const STEP_NS: u64 = 10;
 
 /// Runs the experiment.

@@ -30,7 +30,7 @@ const MB: f64 = 1e6;
 const CACHE_BLOCKS: u64 = (367 << 30) / 4096;
 /// The cache that is too small for what is written.
 const SMALL_BLOCKS: u64 = (4 << 30) / 4096;
-/// What was dirty when clients stopped.
+/// The number of blocks that were dirty when clients stopped.
 const DIRTY_BLOCKS: u64 = (955 << 20) / 4096;
 /// Clients write to a file of a GiB; to a much larger one where the cache is too small.
 const FILE_BLOCKS: u64 = (1 << 30) / 4096;

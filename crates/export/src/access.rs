@@ -1,29 +1,29 @@
-//! What clients over TLS may open: rules that go by the names that they have proved.
+//! The rights of clients over TLS: rules that go by the names that clients have proved.
 
 use nbd::Peer;
 use wildmatch::WildMatch;
 
-/// What clients of some names may do with volumes of some names. In both `*` stands for any text
-/// and `?` for one character.
+/// A rule: the rights of clients of some names to volumes of some names. In both `*` stands for any
+/// text and `?` for one character.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
     /// A name of a client: of its certificate, or of its key. `*` is any client, also one that has
     /// proved no name.
     pub client: String,
-    /// Names of volumes.
+    /// The names of the volumes.
     pub volumes: Vec<String>,
-    /// They may read these, and change nothing.
+    /// True if the clients may read the volumes, and change nothing.
     pub read_only: bool,
 }
 
-/// What a client may do with a volume.
+/// The right of a client to a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Grant {
-    /// It does not know of it.
+    /// The client does not know of the volume.
     Nothing,
-    /// It may read it.
+    /// The client may read the volume.
     Read,
-    /// It may change it.
+    /// The client may change the volume.
     Write,
 }
 
@@ -39,7 +39,7 @@ struct Pattern {
 }
 
 impl Access {
-    /// By these rules.
+    /// The rights that these rules give.
     pub fn by(rules: &[Rule]) -> Access {
         let pattern = |rule: &Rule| Pattern {
             client: WildMatch::new(&rule.client),
@@ -49,8 +49,8 @@ impl Access {
         Access(rules.iter().map(pattern).collect())
     }
 
-    /// What a client may do with a volume. One without TLS comes over a unix socket, or where the
-    /// server was told not to ask who comes: no rule holds for it.
+    /// Returns the right of a client to a volume. A client without TLS comes over a unix socket, or
+    /// where the server was told not to ask who comes: no rule holds for it.
     pub fn grant(&self, peer: Option<&Peer>, volume: &str) -> Grant {
         let Some(peer) = peer.filter(|_| !self.0.is_empty()) else { return Grant::Write };
         let of_client = |pattern: &&Pattern| match &peer.names[..] {

@@ -1,5 +1,5 @@
-//! What the log says of requests that failed: a line for each reason, and once a minute how many
-//! more there were. Clients that try again at once would fill it in seconds.
+//! The lines of the log about requests that failed: a line for each reason, and once a minute the
+//! number of further ones. Clients that try again at once would fill the log in seconds.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,10 +8,10 @@ use base::{Duration, Instant, StorageError, counted};
 
 /// A reason that was told is told again after this time, if it is still there.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// Reasons that are remembered.
+/// The number of reasons that are remembered.
 const MOST_REASONS: usize = 32;
 
-/// What the log has of them.
+/// The reasons that the log has.
 #[derive(Default)]
 pub struct Failures(RefCell<VecDeque<Told>>);
 
@@ -20,19 +20,20 @@ struct Told {
     /// The text of the error without its numbers: the same failure has many addresses.
     reason: String,
     at: Instant,
-    /// How many more requests have failed for it since then.
+    /// The number of requests that have failed for the reason since then.
     more: u64,
 }
 
 impl Failures {
-    /// A request failed now.
+    /// Notes that a request failed now.
     pub fn note(&self, e: &StorageError, now: Instant) {
         if let Some(line) = self.line(&e.to_string(), now) {
             tracing::error!("{line}");
         }
     }
 
-    /// What the log is to say of it; `None`: nothing, as it has said so not long ago.
+    /// Returns the line for the log about a request that failed; `None`: the log has said so not
+    /// long ago.
     fn line(&self, text: &str, now: Instant) -> Option<String> {
         let reason: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
         let mut all = self.0.borrow_mut();

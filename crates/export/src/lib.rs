@@ -1,6 +1,6 @@
-//! Volumes as NBD exports: what joins `volume` and `nbd`, which know nothing of each other.
+//! Volumes as NBD exports: this crate joins `volume` and `nbd`, which know nothing of each other.
 //!
-//! The command serves clients by it, and so does torture.
+//! The command serves clients through these exports, and so does torture.
 
 mod access;
 mod failures;
@@ -51,7 +51,7 @@ impl VolumeExport {
         VolumeExport { volume, read_only, ticket: None, failures: failures.clone() }
     }
 
-    /// What the client hears of an error.
+    /// Returns the error number that the client gets.
     fn errno(&self, e: StorageError) -> Errno {
         match e.kind {
             ErrorKind::NoSpace => Errno::NoSpc,

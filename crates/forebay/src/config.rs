@@ -1,5 +1,5 @@
-//! What a server is told, validated: from command-line options, from a configuration file, from
-//! defaults, in this order. Plain data; nothing has been opened yet.
+//! The configuration of a server, validated: from command-line options, from a configuration file,
+//! from defaults, in this order. Plain data; nothing has been opened yet.
 //!
 //! * [`table`]: all settings; [`values`]: what they can be; [`chosen`]: their values, and where
 //!   each comes from
@@ -27,67 +27,68 @@ pub mod values;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value as Json, json};
+use model::setting::{NamedDevice, PlaceItem, PlaceValue};
 
-use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
-use crate::host_log::HostLogChoice;
-use crate::logs::{DEFAULT_LEVEL, LogFormat};
-use crate::sockets::{check_unix_path, group_of};
+use crate::host::devices::DeviceChoice;
+use crate::host::host_log::HostLogChoice;
+use crate::host::logs::{DEFAULT_LEVEL, LogFormat};
+use crate::host::sockets::{Permits, check_unix_path, group_of};
+use crate::host::world::{IoChoice, check_distinct};
 use crate::units::exact_size;
-use crate::world::{IoChoice, check_distinct};
 
 pub use caching::{CacheConfig, CacheOverrides};
 use chosen::{Chosen, Source, known};
 pub use file::{ConfigFile, LogSection};
 pub use http::{HttpConfig, HttpOverrides, HttpPlace};
-pub use permits::{Mode, Permits, PermitsOverrides};
-pub use places::path_json;
+pub use permits::{Mode, PermitsOverrides};
 use places::{Places, listed};
+pub use places::{absolute, place_of_path};
 pub use tls::{TlsConfig, TlsMode, TlsOverrides, parse_flag};
 use values::Value;
 
 /// Everything that a server needs to know.
 #[derive(Debug)]
 pub struct ServeConfig {
-    /// Files and block devices of the pool.
+    /// The files and block devices of the pool.
     pub devices: Vec<DeviceChoice>,
-    /// Where NBD clients connect.
+    /// The path of the unix socket for NBD clients.
     pub nbd_socket: PathBuf,
-    /// Where NBD clients connect over TCP.
+    /// The TCP addresses for NBD clients.
     pub nbd_listen: Vec<SocketAddr>,
-    /// Who may connect over the unix socket of NBD.
+    /// The users that may connect to the unix socket of NBD.
     pub nbd_permits: Permits,
-    /// TLS, and what its clients may open.
+    /// TLS, and the volumes that its clients may open.
     pub tls: TlsConfig,
-    /// Where commands connect.
+    /// The path of the control socket, to which commands connect.
     pub control_socket: PathBuf,
-    /// Who may connect there.
+    /// The users that may connect to the control socket.
     pub control_permits: Permits,
     /// The HTTP API.
     pub http: HttpConfig,
-    /// What I/O goes through.
+    /// The choice of the I/O backend.
     pub io: IoChoice,
-    /// Where what was answered is kept for the case that the process dies, if anywhere; or why it
-    /// cannot be.
+    /// The place where answers that are not durable yet are kept for the case that the process
+    /// dies, if anywhere; or why they cannot be kept.
     pub host_log: HostLogChoice,
     /// The directory of the server's sockets.
     pub home: PathBuf,
-    /// Go on with devices that were out of use, as they were, if no others are there.
+    /// True if the start goes on with devices that were out of use, as they were, if no others are
+    /// there.
     pub take_back: bool,
     /// The cache in front of the pool.
     pub cache: CacheConfig,
-    /// How pool and cache behave, and how much clients may use.
+    /// The settings of pool and cache, and the limits of clients.
     pub settings: Chosen,
-    /// What a line of the log looks like.
+    /// The format of a line of the log.
     pub log_format: LogFormat,
-    /// Which events are logged.
+    /// The level of events that are logged.
     pub log_level: String,
-    /// All of it but the settings, and where each value comes from.
+    /// All values but the settings, each with where it comes from.
     pub places: Places,
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
-    /// Lines of it that have no effect any more, and why.
+    /// Lines of the file that have no effect any more, and why.
     pub needless: Vec<String>,
 }
 
@@ -116,7 +117,7 @@ pub struct Overrides {
     pub take_back: bool,
     /// See [`CacheConfig`].
     pub cache: CacheOverrides,
-    /// How to log.
+    /// The options of the log.
     pub log: LogSection,
     /// Settings, by their full names.
     pub settings: Vec<(&'static str, Value)>,
@@ -136,19 +137,19 @@ impl ServeConfig {
         let settings = choose(&options.settings, &file).map_err(CommandError::Usage)?;
         let mut places = Places::default();
         let named = [listed(options.devices), listed(file.devices), None];
-        let Some(devices) = places.choose("devices", named, |all| devices_json(all)) else {
+        let Some(devices) = places.choose("devices", named, |all| place_of_devices(all)) else {
             return Err(CommandError::Usage("no device is named".into()));
         };
         let path = [options.cache.path, file.cache_path, None];
-        let path = places.choose("cache.path", path, |path| path_json(path));
-        // Where the size is said, if it is the file that says it.
+        let path = places.choose("cache.path", path, |path| place_of_path(path));
+        // The place that says the size, if the file says it.
         let said = options.cache.size_bytes.is_none().then(|| {
             let path =
                 file.path.as_ref().map_or_else(String::new, |p| format!("{}: ", p.display()));
             file.cache_size_line.map(|line| format!("{path}line {line}: "))
         });
         let size = [options.cache.size_bytes, file.cache_size, None];
-        let size = places.choose("cache.size", size, |size| json!(exact_size(*size)));
+        let size = places.choose("cache.size", size, |size| exact_size(*size).into());
         let cache = CacheConfig::new(path, size, options.cache.forget).map_err(|e| {
             match said.flatten() {
                 Some(said) => CommandError::Usage(format!("{said}{e}")),
@@ -158,14 +159,14 @@ impl ServeConfig {
         check_distinct(devices.iter().map(|d| d.path.as_path()).chain(cache.path.as_deref()))?;
         let mut socket = |name, option, file, default| {
             let from = [option, file, Some(home.join(default))];
-            places.choose(name, from, |path: &PathBuf| path_json(path)).unwrap_or_default()
+            places.choose(name, from, |path: &PathBuf| place_of_path(path)).unwrap_or_default()
         };
         let nbd_socket = socket("nbd.socket", options.nbd_socket, file.nbd_socket, "nbd.sock");
         let (option, in_file) = (options.control_socket, file.control_socket);
         let control_socket = socket("control.socket", option, in_file, "control.sock");
         check_sockets(&nbd_socket, &control_socket)?;
         let listen = [listed(options.nbd_listen), listed(file.nbd_listen), Some(Vec::new())];
-        let nbd_listen = places.choose("nbd.listen", listen, |all| addresses_json(all));
+        let nbd_listen = places.choose("nbd.listen", listen, |all| place_of_addresses(all));
         let nbd_listen = nbd_listen.unwrap_or_default();
         let tcp = !nbd_listen.is_empty();
         let tls = TlsConfig::new(options.tls, file.tls, tcp, &mut places)?;
@@ -178,13 +179,13 @@ impl ServeConfig {
         let others = [&*nbd_socket, &*control_socket];
         let http = HttpConfig::new(options.http, file.http, others, &mut places)?;
         let io = [options.io, file.io, Some(IoChoice::default())];
-        let io = places.choose("io.backend", io, |io| json!(io.name()));
+        let io = places.choose("io.backend", io, |io| io.name().into());
         let host_log = [options.host_log, file.host_log, Some(HostLogChoice::default())];
-        let host_log = places.choose("io.host_log", host_log, |choice| json!(choice.text()));
+        let host_log = places.choose("io.host_log", host_log, |choice| choice.text().into());
         let format = [options.log.format, file.log.format, Some(LogFormat::of_environment())];
-        let log_format = places.choose("log.format", format, |format| json!(format.name()));
+        let log_format = places.choose("log.format", format, |format| format.name().into());
         let level = [options.log.level, file.log.level, Some(DEFAULT_LEVEL.to_owned())];
-        let log_level = places.choose("log.level", level, |level| json!(level));
+        let log_level = places.choose("log.level", level, |level| level.to_string().into());
         Ok(ServeConfig {
             devices,
             nbd_socket,
@@ -208,8 +209,8 @@ impl ServeConfig {
         })
     }
 
-    /// Who may connect to unix sockets: what connects there, the section of the configuration that
-    /// says it, and what it says.
+    /// Returns who may connect to each unix socket: the kind of clients, the section of the
+    /// configuration that says it, and the permits.
     pub fn permits(&self) -> impl Iterator<Item = (&'static str, &'static str, &Permits)> {
         let http = self.http.listen.iter().any(|place| matches!(place, HttpPlace::Unix(_)));
         let own =
@@ -240,16 +241,16 @@ fn check_sockets(nbd: &Path, control: &Path) -> Result<()> {
 }
 
 /// Devices as the configuration file has them.
-pub fn devices_json(devices: &[DeviceChoice]) -> Json {
+pub fn place_of_devices(devices: &[DeviceChoice]) -> PlaceValue {
     let one = |device: &DeviceChoice| match device.emulate {
-        None => path_json(&device.path),
-        Some(what) => json!({ "path": path_json(&device.path), "emulate": what.name() }),
+        None => PlaceItem::Text(absolute(&device.path)),
+        Some(emulate) => PlaceItem::Device(NamedDevice { path: absolute(&device.path), emulate }),
     };
-    devices.iter().map(one).collect()
+    PlaceValue::List(devices.iter().map(one).collect())
 }
 
-fn addresses_json(all: &[SocketAddr]) -> Json {
-    all.iter().map(SocketAddr::to_string).collect()
+fn place_of_addresses(all: &[SocketAddr]) -> PlaceValue {
+    PlaceValue::of_texts(all.iter().map(SocketAddr::to_string))
 }
 
 fn choose(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use emulate::Emulate;
 
 use super::*;
-use crate::logs::LogFormat;
+use crate::host::logs::LogFormat;
 
 fn config(text: &str) -> Result<ServeConfig> {
     let file = ConfigFile::parse(text).map_err(|e| CommandError::Usage(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! How a command fails: a text for people, and an exit status for scripts.
+//! The failure of a command: a text for people, and an exit status for scripts.
 
 use std::fmt::Display;
 
@@ -51,12 +51,12 @@ pub enum CommandError {
     /// The arguments or the configuration make no sense; nothing was touched.
     #[error("{0}")]
     Usage(String),
-    /// It was tried and did not work.
+    /// The command was tried and did not work.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What commands return.
+/// The result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;
 
 impl CommandError {

@@ -83,6 +83,7 @@ const IN_TESTS: &[&str] = &["offline"];
 /// Crates by layer: each may depend on those before it, and on those in its own layer.
 const LAYERS: &[&[&str]] = &[
     &["base"],
+    &["model"],
     &["format", "ledger", "tls"],
     &["rt"],
     &["uring", "posix", "sim", "conformance", "emulate"],

@@ -53,9 +53,9 @@ pub enum FormatError {
     Unexpected {
         /// The structure.
         what: &'static str,
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         found: u64,
         /// The value expected.
         want: u64,
@@ -65,9 +65,9 @@ pub enum FormatError {
     Value {
         /// The structure.
         what: &'static str,
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         found: u64,
     },
 }

@@ -21,8 +21,8 @@
 //! begins, kind, stamp and payload, so what an earlier lap has left is not taken for a frame. The
 //! head is stored behind the frame: a process that dies leaves whole frames.
 //!
-//! What counts: 0, all frames; 1, none, as something was lost; 2, none, as nothing is recorded, and
-//! head and tail are about to change.
+//! The field *what counts* is 0 for all frames; 1 for none, as something was lost; 2 for none, as
+//! nothing is recorded, and head and tail are about to change.
 //!
 //! The *stamp* says what makes the record needless: the commit of the pool that has it, or the
 //! entry of the cache's journal. *Durable* is the newest of these that the devices have. Where they
@@ -39,19 +39,19 @@ use crate::FormatError;
 pub const FRAMES_AT: usize = 4096;
 /// Bytes of a lap.
 pub const AREA: u64 = (HOST_MEMORY_MAX - FRAMES_AT) as u64;
-/// Where the counts stand.
+/// The offset of the head.
 pub const HEAD_AT: usize = 64;
-/// See [`HEAD_AT`].
+/// The offset of the tail.
 pub const TAIL_AT: usize = 72;
-/// Where it stands what counts: one of the next three.
+/// The offset of the field that says what counts: one of the next three.
 pub const COUNTS_AT: usize = 80;
 /// The offset of the newest stamp that is durable.
 pub const DURABLE_AT: usize = 88;
 /// All frames between tail and head.
 pub const COUNTS_ALL: u64 = 0;
-/// None: something is lost that may be among them.
+/// No frame: something is lost that may be among them.
 pub const COUNTS_VOID: u64 = 1;
-/// None: nothing is recorded.
+/// No frame: nothing is recorded.
 pub const COUNTS_NOTHING: u64 = 2;
 /// The kind of a frame that fills the rest of a lap.
 pub const SKIP: u8 = 0;
@@ -176,9 +176,9 @@ impl Header {
 /// A frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// What its payload is.
+    /// The kind of the payload.
     pub kind: u8,
-    /// What makes it needless.
+    /// The stamp: what makes the frame needless.
     pub stamp: u64,
     /// The record.
     pub payload: Vec<u8>,
@@ -197,7 +197,7 @@ pub const fn left_of_lap(at: u64) -> u64 {
     AREA - at % AREA
 }
 
-/// Where the frame at count `at` stands.
+/// The offset of the frame at count `at`.
 pub const fn offset_of(at: u64) -> usize {
     FRAMES_AT + (at % AREA) as usize
 }

@@ -126,7 +126,7 @@ pub struct RootPtr {
 /// A reference to a node with everything that the node is expected to say of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeRef {
-    /// Where the node is, and its crc32c.
+    /// The place of the node, and its crc32c.
     pub ptr: NodePtr,
     /// The node's level; 0 is a leaf.
     pub level: u8,

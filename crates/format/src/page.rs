@@ -46,7 +46,7 @@ pub const GROUPS_PER_PAGE: u32 = (PAYLOAD / size_of::<RawGroup>()) as u32;
 const MAGIC: [u8; 4] = *b"FBPG";
 const WHAT: &str = "page";
 
-/// What a page holds.
+/// The content of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PageKind {
@@ -97,9 +97,9 @@ const _: () = {
 pub struct PageId {
     /// The pool it belongs to.
     pub pool_uuid: [u8; 16],
-    /// Its kind.
+    /// The kind of the page.
     pub kind: PageKind,
-    /// Its number among all table pages of the device.
+    /// The number of the page among all table pages of the device.
     pub page: u64,
     /// The slot that holds it, 0 or 1.
     pub slot: u8,
@@ -245,7 +245,7 @@ impl RawRoot {
     }
 }
 
-/// What a block group is used for.
+/// The use of a block group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupKind {
@@ -264,8 +264,8 @@ pub struct Chunk {
     pub device: u16,
     /// Number of the chunk on that device.
     pub chunk: u32,
-    /// It lacks some of what was written while its device was away. It is written like the others,
-    /// but is no copy that counts.
+    /// The chunk lacks some of what was written while its device was away. It is written like the
+    /// others, but is no copy that counts.
     pub behind: bool,
 }
 
@@ -308,13 +308,13 @@ struct RawGroup {
 /// The record of a block group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupRecord {
-    /// Its use.
+    /// The use of the group.
     pub kind: GroupKind,
     /// Number of allocated blocks.
     pub used: u32,
     /// The chunks that hold its copies; empty if the group is free.
     pub chunks: Vec<Chunk>,
-    /// Its checksum tree.
+    /// The checksum tree of the group.
     pub checksums: Option<RootPtr>,
     /// The generation of each bitmap page. 0: this part of the bitmap is all clear, and no page is
     /// read for it.

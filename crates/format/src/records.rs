@@ -32,9 +32,9 @@ pub fn checksum_key(offset: u32) -> [u8; 4] {
 /// A run of a volume's blocks that is contiguous in the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MappedExtent {
-    /// Its first block in the volume.
+    /// The first block of the extent in the volume.
     pub lba: Lba,
-    /// Its first block in the pool.
+    /// The first block of the extent in the pool.
     pub addr: PoolAddr,
     /// Number of blocks.
     pub len: u32,
@@ -70,7 +70,7 @@ impl MappedExtent {
 /// A record of a checksum tree, read in place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checksums<'a> {
-    /// Its first block, counted from the start of the group.
+    /// The first block, counted from the start of the group.
     pub offset: u32,
     /// The volume that owns the blocks.
     pub volume: VolumeId,

@@ -182,11 +182,11 @@ pub struct DeviceRecord {
     pub lacks_since: Option<Generation>,
     /// The user took it out of use; it comes back when the user says so.
     pub offline: bool,
-    /// Its chunks are to be moved to other devices; then it is removed.
+    /// The chunks of the device are to be moved to other devices; then it is removed.
     pub leaving: bool,
     /// The row of the device that is to take its chunks; `None`: any.
     pub successor: Option<u8>,
-    /// It has no chunks, until it takes the place of a device that fails.
+    /// The device has no chunks, until it takes the place of one that fails.
     pub spare: bool,
 }
 
@@ -260,7 +260,7 @@ pub struct Superblock {
     pub name: String,
     /// All devices of the pool.
     pub devices: Vec<DeviceRecord>,
-    /// What is known of scrubs.
+    /// The record of scrubs.
     pub scrub: ScrubRecord,
     /// The open that wrote it, and the history it belongs to.
     pub lineage: Lineage,

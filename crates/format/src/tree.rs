@@ -25,7 +25,7 @@ pub fn group_of_tree(tree: u64) -> Option<GroupId> {
     (tree >> 32 == 2).then_some(GroupId(tree as u32))
 }
 
-/// What users call the tree of this number.
+/// The name of the tree of this number, for users.
 pub fn tree_name(tree: u64) -> String {
     match tree >> 32 {
         1 => format!("mapping of volume {}", tree as u32),

@@ -21,7 +21,7 @@ use targets::{cache, disk, http, nbd, outer, secure};
 /// A fuzz target.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name, which is that of its program in `fuzz/targets`, too.
+    /// The name of the target, which is also that of its program in `fuzz/targets`.
     pub name: &'static str,
     /// Gives it bytes. It panics where something is wrong.
     pub feed: fn(&[u8]),

@@ -9,7 +9,8 @@ use base::Prng;
 use crate::Target;
 use crate::mutate::{MAX_LEN, mutate};
 
-/// Where and why some thread panicked: a panic of a server's thread does not come to its client.
+/// The place and text of each panic of any thread: a panic of a server's thread does not come to
+/// its client.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// An input that a target does not stand.
@@ -17,7 +18,7 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub struct Finding {
     /// The input.
     pub input: Vec<u8>,
-    /// What was said.
+    /// The texts of the panics.
     pub panics: Vec<String>,
 }
 

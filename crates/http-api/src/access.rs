@@ -11,10 +11,9 @@ use std::hint::black_box;
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, Method, header, uri};
+use model::{Failure, FailureKind};
 
-use crate::failure::Failure;
-
-/// What clients have to know.
+/// The secret text that clients have to know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -34,7 +33,7 @@ impl Token {
     }
 }
 
-/// Where a client comes from.
+/// The socket over which a client comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
     /// The unix socket, which belongs to one user.
@@ -43,16 +42,16 @@ pub enum Via {
     Tcp,
 }
 
-/// Who may ask for what.
+/// The rules that say who may ask for what.
 #[derive(Clone, Default)]
 pub struct Rules {
-    /// Clients on TCP need it; without one they have the basics only.
+    /// The token that clients on TCP need; without one they have the basics only.
     pub token: Option<Token>,
     /// Names of the server beside `localhost` and addresses.
     pub hosts: Vec<String>,
 }
 
-/// What a client may have.
+/// The right of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grant {
     /// Everything.
@@ -62,7 +61,7 @@ pub enum Grant {
 }
 
 impl Rules {
-    /// What a client may have. Errors: `unauthorized` for a wrong token.
+    /// Returns the right of a client. Errors: `unauthorized` for a wrong token.
     pub fn grant(&self, via: Via, headers: &HeaderMap) -> Result<Grant, Failure> {
         if via == Via::Unix {
             return Ok(Grant::All);
@@ -71,17 +70,17 @@ impl Rules {
             (None, _) => Ok(Grant::Basics),
             (Some(token), Some(given)) if token.is(given) => Ok(Grant::All),
             (Some(_), Some(_)) => {
-                Err(Failure::new("unauthorized", "the token is not the right one"))
+                Err(Failure::new(FailureKind::Unauthorized, "the token is not the right one"))
             }
             (Some(_), None) => Err(Failure::new(
-                "unauthorized",
+                FailureKind::Unauthorized,
                 "a token is needed: send the header Authorization: Bearer TOKEN",
             )),
         }
     }
 
-    /// Whether a request that changes something comes from a page of this server, if it is one of
-    /// a page. Errors: `forbidden`.
+    /// Checks that a request that changes something comes from a page of this server, if it is one
+    /// of a page. Errors: `forbidden`.
     pub fn check_origin(&self, method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         if method.is_safe() {
@@ -95,12 +94,15 @@ impl Rules {
         };
         match origin {
             Some((_, at)) if ours(at) => Ok(()),
-            _ => Err(Failure::new("forbidden", "a page of another origin changes nothing here")),
+            _ => Err(Failure::new(
+                FailureKind::Forbidden,
+                "a page of another origin changes nothing here",
+            )),
         }
     }
 
-    /// Whether the server has the name by which a client on TCP, or a browser, asks for it. Errors:
-    /// `forbidden`.
+    /// Checks that the server has the name by which a client on TCP, or a browser, asks for it.
+    /// Errors: `forbidden`.
     pub fn check_name(
         &self,
         via: Via,
@@ -110,7 +112,7 @@ impl Rules {
         if via == Via::Unix && !is_of_a_browser(headers) {
             return Ok(());
         }
-        let refuse = |text: &str| Err(Failure::new("forbidden", text));
+        let refuse = |text: &str| Err(Failure::new(FailureKind::Forbidden, text));
         let mut hosts = headers.get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             return refuse("a request has one header Host");
@@ -167,7 +169,7 @@ mod tests {
         rules: &Rules,
         via: Via,
         pairs: &[(&'static str, &'static str)],
-    ) -> Result<Grant, String> {
+    ) -> Result<Grant, FailureKind> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append(*name, value.parse().unwrap());
@@ -189,7 +191,7 @@ mod tests {
         }
         for host in ["evil.example", "localhost.evil.example", "", "box.lan.", "127.0.0.1.nip.io"] {
             let got = asked(&rules(), Via::Tcp, &[("host", host), right]);
-            assert_eq!(got, Err("forbidden".into()), "{host}");
+            assert_eq!(got, Err(FailureKind::Forbidden), "{host}");
         }
         let two = [("host", "localhost"), ("host", "localhost"), right];
         assert!(asked(&rules(), Via::Tcp, &two).is_err());
@@ -197,9 +199,10 @@ mod tests {
         assert_eq!(asked(&rules(), Via::Unix, &[("host", "any.name")]), Ok(Grant::All));
         // A port that leads to the unix socket, and a page whose name leads to that port.
         for mark in [("origin", "http://evil.example:8080"), ("sec-fetch-site", "same-origin")] {
-            for (host, expected) in
-                [("evil.example:8080", Err("forbidden".into())), ("localhost:8080", Ok(Grant::All))]
-            {
+            for (host, expected) in [
+                ("evil.example:8080", Err(FailureKind::Forbidden)),
+                ("localhost:8080", Ok(Grant::All)),
+            ] {
                 assert_eq!(asked(&rules(), Via::Unix, &[("host", host), mark]), expected, "{host}");
             }
         }
@@ -229,9 +232,9 @@ mod tests {
             ["Bearer 0123456789abcdeg", "Bearer 0123456789abcde", "Bearer ", "Basic x", "x"]
         {
             let got = asked(&rules(), Via::Tcp, &[host, ("authorization", wrong)]);
-            assert_eq!(got, Err("unauthorized".into()), "{wrong}");
+            assert_eq!(got, Err(FailureKind::Unauthorized), "{wrong}");
         }
-        assert_eq!(asked(&rules(), Via::Tcp, &[host]), Err("unauthorized".into()));
+        assert_eq!(asked(&rules(), Via::Tcp, &[host]), Err(FailureKind::Unauthorized));
         let spelled = [host, ("authorization", "bearer  0123456789abcdef")];
         assert_eq!(asked(&rules(), Via::Tcp, &spelled), Ok(Grant::All));
         assert_eq!(asked(&Rules::default(), Via::Tcp, &[host]), Ok(Grant::Basics));

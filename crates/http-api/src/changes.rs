@@ -1,106 +1,94 @@
-//! What has changed between two looks at a server: its statuses and its jobs are compared.
+//! The changes between two looks at a server: its statuses and its jobs are compared.
 //!
-//! What has come and gone between two looks is not seen. Nothing is asked of the engine for it.
+//! A thing that has come and gone between two looks is not seen. Nothing is asked of the engine for
+//! the comparison.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use model::Status;
+use model::change::{Change, Fact, Subject};
+use model::job::Job;
 
-/// What is compared, in the order in which changes are told: a name for programs, and what its
-/// values are, for people.
-pub const WHAT: &[(&str, &str)] = &[
-    ("problem", "what is wrong; its name is its page in docs/operations.md"),
-    ("pool", "state of the pool"),
-    ("device", "state of a device of the pool; null: it is none"),
-    ("cache", "state of the cache; null: the pool has none"),
-    ("scrub", "state of the scrub"),
-    ("moves", "state of the moves between devices"),
-    ("job", "state of the job of this number"),
-    ("volume", "size of a volume in bytes; null: it is not there"),
-    ("volume-mode", "what the cache does for a volume"),
-    ("volume-read-only", "whether clients may change nothing of a volume"),
-];
-
-/// The place in [`WHAT`], and what tells one thing from another there.
-type Key = (usize, String);
+/// The subject, and what tells one thing from another there.
+type Key = (Subject, String);
 
 /// All that is compared: a name for people, and a value.
 #[derive(Default)]
-struct Facts(BTreeMap<Key, (String, Value)>);
+struct Facts(BTreeMap<Key, (String, Fact)>);
 
-fn each(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
+/// A status and the list of jobs, at the same moment.
+type Seen<'a> = (&'a Status, &'a [Job]);
+
+fn word(word: &str) -> Fact {
+    Fact::Text(word.to_owned())
 }
 
 impl Facts {
-    fn of(status: &Value, jobs: &Value) -> Facts {
+    fn of((status, jobs): Seen<'_>) -> Facts {
         let mut all = Facts::default();
-        let text = |value: &Value| match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        for problem in each(&status["health"]) {
-            // Several devices may have the same one.
-            all.add("problem", text(&problem["page"]), "", &problem["what"]);
+        for problem in &status.health {
+            // Several devices may have the same problem: the first is told.
+            all.add(Subject::Problem, &problem.page, "", word(&problem.what));
         }
-        let pool = &status["pool"];
-        let name = text(&pool["name"]);
-        all.add("pool", String::new(), &name, &pool["state"]);
-        for device in each(&pool["devices"]) {
-            // One that is missing has no path.
-            let path = device["path"].as_str().unwrap_or_default();
-            all.add("device", text(&device["id"]), path, &device["state"]);
+        let pool = &status.pool;
+        all.add(Subject::Pool, "", &pool.name, word(pool.state.word()));
+        for device in &pool.devices {
+            // A device that is missing has no path.
+            all.add(Subject::Device, &device.id, &device.path, word(device.state.word()));
         }
-        if let Some(path) = status["cache"]["path"].as_str() {
-            all.add("cache", path.to_owned(), path, &status["cache"]["state"]);
+        if let Some(cache) = &status.cache {
+            all.add(Subject::Cache, &cache.path, "", word(cache.state.word()));
         }
-        all.add("scrub", String::new(), &name, &pool["scrub"]["state"]);
-        all.add("moves", String::new(), &name, &pool["moves"]["state"]);
-        for job in each(jobs) {
-            all.add("job", text(&job["job"]), "", &job["state"]);
+        all.add(Subject::Scrub, "", &pool.name, word(pool.scrub.state.word()));
+        all.add(Subject::Moves, "", &pool.name, word(pool.moves.state.word()));
+        for job in jobs {
+            all.add(Subject::Job, &job.job.to_string(), "", word(job.state.word()));
         }
-        for volume in each(&status["volumes"]) {
-            let (id, name) = (text(&volume["id"]), text(&volume["name"]));
-            all.add("volume", id.clone(), &name, &volume["size_bytes"]);
-            all.add("volume-mode", id.clone(), &name, &volume["cache_mode"]);
-            all.add("volume-read-only", id, &name, &volume["read_only"]);
+        for of in &status.volumes {
+            let (id, volume) = (of.id.to_string(), &of.volume);
+            all.add(Subject::Volume, &id, &volume.name, Fact::Number(volume.size_bytes));
+            let mode = word(volume.cache_mode.word());
+            all.add(Subject::VolumeMode, &id, &volume.name, mode);
+            let read_only = Fact::Flag(volume.read_only);
+            all.add(Subject::VolumeReadOnly, &id, &volume.name, read_only);
         }
         all
     }
 
-    fn add(&mut self, what: &str, key: String, name: &str, value: &Value) {
-        let place = WHAT.iter().position(|one| one.0 == what);
-        let Some(place) = place.filter(|_| !value.is_null()) else { return };
-        let name = if name.is_empty() { key.clone() } else { name.to_owned() };
-        self.0.entry((place, key)).or_insert((name, value.clone()));
+    fn add(&mut self, subject: Subject, key: &str, name: &str, value: Fact) {
+        let name = if name.is_empty() { key } else { name };
+        self.0.entry((subject, key.to_owned())).or_insert((name.to_owned(), value));
     }
 }
 
-/// Changes between two looks, each a status and the list of jobs. `at` is the time of the second.
-pub fn changes(before: (&Value, &Value), now: (&Value, &Value), at: f64) -> Vec<Value> {
-    let (before, now) = (Facts::of(before.0, before.1), Facts::of(now.0, now.1));
+/// Changes between two looks. `at` is the time of the second.
+pub fn changes(before: Seen<'_>, now: Seen<'_>, at: f64) -> Vec<Change> {
+    let (before, now) = (Facts::of(before), Facts::of(now));
     let mut keys: Vec<&Key> = before.0.keys().chain(now.0.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
     let one = |key: &Key| {
         let (old, new) = (before.0.get(key), now.0.get(key));
-        let what = WHAT[key.0].0;
-        let told = match (old, new) {
-            // Its text may have numbers that grow.
-            (Some(_), Some(_)) if what == "problem" => false,
-            (Some(old), Some(new)) => old.1 != new.1,
+        let told = match (old, new, key.0) {
+            // The text of a problem may have numbers that grow.
+            (Some(_), Some(_), Subject::Problem) => false,
+            (Some(old), Some(new), _) => old.1 != new.1,
             // An old job is forgotten.
-            (Some(_), None) if what == "job" => false,
+            (Some(_), None, Subject::Job) => false,
             // The volume itself is told of.
-            (Some(_), None) | (None, Some(_)) => !what.starts_with("volume-"),
-            (None, None) => false,
+            (_, _, Subject::VolumeMode | Subject::VolumeReadOnly) => false,
+            (Some(_), None, _) | (None, Some(_), _) => true,
+            (None, None, _) => false,
         };
         // The name of what is missing is its id: the one that it had, or has again, says more.
-        let named = [new, old].into_iter().flatten().max_by_key(|fact| fact.0 != key.1);
-        let value = |fact: Option<&(String, Value)>| fact.map(|f| f.1.clone());
-        let name = named.map(|fact| &fact.0);
-        told.then(|| {
-            json!({ "what": what, "name": name, "from": value(old), "to": value(new), "at": at })
+        let named = [new, old].into_iter().flatten().max_by_key(|fact| fact.0 != key.1)?;
+        let value = |fact: Option<&(String, Fact)>| fact.map(|f| f.1.clone());
+        told.then(|| Change {
+            what: key.0,
+            name: named.0.clone(),
+            from: value(old),
+            to: value(new),
+            at,
         })
     };
     keys.into_iter().filter_map(one).collect()
@@ -108,38 +96,56 @@ pub fn changes(before: (&Value, &Value), now: (&Value, &Value), at: f64) -> Vec<
 
 #[cfg(test)]
 mod tests {
+    use model::cache::CacheStatus;
+    use model::device::{DeviceState, DeviceStatus};
+    use model::health::Problem;
+    use model::job::JobState;
+    use model::moves::MovesState;
+    use model::scrub::ScrubState;
+    use model::status::PoolState;
+    use model::volume::{CacheMode, Volume, VolumeOfStatus};
+
     use super::*;
 
-    fn status() -> Value {
-        json!({
-            "health": [{ "page": "pool-full", "what": "it is 91 % full" }],
-            "pool": {
-                "name": "tank", "state": "online",
-                "devices": [
-                    { "id": "u1", "path": "/a", "state": "online" },
-                    { "id": "u2", "path": "/b", "state": "online" },
-                ],
-                "scrub": { "state": "never" }, "moves": { "state": "none", "rate": 0 },
-            },
-            "cache": { "path": "/c", "state": "serving", "hits": 1 },
-            "volumes": [
-                volume(1, "v", 10, "none", false), volume(2, "w", 20, "none", false),
-            ],
-        })
+    fn problem(page: &'static str, what: &str) -> Problem {
+        Problem { page: page.into(), what: what.to_owned(), todo: String::new() }
     }
 
-    fn volume(id: u64, name: &str, size_bytes: u64, mode: &str, read_only: bool) -> Value {
-        json!({
-            "id": id, "name": name, "size_bytes": size_bytes, "cache_mode": mode,
-            "read_only": read_only,
-        })
+    fn device(id: &str, path: &str, state: DeviceState) -> DeviceStatus {
+        DeviceStatus { id: id.into(), path: path.into(), state, ..DeviceStatus::default() }
     }
 
-    fn told(before: (&Value, &Value), now: (&Value, &Value)) -> Vec<String> {
-        let line = |one: Value| {
-            assert_eq!(one["at"], 7.5);
-            let name = one["name"].as_str().unwrap();
-            format!("{} {name}: {} {}", one["what"].as_str().unwrap(), one["from"], one["to"])
+    fn cache(path: &str) -> Option<CacheStatus> {
+        Some(CacheStatus { path: path.into(), ..CacheStatus::default() })
+    }
+
+    fn job(job: u64, state: JobState) -> Job {
+        Job { job, state, ..Job::default() }
+    }
+
+    fn volume(id: u32, name: &str, size_bytes: u64, cache_mode: CacheMode) -> VolumeOfStatus {
+        let volume = Volume { name: name.into(), size_bytes, cache_mode, ..Volume::default() };
+        VolumeOfStatus { volume, id, requests: None }
+    }
+
+    fn status() -> Status {
+        let mut status = Status {
+            health: vec![problem("pool-full", "it is 91 % full")],
+            cache: cache("/c"),
+            volumes: vec![volume(1, "v", 10, CacheMode::None), volume(2, "w", 20, CacheMode::None)],
+            ..Status::default()
+        };
+        status.pool.name = "tank".into();
+        status.pool.devices =
+            vec![device("u1", "/a", DeviceState::Online), device("u2", "/b", DeviceState::Online)];
+        status
+    }
+
+    fn told(before: Seen<'_>, now: Seen<'_>) -> Vec<String> {
+        let shown = |fact: Option<Fact>| serde_json::to_string(&fact).unwrap();
+        let line = |one: Change| {
+            assert_eq!(one.at, 7.5);
+            format!("{} {}: {} {}", one.what, one.name, shown(one.from), shown(one.to))
         };
         changes(before, now, 7.5).into_iter().map(line).collect()
     }
@@ -147,23 +153,24 @@ mod tests {
     #[test]
     fn all_that_changes_is_told() {
         let (before, mut now) = (status(), status());
-        let jobs = json!([{ "job": 1, "state": "running" }, { "job": 2, "state": "done" }]);
-        now["health"] = json!([
-            { "page": "device-missing", "what": "/b is missing" },
-            { "page": "device-missing", "what": "/d is missing" },
-        ]);
-        now["pool"]["state"] = json!("degraded");
-        now["pool"]["devices"] = json!([
-            { "id": "u1", "path": "/a", "state": "online" },
-            { "id": "u2", "path": null, "state": "missing" },
-            { "id": "u3", "path": "/d", "state": "online" },
-        ]);
-        now["cache"] = json!({ "path": "/e", "state": "serving" });
-        now["pool"]["scrub"]["state"] = json!("running");
-        now["pool"]["moves"]["state"] = json!("moving");
-        now["volumes"] =
-            json!([volume(1, "v", 11, "writeback", true), volume(3, "w", 30, "none", false)]);
-        let later = json!([{ "job": 1, "state": "done" }, { "job": 3, "state": "failed" }]);
+        let jobs = [job(1, JobState::Running), job(2, JobState::Done)];
+        now.health = vec![
+            problem("device-missing", "/b is missing"),
+            problem("device-missing", "/d is missing"),
+        ];
+        now.pool.state = PoolState::Degraded;
+        now.pool.devices = vec![
+            device("u1", "/a", DeviceState::Online),
+            device("u2", "", DeviceState::Missing),
+            device("u3", "/d", DeviceState::Online),
+        ];
+        now.cache = cache("/e");
+        now.pool.scrub.state = ScrubState::Running;
+        now.pool.moves.state = MovesState::Running;
+        now.volumes =
+            vec![volume(1, "v", 11, CacheMode::WriteBack), volume(3, "w", 30, CacheMode::None)];
+        now.volumes[0].volume.read_only = true;
+        let later = [job(1, JobState::Done), job(3, JobState::Failed)];
         assert_eq!(
             told((&before, &jobs), (&now, &later)),
             [
@@ -175,7 +182,7 @@ mod tests {
                 "cache /c: \"serving\" null",
                 "cache /e: null \"serving\"",
                 "scrub tank: \"never\" \"running\"",
-                "moves tank: \"none\" \"moving\"",
+                "moves tank: \"none\" \"running\"",
                 "job 1: \"running\" \"done\"",
                 "job 3: null \"failed\"",
                 "volume v: 10 11",
@@ -195,12 +202,9 @@ mod tests {
     #[test]
     fn what_only_counts_is_no_change() {
         let (before, mut now) = (status(), status());
-        now["health"][0]["what"] = json!("it is 92 % full");
-        now["cache"]["hits"] = json!(99);
-        now["pool"]["moves"]["rate"] = json!(5);
-        let none = json!([]);
-        assert!(told((&before, &none), (&now, &none)).is_empty());
-        // Nor is what is not known.
-        assert!(told((&json!(null), &none), (&json!(null), &none)).is_empty());
+        now.health[0].what = "it is 92 % full".into();
+        now.cache.as_mut().unwrap().hits = 99;
+        now.pool.moves.rate = 5;
+        assert!(told((&before, &[]), (&now, &[])).is_empty());
     }
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use futures_util::stream;
-use serde_json::Value;
+use model::Status;
+use model::job::Job;
+use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -21,12 +23,12 @@ struct Stream {
     snapshot: Arc<Snapshot>,
     jobs: Jobs,
     /// The status and the jobs that were seen last.
-    seen: Option<(Arc<Value>, Value)>,
+    seen: Option<(Arc<Status>, Vec<Job>)>,
     stopped: watch::Receiver<bool>,
     ticks: Interval,
     number: u64,
     ended: bool,
-    /// Its place among all streams.
+    /// The permit that counts this stream among all streams.
     _place: OwnedSemaphorePermit,
 }
 
@@ -78,25 +80,26 @@ impl Stream {
                 let told = self.seen.as_ref().map(|seen| {
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     let at = at.as_millis() as f64 / 1e3;
-                    changes((&seen.0, &seen.1), (&now.0, &now.1), at)
+                    changes((&*seen.0, &seen.1), (&*now.0, &now.1), at)
                 });
                 let mut text = String::new();
                 for change in told.into_iter().flatten() {
                     text += &self.event("change", &change);
                 }
-                text += &self.event("status", &now.0);
+                text += &self.event("status", &*now.0);
                 self.seen = Some(now);
                 Some(text)
             }
             Err(e) => {
                 self.ended = true;
-                Some(self.event("error", &e.to_json()))
+                Some(self.event("error", &e))
             }
         }
     }
 
-    fn event(&mut self, kind: &str, data: &Value) -> String {
+    fn event(&mut self, kind: &str, data: &impl Serialize) -> String {
         self.number += 1;
+        let data = serde_json::to_string(data).unwrap_or_default();
         format!("id: {}\nevent: {kind}\ndata: {data}\n\n", self.number)
     }
 }

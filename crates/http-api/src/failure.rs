@@ -1,84 +1,48 @@
-//! Why something was not done: a word for programs, a text for people, and the HTTP status.
+//! The HTTP status of a failure, and responses.
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode, header};
-use serde_json::{Value, json};
+use model::{Failure, FailureKind};
+use serde::Serialize;
+use serde_json::json;
 
-/// All kinds of failures, with the status that a client sees. The engine has `invalid`,
-/// `not-found`, `exists`, `refused`, `no-space`, `failed`, `busy`, `stopping` and `cancelled`.
-pub const KINDS: &[(&str, StatusCode)] = &[
-    ("invalid", StatusCode::BAD_REQUEST),
-    ("unauthorized", StatusCode::UNAUTHORIZED),
-    ("forbidden", StatusCode::FORBIDDEN),
-    ("not-found", StatusCode::NOT_FOUND),
-    ("no-method", StatusCode::METHOD_NOT_ALLOWED),
-    ("timeout", StatusCode::REQUEST_TIMEOUT),
-    ("exists", StatusCode::CONFLICT),
-    ("refused", StatusCode::CONFLICT),
-    ("cancelled", StatusCode::CONFLICT),
-    ("too-large", StatusCode::PAYLOAD_TOO_LARGE),
-    ("no-json", StatusCode::UNSUPPORTED_MEDIA_TYPE),
-    ("failed", StatusCode::INTERNAL_SERVER_ERROR),
-    ("stopping", StatusCode::SERVICE_UNAVAILABLE),
-    ("busy", StatusCode::SERVICE_UNAVAILABLE),
-    ("no-space", StatusCode::INSUFFICIENT_STORAGE),
-];
-
-/// Why a request was not carried out.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// For programs: one of [`KINDS`].
-    pub kind: String,
-    /// For people.
-    pub message: String,
+/// The status that a client sees.
+pub fn status_of(kind: FailureKind) -> StatusCode {
+    match kind {
+        FailureKind::Invalid => StatusCode::BAD_REQUEST,
+        FailureKind::Unauthorized => StatusCode::UNAUTHORIZED,
+        FailureKind::Forbidden => StatusCode::FORBIDDEN,
+        FailureKind::NotFound => StatusCode::NOT_FOUND,
+        FailureKind::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
+        FailureKind::Timeout => StatusCode::REQUEST_TIMEOUT,
+        FailureKind::Exists | FailureKind::Refused | FailureKind::Cancelled => StatusCode::CONFLICT,
+        FailureKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        FailureKind::NoJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        FailureKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        FailureKind::Stopping | FailureKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        FailureKind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+    }
 }
 
-impl Failure {
-    /// A failure of `kind` that reads `message`.
-    pub fn new(kind: &str, message: impl Into<String>) -> Failure {
-        Failure { kind: kind.to_owned(), message: message.into() }
+/// The response to a request that was not carried out.
+pub fn failed(e: &Failure) -> Response<Body> {
+    let mut response = json_response(status_of(e.kind), &json!({ "error": e }));
+    if e.kind == FailureKind::Unauthorized {
+        let scheme = header::HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
     }
-
-    /// The request makes no sense.
-    pub fn invalid(message: impl Into<String>) -> Failure {
-        Failure::new("invalid", message)
-    }
-
-    /// The server is about to end.
-    pub fn stopping() -> Failure {
-        Failure::new("stopping", "the server is stopping")
-    }
-
-    /// Somebody has given the job up.
-    pub fn cancelled() -> Failure {
-        Failure::new("cancelled", "the job was cancelled")
-    }
-
-    /// The status that a client sees.
-    pub fn status(&self) -> StatusCode {
-        let known = KINDS.iter().find(|known| known.0 == self.kind);
-        known.map_or(StatusCode::INTERNAL_SERVER_ERROR, |known| known.1)
-    }
-
-    /// As a client sees it, without the status.
-    pub fn to_json(&self) -> Value {
-        json!({ "kind": self.kind, "message": self.message })
-    }
-
-    /// The whole response.
-    pub fn response(&self) -> Response<Body> {
-        let mut response = json_response(self.status(), &json!({ "error": self.to_json() }));
-        if self.kind == "unauthorized" {
-            let scheme = header::HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
-        }
-        response
-    }
+    response
 }
 
 /// A response whose body is `value`.
-pub fn json_response(status: StatusCode, value: &Value) -> Response<Body> {
-    text_response(status, "application/json", format!("{value}\n"))
+pub fn json_response(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    match serde_json::to_string(value) {
+        Ok(text) => text_response(status, "application/json", text + "\n"),
+        Err(e) => {
+            let text = format!("an answer cannot be written as JSON: {e}\n");
+            text_response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", text)
+        }
+    }
 }
 
 /// A response of this content type.
@@ -96,18 +60,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_the_engine_has_its_status() {
-        for (kind, status) in [
-            ("invalid", 400),
-            ("not-found", 404),
-            ("exists", 409),
-            ("refused", 409),
-            ("cancelled", 409),
-            ("no-space", 507),
-            ("stopping", 503),
-            ("failed", 500),
-        ] {
-            assert_eq!(Failure::new(kind, "").response().status().as_u16(), status);
-        }
+    fn a_client_without_a_token_is_told_how_to_prove_itself() {
+        let response = failed(&Failure::new(FailureKind::Unauthorized, "no"));
+        assert_eq!(response.status().as_u16(), 401);
+        assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
     }
 }

@@ -10,31 +10,35 @@ use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use axum::routing::{MethodFilter, on};
-use serde_json::{Value, json};
+use model::device::DeviceStatus;
+use model::health::{Health, HealthState};
+use model::job::{Job, JobStarted, JobState};
+use model::{Answer, Failure, FailureKind, Status};
+use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Grant, Rules, Via};
-use crate::engine::{Answer, Engine, ask};
+use crate::engine::{Engine, ask, ask_for};
 use crate::events::events;
-use crate::failure::{Failure, json_response, text_response};
+use crate::failure::{failed, json_response, text_response};
 use crate::history::History;
 use crate::input::{self, Input};
 use crate::jobs::{Cancel, Jobs, Writeback};
-use crate::metrics::{self, Format};
+use crate::metrics::{self, Format, HttpCounters};
 use crate::openapi;
 use crate::page;
 use crate::routes::ROUTES;
 use crate::snapshot::Snapshot;
 use crate::table::{Act, Route, Shown};
 
-/// Bytes of a request's body.
+/// The largest body of a request, in bytes.
 const BODY_BYTES: usize = 64 << 10;
-/// How long a client may take for a body.
+/// The time that a client may take for a body.
 const BODY_LIMIT: Duration = Duration::from_secs(15);
-/// Streams of events at a time.
+/// The number of streams of events at a time.
 const STREAMS: usize = 8;
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Api {
     rules: Rules,
     engine: Arc<dyn Engine>,
@@ -93,27 +97,29 @@ impl Api {
     /// All routes of the table.
     pub fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
-        for route in ROUTES {
+        for route in ROUTES.iter() {
             let api = self.clone();
             let handler = move |request: Request| async move { answer(&api, route, request).await };
             router = router.route(route.path, on(filter(route.method), handler));
         }
         router
-            .fallback(|| async { Failure::new("not-found", "there is no such path").response() })
+            .fallback(|| async {
+                failed(&Failure::new(FailureKind::NotFound, "there is no such path"))
+            })
             .method_not_allowed_fallback(|| async {
                 let text = "the path does not have this method; the header Allow says which it has";
-                Failure::new("no-method", text).response()
+                failed(&Failure::new(FailureKind::NoMethod, text))
             })
     }
 
-    fn to_json(&self) -> Value {
-        json!({
-            "connections": self.connections.load(Ordering::Relaxed),
-            "requests": self.requests.load(Ordering::Relaxed),
-            "refused": self.refused.load(Ordering::Relaxed),
-            "streams": STREAMS - self.streams.available_permits(),
-            "jobs": self.jobs.running(),
-        })
+    fn counters(&self) -> HttpCounters {
+        HttpCounters {
+            connections: self.connections.load(Ordering::Relaxed) as u64,
+            requests: self.requests.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            streams: (STREAMS - self.streams.available_permits()) as u64,
+            jobs: self.jobs.running() as u64,
+        }
     }
 }
 
@@ -151,7 +157,7 @@ where
     let basic = |r: &Route| r.is_basic() && r.path == request.uri().path();
     let grant = match grant {
         Ok(Grant::Basics) if !ROUTES.iter().any(basic) => Err(Failure::new(
-            "unauthorized",
+            FailureKind::Unauthorized,
             "over TCP only GET /metrics and GET /v1/health are there: the server has no token. \
              Set token_file in [http], or use the unix socket",
         )),
@@ -160,9 +166,9 @@ where
     match (grant, body) {
         (Err(e), _) => {
             api.refused.fetch_add(1, Ordering::Relaxed);
-            e.response()
+            failed(&e)
         }
-        (Ok(_), Err(e)) => e.response(),
+        (Ok(_), Err(e)) => failed(&e),
         (Ok(grant), Ok(body)) => {
             request.extensions_mut().insert(grant);
             request.extensions_mut().insert(body);
@@ -185,7 +191,7 @@ async fn answer(api: &Arc<Api>, route: &'static Route, request: Request) -> Resp
         let input = input::read(route, &path, parts.uri.query(), &body)?;
         act(api, route, &input, &parts.headers, grant).await
     };
-    outcome.await.unwrap_or_else(|e| e.response())
+    outcome.await.unwrap_or_else(|e| failed(&e))
 }
 
 /// The body. It is read before anything is said of the request, so that a client that is refused
@@ -193,7 +199,7 @@ async fn answer(api: &Arc<Api>, route: &'static Route, request: Request) -> Resp
 async fn read_body(body: Body) -> Result<Bytes, Failure> {
     let too_large = || {
         let text = format!("a body has at most {BODY_BYTES} bytes");
-        Failure::new("too-large", text)
+        Failure::new(FailureKind::TooLarge, text)
     };
     if body.is_end_stream() {
         return Ok(Bytes::new());
@@ -205,7 +211,7 @@ async fn read_body(body: Body) -> Result<Bytes, Failure> {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(e)) if e.to_string().contains("limit") => Err(too_large()),
         Ok(Err(e)) => Err(Failure::invalid(format!("the body did not come: {e}"))),
-        Err(_) => Err(Failure::new("timeout", "the body did not come in time")),
+        Err(_) => Err(Failure::new(FailureKind::Timeout, "the body did not come in time")),
     }
 }
 
@@ -217,7 +223,7 @@ fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Failure> {
         return Ok(());
     }
     let text = "a body is JSON: send the header Content-Type: application/json";
-    Err(Failure::new("no-json", text))
+    Err(Failure::new(FailureKind::NoJson, text))
 }
 
 async fn act(
@@ -229,95 +235,110 @@ async fn act(
 ) -> Result<Response<Body>, Failure> {
     match route.act {
         Act::Ask(verb, shown) => {
-            let answer = ask(&api.engine, input.request(verb)).await;
+            let answer = ask(&api.engine, input.request(verb)?).await;
             if route.method != "GET" {
                 api.snapshot.forget().await;
             }
-            let answer = answer?;
-            show(answer, shown, input).map(respond)
+            show(answer?, shown, input)
         }
         Act::Job(verb) => job(api, verb, input).await,
         Act::Jobs => {
             look_at_jobs(api).await;
-            Ok(respond(api.jobs.list()))
+            Ok(respond(&api.jobs.list()))
         }
         Act::OneJob => {
             look_at_jobs(api).await;
-            api.jobs.find(job_of(input)).map(respond)
+            api.jobs.find(job_of(input)).map(|job| respond(&job))
         }
         Act::CancelJob => {
             let id = job_of(input);
             if let Cancel::Ask(request) = api.jobs.how_to_cancel(id)? {
-                ask(&api.engine, request).await?;
+                ask_for(&api.engine, request).await?;
             }
             look_at_jobs(api).await;
             api.jobs.cancel(id);
-            api.jobs.find(id).map(respond)
+            api.jobs.find(id).map(|job| respond(&job))
         }
         Act::Events => {
             let every = Duration::from_secs(input.number("every").max(1));
             let place = api.streams.clone().try_acquire_owned().map_err(|_| {
-                Failure::new("busy", format!("there are {STREAMS} streams of events already"))
+                Failure::new(
+                    FailureKind::Busy,
+                    format!("there are {STREAMS} streams of events already"),
+                )
             })?;
             let sources = (api.engine.clone(), api.snapshot.clone(), api.jobs.clone());
             Ok(events(sources, api.stopped(), every, place))
         }
-        Act::History => Ok(respond(api.history.to_json(input.number("from")))),
-        Act::Health => Ok(respond(health(&*api.snapshot.get(&api.engine).await?, grant))),
+        Act::History => Ok(respond(&api.history.shown(input.number("from")))),
+        Act::Health => Ok(respond(&health(&*api.snapshot.get(&api.engine).await?, grant))),
         Act::Metrics => {
             let status = api.snapshot.get(&api.engine).await?;
             let format = Format::accepted(headers);
-            let text = metrics::render(&status, &api.to_json(), format, grant == Grant::All);
+            let text = metrics::render(&status, &api.counters(), format, grant == Grant::All);
             Ok(text_response(StatusCode::OK, format.content_type(), text))
         }
-        Act::OpenApi => Ok(respond(openapi::document())),
+        Act::OpenApi => Ok(respond(&openapi::document())),
     }
 }
 
-/// Where there is nothing to say, the response has no body.
-fn respond(value: Value) -> Response<Body> {
-    if value.is_null() {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return response;
-    }
-    json_response(StatusCode::OK, &value)
+fn respond(value: &impl Serialize) -> Response<Body> {
+    json_response(StatusCode::OK, value)
+}
+
+/// The response where there is nothing to say: it has no body.
+fn respond_done() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+fn not_found(text: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::NotFound, text)
 }
 
 /// The part of an answer that is to be shown.
-fn show(mut answer: Value, shown: Shown, input: &Input) -> Answer {
-    match shown {
-        Shown::Whole => Ok(answer),
-        Shown::Part(pointer, missing) => match answer.pointer_mut(pointer).map(Value::take) {
-            None | Some(Value::Null) => Err(Failure::new("not-found", missing)),
-            Some(part) => Ok(part),
-        },
-        Shown::First => {
-            let first = answer.get_mut(0).map(Value::take);
-            first.ok_or_else(|| Failure::new("not-found", "there is none of this name"))
+fn show(answer: Answer, shown: Shown, input: &Input) -> Result<Response<Body>, Failure> {
+    match (shown, answer) {
+        (Shown::Whole, Answer::Done(_)) => Ok(respond_done()),
+        (Shown::Whole, answer) => Ok(respond(&answer)),
+        (Shown::Cache, Answer::Status(status)) => {
+            status.cache.map(|cache| respond(&cache)).ok_or(not_found("the pool has no cache"))
         }
-        Shown::Named => {
-            let name = input.here.get("name").unwrap_or(&Value::Null);
-            let mut all = answer.as_array_mut().into_iter().flatten();
-            let found = all.find(|one| one["name"] == *name).map(Value::take);
-            found.ok_or_else(|| Failure::new("not-found", format!("there is no volume {name}")))
+        (Shown::Devices, Answer::Status(status)) => {
+            let devices: Vec<DeviceStatus> = status.pool.devices;
+            Ok(respond(&devices))
+        }
+        (Shown::First, Answer::Settings(settings)) => {
+            settings.first().map(respond).ok_or(not_found("there is none of this name"))
+        }
+        (Shown::Named, Answer::Volumes(volumes)) => {
+            let name = input.text("name");
+            let found = volumes.iter().find(|volume| volume.name == name).map(respond);
+            found.ok_or_else(|| not_found(format!("there is no volume {name:?}")))
+        }
+        (Shown::Cache | Shown::Devices | Shown::First | Shown::Named, _) => {
+            Err(Failure::new(FailureKind::Failed, "the engine gave another answer"))
         }
     }
 }
 
 fn job_of(input: &Input) -> u64 {
-    input.fields.get("id").and_then(Value::as_u64).unwrap_or(0)
+    input.id()
 }
 
-/// What there is to write back. None where the status cannot be had.
+/// Returns the bytes that the cache has to write back, and those that it has carried. `None` where
+/// the status cannot be had.
 async fn writeback(api: &Api) -> Option<Writeback> {
     let status = api.snapshot.get(&api.engine).await.ok()?;
-    let bytes = |pointer| status.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-    let (dirty, carried) = ("/cache/dirty_bytes", "/cache/writeback/carried_bytes");
-    Some(Writeback { dirty: bytes(dirty), carried: bytes(carried) })
+    let cache = status.cache.as_ref();
+    Some(cache.map_or_else(Writeback::default, |cache| Writeback {
+        dirty: cache.dirty_bytes,
+        carried: cache.writeback.carried_bytes,
+    }))
 }
 
-/// Notes how far those are that run.
+/// Notes the progress of the jobs that run.
 async fn look_at_jobs(api: &Api) {
     if api.jobs.running() > 0
         && let Some(now) = writeback(api).await
@@ -329,9 +350,9 @@ async fn look_at_jobs(api: &Api) {
 async fn job(api: &Api, verb: &'static str, input: &Input) -> Result<Response<Body>, Failure> {
     let writes_back = verb.starts_with("cache-");
     let now = if writes_back { writeback(api).await.or(Some(Writeback::default())) } else { None };
-    let (id, running) = api.jobs.start(&api.engine, verb, input.request(verb), now)?;
+    let (id, running) = api.jobs.start(&api.engine, input.request(verb)?, now)?;
     if !input.flag("wait") {
-        let mut response = json_response(StatusCode::ACCEPTED, &json!({ "job": id }));
+        let mut response = json_response(StatusCode::ACCEPTED, &JobStarted { job: id });
         if let Ok(place) = HeaderValue::from_str(&format!("/v1/jobs/{id}")) {
             response.headers_mut().insert(header::LOCATION, place);
         }
@@ -342,16 +363,16 @@ async fn job(api: &Api, verb: &'static str, input: &Input) -> Result<Response<Bo
         Err(if e.is_cancelled() { Failure::cancelled() } else { Failure::stopping() })
     })?;
     api.snapshot.forget().await;
-    Ok(respond(api.jobs.find(id).unwrap_or(json!({ "job": id, "state": "done" }))))
+    let done = || Job { job: id, state: JobState::Done, ..Job::default() };
+    Ok(respond(&api.jobs.find(id).unwrap_or_else(|_| done())))
 }
 
-/// What is wrong; without names of files for clients without a token.
-fn health(status: &Value, grant: Grant) -> Value {
-    let problems = status["health"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let word = if problems.is_empty() { "ok" } else { "problems" };
-    let pages: Vec<&Value> = problems.iter().map(|problem| &problem["page"]).collect();
-    match grant {
-        Grant::All => json!({ "state": word, "pages": pages, "problems": problems }),
-        Grant::Basics => json!({ "state": word, "pages": pages }),
+/// Returns the problems; without names of files for clients without a token.
+fn health(status: &Status, grant: Grant) -> Health {
+    let problems = &status.health;
+    Health {
+        state: if problems.is_empty() { HealthState::Ok } else { HealthState::Problems },
+        pages: problems.iter().map(|problem| problem.page.clone()).collect(),
+        problems: (grant == Grant::All).then(|| problems.clone()),
     }
 }

@@ -5,11 +5,13 @@
 //! that all share, once in each [`EVERY`], however many look at the history: that is what one
 //! stream of events costs. The ring takes 60 KiB.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use model::Status;
+use model::history::{self, Figure};
+use model::io::IoOfKind;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::engine::Engine;
@@ -20,39 +22,42 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Samples that are kept: those of an hour.
 const KEPT: usize = 720;
 
-/// Where in a status a number is.
+/// A counter of a status.
+type Counter = fn(&Status) -> Option<u64>;
+
+/// A number of a sample, from a status and the one before.
 enum Of {
-    /// It is there.
-    Now(&'static str),
-    /// A counter is there: its growth, a second.
-    Rate(&'static str),
-    /// Two counters are there: what share of the growth of both the first has.
-    Share(&'static str, &'static str),
-    /// Requests are there: the microseconds in which this share of the new ones was done. It is
-    /// read off the histogram, and so between two of its bounds only about right.
-    Quantile(&'static str, f64),
+    /// A number of the status itself.
+    Now(fn(&Status) -> Option<f64>),
+    /// The growth of a counter, a second.
+    Rate(Counter),
+    /// The share that the first of two counters has of the growth of both.
+    Share(Counter, Counter),
+    /// The microseconds in which this share of the new requests was done. It is read off the
+    /// histogram, and so between two of its bounds only about right.
+    Quantile(fn(&Status) -> &IoOfKind, f64),
 }
 
 const SERIES: &[(&str, Of)] = &[
-    ("read_requests", Of::Rate("/requests/read/count")),
-    ("write_requests", Of::Rate("/requests/write/count")),
-    ("flush_requests", Of::Rate("/requests/flush/count")),
-    ("read_bytes", Of::Rate("/requests/read/bytes")),
-    ("write_bytes", Of::Rate("/requests/write/bytes")),
-    ("read_p50_us", Of::Quantile("/requests/read", 0.5)),
-    ("read_p99_us", Of::Quantile("/requests/read", 0.99)),
-    ("write_p50_us", Of::Quantile("/requests/write", 0.5)),
-    ("write_p99_us", Of::Quantile("/requests/write", 0.99)),
-    ("flush_p99_us", Of::Quantile("/requests/flush", 0.99)),
-    ("in_flight", Of::Now("/server/requests_in_flight")),
-    ("dirty_bytes", Of::Now("/cache/dirty_bytes")),
-    ("lag_seconds", Of::Now("/cache/writeback/lag_seconds")),
-    ("writeback_rate_bytes", Of::Now("/cache/writeback/rate")),
-    ("carried_bytes", Of::Rate("/cache/writeback/carried_bytes")),
-    ("hit_share", Of::Share("/cache/hits", "/cache/misses")),
-    ("pool_used_bytes", Of::Now("/pool/used_bytes")),
-    ("scrub_bytes", Of::Now("/pool/scrub/rate")),
-    ("moves_bytes", Of::Now("/pool/moves/rate")),
+    ("read_requests", Of::Rate(|s| Some(s.requests.read.count))),
+    ("write_requests", Of::Rate(|s| Some(s.requests.write.count))),
+    ("flush_requests", Of::Rate(|s| Some(s.requests.flush.count))),
+    ("read_bytes", Of::Rate(|s| Some(s.requests.read.bytes))),
+    ("write_bytes", Of::Rate(|s| Some(s.requests.write.bytes))),
+    ("read_p50_us", Of::Quantile(|s| &s.requests.read, 0.5)),
+    ("read_p99_us", Of::Quantile(|s| &s.requests.read, 0.99)),
+    ("write_p50_us", Of::Quantile(|s| &s.requests.write, 0.5)),
+    ("write_p99_us", Of::Quantile(|s| &s.requests.write, 0.99)),
+    ("flush_p99_us", Of::Quantile(|s| &s.requests.flush, 0.99)),
+    ("in_flight", Of::Now(|s| Some(s.server.requests_in_flight as f64))),
+    ("dirty_bytes", Of::Now(|s| Some(s.cache.as_ref()?.dirty_bytes as f64))),
+    ("lag_seconds", Of::Now(|s| Some(s.cache.as_ref()?.writeback.lag_seconds))),
+    ("writeback_rate_bytes", Of::Now(|s| Some(s.cache.as_ref()?.writeback.rate as f64))),
+    ("carried_bytes", Of::Rate(|s| Some(s.cache.as_ref()?.writeback.carried_bytes))),
+    ("hit_share", Of::Share(|s| Some(s.cache.as_ref()?.hits), |s| Some(s.cache.as_ref()?.misses))),
+    ("pool_used_bytes", Of::Now(|s| Some(s.pool.used_bytes as f64))),
+    ("scrub_bytes", Of::Now(|s| Some(s.pool.scrub.rate as f64))),
+    ("moves_bytes", Of::Now(|s| Some(s.pool.moves.rate as f64))),
 ];
 
 struct Sample {
@@ -77,7 +82,7 @@ impl History {
     pub async fn follow(self: Arc<Self>, engine: Arc<dyn Engine>, snapshot: Arc<Snapshot>) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before: Option<(Instant, Arc<Value>)> = None;
+        let mut before: Option<(Instant, Arc<Status>)> = None;
         loop {
             ticks.tick().await;
             let Ok(status) = snapshot.get(&engine).await else { continue };
@@ -106,73 +111,67 @@ impl History {
 
     /// Samples from this number on, the oldest first: a list for each series, and how old each
     /// sample is.
-    pub fn to_json(&self, from: u64) -> Value {
+    pub fn shown(&self, from: u64) -> history::History {
         self.with(|ring| {
             let oldest = ring.next - ring.samples.len() as u64;
             let skipped = from.saturating_sub(oldest).min(ring.samples.len() as u64) as usize;
             let shown = || ring.samples.iter().skip(skipped);
-            let ages: Vec<Value> = shown().map(|s| rounded(s.at.elapsed().as_secs_f64())).collect();
-            let series: Map<String, Value> = SERIES
+            let series: BTreeMap<String, Vec<Option<Figure>>> = SERIES
                 .iter()
                 .enumerate()
                 .map(|(at, (name, _))| {
                     let values = shown().map(|s| rounded(f64::from(s.values[at]))).collect();
-                    ((*name).to_owned(), Value::Array(values))
+                    ((*name).to_owned(), values)
                 })
                 .collect();
-            json!({
-                "every_seconds": EVERY.as_secs(),
-                "next": ring.next,
-                "seconds_ago": ages,
-                "series": series,
-            })
+            history::History {
+                every_seconds: EVERY.as_secs(),
+                next: ring.next,
+                seconds_ago: shown()
+                    .filter_map(|s| rounded(s.at.elapsed().as_secs_f64()))
+                    .collect(),
+                series,
+            }
         })
     }
 }
 
-/// Four digits of it, which keeps the answer short; null where it is none.
-fn rounded(value: f64) -> Value {
+/// Four digits of it, which keeps the answer short; none where it is not a number.
+fn rounded(value: f64) -> Option<Figure> {
     if !value.is_finite() {
-        return Value::Null;
+        return None;
     }
     let unit = 10f64.powi(value.abs().max(1e-3).log10().floor() as i32 - 3);
     let value = (value / unit).round() * unit;
-    let value = (value * 1e6).round() / 1e6;
-    if value.fract() == 0.0 { json!(value as i64) } else { json!(value) }
+    Some(Figure((value * 1e6).round() / 1e6))
 }
 
-fn sample(before: &Value, now: &Value, seconds: f64) -> [f32; SERIES.len()] {
-    let number = |status: &Value, at: &str| status.pointer(at).and_then(Value::as_f64);
+fn sample(before: &Status, now: &Status, seconds: f64) -> [f32; SERIES.len()] {
     // A counter that has shrunk is another one.
-    let growth = |at: &str| Some(number(now, at)? - number(before, at)?).filter(|d| *d >= 0.0);
+    let growth = |of: Counter| Some(of(now)?.checked_sub(of(before)?)? as f64);
     std::array::from_fn(|place| {
         let value = match SERIES[place].1 {
-            Of::Now(at) => number(now, at),
-            Of::Rate(at) => growth(at).map(|grown| grown / seconds.max(1e-3)),
+            Of::Now(of) => of(now),
+            Of::Rate(of) => growth(of).map(|grown| grown / seconds.max(1e-3)),
             Of::Share(part, rest) => {
                 growth(part).zip(growth(rest)).and_then(|(a, b)| (a + b > 0.0).then(|| a / (a + b)))
             }
-            Of::Quantile(at, share) => quantile(before, now, at, share),
+            Of::Quantile(of, share) => quantile(of(before), of(now), &now.latency_bounds_us, share),
         };
         value.map_or(f32::NAN, |value| value as f32)
     })
 }
 
-/// Where in the growth of a histogram this share of all values is: between two bounds it is
-/// estimated by the logarithm.
-fn quantile(before: &Value, now: &Value, at: &str, share: f64) -> Option<f64> {
-    let of = |status: &Value, name: &str, index: usize| {
-        status.pointer(at)?.get(name)?.get(index).and_then(Value::as_u64)
-    };
-    let count = |status: &Value| status.pointer(at)?.get("count")?.as_u64();
-    let total = count(now)?.checked_sub(count(before).unwrap_or(0)).filter(|n| *n > 0)?;
+/// The value that this share of the growth of a histogram does not exceed: between two bounds it
+/// is estimated by the logarithm.
+fn quantile(before: &IoOfKind, now: &IoOfKind, bounds: &[u64], share: f64) -> Option<f64> {
+    let total = now.count.checked_sub(before.count).filter(|n| *n > 0)?;
     let wanted = share * total as f64;
-    let bounds = now["latency_bounds_us"].as_array()?;
     let (mut below, mut low) = (0.0, 1.0);
     for (index, bound) in bounds.iter().enumerate() {
-        let high = bound.as_f64()?;
-        let earlier = of(before, "latency_at_most", index).unwrap_or(0);
-        let at_most = of(now, "latency_at_most", index)?.checked_sub(earlier)? as f64;
+        let high = *bound as f64;
+        let earlier = before.latency_at_most.get(index).copied().unwrap_or(0);
+        let at_most = now.latency_at_most.get(index)?.checked_sub(earlier)? as f64;
         if at_most >= wanted {
             let part = if at_most > below { (wanted - below) / (at_most - below) } else { 1.0 };
             return Some(low * (high / low).powf(part));
@@ -184,15 +183,24 @@ fn quantile(before: &Value, now: &Value, at: &str, share: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use model::cache::CacheStatus;
+    use model::io::RequestsByKind;
+
     use super::*;
 
-    fn status(count: u64, at_most: [u64; 3], hits: u64) -> Value {
-        json!({
-            "latency_bounds_us": [10, 100, 1000],
-            "requests": { "read": { "count": count, "bytes": count * 4096,
-                                    "latency_at_most": at_most } },
-            "cache": { "hits": hits, "misses": 10 },
-        })
+    fn status(count: u64, at_most: [u64; 3], hits: u64) -> Status {
+        let read = IoOfKind {
+            count,
+            bytes: count * 4096,
+            latency_at_most: at_most.to_vec(),
+            ..Default::default()
+        };
+        Status {
+            latency_bounds_us: vec![10, 100, 1000],
+            requests: RequestsByKind { read, ..Default::default() },
+            cache: Some(CacheStatus { hits, misses: 10, ..Default::default() }),
+            ..Default::default()
+        }
     }
 
     fn value(values: &[f32], name: &str) -> f32 {
@@ -208,32 +216,35 @@ mod tests {
         assert!((value(&values, "read_p50_us") - 100.0).abs() < 0.1);
         assert!(value(&values, "read_p99_us") > 900.0);
         assert_eq!(value(&values, "hit_share"), 1.0);
-        assert!(value(&values, "write_bytes").is_nan() && value(&values, "lag_seconds").is_nan());
+        assert!(value(&values, "write_p50_us").is_nan(), "nothing was written");
         // The other way round counters have shrunk.
         let values = sample(&now, &before, 5.0);
         for name in ["read_requests", "read_p50_us", "hit_share"] {
             assert!(value(&values, name).is_nan(), "{name}");
+        }
+        let values = sample(&now, &Status::default(), 5.0);
+        for name in ["hit_share", "dirty_bytes", "lag_seconds", "carried_bytes"] {
+            assert!(value(&values, name).is_nan(), "{name}: there is no cache");
         }
     }
 
     #[test]
     fn an_hour_is_kept_and_the_new_is_shown() {
         let history = History::default();
-        assert_eq!(history.to_json(7)["next"], 0);
+        assert_eq!(history.shown(7).next, 0);
         let values = |n: usize| std::array::from_fn(|at| (n + at) as f32);
         for n in 0..KEPT + 10 {
             history.add(Sample { at: Instant::now(), values: values(n) });
         }
-        let shown = history.to_json(0);
-        let reads = shown["series"]["read_requests"].as_array().unwrap();
-        assert_eq!((reads.len(), &reads[0]), (KEPT, &json!(10)));
-        assert_eq!(shown["seconds_ago"].as_array().unwrap().len(), KEPT);
-        let next = shown["next"].as_u64().unwrap();
-        let last = history.to_json(next - 1);
-        assert_eq!(last["series"]["read_requests"], json!([KEPT + 9]));
-        assert_eq!(history.to_json(next)["seconds_ago"], json!([]));
+        let shown = history.shown(0);
+        let reads = &shown.series["read_requests"];
+        assert_eq!((reads.len(), reads[0]), (KEPT, Some(Figure(10.0))));
+        assert_eq!(shown.seconds_ago.len(), KEPT);
+        let last = history.shown(shown.next - 1);
+        assert_eq!(last.series["read_requests"], [Some(Figure((KEPT + 9) as f64))]);
+        assert_eq!(history.shown(shown.next).seconds_ago, []);
         // A client that has seen a server before this one.
-        assert_eq!(history.to_json(u64::MAX)["seconds_ago"], json!([]));
+        assert_eq!(history.shown(u64::MAX).seconds_ago, []);
     }
 
     #[test]
@@ -246,9 +257,8 @@ mod tests {
             (4096.4, "4096"),
             (f64::NAN, "null"),
         ] {
-            let shown = rounded(value);
-            let written = shown.to_string();
-            let same = written == text || shown == json!(text.parse::<f64>().ok());
+            let shown = serde_json::to_string(&rounded(value)).unwrap();
+            let same = shown == text || shown.parse::<f64>().ok() == text.parse::<f64>().ok();
             assert!(same, "{value}: {shown}");
         }
     }

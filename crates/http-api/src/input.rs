@@ -1,32 +1,42 @@
-//! What a client sends, checked by the table and made into a request to the engine.
+//! The input of a client, checked by the table and made into a request to the engine.
 //!
 //! Fault model: anything may come. Each error says which field is wrong, and what it could be.
 
+use model::{Failure, FailureKind, Request};
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
 use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
 
-/// What a route was given.
+/// The fields that a route was given.
 #[derive(Debug)]
 pub struct Input {
     /// The request to the engine, without its verb.
     pub fields: Map<String, Value>,
-    /// What is for this crate.
+    /// The fields for this crate.
     pub here: Map<String, Value>,
 }
 
 impl Input {
     /// The request to the engine.
-    pub fn request(&self, verb: &str) -> Value {
+    pub fn request(&self, verb: &str) -> Result<Request, Failure> {
         let mut fields = self.fields.clone();
         fields.insert("request".into(), verb.into());
-        Value::Object(fields)
+        serde_json::from_value(Value::Object(fields)).map_err(|e| Failure::invalid(e.to_string()))
     }
 
     /// A flag for this crate.
     pub fn flag(&self, name: &str) -> bool {
         self.here.get(name) == Some(&Value::Bool(true))
+    }
+
+    /// The number of a job, in the path.
+    pub fn id(&self) -> u64 {
+        self.fields.get("id").and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// A text for this crate.
+    pub fn text(&self, name: &str) -> &str {
+        self.here.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// A number for this crate.
@@ -47,7 +57,7 @@ pub fn read(
         input.fields.insert(field.name.into(), of_text(field, text)?);
     }
     let (mut asked, mut sent) = (pairs(query)?, object(body)?);
-    for field in route.fields {
+    for field in &route.fields {
         let given = match field.place {
             Place::Path => continue,
             Place::Fixed => None,
@@ -56,7 +66,7 @@ pub fn read(
             }
             Place::Body => match sent.remove(field.name) {
                 None => None,
-                // It says the same as an absent field, where that may be.
+                // A null says the same as an absent field, where the field may be absent.
                 Some(Value::Null) if field.need != Need::Must => None,
                 Some(value) => Some(of_json(field, value)?),
             },
@@ -96,7 +106,7 @@ fn absent(field: &Field) -> Result<Option<Value>, Failure> {
         Need::May => Ok(None),
         Need::Else(text) => serde_json::from_str(text)
             .map(Some)
-            .map_err(|e| Failure::new("failed", format!("{}: {e}", field.name))),
+            .map_err(|e| Failure::new(FailureKind::Failed, format!("{}: {e}", field.name))),
     }
 }
 
@@ -124,7 +134,7 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Failure> {
 }
 
 fn wrong(field: &Field, given: &str) -> Failure {
-    // What a client sends comes back, though not a lot of it.
+    // The input of a client comes back, though not a lot of it.
     let given: String = given.chars().take(80).collect();
     let can = match field.kind {
         Kind::Text => "a text".to_owned(),
@@ -177,6 +187,9 @@ fn of_json(field: &Field, value: Value) -> Result<Value, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use model::request;
+    use model::volume::CacheMode;
+
     use super::*;
     use crate::routes::ROUTES;
 
@@ -189,10 +202,8 @@ mod tests {
         let path = ["vm1".to_owned()];
         let body = br#"{"mode":"writethrough"}"#;
         let input = read(route("PUT", "/v1/volumes/{name}/mode"), &path, None, body).unwrap();
-        assert_eq!(
-            input.request("cache-mode"),
-            json!({ "request": "cache-mode", "volume": "vm1", "mode": "writethrough" })
-        );
+        let mode = request::SetCacheMode { volume: "vm1".into(), mode: CacheMode::WriteThrough };
+        assert_eq!(input.request("cache-mode"), Ok(mode.into()));
         let input = read(route("POST", "/v1/cache/flush"), &[], Some("wait=true"), b"").unwrap();
         assert!(input.flag("wait") && input.fields.is_empty());
         let query = Some("volume=a%20b&since_seconds=7");
@@ -203,12 +214,20 @@ mod tests {
         );
         let body = br#"{"value":40,"save":null}"#;
         let input = read(route("PUT", "/v1/settings/{key}"), &path, None, body).unwrap();
-        assert_eq!(input.request("set")["value"], "40");
+        let set = request::Set { key: "vm1".into(), value: "40".into(), save: false };
+        assert_eq!(input.request("set"), Ok(set.into()));
         let body = br#"{"size_bytes":7.0}"#;
         let input = read(route("PATCH", "/v1/volumes/{name}"), &path, None, body).unwrap();
-        assert_eq!(input.request("volume-resize")["size_bytes"].as_u64(), Some(7));
+        let resize = request::VolumeResize {
+            name: "vm1".into(),
+            size_bytes: 7,
+            shrink: false,
+            force: false,
+        };
+        assert_eq!(input.request("volume-resize"), Ok(resize.into()));
         let input = read(route("POST", "/v1/moves/pause"), &[], None, b"").unwrap();
-        assert_eq!(input.request("moves-pause")["paused"], true);
+        let pause = request::MovesPause { paused: true };
+        assert_eq!(input.request("moves-pause"), Ok(pause.into()));
     }
 
     #[test]
@@ -228,11 +247,19 @@ mod tests {
             (r#"{"name":"a","size_bytes":1,"colour":"red"}"#, "colour"),
         ] {
             let e = read(create, &[], None, body.as_bytes()).unwrap_err();
-            assert!(e.kind == "invalid" && e.message.contains(word), "{body}: {}", e.message);
+            assert!(
+                e.kind == FailureKind::Invalid && e.message.contains(word),
+                "{body}: {}",
+                e.message
+            );
         }
         let events = route("GET", "/v1/events");
         for query in ["every=0", "every=61", "every=soon", "each=1", "every=1&every=2"] {
-            assert_eq!(read(events, &[], Some(query), b"").unwrap_err().kind, "invalid", "{query}");
+            assert_eq!(
+                read(events, &[], Some(query), b"").unwrap_err().kind,
+                FailureKind::Invalid,
+                "{query}"
+            );
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The HTTP API and the metrics of a running server, in a thread of their own beside the engine.
 //!
-//! It knows the engine as something that takes a request of the control protocol as JSON and
-//! answers later ([`Engine`]). So command and API have the same verbs, and nothing here can hold
+//! The engine is something that takes a request of the control protocol and answers later
+//! ([`Engine`]). So command and API have the same verbs, and nothing here can hold
 //! the engine up: it is asked, as any command asks it.
 //!
 //! * [`routes`]: all methods and paths; [`table`]: what a row says; [`openapi`] is made of them
 //! * `server`: thread, listeners, connections; `access`: who may ask; `api`: requests and answers
-//! * `input`: what clients send, checked; `jobs`: long work; `events`: the status as a stream,
-//!   and what has changed (`changes`)
+//! * `fields`: what requests take; `input`: what clients send, checked; `jobs`: long work;
+//!   `events`: the status as a stream, and what has changed (`changes`)
 //! * `history`: the last hour; `page`: the dashboard
 //! * [`metrics`]: from a status to the text that Prometheus reads
 #![allow(
@@ -21,6 +21,7 @@ mod changes;
 mod engine;
 mod events;
 mod failure;
+mod fields;
 mod handlers;
 mod history;
 mod input;
@@ -35,6 +36,5 @@ mod stall;
 pub mod table;
 
 pub use access::{Rules, Token};
-pub use engine::{Answer, Engine, Reply};
-pub use failure::Failure;
+pub use engine::{Engine, Outcome, Reply};
 pub use server::{Listener, Server};

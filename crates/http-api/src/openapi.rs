@@ -1,19 +1,97 @@
-//! The OpenAPI document, made of the table. The files in `answers` say what answers look like; the
-//! client tests hold real ones against them.
+//! The OpenAPI document, made of the table of routes and of the types of answers.
 
+use model::change::Change;
+use model::health::Health;
+use model::history::History;
+use model::job::{Job, JobStarted};
+use model::setting::Setting;
+use model::volume::Volume;
+use model::{Failure, Status, request};
+use schemars::generate::{Contract, SchemaSettings};
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::changes::WHAT;
-use crate::failure::KINDS;
 use crate::routes::ROUTES;
-use crate::table::{Act, Field, Kind, Need, Place, Route};
+use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+
+/// The schemas of answers, as the document names them.
+struct Schemas(SchemaGenerator);
+
+impl Schemas {
+    fn new() -> Schemas {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+        settings.contract = Contract::Serialize;
+        Schemas(SchemaGenerator::new(settings))
+    }
+
+    /// A reference to the schema of `T`, which the document then has.
+    fn of<T: JsonSchema>(&mut self) -> Value {
+        tidied(self.0.subschema_for::<T>().to_value())
+    }
+
+    /// The schema of the answer to a verb; nothing if there is nothing to say.
+    fn of_answer(&mut self, verb: &str) -> Option<Value> {
+        request::answer_schema(verb, &mut self.0).map(|schema| tidied(schema.to_value()))
+    }
+
+    /// All schemas that were referred to, by name.
+    fn all(mut self) -> Map<String, Value> {
+        let found = self.0.take_definitions(true);
+        found.into_iter().map(|(name, schema)| (name, tidied(schema))).collect()
+    }
+}
+
+/// A schema as OpenAPI tools read it best: an enum of words is one list, whose description has what
+/// each word means; descriptions are one line; `format` and `default`, which only say what Rust
+/// has, are left out.
+fn tidied(schema: Value) -> Value {
+    let Value::Object(mut fields) = schema else { return schema };
+    fields.remove("format");
+    fields.remove("default");
+    if let Some(Value::String(text)) = fields.get_mut("description") {
+        *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    if let Some(words) = fields.get("oneOf").and_then(words_of) {
+        fields.remove("oneOf");
+        let means = words.iter().map(|(word, what)| format!("{word}: {what}"));
+        let before = fields.get("description").and_then(Value::as_str).map(str::to_owned);
+        let text: Vec<String> = before.into_iter().chain(means).collect();
+        fields.insert("description".into(), json!(text.join(" ")));
+        fields.insert("type".into(), json!("string"));
+        fields.insert("enum".into(), words.iter().map(|(word, _)| word.clone()).collect());
+    }
+    let inner = fields.into_iter().map(|(name, value)| {
+        let value = match value {
+            Value::Array(all) => Value::Array(all.into_iter().map(tidied).collect()),
+            Value::Object(all) if name == "properties" => {
+                Value::Object(all.into_iter().map(|(name, one)| (name, tidied(one))).collect())
+            }
+            other => tidied(other),
+        };
+        (name, value)
+    });
+    Value::Object(inner.collect())
+}
+
+/// The words of an enum, each with what it means; nothing if these are no words.
+fn words_of(alternatives: &Value) -> Option<Vec<(String, String)>> {
+    let one = |schema: &Value| {
+        let text = |name: &str| Some(schema.get(name)?.as_str()?.to_owned());
+        let what = text("description")?.split_whitespace().collect::<Vec<_>>().join(" ");
+        Some((text("const")?, what))
+    };
+    alternatives.as_array()?.iter().map(one).collect()
+}
 
 /// The whole document.
 pub fn document() -> Value {
+    let mut schemas = Schemas::new();
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let at = paths.entry(route.path).or_insert_with(|| json!({}));
-        at[route.method.to_lowercase()] = operation(route);
+        at[route.method.to_lowercase()] = operation(route, &mut schemas);
     }
     json!({
         "openapi": "3.1.0",
@@ -34,156 +112,28 @@ pub fn document() -> Value {
                     "description": "Needed on TCP, not on the unix socket.",
                 },
             },
-            "schemas": schemas(),
+            "schemas": schemas.all(),
         },
     })
 }
 
-/// What answers look like, by name.
-const ANSWERS: [&str; 7] = [
-    include_str!("answers/cache.json"),
-    include_str!("answers/devices.json"),
-    include_str!("answers/explain.json"),
-    include_str!("answers/scrub.json"),
-    include_str!("answers/settings.json"),
-    include_str!("answers/status.json"),
-    include_str!("answers/volumes.json"),
-];
-
-fn schemas() -> Map<String, Value> {
-    let mut all = Map::new();
-    for answers in ANSWERS {
-        // The tests read them, too.
-        all.extend(serde_json::from_str::<Map<String, Value>>(answers).unwrap_or_default());
+/// The answer of a route, with status 200. None where there is nothing to say.
+fn answer(route: &Route, schemas: &mut Schemas) -> Option<Value> {
+    match route.act {
+        Act::Ask(verb, Shown::Whole) => schemas.of_answer(verb),
+        Act::Ask(_, Shown::Cache) => Some(schemas.of::<model::cache::CacheStatus>()),
+        Act::Ask(_, Shown::Devices) => Some(schemas.of::<Vec<model::device::DeviceStatus>>()),
+        Act::Ask(_, Shown::Named) => Some(schemas.of::<Volume>()),
+        Act::Ask(_, Shown::First) => Some(schemas.of::<Setting>()),
+        Act::Health => Some(schemas.of::<Health>()),
+        Act::Jobs => Some(schemas.of::<Vec<Job>>()),
+        Act::OpenApi => Some(json!({ "type": "object" })),
+        _ => None,
     }
-    all.insert("Error".into(), error_schema());
-    all.insert("Failure".into(), failure_schema());
-    all.insert("Job".into(), job_schema());
-    all.insert("Change".into(), change_schema());
-    all
 }
 
-fn named(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
-}
-
-/// The answer of a route, with status 200. None where it has nothing to say.
-fn answer(route: &Route) -> Option<Value> {
-    let list = |name| json!({ "type": "array", "items": named(name) });
-    Some(match (route.method, route.path) {
-        ("GET", "/v1/status") => named("Status"),
-        ("GET", "/v1/health") => named("Health"),
-        ("GET", "/v1/clients") => list("Client"),
-        ("GET", "/v1/volumes") => list("Volume"),
-        ("GET", "/v1/volumes/{name}") => named("Volume"),
-        ("GET", "/v1/volumes/{name}/first-data") => named("FirstData"),
-        ("PUT", "/v1/volumes/{name}/limit") => named("VolumeLimitChange"),
-        ("GET", "/v1/cache") => named("Cache"),
-        (_, path) if path.starts_with("/v1/scrub") => named("Scrub"),
-        ("GET", "/v1/devices") => list("Device"),
-        (_, "/v1/devices/{id}/size") => named("DeviceSize"),
-        (_, "/v1/devices/rebalance" | "/v1/pool/copies") => named("Moves"),
-        (_, path) if path.starts_with("/v1/devices") => named("DeviceMoves"),
-        (_, path) if path.starts_with("/v1/moves") => named("Moves"),
-        ("GET", "/v1/explain") => named("Explanation"),
-        ("GET", "/v1/config") => named("Config"),
-        ("GET", "/v1/settings") => list("Setting"),
-        ("GET", "/v1/settings/{key}") => named("Setting"),
-        ("PUT", "/v1/settings/{key}") => named("SettingChange"),
-        ("GET", "/v1/jobs") => list("Job"),
-        ("GET", "/v1/openapi.json") => json!({ "type": "object" }),
-        _ => return None,
-    })
-}
-
-fn error_schema() -> Value {
-    json!({ "type": "object", "required": ["error"], "properties": { "error": named("Failure") } })
-}
-
-fn failure_schema() -> Value {
-    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.0).collect();
-    json!({
-        "type": "object",
-        "description": "Why something was not done",
-        "required": ["kind", "message"],
-        "properties": {
-            "kind": { "type": "string", "enum": kinds, "description": "for programs" },
-            "message": { "type": "string", "description": "for people" },
-        },
-    })
-}
-
-fn job_schema() -> Value {
-    json!({
-        "type": "object",
-        "required": ["job", "request", "state", "seconds", "progress"],
-        "properties": {
-            "job": { "type": "integer" },
-            "request": { "type": "string" },
-            "state": { "enum": ["running", "done", "failed", "cancelled"] },
-            "seconds": { "type": "number" },
-            "progress": {
-                "type": ["object", "null"],
-                "description": "how much is written back; null of a job that writes nothing back",
-                "required": ["done_bytes", "total_bytes"],
-                "properties": {
-                    "done_bytes": { "type": "integer", "minimum": 0 },
-                    "total_bytes": { "type": "integer", "minimum": 0 },
-                },
-            },
-            "outcome": {
-                "anyOf": [named("GcStatus"), { "type": "null" }],
-                "description": "of a job that is done: garbage collection as it is then, or null",
-            },
-            "error": {
-                "$ref": "#/components/schemas/Failure",
-                "description": "of a job that failed",
-            },
-        },
-    })
-}
-
-fn change_schema() -> Value {
-    let names: Vec<&str> = WHAT.iter().map(|one| one.0).collect();
-    let rows: Vec<String> = WHAT.iter().map(|(name, what)| format!("{name}: {what}")).collect();
-    json!({
-        "type": "object",
-        "required": ["what", "name", "from", "to", "at"],
-        "properties": {
-            "what": { "enum": names, "description": rows.join(". ") },
-            "name": { "type": "string", "description": "of the device, volume, job or page" },
-            "from": { "description": "what it was; null: it was not there" },
-            "to": { "description": "what it is; null: it is not there any more" },
-            "at": { "type": "number", "description": "when it was seen, in seconds of Unix time" },
-        },
-    })
-}
-
-fn history_schema() -> Value {
-    let number = json!({ "type": ["number", "null"] });
-    json!({
-        "type": "object",
-        "required": ["every_seconds", "next", "seconds_ago", "series"],
-        "properties": {
-            "every_seconds": { "type": "integer", "description": "between two samples" },
-            "next": { "type": "integer", "description": "what to send as from, for later ones" },
-            "seconds_ago": {
-                "type": "array", "items": { "type": "number" },
-                "description": "how old each sample is, the oldest first",
-            },
-            "series": {
-                "type": "object",
-                "additionalProperties": { "type": "array", "items": number },
-                "description": "a number of each sample, null where there is none; requests, bytes \
-                                and carried_bytes are per second, of the time since the sample \
-                                before",
-            },
-        },
-    })
-}
-
-fn operation(route: &Route) -> Value {
-    let mut shown = json!({ "summary": route.what, "responses": responses(route) });
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+    let mut shown = json!({ "summary": route.what, "responses": responses(route, schemas) });
     let mut names = route.path.split(['{', '}']).skip(1).step_by(2);
     let parameters: Vec<Value> = route
         .fields
@@ -247,40 +197,43 @@ fn schema(field: &Field) -> Value {
     shown
 }
 
-fn responses(route: &Route) -> Value {
+fn responses(route: &Route, schemas: &mut Schemas) -> Value {
     let body = |what: &str, kind: &str, schema: Value| {
         let content = json!({ kind: { "schema": schema } });
         json!({ "description": what, "content": content })
     };
     let whole = |schema| body("the answer", "application/json", schema);
     let done = || json!({ "description": "it is done, and there is nothing to say" });
-    let job = || named("Job");
-    let error = body("an error", "application/json", named("Error"));
+    let error = json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": { "error": schemas.of::<Failure>() },
+    });
+    let error = body("an error", "application/json", error);
     let mut all = json!({ "default": error });
     match route.act {
-        Act::Ask(..) | Act::Health | Act::OpenApi | Act::Jobs => match answer(route) {
+        Act::Ask(..) | Act::Health | Act::OpenApi | Act::Jobs => match answer(route, schemas) {
             Some(schema) => all["200"] = whole(schema),
             None => all["204"] = done(),
         },
-        Act::History => all["200"] = body("the last hour", "application/json", history_schema()),
-        Act::Job(_) => {
-            all["200"] = body("the job has ended", "application/json", job());
-            all["202"] = body(
-                "the job runs",
-                "application/json",
-                json!({
-                    "type": "object", "required": ["job"],
-                    "properties": { "job": { "type": "integer" } },
-                }),
-            );
+        Act::History => {
+            all["200"] = body("the last hour", "application/json", schemas.of::<History>())
         }
-        Act::OneJob | Act::CancelJob => all["200"] = body("the job", "application/json", job()),
+        Act::Job(_) => {
+            all["200"] = body("the job has ended", "application/json", schemas.of::<Job>());
+            all["202"] = body("the job runs", "application/json", schemas.of::<JobStarted>());
+        }
+        Act::OneJob | Act::CancelJob => {
+            all["200"] = body("the job", "application/json", schemas.of::<Job>())
+        }
         Act::Events => {
             let what = "an event status in each look, whose data is the status; before it an \
                         event change for each thing that has changed since the last look, whose \
                         data is a Change; an event error where the server ends";
             let data = json!({
-                "status": named("Status"), "change": named("Change"), "error": named("Failure"),
+                "status": schemas.of::<Status>(),
+                "change": schemas.of::<Change>(),
+                "error": schemas.of::<Failure>(),
             });
             let events = json!({ "type": "string", "x-event-data": data });
             all["200"] = body(what, "text/event-stream", events);
@@ -311,26 +264,19 @@ mod tests {
         let all = document();
         let schemas = all["components"]["schemas"].as_object().unwrap();
         let text = all.to_string();
-        let named = |name: &str| text.contains(&format!("\"#/components/schemas/{name}\""));
         let parts = text.split("\"#/components/schemas/").skip(1);
         for name in parts.map(|rest| rest.split('"').next().unwrap()) {
-            assert!(schemas.contains_key(name), "{name} is in none of the files in answers");
+            assert!(schemas.contains_key(name), "{name} has no schema");
         }
-        for name in schemas.keys() {
-            assert!(named(name), "{name} is not used");
-        }
-        let of = |text| serde_json::from_str::<Map<String, Value>>(text).unwrap().len();
-        // Those that are made here: Change, Error, Failure, Job.
-        assert_eq!(schemas.len(), ANSWERS.map(of).iter().sum::<usize>() + 4, "one is there twice");
     }
 
-    /// An object without a type or a description for each of its fields.
+    /// A field without a type, or without a description of its own or of its type.
     fn undescribed(at: &str, schema: &Value, found: &mut Vec<String>) {
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let at = format!("{at}.{name}");
             let kinds = ["type", "enum", "anyOf", "$ref"];
-            let any = matches!(at.as_str(), "Change.from" | "Change.to");
-            if !any && !kinds.iter().any(|kind| field.get(kind).is_some()) {
+            if !kinds.iter().any(|kind| field.get(kind).is_some()) || field["description"].is_null()
+            {
                 found.push(at);
             }
         }
@@ -345,17 +291,48 @@ mod tests {
         let mut found = Vec::new();
         for (name, schema) in all["components"]["schemas"].as_object().unwrap() {
             undescribed(name, schema, &mut found);
+            found.extend(schema["description"].is_null().then(|| name.clone()));
         }
         for route in ROUTES.iter().filter(|route| route.method == "GET") {
-            let said = matches!(route.act, Act::Ask(..)) && answer(route).is_none();
+            let said =
+                matches!(route.act, Act::Ask(..)) && answer(route, &mut Schemas::new()).is_none();
             found.extend(said.then(|| route.path.to_owned()));
         }
         assert!(found.is_empty(), "{found:?}");
     }
 
+    /// What a route takes for the engine is what its request has: by name, and whether it may be
+    /// absent.
+    #[test]
+    fn fields_are_those_of_the_request() {
+        for route in ROUTES.iter() {
+            let (Act::Ask(verb, _) | Act::Job(verb)) = route.act else { continue };
+            let mut schemas = Schemas::new();
+            let schema = request::schema(verb, &mut schemas.0).expect(verb).to_value();
+            let at = format!("{} {}", route.method, route.path);
+            let takes: Vec<&Field> = route
+                .fields
+                .iter()
+                .filter(|field| field.place != Place::Here)
+                .filter(|_| !matches!(route.act, Act::Ask(_, Shown::Named)))
+                .collect();
+            for field in &takes {
+                assert!(schema["properties"].get(field.name).is_some(), "{at}: {}", field.name);
+            }
+            let gives = |name: &str| {
+                takes.iter().any(|field| field.name == name && field.need != Need::May)
+            };
+            for name in schema["required"].as_array().into_iter().flatten() {
+                let name = name.as_str().unwrap();
+                let may = schema["properties"][name]["type"].is_array();
+                assert!(may || gives(name) || takes.iter().any(|f| f.name == name), "{at}: {name}");
+            }
+        }
+    }
+
     #[test]
     fn every_name_in_a_path_is_a_field() {
-        for route in ROUTES {
+        for route in ROUTES.iter() {
             let names = route.path.matches('{').count();
             assert_eq!(route.at(Place::Path).count(), names, "{} {}", route.method, route.path);
         }

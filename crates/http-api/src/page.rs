@@ -94,7 +94,7 @@ impl File {
         response
     }
 
-    /// What differs where the text does (FNV-1a).
+    /// Returns a tag that differs where the text does (FNV-1a).
     fn tag(&self) -> String {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         format!("\"{:016x}\"", self.text.bytes().fold(0xcbf2_9ce4_8422_2325, step))

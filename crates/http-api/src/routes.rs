@@ -1,385 +1,403 @@
 //! All routes: the one table of methods and paths. Router, checks of input and the OpenAPI document
-//! are made of it.
+//! are made of it. What a request takes, and what that means, stands in `model::request`; the table
+//! says where in an HTTP request each field is.
 
+use std::sync::LazyLock;
+
+use model::{Verb, request};
+
+use crate::fields::fields_of;
 use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
 
-const TEXT: Kind = Kind::Text;
-const CLASS: Kind = Kind::Word(&["read", "write", "flush", "discard", "other"]);
-const WHOLE: Kind = Kind::Whole(0, u64::MAX);
+/// All routes.
+pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| TABLE.iter().map(Row::route).collect());
 
-const fn field(
-    name: &'static str,
-    place: Place,
-    kind: Kind,
-    need: Need,
-    what: &'static str,
-) -> Field {
-    Field { name, place, kind, need, what }
-}
-
-const fn path(name: &'static str, what: &'static str) -> Field {
-    field(name, Place::Path, TEXT, Need::Must, what)
-}
-
-const fn must(name: &'static str, kind: Kind, what: &'static str) -> Field {
-    field(name, Place::Body, kind, Need::Must, what)
-}
-
-const fn may(name: &'static str, kind: Kind, what: &'static str) -> Field {
-    field(name, Place::Body, kind, Need::May, what)
-}
-
-const fn body(name: &'static str, kind: Kind, default: &'static str, what: &'static str) -> Field {
-    field(name, Place::Body, kind, Need::Else(default), what)
-}
-
-const fn fixed(name: &'static str, kind: Kind, value: &'static str) -> Field {
-    field(name, Place::Fixed, kind, Need::Else(value), "")
-}
-
-const fn route(
+/// A row of the table.
+struct Row {
     method: &'static str,
     path: &'static str,
     act: Act,
-    fields: &'static [Field],
+    takes: &'static [Taken],
     what: &'static str,
-) -> Route {
-    Route { method, path, act, fields, what }
 }
 
-const fn ask(verb: &'static str) -> Act {
-    Act::Ask(verb, Shown::Whole)
+/// A field of a row. Kind and description are those of the request's field of this name, where the
+/// row does not say others.
+#[derive(Clone, Copy)]
+struct Taken {
+    name: &'static str,
+    place: Place,
+    need: Need,
+    kind: Option<Kind>,
+    what: Option<&'static str>,
 }
 
-const NAME: Field = path("name", "name of the volume");
-const DEVICE: Field = path(
-    "device",
-    "uuid of the device, its path with %2F for each slash, or the last part of that",
-);
-const WAIT: Field = field(
-    "wait",
-    Place::Here,
-    Kind::Flag,
-    Need::Else("false"),
-    "answer when the job has ended, not before",
-);
-const RATE: Field = may("rate", WHOLE, "bytes a second that are read of each copy at most");
+impl Taken {
+    const fn new(name: &'static str, place: Place, need: Need) -> Taken {
+        Taken { name, place, need, kind: None, what: None }
+    }
 
-/// All routes.
-pub const ROUTES: &[Route] = &[
-    route("GET", "/v1/status", ask("status"), &[], "the server, its pool, cache and volumes"),
-    route("GET", "/v1/health", Act::Health, &[], "whether something is wrong, and what to do"),
-    route(
+    /// Gives the field another description over HTTP.
+    const fn said(self, what: &'static str) -> Taken {
+        Taken { what: Some(what), ..self }
+    }
+
+    /// Gives the field another kind over HTTP.
+    const fn of(self, kind: Kind) -> Taken {
+        Taken { kind: Some(kind), ..self }
+    }
+
+    /// Gives the field this value, as JSON, for requests in which it is absent.
+    const fn or(self, value: &'static str) -> Taken {
+        Taken { need: Need::Else(value), ..self }
+    }
+}
+
+impl Row {
+    fn route(&self) -> Route {
+        let request = match self.act {
+            Act::Ask(verb, _) | Act::Job(verb) => fields_of(verb),
+            _ => Vec::new(),
+        };
+        let field = |taken: &Taken| {
+            let own = request.iter().find(|own| own.name == taken.name);
+            let (kind, what) = own.map_or((Kind::Text, ""), |own| (own.kind, &own.what));
+            Field {
+                name: taken.name,
+                place: taken.place,
+                kind: taken.kind.unwrap_or(kind),
+                need: taken.need,
+                what: taken.what.unwrap_or(what).to_owned(),
+            }
+        };
+        let fields = self.takes.iter().map(field).collect();
+        Route { method: self.method, path: self.path, act: self.act, fields, what: self.what }
+    }
+}
+
+const fn path(name: &'static str) -> Taken {
+    Taken::new(name, Place::Path, Need::Must)
+}
+
+const fn must(name: &'static str) -> Taken {
+    Taken::new(name, Place::Body, Need::Must)
+}
+
+const fn may(name: &'static str) -> Taken {
+    Taken::new(name, Place::Body, Need::May)
+}
+
+const fn query(name: &'static str) -> Taken {
+    Taken::new(name, Place::Query, Need::May)
+}
+
+const fn fixed(name: &'static str, value: &'static str) -> Taken {
+    Taken::new(name, Place::Fixed, Need::Else(value))
+}
+
+/// A field for this crate, which is not for the engine.
+const fn here(name: &'static str, kind: Kind, value: &'static str, what: &'static str) -> Taken {
+    Taken::new(name, Place::Here, Need::Else(value)).of(kind).said(what)
+}
+
+const fn wait(value: &'static str) -> Taken {
+    here("wait", Kind::Flag, value, "answer when the job has ended, not before")
+}
+
+/// The number of a job, in the path.
+const fn number(name: &'static str, what: &'static str) -> Taken {
+    path(name).of(Kind::Whole(0, u64::MAX)).said(what)
+}
+
+/// A name in the path that picks one of a list.
+const fn pick(name: &'static str, what: &'static str) -> Taken {
+    path(name).of(Kind::Text).said(what)
+}
+
+const fn row(
+    method: &'static str,
+    path: &'static str,
+    act: Act,
+    takes: &'static [Taken],
+    what: &'static str,
+) -> Row {
+    Row { method, path, act, takes, what }
+}
+
+const fn ask<R: Verb>() -> Act {
+    Act::Ask(R::WORD, Shown::Whole)
+}
+
+const fn part<R: Verb>(shown: Shown) -> Act {
+    Act::Ask(R::WORD, shown)
+}
+
+const fn job<R: Verb>() -> Act {
+    Act::Job(R::WORD)
+}
+
+const NAME: Taken = path("name");
+const DEVICE: Taken = path("device")
+    .said("uuid of the device, its path with %2F for each slash, or the last part of that");
+const WAIT: Taken = wait("false");
+const RATE: Taken = may("rate");
+
+/// The table.
+const TABLE: &[Row] = &[
+    row(
+        "GET",
+        "/v1/status",
+        ask::<request::Status>(),
+        &[],
+        "the server, its pool, cache and volumes",
+    ),
+    row("GET", "/v1/health", Act::Health, &[], "whether something is wrong, and what to do"),
+    row(
         "GET",
         "/v1/events",
         Act::Events,
-        &[field(
-            "every",
-            Place::Here,
-            Kind::Whole(1, 60),
-            Need::Else("5"),
-            "seconds between two looks",
-        )],
+        &[here("every", Kind::Whole(1, 60), "5", "seconds between two looks")],
         "the status again and again, and what has changed, as server-sent events",
     ),
-    route(
+    row(
         "GET",
         "/v1/history",
         Act::History,
-        &[field("from", Place::Here, WHOLE, Need::Else("0"), "number of the first sample to show")],
+        &[here("from", Kind::Whole(0, u64::MAX), "0", "number of the first sample to show")],
         "totals of the last hour, every five seconds",
     ),
-    route("GET", "/v1/openapi.json", Act::OpenApi, &[], "this description"),
-    route("GET", "/metrics", Act::Metrics, &[], "metrics for Prometheus, or as OpenMetrics"),
-    route("GET", "/v1/clients", ask("clients"), &[], "the clients that are connected over NBD"),
-    route("GET", "/v1/volumes", ask("volume-list"), &[], "all volumes"),
-    route(
+    row("GET", "/v1/openapi.json", Act::OpenApi, &[], "this description"),
+    row("GET", "/metrics", Act::Metrics, &[], "metrics for Prometheus, or as OpenMetrics"),
+    row(
+        "GET",
+        "/v1/clients",
+        ask::<request::Clients>(),
+        &[],
+        "the clients that are connected over NBD",
+    ),
+    row("GET", "/v1/volumes", ask::<request::VolumeList>(), &[], "all volumes"),
+    row(
         "POST",
         "/v1/volumes",
-        ask("volume-create"),
-        &[
-            must(
-                "name",
-                Kind::Name,
-                "its name: 1 to 64 bytes, no control characters, no slash, not . or ..",
-            ),
-            must("size_bytes", WHOLE, "its size"),
-            body("sector_bytes", Kind::Whole(0, 65536), "512", "its logical sector, 512 or 4096"),
-        ],
+        ask::<request::VolumeCreate>(),
+        &[must("name"), must("size_bytes"), may("sector_bytes").or("512")],
         "make a volume",
     ),
-    route(
+    row(
         "GET",
         "/v1/volumes/{name}",
-        Act::Ask("volume-list", Shown::Named),
-        &[field("name", Place::Path, TEXT, Need::Must, "name of the volume")],
+        part::<request::VolumeList>(Shown::Named),
+        &[pick("name", "name of the volume")],
         "one volume",
     ),
-    route(
+    row(
         "PATCH",
         "/v1/volumes/{name}",
-        ask("volume-resize"),
-        &[
-            NAME,
-            must("size_bytes", WHOLE, "its new size"),
-            may("shrink", Kind::Flag, "it may become smaller: what is behind the new size is lost"),
-            may("force", Kind::Flag, "also smaller while clients have it open"),
-        ],
+        ask::<request::VolumeResize>(),
+        &[NAME, must("size_bytes"), may("shrink"), may("force")],
         "give a volume another size",
     ),
-    route(
+    row(
         "DELETE",
         "/v1/volumes/{name}",
-        ask("volume-delete"),
-        &[
-            NAME,
-            field("force", Place::Query, Kind::Flag, Need::May, "also while clients have it open"),
-        ],
+        ask::<request::VolumeDelete>(),
+        &[NAME, query("force")],
         "delete a volume",
     ),
-    route(
+    row(
         "PUT",
         "/v1/volumes/{name}/limit",
-        ask("volume-limit"),
-        &[
-            NAME,
-            may("iops", Kind::Whole(0, u32::MAX as u64), "requests a second; 0: no limit"),
-            may("bytes_per_second", WHOLE, "bytes a second; 0: no limit"),
-            may(
-                "burst_ms",
-                Kind::Whole(0, u32::MAX as u64),
-                "milliseconds of each rate that an idle volume saves up",
-            ),
-        ],
+        ask::<request::VolumeLimit>(),
+        &[NAME, may("iops"), may("bytes_per_second"), may("burst_ms")],
         "limit what clients may ask of a volume; what is absent stays as it is",
     ),
-    route(
+    row(
         "GET",
         "/v1/volumes/{name}/first-data",
-        ask("volume-data"),
+        ask::<request::VolumeData>(),
         &[NAME],
         "where the first data of a volume is",
     ),
-    route(
+    row(
         "PUT",
         "/v1/volumes/{name}/read-only",
-        ask("volume-read-only"),
-        &[NAME, must("read_only", Kind::Flag, "clients may change nothing")],
+        ask::<request::VolumeReadOnly>(),
+        &[NAME, must("read_only")],
         "let clients change a volume, or not",
     ),
-    route(
+    row(
         "PUT",
         "/v1/volumes/{name}/mode",
-        Act::Job("cache-mode"),
-        &[
-            field(
-                "wait",
-                Place::Here,
-                Kind::Flag,
-                Need::Else("true"),
-                "answer when the job has ended, not before",
-            ),
-            path("volume", "name of the volume"),
-            must(
-                "mode",
-                Kind::Word(&["writeback", "writethrough", "writearound", "none"]),
-                "what the cache is to do",
-            ),
-        ],
+        job::<request::SetCacheMode>(),
+        &[wait("true"), path("volume"), must("mode")],
         "change what the cache does for a volume",
     ),
-    route(
-        "GET",
-        "/v1/cache",
-        Act::Ask("status", Shown::Part("/cache", "the pool has no cache")),
-        &[],
-        "the cache",
-    ),
-    route(
+    row("GET", "/v1/cache", part::<request::Status>(Shown::Cache), &[], "the cache"),
+    row(
         "POST",
         "/v1/cache",
-        ask("cache-attach"),
-        &[
-            must("path", TEXT, "its file or block device, as the server sees it"),
-            may("size_bytes", WHOLE, "its size, if it is a file that is not there yet"),
-            body("force", Kind::Flag, "false", "what it holds may be overwritten"),
-        ],
+        ask::<request::CacheAttach>(),
+        &[must("path"), may("size_bytes"), may("force").or("false")],
         "put a new cache in front of the pool",
     ),
-    route(
+    row(
         "DELETE",
         "/v1/cache",
-        Act::Job("cache-detach"),
+        job::<request::CacheDetach>(),
         &[WAIT],
         "write everything back, and take the cache out",
     ),
-    route(
+    row(
         "POST",
         "/v1/cache/flush",
-        Act::Job("cache-flush"),
+        job::<request::CacheFlush>(),
         &[WAIT],
         "write everything back; the cache stays",
     ),
-    route(
+    row(
         "POST",
         "/v1/cache/cancel",
-        ask("cache-cancel"),
-        &[may("volume", TEXT, "the volume whose change of the mode it is; absent: the detach")],
+        ask::<request::CacheCancel>(),
+        &[may("volume")],
         "give up a detach, or a change of a mode, while it writes back",
     ),
-    route("POST", "/v1/gc", Act::Job("gc"), &[WAIT], "a pass of garbage collection over the cache"),
-    route("GET", "/v1/scrub", ask("scrub-status"), &[], "the scrub that runs, or the last one"),
-    route(
+    row(
         "POST",
-        "/v1/scrub",
-        ask("scrub-start"),
-        &[may("device", TEXT, "path of the only device to read"), RATE],
-        "start a scrub",
+        "/v1/gc",
+        job::<request::Gc>(),
+        &[WAIT],
+        "a pass of garbage collection over the cache",
     ),
-    route("POST", "/v1/scrub/pause", ask("scrub-pause"), &[], "let the scrub rest"),
-    route("POST", "/v1/scrub/resume", ask("scrub-resume"), &[RATE], "let it go on"),
-    route("POST", "/v1/scrub/cancel", ask("scrub-cancel"), &[], "end the scrub"),
-    route(
+    row(
+        "GET",
+        "/v1/scrub",
+        ask::<request::GetScrub>(),
+        &[],
+        "the scrub that runs, or the last one",
+    ),
+    row("POST", "/v1/scrub", ask::<request::ScrubStart>(), &[may("device"), RATE], "start a scrub"),
+    row("POST", "/v1/scrub/pause", ask::<request::ScrubPause>(), &[], "let the scrub rest"),
+    row("POST", "/v1/scrub/resume", ask::<request::ScrubResume>(), &[RATE], "let it go on"),
+    row("POST", "/v1/scrub/cancel", ask::<request::ScrubCancel>(), &[], "end the scrub"),
+    row(
         "GET",
         "/v1/devices",
-        Act::Ask("status", Shown::Part("/pool/devices", "there is no device")),
+        part::<request::Status>(Shown::Devices),
         &[],
         "the devices of the pool",
     ),
-    route(
+    row(
         "POST",
         "/v1/devices",
-        ask("device-add"),
-        &[
-            must("device", TEXT, "it, as on a command line"),
-            may("replaces", TEXT, "path or uuid of the one whose data moves to it"),
-            body("force", Kind::Flag, "false", "what it holds may be overwritten"),
-            body("spare", Kind::Flag, "false", "it takes the place of one that stays out of use"),
-        ],
+        ask::<request::DeviceAdd>(),
+        &[must("device"), may("replaces"), may("force").or("false"), may("spare").or("false")],
         "add a device or a spare, or replace one",
     ),
-    route(
+    row(
         "POST",
         "/v1/devices/rebalance",
-        ask("devices-balance"),
+        ask::<request::DevicesBalance>(),
         &[],
         "move chunks until all devices are filled to the same share",
     ),
-    route(
+    row(
         "PUT",
         "/v1/devices/{id}/size",
-        ask("device-resize"),
-        &[
-            DEVICE,
-            field("size_bytes", Place::Body, WHOLE, Need::May, "absent: the size that it has now"),
-        ],
+        ask::<request::DeviceResize>(),
+        &[DEVICE, may("size_bytes")],
         "let a device grow",
     ),
-    route(
+    row(
         "DELETE",
         "/v1/devices/{id}",
-        ask("device-remove"),
+        ask::<request::DeviceRemove>(),
         &[DEVICE],
         "move everything from a device, which then leaves the pool",
     ),
-    route(
+    row(
         "POST",
         "/v1/devices/{id}/offline",
-        ask("device-offline"),
+        ask::<request::DeviceOffline>(),
         &[DEVICE],
         "take a device out of use",
     ),
-    route(
+    row(
         "POST",
         "/v1/devices/{id}/online",
-        ask("device-online"),
+        ask::<request::DeviceOnline>(),
         &[DEVICE],
         "take a device into use again",
     ),
-    route(
+    row(
         "PUT",
         "/v1/pool/copies",
-        ask("pool-copies"),
-        &[must(
-            "copies",
-            Kind::Whole(1, 3),
-            "copies of every block, not more than there are devices",
-        )],
+        ask::<request::PoolCopies>(),
+        &[must("copies")],
         "change the number of copies",
     ),
-    route("GET", "/v1/moves", ask("moves-status"), &[], "what is moved between devices"),
-    route(
+    row("GET", "/v1/moves", ask::<request::GetMoves>(), &[], "what is moved between devices"),
+    row(
         "POST",
         "/v1/moves/pause",
-        ask("moves-pause"),
-        &[fixed("paused", Kind::Flag, "true")],
+        ask::<request::MovesPause>(),
+        &[fixed("paused", "true")],
         "let moves rest",
     ),
-    route(
+    row(
         "POST",
         "/v1/moves/resume",
-        ask("moves-pause"),
-        &[fixed("paused", Kind::Flag, "false")],
+        ask::<request::MovesPause>(),
+        &[fixed("paused", "false")],
         "let moves go on",
     ),
-    route(
+    row(
         "POST",
         "/v1/moves/cancel",
-        ask("moves-cancel"),
+        ask::<request::MovesCancel>(),
         &[],
         "devices that are about to be removed stay",
     ),
-    route(
+    row(
         "GET",
         "/v1/explain",
-        ask("explain"),
+        ask::<request::Explain>(),
         &[
-            field("volume", Place::Query, TEXT, Need::May, "requests of this volume only"),
-            field("class", Place::Query, CLASS, Need::May, "requests of this class only"),
-            field(
-                "since_seconds",
-                Place::Query,
-                WHOLE,
-                Need::Else("600"),
-                "how far to look back, in whole minutes",
-            ),
-            field("slower_than_us", Place::Query, WHOLE, Need::Else("20000"), "what is slow"),
+            query("volume"),
+            query("class"),
+            query("since_seconds").or("600"),
+            query("slower_than_us").or("20000"),
         ],
         "why requests were slow",
     ),
-    route("GET", "/v1/config", ask("config"), &[], "what the server goes by, and where it is from"),
-    route("GET", "/v1/settings", ask("settings"), &[], "all settings"),
-    route(
+    row(
+        "GET",
+        "/v1/config",
+        ask::<request::GetConfig>(),
+        &[],
+        "what the server goes by, and where it is from",
+    ),
+    row("GET", "/v1/settings", ask::<request::Settings>(), &[], "all settings"),
+    row(
         "GET",
         "/v1/settings/{key}",
-        Act::Ask("settings", Shown::First),
-        &[path("key", "name of the setting")],
+        part::<request::Settings>(Shown::First),
+        &[path("key")],
         "one setting",
     ),
-    route(
+    row(
         "PUT",
         "/v1/settings/{key}",
-        ask("set"),
-        &[
-            path("key", "name of the setting"),
-            must("value", Kind::Scalar, "its value, as the configuration file has it"),
-            body("save", Kind::Flag, "false", "write it to the configuration file, too"),
-        ],
+        ask::<request::Set>(),
+        &[path("key"), must("value").of(Kind::Scalar), may("save").or("false")],
         "change a setting",
     ),
-    route("GET", "/v1/jobs", Act::Jobs, &[], "long work that runs, and the last that ended"),
-    route(
-        "GET",
-        "/v1/jobs/{id}",
-        Act::OneJob,
-        &[field("id", Place::Path, WHOLE, Need::Must, "number of the job")],
-        "one job",
-    ),
-    route(
+    row("GET", "/v1/jobs", Act::Jobs, &[], "long work that runs, and the last that ended"),
+    row("GET", "/v1/jobs/{id}", Act::OneJob, &[number("id", "number of the job")], "one job"),
+    row(
         "DELETE",
         "/v1/jobs/{id}",
         Act::CancelJob,
-        &[field("id", Place::Path, WHOLE, Need::Must, "number of the job")],
+        &[number("id", "number of the job")],
         "give a job up, if it still can be",
     ),
 ];

@@ -24,20 +24,20 @@ use crate::engine::Engine;
 use crate::handlers::{Api, refuse_or};
 use crate::stall::Unstalled;
 
-/// Connections of each listener.
+/// The number of connections of each listener.
 const MAX_CONNECTIONS: usize = 64;
-/// How long a client may take for the headers of a request, and be idle before them.
+/// The time that a client may take for the headers of a request, and be idle before them.
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
-/// How long a client may take nothing of an answer.
+/// The time for which a client may take nothing of an answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(15);
-/// Bytes of a request's line and headers.
+/// The bytes of a request's line and headers.
 const HEAD_BYTES: usize = 16 << 10;
-/// Headers of a request.
+/// The number of headers of a request.
 const HEADERS: usize = 64;
-/// How long connections are given to send their last answer.
+/// The time that connections are given to send their last answer.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Where clients connect.
+/// A socket to which clients connect.
 pub enum Listener {
     /// A unix socket.
     Unix(std::os::unix::net::UnixListener),
@@ -112,7 +112,7 @@ async fn serve(listeners: Vec<Adopted>, api: Arc<Api>, mut stopped: watch::Recei
         .map(|(listener, places)| tokio::spawn(accept(listener, api.clone(), places.clone())))
         .collect();
     tasks.push(tokio::spawn(api.follow()));
-    // It ends with the server, too.
+    // The wait ends when the server is dropped, too.
     let _ = stopped.wait_for(|stop| *stop).await;
     tasks.iter().for_each(|task| task.abort());
     let all_closed = async {

@@ -3,30 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use model::{Failure, Status, request};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::engine::{Engine, ask};
-use crate::failure::Failure;
+use crate::engine::{Engine, ask_for};
 
 /// A status is shown again for so long.
 const FRESH: Duration = Duration::from_millis(200);
 
 /// The last status.
 #[derive(Default)]
-pub struct Snapshot(Mutex<Option<(Instant, Arc<Value>)>>);
+pub struct Snapshot(Mutex<Option<(Instant, Arc<Status>)>>);
 
 impl Snapshot {
     /// The status, at most [`FRESH`] old. While one is asked for, others wait for the same.
-    pub async fn get(&self, engine: &Arc<dyn Engine>) -> Result<Arc<Value>, Failure> {
+    pub async fn get(&self, engine: &Arc<dyn Engine>) -> Result<Arc<Status>, Failure> {
         let mut last = self.0.lock().await;
         if let Some((at, status)) = &*last
             && at.elapsed() < FRESH
         {
             return Ok(status.clone());
         }
-        let status = Arc::new(ask(engine, json!({ "request": "status" })).await?);
+        let status = Arc::new(ask_for(engine, request::Status {}).await?);
         *last = Some((Instant::now(), status.clone()));
         Ok(status)
     }
@@ -41,16 +40,20 @@ impl Snapshot {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use model::Request;
+
     use super::*;
     use crate::engine::Reply;
 
-    /// Its status says how often it was asked.
+    /// An engine whose uptime says how often it was asked.
     #[derive(Default)]
     struct Counting(AtomicU64);
 
     impl Engine for Counting {
-        fn ask(&self, _: Value, reply: Reply) {
-            reply(Ok(json!(self.0.fetch_add(1, Ordering::Relaxed))));
+        fn ask(&self, _: Request, reply: Reply) {
+            let mut status = Status::default();
+            status.server.uptime_seconds = self.0.fetch_add(1, Ordering::Relaxed);
+            reply(Ok(status.into()));
         }
     }
 
@@ -59,9 +62,10 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (engine, status) = (Arc::new(Counting::default()) as _, Snapshot::default());
-            assert_eq!(*status.get(&engine).await.unwrap(), json!(0));
+            let first = status.get(&engine).await.unwrap();
             status.forget().await;
-            assert_eq!(*status.get(&engine).await.unwrap(), json!(1));
+            let second = status.get(&engine).await.unwrap();
+            assert_eq!([first, second].map(|seen| seen.server.uptime_seconds), [0, 1]);
         });
     }
 }

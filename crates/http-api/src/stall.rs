@@ -23,7 +23,8 @@ impl<S> Unstalled<S> {
         Unstalled { stream, limit, deadline: Box::pin(sleep(limit)), stalled: false }
     }
 
-    /// What a step of writing leads to.
+    /// Passes the outcome of a step of writing on, or fails with `TimedOut` once nothing could be
+    /// written for the limit.
     fn judge<T>(&mut self, cx: &mut Context<'_>, step: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if step.is_ready() {
             self.stalled = false;

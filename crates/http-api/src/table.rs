@@ -1,5 +1,6 @@
-//! What a row of the table of routes says: a method and a path, what it takes, and what it asks the
-//! engine for. The names of verbs and of their fields are those of the control protocol.
+//! A row of the table of routes: a method and a path, the fields that it takes, and the request
+//! that it makes to the engine. The names of verbs and of their fields are those of the control
+//! protocol.
 
 /// A method and a path.
 pub struct Route {
@@ -7,15 +8,15 @@ pub struct Route {
     pub method: &'static str,
     /// The path; names in braces are fields.
     pub path: &'static str,
-    /// What it does.
+    /// The act of the route.
     pub act: Act,
-    /// What it takes.
-    pub fields: &'static [Field],
-    /// What it is for.
+    /// The fields that the route takes.
+    pub fields: Vec<Field>,
+    /// The purpose of the route, for people.
     pub what: &'static str,
 }
 
-/// What a route does.
+/// The act of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     /// Asks the engine, and answers with a part of what it says.
@@ -28,11 +29,11 @@ pub enum Act {
     OneJob,
     /// One job, given up.
     CancelJob,
-    /// The status, again and again.
+    /// A stream of the status.
     Events,
-    /// The last hour.
+    /// The samples of the last hour.
     History,
-    /// What is wrong.
+    /// The problems.
     Health,
     /// Metrics.
     Metrics,
@@ -45,30 +46,31 @@ pub enum Act {
 pub enum Shown {
     /// All of it.
     Whole,
-    /// What is at this JSON pointer. It is an error of kind `not-found`, with this text, if nothing
-    /// is.
-    Part(&'static str, &'static str),
+    /// The cache of a status. Without one it is an error of kind `not-found`.
+    Cache,
+    /// The devices of a status.
+    Devices,
     /// The one of a list whose `name` is the field of that name.
     Named,
     /// The only one of a list.
     First,
 }
 
-/// Something that a route takes.
+/// A field that a route takes.
 pub struct Field {
-    /// Its name, in the request to the engine too.
+    /// The name of the field, in the request to the engine too.
     pub name: &'static str,
-    /// Where it is.
+    /// The place of the field.
     pub place: Place,
-    /// What it can be.
+    /// The kind of the field's values.
     pub kind: Kind,
     /// Whether it can be absent.
     pub need: Need,
-    /// What it says.
-    pub what: &'static str,
+    /// The meaning of the field.
+    pub what: String,
 }
 
-/// Where a field is.
+/// The place of a field in a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In the path, in the order of the braces.
@@ -83,7 +85,7 @@ pub enum Place {
     Here,
 }
 
-/// What a field can be.
+/// The kind of a field's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A text.
@@ -103,11 +105,11 @@ pub enum Kind {
 /// Whether a field can be absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// It cannot.
+    /// The field cannot be absent.
     Must,
-    /// It can.
+    /// The field can be absent.
     May,
-    /// Then it has this value, as JSON.
+    /// The field can be absent, and has this value then, as JSON.
     Else(&'static str),
 }
 
@@ -127,7 +129,7 @@ impl Route {
     }
 
     /// The fields in one place.
-    pub fn at(&self, place: Place) -> impl Iterator<Item = &'static Field> + use<> {
+    pub fn at(&self, place: Place) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(move |field| field.place == place)
     }
 }

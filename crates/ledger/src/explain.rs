@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 
 use crate::holder::Holder;
 use crate::ledger::{Ledger, Of};
-use crate::reason::{Kind, Layer, Reason};
 use crate::story::{Cause, Moment, Part};
 use crate::summary::{Band, Summary, band_of};
 pub use crate::under_way::UnderWay;
 pub use crate::words::{Told, length};
 use crate::words::{WHICH, in_words, say, says_whose, speed};
+use model::wait::{Layer, Reason, RequestClass};
 
 /// The shares of requests whose length is said.
 const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 1.0];
@@ -22,13 +22,13 @@ const TOLD: usize = 10;
 /// Which requests are asked about.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// Of this volume only.
+    /// Requests of this volume only.
     pub volume: Option<VolumeId>,
-    /// Of this kind only.
-    pub kind: Option<Kind>,
-    /// Those that ended in the minutes since then.
+    /// Requests of this kind only.
+    pub kind: Option<RequestClass>,
+    /// Requests that ended in the minutes since then.
     pub since: Instant,
-    /// From which length on they are slow, in nanoseconds; told apart to an eighth.
+    /// The length from which on requests are slow, in nanoseconds; told apart to an eighth.
     pub slower_than_ns: u64,
 }
 
@@ -39,25 +39,25 @@ pub struct Percentile {
     pub share: f64,
     /// In nanoseconds, to an eighth.
     pub ns: u64,
-    /// Where the time of requests of that length went: the sum over `count` of them.
+    /// The parts of the time of requests of that length: the sum over `count` of them.
     pub parts: SmallVec<[Part; 6]>,
-    /// How many these are.
+    /// The number of these requests.
     pub count: u64,
 }
 
-/// What kept slow requests longest.
+/// A cause that kept slow requests longest.
 #[derive(Clone, Debug)]
 pub struct Blamed {
     /// The longest part of each of them.
     pub cause: Cause,
-    /// How many they are.
+    /// The number of these requests.
     pub count: u64,
-    /// What the device moved for those whose work they waited for, in bytes a second, in the
-    /// minutes in which some of them ended.
+    /// The bytes a second that the device moved for those whose work the requests waited for, in
+    /// the minutes in which some of them ended.
     pub rate: Option<u64>,
-    /// What to do about it; empty if there is nothing to say.
+    /// Advice on what to do about the cause; empty if there is nothing to say.
     pub advice: &'static str,
-    /// The device; empty if it is not on one.
+    /// The device; empty if the cause is not on one.
     pub device: String,
     /// In words, after "they waited for".
     pub text: String,
@@ -67,7 +67,7 @@ pub struct Blamed {
 #[derive(Clone, Debug)]
 pub struct OfKind {
     /// The kind.
-    pub kind: Kind,
+    pub kind: RequestClass,
     /// Requests.
     pub count: u64,
     /// The longest, in nanoseconds.
@@ -78,7 +78,7 @@ pub struct OfKind {
     pub slow: u64,
     /// Some of them may be shorter, by up to an eighth.
     pub about: bool,
-    /// What they took, all together, in nanoseconds.
+    /// The time that slow requests took, all together, in nanoseconds.
     pub slow_ns: u64,
     /// Time of slow requests by whose work they waited for, in nanoseconds, the longest first.
     pub holders: Vec<(&'static str, u64)>,
@@ -91,7 +91,7 @@ pub struct OfKind {
 /// The whole answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What is slow and has not ended.
+    /// Requests that are slow and have not ended.
     pub under_way: UnderWay,
     /// By kind; kinds without a request are left out.
     pub kinds: Vec<OfKind>,
@@ -102,10 +102,10 @@ pub struct Answer {
 /// Answers a question that is asked at this moment.
 pub fn explain(ledger: &Ledger, question: &Question, moment: Moment) -> Answer {
     let (of, slowest) = ledger.since(question.since);
-    let asked = |volume: Option<VolumeId>, kind: Kind| {
+    let asked = |volume: Option<VolumeId>, kind: RequestClass| {
         question.volume.is_none_or(|v| volume == Some(v)) && question.kind.is_none_or(|k| k == kind)
     };
-    let mut by_kind: BTreeMap<Kind, Summary> = BTreeMap::new();
+    let mut by_kind: BTreeMap<RequestClass, Summary> = BTreeMap::new();
     for ((volume, kind), summary) in &of {
         if asked(*volume, *kind) {
             by_kind.entry(*kind).or_default().merge(summary);
@@ -141,7 +141,7 @@ pub fn explain(ledger: &Ledger, question: &Question, moment: Moment) -> Answer {
 /// `rate` says how fast the work was that a cause waited for.
 fn of_kind(
     ledger: &Ledger,
-    (kind, slower_than_ns): (Kind, u64),
+    (kind, slower_than_ns): (RequestClass, u64),
     summary: &Summary,
     rate: impl Fn(&Cause) -> Option<u64>,
 ) -> OfKind {
@@ -189,11 +189,11 @@ fn holders(slow: &Band) -> Vec<(&'static str, u64)> {
     by
 }
 
-/// What many requests waited for, whatever that came down to.
+/// A reason for which many requests waited, whatever that came down to.
 pub struct First<'a> {
-    /// So many of them.
+    /// The number of these requests.
     pub count: u64,
-    /// What it came down to most often.
+    /// The cause that it came down to most often.
     pub most: &'a Blamed,
     /// In words, after "they waited for".
     pub text: String,
@@ -202,8 +202,8 @@ pub struct First<'a> {
 /// Causes that are one, each with its requests.
 type Members<'a> = BTreeMap<Cause, (u64, &'a Blamed)>;
 
-/// What the requests of these causes waited for themselves, the most frequent first. All devices
-/// are one: of a mirror each has its part of the requests.
+/// The reasons for which the requests of these causes waited themselves, the most frequent first.
+/// All devices are one: of a mirror each has its part of the requests.
 pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>> {
     let mut by: BTreeMap<(Layer, Option<Reason>), Members> = BTreeMap::new();
     for blamed in causes {
@@ -249,9 +249,9 @@ fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
     let Some(most) = of.percentiles.get(2) else { return String::new() };
     let (count, longest) = (of.count, length(of.max_ns));
     let mut text = match count {
-        1 => format!("1 {} took {longest}.", of.kind.one()),
+        1 => format!("1 {} took {longest}.", of.kind.singular()),
         _ => {
-            let (words, most) = (of.kind.words(), length(most.ns));
+            let (words, most) = (of.kind.plural(), length(most.ns));
             format!("99.9 % of {count} {words} took up to {most}, the longest {longest}.")
         }
     };

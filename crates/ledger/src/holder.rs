@@ -9,20 +9,20 @@ thread_local! {
     static NAMES: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whose work keeps a request waiting: a class of I/O, or a job. It means something in the thread
-/// that has made it only.
+/// The work that keeps a request waiting: a class of I/O, or a job. The value means something in
+/// the thread that has made it only.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Holder(u8);
 
 impl Holder {
-    /// It is not known, or does not matter.
+    /// The holder is not known, or does not matter.
     pub const NONE: Holder = Holder(0);
 
     /// The name of other requests of clients.
     pub const OTHER_REQUESTS: &'static str = "other requests";
 
-    /// The one of this name. Names are those of jobs and classes; there are a few dozen. More than
-    /// fit have none.
+    /// The holder of this name. Names are those of jobs and classes; there are a few dozen. Names
+    /// that find no room give a holder without a name.
     pub fn of(name: &'static str) -> Holder {
         if name.is_empty() {
             return Holder::NONE;
@@ -37,7 +37,7 @@ impl Holder {
         })
     }
 
-    /// Its name; empty if it is not known.
+    /// The name of the holder; empty if it is not known.
     pub fn name(self) -> &'static str {
         let at = usize::from(self.0).checked_sub(1);
         at.and_then(|at| NAMES.with_borrow(|names| names.get(at).copied())).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Where stories begin, and are counted when they have ended.
+//! The ledger, in which stories begin, and are counted when they have ended.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,10 +8,10 @@ use base::{Instant, VolumeId};
 
 use crate::holder::Holder;
 use crate::open::{Open, Slot};
-use crate::reason::Kind;
 use crate::slowest::{Slow, Slowest};
 use crate::story::{Moment, PlaceId, Story, What};
 use crate::summary::Summary;
+use model::wait::RequestClass;
 
 const MINUTE_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -21,7 +21,7 @@ const MINUTES: usize = 60;
 const LOOKED_AT: usize = 4_096;
 
 /// A volume, if it was said, and what was asked for.
-pub(crate) type Of = (Option<VolumeId>, Kind);
+pub(crate) type Of = (Option<VolumeId>, RequestClass);
 
 /// Requests of a volume and a kind.
 #[derive(Default)]
@@ -31,13 +31,13 @@ struct Counted {
     longest: Option<Slow>,
 }
 
-/// What was moved on a device for one of those whose work keeps requests waiting.
+/// The bytes that were moved on a device for one of the holders that keep requests waiting.
 #[derive(Clone, Copy)]
 struct Moved {
     place: PlaceId,
     holder: Holder,
     bytes: u64,
-    /// A bit for each second of the minute in which something was.
+    /// A bit for each second of the minute in which something was moved.
     seconds: u64,
 }
 
@@ -47,7 +47,7 @@ struct Minute {
     number: u64,
     of: BTreeMap<Of, Counted>,
     /// By kind, so that slow writes leave the stories of slow flushes.
-    slowest: BTreeMap<Kind, Slowest>,
+    slowest: BTreeMap<RequestClass, Slowest>,
     moved: Vec<Moved>,
 }
 
@@ -62,7 +62,7 @@ struct State {
 /// Requests that are under way and slow already.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
-    /// How many there are.
+    /// The number of these requests.
     pub count: u64,
     /// There may be more: not all were looked at.
     pub more: bool,
@@ -119,7 +119,7 @@ impl Ledger {
 
     /// A request for `len` bytes from `offset` on has just arrived. It is under way until
     /// [`Ledger::end`].
-    pub fn begin(&self, kind: Kind, offset: u64, len: u64, at: Moment) -> Story {
+    pub fn begin(&self, kind: RequestClass, offset: u64, len: u64, at: Moment) -> Story {
         let story = Story::of_request(kind, offset, len, at);
         story.set_slot(self.0.borrow_mut().open.push(story.clone()));
         story
@@ -214,7 +214,7 @@ impl Ledger {
                 found.push(story);
             }
         }
-        // Those that come later are younger.
+        // Stories that come later are younger.
         let next = all.next().map(|s| moment.now.since(s.began()).as_nanos() as u64);
         pending.more = next.is_some_and(|age| age > ns);
         pending.count = found.len() as u64;
@@ -235,9 +235,9 @@ impl Ledger {
         pending
     }
 
-    /// What ended in the minutes since `since`: by volume and kind, and the slowest requests, the
-    /// longest first. Of each minute these are the slowest of each kind, and the slowest of each
-    /// volume and kind.
+    /// The requests that ended in the minutes since `since`: by volume and kind, and the slowest
+    /// ones, the longest first. Of each minute these are the slowest of each kind, and the slowest
+    /// of each volume and kind.
     pub(crate) fn since(&self, since: Instant) -> (BTreeMap<Of, Summary>, Vec<Slow>) {
         let state = self.0.borrow();
         let (mut of, mut slowest) = (BTreeMap::new(), Vec::new());

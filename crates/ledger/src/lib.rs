@@ -5,7 +5,7 @@
 //! innermost that is entered. So the parts of a story add up to its length, exactly, however many
 //! tasks work for the request.
 //!
-//! Where a request waits for work that others share, such as a commit of the pool, that work has a
+//! If a request waits for work that others share, such as a commit of the pool, that work has a
 //! story too, which never ends: a *job*. The time of the wait is told by what the job waited for
 //! meanwhile. So a flush that waits for a commit, which waits for a device, names the device.
 //!
@@ -15,20 +15,21 @@
 //!
 //! Pure state: time is passed in, and nothing here waits. All times are nanoseconds.
 
+mod advice;
 pub mod explain;
 mod holder;
 mod ledger;
 mod open;
-pub mod reason;
 mod slowest;
 mod story;
 mod summary;
 mod under_way;
 mod words;
 
+pub use advice::advice;
 pub use holder::Holder;
 pub use ledger::Ledger;
-pub use reason::{Kind, Layer, Reason};
+pub use model::wait::{Layer, Reason, RequestClass};
 pub use slowest::Slow;
 pub use story::{Away, Cause, Moment, Part, PlaceId, Story, Token, What};
 pub use summary::Summary;

@@ -1,6 +1,7 @@
 use base::{Duration, Instant, VolumeId};
 use proptest::prelude::*;
 
+use crate::advice::advice;
 use crate::explain::{Answer, Question, explain};
 use crate::summary::{Summary, band_of, top_of};
 use crate::*;
@@ -10,7 +11,7 @@ fn at(us: u64) -> Moment {
 }
 
 fn read(us: u64) -> Story {
-    Story::of_request(Kind::Read, 4096, 512, at(us))
+    Story::of_request(RequestClass::Read, 4096, 512, at(us))
 }
 
 fn told(story: &Story, us: u64) -> Vec<(Reason, Reason, u64)> {
@@ -140,12 +141,12 @@ fn time_in_which_the_thread_did_not_run_is_told_whenever_it_is_seen() {
     assert_eq!(after(spans), [(gone, gone, 500), (transfer, transfer, 30)]);
     assert_eq!(after(of_job), [(Reason::Commit, gone, 500), (Reason::Commit, flush, 30)]);
     // What began since then knows nothing of it.
-    let since = Story::of_request(Kind::Read, 0, 512, stopped(520, 500));
+    let since = Story::of_request(RequestClass::Read, 0, 512, stopped(520, 500));
     assert_eq!(after(since), [(Reason::Turn, Reason::Turn, 10)]);
     // What had come meanwhile waited for nothing else.
     let late = Duration::from_micros(500);
     let moment = Moment { late, reason: gone, ..stopped(511, 500) };
-    let came = Story::of_request(Kind::Read, 0, 512, moment.before());
+    let came = Story::of_request(RequestClass::Read, 0, 512, moment.before());
     let (_, parts) = came.end(moment);
     assert_eq!((parts.len(), parts[0].cause.what.reason, parts[0].ns), (1, gone, 500_000));
     // It was stopped, and later others had all processors.
@@ -239,7 +240,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     let of = |volume| {
         let question = Question {
             volume: Some(VolumeId(volume)),
-            kind: Some(Kind::Read),
+            kind: Some(RequestClass::Read),
             since: Instant(0),
             slower_than_ns: 20_000_000,
         };
@@ -275,41 +276,41 @@ fn a_verdict_names_what_most_requests_waited_for_themselves() {
         kinds.into_iter().find(|k| k.kind == kind).map(|k| k.verdict).unwrap_or_default()
     };
     // Writers wait for room, for this reason or that; none is as frequent as the client.
-    slow(Kind::Write, 61, Reason::Reply, Reason::Reply.into());
-    slow(Kind::Write, 50, throttle, on("pool device a", "write-back"));
-    slow(Kind::Write, 47, throttle, on("pool device b", "write-back"));
-    slow(Kind::Write, 40, throttle, throttle.into());
-    let said = verdict(Kind::Write);
+    slow(RequestClass::Write, 61, Reason::Reply, Reason::Reply.into());
+    slow(RequestClass::Write, 50, throttle, on("pool device a", "write-back"));
+    slow(RequestClass::Write, 47, throttle, on("pool device b", "write-back"));
+    slow(RequestClass::Write, 40, throttle, throttle.into());
+    let said = verdict(RequestClass::Write);
     let room = "137 of these waited mostly for write-back, as room for dirty data runs short; in \
                 50 cases that waited for a transfer of pool device a, beside write-back.";
     assert!(said.contains(room), "{said}");
     assert!(said.contains(" 61 waited mostly for the client, to take the reply."), "{said}");
     assert!(said.ends_with("use a larger cache, or a faster pool."), "{said}");
     // Most of them waited for nothing else.
-    slow(Kind::Write, 20, throttle, throttle.into());
-    let said = verdict(Kind::Write);
+    slow(RequestClass::Write, 20, throttle, throttle.into());
+    let said = verdict(RequestClass::Write);
     let room = "157 of these waited mostly for write-back, as room for dirty data runs short. 61";
     assert!(said.contains(room), "{said}");
     // Each device of a mirror has half of them.
-    slow(Kind::Read, 60, Reason::Reply, Reason::Reply.into());
+    slow(RequestClass::Read, 60, Reason::Reply, Reason::Reply.into());
     for device in ["pool device a", "pool device b"] {
-        slow(Kind::Read, 40, Reason::Transfer, on(device, "scrub"));
+        slow(RequestClass::Read, 40, Reason::Transfer, on(device, "scrub"));
     }
-    let said = verdict(Kind::Read);
+    let said = verdict(RequestClass::Read);
     let devices = "80 of these waited mostly for devices, 40 of them for a transfer of pool device \
                    a, beside scrub.";
     assert!(said.contains(devices) && said.contains("scrub.rate"), "{said}");
     // Some of one device waited beside one job, and some beside another.
-    slow(Kind::Discard, 5, Reason::Transfer, on("pool device a", "scrub"));
-    slow(Kind::Discard, 2, Reason::DeviceQueue, on("pool device a", "commit"));
-    let said = verdict(Kind::Discard);
+    slow(RequestClass::Discard, 5, Reason::Transfer, on("pool device a", "scrub"));
+    slow(RequestClass::Discard, 2, Reason::DeviceQueue, on("pool device a", "commit"));
+    let said = verdict(RequestClass::Discard);
     let device = " 7 of these waited mostly for pool device a, 5 of them for a transfer of pool ";
     assert!(said.contains(device), "{said}");
     // The thread was busy with several jobs.
     let busy = |job| What { holder: Holder::of(job), ..What::from(Reason::Engine) };
-    slow(Kind::Flush, 2, Reason::Engine, busy("scrub"));
-    slow(Kind::Flush, 1, Reason::Engine, busy("collection"));
-    let said = verdict(Kind::Flush);
+    slow(RequestClass::Flush, 2, Reason::Engine, busy("scrub"));
+    slow(RequestClass::Flush, 1, Reason::Engine, busy("collection"));
+    let said = verdict(RequestClass::Flush);
     let thread = "3 of these waited mostly for the engine's thread, which was busy; 2 of them for \
                   the engine's thread, which was busy with scrub.";
     assert!(said.contains(thread), "{said}");
@@ -361,18 +362,22 @@ fn an_answer_says_how_fast_the_work_was_that_kept_the_device_busy() {
 fn the_slowest_of_each_kind_are_kept() {
     let ledger = Ledger::default();
     for i in 0..1_000 {
-        let write = Story::of_request(Kind::Write, 0, 4096, at(i));
+        let write = Story::of_request(RequestClass::Write, 0, 4096, at(i));
         ledger.end(&write, at(i + 900_000));
     }
     for i in 0..3 {
         ledger.end(&read(i), at(i + 30_000));
     }
     let since = Instant(0);
-    let question =
-        Question { volume: None, kind: Some(Kind::Read), since, slower_than_ns: 20_000_000 };
+    let question = Question {
+        volume: None,
+        kind: Some(RequestClass::Read),
+        since,
+        slower_than_ns: 20_000_000,
+    };
     let told: Vec<_> =
         explain(&ledger, &question, at(0)).slowest.iter().map(|s| s.0.kind).collect();
-    assert_eq!(told, [Kind::Read; 3]);
+    assert_eq!(told, [RequestClass::Read; 3]);
 }
 
 /// A thousand slower reads of another volume do not take the room of the story of its slowest read.
@@ -508,7 +513,7 @@ proptest! {
 
 #[test]
 fn advice_fits_what_kept_the_device_busy() {
-    let advice = |holder| Reason::Transfer.advice(Holder::of(holder), "pool device a");
+    let of = |holder| advice(Reason::Transfer, Holder::of(holder), "pool device a");
     for (holder, word) in [
         ("write-back", "writeback_rate_max"),
         ("scrub", "scrub.rate"),
@@ -517,13 +522,13 @@ fn advice_fits_what_kept_the_device_busy() {
         ("compaction", "larger cache"),
         (Holder::OTHER_REQUESTS, "forebay volume limit"),
     ] {
-        assert!(advice(holder).contains(word), "{holder}: {}", advice(holder));
+        assert!(of(holder).contains(word), "{holder}: {}", of(holder));
     }
-    assert_eq!(advice("nothing of ours"), "");
-    assert!(Reason::Index.advice(Holder::of("scrub"), "").contains("index_memory"));
+    assert_eq!(of("nothing of ours"), "");
+    assert!(advice(Reason::Index, Holder::of("scrub"), "").contains("index_memory"));
     // Settings have the names by which they are set.
-    assert!(advice("write-back").contains(" pool.latency_target_read"));
-    let of_cache = Reason::Transfer.advice(Holder::of("write-back"), "cache device a");
+    assert!(of("write-back").contains(" pool.latency_target_read"));
+    let of_cache = advice(Reason::Transfer, Holder::of("write-back"), "cache device a");
     assert!(of_cache.contains(" cache.latency_target_write"), "{of_cache}");
 }
 

@@ -3,8 +3,8 @@
 use base::{Instant, VolumeId};
 use smallvec::SmallVec;
 
-use crate::reason::Kind;
 use crate::story::Part;
+use model::wait::RequestClass;
 
 /// As many are kept.
 const SLOWEST: usize = 16;
@@ -14,15 +14,15 @@ const SLOWEST: usize = 16;
 pub struct Slow {
     /// When it ended; if it is under way, when it was looked at.
     pub ended: Instant,
-    /// How long it took, up to then.
+    /// The time that the request took, up to then, in nanoseconds.
     pub ns: u64,
-    /// Its volume.
+    /// The volume of the request.
     pub volume: Option<VolumeId>,
-    /// What was asked for.
-    pub kind: Kind,
+    /// The kind of the request.
+    pub kind: RequestClass,
     /// The range in bytes: offset and length.
     pub range: (u64, u64),
-    /// Where its time went, the longest part first.
+    /// The parts of the time of the request, the longest first.
     pub parts: SmallVec<[Part; 6]>,
 }
 

@@ -6,9 +6,11 @@ use std::rc::Rc;
 use base::{Duration, Instant, VolumeId};
 use smallvec::SmallVec;
 
+use model::wait::{Layer, Reason, RequestClass};
+
+use crate::advice::{advice, is_of_devices};
 use crate::holder::Holder;
 use crate::open::Slot;
-use crate::reason::{Kind, Layer, Reason};
 
 /// A device, or another place that has a name; see [`crate::Ledger::place`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -19,14 +21,14 @@ impl PlaceId {
     pub const NONE: PlaceId = PlaceId(0);
 }
 
-/// What a request waits for.
+/// A wait of a request: its reason, its place and its holder.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct What {
-    /// Why.
+    /// The reason for the wait.
     pub reason: Reason,
-    /// On which device, if on one.
+    /// The device, if the request waits on one.
     pub place: PlaceId,
-    /// Whose work keeps it waiting, if that is known.
+    /// The work that keeps the request waiting, if that is known.
     pub holder: Holder,
 }
 
@@ -36,26 +38,28 @@ impl From<Reason> for What {
     }
 }
 
-/// Where a part of a request's time went.
+/// The cause of a part of a request's time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Cause {
-    /// What the request itself waited for.
+    /// The reason for which the request itself waited.
     pub stage: Reason,
-    /// What that came down to; the same, or what the awaited work waited for.
+    /// The wait that this came down to; the same, or what the awaited work waited for.
     pub what: What,
 }
 
 impl Cause {
-    /// What to do about it, at a place of this name; empty if there is nothing to say.
+    /// Advice on what to do about the cause, at a place of this name; empty if there is nothing to
+    /// say.
     ///
-    /// Where work of the cache or the pool kept a device busy, it is that work of which there
-    /// should be less. Slower write-back, say, gives writers no room.
+    /// If work of the cache or the pool kept a device busy, there should be less of that work.
+    /// Slower write-back, say, gives writers no room.
     pub fn advice(&self, place: &str) -> &'static str {
         let What { reason, holder, .. } = self.what;
-        let (inner, stage) = (reason.advice(holder, place), self.stage.advice(holder, place));
+        let (inner, stage) = (advice(reason, holder, place), advice(self.stage, holder, place));
         match self.stage {
-            _ if self.stage == reason || !reason.is_of_devices() => inner,
-            // These come down to the device, and to what else it did.
+            _ if self.stage == reason || !is_of_devices(reason) => inner,
+            // Waits for the journal and for commits come down to the device, and to what else it
+            // did.
             Reason::Journal | Reason::Commit if !inner.is_empty() => inner,
             _ if !stage.is_empty() && matches!(self.stage.layer(), Layer::Cache | Layer::Pool) => {
                 stage
@@ -68,13 +72,13 @@ impl Cause {
 /// A part of a request's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Where it went.
+    /// The cause of the part.
     pub cause: Cause,
-    /// How long.
+    /// The time, in nanoseconds.
     pub ns: u64,
 }
 
-/// How long the runtime's thread did not run, by why.
+/// The time that the runtime's thread did not run, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Away([Duration; REASONS_AWAY.len()]);
 
@@ -82,17 +86,17 @@ pub struct Away([Duration; REASONS_AWAY.len()]);
 const REASONS_AWAY: [Reason; 2] = [Reason::NotRunning, Reason::NoProcessor];
 
 impl Away {
-    /// So long, for this reason; nothing if the thread runs in spite of it.
+    /// A time away for this reason; nothing if the thread runs in spite of it.
     pub fn of(reason: Reason, time: Duration) -> Away {
         Away(REASONS_AWAY.map(|why| if why == reason { time } else { Duration::ZERO }))
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(self, more: Away) -> Away {
         Away(std::array::from_fn(|why| self.0[why] + more.0[why]))
     }
 
-    /// What of it was not yet in `before`.
+    /// The time that was not yet in `before`.
     pub fn since(self, before: Away) -> Away {
         Away(std::array::from_fn(|why| self.0[why].saturating_sub(before.0[why])))
     }
@@ -113,8 +117,8 @@ pub struct Moment {
     pub reason: Reason,
     /// The job that the thread was busy with.
     pub holder: Holder,
-    /// How long the thread did not run, in all: a story that spans such a time takes it from what
-    /// it waited for, whenever that is seen to be over.
+    /// The time that the thread did not run, in all: a story that spans such a time takes it from
+    /// what it waited for, whenever that is seen to be over.
     pub away: Away,
 }
 
@@ -172,7 +176,7 @@ struct JobWait {
 
 struct Wait {
     token: u32,
-    /// So many wait for this.
+    /// The number of times that this wait is entered.
     count: u32,
     what: What,
     job: Option<Box<JobWait>>,
@@ -189,14 +193,14 @@ struct State {
 }
 
 struct Inner {
-    kind: Kind,
+    kind: RequestClass,
     began: Instant,
     offset: u64,
     len: u64,
     volume: Cell<Option<VolumeId>>,
-    /// Its name, if it is a job.
+    /// The name of the job, if this is one.
     job: Option<Holder>,
-    /// Its place among requests that are under way.
+    /// The place of the story among requests that are under way.
     slot: Cell<Slot>,
     tokens: Cell<u32>,
     state: RefCell<State>,
@@ -207,7 +211,12 @@ struct Inner {
 pub struct Story(Rc<Inner>);
 
 impl Story {
-    fn new(job: Option<Holder>, kind: Kind, (offset, len): (u64, u64), at: Moment) -> Story {
+    fn new(
+        job: Option<Holder>,
+        kind: RequestClass,
+        (offset, len): (u64, u64),
+        at: Moment,
+    ) -> Story {
         let state = State {
             told: at.now,
             away: at.away,
@@ -230,17 +239,17 @@ impl Story {
 
     /// The story of a request for `len` bytes from `offset` on, which has just arrived. The ledger
     /// makes it ([`crate::Ledger::begin`]), so that it knows what is under way.
-    pub(crate) fn of_request(kind: Kind, offset: u64, len: u64, at: Moment) -> Story {
+    pub(crate) fn of_request(kind: RequestClass, offset: u64, len: u64, at: Moment) -> Story {
         Story::new(None, kind, (offset, len), at)
     }
 
     /// The story of a job, which has not worked yet.
     pub fn of_job(name: &'static str, at: Moment) -> Story {
-        Story::new(Some(Holder::of(name)), Kind::Other, (0, 0), at)
+        Story::new(Some(Holder::of(name)), RequestClass::Other, (0, 0), at)
     }
 
-    /// What was asked for.
-    pub fn kind(&self) -> Kind {
+    /// The kind of the request.
+    pub fn kind(&self) -> RequestClass {
         self.0.kind
     }
 
@@ -259,7 +268,7 @@ impl Story {
         self.0.volume.set(Some(volume));
     }
 
-    /// Its place among requests that are under way; from now on it is this one.
+    /// Sets the place of the story among requests that are under way, and returns the one before.
     pub(crate) fn set_slot(&self, slot: Slot) -> Slot {
         self.0.slot.replace(slot)
     }
@@ -276,17 +285,17 @@ impl Story {
         self.0.began
     }
 
-    /// What it is as a holder, if it is a job.
+    /// The job as a holder, if this is one.
     pub fn job(&self) -> Option<Holder> {
         self.0.job
     }
 
-    /// Its name, if it is a job.
+    /// The name of the job, if this is one.
     pub fn job_name(&self) -> Option<&'static str> {
         self.0.job.map(Holder::name)
     }
 
-    /// How many waits are entered.
+    /// The number of waits that are entered.
     pub fn depth(&self) -> usize {
         self.0.state.try_borrow().map_or(0, |state| state.waits.len())
     }
@@ -439,8 +448,8 @@ impl Story {
         Some(look(&state.parts))
     }
 
-    /// It is over. Returns when it began and its parts, the longest first; they add up to the time
-    /// from then to now. What is entered and left afterwards is not told.
+    /// Ends the story. Returns when it began and its parts, the longest first; they add up to the
+    /// time from then to now. What is entered and left afterwards is not told.
     pub fn end(&self, moment: Moment) -> (Instant, SmallVec<[Part; 6]>) {
         let mut state = self.0.state.borrow_mut();
         if !state.ended {

@@ -1,4 +1,4 @@
-//! What many ended stories say together.
+//! Summaries of many ended stories.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ pub(crate) fn top_of(band: u16) -> u64 {
 /// Requests of about the same length.
 #[derive(Clone, Default)]
 pub struct Band {
-    /// How many.
+    /// The number of requests.
     pub count: u64,
-    /// Where their time went.
+    /// The parts of the time of the requests.
     pub parts: SmallVec<[Part; 6]>,
-    /// What the longest part of each was, with the number of requests.
+    /// The cause of the longest part of each request, with the number of requests.
     pub causes: SmallVec<[(Cause, u64); 2]>,
 }
 

@@ -3,9 +3,9 @@
 use base::VolumeId;
 
 use crate::ledger::{Ledger, Pending};
-use crate::reason::Kind;
 use crate::story::Moment;
 use crate::words::{Told, in_words, length};
+use model::wait::RequestClass;
 
 /// Requests under way that are told whole.
 const WHOLE: usize = 5;
@@ -13,11 +13,11 @@ const WHOLE: usize = 5;
 /// Requests that are under way and slow already.
 #[derive(Clone, Debug, Default)]
 pub struct UnderWay {
-    /// How many there are.
+    /// The number of requests.
     pub count: u64,
     /// There may be more: the oldest few thousand were looked at.
     pub more: bool,
-    /// How long the oldest has been under way, in nanoseconds.
+    /// The time that the oldest has been under way, in nanoseconds.
     pub longest_ns: u64,
     /// The oldest, the longest first, with what their time was made of up to now, in words.
     pub oldest: Vec<Told>,
@@ -26,13 +26,13 @@ pub struct UnderWay {
 }
 
 impl UnderWay {
-    /// Those for which `asked` is true that have taken more than `ns` up to now. If all are of one
-    /// kind, the text says so.
+    /// Requests for which `asked` is true that have taken more than `ns` up to now. If all are of
+    /// one kind, the text says so.
     pub(crate) fn of(
         ledger: &Ledger,
         (moment, ns): (Moment, u64),
-        kind: Option<Kind>,
-        asked: impl Fn(Option<VolumeId>, Kind) -> bool,
+        kind: Option<RequestClass>,
+        asked: impl Fn(Option<VolumeId>, RequestClass) -> bool,
     ) -> UnderWay {
         let asked = |(volume, of): &_| kind.is_none_or(|kind| kind == *of) && asked(*volume, *of);
         let Pending { count, more, oldest } = ledger.pending(moment, ns, WHOLE, asked);
@@ -44,15 +44,15 @@ impl UnderWay {
     }
 }
 
-fn text(of: &UnderWay, kind: Option<Kind>, ns: u64) -> String {
+fn text(of: &UnderWay, kind: Option<RequestClass>, ns: u64) -> String {
     let Some((longest, parts)) = of.oldest.first() else { return String::new() };
-    let (took, one) = (length(longest.ns), longest.kind.one());
+    let (took, one) = (length(longest.ns), longest.kind.singular());
     let most = parts.first().map_or("", |(_, text)| text.as_str());
     if of.count == 1 && !of.more {
         return format!("under way now: 1 {one} for {took}; it waits mostly for {most}");
     }
     let at_least = if of.more { "at least " } else { "" };
-    let words = kind.map_or("requests", Kind::words);
+    let words = kind.map_or("requests", RequestClass::plural);
     format!(
         "under way now: {at_least}{} {words} for more than {}; the longest, a {one}, for {took}: \
          it waits mostly for {most}",
@@ -73,12 +73,12 @@ mod tests {
         Moment::at(Instant(ms * 1_000_000))
     }
 
-    fn ask(ledger: &Ledger, volume: Option<u32>, kind: Option<Kind>, ms: u64) -> Answer {
+    fn ask(ledger: &Ledger, volume: Option<u32>, kind: Option<RequestClass>, ms: u64) -> Answer {
         let (volume, since) = (volume.map(VolumeId), Instant(0));
         explain(ledger, &Question { volume, kind, since, slower_than_ns: 5_000_000 }, at(ms))
     }
 
-    fn begin(ledger: &Ledger, kind: Kind, volume: u32, ms: u64) -> Story {
+    fn begin(ledger: &Ledger, kind: RequestClass, volume: u32, ms: u64) -> Story {
         let story = ledger.begin(kind, 4096, 512, at(ms));
         story.set_volume(VolumeId(volume));
         story
@@ -90,7 +90,7 @@ mod tests {
         let of = |ms| ask(&ledger, None, None, ms).under_way;
         assert_eq!((of(0).count, of(0).text.as_str()), (0, ""));
         let what = What { place: ledger.place("cache device c"), ..Reason::Transfer.into() };
-        let write = begin(&ledger, Kind::Write, 1, 0);
+        let write = begin(&ledger, RequestClass::Write, 1, 0);
         let lock = write.enter(Reason::RangeLock.into(), at(0));
         write.leave(lock, at(4));
         let job = ledger.job("journal", at(0));
@@ -120,17 +120,17 @@ mod tests {
     fn it_is_asked_by_volume_and_class() {
         let ledger = Ledger::default();
         let stories = [
-            begin(&ledger, Kind::Read, 1, 0),
-            begin(&ledger, Kind::Write, 2, 10),
-            begin(&ledger, Kind::Read, 2, 20),
+            begin(&ledger, RequestClass::Read, 1, 0),
+            begin(&ledger, RequestClass::Write, 2, 10),
+            begin(&ledger, RequestClass::Read, 2, 20),
         ];
         let of = |volume, kind| {
             let of = ask(&ledger, volume, kind, 40).under_way;
             (of.count, of.longest_ns / 1_000_000)
         };
         assert_eq!(of(None, None), (3, 40));
-        assert_eq!((of(Some(2), None), of(Some(2), Some(Kind::Read))), ((2, 30), (1, 20)));
-        assert_eq!((of(Some(3), None), of(None, Some(Kind::Flush))), ((0, 0), (0, 0)));
+        assert_eq!((of(Some(2), None), of(Some(2), Some(RequestClass::Read))), ((2, 30), (1, 20)));
+        assert_eq!((of(Some(3), None), of(None, Some(RequestClass::Flush))), ((0, 0), (0, 0)));
         let text = ask(&ledger, None, None, 40).under_way.text;
         let said = "under way now: 3 requests for more than 5.000 ms; the longest, a read, for \
                     40.0 ms: it waits mostly for a turn on the engine's thread";
@@ -142,17 +142,20 @@ mod tests {
     #[test]
     fn a_verdict_begins_with_what_hangs_where_that_is_the_worst() {
         let ledger = Ledger::default();
-        let quick = begin(&ledger, Kind::Write, 1, 0);
+        let quick = begin(&ledger, RequestClass::Write, 1, 0);
         ledger.end(&quick, at(100));
-        let hangs = begin(&ledger, Kind::Write, 1, 50);
-        let read = begin(&ledger, Kind::Read, 1, 50);
+        let hangs = begin(&ledger, RequestClass::Write, 1, 50);
+        let read = begin(&ledger, RequestClass::Read, 1, 50);
         ledger.end(&read, at(51));
         let verdicts = |ms| {
             let kinds = ask(&ledger, None, None, ms).kinds;
             kinds.into_iter().map(|of| (of.kind, of.verdict)).collect::<Vec<_>>()
         };
         assert!(verdicts(150).iter().all(|(_, verdict)| !verdict.contains("under way")));
-        let [(Kind::Read, read), (Kind::Write, write)] = &verdicts(3_050)[..] else { panic!() };
+        let [(RequestClass::Read, read), (RequestClass::Write, write)] = &verdicts(3_050)[..]
+        else {
+            panic!()
+        };
         assert!(write.starts_with("under way now: 1 write for 3.0 s; it "), "{write}");
         assert!(write.contains("thread. 1 write took 100.0 ms."), "{write}");
         assert!(!read.contains("under way"), "{read}");
@@ -162,7 +165,8 @@ mod tests {
     #[test]
     fn of_very_many_the_oldest_are_told() {
         let ledger = Ledger::default();
-        let stories: Vec<Story> = (0..5_000).map(|ms| begin(&ledger, Kind::Read, 1, ms)).collect();
+        let stories: Vec<Story> =
+            (0..5_000).map(|ms| begin(&ledger, RequestClass::Read, 1, ms)).collect();
         let of = ask(&ledger, None, None, 60_000).under_way;
         assert!(of.more && of.count < 5_000, "{}", of.count);
         assert_eq!((of.oldest.len(), of.longest_ns), (WHOLE, 60_000_000_000));
@@ -171,8 +175,8 @@ mod tests {
         assert!(!ask(&ledger, None, None, 60_000).under_way.more);
         // One that waited before the thread could look comes late, and is older.
         let late = Moment { late: Duration::from_secs(9), ..at(60_000) };
-        ledger.begin(Kind::Write, 0, 1, late.before());
-        let of = ask(&ledger, None, Some(Kind::Write), 60_000).under_way;
+        ledger.begin(RequestClass::Write, 0, 1, late.before());
+        let of = ask(&ledger, None, Some(RequestClass::Write), 60_000).under_way;
         assert_eq!(of.longest_ns, 9_000_000_000);
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::holder::Holder;
 use crate::ledger::Ledger;
-use crate::reason::{Layer, Reason};
 use crate::slowest::Slow;
 use crate::story::{Cause, Part};
+use model::wait::{Layer, Reason};
 
 /// A request with its parts in words.
 pub type Told = (Slow, Vec<(Part, String)>);

@@ -1,7 +1,7 @@
 //! One connected socket: the connection, by which any task sends, and its receiver.
 //!
-//! It shares no code with the server's side (`nbd::link`), so that neither hides a mistake of the
-//! other.
+//! The code is not shared with the server's side (`nbd::link`), so that neither hides a mistake of
+//! the other.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 use base::{BufPool, SliceList};
 use rt::{Op, Payload, Rt, SocketId};
 
-/// Bytes that one receive takes at most.
+/// The number of bytes that one receive takes at most.
 const RECEIVE: usize = 64 << 10;
 
 /// The connection is at its end: closed by us or by the peer, or broken.
@@ -65,7 +65,7 @@ impl Connection {
     }
 }
 
-/// What of `data` is behind its first `n` bytes.
+/// Returns the part of `data` behind its first `n` bytes.
 fn behind(data: SliceList, mut n: usize) -> SliceList {
     let mut rest = SliceList::new();
     for piece in data {
@@ -78,11 +78,11 @@ fn behind(data: SliceList, mut n: usize) -> SliceList {
     rest
 }
 
-/// What a connection receives, from which messages are parsed.
+/// The receiver of a connection: the bytes that came, from which messages are parsed.
 pub struct Receiver {
     connection: Connection,
     bytes: Vec<u8>,
-    /// So many of them are consumed.
+    /// The number of these bytes that are consumed.
     consumed: usize,
 }
 
@@ -92,7 +92,7 @@ impl Receiver {
         Receiver { connection: connection.clone(), bytes: Vec::new(), consumed: 0 }
     }
 
-    /// What is received and not consumed.
+    /// Returns the bytes that are received and not consumed.
     pub fn data(&self) -> &[u8] {
         &self.bytes[self.consumed..]
     }

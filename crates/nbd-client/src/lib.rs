@@ -44,7 +44,7 @@ impl From<Gone> for ClientError {
     }
 }
 
-/// What the client asks for in the handshake.
+/// The options that the client asks for in the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientOptions {
     /// Structured replies.
@@ -61,10 +61,10 @@ impl Default for ClientOptions {
     }
 }
 
-/// What the server said of the export.
+/// The properties of the export, as the server told them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Negotiated {
-    /// Its size at the handshake.
+    /// The size of the export at the handshake.
     pub size_bytes: u64,
     /// Transmission flags, of [`option::transmit`].
     pub flags: u16,
@@ -72,7 +72,7 @@ pub struct Negotiated {
     pub block_sizes: Option<[u32; 3]>,
 }
 
-/// What a request is answered with, besides an error.
+/// The body of an answer, besides an error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Body {
     Nothing,
@@ -82,10 +82,10 @@ enum Body {
 
 struct Pending {
     request: Request,
-    /// What chunks have brought so far.
+    /// The body that chunks have brought so far.
     body: Body,
     error: Option<Errno>,
-    /// Bytes of a READ that chunks have brought.
+    /// The number of bytes of a READ that chunks have brought.
     got: u64,
     done: OneShotSender<Result<Body, ClientError>>,
 }
@@ -139,7 +139,7 @@ impl Client {
         Ok(Client(state))
     }
 
-    /// What the server said of the export.
+    /// Returns the properties of the export, as the server told them.
     pub fn info(&self) -> Negotiated {
         self.0.info
     }
@@ -312,7 +312,7 @@ impl Pending {
     }
 }
 
-/// Where in a read's data a chunk belongs.
+/// Returns the part of a read's data to which a chunk belongs.
 fn place(data: &mut Vec<u8>, r: Request, offset: u64, len: u64) -> Result<&mut [u8], ClientError> {
     data.resize(r.len as usize, 0);
     let start = offset.checked_sub(r.offset);

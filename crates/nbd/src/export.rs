@@ -1,4 +1,4 @@
-//! What the server needs from the store.
+//! The interface of the store, as the server needs it.
 
 use std::future::Future;
 
@@ -7,25 +7,25 @@ use tls::Peer;
 
 use crate::codec::Errno;
 
-/// What is agreed on with a client when it opens an export.
+/// The properties of an export, which are agreed on with a client that opens it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportInfo {
-    /// Its name in a list; a client may have opened it as the default one.
+    /// The name of the export in a list; a client may have opened it as the default one.
     pub name: String,
-    /// For people; may be empty.
+    /// A text for people; may be empty.
     pub description: String,
-    /// Offsets and lengths are multiples of it: 512 or 4096, in any case a power of two up to 64
+    /// The unit of offsets and lengths in bytes: 512 or 4096, in any case a power of two up to 64
     /// KiB.
     pub min_block: u32,
-    /// From which size on aligned requests are efficient.
+    /// The size in bytes from which on aligned requests are efficient.
     pub preferred_block: u32,
     /// The longest READ and WRITE in bytes, at most 32 MiB, a multiple of `min_block`.
     pub max_block: u32,
-    /// Nothing may be changed.
+    /// True if nothing may be changed.
     pub read_only: bool,
 }
 
-/// How zeros are to be written.
+/// Options of writing zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZeroOpts {
     /// The range stays allocated.
@@ -53,7 +53,7 @@ pub struct BlockStatus {
 /// `size_bytes` when it came, and no change of a read-only export. Requests run concurrently, in
 /// any order.
 pub trait Export: Clone + 'static {
-    /// What a client is told.
+    /// Returns the properties that a client is told.
     fn info(&self) -> ExportInfo;
     /// The size now: an export can be resized while clients use it. Called for every request.
     fn size_bytes(&self) -> u64;
@@ -67,7 +67,7 @@ pub trait Export: Clone + 'static {
     fn admit(&self, bytes: u64, fills: bool) -> impl Future<Output = Self>;
     /// The request of this handle does nothing for a while: others need not wait for it.
     fn rest(&self);
-    /// It goes on, when this ends.
+    /// Waits until the request may go on.
     fn go_on(&self) -> impl Future<Output = ()>;
     /// The data of a range: exactly `len` bytes.
     fn read(&self, offset: u64, len: u32) -> impl Future<Output = Result<SliceList, Errno>>;

@@ -9,32 +9,32 @@ use tls::Peer;
 
 const ALLOCATION: &str = "base:allocation";
 
-/// How it goes on after an option, once its replies have been sent.
+/// The step that follows an option, once its replies have been sent.
 pub enum Progress<X> {
-    /// With another option.
+    /// The next option.
     Again,
     /// The connection ends.
     Close,
-    /// With a handshake of TLS, and then another option.
+    /// A handshake of TLS, and then another option.
     Secure,
-    /// With requests to this export.
+    /// Requests to this export.
     Start(X, Terms),
 }
 
-/// How far a client is with TLS.
+/// The state of TLS at a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Encryption {
-    /// It cannot have it.
+    /// The client cannot have TLS.
     Absent,
-    /// It may ask for it.
+    /// The client may ask for TLS.
     Offered,
-    /// It has to ask for it, before all else.
+    /// The client has to ask for TLS, before all else.
     Required,
-    /// It has it, and is this one.
+    /// The client has TLS, and is this peer.
     Done(Peer),
 }
 
-/// What a client has said so far.
+/// The state of a client's handshake: what it has said so far.
 pub struct Handshake {
     encryption: Encryption,
     fixed: bool,
@@ -206,7 +206,7 @@ impl Handshake {
     ) {
         let set = option == opt::SET_META_CONTEXT;
         if set {
-            // What was selected before is gone, even if this fails.
+            // The context that was selected before is gone, even if this fails.
             self.meta = None;
         }
         let request = MetaRequest::parse(data).filter(|_| self.structured);

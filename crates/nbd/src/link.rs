@@ -1,8 +1,8 @@
 //! A connection as the protocol sees it, shared by what receives from it and what sends to it:
 //! plain bytes, whether they are encrypted on the wire or not.
 //!
-//! What is long is received in pieces: how far a backend's operation is cannot be seen before it
-//! has ended.
+//! A long payload is received in pieces: the progress of a backend's operation cannot be seen
+//! before it has ended.
 
 use std::cell::OnceCell;
 

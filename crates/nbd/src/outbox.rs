@@ -86,8 +86,8 @@ impl<P: 'static> Outbox<P> {
     pub async fn run(&self, in_flight: impl Fn() -> u64) {
         let mut permits = Vec::new();
         while self.filled().await {
-            // Where others may be about to answer, their answers go along. With none left there
-            // is nothing to wait for.
+            // While other requests may be about to be answered, their answers go along. With none
+            // left there is nothing to wait for.
             if in_flight() > self.queue.borrow().len() as u64 {
                 self.link.rt().settled().await;
             }
@@ -111,7 +111,7 @@ impl<P: 'static> Outbox<P> {
         let mut queue = self.queue.borrow_mut();
         let count = queue.len().min(BATCH_HEADS);
         let mut heads = self.link.rt().bufs().take(count * Head::MAX);
-        // How many bytes of heads stand before each message's data.
+        // The number of bytes of heads that stand before each message's data.
         let mut data: Vec<(usize, SliceList)> = Vec::new();
         let (mut head_bytes, mut bytes, mut slices) = (0, 0, 0);
         for _ in 0..count {

@@ -18,9 +18,9 @@ const LARGEST: usize = 256 << 10;
 
 pub(crate) struct Receiver {
     link: Rc<Link>,
-    /// Absent while a receive has it.
+    /// The buffer; absent while a receive has it.
     buf: Option<Buf>,
-    /// What is received and not consumed.
+    /// The range of bytes that are received and not consumed.
     head: usize,
     tail: usize,
     /// The size that the next receive's buffer should have.
@@ -32,7 +32,7 @@ impl Receiver {
         Receiver { link, buf: None, head: 0, tail: 0, want: SMALLEST }
     }
 
-    /// What is received and not consumed.
+    /// Returns the bytes that are received and not consumed.
     pub fn data(&self) -> &[u8] {
         self.buf.as_ref().map_or(&[], |b| &b[self.head..self.tail])
     }

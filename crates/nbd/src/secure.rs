@@ -18,7 +18,7 @@ use crate::wire::{Gone, Wire, advance, front};
 /// The sizes of the buffer that records are received into: it grows where much comes at once.
 const SMALLEST: usize = BLOCK;
 const LARGEST: usize = 256 << 10;
-/// So many bytes of records that the receiver has made may wait for the sender.
+/// The number of bytes of records that the receiver has made and that may wait for the sender.
 const MAX_ANSWERS: usize = 16 << 10;
 /// Records that are opened before others have a turn: one may have a single byte.
 const RECORDS: usize = 32;
@@ -27,7 +27,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Secure {
     session: RefCell<Session>,
-    /// Of sending.
+    /// The turn to send.
     turn: Semaphore,
     /// The size that the next receive's buffer should have.
     want: Cell<usize>,

@@ -1,6 +1,6 @@
 //! One connected socket; closed exactly once, never used after.
 //!
-//! What is long is received and sent in pieces of [`PIECE`]: how far a backend's operation is
+//! Long data are received and sent in pieces of [`PIECE`]: the progress of a backend's operation
 //! cannot be seen before it has ended.
 
 use std::cell::Cell;
@@ -8,9 +8,10 @@ use std::cell::Cell;
 use base::{Buf, BufList, Duration, Instant, SliceList};
 use rt::{Op, Payload, Rt, SocketId};
 
-/// What one operation moves at most, and what a peer has to let through in the time after which a
-/// transfer counts as stalled, or else all that is left of it: a few bytes now and then are no
-/// progress. A batch of replies is less, as a rule, and so one operation.
+/// The largest number of bytes that one operation moves, and the number that a peer has to let
+/// through in the time after which a transfer counts as stalled, or else all that is left of it: a
+/// few bytes now and then are no progress. A batch of replies is less, as a rule, and so one
+/// operation.
 pub(crate) const PIECE: usize = 2 << 20;
 
 /// The connection is at its end: closed by us or by the peer, or broken.
@@ -26,10 +27,10 @@ pub(crate) struct Wire {
     sending: Progress,
 }
 
-/// How a transfer that waits for the peer goes on.
+/// The progress of a transfer that waits for the peer.
 #[derive(Default)]
 struct Progress {
-    /// When it began, or when the last whole piece was done.
+    /// The time when the transfer began, or when the last whole piece was done.
     since: Cell<Option<Instant>>,
     /// Bytes moved since then, fewer than [`PIECE`].
     moved: Cell<usize>,
@@ -104,13 +105,13 @@ impl Wire {
         (buf, n)
     }
 
-    /// So many bytes of a payload are to be received next, at most, for what [`Wire::payload_came`]
-    /// counts.
+    /// Returns the number of bytes of a payload that are to be received next, at most, for what
+    /// [`Wire::payload_came`] counts.
     pub fn payload_missing(&self) -> usize {
         self.payload.missing()
     }
 
-    /// So many bytes of a payload came.
+    /// Notes that `n` bytes of a payload came.
     pub fn payload_came(&self, n: usize) {
         self.payload.advance(n, self.rt.now());
     }

@@ -1,5 +1,4 @@
-//! What dumps of pools and of caches show in the same way: nodes of trees, and how numbers are
-//! written.
+//! Parts of dumps that pools and caches share: nodes of trees, and how numbers are written.
 
 use format::node::{NodePage, NodePtr, NodeRef, RootPtr};
 use format::tree::tree_name;
@@ -20,7 +19,7 @@ pub struct SlotItem<S> {
 }
 
 impl<S> SlotItem<S> {
-    /// What was read from a slot of a device.
+    /// Makes the item of a slot of a device, from what was read there.
     pub(crate) fn new(
         device: &str,
         (slot, offset): (u64, u64),

@@ -1,4 +1,4 @@
-//! What repairs of pools and of caches say in the same way.
+//! Parts of repairs that pools and caches share.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use crate::report::Subject;
 
-/// How many failures are told one by one; all are counted.
+/// The number of failures that are told one by one; all are counted.
 const LISTED: usize = 50;
 
-/// What was done, or would be, on one device about one kind of structure.
+/// The outcome of a repair, or of its dry run, for one kind of structure on one device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Mended {
     /// The device.
     pub device: String,
-    /// What kind of structure.
+    /// The kind of structure.
     pub kind: Subject,
     /// Copies that were bad and of which another copy was good.
     pub bad: u64,
@@ -27,15 +27,15 @@ pub struct Mended {
 pub struct Failure {
     /// The device.
     pub device: String,
-    /// What kind of structure.
+    /// The kind of structure.
     pub kind: Subject,
-    /// Where it is on the device, in bytes.
+    /// The offset of the copy on the device, in bytes.
     pub offset: u64,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What a repair has done, or would do.
+/// The result of a repair, or of its dry run.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Repairs {
     /// Nothing was written: this is what would be done.
@@ -75,16 +75,16 @@ impl Repairs {
 /// The outcome of a repair, where checks report `R`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome<R> {
-    /// What the check found before.
+    /// The report of the check before the repair.
     pub before: R,
-    /// What it finds now, if anything was written.
+    /// The report of the check after the repair, if anything was written.
     pub after: Option<R>,
-    /// What was done, or would be.
+    /// The repairs that were done, or would be.
     pub repairs: Repairs,
 }
 
 impl<R> Outcome<R> {
-    /// What holds now.
+    /// Returns the report that holds now: the one after the repair, if there is one.
     pub fn now(&self) -> &R {
         self.after.as_ref().unwrap_or(&self.before)
     }

@@ -1,13 +1,13 @@
-//! What the checks of pools and of caches say in the same way: what to look at, how far they have
-//! come, and what they have found.
+//! Parts of checks that pools and caches share: what to look at, how far they have come, and what
+//! they have found.
 
 use base::BLOCK_U64;
 use serde::Serialize;
 
-/// How much of a report's list of problems is kept, if nothing else is asked for.
+/// The number of problems that a report lists, if nothing else is asked for.
 const LISTED: usize = 200;
 
-/// What to check.
+/// The options of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckOptions {
     /// Read and verify all data too, on all copies.
@@ -46,18 +46,18 @@ pub enum Phase {
     Repair,
 }
 
-/// How far a check has come.
+/// The progress of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// What is going on.
+    /// The phase that is under way.
     pub phase: Phase,
-    /// How many are done.
+    /// The number of items that are done.
     pub done: u64,
-    /// Of how many, about.
+    /// The number of all items, about.
     pub total: u64,
 }
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -69,7 +69,7 @@ pub enum Severity {
     Error,
 }
 
-/// What a problem is about.
+/// The kind of structure that a problem is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
@@ -104,23 +104,24 @@ pub enum Subject {
 /// Something that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Problem {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What kind of structure it is about.
+    /// The kind of structure that the problem is about.
     pub subject: Subject,
-    /// Which one.
+    /// The structure, as reports call it.
     pub place: String,
     /// The device with the bad copy, if it is about one copy only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// What is wrong with it.
+    /// The description of what is wrong with the structure.
     pub what: String,
-    /// What to do about it; empty if there is nothing to do.
+    /// The advice on what to do; empty if there is nothing to do.
     pub remedy: &'static str,
     /// The blocks of a volume, if it is about these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<Blocks>,
-    /// How many of the findings' counts it is: more than one where neighbours were put together.
+    /// The number of problems that this one counts as: more than one where neighbours were put
+    /// together.
     pub counted: u64,
 }
 
@@ -129,16 +130,16 @@ pub struct Problem {
 pub struct Blocks {
     /// The volume's number.
     pub volume: u32,
-    /// Its name, if that is known.
+    /// The volume's name, if that is known.
     pub name: Option<String>,
     /// The first block.
     pub first: u64,
-    /// How many there are.
+    /// The number of blocks.
     pub count: u64,
 }
 
 impl Blocks {
-    /// How they are called in a report.
+    /// Returns the name of the blocks in a report.
     pub(crate) fn place(&self) -> String {
         let name = self.name.as_ref().map_or(String::new(), |name| format!(" ({name:?})"));
         format!("volume {}{name}, {}", self.volume, range(self.first, self.end()))
@@ -190,7 +191,7 @@ impl std::fmt::Display for Problem {
 pub enum Slot {
     /// A superblock.
     Ok {
-        /// Its sequence number.
+        /// The superblock's sequence number.
         sequence: u64,
         /// The transaction it commits.
         generation: u64,
@@ -199,15 +200,15 @@ pub enum Slot {
     Empty,
     /// Something else, or nothing that can be read.
     Damaged {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Findings<C> {
-    /// How much was looked at.
+    /// The counters of what was looked at.
     pub counts: C,
     /// Problems of [`Severity::Error`].
     pub errors: u64,
@@ -229,12 +230,12 @@ impl<C> Findings<C> {
 
 /// Takes problems in: counts all, keeps the first.
 pub(crate) struct Log<C> {
-    /// How much was looked at.
+    /// The counters of what was looked at.
     pub counts: C,
     totals: [u64; 3],
     /// The first error that may be about more than the place where it was found.
     unsound: Option<String>,
-    /// With what is said where several blocks are put together.
+    /// The problems that are kept, each with its text for several blocks that are put together.
     problems: Vec<(Problem, String)>,
     listed: usize,
 }
@@ -253,7 +254,7 @@ impl<C: Default> Log<C> {
         }
     }
 
-    /// What is about no blocks of a volume, or not about their content.
+    /// Adds a problem that is about no blocks of a volume, or not about their content.
     fn add_one(
         &mut self,
         severity: Severity,
@@ -380,7 +381,7 @@ impl<C: Default> Log<C> {
         self.add_one(Severity::DamagedCopy, subject, at, what.into(), remedy);
     }
 
-    /// How many of a kind there were.
+    /// Returns the number of problems of a severity.
     pub fn total(&self, severity: Severity) -> u64 {
         self.totals[severity as usize]
     }
@@ -390,7 +391,7 @@ impl<C: Default> Log<C> {
         self.unsound.as_deref()
     }
 
-    /// What the report says.
+    /// Returns the findings of the report.
     pub fn into_findings(self) -> Findings<C> {
         let named = |(mut p, _): (Problem, String)| {
             if let Some(blocks) = &p.blocks {

@@ -1,4 +1,4 @@
-//! What operators ask of an open pool: volumes, its settings, and its state in numbers.
+//! Operations of administrators on an open pool: volumes, its settings, and its state in numbers.
 
 mod set;
 pub mod status;

@@ -33,7 +33,7 @@ pub(crate) struct Published {
 /// The pool's side of the contract.
 pub(crate) struct Attached {
     uuid: Option<[u8; 16]>,
-    /// What the cache's journal has, as far as commits know.
+    /// The state of the cache's journal, as far as commits know it.
     mark: Option<CacheMark>,
     /// The entry that durable superblocks name; 0: none.
     named: EntrySeq,
@@ -55,7 +55,7 @@ impl Attached {
         self.uuid
     }
 
-    /// What superblocks say of it.
+    /// The mark of the attached cache, as superblocks record it.
     pub fn mark(&self) -> Option<CacheMark> {
         self.mark.filter(|m| Some(m.uuid) == self.uuid)
     }
@@ -76,7 +76,7 @@ impl Attached {
         other
     }
 
-    /// What the cache has said of its journal.
+    /// Records what the cache has said of its journal.
     pub fn set_mark(&mut self, mark: CacheMark) {
         self.mark = Some(mark);
     }
@@ -95,7 +95,7 @@ impl Attached {
         self.mark = Some(CacheMark { clean_void: true, ..self.mark().unwrap_or(unknown) });
     }
 
-    /// What makes the cache's journal durable.
+    /// The link to the cache's journal, by which commits make the journal durable.
     pub fn link(&self) -> &Link {
         &self.link
     }

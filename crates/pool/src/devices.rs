@@ -5,6 +5,7 @@ mod apart;
 mod device;
 mod disk;
 pub(crate) mod looks;
+mod presence;
 pub(crate) mod slots;
 mod sources;
 pub(crate) mod standing;
@@ -18,23 +19,21 @@ use rt::DeviceKind;
 use smallvec::SmallVec;
 
 pub(crate) use apart::{apart, is_ahead, is_up_to_date, left_at};
-pub use device::DeviceErrors;
 pub use device::PoolDevice;
-pub use device::Rot;
-pub(crate) use device::{Counted, Missed, Tenure};
+pub(crate) use device::{Counted, Tenure};
 pub(crate) use disk::Copied;
 pub use disk::{DeviceFile, Disk};
-pub use sources::{Fault as SourceFault, SitsOut};
+pub(crate) use presence::{Missed, Trouble};
 use sources::{Period, Source};
 
 /// Extra queue length accepted to stay on a near disk: the requests of a stream become a few large
 /// ones.
 const MORE_LOAD: usize = 1024;
 
-/// What the log says happens after a block is met that is bad on a device.
+/// The log's words for what happens after a bad block is met on a device.
 const MENDED: &str = "it is read from another copy, if one is good, and written again here";
 
-/// How a request to a device ended.
+/// The outcome of a request to a device.
 pub(crate) struct Outcome {
     pub row: usize,
     /// Which device had the row when the request was sent, or was not sent as it is out of use.
@@ -50,7 +49,7 @@ pub(crate) struct Devices {
     tenures: u64,
     /// Of reads, by which sources are judged.
     period: Period,
-    /// How long a bad source sits out; zero: none does.
+    /// The time for which a bad source of reads sits out; zero: none does.
     sit_out: Duration,
 }
 
@@ -67,7 +66,7 @@ impl Devices {
         self.rows.iter()
     }
 
-    /// What the user calls a device.
+    /// The path by which users know a device.
     pub fn path(&self, row: usize) -> &str {
         self.rows[row].path()
     }
@@ -89,7 +88,7 @@ impl Devices {
         records
     }
 
-    /// What to call a device: its path, or its uuid if it is not there.
+    /// The name of a device for users: its path, or its uuid if the device is not there.
     pub fn name_of(&self, row: usize, device: &PoolDevice) -> String {
         match self.path(row) {
             "" => uuid::Uuid::from_bytes(device.record().uuid).to_string(),
@@ -167,7 +166,7 @@ impl Devices {
         (sits_out, self.live(row).map_or(usize::MAX, Disk::load))
     }
 
-    /// How often the device of this chunk went out of use.
+    /// The number of times that the device of this chunk went out of use.
     pub fn absences(&self, c: &Chunk) -> u32 {
         self.row(c.device.into()).map_or(0, PoolDevice::absences)
     }
@@ -197,8 +196,8 @@ impl Devices {
         self.rows.iter().filter(move |d| !has_all(d) && counts(d))
     }
 
-    /// These devices are out of use, from the superblock of `sequence` on. They have everything up
-    /// to `has`.
+    /// Takes these devices out of use, from the superblock of `sequence` on. They have everything
+    /// up to `has`.
     pub fn drop_from_use(
         &mut self,
         rows: impl IntoIterator<Item = usize>,
@@ -276,7 +275,7 @@ impl Devices {
         rows.for_each(|(_, d)| d.begin_scrub());
     }
 
-    /// It has read everything of this device, or of all that are in use.
+    /// Ends a scrub that has read everything of this device, or of all that are in use.
     pub fn end_scrub(&mut self, only: Option<usize>) {
         let scrubbed = |row: &usize| only.is_none_or(|only| only == *row);
         let rows = self.rows.iter_mut().enumerate().filter(|(row, _)| scrubbed(row));
@@ -308,7 +307,7 @@ impl Devices {
         }
     }
 
-    /// How long a bad source of reads sits out from now on; zero: none does.
+    /// Sets the time for which a bad source of reads sits out from now on; zero: none does.
     pub fn set_sit_out(&mut self, time: Duration) {
         self.sit_out = time;
         if time.is_zero() {
@@ -329,7 +328,7 @@ impl Devices {
             let d = &mut self.rows[row];
             let (Err(e), true) = (result, of == d.tenure()) else { continue };
             if d.is_joining() {
-                // It does not join: see `moves/join.rs`.
+                // The device does not join: see `moves/join.rs`.
                 d.miss(e);
                 d.count(Counted::WriteError);
             } else if d.live().is_some() {
@@ -422,9 +421,9 @@ impl Devices {
         }
     }
 
-    /// How many groups of `copies` chunks the free chunks make at least, and at most `most`: each
-    /// group takes chunks of different devices, one of them of a device in use, and others of such
-    /// as long as there are ([`Devices::take_chunks`]).
+    /// The number of groups of `copies` chunks that the free chunks make at least, but no more than
+    /// `most`: each group takes chunks of different devices, one of them of a device in use, and
+    /// others of such as long as there are ([`Devices::take_chunks`]).
     pub fn formable(&self, copies: u64, most: u64) -> u64 {
         let free = |live| {
             let takes = move |d: &&PoolDevice| d.takes_chunks() && d.live().is_some() == live;
@@ -477,7 +476,7 @@ impl Devices {
         live.any(|disk| disk.kind() == DeviceKind::Rotating)
     }
 
-    /// How long foreground requests to each device should take at most from now on.
+    /// Sets the time that foreground requests to each device should take at most from now on.
     pub fn set_targets(&self, targets: Targets) {
         self.rows.iter().filter_map(PoolDevice::disk).for_each(|disk| disk.set_targets(targets));
     }

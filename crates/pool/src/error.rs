@@ -1,6 +1,6 @@
-//! What synchronous steps return.
+//! The result of synchronous steps.
 
 use base::StorageError;
 
-/// What a synchronous step over resident nodes returns.
+/// The result of a synchronous step over resident nodes.
 pub type Step<T> = std::result::Result<T, btree::Stop<StorageError>>;

@@ -1,4 +1,4 @@
-//! What a scrub does, how far it has come, and what it has found. Plain data.
+//! The state of a scrub: what it does, how far it has come, and what it has found. Plain data.
 
 mod away;
 pub(crate) mod lost_blocks;
@@ -9,18 +9,17 @@ mod speed;
 use std::collections::BTreeMap;
 
 use base::{BLOCK_U64, ErrorKind, Instant, Result, StorageError, VolumeId};
-use format::superblock::scrub::{LostExtent, ScrubPlace, ScrubRecord, ScrubState};
+use format::superblock::scrub::{LostExtent, ScrubPlace, ScrubRecord};
+use model::scrub::{BlockKind, Found, LostBlocks, PoolScrub, ScrubFound, ScrubState};
 use rt::sync::Event;
 
 pub(crate) use moves::{Moves, ToMove};
-pub use moves::{MovesEnd, MovesStatus};
-pub use spares::{SpareTaken, SparesStatus};
 use speed::Speed;
 
 /// Seconds of a day.
 const DAY_S: u64 = 86_400;
 
-/// How a scrub goes.
+/// The options of a scrub.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubOptions {
     /// The path of the only device that is to be read; `None`: all of them.
@@ -29,117 +28,18 @@ pub struct ScrubOptions {
     pub rate: Option<u64>,
 }
 
-/// What is to be known of the newest scrub where something is scrubbed along with the pool.
+/// The newest scrub of the pool, as something else that is scrubbed along with the pool has to know
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct NewestScrub {
-    /// How many were started since the pool was opened.
+    /// The number of scrubs that were started since the pool was opened.
     pub turn: u64,
-    /// What it does.
+    /// The state of the scrub.
     pub state: ScrubState,
-    /// It is of all devices.
+    /// True if the scrub is of all devices.
     pub is_whole: bool,
     /// Bytes a second that it may read of each copy; 0: as many as it can.
     pub rate: u64,
-}
-
-/// What a block is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BlockKind {
-    /// A block of a volume.
-    Data,
-    /// A node of a tree.
-    Node,
-    /// A page of a table or bitmap.
-    Page,
-    /// A superblock.
-    Superblock,
-}
-
-/// What was found on one device, of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
-pub struct Found {
-    /// Blocks that were not what they should be, or could not be read.
-    pub bad: u64,
-    /// How many of these were written again and are good now.
-    pub healed: u64,
-}
-
-/// Blocks of which no good copy is left.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct LostBlocks {
-    /// The name of the volume that they belong to, or its number if it has none any more.
-    pub volume: String,
-    /// The first byte in the volume.
-    pub offset: u64,
-    /// How many bytes.
-    pub length: u64,
-}
-
-/// What was found on one device, of one kind, with their names.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct FoundOn {
-    /// The device's path.
-    pub device: String,
-    /// What the blocks are.
-    pub kind: BlockKind,
-    /// How many.
-    #[serde(flatten)]
-    pub found: Found,
-}
-
-/// The scrub that runs, or the last one.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct ScrubStatus {
-    /// `never`, `running`, `paused`, `done` or `cancelled`.
-    pub state: &'static str,
-    /// The only device that it reads.
-    pub device: Option<String>,
-    /// When it was started and ended, in seconds of Unix time; 0: not known, or not yet.
-    pub started_at: u32,
-    /// See `started_at`.
-    pub ended_at: u32,
-    /// When the last complete scrub of all devices ended.
-    pub completed_at: u32,
-    /// For so many seconds it has been paused, once that is long: a day, or the interval at which
-    /// scrubs begin by themselves if that is shorter. `null`: it is not, or not for so long.
-    pub paused_long_s: Option<u64>,
-    /// Bytes verified, all copies counted.
-    pub verified_bytes: u64,
-    /// Bytes that it will have verified in the end, about.
-    pub all_bytes: u64,
-    /// Bytes a second over the last seconds, while it runs.
-    pub rate: u64,
-    /// The most that it may read of each copy, bytes a second.
-    pub rate_limit: Option<u64>,
-    /// Seconds that are left at this rate, while it runs.
-    pub left_s: Option<u64>,
-    /// Blocks that were bad in some copy, all kinds and devices.
-    pub bad: u64,
-    /// Blocks that were healed.
-    pub healed: u64,
-    /// Blocks of which it found no good copy, and parts of the pool that it could not verify
-    /// because of such a block.
-    pub lost: u64,
-    /// How many of `lost` are such parts.
-    pub passed_over: u64,
-    /// Parts of the pool are not verified: this scrub passed over some, or one before it did and
-    /// none has gone over everything since.
-    pub incomplete: bool,
-    /// A device that it was to read was out of use while it ran, or one that may have the good copy
-    /// of a bad block: it does not count as complete.
-    pub away: bool,
-    /// Leaves of checksum trees that scrubs have read since the pool was opened.
-    pub leaves: u64,
-    /// Bad and healed blocks by device and kind, since the scrub was started or the pool was
-    /// opened, whichever was later.
-    pub found: Vec<FoundOn>,
-    /// Blocks without a good copy that a read, a move or any scrub has found, until they are
-    /// written again or a scrub finds them good; at most 29 extents.
-    pub lost_blocks: Vec<LostBlocks>,
-    /// More is lost than `lost_blocks` names: a complete scrub of all devices names the rest when
-    /// these are mended.
-    pub more_lost: bool,
 }
 
 /// The scrub of a pool.
@@ -147,7 +47,7 @@ pub(crate) struct Scrub {
     record: ScrubRecord,
     found: BTreeMap<(usize, BlockKind), Found>,
     /// The same, of devices that were removed since.
-    found_on_removed: Vec<FoundOn>,
+    found_on_removed: Vec<ScrubFound>,
     /// The only device that it read, if that was removed since.
     removed: Option<String>,
     speed: Speed,
@@ -183,7 +83,7 @@ impl Scrub {
         }
     }
 
-    /// What superblocks are to record.
+    /// The record of the scrub that superblocks are to have.
     pub fn record(&self) -> &ScrubRecord {
         &self.record
     }
@@ -285,7 +185,7 @@ impl Scrub {
         let removed = &mut self.found_on_removed;
         self.found.retain(|&(at, kind), &mut found| {
             if at == row {
-                removed.push(FoundOn { device: name.to_owned(), kind, found });
+                removed.push(ScrubFound { device: name.to_owned(), kind, found });
             }
             at != row
         });
@@ -299,7 +199,7 @@ impl Scrub {
         ends
     }
 
-    /// It is of all devices.
+    /// True if the scrub is of all devices.
     fn is_whole(&self) -> bool {
         self.record.device.is_none() && self.removed.is_none()
     }
@@ -309,7 +209,7 @@ impl Scrub {
         matches!(self.record.state, ScrubState::Running | ScrubState::Paused)
     }
 
-    /// What may be good on a device that is out of use could not be verified.
+    /// Records that blocks which may be good on a device that is out of use could not be verified.
     pub fn lacks_device(&mut self) {
         self.record.away = true;
     }
@@ -418,7 +318,7 @@ impl Scrub {
         self.verified_there = self.record.verified;
     }
 
-    /// So many bytes are to be verified from its place on.
+    /// Records that `left` bytes are to be verified from the scrub's place on.
     pub fn note_left(&mut self, left: u64) {
         self.record.all = self.all(left);
     }
@@ -461,7 +361,7 @@ impl Scrub {
         ahead: u64,
         name: impl Fn(usize) -> String,
         volume: impl Fn(VolumeId) -> String,
-    ) -> ScrubStatus {
+    ) -> PoolScrub {
         let r = &self.record;
         let runs = r.state == ScrubState::Running;
         let all = self.all(ahead);
@@ -473,13 +373,13 @@ impl Scrub {
             length: u64::from(e.blocks) * BLOCK_U64,
         };
         let on_removed = self.found_on_removed.iter().cloned();
-        let found = |(&(row, kind), &found): (&(usize, BlockKind), &Found)| FoundOn {
+        let found = |(&(row, kind), &found): (&(usize, BlockKind), &Found)| ScrubFound {
             device: name(row),
             kind,
             found,
         };
-        ScrubStatus {
-            state: r.state.word(),
+        PoolScrub {
+            state: r.state,
             device: self.device().map(&name).or_else(|| self.removed.clone()),
             started_at: r.started_at,
             ended_at: r.ended_at,

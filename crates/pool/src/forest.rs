@@ -39,7 +39,7 @@ pub(crate) struct Forest {
     geometry: Geometry,
     store: Store,
     volumes: BTreeMap<VolumeId, Volume>,
-    /// Those that are staging volumes, and not deleted.
+    /// The staging volumes that are not deleted, by volume and epoch.
     stagings: BTreeMap<(VolumeId, Epoch), VolumeId>,
     /// The volume table as committed, by place.
     places: Vec<Option<VolumeRecord>>,
@@ -47,7 +47,7 @@ pub(crate) struct Forest {
     held: BlockCount,
     /// The checksum tree of each group.
     sums: Vec<LiveTree>,
-    /// Those that read volumes in order.
+    /// The readers that read volumes in order.
     readers: Readers,
 }
 
@@ -163,7 +163,7 @@ impl Forest {
         self.stagings.iter().map(|(&(volume, epoch), &id)| (volume, epoch, id))
     }
 
-    /// What is free in the volume table.
+    /// The number of places in the volume table, and a place that is free.
     pub fn vacancy(&self) -> Vacancy {
         let mut taken = vec![false; self.places.len()];
         for v in self.volumes.values() {

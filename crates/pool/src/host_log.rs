@@ -177,12 +177,12 @@ impl HostLog {
         self.0.borrow().live.as_ref().map_or(0, |live| live.head - live.tail)
     }
 
-    /// So much is recorded that a commit should make some of it needless.
+    /// True if so much is recorded that a commit should make some of it needless.
     pub(crate) fn has_much(&self) -> bool {
         self.bytes() >= MUCH
     }
 
-    /// So much is recorded that changes should wait.
+    /// True if so much is recorded that changes should wait.
     pub(crate) fn is_crowded(&self) -> bool {
         self.bytes() >= CROWDED
     }

@@ -14,8 +14,8 @@
 //! | [`txn`] | transactions, generations, table pages, requests for commits |
 //! | [`forest`] | volumes, mapping and checksum trees, and the one edit of them |
 //!
-//! They meet in [`state`], and the [`pool`] is the handle of all. State changes between awaits
-//! only.
+//! The components meet in [`state`], and the [`pool`] is the handle of all. State changes between
+//! awaits only.
 //!
 //! **Flows**, which are above all of the state:
 //!
@@ -63,11 +63,10 @@ mod writeback;
 pub use admin::status;
 pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
+pub use devices::DeviceFile;
 pub use devices::looks::Looks;
-pub use devices::{DeviceErrors, DeviceFile, Rot, SitsOut, SourceFault};
 pub use error::Step;
-pub use findings::{BlockKind, Found, FoundOn, LostBlocks, MovesEnd, MovesStatus};
-pub use findings::{NewestScrub, ScrubOptions, ScrubStatus, SpareTaken, SparesStatus};
+pub use findings::{NewestScrub, ScrubOptions};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;
 pub use host_log::{HostLog, Survived};
@@ -77,7 +76,7 @@ pub use open::{Ready, check_create, create};
 pub use pool::Pool;
 
 pub use settings::{CreateOptions, Settings, is_name};
-pub use space::{FetchedCounts, Reservation};
+pub use space::Reservation;
 pub use writeback::{HandedOver, Pass};
 
 /// Blocks of the largest run that a scrub reads.

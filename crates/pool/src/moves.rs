@@ -38,14 +38,15 @@ mod unfilled;
 
 use base::{ErrorKind, Result, StorageError};
 use format::page::Chunk;
+use model::moves::MovesStatus;
 use rt::FileId;
 
 use crate::devices::{DeviceFile, PoolDevice};
-use crate::findings::{MovesStatus, ToMove};
+use crate::findings::ToMove;
 use crate::pool::Pool;
 use crate::state::State;
 
-/// What a device that joins is for.
+/// The purpose of a device that joins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role<'a> {
     /// To hold chunks like the others.
@@ -232,7 +233,7 @@ impl Pool {
         self.state().devices.iter().any(|d| d.disk().is_some_and(|disk| disk.file() == file))
     }
 
-    /// What is being moved, and how far that is.
+    /// The state of the moves: what is being moved, and how far that is.
     pub fn moves_status(&self) -> MovesStatus {
         let mut st = self.state_mut();
         let State { space, devices, moves, .. } = &mut *st;

@@ -29,19 +29,19 @@ use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::space::Run;
 
-/// Where a copy of a block is.
+/// The place of a copy of a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Spot {
     /// The device's row.
     pub device: usize,
-    /// In bytes.
+    /// The offset on the device in bytes.
     pub offset: u64,
 }
 
-/// What a block has to be.
+/// The content that a block has to have.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
-    /// Data or a node of this checksum, which what refers to it says.
+    /// Data or a node with this checksum, which is recorded by what refers to the block.
     Block(Crc),
     /// The version of a page that the newest superblock or the group's record says.
     Page(PageId, PageVersion),
@@ -65,18 +65,18 @@ pub struct BadCopy {
     pub bad: Spot,
     /// The good one.
     pub good: Spot,
-    /// What both have to be.
+    /// The content that both copies have to have.
     pub content: Content,
 }
 
-/// What became of a bad copy.
+/// The outcome of rewriting a bad copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rewritten {
-    /// It was written, flushed, read back, and is good.
+    /// The copy was written, flushed and read back, and is good.
     Yes,
-    /// It was good when it was read again, and was not written.
+    /// The copy was good when it was read again, and was not written.
     WasGood,
-    /// It is as bad as before, because of this.
+    /// The copy is as bad as before, for this reason.
     No(String),
 }
 

@@ -171,13 +171,13 @@ impl Pool {
     }
 }
 
-/// What an open would find.
+/// The findings of an open that is only tried: see [`Pool::preflight`].
 pub struct Preflight {
-    /// What it would say, beside that.
+    /// The warnings that the open would give, without those in `returning`.
     pub warnings: Vec<String>,
-    /// What it would say of devices that lack something, and get it by themselves.
+    /// The warnings about devices that lack something, and get it by themselves.
     pub returning: Vec<String>,
-    /// A device would be missing, or lack something for longer than that takes.
+    /// True if a device would be missing, or would lack something for longer than getting it takes.
     pub degraded: bool,
     /// Bytes of all volumes together, whether they were written or not.
     pub provisioned_bytes: u64,
@@ -186,8 +186,8 @@ pub struct Preflight {
 }
 
 impl Pool {
-    /// What an open of these devices would find, or why it would be refused. Writes nothing; the
-    /// devices may be open for reading alone.
+    /// Returns what an open of these devices would find, or the error with which it would be
+    /// refused. Writes nothing; the devices may be open for reading alone.
     pub async fn preflight(
         rt: &Rt,
         files: Vec<DeviceFile>,
@@ -212,7 +212,7 @@ impl Pool {
 pub(crate) struct Loaded {
     pub state: State,
     pub warnings: Vec<String>,
-    /// What devices in use lack of the newest commit's table pages, if any of them is behind.
+    /// The table pages of the newest commit that devices in use lack, if any of them is behind.
     pub lacking: Vec<PageCopy>,
 }
 

@@ -22,9 +22,9 @@ const ZEROS: usize = 1 << 20;
 
 struct Inner {
     rt: Rt,
-    /// They change in [`Pool::set`] alone.
+    /// The settings, which change in [`Pool::set`] alone.
     settings: RefCell<Settings>,
-    /// They have changed.
+    /// Rung when the settings have changed.
     set: Event,
     state: RefCell<State>,
     metrics: RefCell<CommitMetrics>,
@@ -41,9 +41,10 @@ struct Inner {
     /// Clients wait for what the write-back pass does, or will soon.
     pass_hurries: Cell<bool>,
     closed: Cell<bool>,
-    /// Where the host keeps memory that outlives the process.
+    /// The place where the host keeps memory that outlives the process.
     host_place: RefCell<Option<SharedPlace>>,
-    /// What the last incarnation had answered was entered, and is not durable yet.
+    /// True if changes were entered that the last incarnation had answered, and are not durable
+    /// yet.
     recovered: Cell<bool>,
 }
 
@@ -52,11 +53,11 @@ struct Inner {
 pub(crate) struct Changing<'p> {
     st: RefMut<'p, State>,
     pool: &'p Inner,
-    /// What the open transaction had.
+    /// The uncommitted changes at the time when this was made.
     before: Uncommitted,
 }
 
-/// What the open transaction has.
+/// The uncommitted changes of the open transaction.
 #[derive(Clone, Copy)]
 struct Uncommitted {
     any: bool,
@@ -133,7 +134,7 @@ impl Pool {
         }))
     }
 
-    /// Where the host keeps memory that outlives the process, if this pool uses it.
+    /// The place where the host keeps memory that outlives the process, if this pool uses it.
     pub fn host_place(&self) -> Option<SharedPlace> {
         self.0.host_place.borrow().clone()
     }
@@ -156,7 +157,7 @@ impl Pool {
         self.state().host_log.lost()
     }
 
-    /// What is answered should outlive the process, and cannot, for this reason.
+    /// Logs and records why answered changes do not outlive the process, though they should.
     pub fn keeps_no_answers(&self, why: &str) {
         tracing::error!(
             "what is answered does not outlive this process before it is flushed: the host has no \
@@ -263,7 +264,7 @@ impl Pool {
         self.0.pass_hurries.set(hurries);
     }
 
-    /// What the writes of a write-back pass are on the devices at the moment.
+    /// The class that the writes of a write-back pass have on the devices at the moment.
     pub(crate) fn pass_class(&self) -> Class {
         if self.0.pass_hurries.get() { Class::HurriedWriteBack } else { Class::WriteBack }
     }

@@ -1,6 +1,6 @@
 //! Scrub: every copy of every block is read and verified, and what is bad is healed.
 //!
-//! It goes over table pages, then the mapping tree of each volume, then each block group: its
+//! A scrub goes over table pages, then the mapping tree of each volume, then each block group: its
 //! bitmap pages, the nodes of its checksum tree, and its data in physical order; then superblocks.
 //! One walk of a group's checksum tree serves all copies: a leaf is read once, and says what the
 //! next few hundred blocks must be ([`walk`](crate::transfer::walk)). Runs of neighbours are read
@@ -24,15 +24,16 @@ mod trees;
 pub(crate) mod verify;
 
 use base::{ErrorKind, Instant, Result, StorageError};
+use model::scrub::PoolScrub;
 
-use crate::findings::{NewestScrub, ScrubOptions, ScrubStatus};
+use crate::findings::{NewestScrub, ScrubOptions};
 use crate::pool::Pool;
 
 impl Pool {
     /// Starts a scrub. That is durable when this returns. Fails if one runs or is paused, or if the
     /// device is not there.
     pub async fn start_scrub(&self, options: ScrubOptions) -> Result<()> {
-        // What an earlier one has in flight is not counted for this one.
+        // Work that an earlier scrub has in flight is not counted for this one.
         loop {
             let changed = self.state().scrub.changed();
             if !self.state().scrub.is_ending() {
@@ -86,13 +87,13 @@ impl Pool {
 
     /// Status of the scrub that runs, or of the last one. Blocks that were written again are
     /// removed from the list of lost blocks first, also where that is not committed yet.
-    pub async fn scrub_status(&self) -> ScrubStatus {
+    pub async fn scrub_status(&self) -> PoolScrub {
         self.drop_found_again().await;
         self.known_scrub_status()
     }
 
     /// The same, without looking at the lost blocks again.
-    pub(crate) fn known_scrub_status(&self) -> ScrubStatus {
+    pub(crate) fn known_scrub_status(&self) -> PoolScrub {
         let st = self.state();
         let device = |row: usize| st.devices.path(row).to_owned();
         let volume = |id: base::VolumeId| {

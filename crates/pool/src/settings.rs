@@ -3,7 +3,7 @@
 use base::{Duration, ErrorKind, Result, StorageError};
 use format::superblock::MAX_NAME;
 
-/// How a pool behaves while it is open. Most of these may change meanwhile ([`crate::Pool::set`]).
+/// The settings of an open pool. Most of them may change meanwhile ([`crate::Pool::set`]).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A commit happens at least this often while there is something to commit. May change.
@@ -40,7 +40,7 @@ pub struct Settings {
     /// A spare takes the place of a device that was out of use for this long; zero: none does by
     /// itself. May change.
     pub spare_after: Duration,
-    /// How long each device's foreground requests should take at most. May change.
+    /// The time that each device's foreground requests should take at most. May change.
     pub targets: queue::Targets,
     /// If only devices are there that are out of use, by what they say themselves: the newest of
     /// them is taken back into use as it was when it left. What was written since, on others, is
@@ -88,7 +88,7 @@ impl Settings {
     }
 }
 
-/// What a new pool is like.
+/// The properties of a new pool.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// The pool's name, up to 64 bytes.

@@ -35,7 +35,6 @@ use crate::devices::Devices;
 
 pub(crate) use alloc::Alloc;
 pub(crate) use bitmaps::{BitmapPage, PageChange, Planned};
-pub use fetched::Counts as FetchedCounts;
 pub(crate) use fetched::{Fetched, Load, Part};
 pub(crate) use fit::{Fit, Shortage, Terms};
 pub use geometry::Geometry;
@@ -86,7 +85,7 @@ pub(crate) struct Space {
     by_free: [BTreeSet<(u32, GroupId)>; 2],
     /// Free blocks, by kind.
     free: [u64; 2],
-    /// Where the next allocation looks: by kind, and for the write-back pass.
+    /// The places where the next allocations look: by kind, and for the write-back pass.
     cursors: [Option<(GroupId, u32)>; 3],
     /// Groups whose bitmaps are in memory, and where the search for idle ones goes on.
     loaded: BTreeSet<GroupId>,
@@ -212,12 +211,12 @@ impl Space {
         (id.0 as usize) < self.groups.len()
     }
 
-    /// What a run of blocks is used for.
+    /// The kind of the group of a run of blocks, which says what the run is used for.
     pub fn kind_of(&self, run: Run) -> GroupKind {
         self.group(self.geometry.split(run.addr).0).record.kind
     }
 
-    /// Where the copies of a group are.
+    /// The chunks that hold the copies of a group.
     pub fn chunks(&self, id: GroupId) -> &[Chunk] {
         self.groups.get(id.0 as usize).map_or(&[], |g| &g.record.chunks)
     }
@@ -240,7 +239,7 @@ impl Space {
         self.groups.iter().skip(first).take(count).map(|g| (*g.record).clone()).collect()
     }
 
-    /// What a group holds.
+    /// The kind of blocks that a group holds.
     pub fn group_kind(&self, id: GroupId) -> GroupKind {
         self.group(id).record.kind
     }
@@ -346,7 +345,7 @@ impl Space {
         self.group_mut(id).writing += 1;
     }
 
-    /// These runs of a direct write were entered into the trees, or given back.
+    /// Ends the direct write of these runs: they were entered into the trees, or given back.
     pub fn end_writing(&mut self, runs: &[Run]) {
         for run in runs {
             let (id, _) = self.geometry.split(run.addr);

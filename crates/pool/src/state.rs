@@ -29,7 +29,7 @@ use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 /// Copies of a block: the row of the device, and the offset in bytes.
 pub(crate) type Copies = SmallVec<[(usize, u64); 3]>;
 
-/// What the pool is.
+/// The identity of the pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     pub uuid: [u8; 16],
@@ -62,7 +62,7 @@ impl State {
         self.forest.volume(id).map_or_else(|| id.to_string(), |v| v.record().name.clone())
     }
 
-    /// What users call a tree.
+    /// The name of a tree for users.
     pub fn tree_name(&self, tree: u64) -> String {
         match volume_of_tree(tree) {
             Some(volume) => format!("mapping of volume {}", self.volume_name(volume)),
@@ -204,8 +204,8 @@ impl State {
         self.space.may_take_later(&self.devices, blocks, &self.demand())
     }
 
-    /// What has to find room, also the nodes that the open write-back pass has changed: it has
-    /// spent the room for them with that of its blocks.
+    /// The metadata that has to find room, including the nodes that the open write-back pass has
+    /// changed: the pass has spent the room for them with that of its blocks.
     pub fn demand(&self) -> Demand {
         Demand {
             dirty_nodes: self.dirty_nodes() + self.txns.pass().map_or(0, Txn::dirty_nodes),
@@ -255,7 +255,8 @@ impl State {
         self.txns.open_mut().need_superblock();
     }
 
-    /// Where a block is written: device and offset in bytes, also where its chunk is behind.
+    /// The copies of a block that are written: device and offset in bytes, also where the chunk is
+    /// behind.
     pub fn copies_to_write(&self, addr: PoolAddr) -> Copies {
         let group = self.space.geometry().split(addr).0;
         let gets = |c: &Chunk| self.devices.written(c.device.into()).is_some();
@@ -305,8 +306,8 @@ impl State {
         copies
     }
 
-    /// Where chunks that are behind may have a block, for a read with this pin. Nothing is missing
-    /// where one of these does not have it.
+    /// The places where chunks that are behind may have a block, for a read with this pin. Nothing
+    /// is missing where one of these chunks does not have the block.
     pub fn copies_behind(&self, addr: PoolAddr, pin: &Pin) -> Copies {
         let chunks = self.space.chunks_for(self.space.geometry().split(addr).0, pin);
         let is_behind = |c: &Chunk| c.behind && self.devices.is_live(c.device.into());

@@ -5,8 +5,8 @@
 //! trees, and joins the direct one when it is published: as it is, so that this does not take
 //! longer the more it has changed.
 //!
-//! What an open transaction has allocated is in memory only, so a crash leaves free space. What it
-//! frees stays allocated until its commit is durable.
+//! The allocations of an open transaction are in memory only, so a crash leaves free space. Blocks
+//! that the transaction frees stay allocated until its commit is durable.
 //!
 //! **Generations.** Commits use every other number. A tree joins a pass with the number before the
 //! open transaction's, and the pass's edits of it have that one. So they are newer than all that
@@ -56,7 +56,7 @@ struct Lists {
     freed_nodes: Freed,
 }
 
-/// What a transaction has changed.
+/// The changes of a transaction.
 pub(crate) struct Txn {
     kind: Kind,
     nodes: Changes,
@@ -67,11 +67,11 @@ pub(crate) struct Txn {
     sums: BTreeMap<GroupId, Generation>,
     /// Something else has to be made durable: the device table, the pool's own record.
     superblock: bool,
-    /// It changes what the pool holds, whatever its lists say.
+    /// True if the transaction changes what the pool holds, whatever its lists say.
     changes: bool,
     /// The cut that a pass which has joined it publishes.
     published: Option<Published>,
-    /// What passes have changed that have joined it.
+    /// The lists of the passes that have joined the transaction.
     merged: Vec<Lists>,
     /// The oldest generation of the trees of these passes.
     oldest_merged: Option<Generation>,
@@ -140,12 +140,12 @@ impl Txn {
         !self.lists.frees.is_empty() || !self.merged.is_empty()
     }
 
-    /// Its commit has to write the superblocks, whatever else it has.
+    /// Records that the commit has to write the superblocks, whatever else the transaction has.
     pub fn need_superblock(&mut self) {
         self.superblock = true;
     }
 
-    /// It changes what the pool holds, beside what its lists say.
+    /// Records that the transaction changes what the pool holds, beside what its lists say.
     pub fn note_change(&mut self) {
         self.changes = true;
     }
@@ -176,7 +176,7 @@ impl Txn {
         self.volumes.iter().map(|(&id, &joined)| (id, joined)).collect()
     }
 
-    /// It edits a volume, from now on in this generation.
+    /// Records that the transaction edits a volume, from now on in this generation.
     pub fn join_volume(&mut self, id: VolumeId, generation: Generation) {
         self.volumes.entry(id).or_insert(Joined { generation, blocks: 0 });
     }
@@ -186,8 +186,8 @@ impl Txn {
         self.volumes.entry(id).or_insert(Joined { generation, blocks });
     }
 
-    /// What a pass edits of a volume from now on is of this generation; what it has changed until
-    /// now is written.
+    /// Gives a pass's edits of a volume this generation from now on. All that the pass has changed
+    /// there until now is written.
     pub fn rejoin_volume(&mut self, id: VolumeId, generation: Generation) {
         let Some(joined) = self.volumes.get_mut(&id) else { unreachable!("{id:?} has not joined") };
         let before = std::mem::replace(&mut joined.generation, generation);
@@ -200,7 +200,7 @@ impl Txn {
         self.oldest_spilled = self.oldest_spilled.into_iter().chain(before).min();
     }
 
-    /// So many nodes of a pass have got their addresses.
+    /// Records that `nodes` nodes of a pass have got their addresses.
     pub fn nodes_placed(&mut self, nodes: u64) {
         self.nodes.placed(nodes as usize);
     }
@@ -221,7 +221,7 @@ impl Txn {
         self.sums.iter().map(|(&id, &generation)| (id, generation)).collect()
     }
 
-    /// It edits the checksums of a group, from now on in this generation.
+    /// Records that the transaction edits the checksums of a group, from now on in this generation.
     pub fn join_sums(&mut self, id: GroupId, generation: Generation) {
         self.sums.entry(id).or_insert(generation);
     }
@@ -276,12 +276,13 @@ impl Txn {
         (self.lists.allocs, self.room)
     }
 
-    /// What it has allocated, and the passes with it.
+    /// The blocks that the transaction has allocated, and those that the passes in it have
+    /// allocated.
     pub fn allocs(&self) -> impl Iterator<Item = &Vec<Run>> {
         self.merged.iter().chain([&self.lists]).map(|lists| &lists.allocs)
     }
 
-    /// Takes what it has freed, and the passes with it.
+    /// Takes the blocks that the transaction has freed, and those that the passes in it have freed.
     pub fn take_frees(&mut self) -> impl Iterator<Item = (Vec<Run>, Freed)> {
         self.lists.freed_nodes = self.nodes.take_freed();
         let all = std::iter::once(&mut self.lists).chain(&mut self.merged);

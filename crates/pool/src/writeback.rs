@@ -1,6 +1,5 @@
-//! What exists for write-back: passes, which carry a cut of the cache into the pool, and the
-//! staging volumes of older versions. The contract with the cache is in
-//! [`attached`](crate::attached).
+//! Write-back: passes, which carry a cut of the cache into the pool, and the staging volumes of
+//! older versions. The contract with the cache is in [`attached`](crate::attached).
 
 mod for_cache;
 mod lost_nodes;

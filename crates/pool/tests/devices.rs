@@ -1,6 +1,8 @@
 //! What the pool makes of devices that rot, fail, vanish, come back, or went on by themselves.
 
 use base::{BLOCK, Duration, ErrorKind, Lba, StorageError, VolumeId};
+use model::device::DeviceState;
+use model::status::PoolState;
 use pool::Pool;
 use sim::{DiskModel, Fault};
 use testkit::{MIB, Mirror, disk, fill, moved, only_byte, open, try_open};
@@ -59,7 +61,11 @@ fn expect_stale(bench: &Mirror, stale: Option<usize>, value: u8) {
             usize::from(stale.is_some())
         );
         for (i, d) in pool.status().pool.devices.iter().enumerate() {
-            assert_eq!(d.state, if Some(i) == stale { "stale" } else { "online" }, "{i}");
+            assert_eq!(
+                d.state,
+                if Some(i) == stale { DeviceState::Stale } else { DeviceState::Online },
+                "{i}"
+            );
         }
         expect(&pool, id, value).await;
         pool.close().await.expect("close");
@@ -99,7 +105,7 @@ fn rot_in_one_copy_is_healed_and_counted() {
         }
         let devices = pool.status().pool.devices;
         assert!(devices[0].errors.checksum > 0 && devices[0].errors.healed > 0, "{devices:?}");
-        assert_eq!((devices[1].errors.checksum, devices[0].state), (0, "online"));
+        assert_eq!((devices[1].errors.checksum, devices[0].state), (0, DeviceState::Online));
         pool.close().await.expect("close");
     });
 }
@@ -114,7 +120,7 @@ fn a_device_that_is_dropped_by_a_read_is_recorded_soon() {
         pool.commit().await.expect("commit");
         assert!(world.inject(files[0].file, Fault::Dead));
         let committed = pool.committed();
-        while pool.status().pool.devices[0].state == "online" {
+        while pool.status().pool.devices[0].state == DeviceState::Online {
             expect(&pool, id, 1).await;
             rt.sleep(Duration::from_millis(1)).await;
         }
@@ -152,7 +158,10 @@ fn a_device_that_dies_is_dropped_and_is_stale_when_it_comes_back() {
         fill(&pool, id, BLOCKS, 2).await;
         expect(&pool, id, 2).await;
         let status = pool.status().pool;
-        assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
+        assert_eq!(
+            (status.state, status.devices[1].state),
+            (PoolState::Degraded, DeviceState::Failed)
+        );
         pool.close().await.expect("close");
     });
     bench.world.revive(bench.files[1].file);
@@ -160,7 +169,7 @@ fn a_device_that_dies_is_dropped_and_is_stale_when_it_comes_back() {
         let (pool, warnings) = try_open(&rt, files).await.expect("open");
         assert!(warnings.iter().any(|w| w.contains("stale")), "{warnings:?}");
         expect(&pool, id, 2).await;
-        assert_eq!(pool.status().pool.devices[1].state, "stale");
+        assert_eq!(pool.status().pool.devices[1].state, DeviceState::Stale);
         pool.close().await.expect("close");
     });
 }
@@ -306,7 +315,7 @@ fn an_empty_device_in_the_place_of_a_missing_one_is_left_alone() {
         let some = vec![named[0].clone(), files[0].clone()];
         let (pool, warnings) = try_open(&rt, some).await.expect("the other half has everything");
         assert!(warnings.iter().any(|w| w.contains("empty: not a device")), "{warnings:?}");
-        assert_eq!(pool.status().pool.state, "degraded");
+        assert_eq!(pool.status().pool.state, PoolState::Degraded);
         assert!(!pool.uses_file(named[0].file));
         fill(&pool, id, BLOCKS, 2).await;
         pool.close().await.expect("close");
@@ -331,7 +340,7 @@ fn an_empty_device_beside_a_whole_pool_is_left_alone() {
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         let told = &warnings[0];
         assert!(told.contains("empty: not a device") && told.contains("Take it off"), "{told}");
-        assert_eq!(pool.status().pool.state, "online");
+        assert_eq!(pool.status().pool.state, PoolState::Online);
         assert!(!pool.uses_file(named.file));
         fill(&pool, id, BLOCKS, 2).await;
         pool.close().await.expect("close");
@@ -351,12 +360,12 @@ fn a_device_that_was_truncated_is_as_good_as_missing() {
         let (pool, warnings) = try_open(&rt, files).await.expect("the other has everything");
         let told = warnings.iter().any(|w| w.contains("disk1") && w.contains("as if it were mis"));
         assert!(told, "{warnings:?}");
-        assert_eq!(pool.status().pool.state, "degraded");
+        assert_eq!(pool.status().pool.state, PoolState::Degraded);
         expect(&pool, id, 1).await;
         pool.close().await.expect("close");
         let (pool, warnings) = try_open(&rt, whole).await.expect("open");
         assert!(warnings.iter().any(|w| w.contains("stale")), "{warnings:?}");
-        while pool.status().pool.devices[1].state != "online" {
+        while pool.status().pool.devices[1].state != DeviceState::Online {
             rt.sleep(Duration::from_millis(10)).await;
         }
         moved(&rt, &pool).await;

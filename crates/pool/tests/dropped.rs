@@ -2,6 +2,7 @@
 //! others while a device still writes it.
 
 use base::{BLOCK, BLOCK_U64, Duration, Epoch, Instant, Lba, SliceList, VolumeId, crc32c};
+use model::moves::MovesState;
 use pool::{Pass, Pool};
 use rt::Rt;
 use rt::sync::either;
@@ -82,7 +83,7 @@ async fn passes(rt: Rt, pool: Pool, id: VolumeId) {
 async fn evacuate(rt: &Rt, pool: &Pool, name: &str) {
     pool.remove_device(name).await.expect("remove");
     for _ in 0..10_000 {
-        if pool.moves_status().state == "none" {
+        if pool.moves_status().state == MovesState::None {
             return;
         }
         rt.sleep(Duration::from_millis(10)).await;

@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, Lba, StorageError};
+use model::device::DeviceState;
+use model::status::PoolState;
 use offline::Severity;
 use pool::Pool;
 use rt::Op;
@@ -127,7 +129,10 @@ fn a_flush_that_failed_on_one_of_two_devices_loses_nothing() {
             pool.commit().await.expect("FLUSH B");
             a.await.expect("alive").expect("FLUSH A");
             let status = pool.status().pool;
-            assert_eq!((status.state, status.devices[bad].state), ("degraded", "failed"));
+            assert_eq!(
+                (status.state, status.devices[bad].state),
+                (PoolState::Degraded, DeviceState::Failed)
+            );
         });
         end_boot(&bench, end);
         expect(&bench, &[2]);
@@ -138,7 +143,7 @@ fn a_flush_that_failed_on_one_of_two_devices_loses_nothing() {
 /// there are groups that both of them have, and then neither is dropped for the other's sake.
 #[test]
 fn devices_that_fail_together_are_judged_together() {
-    for (copies, state) in [(3, "degraded"), (2, "failed")] {
+    for (copies, state) in [(3, PoolState::Degraded), (2, PoolState::Failed)] {
         let bench = mirror(7, 3, copies);
         let (world, id) = (bench.world.clone(), bench.volume);
         bench.run(|rt, files| async move {
@@ -160,8 +165,8 @@ fn devices_that_fail_together_are_judged_together() {
             assert_eq!(outcome.is_ok(), copies == 3, "{outcome:?}");
             let status = pool.status().pool;
             let states: Vec<_> = status.devices.iter().map(|d| d.state).collect();
-            let left = if copies == 3 { "failed" } else { "online" };
-            assert_eq!((status.state, states), (state, vec![left, left, "online"]));
+            let left = if copies == 3 { DeviceState::Failed } else { DeviceState::Online };
+            assert_eq!((status.state, states), (state, vec![left, left, DeviceState::Online]));
         });
         end_boot(&bench, End::Power);
         expect(&bench, if copies == 3 { &[2] } else { &[2, 21] });
@@ -192,16 +197,22 @@ fn a_device_that_cannot_flush_at_open_is_as_good_as_missing() {
     let bench = mirror(1, 1, 1);
     let e = opens(&bench, &[0], Some(0)).expect_err("the only one");
     assert!(e.context.contains("disk0") && e.context.contains("start again"), "{e}");
-    assert_eq!(opens(&bench, &[0], None).expect("it is well again"), ["online"]);
+    assert_eq!(opens(&bench, &[0], None).expect("it is well again"), [DeviceState::Online]);
 
     let bench = mirror(2, 2, 2);
-    assert_eq!(opens(&bench, &[0, 1], Some(1)).expect("the other one"), ["online", "missing"]);
+    assert_eq!(
+        opens(&bench, &[0, 1], Some(1)).expect("the other one"),
+        [DeviceState::Online, DeviceState::Missing]
+    );
 
     // The first went on without the second.
     let bench = mirror(3, 2, 2);
     opens(&bench, &[0], None).expect("degraded");
     opens(&bench, &[0, 1], Some(0)).expect_err("the second is stale");
-    assert_eq!(opens(&bench, &[0, 1], None).expect("it is well again"), ["online", "stale"]);
+    assert_eq!(
+        opens(&bench, &[0, 1], None).expect("it is well again"),
+        [DeviceState::Online, DeviceState::Stale]
+    );
 }
 
 /// A kill while a superblock is on its way, another life, and a cut of power in the middle of that.
@@ -277,7 +288,7 @@ fn what_a_failed_flush_lost_is_no_damage() {
         let e = pool.read(id, Lba(0), 1).await.expect_err("what was written is gone");
         assert!(e.context.contains("no good copy"), "{e}");
         let status = pool.status().pool;
-        assert_eq!((status.state, status.devices[0].errors.checksum), ("failed", 0));
+        assert_eq!((status.state, status.devices[0].errors.checksum), (PoolState::Failed, 0));
         assert!(status.scrub.lost_blocks.is_empty(), "{:?}", status.scrub.lost_blocks);
     });
     end_boot(&bench, End::Kill);

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Duration, Lba};
+use model::device::DeviceState;
 use pool::Pool;
 use rt::Rt;
 use sim::{DiskModel, Fault};
@@ -69,7 +70,7 @@ fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
         let committed = rt.spawn(async move { p.commit().await });
         let written = rt.spawn(async move { try_put(&q, id, 100, 8, 3).await });
         rt.sleep(HANGS).await;
-        assert_eq!(device_states(&pool)[1].1, "online");
+        assert_eq!(device_states(&pool)[1].1, DeviceState::Online);
         taken_out(&rt, &pool, "disk1").await;
         committed.await.expect("alive").expect("commit");
         written.await.expect("alive").expect("write");
@@ -137,19 +138,19 @@ fn a_device_that_hangs_while_it_comes_back_is_taken_out_of_use() {
                     false => p.return_device(file).await,
                 }
             });
-            while device_states(&pool)[1].1 != "joining" {
+            while device_states(&pool)[1].1 != DeviceState::Joining {
                 rt.sleep(Duration::from_micros(5)).await;
             }
             rt.sleep(Duration::from_micros(moment / 2 * 25)).await;
-            let was_joining = device_states(&pool)[1].1 == "joining";
+            let was_joining = device_states(&pool)[1].1 == DeviceState::Joining;
             assert!(world.inject(files[1].file, Fault::StuckForever));
             rt.sleep(HANGS).await;
-            let hangs = was_joining && device_states(&pool)[1].1 == "joining";
+            let hangs = was_joining && device_states(&pool)[1].1 == DeviceState::Joining;
             if hangs {
                 taken_out(&rt, &pool, "disk1").await;
                 let ended = back.await.expect("alive").expect_err("it was taken out of use");
                 assert!(ended.context.contains("taken out of use"), "{ended}");
-                assert_eq!(device_states(&pool)[1], ("disk1".to_owned(), "offline"));
+                assert_eq!(device_states(&pool)[1], ("disk1".to_owned(), DeviceState::Offline));
                 assert!(pool.uses_file(files[1].file), "what it has may still take effect");
                 let refused = pool.online_device("disk1").await.expect_err("not answered");
                 assert!(refused.context.contains("has not answered yet"), "{refused}");
@@ -161,7 +162,7 @@ fn a_device_that_hangs_while_it_comes_back_is_taken_out_of_use() {
                 assert!(pool.online_device("disk1").await.expect("online"), "it is open");
             }
             moved(&rt, &pool).await;
-            assert_eq!(device_states(&pool)[1].1, "online");
+            assert_eq!(device_states(&pool)[1].1, DeviceState::Online);
             pool.close().await.expect("close");
             hangs
         });
@@ -185,7 +186,7 @@ fn a_device_that_hangs_while_it_is_added_is_taken_out_of_use() {
             rt.sleep(Duration::from_micros(moment * 25)).await;
             assert!(world.inject(new.file, Fault::StuckForever));
             rt.sleep(HANGS).await;
-            assert_eq!(device_states(&pool)[2], ("new".to_owned(), "joining"));
+            assert_eq!(device_states(&pool)[2], ("new".to_owned(), DeviceState::Joining));
             taken_out(&rt, &pool, "new").await;
             let ended = added.await.expect("alive").expect_err("it was taken out of use");
             assert!(ended.context.contains("new: it was taken out of use"), "{ended}");

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 
 use base::{BLOCK_U64, Duration, ErrorKind, IoError, Lba, OpenId};
+use model::device::DeviceState;
+use model::moves::MovesState;
 use pool::{DeviceFile, Pool, Settings};
 use sim::{DiskModel, World};
 use testkit::{
@@ -57,16 +59,23 @@ fn join(bench: &Mirror, files: &[DeviceFile], value: u8) -> u64 {
     let (id, files) = (bench.volume, files.to_vec());
     bench.run(|rt, _| async move {
         let pool = open(&rt, files).await;
-        let states = |pool: &Pool| -> Vec<&'static str> {
+        let states = |pool: &Pool| -> Vec<DeviceState> {
             pool.status().pool.devices.iter().map(|d| d.state).collect()
         };
         for _ in 0..6000 {
-            if pool.moves_status().state == "none" && states(&pool) == ["online", "online"] {
+            if pool.moves_status().state == MovesState::None
+                && states(&pool) == [DeviceState::Online, DeviceState::Online]
+            {
                 break;
             }
             rt.sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(states(&pool), ["online", "online"], "{:?}", pool.moves_status());
+        assert_eq!(
+            states(&pool),
+            [DeviceState::Online, DeviceState::Online],
+            "{:?}",
+            pool.moves_status()
+        );
         let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
         assert_eq!(only_byte(&data), Some(value));
         let copied = pool.moves_status().copied_bytes / BLOCK_U64;
@@ -258,7 +267,7 @@ fn a_device_that_failed_is_not_served_alone_unasked() {
         pool.commit().await.expect("without it");
         // After the next commit, and before it comes back by itself.
         rt.sleep(Duration::from_secs(7)).await;
-        assert_eq!(pool.status().pool.devices[1].state, "failed");
+        assert_eq!(pool.status().pool.devices[1].state, DeviceState::Failed);
         rules.clear();
         rt.kill();
     });
@@ -298,7 +307,7 @@ fn a_device_that_another_went_on_with_is_told_nothing() {
         pool.commit().await.expect("without it");
         world.restore_disk(disk, &went_on);
         rt.sleep(Duration::from_secs(7)).await;
-        assert_eq!(pool.status().pool.devices[1].state, "failed");
+        assert_eq!(pool.status().pool.devices[1].state, DeviceState::Failed);
         rules.clear();
         rt.kill();
     });

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{self, Sender};
 
 use base::{BLOCK_U64, Duration, IoError, Lba, VolumeId};
+use model::scrub::ScrubState;
 use pool::{Pool, ScrubOptions};
 use rt::{Op, Rt};
 use sim::Fault;
@@ -212,7 +213,7 @@ fn a_line_about_what_is_lost_names_the_volume() {
             }
         }
         pool.start_scrub(ScrubOptions::default()).await.expect("start");
-        while pool.scrub_status().await.state == "running" {
+        while pool.scrub_status().await.state == ScrubState::Running {
             rt.sleep(Duration::from_millis(10)).await;
         }
         pool.read(id, Lba(0), 1).await.expect_err("it is lost");

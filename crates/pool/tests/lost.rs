@@ -4,7 +4,10 @@
 use std::cell::Cell;
 
 use base::{BLOCK, BLOCK_U64, Duration, IoError, Lba, VolumeId};
-use pool::{Pool, Rot, ScrubOptions};
+use model::device::{DeviceState, Rot};
+use model::scrub::{LostBlocks, ScrubState};
+use model::status::PoolState;
+use pool::{Pool, ScrubOptions};
 use rt::{Op, Rt};
 use sim::{DiskModel, Fault};
 use testkit::{Done, MIB, Mirror, disk, fill, moved, only_byte, open, put};
@@ -40,7 +43,7 @@ fn rot(bench: &Mirror, disk: usize, blocks: impl Iterator<Item = usize>) {
 fn listed(pool: &Pool) -> Vec<u64> {
     let lost = pool.status().pool.scrub.lost_blocks;
     assert!(lost.iter().all(|l| l.volume == "v"));
-    let blocks = |l: &pool::LostBlocks| (l.offset..l.offset + l.length).step_by(BLOCK);
+    let blocks = |l: &LostBlocks| (l.offset..l.offset + l.length).step_by(BLOCK);
     let mut all: Vec<u64> = lost.iter().flat_map(blocks).map(|at| at / BLOCK_U64).collect();
     all.sort_unstable();
     all
@@ -48,7 +51,7 @@ fn listed(pool: &Pool) -> Vec<u64> {
 
 async fn scrub(rt: &Rt, pool: &Pool) {
     pool.start_scrub(ScrubOptions::default()).await.expect("start");
-    while pool.status().pool.scrub.state == "running" {
+    while pool.status().pool.scrub.state == ScrubState::Running {
         rt.sleep(Duration::from_millis(10)).await;
     }
 }
@@ -91,12 +94,12 @@ fn a_lost_block_is_listed_from_the_read_that_met_it_until_it_is_written() {
         pool.delete_volume(id).await.expect("delete");
         pool.commit().await.expect("commit");
         rt.sleep(Duration::from_secs(1)).await;
-        assert_eq!(listed(&pool), []);
+        assert_eq!(listed(&pool), [0u64; 0]);
         pool.close().await.expect("close");
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        assert_eq!(listed(&pool), []);
+        assert_eq!(listed(&pool), [0u64; 0]);
         pool.close().await.expect("close");
     });
 }
@@ -119,7 +122,7 @@ fn a_lost_block_that_a_later_scrub_can_read_is_listed_no_more() {
         rules.clear();
         assert_eq!(listed(&pool), [20]);
         scrub(&rt, &pool).await;
-        assert_eq!(listed(&pool), []);
+        assert_eq!(listed(&pool), [0u64; 0]);
         pool.close().await.expect("close");
     });
 }
@@ -133,7 +136,7 @@ fn what_a_device_that_is_away_may_have_is_not_lost() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, vec![files[0].clone()]).await;
         assert_eq!(unreadable(&pool, id).await, [5]);
-        assert_eq!(listed(&pool), []);
+        assert_eq!(listed(&pool), [0u64; 0]);
         pool.close().await.expect("close");
     });
 }
@@ -150,20 +153,20 @@ fn what_a_device_that_is_away_may_have_is_not_lost_for_a_scrub() {
             pool.start_scrub(ScrubOptions { device: only, rate: None }).await.expect("start");
             rt.sleep(Duration::from_secs(10)).await;
             let s = pool.scrub_status().await;
-            assert_eq!((s.state, s.away), ("done", true), "{s:?}");
+            assert_eq!((s.state, s.away), (ScrubState::Done, true), "{s:?}");
             assert_eq!((s.bad, s.healed, s.lost), (1, 0, 0), "{s:?}");
-            assert_eq!(listed(&pool), []);
+            assert_eq!(listed(&pool), [0u64; 0]);
             pool.close().await.expect("close");
         });
         bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
-            while pool.status().pool.state != "online" {
+            while pool.status().pool.state != PoolState::Online {
                 rt.sleep(Duration::from_millis(10)).await;
             }
             scrub(&rt, &pool).await;
             let s = pool.scrub_status().await;
             assert_eq!((s.bad, s.healed, s.lost, s.away), (1, 1, 0, false), "{s:?}");
-            assert_eq!(unreadable(&pool, id).await, []);
+            assert_eq!(unreadable(&pool, id).await, [0u64; 0]);
             pool.close().await.expect("close");
         });
     }
@@ -184,9 +187,9 @@ fn what_a_device_that_is_behind_has_is_healed_from_it_by_a_scrub() {
         assert!(pool.online_device("disk1").await.expect("online"));
         scrub(&rt, &pool).await;
         let s = pool.scrub_status().await;
-        assert_eq!((s.state, s.bad, s.healed, s.lost), ("done", 2, 2, 0), "{s:?}");
-        assert_eq!(listed(&pool), []);
-        assert_eq!(pool.status().pool.devices[1].state, "behind");
+        assert_eq!((s.state, s.bad, s.healed, s.lost), (ScrubState::Done, 2, 2, 0), "{s:?}");
+        assert_eq!(listed(&pool), [0u64; 0]);
+        assert_eq!(pool.status().pool.devices[1].state, DeviceState::Behind);
         pool.offline_device("disk1").await.expect("offline");
         for at in [7, 8] {
             let data = pool.read(id, Lba(at), 1).await.expect("it was healed");
@@ -217,7 +220,7 @@ fn what_moves_find_lost_does_not_count_for_a_scrub_that_has_ended() {
         }
         assert_eq!(listed(&pool), [9]);
         let s = pool.scrub_status().await;
-        assert_eq!((s.state, s.bad, s.lost), ("done", 0, 0), "{s:?}");
+        assert_eq!((s.state, s.bad, s.lost), (ScrubState::Done, 0, 0), "{s:?}");
         assert_eq!(unreadable(&pool, id).await, [9]);
         pool.close().await.expect("close");
     });
@@ -237,13 +240,13 @@ fn what_devices_hold_that_answer_nothing_is_not_lost() {
         pool.start_scrub(ScrubOptions::default()).await.expect("start");
         assert_eq!(unreadable(&pool, id).await.len() as u64, BLOCKS);
         rt.sleep(Duration::from_secs(60)).await;
-        assert_eq!(listed(&pool), []);
+        assert_eq!(listed(&pool), [0u64; 0]);
         let status = pool.scrub_status().await;
-        assert_eq!((status.state, status.lost), ("running", 0), "{status:?}");
+        assert_eq!((status.state, status.lost), (ScrubState::Running, 0), "{status:?}");
         rules.clear();
         rt.sleep(Duration::from_secs(10)).await;
         let status = pool.scrub_status().await;
-        assert_eq!((status.state, status.lost), ("done", 1), "{status:?}");
+        assert_eq!((status.state, status.lost), (ScrubState::Done, 1), "{status:?}");
         assert_eq!(listed(&pool), [9]);
         pool.close().await.expect("close");
     });
@@ -266,10 +269,10 @@ fn what_devices_did_not_answer_for_a_moment_is_not_lost() {
             });
             failed += u64::from(pool.read(id, Lba(gone), 1).await.is_err());
             rules.clear();
-            assert_eq!(listed(&pool), [], "after {gone} reads that were not answered");
+            assert_eq!(listed(&pool), [0u64; 0], "after {gone} reads that were not answered");
         }
         assert!(failed > 0);
-        assert_eq!(unreadable(&pool, id).await, []);
+        assert_eq!(unreadable(&pool, id).await, [0u64; 0]);
         pool.close().await.expect("close");
     });
 }
@@ -296,8 +299,11 @@ fn what_a_device_did_not_answer_for_a_moment_is_healed_by_a_scrub() {
         });
         scrub(&rt, &pool).await;
         let status = pool.status().pool.scrub;
-        assert_eq!((status.state, status.bad, status.healed, status.lost), ("done", 3, 3, 0));
-        assert_eq!(listed(&pool), []);
+        assert_eq!(
+            (status.state, status.bad, status.healed, status.lost),
+            (ScrubState::Done, 3, 3, 0)
+        );
+        assert_eq!(listed(&pool), [0u64; 0]);
         pool.close().await.expect("close");
     });
 }

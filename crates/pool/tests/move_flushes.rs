@@ -5,6 +5,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Duration, Lba};
+use model::device::DeviceState;
+use model::moves::MovesState;
+use model::status::PoolState;
 use pool::DeviceFile;
 use rt::Op;
 use sim::{DiskModel, Fault, Loses, Times};
@@ -34,9 +37,10 @@ fn replaced(bench: &Mirror, new: &DeviceFile, n: u32) -> bool {
         // This may fail, or the pool ends, as the new device alone has something by now.
         let joined = pool.replace_device(&last, new, [9; 16]).await.is_ok();
         for _ in 0..6_000 {
-            let (left, ended) = (pool.moves_status().state, pool.status().pool.state == "failed");
-            let is_back = device_states(&pool).iter().all(|d| d.1 == "online");
-            if !joined || ended || left == "none" && is_back {
+            let (left, ended) =
+                (pool.moves_status().state, pool.status().pool.state == PoolState::Failed);
+            let is_back = device_states(&pool).iter().all(|d| d.1 == DeviceState::Online);
+            if !joined || ended || left == MovesState::None && is_back {
                 return;
             }
             rt.sleep(Duration::from_millis(10)).await;

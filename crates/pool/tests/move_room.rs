@@ -1,6 +1,7 @@
 //! Moves that wait for room go on by themselves when there is some.
 
 use base::{BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use model::moves::MovesState;
 use pool::{CreateOptions, Pool};
 use rt::Rt;
 use sim::{DiskModel, World};
@@ -22,13 +23,13 @@ fn nearly_full(seed: u64) -> Mirror {
 /// Removes `disk2` as far as there is room.
 async fn leave_and_wait(rt: &Rt, pool: &Pool) {
     pool.remove_device("disk2").await.expect("remove");
-    while pool.moves_status().state == "running" {
+    while pool.moves_status().state == MovesState::Running {
         rt.sleep(Duration::from_millis(10)).await;
     }
     let status = pool.moves_status();
     assert_eq!(status.trouble.as_deref(), Some("waiting for room in other block groups"));
     rt.sleep(Duration::from_secs(60)).await;
-    assert_eq!(pool.moves_status().state, "waiting", "there is no more room than before");
+    assert_eq!(pool.moves_status().state, MovesState::Waiting, "there is no more room than before");
 }
 
 /// Returns how long it took until nothing is left to move.
@@ -104,7 +105,7 @@ fn a_removal_is_let_in_only_if_the_copies_find_room_on_different_devices() {
         }
         let e = pool.set_copies(3).await.expect_err("no room for copies");
         assert!(e.to_string().contains("for 3 copies"), "{e}");
-        assert_eq!((pool.status().pool.copies, pool.moves_status().state), (2, "none"));
+        assert_eq!((pool.status().pool.copies, pool.moves_status().state), (2, MovesState::None));
         pool.add_device(added.1, [9; 16]).await.expect("add");
         pool.remove_device("disk0").await.expect("there is room now");
         // What this removal needs is not there for another one.
@@ -134,7 +135,7 @@ fn a_removal_is_not_let_in_if_what_the_cache_holds_finds_no_room_then() {
         for part in ["without disk2", "what the cache holds", "forebay cache flush"] {
             assert!(e.to_string().contains(part), "{part}: {e}");
         }
-        assert_eq!(pool.moves_status().state, "none");
+        assert_eq!(pool.moves_status().state, MovesState::None);
         drop(dirty);
         pool.remove_device("disk2").await.expect("remove");
         moved(&rt, &pool).await;
@@ -159,11 +160,15 @@ fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
         let other = pool.create_volume("w", 64 * MIB, 4096).await.expect("volume");
         fill(&pool, other, BLOCKS * 3 / 4, 2).await;
         pool.pause_moves(false);
-        while pool.moves_status().state == "running" {
+        while pool.moves_status().state == MovesState::Running {
             rt.sleep(Duration::from_millis(10)).await;
         }
         let status = pool.moves_status();
-        assert_eq!((status.state, status.fewest_copies), ("waiting", Some(1)), "{status:?}");
+        assert_eq!(
+            (status.state, status.fewest_copies),
+            (MovesState::Waiting, Some(1)),
+            "{status:?}"
+        );
         let e = pool.cancel_moves().await.expect_err("no device leaves");
         assert!(e.to_string().contains("forebay pool set copies=1"), "{e}");
         pool.set_copies(1).await.expect("the old number");

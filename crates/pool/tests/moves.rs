@@ -4,6 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, Epoch, ErrorKind, Lba, SliceList, VolumeId, crc32c};
+use model::device::DeviceState;
+use model::moves::MovesState;
+use model::status::PoolState;
 use pool::{DeviceFile, Pool};
 use queue::Limits;
 use rt::{DeviceKind, Rt};
@@ -49,7 +52,7 @@ fn a_device_is_added_and_gives_room() {
         let pool = open(&rt, files).await;
         let before = pool.status().pool.capacity_bytes;
         pool.add_device(added.clone(), [9; 16]).await.expect("add");
-        assert_eq!(device_states(&pool)[2], ("disk2".into(), "online"));
+        assert_eq!(device_states(&pool)[2], ("disk2".into(), DeviceState::Online));
         assert!(pool.status().pool.capacity_bytes > before + 8 * MIB);
         let again = pool.add_device(added, [9; 16]).await.expect_err("twice");
         assert_eq!(again.kind, ErrorKind::Invalid);
@@ -78,11 +81,12 @@ fn a_device_is_replaced_under_load() {
         let goes_on = Rc::new(Cell::new(true));
         let writes = rt.spawn(change((rt.clone(), pool.clone()), (id, BLOCKS), goes_on.clone()));
         pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
-        assert_eq!(device_states(&pool)[1], ("disk1".into(), "leaving"));
+        assert_eq!(device_states(&pool)[1], ("disk1".into(), DeviceState::Leaving));
         moved(&rt, &pool).await;
         goes_on.set(false);
         let model = writes.await.expect("writes");
-        let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
+        let expected =
+            [("disk0".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
         assert_eq!(device_states(&pool), expected);
         assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
         holds_each(&pool, id, &model).await;
@@ -117,7 +121,7 @@ fn a_missing_device_is_replaced() {
         fill(&pool, id, BLOCKS, 7).await;
         pool.replace_device(&missing, replacement, [9; 16]).await.expect("replace");
         moved(&rt, &pool).await;
-        assert_eq!(pool.status().pool.state, "online");
+        assert_eq!(pool.status().pool.state, PoolState::Online);
         pool.close().await.expect("close");
     });
     bench.files[1] = new.clone();
@@ -146,7 +150,8 @@ fn a_device_is_removed_if_the_others_can_take_what_it_has() {
         let pool = open(&rt, files).await;
         pool.remove_device("disk0").await.expect("remove");
         moved(&rt, &pool).await;
-        let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
+        let expected =
+            [("disk1".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
         assert_eq!(device_states(&pool), expected);
         reads(&pool, id, 1).await;
         for (name, kind, what) in [
@@ -184,7 +189,11 @@ fn copies_are_made_and_given_up_on_line() {
         assert!(pool.moves_status().copied_bytes > 0);
         pool.add_device(third, [10; 16]).await.expect("add");
         let status = pool.moves_status();
-        assert_eq!((status.state, status.copied_bytes), ("none", 0), "of the command before");
+        assert_eq!(
+            (status.state, status.copied_bytes),
+            (MovesState::None, 0),
+            "of the command before"
+        );
         pool.remove_device("disk2").await.expect("remove");
         moved(&rt, &pool).await;
         reads(&pool, id, 1).await;
@@ -219,12 +228,12 @@ fn a_pause_holds_and_a_cancelled_leave_is_none() {
         pool.remove_device("disk2").await.expect("remove");
         rt.sleep(Duration::from_secs(60)).await;
         let status = pool.moves_status();
-        assert_eq!((status.state, status.copied_bytes), ("paused", 0), "{status:?}");
+        assert_eq!((status.state, status.copied_bytes), (MovesState::Paused, 0), "{status:?}");
         assert_eq!(status.leaving, ["disk2"]);
         pool.cancel_moves().await.expect("cancel");
         pool.pause_moves(false);
-        assert_eq!(pool.moves_status().state, "none");
-        assert_eq!(device_states(&pool)[2].1, "online");
+        assert_eq!(pool.moves_status().state, MovesState::None);
+        assert_eq!(device_states(&pool)[2].1, DeviceState::Online);
         assert_eq!(pool.cancel_moves().await.expect_err("nothing").kind, ErrorKind::Invalid);
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
@@ -376,7 +385,7 @@ fn a_move_waits_for_one_pass_a_group() {
             replaced.await.expect("replace");
             let before = count.get();
             // A move takes some of these by itself.
-            while pool.moves_status().state != "none" && count.get() < before + 2000 {
+            while pool.moves_status().state != MovesState::None && count.get() < before + 2000 {
                 rt.sleep(Duration::from_millis(1)).await;
             }
             let waited = count.get() - before;
@@ -460,10 +469,10 @@ fn the_new_device_of_a_replacement_fails() {
             pool.replace_device(&missing, new, [8; 16]).await.expect("replace");
             pool.offline_device("disk2").await.expect("fails");
             pool.pause_moves(false);
-            while pool.moves_status().state == "running" {
+            while pool.moves_status().state == MovesState::Running {
                 rt.sleep(Duration::from_millis(10)).await;
             }
-            assert_eq!(pool.moves_status().state, "waiting");
+            assert_eq!(pool.moves_status().state, MovesState::Waiting);
             let text = pool.replace_device(&missing, third.clone(), [9; 16]).await;
             let text = text.expect_err("it leaves").to_string();
             assert!(text.contains("forebay device cancel"), "{text}");
@@ -475,7 +484,8 @@ fn the_new_device_of_a_replacement_fails() {
                 pool.replace_device("disk2", third, [9; 16]).await.expect("replace");
             }
             moved(&rt, &pool).await;
-            let expected = [("disk0".into(), "online"), ("disk3".into(), "online")];
+            let expected =
+                [("disk0".into(), DeviceState::Online), ("disk3".into(), DeviceState::Online)];
             let mut found = device_states(&pool);
             found.sort();
             assert_eq!(found, expected, "{cancel}");

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{ErrorKind, Lba, VolumeId};
+use model::device::DeviceState;
 use pool::{DeviceFile, Pool};
 use sim::DiskModel;
 use testkit::{MIB, Mirror, device_states, disk, moved, only_byte, open};
@@ -44,7 +45,10 @@ fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
         assert_eq!(pool.file_of_device(&old).expect_err("away").kind, ErrorKind::Invalid);
         assert_eq!(pool.file_of_device("disk1").expect("in use"), ("disk1".into(), its_file));
         moved(&rt, &pool).await;
-        assert_eq!(device_states(&pool), [("disk0".into(), "online"), ("disk1".into(), "online")]);
+        assert_eq!(
+            device_states(&pool),
+            [("disk0".into(), DeviceState::Online), ("disk1".into(), DeviceState::Online)]
+        );
         reads(&pool, id).await;
         pool.close().await.expect("close");
     });

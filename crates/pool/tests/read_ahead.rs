@@ -2,7 +2,6 @@
 
 use base::{Lba, Prng, VolumeId};
 use pool::{Pool, Settings};
-use queue::Class;
 use rt::{DeviceKind, Rt};
 use testkit::{Mirror, only_byte, try_put};
 
@@ -31,8 +30,7 @@ async fn streams(rt: &Rt, pool: &Pool, id: VolumeId) -> u64 {
     for client in clients.collect::<Vec<_>>() {
         client.await.expect("alive");
     }
-    let io = &pool.status().io;
-    io[Class::Foreground.name()].read.count
+    pool.status().io.foreground.read.count
 }
 
 /// The reads of five streams: how many the devices had, and what was read ahead and used.

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba};
+use model::device::DeviceState;
+use model::status::PoolState;
 use pool::Pool;
 use rt::{FileId, Op, Rt};
 use sim::Fault;
@@ -37,13 +39,16 @@ fn a_superblock_that_was_refused_drops_the_device() {
             put(&pool, id, 1000, 10, 1).await;
             pool.commit().await.expect("without the second");
             let status = pool.status().pool;
-            assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
+            assert_eq!(
+                (status.state, status.devices[1].state),
+                (PoolState::Degraded, DeviceState::Failed)
+            );
             pool.close().await.expect("close");
         });
         bench.rules.clear();
         bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
-            assert_eq!(pool.status().pool.devices[1].state, "stale");
+            assert_eq!(pool.status().pool.devices[1].state, DeviceState::Stale);
             assert_eq!(pool.read(id, Lba(1000), 10).await.expect("read")[0][0], 1);
             pool.close().await.expect("close");
         });
@@ -84,7 +89,10 @@ fn nothing_is_written_after_a_superblock_that_was_refused() {
             rt.sleep(Duration::from_secs(30)).await;
             assert!(all() == before, "something was written");
             let status = pool.status().pool;
-            assert_eq!((status.state, status.trouble), ("failed", Some(e.context.clone())));
+            assert_eq!(
+                (status.state, status.trouble),
+                (PoolState::Failed, Some(e.context.clone()))
+            );
             assert_eq!(
                 pool.close().await.expect_err("nothing is committed at the end either").context,
                 e.context
@@ -120,7 +128,7 @@ fn what_was_given_up_is_not_there_when_the_commit_succeeds() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         assert!(pool.find_volume("w").is_none(), "its creation had failed");
-        assert_eq!(pool.status().pool.state, "online");
+        assert_eq!(pool.status().pool.state, PoolState::Online);
         pool.close().await.expect("close");
     });
 }
@@ -185,7 +193,10 @@ fn a_flush_without_space_drops_the_device_and_not_the_pool() {
         put(&pool, id, 1000, 10, 1).await;
         pool.commit().await.expect("without the second");
         let status = pool.status().pool;
-        assert_eq!((status.state, status.devices[1].state), ("degraded", "failed"));
+        assert_eq!(
+            (status.state, status.devices[1].state),
+            (PoolState::Degraded, DeviceState::Failed)
+        );
         pool.close().await.expect("close");
     });
 }
@@ -209,7 +220,7 @@ fn a_heal_without_space_drops_nothing() {
         }
         let device = pool.status().pool.devices.swap_remove(0);
         assert!(device.errors.checksum > 0 && device.errors.write > 0, "{device:?}");
-        assert_eq!((device.state, device.errors.healed), ("online", 0));
+        assert_eq!((device.state, device.errors.healed), (DeviceState::Online, 0));
         rules.clear();
         pool.close().await.expect("close");
     });

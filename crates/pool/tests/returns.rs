@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, ErrorKind, IoError, Lba};
+use model::device::DeviceState;
+use model::moves::MovesState;
 use pool::{DeviceFile, Pool};
 use rt::Rt;
 use sim::DiskModel;
@@ -21,7 +23,9 @@ fn mirror(seed: u64) -> Mirror {
 
 async fn whole(rt: &Rt, pool: &Pool) {
     for _ in 0..60_000 {
-        if pool.moves_status().state == "none" && states(pool) == ["online", "online"] {
+        if pool.moves_status().state == MovesState::None
+            && states(pool) == [DeviceState::Online, DeviceState::Online]
+        {
             return;
         }
         rt.sleep(Duration::from_millis(10)).await;
@@ -29,7 +33,7 @@ async fn whole(rt: &Rt, pool: &Pool) {
     panic!("{:?}, {:?}", pool.moves_status(), states(pool));
 }
 
-fn states(pool: &Pool) -> Vec<&'static str> {
+fn states(pool: &Pool) -> Vec<DeviceState> {
     pool.status().pool.devices.iter().map(|d| d.state).collect()
 }
 
@@ -110,7 +114,7 @@ fn a_device_is_taken_out_of_use_and_back_under_load() {
                 rt.sleep(Duration::from_millis(rt.random() % 20)).await;
                 for name in ["disk1", "disk0", "disk1"] {
                     pool.offline_device(name).await.expect("offline");
-                    assert!(states(&pool).contains(&"offline"));
+                    assert!(states(&pool).contains(&DeviceState::Offline));
                     rt.sleep(Duration::from_millis(rt.random() % 40)).await;
                     assert!(pool.online_device(name).await.expect("online"));
                     whole(&rt, &pool).await;
@@ -142,7 +146,7 @@ fn a_chunk_that_is_behind_is_no_copy() {
         pool.commit().await.expect("commit");
         pool.pause_moves(true);
         assert!(pool.online_device("disk1").await.expect("online"));
-        assert_eq!(states(&pool), ["online", "behind"]);
+        assert_eq!(states(&pool), [DeviceState::Online, DeviceState::Behind]);
         let left = pool.moves_status().left_bytes / BLOCK_U64;
         assert!((BLOCKS..BLOCKS * 5 / 4).contains(&left), "{left} blocks are left to copy");
         let e = pool.online_device("disk1").await.expect_err("twice");
@@ -150,7 +154,7 @@ fn a_chunk_that_is_behind_is_no_copy() {
         let e = pool.offline_device("disk0").await.expect_err("the other one is behind");
         assert_eq!(e.kind, ErrorKind::Invalid);
         rt.sleep(Duration::from_secs(10)).await;
-        assert_eq!(pool.moves_status().state, "paused");
+        assert_eq!(pool.moves_status().state, MovesState::Paused);
         pool.pause_moves(false);
         whole(&rt, &pool).await;
         pool.offline_device("disk0").await.expect("now it can");
@@ -174,7 +178,7 @@ fn what_the_user_takes_out_of_use_stays_out() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         rt.sleep(Duration::from_secs(100)).await;
-        assert_eq!(states(&pool), ["online", "offline"]);
+        assert_eq!(states(&pool), [DeviceState::Online, DeviceState::Offline]);
         assert!(pool.online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
         pool.close().await.expect("close");
@@ -221,7 +225,7 @@ fn a_device_comes_back_to_a_pool_of_which_all_others_were_replaced() {
         for _ in 0..6000 {
             rt.sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(pool.moves_status().state, "none", "{:?}", pool.moves_status());
+        assert_eq!(pool.moves_status().state, MovesState::None, "{:?}", pool.moves_status());
         fill(&pool, id, BLOCKS / 2, 2).await;
         pool.close().await.expect("close");
     });
@@ -265,7 +269,7 @@ fn a_device_that_failed_while_it_was_invited_is_no_other_half() {
             for _ in 0..6000 {
                 rt.sleep(Duration::from_millis(10)).await;
             }
-            assert_eq!(pool.moves_status().state, "none", "{:?}", pool.moves_status());
+            assert_eq!(pool.moves_status().state, MovesState::None, "{:?}", pool.moves_status());
             pool.close().await.expect("close");
         });
         bench.files[0] = new;
@@ -300,7 +304,7 @@ fn a_device_that_was_written_alone_does_not_come_back() {
         let pool = open(&rt, vec![files[0].clone()]).await;
         let e = pool.return_device(files[1].clone()).await.expect_err("split");
         assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
-        assert_eq!(states(&pool), ["online", "missing"]);
+        assert_eq!(states(&pool), [DeviceState::Online, DeviceState::Missing]);
         pool.close().await.expect("close");
     });
 }
@@ -376,10 +380,10 @@ fn a_device_is_tried_three_times_by_itself() {
         };
         for wait in [1, 60, 120] {
             rt.sleep(Duration::from_secs(wait)).await;
-            assert_eq!(of(), ("failed", true), "{wait}");
+            assert_eq!(of(), (DeviceState::Failed, true), "{wait}");
         }
         rt.sleep(Duration::from_secs(240)).await;
-        assert_eq!(of(), ("failed", false));
+        assert_eq!(of(), (DeviceState::Failed, false));
         rules.clear();
         assert!(pool.online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
@@ -421,7 +425,7 @@ fn a_copy_that_counts_is_durably_whole() {
                     clock.sleep(Duration::from_micros(10)).await;
                 }
             });
-            while states(&pool)[0] != "offline" {
+            while states(&pool)[0] != DeviceState::Offline {
                 rt.sleep(Duration::from_micros(10)).await;
             }
             let before = flushed.get();

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, IoError, Lba, VolumeId};
-use pool::{Pool, ScrubOptions, ScrubStatus};
+use model::scrub::{BlockKind, PoolScrub, ScrubState};
+use pool::{Pool, ScrubOptions};
 use rt::{Op, Rt};
 use sim::Fault;
 use testkit::{Done, MIB, Mirror, only_byte, open, scrubbed};
@@ -42,12 +43,12 @@ fn rot(bench: &Mirror, disk: usize, (from, to): (u64, u64)) -> u64 {
 }
 
 /// Starts a scrub and waits until it has ended.
-async fn scrub(rt: &Rt, pool: &Pool) -> ScrubStatus {
+async fn scrub(rt: &Rt, pool: &Pool) -> PoolScrub {
     pool.start_scrub(ScrubOptions::default()).await.expect("start");
     scrubbed(rt, pool).await
 }
 
-fn found(status: &ScrubStatus, device: &str, kind: pool::BlockKind) -> (u64, u64) {
+fn found(status: &PoolScrub, device: &str, kind: BlockKind) -> (u64, u64) {
     let one = status.found.iter().find(|f| f.device == device && f.kind == kind);
     one.map_or((0, 0), |f| (f.found.bad, f.found.healed))
 }
@@ -59,7 +60,7 @@ fn a_pool_that_is_well_is_verified_whole_and_each_leaf_is_read_once() {
         let pool = open(&rt, files).await;
         let before = pool.status().pool;
         let status = scrub(&rt, &pool).await;
-        assert_eq!((status.state, status.bad, status.lost), ("done", 0, 0), "{status:?}");
+        assert_eq!((status.state, status.bad, status.lost), (ScrubState::Done, 0, 0), "{status:?}");
         // All data, nodes and pages of both copies.
         assert!(status.verified_bytes >= 2 * BLOCKS * BLOCK_U64, "{status:?}");
         assert!(status.verified_bytes <= before.used_bytes * 2 + 16 * MIB, "{status:?}");
@@ -80,15 +81,15 @@ fn rot_of_any_kind_in_one_copy_is_found_healed_and_counted() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let status = scrub(&rt, &pool).await;
-        assert_eq!((status.state, status.lost), ("done", 0), "{status:?}");
+        assert_eq!((status.state, status.lost), (ScrubState::Done, 0), "{status:?}");
         assert!(status.bad >= BLOCKS && status.healed == status.bad, "{status:?}");
-        for kind in [pool::BlockKind::Data, pool::BlockKind::Node] {
+        for kind in [BlockKind::Data, BlockKind::Node] {
             let (bad, healed) = found(&status, "disk1", kind);
             assert!(bad > 0 && bad == healed, "{kind:?}: {status:?}");
             assert_eq!(found(&status, "disk0", kind), (0, 0));
         }
         let again = scrub(&rt, &pool).await;
-        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        assert_eq!((again.state, again.bad), (ScrubState::Done, 0), "{again:?}");
         pool.close().await.expect("close");
     });
     // The other device may go now.
@@ -116,7 +117,7 @@ fn checksum_trees_of_groups_that_hold_no_data_any_more_are_healed() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let status = scrub(&rt, &pool).await;
-        assert_eq!((status.state, status.lost), ("done", 0), "{status:?}");
+        assert_eq!((status.state, status.lost), (ScrubState::Done, 0), "{status:?}");
         pool.close().await.expect("close");
     });
     let report = bench.check();
@@ -137,8 +138,8 @@ fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
             }
         }
         let status = scrub(&rt, &pool).await;
-        assert_eq!(status.state, "done");
-        let (bad, healed) = found(&status, "disk1", pool::BlockKind::Page);
+        assert_eq!(status.state, ScrubState::Done);
+        let (bad, healed) = found(&status, "disk1", BlockKind::Page);
         assert!(bad > 0 && bad == healed, "{status:?}");
         // Superblocks, while it runs: its start has written new ones.
         let slow = ScrubOptions { rate: Some(4 * MIB), ..ScrubOptions::default() };
@@ -149,9 +150,9 @@ fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
             assert!(world.inject(file, fault));
         }
         let status = scrubbed(&rt, &pool).await;
-        assert_eq!(found(&status, "disk1", pool::BlockKind::Superblock), (1, 1), "{status:?}");
+        assert_eq!(found(&status, "disk1", BlockKind::Superblock), (1, 1), "{status:?}");
         let again = scrub(&rt, &pool).await;
-        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        assert_eq!((again.state, again.bad), (ScrubState::Done, 0), "{again:?}");
         pool.close().await.expect("close");
     });
     bench.run(|rt, files| async move {
@@ -179,8 +180,12 @@ fn what_is_lost_is_named_and_stays_listed_until_it_is_written_or_discarded() {
         }
         assert_eq!(hit, 5);
         let status = scrub(&rt, &pool).await;
-        assert_eq!((status.state, status.lost, status.healed), ("done", 5, 0), "{status:?}");
-        let blocks = |s: &ScrubStatus| s.lost_blocks.iter().map(|l| l.length).sum::<u64>();
+        assert_eq!(
+            (status.state, status.lost, status.healed),
+            (ScrubState::Done, 5, 0),
+            "{status:?}"
+        );
+        let blocks = |s: &PoolScrub| s.lost_blocks.iter().map(|l| l.length).sum::<u64>();
         assert_eq!(blocks(&status), 5 * BLOCK_U64);
         assert!(status.lost_blocks.iter().all(|l| l.volume == "v"), "{status:?}");
         let at = status.lost_blocks[0].offset / BLOCK_U64;
@@ -203,7 +208,7 @@ fn what_is_lost_is_named_and_stays_listed_until_it_is_written_or_discarded() {
         pool.commit().await.expect("commit");
         assert_eq!(pool.scrub_status().await.lost_blocks, []);
         let again = scrub(&rt, &pool).await;
-        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        assert_eq!((again.state, again.bad), (ScrubState::Done, 0), "{again:?}");
         pool.close().await.expect("close");
     });
 }
@@ -226,7 +231,7 @@ fn a_node_without_a_good_copy_is_told_until_a_scrub_passes_over_nothing() {
             nodes.iter().any(|n| (*offset..end).contains(n)).then_some((IoError::IO, Done::No))
         });
         let status = scrub(&rt, &pool).await;
-        assert!(status.state == "done" && status.passed_over > 0, "{status:?}");
+        assert!(status.state == ScrubState::Done && status.passed_over > 0, "{status:?}");
         assert!(status.incomplete && status.lost == status.passed_over, "{status:?}");
         rules.clear();
         pool.close().await.expect("close");
@@ -261,12 +266,12 @@ fn pages_without_a_good_copy_are_written_again_from_memory() {
             }
         }
         let status = scrub(&rt, &pool).await;
-        assert_eq!((status.state, status.lost, status.incomplete), ("done", 0, false));
-        let (bad, healed) = found(&status, "disk1", pool::BlockKind::Page);
+        assert_eq!((status.state, status.lost, status.incomplete), (ScrubState::Done, 0, false));
+        let (bad, healed) = found(&status, "disk1", BlockKind::Page);
         // Of tables at least two pages, and of the bitmaps of two groups one each.
         assert!(bad >= 4 && bad == healed, "{status:?}");
         let again = scrub(&rt, &pool).await;
-        assert_eq!((again.state, again.bad), ("done", 0), "{again:?}");
+        assert_eq!((again.state, again.bad), (ScrubState::Done, 0), "{again:?}");
         pool.close().await.expect("close");
     });
     assert!(bench.check().is_clean());
@@ -292,7 +297,7 @@ fn that_more_is_lost_than_the_list_holds_is_known_until_a_scrub_finds_less() {
             assert!(world.inject(disk.file, Fault::BitRot { offset, len: BLOCK_U64 }));
         }
     }
-    let mend = async move |pool: &Pool, status: &ScrubStatus| {
+    let mend = async move |pool: &Pool, status: &PoolScrub| {
         for l in &status.lost_blocks {
             for i in 0..l.length / BLOCK_U64 {
                 fill_one(pool, id, l.offset / BLOCK_U64 + i, 1).await;
@@ -353,7 +358,11 @@ fn what_clients_write_and_discard_meanwhile_is_not_reported() {
             }
             for _ in 0..3 {
                 let status = scrub(&rt, &pool).await;
-                assert_eq!((status.state, status.bad, status.lost), ("done", 0, 0), "{status:?}");
+                assert_eq!(
+                    (status.state, status.bad, status.lost),
+                    (ScrubState::Done, 0, 0),
+                    "{status:?}"
+                );
             }
             over.set(true);
             for client in clients {
@@ -388,7 +397,7 @@ fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let paused = pool.scrub_status().await;
-        assert_eq!(paused.state, "paused");
+        assert_eq!(paused.state, ScrubState::Paused);
         assert!(paused.verified_bytes > 0);
         pool.resume_scrub(Some(MIB)).await.expect("resume");
         rt.sleep(Duration::from_secs(1)).await;
@@ -398,14 +407,14 @@ fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let status = scrubbed(&rt, &pool).await;
-        assert_eq!((status.state, status.bad), ("done", 0));
+        assert_eq!((status.state, status.bad), (ScrubState::Done, 0));
         // What was verified before the restart was not verified again.
         assert!(status.verified_bytes < status.all_bytes * 5 / 4 + 8 * MIB, "{status:?}");
         let slow = ScrubOptions { rate: Some(64 << 10), ..ScrubOptions::default() };
         pool.start_scrub(slow).await.expect("start");
         pool.cancel_scrub().await.expect("cancel");
         let status = pool.scrub_status().await;
-        assert_eq!(status.state, "cancelled");
+        assert_eq!(status.state, ScrubState::Cancelled);
         assert!(pool.resume_scrub(None).await.is_err());
         pool.close().await.expect("close");
     });
@@ -424,14 +433,14 @@ fn the_end_of_a_cancelled_scrub_is_not_that_of_the_next_one() {
             pool.start_scrub(ScrubOptions::default()).await.expect("start");
             loop {
                 let status = pool.scrub_status().await;
-                if status.verified_bytes + left >= whole || status.state == "done" {
+                if status.verified_bytes + left >= whole || status.state == ScrubState::Done {
                     break;
                 }
                 rt.sleep(Duration::from_micros(5)).await;
             }
             late += u32::from(pool.cancel_scrub().await.is_ok());
             let status = scrub(&rt, &pool).await;
-            assert_eq!((status.state, status.bad), ("done", 0));
+            assert_eq!((status.state, status.bad), (ScrubState::Done, 0));
             assert_eq!(status.verified_bytes, whole, "{left}: {status:?}");
         }
         assert!(late > 0, "none was cancelled");
@@ -451,13 +460,13 @@ fn a_scrub_keeps_its_rate_over_a_restart() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let before = pool.scrub_status().await;
-        assert_eq!((before.state, before.rate_limit), ("running", Some(MIB)));
+        assert_eq!((before.state, before.rate_limit), (ScrubState::Running, Some(MIB)));
         rt.sleep(Duration::from_secs(3)).await;
         let after = pool.scrub_status().await;
         // Of 8 MiB in each of two copies.
         let read = after.verified_bytes - before.verified_bytes;
-        assert!(after.state == "running" && read <= 8 * MIB, "{after:?}");
-        assert_eq!(scrubbed(&rt, &pool).await.state, "done");
+        assert!(after.state == ScrubState::Running && read <= 8 * MIB, "{after:?}");
+        assert_eq!(scrubbed(&rt, &pool).await.state, ScrubState::Done);
         assert_eq!(scrub(&rt, &pool).await.rate_limit, None, "the next one has none of its own");
         pool.close().await.expect("close");
     });
@@ -474,7 +483,7 @@ fn one_device_alone_is_read_and_healed_from_the_other() {
         assert!(e.kind == ErrorKind::NotFound && e.context.contains("disk0"), "{e}");
         pool.start_scrub(of("disk0")).await.expect("start");
         let status = scrubbed(&rt, &pool).await;
-        assert_eq!((status.state, status.bad), ("done", 0), "{status:?}");
+        assert_eq!((status.state, status.bad), (ScrubState::Done, 0), "{status:?}");
         pool.start_scrub(of("disk1")).await.expect("start");
         let status = scrubbed(&rt, &pool).await;
         assert!(status.bad > BLOCKS && status.bad == status.healed, "{status:?}");
@@ -494,10 +503,10 @@ fn one_begins_by_itself_when_it_is_due() {
         };
         let (pool, _) = Pool::open(&rt, files, settings).await.expect("open");
         rt.sleep(Duration::from_secs(600)).await;
-        assert_eq!(pool.scrub_status().await.state, "never");
+        assert_eq!(pool.scrub_status().await.state, ScrubState::Never);
         rt.sleep(Duration::from_secs(86_400)).await;
         let first = pool.scrub_status().await;
-        assert_eq!(first.state, "done");
+        assert_eq!(first.state, ScrubState::Done);
         rt.sleep(Duration::from_secs(86_400)).await;
         assert!(pool.scrub_status().await.completed_at > first.completed_at);
         // From now on after 02:30 only.
@@ -532,7 +541,7 @@ fn a_scrub_of_one_device_or_a_cancelled_one_does_not_put_off_the_one_that_is_due
         let of = ScrubOptions { device: Some("disk0".into()), rate: None };
         pool.start_scrub(of).await.expect("start");
         let only = scrubbed(&rt, &pool).await;
-        assert_eq!((only.state, only.completed_at), ("done", first.completed_at));
+        assert_eq!((only.state, only.completed_at), (ScrubState::Done, first.completed_at));
         rt.sleep(DAY + Duration::from_secs(600)).await;
         let second = pool.scrub_status().await;
         assert!(second.device.is_none() && second.completed_at > only.ended_at, "{second:?}");
@@ -542,10 +551,13 @@ fn a_scrub_of_one_device_or_a_cancelled_one_does_not_put_off_the_one_that_is_due
         rt.sleep(DAY).await;
         pool.cancel_scrub().await.expect("cancel");
         rt.sleep(Duration::from_secs(23 * 3600)).await;
-        assert_eq!(pool.scrub_status().await.state, "cancelled");
+        assert_eq!(pool.scrub_status().await.state, ScrubState::Cancelled);
         rt.sleep(Duration::from_secs(2 * 3600)).await;
         let third = pool.scrub_status().await;
-        assert!(third.state == "done" && third.completed_at > second.completed_at, "{third:?}");
+        assert!(
+            third.state == ScrubState::Done && third.completed_at > second.completed_at,
+            "{third:?}"
+        );
         // One that is paused is told of after a day.
         pool.start_scrub(ScrubOptions { rate: Some(4096), device: None }).await.expect("start");
         pool.pause_scrub().await.expect("pause");

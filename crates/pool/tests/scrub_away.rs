@@ -1,7 +1,9 @@
 //! Scrubs of a pool of which a device is out of use: these do not count as complete.
 
 use base::Duration;
-use pool::{Pool, ScrubOptions, ScrubStatus};
+use model::scrub::{PoolScrub, ScrubState};
+use model::status::PoolState;
+use pool::{Pool, ScrubOptions};
 use rt::Rt;
 use testkit::{Mirror, open};
 
@@ -19,23 +21,23 @@ fn settings() -> pool::Settings {
     }
 }
 
-async fn ended(rt: &Rt, pool: &Pool) -> ScrubStatus {
+async fn ended(rt: &Rt, pool: &Pool) -> PoolScrub {
     loop {
         let status = pool.scrub_status().await;
-        if status.state == "done" {
+        if status.state == ScrubState::Done {
             return status;
         }
         rt.sleep(Duration::from_millis(10)).await;
     }
 }
 
-async fn scrub(rt: &Rt, pool: &Pool) -> ScrubStatus {
+async fn scrub(rt: &Rt, pool: &Pool) -> PoolScrub {
     pool.start_scrub(ScrubOptions::default()).await.expect("start");
     ended(rt, pool).await
 }
 
 async fn whole(rt: &Rt, pool: &Pool) {
-    while pool.status().pool.state != "online" {
+    while pool.status().pool.state != PoolState::Online {
         rt.sleep(Duration::from_millis(100)).await;
     }
 }
@@ -99,7 +101,7 @@ fn one_without_a_device_is_not_repeated_at_once() {
         let (pool, _) = Pool::open(&rt, vec![first], settings()).await.expect("open");
         rt.sleep(Duration::from_secs(31 * 86_400)).await;
         let status = pool.scrub_status().await;
-        assert!(status.state == "done" && status.away, "{status:?}");
+        assert!(status.state == ScrubState::Done && status.away, "{status:?}");
         rt.sleep(Duration::from_secs(5 * 86_400)).await;
         assert_eq!(pool.scrub_status().await.started_at, status.started_at);
         pool.close().await.expect("close");

@@ -1,7 +1,8 @@
 //! Devices are removed that a scrub reads or has found bad blocks on, and others take their rows.
 
 use base::{BLOCK, BLOCK_U64, Duration};
-use pool::{DeviceFile, Pool, ScrubOptions, ScrubStatus};
+use model::scrub::{PoolScrub, ScrubState};
+use pool::{DeviceFile, Pool, ScrubOptions};
 use rt::Rt;
 use sim::{DiskModel, Fault};
 use testkit::{MIB, Mirror, disk, moved, open, scrubbed};
@@ -20,7 +21,7 @@ async fn remove(rt: &Rt, pool: &Pool, name: &str) {
 }
 
 /// What was found: device, bad blocks, healed ones.
-fn found(status: &ScrubStatus) -> Vec<(&str, u64, u64)> {
+fn found(status: &PoolScrub) -> Vec<(&str, u64, u64)> {
     status.found.iter().map(|f| (f.device.as_str(), f.found.bad, f.found.healed)).collect()
 }
 
@@ -44,7 +45,7 @@ fn a_scrub_of_a_device_ends_when_that_is_removed() {
             }
             remove(&rt, &pool, "disk2").await;
             let status = scrubbed(&rt, &pool).await;
-            assert_eq!((status.state, status.away), ("cancelled", true), "{status:?}");
+            assert_eq!((status.state, status.away), (ScrubState::Cancelled, true), "{status:?}");
             assert_eq!(status.device.as_deref(), Some("disk2"));
             pool.add_device(new.clone(), [9; 16]).await.expect("add");
             let status = pool.scrub_status().await;
@@ -52,10 +53,10 @@ fn a_scrub_of_a_device_ends_when_that_is_removed() {
             pool.close().await.expect("close");
             let pool = open(&rt, vec![files[0].clone(), files[1].clone(), new]).await;
             let status = pool.scrub_status().await;
-            assert_eq!((status.state, status.device), ("cancelled", None));
+            assert_eq!((status.state, status.device), (ScrubState::Cancelled, None));
             pool.start_scrub(ScrubOptions::default()).await.expect("start");
             let status = scrubbed(&rt, &pool).await;
-            assert_eq!((status.state, status.away, status.device), ("done", false, None));
+            assert_eq!((status.state, status.away, status.device), (ScrubState::Done, false, None));
             pool.close().await.expect("close");
         });
     }
@@ -71,7 +72,7 @@ fn a_scrub_of_another_device_goes_on() {
         rt.sleep(Duration::from_secs(1)).await;
         remove(&rt, &pool, "disk2").await;
         let status = scrubbed(&rt, &pool).await;
-        assert_eq!((status.state, status.away), ("done", false), "{status:?}");
+        assert_eq!((status.state, status.away), (ScrubState::Done, false), "{status:?}");
         assert_eq!(status.device.as_deref(), Some("disk0"));
         pool.close().await.expect("close");
     });
@@ -93,7 +94,7 @@ fn what_was_found_on_a_device_is_told_of_it_after_its_row_is_used_again() {
         remove(&rt, &pool, "disk2").await;
         pool.add_device(new, [9; 16]).await.expect("add");
         let status = pool.scrub_status().await;
-        assert_eq!((status.state, status.away), ("done", false));
+        assert_eq!((status.state, status.away), (ScrubState::Done, false));
         assert_eq!(status.device.as_deref(), Some("disk2"));
         assert_eq!(found(&status), [("disk2", 1, 1)]);
         pool.start_scrub(ScrubOptions::default()).await.expect("start");

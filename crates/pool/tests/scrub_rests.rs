@@ -2,6 +2,7 @@
 //! being used again, and nothing while it rests.
 
 use base::{BLOCK_U64, Duration, ErrorKind, Lba};
+use model::scrub::ScrubState;
 use pool::ScrubOptions;
 use testkit::{MIB, Mirror, blocks, open};
 
@@ -42,7 +43,10 @@ fn no_write_waits_for_a_scrub_that_rests() {
         assert!(longest < Duration::from_secs(1), "{longest:?}");
         let status = pool.scrub_status().await;
         let most = 64 * 1024 * rt.now().since(began).as_secs() + 8 * MIB;
-        assert!(status.state == "running" && status.verified_bytes < 2 * most, "{status:?}");
+        assert!(
+            status.state == ScrubState::Running && status.verified_bytes < 2 * most,
+            "{status:?}"
+        );
         pool.close().await.expect("close");
     });
 }

@@ -2,7 +2,8 @@
 //! grows and shrinks.
 
 use base::{BLOCK_U64, Duration, Lba, VolumeId};
-use pool::{Pool, ScrubOptions, ScrubStatus};
+use model::scrub::{PoolScrub, ScrubState};
+use pool::{Pool, ScrubOptions};
 use rt::Rt;
 use testkit::{MIB, Mirror, blocks, open};
 
@@ -25,11 +26,11 @@ async fn fill(pool: &Pool, id: VolumeId, n: u64) {
 }
 
 /// What is told from now on until it ends, twice a second.
-async fn watch(rt: &Rt, pool: &Pool) -> Vec<ScrubStatus> {
+async fn watch(rt: &Rt, pool: &Pool) -> Vec<PoolScrub> {
     let mut all = Vec::new();
     loop {
         all.push(pool.scrub_status().await);
-        if all.last().is_some_and(|status| status.state != "running") {
+        if all.last().is_some_and(|status| status.state != ScrubState::Running) {
             return all;
         }
         rt.sleep(Duration::from_millis(500)).await;
@@ -37,9 +38,9 @@ async fn watch(rt: &Rt, pool: &Pool) -> Vec<ScrubStatus> {
 }
 
 /// The total was right all the time, and it was never told to be done before it was.
-fn assert_true(told: &[ScrubStatus]) {
+fn assert_true(told: &[PoolScrub]) {
     let end = told.last().expect("some");
-    assert_eq!((end.state, end.all_bytes), ("done", end.verified_bytes), "{end:?}");
+    assert_eq!((end.state, end.all_bytes), (ScrubState::Done, end.verified_bytes), "{end:?}");
     assert!(told.len() > 10, "it was too fast to see");
     for status in &told[..told.len() - 1] {
         let off = status.all_bytes.abs_diff(end.all_bytes);

@@ -1,7 +1,9 @@
 //! A device that is slow, or errs, is read only where it must be, in simulation.
 
 use base::{Duration, Lba, VolumeId};
-use pool::{Pool, SourceFault};
+use model::device::SitsOutWhy;
+use model::status::PoolState;
+use pool::Pool;
 use rt::{FileId, Rt};
 use sim::{Fault, World};
 use testkit::{MIB, Mirror, holds_each, open};
@@ -40,7 +42,7 @@ async fn reads(rt: &Rt, pool: &Pool, id: VolumeId, time: Duration) -> Duration {
 }
 
 /// Which devices sit out, and why.
-fn out(pool: &Pool) -> Vec<Option<SourceFault>> {
+fn out(pool: &Pool) -> Vec<Option<SitsOutWhy>> {
     pool.status().pool.devices.iter().map(|d| d.sits_out.map(|out| out.why)).collect()
 }
 
@@ -77,12 +79,12 @@ fn a_slow_device(seed: u64) {
         world.set_delay(slow, SLOW);
         let longest = reads(&rt, &pool, id, minute).await;
         assert!(longest >= SLOW);
-        assert_eq!(out(&pool), [None, Some(SourceFault::Slow)]);
+        assert_eq!(out(&pool), [None, Some(SitsOutWhy::Slow)]);
         let longest = reads(&rt, &pool, id, minute).await;
         assert!(longest < SLOW, "{longest:?} though another device is fast");
         // It is a copy all the same: what the other has lost is read from it.
         let state = pool.status().pool.state;
-        assert_eq!(state, "online");
+        assert_eq!(state, PoolState::Online);
         rot(&world, fast);
         holds_each(&pool, id, &[1; BLOCKS as usize]).await;
         // It is well again, and is read when its time is over.
@@ -106,7 +108,7 @@ fn a_device_that_errs_often_is_read_only_where_it_must_be() {
         holds_each(&pool, id, &model).await;
         let device = &pool.status().pool.devices[0];
         assert!(device.errors.read >= 32 && device.errors.healed > 0, "{device:?}");
-        assert_eq!(out(&pool), [Some(SourceFault::Errs), None]);
+        assert_eq!(out(&pool), [Some(SitsOutWhy::Errs), None]);
         let before = device.errors.read;
         holds_each(&pool, id, &model).await;
         assert_eq!(pool.status().pool.devices[0].errors.read, before, "it is not read");

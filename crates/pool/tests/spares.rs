@@ -2,6 +2,8 @@
 //! simulation.
 
 use base::{Duration, ErrorKind, Lba, VolumeId};
+use model::device::DeviceState;
+use model::status::PoolState;
 use pool::{DeviceFile, Pool, Settings};
 use rt::Rt;
 use sim::DiskModel;
@@ -54,16 +56,18 @@ fn a_spare_takes_the_place_of_a_device_that_stays_away() {
         fill(&pool, id, BLOCKS, 7).await;
         rt.sleep(Duration::from_secs(590)).await;
         let status = pool.status().pool;
-        let away = status.devices.iter().find(|d| d.state == "missing").expect("one is away");
+        let away =
+            status.devices.iter().find(|d| d.state == DeviceState::Missing).expect("one is away");
         let promise = away.spare.as_ref().expect("a spare is there");
         assert_eq!(promise.path.as_deref(), Some("disk2"));
         assert!(promise.in_s < 15, "{promise:?}");
-        assert_eq!(status.state, "degraded");
+        assert_eq!(status.state, PoolState::Degraded);
         rt.sleep(Duration::from_secs(30)).await;
         moved(&rt, &pool).await;
-        let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
+        let expected =
+            [("disk0".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
         assert_eq!(device_states(&pool), expected);
-        assert_eq!(pool.status().pool.state, "online");
+        assert_eq!(pool.status().pool.state, PoolState::Online);
         reads(&pool, id, 7).await;
         pool.close().await.expect("close");
     });
@@ -99,10 +103,11 @@ fn that_a_spare_was_taken_is_told_until_another_one_is_added() {
         let spares = || pool.status().pool.spares;
         assert_eq!((spares().left, spares().taken_total, spares().taken.len()), (1, 0, 0));
         let devices = pool.status().pool.devices;
-        let missing = devices.into_iter().find(|d| d.state == "missing").expect("one is away").id;
+        let missing =
+            devices.into_iter().find(|d| d.state == DeviceState::Missing).expect("one is away").id;
         rt.sleep(LATE).await;
         moved(&rt, &pool).await;
-        assert_eq!(pool.status().pool.state, "online");
+        assert_eq!(pool.status().pool.state, PoolState::Online);
         let told = spares();
         assert_eq!((told.left, told.taken_total, told.taken.len()), (0, 1, 1), "{told:?}");
         assert_eq!((&*told.taken[0].spare, &told.taken[0].device), ("disk2", &missing));
@@ -156,7 +161,7 @@ fn a_spare_waits_for_a_device_that_comes_back() {
         pool.offline_device("disk1").await.expect("offline");
         // That does not count, as the user wants it.
         rt.sleep(LATE).await;
-        assert_eq!(device_states(&pool)[1].1, "offline");
+        assert_eq!(device_states(&pool)[1].1, DeviceState::Offline);
         assert!(pool.online_device("disk1").await.expect("online"));
         moved(&rt, &pool).await;
         pool.close().await.expect("close");
@@ -170,7 +175,7 @@ fn a_spare_waits_for_a_device_that_comes_back() {
         moved(&rt, &pool).await;
         assert_eq!(
             device_states(&pool).iter().map(|s| s.1).collect::<Vec<_>>(),
-            ["online", "online", "spare"]
+            [DeviceState::Online, DeviceState::Online, DeviceState::Spare]
         );
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
@@ -187,7 +192,7 @@ fn what_a_spare_cannot_do_is_said() {
         let pool = open(&rt, vec![files[0].clone(), spare.clone()]).await;
         rt.sleep(LATE).await;
         let devices = pool.status().pool.devices;
-        assert_eq!(devices[2].state, "spare");
+        assert_eq!(devices[2].state, DeviceState::Spare);
         let promise = devices[1].spare.as_ref().expect("there is a spare");
         assert_eq!(promise.path, None);
         let missing = devices[1].id.clone();
@@ -216,7 +221,8 @@ fn a_spare_is_used_by_hand_and_removed() {
         moved(&rt, &pool).await;
         pool.remove_device("disk3").await.expect("remove");
         moved(&rt, &pool).await;
-        let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
+        let expected =
+            [("disk1".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
         assert_eq!(device_states(&pool), expected);
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
@@ -243,7 +249,8 @@ fn a_spare_that_leaves_is_not_used() {
         pool.pause_moves(false);
         assert!(pool.use_spare("disk2", Some("disk0")).await.expect("in its place"));
         moved(&rt, &pool).await;
-        let expected = [("disk1".into(), "online"), ("disk2".into(), "online")];
+        let expected =
+            [("disk1".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
         assert_eq!(device_states(&pool), expected);
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
@@ -280,7 +287,8 @@ fn a_crash_leaves_a_spare_or_a_device_that_is_filled() {
             let (pool, _) = Pool::open(&rt, files, soon).await.expect("open");
             rt.sleep(Duration::from_secs(10)).await;
             moved(&rt, &pool).await;
-            let expected = [("disk0".into(), "online"), ("disk2".into(), "online")];
+            let expected =
+                [("disk0".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
             assert_eq!(device_states(&pool), expected);
             reads(&pool, id, 1).await;
             pool.close().await.expect("close");

@@ -48,7 +48,7 @@ async fn carried(pool: &Pool, id: VolumeId, value: u8) -> Pass {
     let pass = pool.begin_pass(&mut pool.reserve(WRITTEN).expect("room")).expect("pass");
     for i in 0..WRITTEN {
         carry(&pass, id, i, value).await.expect("write");
-        let dirty = pool.status().memory.dirty_nodes as u64;
+        let dirty = pool.status().memory.dirty_nodes;
         assert!(dirty < NODES + ONE_EDIT, "{dirty} changed nodes at block {i}");
     }
     pass

@@ -2,6 +2,8 @@
 //! ones: no step grows with the pool.
 
 use base::{BLOCK_U64, Duration, Lba, Prng, VolumeId};
+use model::moves::MovesState;
+use model::scrub::ScrubState;
 use pool::{CreateOptions, DeviceFile, Pool, ScrubOptions, Settings};
 use rt::{Order, Rt};
 use sim::CompactDisks;
@@ -65,16 +67,16 @@ impl Bench {
 
     async fn scrub(&self) {
         self.pool.start_scrub(ScrubOptions::default()).await.expect("start");
-        while self.pool.scrub_status().await.state == "running" {
+        while self.pool.scrub_status().await.state == ScrubState::Running {
             self.rt.sleep(Duration::from_millis(100)).await;
         }
         let status = self.pool.scrub_status().await;
-        assert_eq!((status.state, status.bad), ("done", 0), "{status:?}");
+        assert_eq!((status.state, status.bad), (ScrubState::Done, 0), "{status:?}");
     }
 
     /// Waits until nothing is left to be moved.
     async fn moved(&self) {
-        while self.pool.moves_status().state != "none" {
+        while self.pool.moves_status().state != MovesState::None {
             assert_eq!(self.pool.moves_status().trouble, None);
             self.rt.sleep(Duration::from_millis(100)).await;
         }

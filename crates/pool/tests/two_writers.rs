@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use base::{BLOCK, Duration, ErrorKind, Lba};
+use model::status::PoolState;
 use offline::Severity;
 use pool::Pool;
 use rt::Rt;
@@ -195,7 +196,7 @@ fn a_device_that_became_another_pools_is_let_go() {
         pool.commit().await.expect("the other device has it");
         rt.sleep(Duration::from_secs(2)).await;
         assert!(world.contents(files[1].file, 0, (32 * MIB) as usize) == before);
-        assert_eq!(pool.status().pool.state, "degraded");
+        assert_eq!(pool.status().pool.state, PoolState::Degraded);
         assert_eq!(pool.read(id, Lba(8), 1).await.expect("read")[0][..BLOCK], [3; BLOCK]);
         pool.close().await.expect("close");
     });

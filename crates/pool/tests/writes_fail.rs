@@ -2,6 +2,8 @@
 //! says so until one succeeds; where space was missing, until one does some time later.
 
 use base::{Duration, ErrorKind, IoError, Lba};
+use model::device::DeviceState;
+use model::moves::MovesState;
 use rt::Op;
 use sim::DiskModel;
 use testkit::{Done, MIB, Mirror, blocks, disk, fill, open, writes_to};
@@ -17,7 +19,7 @@ fn the_status_tells_of_writes_that_fail_until_one_succeeds() {
             let pool = open(&rt, files).await;
             let told = |pool: &pool::Pool| {
                 let device = pool.status().pool.devices.remove(0);
-                assert_eq!(device.state, "online");
+                assert_eq!(device.state, DeviceState::Online);
                 device.write_trouble
             };
             assert_eq!(told(&pool), None);
@@ -82,7 +84,7 @@ fn a_move_says_which_side_of_it_fails() {
             assert!(told.is_empty(), "{told:?}");
             rules.set(|_| None);
             rt.sleep(Duration::from_secs(30)).await;
-            assert_eq!(pool.moves_status().state, "none");
+            assert_eq!(pool.moves_status().state, MovesState::None);
             pool.close().await.expect("close");
         });
     }
@@ -111,16 +113,19 @@ fn a_device_without_space_hides_no_other_that_fails() {
             let e = pool.write(id, Lba(1), &blocks(2, 1)).await.expect_err("no write succeeds");
             assert_eq!(e.kind, ErrorKind::NoSpace, "without the other, space is all it lacks: {e}");
             assert!(e.context.contains(&format!("no space under disk{full}")), "{e}");
-            assert_eq!((device(full).state, device(1 - full).state), ("online", "failed"));
+            assert_eq!(
+                (device(full).state, device(1 - full).state),
+                (DeviceState::Online, DeviceState::Failed)
+            );
             assert!(device(1 - full).errors.write > 0 && device(full).errors.write > 0);
             // Once there is space, the other one alone is missing.
             rules.set(move |op| writes_to(op, dead).then_some((IoError::IO, Done::No)));
             pool.write(id, Lba(1), &blocks(2, 1)).await.expect("write");
             pool.commit().await.expect("commit");
-            assert_eq!(device(1 - full).state, "failed");
+            assert_eq!(device(1 - full).state, DeviceState::Failed);
             rules.set(|_| None);
             rt.sleep(Duration::from_secs(60)).await;
-            assert_eq!(device(1 - full).state, "online", "it comes back by itself");
+            assert_eq!(device(1 - full).state, DeviceState::Online, "it comes back by itself");
             pool.close().await.expect("close");
         });
     }

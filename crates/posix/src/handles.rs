@@ -52,7 +52,7 @@ struct File {
 }
 
 struct Socket {
-    /// It accepts connections. A shutdown would end that in all processes that have it.
+    /// The socket accepts connections. A shutdown would end that in all processes that have it.
     listens: bool,
     fd: OwnedFd,
     /// Number of operations in flight.
@@ -66,7 +66,7 @@ struct Socket {
 pub struct FileHandle {
     /// The descriptor, which is open while the table exists.
     pub fd: RawFd,
-    /// Where its operations are started.
+    /// The place where the operations of the file are started.
     pub start: Start,
 }
 
@@ -170,8 +170,8 @@ impl Handles {
         self.adopt(fd, false)
     }
 
-    /// Where the peer of a connected TCP socket is. An IPv4 peer of an IPv6 socket has its IPv4
-    /// address.
+    /// The address of the peer of a connected TCP socket. An IPv4 peer of an IPv6 socket has its
+    /// IPv4 address.
     pub fn peer(&self, socket: SocketId) -> Option<SocketAddr> {
         let t = self.0.borrow();
         let fd = t.sockets.get(socket.0 as usize)?.as_ref()?.fd.try_clone().ok()?;
@@ -203,7 +203,7 @@ impl Handles {
         Ok(FileHandle { fd: f.fd.as_raw_fd(), start: f.start })
     }
 
-    /// What a file is, or the device below it, for a backend.
+    /// The kind of a file, or of the device below it, for a backend.
     pub fn kind(&self, file: FileId) -> DeviceKind {
         let t = self.0.borrow();
         t.files.get(file.0 as usize).map_or(DeviceKind::Unknown, |f| f.kind)

@@ -1,4 +1,4 @@
-//! What kind of disk is below a file or a block device, as the kernel tells it in sysfs.
+//! The kind of disk below a file or a block device, as the kernel tells it in sysfs.
 //!
 //! The flag `queue/rotational` of virtual disks says nothing of the device that is below them: for
 //! some of them it is always 1, for others always 0. So they are unknown, and used as devices that

@@ -1,4 +1,4 @@
-//! What can be told of a file without using it: nothing here locks, writes or waits.
+//! Properties of a file that can be told without using it: nothing here locks, writes or waits.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;

@@ -64,7 +64,8 @@ fn backing_path(dir: &Path) -> Option<PathBuf> {
     Some(OsStr::from_bytes(path).into())
 }
 
-/// What the block device `meta` shows, if it is a loop device or a partition of one.
+/// The file or device that the block device `meta` shows, if it is a loop device or a partition of
+/// one.
 fn shown(meta: &Metadata) -> Option<Shown> {
     let dir = entry(number(meta)?)?;
     let (disk, start) = match dir.join("partition").exists() {
@@ -76,7 +77,8 @@ fn shown(meta: &Metadata) -> Option<Shown> {
     Some(Shown { of, from, len: count(dir.join("size"))? * SECTOR })
 }
 
-/// What the block device at `path` shows, if it is a loop device or a partition of one. May block.
+/// The file or device that the block device at `path` shows, if it is a loop device or a partition
+/// of one. May block.
 pub fn shown_by(path: &Path) -> Option<Shown> {
     shown(&path.metadata().ok()?)
 }
@@ -232,8 +234,8 @@ fn was_taken(result: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// What of the kernel has the block device at `path`, as far as sysfs and the table of mounts tell:
-/// in words for people. May block.
+/// The part of the kernel that has the block device at `path`, as far as sysfs and the table of
+/// mounts tell: in words for people. May block.
 pub fn holder(path: &Path) -> Option<String> {
     let dir = entry(number(&path.metadata().ok()?)?)?;
     let disk = if dir.join("partition").exists() { dir.parent() } else { None };

@@ -29,15 +29,15 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// A file that is to be made, of so many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewFile {
-    /// It takes space as it is written.
+    /// The file takes space as it is written.
     Sparse(u64),
-    /// It has its space at once, and no write to it finds its file system full. One that copies
-    /// what it overwrites promises that for the first write alone; where the file system cannot
-    /// reserve space, the file is sparse.
+    /// The file has its space at once, and no write to it finds its file system full. A file system
+    /// that copies what is overwritten promises that for the first write alone; where the file
+    /// system cannot reserve space, the file is sparse.
     Reserved(u64),
 }
 
-/// How to open a file.
+/// The way to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFile {
     /// Open for writing too.
@@ -57,9 +57,9 @@ pub struct FileInfo {
     pub size_bytes: u64,
     /// I/O bypasses the page cache.
     pub direct: bool,
-    /// It is a block device and not a regular file.
+    /// The file is a block device and not a regular file.
     pub block_device: bool,
-    /// What it is, or the disk below it.
+    /// The kind of the device, or of the disk below the file.
     pub kind: DeviceKind,
     /// The file or device supports discards.
     pub discard: bool,
@@ -71,7 +71,7 @@ pub struct Opened {
     pub(crate) start: Start,
     /// The locks of its other names.
     pub(crate) names: Names,
-    /// Its properties.
+    /// The properties of the file.
     pub info: FileInfo,
 }
 

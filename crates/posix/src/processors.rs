@@ -1,4 +1,4 @@
-//! What a thread has had of the machine's processors.
+//! The time that a thread has had of the machine's processors.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use crate::sys;
 /// Three numbers of up to 20 digits.
 const LINE: usize = 64;
 
-/// What one thread has had of the processors. Only the thread that made it may ask.
+/// The time that one thread has had of the processors. Only the thread that made it may ask.
 pub struct Processors {
     /// The thread's counts in the scheduler; `None` if the kernel keeps none.
     scheduler: Option<File>,
@@ -23,7 +23,7 @@ impl Processors {
         Processors { scheduler: File::open("/proc/thread-self/schedstat").ok() }
     }
 
-    /// What the thread has had since it began.
+    /// The time that the thread has had since it began.
     pub fn ran(&self) -> Ran {
         Ran { used: sys::processor_time(), queued: self.queued() }
     }

@@ -1,6 +1,7 @@
-//! Where the operations of a file are started, so that the engine's thread waits for none of them.
+//! The place where the operations of a file are started, so that the engine's thread waits for none
+//! of them.
 
-/// Where operations of a file are started.
+/// The place where operations of a file are started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
     /// At once, by the engine's thread: they only copy memory.
@@ -21,9 +22,9 @@ const BTRFS: u64 = 0x9123_683E;
 const F2FS: u64 = 0xF2F5_2010;
 
 impl Start {
-    /// Where operations of the regular files of a file system are started. Only those file systems
-    /// are trusted that answer a request which must not wait with "try again". The kernel itself
-    /// hands requests of most of the others to a thread, so little is lost with them.
+    /// The place where operations of the regular files of a file system are started. Only those
+    /// file systems are trusted that answer a request which must not wait with "try again". The
+    /// kernel itself hands requests of most of the others to a thread, so little is lost with them.
     pub(crate) fn of(file_system: u64) -> Start {
         match file_system {
             RAMFS | TMPFS => Start::Here,

@@ -41,19 +41,19 @@ struct Jobs {
     queue: VecDeque<Job>,
     /// Threads that wait for a job.
     idle: usize,
-    /// So many threads are to end.
+    /// The number of threads that are to end.
     too_many: usize,
     stop: bool,
 }
 
-/// What the threads of one file share.
+/// The queue that the threads of one file share.
 #[derive(Default)]
 struct Desk {
     jobs: Mutex<Jobs>,
     more: Condvar,
 }
 
-/// What all threads share.
+/// The ended calls that all threads share.
 struct Ended {
     done: Mutex<Vec<Done>>,
     /// An eventfd that is readable while `done` is not empty.
@@ -70,7 +70,7 @@ struct Crew {
 /// A file that shares the threads of another one tries to get one of its own this often.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// So many threads are given back when the system refuses one.
+/// The number of threads that are given back when the system refuses one.
 const GIVEN_BACK: usize = 4;
 
 /// The threads of all files. Dropping them waits for the calls that are being executed, and drops
@@ -156,7 +156,7 @@ impl Workers {
             crew.desk = other.desk.clone();
             self.refused(&e);
         }
-        // What waits at the desk of another file is done there.
+        // Calls that wait at the desk of another file are done there.
         self.crews[n] = Some(crew);
         Ok(())
     }

@@ -4,7 +4,7 @@ use base::{BLOCK, BLOCK_U64, Buf, IoError};
 
 use crate::{Class, Device};
 
-/// How often a block is asked for by itself before it counts as unreadable.
+/// The number of times that a block is asked for by itself before it counts as unreadable.
 const TRIES: u32 = 2;
 
 /// Blocks as they were read.

@@ -18,7 +18,7 @@ use crate::work::{ReadDone, ReadEnd, WholeRead, WholeWrite, Work, WriteDone, Wri
 
 struct Inner {
     medium: Medium,
-    /// What it is called in the stories of requests.
+    /// The name of the device in the stories of requests.
     place: Cell<PlaceId>,
     /// Whom requests wait for, by the class that has most of the device.
     holders: [Holder; Class::ALL.len()],
@@ -75,17 +75,17 @@ impl Device {
         device
     }
 
-    /// Its file at the seam.
+    /// The file of the device at the seam.
     pub fn file(&self) -> FileId {
         self.0.medium.file
     }
 
-    /// What the device is called where the time of requests is explained.
+    /// Sets the name of the device that is shown where the time of requests is explained.
     pub fn set_name(&self, name: &str) {
         self.0.place.set(self.0.medium.rt.ledger().place(name));
     }
 
-    /// What a request waits for here, and the class that has most of the device.
+    /// The reason for which a request waits here, with the class that has most of the device.
     fn waits_for(&self, reason: Reason) -> What {
         let busiest = self.0.scheduler.borrow().busiest();
         let holder = busiest.map_or(Holder::NONE, |class| self.holder(class));
@@ -133,7 +133,7 @@ impl Device {
         }
     }
 
-    /// What the device is.
+    /// The kind of the device.
     pub fn kind(&self) -> DeviceKind {
         self.0.kind
     }
@@ -279,7 +279,7 @@ impl Device {
             }
         }
         let took = self.0.medium.rt.now().since(since);
-        self.0.scheduler.borrow_mut().stats_mut().of(class).flush.record(0, took);
+        self.0.scheduler.borrow_mut().stats_mut().of_mut(class).flush.record(0, took);
         self.see_if_idle();
     }
 
@@ -385,7 +385,7 @@ impl Device {
     /// Starts what may go.
     fn dispatch(&self) {
         loop {
-            // Whose requests it is busy with before this one.
+            // Taken before the request begins: the device is busy with the requests of this class.
             let what = self.waits_for(Reason::Transfer);
             let next = self.0.scheduler.borrow_mut().next(self.0.medium.rt.now());
             let Some((ticket, run)) = next else { return };
@@ -408,7 +408,7 @@ impl Device {
                 ended.split().into_iter().rev().for_each(|request| scheduler.add_again(request));
             } else {
                 for request in ended.requests() {
-                    let counters = scheduler.stats_mut().of(request.class);
+                    let counters = scheduler.stats_mut().of_mut(request.class);
                     let kind = if request.write { &mut counters.write } else { &mut counters.read };
                     kind.record(request.len as u64, now.since(request.since));
                 }

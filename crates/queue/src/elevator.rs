@@ -25,7 +25,7 @@ use crate::write_gate::MayWrite;
 
 /// Runs of a batch of reads, and of writes.
 const BATCH: (u32, u32) = (16, 8);
-/// So many runs of reads go while writes wait; then it is the turn of a batch of writes.
+/// The number of runs of reads that go while writes wait; then it is the turn of a batch of writes.
 const OVERTAKEN: u32 = 2 * BATCH.0;
 /// A request that has waited for longer is where the next batch begins.
 const AGE: Duration = Duration::from_millis(100);
@@ -33,12 +33,12 @@ const AGE: Duration = Duration::from_millis(100);
 /// The offset of a request, and its number in order of arrival.
 type Place = (u64, u64);
 
-/// What waits, of one direction of transfer.
+/// The requests of one direction of transfer that wait.
 struct Sweep<W> {
     by_place: BTreeMap<Place, Request<W>>,
     /// The oldest first. Those that have gone are dropped when they are the oldest.
     by_age: VecDeque<(Instant, Place)>,
-    /// Where the last run ended.
+    /// The address at which the last run ended.
     at: u64,
     /// The length of the longest request so far.
     longest: u64,
@@ -113,7 +113,7 @@ struct Batch {
     writes: bool,
     /// Runs that it may still have.
     left: u32,
-    /// It is the turn of writes, whatever reads wait.
+    /// True if it is the turn of writes, whatever reads wait.
     turn: bool,
 }
 
@@ -123,11 +123,11 @@ impl Batch {
     }
 }
 
-/// What waits for a rotating disk.
+/// The requests that wait for a rotating disk.
 pub(crate) struct Elevator<W> {
     reads: Sweep<W>,
     writes: Sweep<W>,
-    /// What was part of a request that failed goes first.
+    /// Requests that were part of one that failed; they go first.
     again: VecDeque<Request<W>>,
     /// Writes that wait for earlier ones of the same place, in order of arrival.
     held: VecDeque<Request<W>>,

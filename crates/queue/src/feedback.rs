@@ -1,4 +1,5 @@
-//! What the background may have in flight at most, by the latency of foreground requests.
+//! The number of requests that the background may have in flight at most, by the latency of
+//! foreground requests.
 //!
 //! Each device has a target for foreground reads and one for writes. A window begins when a request
 //! was late. When it ends, and more than one in [`TOLERATED`] of its foreground requests was late,
@@ -16,15 +17,15 @@ use base::{Duration, Instant};
 const WINDOW: Duration = Duration::from_millis(100);
 /// One late request in so many is tolerated: devices have pauses of their own.
 const TOLERATED: u32 = 10;
-/// What is still in flight is looked at so often in a window.
+/// The number of times in a window that requests in flight are looked at.
 const LOOKS: u32 = 8;
 
-/// How a request compares with its target.
+/// The time of a request, compared with its target.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Pace {
     InTime,
     Late,
-    /// It took twice the target, or more.
+    /// The request took twice the target, or more.
     Twofold,
 }
 
@@ -82,7 +83,7 @@ impl Feedback {
         Feedback { least, full, most: full, window: None, look_at: Instant(0) }
     }
 
-    /// What the background may have in flight on a quiet device.
+    /// The number of requests that the background may have in flight on a quiet device.
     pub fn most(&self) -> u32 {
         self.most
     }

@@ -10,13 +10,13 @@ use std::task::{Context, Poll, Waker};
 
 use rt::sync::OneShot;
 
-/// Those that wait for requests to a device, and whether it is given up.
+/// The tasks that wait for requests to a device, and whether the device is given up.
 #[derive(Default)]
 pub(crate) struct GivenUp {
     /// The device is given up, and has requests from before.
     still: Cell<bool>,
     times: Cell<u64>,
-    /// Places of those that wait, and the free ones among them.
+    /// Places of the tasks that wait, and the free ones among them.
     waiting: RefCell<(Vec<Option<Waker>>, Vec<usize>)>,
 }
 

@@ -325,7 +325,7 @@ fn a_pass_that_hurries_is_in_line_with_commits_and_counts_as_write_back() {
             assert_eq!(write.await, Some(Ok(())));
         }
     });
-    let mut stats = device.stats();
+    let stats = device.stats();
     assert_eq!(stats.of(Class::WriteBack).write.count, 20);
     assert_eq!(stats.of(Class::Commit).write.count, 10);
     // Of the others only what overtook eight of these went before the last of them.
@@ -340,7 +340,7 @@ fn there_is_advice_whatever_keeps_a_device_busy() {
     let device = Device::new(&rt, FileId(0), Limits::default());
     for class in Class::ALL {
         for reason in [Reason::DeviceQueue, Reason::Transfer] {
-            assert_ne!(reason.advice(device.holder(class), "pool device"), "", "{class:?}");
+            assert_ne!(rt::advice(reason, device.holder(class), "pool device"), "", "{class:?}");
         }
     }
     device.close();

@@ -1,9 +1,9 @@
-//! What a device can take, and how fast it should be.
+//! The limits of a device, and the latency that requests to it should have.
 
 use base::Duration;
 use rt::DeviceKind;
 
-/// What a device can take.
+/// The limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Requests in flight.
@@ -13,7 +13,7 @@ pub struct Limits {
     pub max_request_bytes: usize,
     /// Requests are merged up to this many pieces of memory.
     pub max_segments: usize,
-    /// What kind of device it is; `None`: what the backend says.
+    /// The kind of the device; `None`: the one that the backend says.
     pub kind: Option<DeviceKind>,
 }
 
@@ -23,7 +23,8 @@ impl Default for Limits {
     }
 }
 
-/// How long a device's foreground requests should take at most, from their arrival to their end.
+/// The time that a device's foreground requests should take at most, from their arrival to their
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Targets {
     /// Reads; zero: as devices of this kind should.
@@ -33,8 +34,8 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// What devices of a kind should reach beside background work that is held back a little. On a
-    /// virtual disk nothing is known of the device below, so the target is lenient.
+    /// The targets that devices of a kind should reach beside background work that is held back a
+    /// little. On a virtual disk nothing is known of the device below, so the target is lenient.
     fn of_kind(kind: DeviceKind) -> Targets {
         let (read_ms, write_ms) = match kind {
             DeviceKind::Rotating => (30, 75),

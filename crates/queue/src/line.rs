@@ -1,4 +1,4 @@
-//! What waits for a device, in the order in which it goes.
+//! The requests that wait for a device, in the order in which they go.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::elevator::Elevator;
 use crate::request::{Merged, Request, RunLimits};
 use crate::write_gate::MayWrite;
 
-/// What waits for a device.
+/// The requests that wait for a device.
 pub(crate) enum Line<W> {
     /// In order of arrival: for devices to which places mean little.
     Arrival(VecDeque<Request<W>>),

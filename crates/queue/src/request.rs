@@ -5,16 +5,16 @@ use smallvec::SmallVec;
 
 use crate::stats::Class;
 
-/// A request that waits. What it moves, and for which task, is its work, which the scheduler does
-/// not look at.
+/// A request that waits. The scheduler does not look at its work, which says what it moves, and for
+/// which task.
 pub struct Request<W> {
-    /// What it is for.
+    /// The class of the request.
     pub class: Class,
-    /// It writes; otherwise it reads.
+    /// True for a write, false for a read.
     pub write: bool,
     /// A write that is durable when it completes.
     pub durable: bool,
-    /// Where it begins on the device, in bytes.
+    /// The first byte on the device.
     pub offset: u64,
     /// Bytes.
     pub len: usize,
@@ -22,11 +22,11 @@ pub struct Request<W> {
     pub segments: usize,
     /// When it came.
     pub since: Instant,
-    /// It was part of a request that failed: it is asked for by itself.
+    /// Part of a request that failed: the request is asked for by itself.
     pub alone: bool,
-    /// So many pieces of the same larger request follow it.
+    /// The number of pieces of the same larger request that follow.
     pub more: u32,
-    /// What it moves, and for which task.
+    /// The work of the request: what it moves, and for which task.
     pub work: W,
 }
 
@@ -42,12 +42,12 @@ impl<W> Request<W> {
     }
 }
 
-/// How large a run may get.
+/// The largest size of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct RunLimits {
     pub bytes: usize,
     pub segments: usize,
-    /// Reads with up to so many bytes between them are one run, and these bytes are read too.
+    /// Reads with up to this many bytes between them are one run, and these bytes are read too.
     pub gap: u64,
 }
 
@@ -85,12 +85,12 @@ impl<W> Merged<W> {
         self.bytes
     }
 
-    /// Its requests.
+    /// The requests of the run.
     pub fn parts(&self) -> &[Request<W>] {
         &self.parts
     }
 
-    /// Its requests, to own them.
+    /// The requests of the run, to own them.
     pub fn into_parts(self) -> SmallVec<[Request<W>; 1]> {
         self.parts
     }

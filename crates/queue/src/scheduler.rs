@@ -26,8 +26,8 @@ use crate::write_gate::{MayWrite, WriteGate};
 
 /// Requests to a file in memory are merged up to this size.
 const MEMORY_REQUEST_BYTES: usize = 128 << 10;
-/// So many bytes of a file in memory are copied before what was copied is used. More would push it
-/// out of the processor's cache again.
+/// The number of bytes of a file in memory that are copied before they are used. More would push
+/// them out of the processor's cache again.
 const MEMORY_BYTES: usize = 256 << 10;
 /// Requests in flight on a rotating device: as many as such disks choose from.
 const ROTATING_DEPTH: usize = 32;
@@ -39,11 +39,11 @@ const READ_GAP: u64 = 64 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(u32);
 
-/// What is in flight by a ticket.
+/// A request that is in flight by a ticket.
 struct Flight {
     class: Class,
     write: bool,
-    /// Its first byte, and the first behind it.
+    /// The first byte of the request, and the first behind it.
     place: (u64, u64),
     /// When the oldest of its requests came, and when it began.
     since: Instant,
@@ -147,7 +147,7 @@ impl<W> Scheduler<W> {
         stats.background_most = self.feedback.most();
         (stats.waiting, stats.background_waiting) = (self.urgent.len(), self.background.len());
         for flight in self.flights.iter().flatten() {
-            stats.of(flight.class).in_flight += flight.requests as usize;
+            stats.of_mut(flight.class).in_flight += flight.requests as usize;
         }
         stats
     }
@@ -174,7 +174,7 @@ impl<W> Scheduler<W> {
         self.line(request.class).push_again(request);
     }
 
-    /// What goes to the device now, if there is room for it.
+    /// Takes the requests that go to the device now, if there is room for them.
     pub fn next(&mut self, now: Instant) -> Option<(Ticket, Merged<W>)> {
         let (begun, late) = (self.urgent.owes(), self.is_read_late(now));
         if self.bytes_in_flight >= self.max_bytes || !self.tags.may_take(begun) {
@@ -196,8 +196,8 @@ impl<W> Scheduler<W> {
         Some((ticket, run))
     }
 
-    /// How large the next request of the background may be; `None`: it is not its turn. While a
-    /// read is `late`, it is as if others waited.
+    /// The size that the next request of the background may have, in bytes; `None`: it is not its
+    /// turn. While a read is `late`, it is as if others waited.
     fn turn(&mut self, now: Instant, late: bool) -> Option<usize> {
         let (flights, urgent, targets) = (&self.flights, &self.urgent, &self.targets);
         self.feedback.look(now, || {
@@ -231,7 +231,7 @@ impl<W> Scheduler<W> {
             bytes += part.len;
             self.hurried -= usize::from(part.class.is_hurried());
         }
-        let counters = self.stats.of(class);
+        let counters = self.stats.of_mut(class);
         counters.merged += parts.len() as u64 - 1;
         counters.gap_bytes += (run.bytes() - bytes) as u64;
         counters.waited_ns += waited_ns;
@@ -272,7 +272,7 @@ impl<W> Scheduler<W> {
         self.tags.give_back();
         self.bytes_in_flight -= flight.bytes;
         self.by_class[flight.class.index()] -= flight.bytes;
-        let counters = self.stats.of(flight.class);
+        let counters = self.stats.of_mut(flight.class);
         let took_ns = now.0.saturating_sub(flight.began.0);
         counters.in_service_ns += took_ns * u64::from(flight.requests);
         if flight.write {
@@ -282,7 +282,7 @@ impl<W> Scheduler<W> {
             self.background_at = Some(now);
         } else if flight.class == Class::Foreground {
             let pace = Pace::of(now.since(flight.since), self.targets.of(flight.write));
-            self.stats.of(flight.class).late += u64::from(pace >= Pace::Late);
+            self.stats.of_mut(flight.class).late += u64::from(pace >= Pace::Late);
             let met = self.share.background() > 0
                 || self.background_at.is_some_and(|at| at >= flight.since);
             if met {

@@ -1,4 +1,4 @@
-//! What the background may have in flight on a device: a pure rule, without time.
+//! The requests that the background may have in flight on a device: a pure rule, without time.
 //!
 //! While the device works for other classes, the background has up to [`LEAST`] requests of at most
 //! [`LEAST_BYTES`] in flight, all of its classes together: enough to go on at a good part of the
@@ -36,14 +36,14 @@ pub(crate) const LEAST: u32 = 4;
 pub(crate) const LEAST_BYTES: usize = 128 << 10;
 /// The device is quiet after so many requests of the background, with no other.
 pub(crate) const QUIET: u32 = 16;
-/// So many other requests may begin while one of the background waits and may go.
+/// The number of other requests that may begin while one of the background waits and may go.
 pub(crate) const OVERTAKEN: u32 = 8;
 /// On a rotating device, so many requests of the background may begin until one of the others ends.
 pub(crate) const CREDIT: u32 = 4;
 /// A scrub that is alone has this share in flight of the bytes that it has read alone.
 pub(crate) const IN_FLIGHT: usize = 4;
 
-/// How a scrub reads a device.
+/// The way in which a scrub reads a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScrubReads {
     /// Bytes of a request beside others, or in a gap that they leave.
@@ -79,7 +79,7 @@ pub(crate) struct Share {
     full: u32,
     /// The largest of them then.
     full_bytes: usize,
-    /// What the credit begins with.
+    /// The value that `credit` begins with, and has again whenever one of the others has ended.
     credits: u32,
     scrub: ScrubReads,
     /// The background has time.
@@ -104,8 +104,8 @@ impl Share {
     pub fn new(depth: usize, kind: DeviceKind) -> Share {
         let rotating = kind == DeviceKind::Rotating;
         let depth = u32::try_from(depth).unwrap_or(u32::MAX);
-        // Where a request takes milliseconds, the next read finds a tag that is free, and few
-        // bytes before it.
+        // If a request takes milliseconds, the next read finds a tag that is free, and few bytes
+        // before it.
         let (full, full_bytes, credits) = if rotating {
             (depth - depth / 4, LEAST_BYTES, CREDIT)
         } else {
@@ -142,9 +142,9 @@ impl Share {
         std::mem::replace(&mut self.patient, patient) && !patient
     }
 
-    /// How large the next request of the background may be, when `others` wait or not, and it may
-    /// have `most` requests in flight; `None`: it is not its turn. `scrub`: all of it that waits is
-    /// of a scrub.
+    /// The size that the next request of the background may have, in bytes, when `others` wait or
+    /// not, and it may have `most` requests in flight; `None`: it is not its turn. `scrub`: all of
+    /// it that waits is of a scrub.
     pub fn next_bytes(&self, others: bool, most: u32, scrub: bool) -> Option<usize> {
         let (after, bytes) = match scrub {
             true => (self.scrub.after, self.scrub.bytes),

@@ -1,15 +1,15 @@
-//! What is counted, by class.
+//! Statistics of a device, by class.
 
 use base::{Duration, Histogram};
 
-/// What an I/O is for.
+/// The purpose of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// A client waits for it.
     Foreground,
     /// Writing a transaction, the journal or a checkpoint: clients may wait for it.
     Commit,
-    /// What is left of thin buckets is put together: clients would wait for the room.
+    /// Putting together what is left of thin buckets: clients would wait for the room.
     Compaction,
     /// A write-back pass.
     WriteBack,
@@ -55,13 +55,13 @@ impl Class {
         }
     }
 
-    /// It is of the background, and clients may come to wait for what it makes: room, or a second
-    /// copy. A scrub can always wait.
+    /// True if the class is of the background, and clients may come to wait for what it makes:
+    /// room, or a second copy. A scrub can always wait.
     pub(crate) fn is_hurried(self) -> bool {
         self.is_background() && self != Class::Scrub
     }
 
-    /// Its name in statistics.
+    /// The name of the class in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Class::Foreground => "foreground",
@@ -130,14 +130,20 @@ pub struct DeviceStats {
     pub waiting: usize,
     /// Requests of the background that wait now.
     pub background_waiting: usize,
-    /// How long the device has had the oldest of the requests and flushes that it has now; zero if
-    /// it has none. Time in which the thread could not see the end of one does not count.
+    /// The time for which the device has had the oldest of the requests and flushes that it has
+    /// now; zero if it has none. Time in which the thread could not see the end of one does not
+    /// count.
     pub silent: Duration,
 }
 
 impl DeviceStats {
     /// The counters of `class`.
-    pub fn of(&mut self, class: Class) -> &mut ClassStats {
+    pub fn of(&self, class: Class) -> &ClassStats {
+        &self.classes[class.index()]
+    }
+
+    /// The same, to change them.
+    pub fn of_mut(&mut self, class: Class) -> &mut ClassStats {
         &mut self.classes[class.index()]
     }
 }

@@ -10,7 +10,7 @@
 pub(crate) struct Tags {
     depth: usize,
     taken: usize,
-    /// So many tags are free when a hand-over begins.
+    /// The number of tags that are free when a hand-over begins.
     batch: usize,
     handing_over: bool,
 }

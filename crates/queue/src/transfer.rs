@@ -16,7 +16,7 @@ const MAX_STALLS: u32 = 16;
 pub(crate) struct Medium {
     pub rt: Rt,
     pub file: FileId,
-    /// What is left of a short read is read in requests of this size.
+    /// The rest of a short read is read in requests of this size, in bytes.
     pub max_request_bytes: usize,
 }
 
@@ -42,7 +42,8 @@ pub(crate) struct Transfer {
     len: usize,
     durable: bool,
     parts: SmallVec<[Part; 1]>,
-    /// What is to be written, where a part of it was, and it is more than one request.
+    /// The data to be written, if a part of it was written already and it belongs to more than one
+    /// request.
     whole: Option<SliceList>,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Ended {
     transfer: Transfer,
     bufs: BufList,
     data: SliceList,
-    /// `None`: it failed, and each of its requests is to be tried alone.
+    /// `None`: the transfer failed, and each of its requests is to be tried alone.
     outcome: Option<Result<(), IoError>>,
 }
 
@@ -86,7 +87,7 @@ impl Ended {
         self.outcome.is_none()
     }
 
-    /// Its requests, to be tried alone.
+    /// The requests of the transfer, to be tried alone.
     pub fn split(self) -> Vec<Request<Work>> {
         let (mut bufs, mut data) = (self.bufs.into_iter(), self.data.into_iter());
         let mut alone = Vec::with_capacity(self.transfer.parts.len());
@@ -119,12 +120,12 @@ impl Ended {
         alone
     }
 
-    /// Its requests.
+    /// The requests of the transfer.
     pub fn requests(&self) -> impl Iterator<Item = &Request<()>> {
         self.transfer.parts.iter().map(|part| &part.request)
     }
 
-    /// Tells the tasks that wait for it.
+    /// Tells the tasks that wait for the transfer.
     pub fn tell(self) {
         let outcome = self.outcome.unwrap_or(Err(IoError::IO));
         let mut bufs = self.bufs.into_iter();
@@ -263,8 +264,8 @@ impl Medium {
                     }
                     medium.write(transfer, rest, then);
                 }
-                // What was to be durable is not tried again: the caller has to know that the device
-                // could not do it.
+                // A write that was to be durable is not tried again: the caller has to know that
+                // the device could not do it.
                 Err(e) => {
                     let data = transfer.whole.take().unwrap_or(data);
                     then(transfer.fail(e, BufList::new(), data));

@@ -1,4 +1,4 @@
-//! What a request moves, and who hears of its end.
+//! The work of a request: what it moves, and who hears of its end.
 //!
 //! A request that is larger than the device's largest is split. Its pieces are requests of their
 //! own, and its task is woken once, when the last of them has ended. The outcome is the first error

@@ -15,20 +15,20 @@
 
 /// Bytes of writes in flight.
 const BYTES: usize = 2 << 20;
-/// So many writes may begin until a read ends.
+/// The number of writes that may begin until a read ends.
 const CREDIT: u32 = 4;
 
-/// What writes may do now.
+/// The writes that may begin now.
 #[derive(Clone, Copy)]
 pub(crate) struct MayWrite {
-    /// One may begin, though reads are in flight.
+    /// A write may begin, though reads are in flight.
     pub beside_reads: bool,
-    /// One may begin in their turn.
+    /// A write may begin in the turn of writes.
     pub in_turn: bool,
 }
 
 impl MayWrite {
-    /// They may do all that they want.
+    /// Writes may do all that they want.
     pub const ALL: MayWrite = MayWrite { beside_reads: true, in_turn: true };
 }
 
@@ -51,7 +51,7 @@ impl WriteGate {
         self.rotating && self.reads > 0
     }
 
-    /// What writes may do. `late`: a read in flight is.
+    /// Says what writes may do. `late`: a read in flight is late.
     pub fn may_write(&self, late: bool) -> MayWrite {
         let room = !self.rotating || self.bytes < BYTES;
         let turn = !self.minds_late_reads() || self.credit > 0 && !late;

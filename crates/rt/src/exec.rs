@@ -184,7 +184,7 @@ impl Rt {
         self.0.backend.borrow().now()
     }
 
-    /// What the file is, or the device below it.
+    /// The kind of the file, or of the device below it.
     pub fn kind(&self, file: FileId) -> DeviceKind {
         self.0.backend.borrow().kind(file)
     }
@@ -374,7 +374,7 @@ impl Rt {
             let t = &mut tasks[task];
             t.wake.queued.store(false, Ordering::Relaxed);
             let Some(body) = t.body.take() else { return true };
-            // Its own class: the place may have had another task when it was woken.
+            // The class of the task itself: the place may have had another task when it was woken.
             self.0.in_background.set(t.wake.background.load(Ordering::Relaxed));
             self.0.story.replace(t.story.take());
             (body, t.waker.take().unwrap_or_else(|| Waker::from(t.wake.clone())))

@@ -27,5 +27,5 @@ pub use exec::{JoinHandle, Order, Rt};
 pub use seam::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, Ran, SocketId};
 pub use stories::{Request, Told};
 
-/// What stories are made of.
-pub use ledger::{Holder, Kind, PlaceId, Reason, What};
+/// The types that stories are made of.
+pub use ledger::{Holder, PlaceId, Reason, RequestClass, What, advice};

@@ -287,7 +287,7 @@ fn tasks_work_for_the_request_that_started_them_and_jobs_for_themselves() {
     let r = rt.clone();
     rt.block_on(async move {
         assert!(r.story().is_none());
-        let request = r.request(crate::Kind::Write, 0, 4096);
+        let request = r.request(crate::RequestClass::Write, 0, 4096);
         let (done, ended) = crate::sync::oneshot();
         let rt = r.clone();
         r.detach_for(request, |request| async move {
@@ -326,7 +326,7 @@ fn tasks_work_for_the_request_that_started_them_and_jobs_for_themselves() {
         let kinds = ledger::explain::explain(r.ledger(), &question, r.moment()).kinds;
         assert_eq!(
             kinds.iter().map(|k| (k.kind, k.count)).collect::<Vec<_>>(),
-            [(crate::Kind::Write, 1)]
+            [(crate::RequestClass::Write, 1)]
         );
     });
 }

@@ -16,42 +16,7 @@ use base::{BufList, Duration, Instant, IoError, SliceList};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FileId(pub u32);
 
-/// What a file or block device is, as far as that decides how it is used best.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeviceKind {
-    /// A disk with a head that has to move.
-    Rotating,
-    /// Flash behind a link for disks.
-    Ssd,
-    /// Flash on the bus.
-    Nvme,
-    /// Not known, as of virtual disks. It is used as one that does not rotate.
-    Unknown,
-    /// Memory: transfers only copy bytes.
-    Memory,
-}
-
-impl DeviceKind {
-    /// All kinds.
-    pub const ALL: [DeviceKind; 5] = [
-        DeviceKind::Rotating,
-        DeviceKind::Ssd,
-        DeviceKind::Nvme,
-        DeviceKind::Unknown,
-        DeviceKind::Memory,
-    ];
-
-    /// Its name in settings and in statistics.
-    pub fn name(self) -> &'static str {
-        match self {
-            DeviceKind::Rotating => "rotating",
-            DeviceKind::Ssd => "ssd",
-            DeviceKind::Nvme => "nvme",
-            DeviceKind::Unknown => "unknown",
-            DeviceKind::Memory => "memory",
-        }
-    }
-}
+pub use model::device::DeviceKind;
 
 /// A connected or listening socket that the backend has opened or accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -136,7 +101,7 @@ pub enum Op {
     },
 }
 
-/// What an operation owned, and returns when it completes.
+/// The payload of an operation: what the operation owned, and returns when it completes.
 #[derive(Debug)]
 pub enum Payload {
     /// Nothing. The operation owned no buffer.
@@ -156,7 +121,7 @@ pub struct Completion {
     pub id: OpId,
     /// The number of bytes transferred, or the error.
     pub result: Result<u64, IoError>,
-    /// What the operation owned.
+    /// The payload: what the operation owned.
     pub payload: Payload,
 }
 
@@ -171,7 +136,7 @@ impl Completion {
     }
 }
 
-/// What a thread has had of the processors since it began.
+/// The time that a thread has had of the processors since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ran {
     /// The time in which it ran.
@@ -181,7 +146,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// What it has had since `before`.
+    /// The time that the thread has had since `before`.
     pub fn since(self, before: Ran) -> Ran {
         let queued = self.queued.zip(before.queued);
         Ran {
@@ -204,11 +169,11 @@ pub trait Backend {
     /// With `None` it waits without a limit; with a time in the past it does not wait. Returns the
     /// current time.
     fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Completion>) -> Instant;
-    /// What the file is, or the device below it.
+    /// The kind of the file, or of the device below it.
     fn kind(&self, _file: FileId) -> DeviceKind {
         DeviceKind::Unknown
     }
-    /// What the calling thread has had of the processors; `None` if that is not known.
+    /// The time that the calling thread has had of the processors; `None` if that is not known.
     fn ran(&self) -> Option<Ran> {
         None
     }

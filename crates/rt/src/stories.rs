@@ -8,14 +8,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use base::VolumeId;
-use ledger::{Kind, Ledger, Moment, Reason, Story, Token, What};
+use ledger::{Ledger, Moment, Reason, RequestClass, Story, Token, What};
 use pin_project_lite::pin_project;
 
 use crate::exec::Rt;
 use crate::thread::LONG;
 
 impl Rt {
-    /// Where the time of requests is told.
+    /// The ledger in which the time of requests is told.
     pub fn ledger(&self) -> &Ledger {
         &self.0.ledger
     }
@@ -46,7 +46,7 @@ impl Rt {
     }
 
     /// A request that has just arrived; or a while ago, if the thread could not look for long.
-    pub fn request(&self, kind: Kind, offset: u64, len: u64) -> Request {
+    pub fn request(&self, kind: RequestClass, offset: u64, len: u64) -> Request {
         let moment = self.moment();
         self.0.thread.borrow_mut().requested(moment.now);
         let waited = moment.late >= LONG;
@@ -89,11 +89,11 @@ impl Rt {
     }
 }
 
-/// What a wait is for.
+/// The reason for a wait.
 #[derive(Clone, Copy)]
 enum On {
     What(What),
-    /// What the job of this name does.
+    /// The work of the job of this name.
     Job(Reason, &'static str),
 }
 
@@ -109,7 +109,7 @@ pin_project! {
         on: On,
         #[pin]
         inner: F,
-        // It has had to wait: what tells so, if there is a story.
+        // Set once the future has had to wait; ends the wait in the story, if there is one.
         told: Option<Told>,
     }
 }
@@ -130,7 +130,7 @@ impl<F: Future> Future for Waiting<'_, F> {
             Some(story) => Some(story.clone()),
             None => this.rt.story(),
         };
-        // What is entered on the way stands inside of it.
+        // Waits that are entered on the way stand inside of this one.
         let depth = story.as_ref().map_or(0, Story::depth);
         let poll = this.inner.poll(cx);
         if poll.is_pending() {
@@ -174,7 +174,7 @@ impl<F: Future> Future for AsStory<'_, F> {
 pub struct Told(Option<(Rt, Story, Token)>);
 
 impl Told {
-    /// It waits for something else now.
+    /// Changes the wait: from now on it is for something else.
     pub fn turn(&self, what: impl Into<What>) {
         if let Some((rt, story, token)) = &self.0 {
             story.turn(token, what.into(), rt.moment());

@@ -68,7 +68,7 @@ pub struct Event(Rc<EventState>);
 #[derive(Default)]
 struct EventState {
     rings: Cell<u64>,
-    /// Those that wait, by number, in the order of arrival.
+    /// The tasks that wait, by number, in the order of arrival.
     waiting: RefCell<Vec<(u64, Waker)>>,
     /// Numbers that were given out.
     numbers: Cell<u64>,

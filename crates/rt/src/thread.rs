@@ -1,4 +1,4 @@
-//! How the engine's thread spends its time.
+//! The use that the engine's thread makes of its time.
 //!
 //! A time between two looks at the world in which the thread was busy, or did not run, is told
 //! apart: whatever came in that time had to wait for the thread.
@@ -16,22 +16,23 @@ pub(crate) const LONG: Duration = Duration::from_millis(10);
 /// For so long after a request the thread sleeps no longer than this at a time.
 const SERVING: Duration = Duration::from_secs(2);
 const BEAT: Duration = Duration::from_millis(100);
-/// What the thread has had of the processors is read so often.
+/// The time between two reads of what the thread has had of the processors.
 const READ_EVERY: Duration = Duration::from_millis(5);
 
-/// How the thread spends its time.
+/// The use that the engine's thread makes of its time.
 pub(crate) struct Thread {
     /// The last look at the world.
     looked: Instant,
-    /// What jobs have run since then.
+    /// The time that jobs have run since then.
     jobs: SmallVec<[(Holder, Duration); 4]>,
     /// The last request that arrived.
     requested: Option<Instant>,
     /// When it ran last before it stood still, and why it did; `None` if it has slept since.
     stood: Option<(Instant, Reason)>,
-    /// How long it did not run, in all.
+    /// The time that the thread did not run, in all.
     away: Away,
-    /// When it was read what it had of the processors, and what that was.
+    /// The last time at which it was read what the thread had had of the processors, and what that
+    /// was.
     read: (Instant, Option<Ran>),
     /// The work of requests themselves.
     requests: Holder,
@@ -55,8 +56,9 @@ impl Thread {
         self.requested = Some(now);
     }
 
-    /// How long it may sleep, if there is something to do at `until`: while clients are there it
-    /// looks at the clock now and then, so that a time in which it did not run can be told.
+    /// The time at which the thread wakes at the latest, if there is something to do at `until`:
+    /// while clients are there it looks at the clock now and then, so that a time in which it did
+    /// not run can be told.
     pub fn wakes_by(&self, now: Instant, until: Option<Instant>) -> Option<Instant> {
         let served = self.requested.is_some_and(|at| now.since(at) < SERVING);
         let beat = served.then(|| now.after(BEAT));
@@ -71,8 +73,8 @@ impl Thread {
         }
     }
 
-    /// It looks at the world again: it asked at a time, to be woken at another one, and it is now.
-    /// `ran` reads what it has had of the processors.
+    /// Notes that the thread looks at the world again: it asked at a time, to be woken at another
+    /// one, and it is now. `ran` reads what the thread has had of the processors.
     pub fn turned(
         &mut self,
         (asked, until): (Instant, Option<Instant>),
@@ -109,7 +111,7 @@ impl Thread {
             let since = Instant(now.0.saturating_sub(late.as_nanos() as u64));
             self.stood = Some((since, moment.reason));
         } else if let Some((since, reason)) = self.stood.filter(|_| !slept) {
-            // What came meanwhile may be seen only now.
+            // Events that came meanwhile may be seen only now.
             moment.late = now.since(since);
             (moment.reason, moment.holder) = (reason, Holder::NONE);
         } else {

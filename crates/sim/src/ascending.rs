@@ -10,7 +10,7 @@ struct Part {
     number: u64,
     /// The first byte behind what was written.
     at: u64,
-    /// What was written, joined.
+    /// The ranges that were written, joined.
     written: BTreeMap<u64, u64>,
 }
 

@@ -113,7 +113,7 @@ impl Disk {
         let word = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
         let old = self.blocks[at];
         if word < Disk::SPARSE && block[4..] == block[..BLOCK - 4] {
-            // What a sparse block had before stays behind, which is little.
+            // The sparse content that the block had before stays behind, which is little memory.
             self.blocks[at] = word;
         } else if old >= Disk::SPARSE {
             self.sparse[(old - Disk::SPARSE) as usize] = Sparse::new(block);

@@ -81,7 +81,7 @@ pub(crate) struct Disk {
     /// Slots of the writes in flight.
     writing: Vec<u32>,
     armed: Armed,
-    /// What every flush loses, if all flushes fail.
+    /// The content that every flush loses, if all flushes fail.
     fails_flushes: Option<Loses>,
     flaky: Flaky,
     /// Ranges that take no writes: from, and end.
@@ -311,8 +311,8 @@ impl Disk {
         self.rng.range(1, sectors) * SECTOR_U64
     }
 
-    /// How many bytes of a write the full host still accepts: those of pages that were written
-    /// before.
+    /// The number of bytes of a write that the full host still accepts: those of pages that were
+    /// written before.
     fn room_for(&mut self, offset: u64, len: u64) -> Result<u64, IoError> {
         if !self.full || len == 0 {
             return Ok(len);

@@ -57,7 +57,7 @@ pub enum Fault {
     FailFlush {
         /// The flushes that fail.
         times: Times,
-        /// What they lose.
+        /// The content that the flushes lose.
         loses: Loses,
     },
     /// From now on flushes and durable writes are answered, and make nothing stable, until the disk
@@ -90,7 +90,7 @@ pub enum Fault {
     Full(bool),
 }
 
-/// How many operations a fault hits.
+/// The number of operations that a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Times {
     /// The next ones of this boot, as many as the number says.

@@ -30,7 +30,7 @@ impl Host {
         self.0.most.set(bytes);
     }
 
-    /// How many memories there are.
+    /// The number of memories.
     pub fn count(&self) -> usize {
         self.0.all.borrow().len()
     }

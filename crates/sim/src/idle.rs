@@ -1,4 +1,4 @@
-//! How long disks were idle.
+//! The time for which disks were idle.
 
 /// Measures the time in which all watched disks were idle.
 #[derive(Default)]

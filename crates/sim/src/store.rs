@@ -67,7 +67,7 @@ pub(crate) struct Store {
     completed: u64,
 }
 
-/// How much of the unstable content survives a cut.
+/// The part of the unstable content that survives a cut.
 #[derive(Clone, Copy)]
 enum Survival {
     All,

@@ -19,7 +19,7 @@ const BAD_SOCKET: IoError = IoError(9);
 /// The error of operations whose own socket is closed.
 const CLOSED: IoError = IoError::CANCELED;
 
-/// How connections behave.
+/// The behaviour of connections.
 #[derive(Clone, Debug)]
 pub struct WireModel {
     /// The smallest and largest time from a send to its arrival, and of other actions on a socket.
@@ -40,7 +40,7 @@ impl Default for WireModel {
 /// An event that happens to a socket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum WireEvent {
-    /// Its pending operations are tried again.
+    /// The pending operations of the socket are tried again.
     Pump,
     /// The next item under way to it arrives.
     Arrive,
@@ -51,7 +51,7 @@ pub(crate) enum WireEvent {
 struct PendingRecv {
     id: OpId,
     buf: BufList,
-    /// Where the next byte goes.
+    /// The position of the next byte.
     at: usize,
     start: usize,
     fill: bool,

@@ -205,8 +205,8 @@ impl World {
         self.0.borrow_mut().idle.watch(disk.0);
     }
 
-    /// How long, so far, none of the watched disks had an operation in flight. A task that waited
-    /// during that time waited for something else.
+    /// The time, so far, in which none of the watched disks had an operation in flight. A task that
+    /// waited during that time waited for something else.
     pub fn idle(&self) -> Duration {
         let s = self.0.borrow();
         Duration::from_nanos(s.idle.at(s.now))

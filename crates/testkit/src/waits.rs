@@ -1,7 +1,10 @@
 //! Waiting for what a pool does in the background, and what its devices are.
 
 use base::Duration;
-use pool::{Pool, ScrubStatus};
+use model::device::DeviceState;
+use model::moves::MovesState;
+use model::scrub::{PoolScrub, ScrubState};
+use pool::Pool;
 use rt::Rt;
 
 const LOOK: Duration = Duration::from_millis(10);
@@ -11,7 +14,7 @@ const LOOKS: u32 = 6_000;
 /// Waits until nothing is left to be moved.
 pub async fn moved(rt: &Rt, pool: &Pool) {
     for _ in 0..LOOKS {
-        if pool.moves_status().state == "none" {
+        if pool.moves_status().state == MovesState::None {
             return;
         }
         rt.sleep(LOOK).await;
@@ -20,10 +23,10 @@ pub async fn moved(rt: &Rt, pool: &Pool) {
 }
 
 /// Waits until the scrub has ended or is paused. Returns its result.
-pub async fn scrubbed(rt: &Rt, pool: &Pool) -> ScrubStatus {
+pub async fn scrubbed(rt: &Rt, pool: &Pool) -> PoolScrub {
     for _ in 0..LOOKS {
         let status = pool.scrub_status().await;
-        if status.state != "running" {
+        if status.state != ScrubState::Running {
             return status;
         }
         rt.sleep(LOOK).await;
@@ -32,6 +35,6 @@ pub async fn scrubbed(rt: &Rt, pool: &Pool) -> ScrubStatus {
 }
 
 /// The paths and states of all devices.
-pub fn device_states(pool: &Pool) -> Vec<(String, &'static str)> {
+pub fn device_states(pool: &Pool) -> Vec<(String, DeviceState)> {
     pool.status().pool.devices.into_iter().map(|d| (d.path, d.state)).collect()
 }

@@ -1,4 +1,4 @@
-//! What all sessions of a server share.
+//! The acceptor: the settings, certificates and keys that all sessions of a server share.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -24,13 +24,13 @@ const KEY: &str = "server-key.pem";
 /// Ciphers of TLS 1.2: with forward secrecy, and authenticated. Keys that were agreed on come
 /// first: a client that has one is known by it.
 const CIPHERS: &str = "kECDHEPSK+CHACHA20:ECDHE+AESGCM:ECDHE+CHACHA20";
-/// Those of TLS 1.3. Keys that were agreed on go with the hash of the first two only; a server
+/// Ciphers of TLS 1.3. Keys that were agreed on go with the hash of the first two only; a server
 /// that preferred the third would take no such key from a client that has all of them.
 const SUITES: &str = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384";
-/// Certificates between a client's and the authority's.
+/// The number of certificates between a client's and the authority's.
 const MAX_DEPTH: u32 = 8;
 
-/// Where a server has what it proves itself by, and what it knows clients by.
+/// The files by which a server proves itself, and by which it knows clients.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Credentials {
     /// A directory with `server-cert.pem`, `server-key.pem`, `ca-cert.pem` and, if it is there,
@@ -38,12 +38,12 @@ pub struct Credentials {
     pub certificates: Option<PathBuf>,
     /// A file of keys, `NAME:HEX` a line.
     pub keys: Option<PathBuf>,
-    /// Clients without a key need a certificate of the authority.
+    /// True if clients without a key need a certificate of the authority.
     pub verify_peer: bool,
 }
 
 impl Credentials {
-    /// The files that they are in, whether they are there or not.
+    /// Returns the files of the credentials, whether they are there or not.
     pub fn files(&self) -> Vec<PathBuf> {
         let of_dir = |dir: &PathBuf| [AUTHORITY, REVOKED, CERTIFICATE, KEY].map(|n| dir.join(n));
         let certificates = self.certificates.iter().flat_map(of_dir);
@@ -51,20 +51,21 @@ impl Credentials {
     }
 }
 
-/// What sessions are made by. Clones are the same; it may be used by several threads.
+/// The context of which sessions are made. Clones are the same; an acceptor may be used by several
+/// threads.
 #[derive(Clone)]
 pub struct Acceptor {
     context: SslContext,
     valid: Arc<[Validity]>,
 }
 
-/// Where a session keeps the name of the key that was asked for.
+/// Returns the slot in which a session keeps the name of the key that was asked for.
 pub(crate) fn key_name() -> Option<Index<Ssl, Vec<u8>>> {
     static PLACE: OnceLock<Option<Index<Ssl, Vec<u8>>>> = OnceLock::new();
     *PLACE.get_or_init(|| Ssl::new_ex_index().ok())
 }
 
-/// Where a session keeps a name that was asked for and has no key.
+/// Returns the slot in which a session keeps a name that was asked for and has no key.
 pub(crate) fn unknown_name() -> Option<Index<Ssl, Vec<u8>>> {
     static PLACE: OnceLock<Option<Index<Ssl, Vec<u8>>>> = OnceLock::new();
     *PLACE.get_or_init(|| Ssl::new_ex_index().ok())
@@ -100,7 +101,7 @@ impl Acceptor {
     }
 }
 
-/// What holds whatever the credentials are.
+/// Returns a context with the settings that hold whatever the credentials are.
 fn hardened() -> Result<SslContextBuilder, ErrorStack> {
     let mut builder = SslContext::builder(SslMethod::tls_server())?;
     builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;

@@ -16,9 +16,9 @@ const MAX_FILE: u64 = 1 << 20;
 const TOO_OPEN: u32 = 0o027;
 /// Seconds before its end at which the end of a file is near.
 const NEAR: i64 = 14 * 86_400;
-/// What is valid for a short time is near its end in the last part of that: one in so many.
+/// The last part of a short validity, one in so many, in which the end counts as near.
 const LAST_PART: i64 = 3;
-/// What ends a list of revoked certificates in PEM.
+/// The line that ends a list of revoked certificates in PEM.
 const LIST_END: &[u8] = b"-----END X509 CRL-----";
 
 /// A file that cannot be used, and why.
@@ -27,7 +27,7 @@ const LIST_END: &[u8] = b"-----END X509 CRL-----";
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The fault of the file.
     pub why: String,
 }
 
@@ -43,15 +43,15 @@ impl FileError {
 pub struct Validity {
     /// The file.
     pub path: PathBuf,
-    /// Its first second.
+    /// The first second of the validity.
     pub from: i64,
-    /// Its last one.
+    /// The last second of the validity.
     pub until: i64,
 }
 
 impl Validity {
-    /// Its end is so near that it should be replaced. What lives for a short time is replaced
-    /// shortly before its end.
+    /// True if the end is so near that the file should be replaced. A file that is valid for a
+    /// short time is replaced shortly before its end.
     pub fn ends_soon(&self, now: i64) -> bool {
         self.until - now < NEAR.min((self.until - self.from) / LAST_PART)
     }

@@ -1,53 +1,32 @@
-//! Who is at the other end of a session, as far as it has proved that.
+//! The peer at the other end of a session, as far as it has proved who it is.
 
+pub use model::volume::Proof;
 use openssl::nid::Nid;
 use openssl::ssl::SslRef;
 use openssl::x509::X509Ref;
-
-/// How a peer has proved who it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Proof {
-    /// It has not: no certificate was asked for.
-    Nothing,
-    /// By a certificate of the authority that the server trusts.
-    Certificate,
-    /// By a key that was agreed on.
-    Key,
-}
-
-impl Proof {
-    /// For people and programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Proof::Nothing => "nothing",
-            Proof::Certificate => "certificate",
-            Proof::Key => "psk",
-        }
-    }
-}
 
 /// The other end of a session whose handshake is done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
-    /// What the connection is encrypted with.
+    /// The cipher of the connection.
     pub cipher: &'static str,
-    /// How it has proved its names.
+    /// The way in which the peer has proved its names.
     pub proof: Proof,
-    /// Its names: common name and alternative names of its certificate, or that of its key. Names
-    /// with control characters are left out, so nothing can hide behind one.
+    /// The names of the peer: common name and alternative names of its certificate, or the name of
+    /// its key. Names with control characters are left out, so nothing can hide behind one.
     pub names: Vec<String>,
 }
 
 impl Peer {
-    /// The first of its names.
+    /// The first of the names.
     pub fn name(&self) -> Option<&str> {
         self.names.first().map(String::as_str)
     }
 
-    /// Of a session whose handshake is done. `key_name` is that of the key that was last asked
-    /// for.
+    /// Returns the peer of a session whose handshake is done. `key_name` is the name of the key
+    /// that was last asked for.
     pub(crate) fn of(ssl: &SslRef, key_name: Option<&[u8]>) -> Peer {
         let version = ssl.version_str();
         let cipher = ssl.current_cipher().map_or("?", |cipher| cipher.name());

@@ -4,23 +4,24 @@ use std::io::{ErrorKind, Read, Result, Write};
 
 use base::{Buf, BufPool, SliceList};
 
-/// What one call may take of the input: a record of the largest size.
+/// The number of bytes that one call may take of the input: a record of the largest size.
 const BUDGET: usize = 5 + (16 << 10) + 2048;
 
 pub(crate) struct Pipes {
     bufs: BufPool,
-    /// What was received and is not looked at: the buffer, and what of it.
+    /// The input that was received and is not looked at: the buffer, and the start and end of the
+    /// bytes in it.
     input: Option<(Buf, usize, usize)>,
-    /// The stream has ended.
+    /// True if the stream has ended.
     ended: bool,
-    /// What this call may still take.
+    /// The number of bytes that this call may still take.
     budget: usize,
-    /// Bytes that were fed.
+    /// The number of bytes that were fed.
     pub fed: usize,
-    /// What is to be sent, and the buffer that is being filled.
+    /// The output that is to be sent, and the buffer that is being filled.
     output: SliceList,
     filling: Option<(Buf, usize)>,
-    /// How large the next such buffer should be.
+    /// The size in bytes that the next such buffer should have.
     pub hint: usize,
 }
 

@@ -8,9 +8,9 @@ use crate::acceptor::{Acceptor, key_name, unknown_name};
 use crate::peer::{Peer, plain};
 use crate::pipes::Pipes;
 
-/// Plain bytes of a record.
+/// The plain bytes of a record.
 const RECORD: usize = 16 << 10;
-/// What a record takes more than its plain bytes, at most.
+/// The bytes that a record takes more than its plain bytes, at most.
 const OVERHEAD: usize = 64;
 
 /// The session is of no use any more; why, for people.
@@ -18,25 +18,26 @@ const OVERHEAD: usize = 64;
 #[error("{0}")]
 pub struct Broken(pub String);
 
-/// How far a handshake is.
+/// The progress of a handshake.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shaken {
-    /// It is done.
+    /// The handshake is done.
     Done,
     /// More input is there to be looked at: give others a turn, then call again.
     Again,
-    /// It waits for input.
+    /// The handshake waits for input.
     NeedsInput,
 }
 
-/// What came of input.
+/// The outcome of reading the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opened {
-    /// So many plain bytes.
+    /// The number of plain bytes.
     Bytes(usize),
-    /// None yet; more input is there to be looked at: give others a turn, then call again.
+    /// No plain bytes yet; more input is there to be looked at: give others a turn, then call
+    /// again.
     Again,
-    /// None; it waits for input.
+    /// No plain bytes; the session waits for input.
     NeedsInput,
     /// The peer has said farewell: there will be no more. A stream that ends without this was cut,
     /// which is an error.
@@ -85,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Who is at the other end, once the handshake is done.
+    /// Returns the peer at the other end, once the handshake is done.
     pub fn peer(&self) -> Peer {
         let ssl = self.stream.ssl();
         let name = key_name().and_then(|place| ssl.ex_data(place));
@@ -103,7 +104,7 @@ impl Session {
         self.stream.get_mut().take_buf()
     }
 
-    /// Plain bytes out of the input.
+    /// Reads plain bytes out of the input.
     pub fn open(&mut self, into: &mut [u8]) -> Result<Opened, Broken> {
         self.begin();
         match self.stream.ssl_read(into) {
@@ -173,14 +174,14 @@ impl Session {
         self.stream.get_ref().output_bytes()
     }
 
-    /// What is to be sent now, in this order.
+    /// Takes the bytes that are to be sent now, in this order.
     pub fn take_output(&mut self) -> SliceList {
         self.stream.get_mut().take_output()
     }
 
     fn begin(&mut self) {
-        // What an earlier call has left in the thread's queue would be taken for an error of this
-        // one.
+        // An error that an earlier call has left in the thread's queue would be taken for one of
+        // this call.
         drop(ErrorStack::get());
         self.stream.get_mut().begin();
     }

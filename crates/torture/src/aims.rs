@@ -128,7 +128,7 @@ fn churn(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     s.mix = Mix { write: 16, sectors: 1, flush: 2, read: 1, ..Mix::default() };
     s.boots[0] = boot(Ending::Kill, 1200, None);
     for _ in 0..6 {
-        // They are written in pairs. The first of a pair counts.
+        // Superblocks of the cache are written in pairs. The first of a pair counts.
         let kill = Moment::CacheSuperblock(1 + 2 * r.range(1, 4));
         s.boots.push(boot(Ending::Kill, 250, Some(kill)));
         let cut = Moment::CacheWrite(r.range(1, 5));
@@ -196,7 +196,7 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     let most = micros(0, 100_000).1;
     for disk in &mut s.devices {
         disk.flush_latency = micros(100_000, 400_000);
-        // Where each of so many requests takes a second of the only disk, one of them waits for
+        // If each of so many requests took a second of the only disk, one of them would wait for
         // longer than the patience of a run.
         for (least, slowest) in [&mut disk.read_latency, &mut disk.write_latency] {
             *slowest = (*slowest).min(most).max(*least);
@@ -216,8 +216,8 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
 /// Several volumes, of some of which, or of block groups, no copy of some nodes can be read in most
 /// boots.
 fn unreachable(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
-    // Where most of a cache is kept of the volumes that are struck, others find little room; and
-    // other policies do not put together what is kept.
+    // Other volumes find little room where most of a cache is kept for the volumes that are struck;
+    // and other policies do not put together what is kept.
     plan.settings.policy = cache::Policy::Adaptive;
     s.volume_bytes = one_of(r, &[1 << 20, 2 << 20]);
     let least = 2 * s.volume_bytes / BUCKET + 30;

@@ -20,23 +20,23 @@ use crate::model::lag::Sight;
 use crate::settings::{CacheDamage, CachePlan};
 use crate::verify::verify;
 
-/// What is known of pool and cache.
+/// The knowledge of whether the pool has a cache.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Attachment {
     /// The pool has no cache.
     #[default]
     None,
-    /// It was about to be attached when the boot ended: it is empty, if the pool has it.
+    /// A cache was about to be attached when the boot ended: it is empty, if the pool has it.
     Attaching,
-    /// It was about to be detached.
+    /// The cache was about to be detached when the boot ended.
     Detaching,
     /// The pool has a cache.
     Attached,
-    /// It had one, which is gone.
+    /// The pool had a cache, which is gone.
     Lost,
-    /// It had one, perhaps, which is gone.
+    /// The pool had a cache, perhaps, which is gone.
     PerhapsLost,
-    /// As `Lost`, and the model knows.
+    /// As `Lost`, and the model knows that the cache is gone.
     SetBack,
 }
 
@@ -171,7 +171,7 @@ pub(crate) async fn open(
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
     let named = pool.cache_uuid().is_some();
     match (attachment.get(), named) {
-        // It held nothing that the pool lacked when its device failed.
+        // The cache held nothing that the pool lacked when the cache's device failed.
         (_, false)
             if env.cache_struck.get()
                 || env.cache_returned.get()
@@ -225,7 +225,7 @@ pub(crate) async fn open(
     Ok(Some(cache))
 }
 
-/// How caches are made.
+/// Returns the options with which caches are made.
 pub(crate) fn create_options(plan: &CachePlan) -> CreateOptions {
     CreateOptions { bucket_bytes: plan.bucket_bytes, journal_bytes: Some(plan.journal_bytes) }
 }
@@ -295,7 +295,8 @@ async fn forget(
 ) -> Result<(), Over> {
     if attachment.get() != Attachment::SetBack {
         if env.cache_lost_blocks.get() {
-            // Those blocks are in no cut; the others are, and which is which is not known any more.
+            // The lost blocks are in no cut; the others are, and which is which is not known any
+            // more.
             env.count("runs that ended over dirty blocks lost", 1);
             return Err(Over::Refused);
         }
@@ -360,7 +361,8 @@ pub(crate) async fn close(
         outcome = cache.detach().await;
     }
     if outcome.is_err() {
-        // It may have published cuts before, and have found that blocks are lost.
+        // The cache may have published cuts before the detach failed, and have found that blocks
+        // are lost.
         env.model.borrow_mut().look();
         env.cache_lost_blocks.set(env.cache_lost_blocks.get() || cache.status().lost > 0);
     }

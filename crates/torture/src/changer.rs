@@ -1,5 +1,5 @@
-//! What is in front of the pool changes under load: modes of volumes, a cache is attached or
-//! detached. What is promised of that stands in the model (`model/cuts.rs`).
+//! Changes under load of what is in front of the pool: modes of volumes, a cache that is attached
+//! or detached. The promises about such changes stand in the model (`model/cuts.rs`).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -56,7 +56,8 @@ impl Changer {
         }
     }
 
-    /// What was answered before is durable from now on.
+    /// Flushes all volumes, if the settings ask for that: what was answered before is durable from
+    /// now on.
     async fn flush_all(&self) {
         let env = &self.boot.env;
         if !env.settings.changes.flush {

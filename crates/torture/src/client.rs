@@ -31,7 +31,7 @@ pub(crate) struct Client {
     connecting: Semaphore,
 }
 
-/// What a request was up against.
+/// The circumstances of a request.
 struct Context {
     volume: u32,
     /// When it began, in nanoseconds.
@@ -42,7 +42,7 @@ struct Context {
     offset: u64,
     end: u64,
     what: &'static str,
-    /// It takes space.
+    /// True if the request takes space.
     takes: bool,
     /// The volume does not need what the cache has.
     direct: bool,
@@ -430,8 +430,8 @@ impl Client {
             let dirty = c.status().dirty_bytes;
             dirty + dirty / 10 + env.bytes_in_flight(1 << 20) + 3 * env.settings.group_bytes
         });
-        // What metadata keeps for itself, a 32nd and two groups at least, and some groups that are
-        // as good as full.
+        // Metadata keeps room for itself, a 32nd and two groups at least, and some groups are as
+        // good as full.
         let group = env.settings.group_bytes;
         let kept = (status.capacity_bytes / 32).next_multiple_of(group).max(2 * group);
         if free <= kept + 2 * group + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 + reserved {

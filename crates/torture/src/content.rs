@@ -1,5 +1,5 @@
-//! What is written: every sector says which write of which volume it belongs to, so that a wrong
-//! one explains itself.
+//! The content of writes: every sector says which write of which volume it belongs to, so that a
+//! wrong one explains itself.
 //!
 //! A sector is 64 little-endian words: magic and volume, sector, write, then words that follow from
 //! these three. From one alone it is known whether it is whole, and where it should be.
@@ -37,12 +37,12 @@ fn word(sector: &[u8], i: usize) -> u64 {
     sector[i * 8..i * 8 + 8].iter().rev().fold(0u64, |w, &b| w << 8 | u64::from(b))
 }
 
-/// What a sector holds.
+/// The content of a sector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Zeros.
     Zero,
-    /// What this write wrote to this sector of this volume.
+    /// The content that this write wrote to this sector of this volume.
     Write(u64),
     /// Something that was never written there; in words.
     Wrong(String),

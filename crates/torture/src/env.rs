@@ -1,4 +1,4 @@
-//! What all parts of a run share: the world, the model, the story, chance.
+//! The state that all parts of a run share: the world, the model, the story, chance.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use base::{BLOCK_U64, Prng};
 use cache::Cache;
+use model::cache::CacheState;
+use model::status::PoolState;
 use pool::{Pool, VolumeLimit};
 use rt::sync::Event;
 use rt::{FileId, Rt, SocketId};
@@ -41,7 +43,7 @@ pub(crate) struct Env {
     pub full_at: Cell<Option<u64>>,
     /// The open pool, for its counters.
     pub pool: RefCell<Option<Pool>>,
-    /// Its cache.
+    /// The pool's cache, if it is open.
     pub cache: RefCell<Option<Cache>>,
     /// When it began, what, and over how many bytes.
     in_flight: RefCell<BTreeMap<u64, (u64, &'static str, u64)>>,
@@ -60,7 +62,8 @@ pub(crate) struct Env {
     pub cut_open: Cell<bool>,
     /// Blocks of the cache's device that cannot be read, of those that hold data.
     pub spoilt: Rc<RefCell<Spoilt>>,
-    /// What this boot's start cannot read stands in another place too: it is not refused.
+    /// True if what this boot's start cannot read stands in another place too: the start is not
+    /// refused.
     pub spared: Cell<bool>,
     /// Nodes of trees of which no copy can be read.
     pub unreachable: RefCell<Unreachable>,
@@ -71,13 +74,14 @@ pub(crate) struct Env {
     /// in this boot.
     changes: Cell<u64>,
     changed: Event,
-    /// It had died, and serves again as it was when that happened.
+    /// The cache's device had died, and serves again as it was when that happened.
     pub cache_returned: Cell<bool>,
     /// The cache's device answers flushes and makes nothing durable.
     pub cache_lies: Cell<bool>,
     /// The cache's device has lied, and power has taken some of what was flushed.
     pub cache_lied: Cell<bool>,
-    /// It was seen to be set aside though its device answers: bad sectors have retired its buckets.
+    /// The cache was seen to be set aside though its device answers: bad sectors have retired its
+    /// buckets.
     pub cache_worn: Cell<bool>,
     /// Dirty blocks of the cache were lost.
     pub cache_lost_blocks: Cell<bool>,
@@ -85,12 +89,13 @@ pub(crate) struct Env {
     last_answer: Cell<u64>,
     /// The order of writes to chunks that moves fill.
     pub filled: RefCell<Filled>,
-    /// How many copies the pool may keep of every block; the last is what was asked for last.
+    /// The numbers of copies that the pool may keep of every block; the last is what was asked for
+    /// last.
     pub copies: RefCell<Vec<u8>>,
     /// The devices of the pool.
     pub pool_files: RefCell<Vec<FileId>>,
-    /// What limits of volumes may be, by their numbers in the pool; the last is what was asked for
-    /// last.
+    /// The limits that volumes may have, by the numbers of the volumes in the pool; the last is
+    /// what was asked for last.
     pub limits: RefCell<BTreeMap<u32, Vec<Option<VolumeLimit>>>>,
 }
 
@@ -175,7 +180,7 @@ impl Env {
         self.story.borrow_mut().add(self.world.now().0, What::Ends { op, how: how.into() });
     }
 
-    /// What operations under way are about, each no more than `most`.
+    /// Returns the number of bytes that operations under way are about, each no more than `most`.
     pub fn bytes_in_flight(&self, most: u64) -> u64 {
         self.in_flight.borrow().values().map(|(_, _, len)| *len.min(&most)).sum()
     }
@@ -363,8 +368,8 @@ impl Env {
             c.add("read errors seen", d.errors.read);
             c.add("write errors seen", d.errors.write);
         }
-        c.add("boots that ended degraded", u64::from(s.pool.state == "degraded"));
-        c.add("boots that ended failed", u64::from(s.pool.state == "failed"));
+        c.add("boots that ended degraded", u64::from(s.pool.state == PoolState::Degraded));
+        c.add("boots that ended failed", u64::from(s.pool.state == PoolState::Failed));
         drop(c);
         self.take_cache_counters();
     }
@@ -374,7 +379,7 @@ impl Env {
         if let Some(cache) = &*self.cache.borrow() {
             let status = cache.status();
             self.coverage.borrow_mut().add_cache(&status);
-            if status.state != "serving" && !self.spoilt.borrow().is_empty() {
+            if status.state != CacheState::Serving && !self.spoilt.borrow().is_empty() {
                 self.cache_worn.set(true);
             }
             if status.lost > 0 {

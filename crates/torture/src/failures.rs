@@ -29,7 +29,7 @@ use crate::swarm::one_of;
 const STORMY: Duration = Duration::from_millis(20);
 
 impl Failures {
-    /// What fails in run `settings.seed`; and what else that needs, in `settings`.
+    /// Draws what fails in run `settings.seed`, and changes in `settings` what else that needs.
     pub fn draw(settings: &mut Settings) {
         let r = &mut Prng::new(base::prng::mix64(settings.seed ^ 0xFA11_0000_0000));
         let mut f = Failures::default();
@@ -73,7 +73,7 @@ impl Failures {
             let (flush, fua) = (r.range(2, 8), one_of(r, &[24, 8, 3]));
             settings.mix.flush = settings.mix.flush.max(flush);
             settings.fua = fua;
-            // What is needed is all that is whole: there are no victims beside it.
+            // The needed devices are all that is whole: there are no victims beside them.
             f.victims = FaultRates::default();
             if let Some(plan) = settings.cache.as_mut().filter(|c| c.damage == CacheDamage::Lies) {
                 // A device that loses its power alone must not have lied.
@@ -115,7 +115,7 @@ impl Failures {
 
 /// After boots that end in a crash, some that end at any of their operations.
 fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
-    // What they cost comes off the others.
+    // The time that the added boots cost comes off the others.
     boots.truncate(4);
     let before = std::mem::take(boots);
     for mut boot in before {

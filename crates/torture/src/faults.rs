@@ -39,7 +39,7 @@ pub(crate) struct Devices {
     /// The device of the cache was struck, under whichever cache.
     cache_is_bad: Cell<bool>,
     dead: RefCell<Vec<bool>>,
-    /// Those that failed in this boot, or the one before, though they are needed.
+    /// The devices that failed in this boot, or the one before, though they are needed.
     pub failed: RefCell<Vec<FileId>>,
     snapshots: RefCell<Vec<Option<DiskSnapshot>>>,
     /// The victim that hangs.
@@ -218,7 +218,7 @@ impl Devices {
         }
     }
 
-    /// What happens while the pool is closed; gives the devices of the next boot.
+    /// Lets happen what happens while the pool is closed. Returns the devices of the next boot.
     pub fn between_boots(&self) -> Vec<DeviceFile> {
         let env = &self.env;
         self.calm();
@@ -449,7 +449,7 @@ impl Devices {
         }
     }
 
-    /// Where the cache's device is struck, as its superblocks tell.
+    /// Returns the range in bytes in which the cache's device is struck, as its superblocks tell.
     fn places(&self, file: FileId, damage: CacheDamage) -> Option<(u64, u64)> {
         let slots = (0..SLOTS).map(CacheSuperblock::offset_of);
         let whole = |at| CacheSuperblock::decode(&self.env.world.contents(file, at, BLOCK)).ok();
@@ -476,7 +476,7 @@ impl Devices {
     pub fn renew_cache(&self) {
         self.older_cache.take();
         if let Some(file) = self.cache() {
-            // It may have died and been detached since.
+            // The cache's device may have died and been detached since.
             self.env.world.revive(file.file);
             // Also if it was another cache's then: a sector that cannot be read stays so until it
             // is written, and what was on its way there would be lost with the next cut of power.

@@ -1,7 +1,7 @@
 //! Two ways to a volume: by its own functions, and by NBD over the simulated wire.
 
 use base::{ErrorKind, Slice, SliceList, StorageError};
-use ledger::Kind;
+use ledger::RequestClass;
 use nbd::Errno;
 use nbd::codec::request::{Command, flag};
 use nbd_client::{Client, ClientError};
@@ -12,7 +12,7 @@ use volume::Volume;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
     NoSpace,
-    /// It makes no sense: outside of the volume.
+    /// The request makes no sense: it is outside of the volume.
     Invalid,
     /// There is no such volume (any more).
     Gone,
@@ -20,7 +20,7 @@ pub(crate) enum Why {
     Io,
     /// The connection is gone; whether it was done is unknown.
     Closed,
-    /// What should never come.
+    /// An error that should never come.
     Odd,
 }
 
@@ -75,7 +75,7 @@ impl Front {
                     let _ticket = v.admit(len).await;
                     Ok(flat(&v.read(offset, len).await?))
                 };
-                rt.request(Kind::Read, offset, len).works(read).await
+                rt.request(RequestClass::Read, offset, len).works(read).await
             }
             Front::Nbd(c) => Ok(c.read(offset, len as u32, 0).await?),
         }
@@ -91,7 +91,7 @@ impl Front {
                     drop(ticket);
                     durable(v, fua).await
                 };
-                rt.request(Kind::Write, offset, len).works(write).await
+                rt.request(RequestClass::Write, offset, len).works(write).await
             }
             Front::Nbd(c) => Ok(c.write(offset, &data, if fua { flag::FUA } else { 0 }).await?),
         }
@@ -99,7 +99,9 @@ impl Front {
 
     pub async fn flush(&self) -> Result<(), Failure> {
         match self {
-            Front::Direct(v, rt) => rt.request(Kind::Flush, 0, 0).works(durable(v, true)).await,
+            Front::Direct(v, rt) => {
+                rt.request(RequestClass::Flush, 0, 0).works(durable(v, true)).await
+            }
             Front::Nbd(c) => Ok(c.flush().await?),
         }
     }
@@ -113,7 +115,7 @@ impl Front {
                     drop(ticket);
                     durable(v, fua).await
                 };
-                rt.request(Kind::Discard, offset, len).works(discard).await
+                rt.request(RequestClass::Discard, offset, len).works(discard).await
             }
             Front::Nbd(c) => Ok(c
                 .command(Command::Trim, offset, len as u32, if fua { flag::FUA } else { 0 })
@@ -136,7 +138,7 @@ impl Front {
                     drop(ticket);
                     durable(v, fua).await
                 };
-                rt.request(Kind::Discard, offset, len).works(zeroes).await
+                rt.request(RequestClass::Discard, offset, len).works(zeroes).await
             }
             Front::Nbd(c) => {
                 let flags =
@@ -155,7 +157,7 @@ impl Front {
                     let parts = v.extents(offset, len, 64).await?;
                     Ok(parts.into_iter().map(|e| (e.len, e.allocated)).collect())
                 };
-                rt.request(Kind::Other, offset, len).works(extents).await
+                rt.request(RequestClass::Other, offset, len).works(extents).await
             }
             Front::Nbd(c) => {
                 let parts = c.block_status(offset, len as u32, 0).await?;

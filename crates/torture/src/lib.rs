@@ -90,7 +90,7 @@ pub use settings::{Aim, Settings};
 pub use story::Coverage;
 
 thread_local! {
-    /// Where and why this thread panicked last.
+    /// The place and text of this thread's last panic.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -150,7 +150,7 @@ pub fn run_seed(seed: u64, aim: Option<Aim>, trace: bool) -> Result<Summary, Str
     })
 }
 
-/// How a seed is run again.
+/// Returns a line that tells how a seed is run again.
 pub fn replay(seed: u64, aim: Option<Aim>) -> String {
     let aim = aim.map_or(String::new(), |aim| format!(" AIM={}", aim.name()));
     format!("replay: make torture SEEDS=1 SEED={seed}{aim}")

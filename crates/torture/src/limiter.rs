@@ -56,7 +56,7 @@ async fn change(boot: &Boot) {
     env.count("changes of limits", 1);
     match boot.volumes.set_limit(&info.name, new).await {
         Ok(()) => drop(env.limits.borrow_mut().insert(id, vec![new])),
-        // It was deleted meanwhile.
+        // The volume was deleted meanwhile.
         Err(e)
             if e.kind == ErrorKind::NotFound && boot.volumes.pool().volume(info.id).is_none() => {}
         Err(e) => admin::judge(env, "a change of a limit", &e),

@@ -13,6 +13,8 @@
 use std::rc::Rc;
 
 use base::{Duration, ErrorKind, Result};
+use model::device::DeviceState;
+use model::moves::MovesState;
 use pool::Pool;
 
 use crate::admin;
@@ -80,7 +82,7 @@ async fn change(boot: &Boot, devices: &Devices) {
         }
         6 => cancel(env, pool).await,
         7 | 8 if now > 0 => {
-            // What is whole stays in use where another copy may be bad.
+            // Devices that are whole stay in use where another copy may be bad.
             let away = match env.settings.victims.as_slice() {
                 [] => some(now),
                 victims => format!("disk{}", victims[env.below(victims.len() as u64) as usize]),
@@ -134,8 +136,8 @@ async fn change(boot: &Boot, devices: &Devices) {
     judge(env, outcome);
 }
 
-/// Where victims come back as they were long before: a device that never leaves the pool, one that
-/// is whole.
+/// Returns a device that never leaves the pool, one that is whole, if victims may come back as they
+/// were long before.
 ///
 /// Nothing tells of an old copy of a device whether it was in use without the others since. If they
 /// have all been replaced meanwhile, the pool refuses it, and should: split brain.
@@ -165,7 +167,8 @@ async fn cancel(env: &Env, pool: &Pool) -> Result<()> {
     Ok(())
 }
 
-/// What was acknowledged is so from then on, also after a crash; what was not may be.
+/// Changes the number of copies. A number that was acknowledged is so from then on, also after a
+/// crash; one that was not may be.
 async fn set_copies(env: &Env, pool: &Pool, copies: u8) -> Result<()> {
     let before = env.copies.borrow().clone();
     env.copies.borrow_mut().push(copies);
@@ -189,13 +192,13 @@ pub(crate) fn check_copies(env: &Env, pool: &Pool) {
 
 fn spares(pool: &Pool) -> Vec<String> {
     let devices = pool.status().pool.devices;
-    devices.into_iter().filter(|d| d.state == "spare").map(|d| d.path).collect()
+    devices.into_iter().filter(|d| d.state == DeviceState::Spare).map(|d| d.path).collect()
 }
 
 fn judge(env: &Env, outcome: Result<()>) {
     match outcome {
         Ok(()) => env.count("changes of the pool's devices", 1),
-        // It cannot be done as things are.
+        // The change cannot be done as things are.
         Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => {}
         Err(e) => admin::judge(env, "a change of the pool's devices", &e),
     }
@@ -210,7 +213,7 @@ pub(crate) async fn settle(boot: &Boot) {
     pool.pause_moves(false);
     let offline = |pool: &Pool| {
         let devices = pool.status().pool.devices;
-        devices.into_iter().find(|d| d.state == "offline").map(|d| d.path)
+        devices.into_iter().find(|d| d.state == DeviceState::Offline).map(|d| d.path)
     };
     while let Some(path) = offline(pool) {
         if let Err(e) = pool.online_device(&path).await {
@@ -218,7 +221,7 @@ pub(crate) async fn settle(boot: &Boot) {
         }
     }
     for _ in 0..600 {
-        if pool.moves_status().state == "none" {
+        if pool.moves_status().state == MovesState::None {
             env.count("runs whose chunks all came where they belong", 1);
             return check(env, pool);
         }
@@ -230,7 +233,9 @@ pub(crate) async fn settle(boot: &Boot) {
 fn check(env: &Env, pool: &Pool) {
     env.check_fills();
     let devices = pool.status().pool.devices;
-    if let Some(d) = devices.iter().find(|d| !matches!(d.state, "online" | "spare")) {
+    if let Some(d) =
+        devices.iter().find(|d| !matches!(d.state, DeviceState::Online | DeviceState::Spare))
+    {
         env.fail(format!("{} is {}, and nothing is left to move", d.path, d.state));
     }
 }

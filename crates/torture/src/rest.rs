@@ -11,18 +11,22 @@ use std::rc::Rc;
 
 use base::{Duration, ErrorKind};
 use format::page::{Chunk, GroupKind};
+use model::device::DeviceState;
+use model::moves::MovesState;
+use model::scrub::{PoolScrub, ScrubState};
 use offline::pool::check::Report;
 use offline::pool::dump::Item;
 use offline::{Severity, Subject};
-use pool::{Pool, ScrubOptions, ScrubStatus};
+use pool::{Pool, ScrubOptions};
 
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
 
-/// How long everything may take to come where it belongs. Faults that rested on a device for long
-/// make its own return slow: a try may come as late as five minutes after the one before.
+/// The time in seconds that everything may take to come where it belongs. Faults that rested on a
+/// device for long make its own return slow: a try may come as late as five minutes after the one
+/// before.
 const SECONDS: u64 = 1200;
-/// How long moves may wait for room before a device is added.
+/// The time in seconds that moves may wait for room before a device is added.
 const WAITS: u64 = 30;
 /// Devices that are added for the sake of room, at most.
 const MOST_ADDED: u64 = 3;
@@ -44,12 +48,12 @@ async fn settle(boot: &Boot, devices: &Devices) {
     for _ in 0..SECONDS {
         bring_back(boot, devices).await;
         let moves = pool.moves_status();
-        if moves.state == "none" && all_in_use(pool) {
+        if moves.state == MovesState::None && all_in_use(pool) {
             env.count("at rest: runs with all chunks where they belong", 1);
             env.count("at rest: runs with moves that needed more room", u64::from(added > 0));
             return env.check_fills();
         }
-        waited = if moves.state == "waiting" { waited + 1 } else { 0 };
+        waited = if moves.state == MovesState::Waiting { waited + 1 } else { 0 };
         let for_room = moves.trouble.as_deref().is_some_and(|why| why.contains("room"));
         if waited > WAITS && for_room && added < MOST_ADDED {
             (waited, added) = (0, added + 1);
@@ -71,7 +75,7 @@ async fn settle(boot: &Boot, devices: &Devices) {
 
 fn all_in_use(pool: &Pool) -> bool {
     let devices = pool.status().pool.devices;
-    devices.iter().all(|d| matches!(d.state, "online" | "spare" | "removed"))
+    devices.iter().all(|d| matches!(d.state, DeviceState::Online | DeviceState::Spare))
 }
 
 /// Takes devices into use that are not, or replaces them where they are beyond use.
@@ -81,9 +85,12 @@ async fn bring_back(boot: &Boot, devices: &Devices) {
         // One that is offline and has lost its superblocks has no path.
         let name = if d.path.is_empty() { &d.id } else { &d.path };
         let lost = match d.state {
-            "offline" | "failed" | "stale" | "flapping" => {
+            DeviceState::Offline
+            | DeviceState::Failed
+            | DeviceState::Stale
+            | DeviceState::Flapping => {
                 match pool.online_device(name).await {
-                    // It comes back by itself just now, or has left the pool.
+                    // The device comes back by itself just now, or has left the pool.
                     Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => false,
                     Ok(there) => !there,
                     Err(e) if devices.may_be_lost(&d.path, &e) => true,
@@ -91,7 +98,7 @@ async fn bring_back(boot: &Boot, devices: &Devices) {
                         .fail(format!("at rest: {} does not come back: {:?}: {e}", d.path, e.kind)),
                 }
             }
-            "missing" => true,
+            DeviceState::Missing => true,
             _ => false,
         };
         if !lost {
@@ -104,7 +111,7 @@ async fn bring_back(boot: &Boot, devices: &Devices) {
         env.note(format!("{} is lost, and replaced by {}", d.id, file.path));
         match pool.replace_device(&d.id, file, env.id()).await {
             Ok(()) => env.count("at rest: lost devices that were replaced", 1),
-            // It leaves already, or has left.
+            // The device leaves already, or has left.
             Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => {}
             Err(e) => env.fail(format!("at rest: replacing {}: {:?}: {e}", d.id, e.kind)),
         }
@@ -114,7 +121,7 @@ async fn bring_back(boot: &Boot, devices: &Devices) {
 /// A whole scrub. It finds nothing lost, and heals all that is bad.
 async fn scrub(boot: &Boot) {
     let (env, pool) = (&boot.env, boot.volumes.pool());
-    if matches!(pool.scrub_status().await.state, "running" | "paused")
+    if matches!(pool.scrub_status().await.state, ScrubState::Running | ScrubState::Paused)
         && let Err(e) = pool.cancel_scrub().await
         && e.kind != ErrorKind::Invalid
     {
@@ -125,7 +132,7 @@ async fn scrub(boot: &Boot) {
     }
     for _ in 0..SECONDS {
         let status = pool.scrub_status().await;
-        if status.state == "done" {
+        if status.state == ScrubState::Done {
             return judge_scrub(env, &status);
         }
         boot.rt.sleep(Duration::from_secs(1)).await;
@@ -133,7 +140,7 @@ async fn scrub(boot: &Boot) {
     env.fail(format!("at rest: a scrub does not end: {:?}", pool.scrub_status().await));
 }
 
-fn judge_scrub(env: &Rc<Env>, s: &ScrubStatus) {
+fn judge_scrub(env: &Rc<Env>, s: &PoolScrub) {
     env.count("at rest: bad copies that the last scrub healed", s.healed);
     if s.lost > 0 || !s.lost_blocks.is_empty() || s.bad != s.healed {
         env.fail(format!("at rest: a scrub leaves something bad, or lost: {s:?}"));
@@ -154,8 +161,7 @@ pub(crate) fn judge(env: &Env, report: &Report, items: &[Item]) {
         env.fail(format!("at rest, after a scrub, the check found:\n{}", bad.join("\n")));
     }
     let states: Vec<_> = report.devices.iter().map(|d| (&d.path, d.state)).collect();
-    let away = |state: &str| !matches!(state, "online" | "spare" | "removed");
-    if report.degraded || states.iter().any(|(_, state)| away(state)) {
+    if report.degraded || report.devices.iter().any(|d| !d.is_whole()) {
         env.fail(format!("at rest, not all devices are in use: {states:?}"));
     }
     if !env.copies.borrow().contains(&report.copies) {
@@ -167,8 +173,8 @@ pub(crate) fn judge(env: &Env, report: &Report, items: &[Item]) {
             continue;
         }
         let holds = |c: &&Chunk| {
-            let state = states.get(usize::from(c.device)).map(|(_, state)| *state);
-            !c.behind && state == Some("online")
+            let state = states.get(usize::from(c.device)).and_then(|(_, state)| *state);
+            !c.behind && state == Some(DeviceState::Online)
         };
         let mut on: Vec<u16> = chunks.iter().filter(holds).map(|c| c.device).collect();
         on.sort_unstable();

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use base::prng::mix64;
 use base::{BLOCK_U64, Duration, ErrorKind, StorageError};
 use export::{Access, VolumeExports};
+use model::status::PoolState;
 use pool::{CreateOptions, DeviceFile, Pool};
 use rt::{JoinHandle, Order, Rt};
 use sim::World;
@@ -37,7 +38,7 @@ const REST: Duration = Duration::from_secs(4 * 3600);
 /// Half of the longest time in which clients rest.
 const LONGEST_REST_NS: u64 = 10_000_000_000;
 
-/// What a run that passed has to tell.
+/// The summary of a run that passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
     /// A hash of all that happened.
@@ -48,7 +49,7 @@ pub struct Summary {
     pub coverage: Coverage,
 }
 
-/// How a boot ended.
+/// The end of a boot.
 enum Ended {
     /// As planned: by a cut of power, a kill, or a close; and what that means for the answers.
     Planned(Ending, Stop),
@@ -238,7 +239,7 @@ impl Run {
 type OpenedPool =
     Result<Result<(Pool, Vec<String>, Option<cache::Ready>), StorageError>, StorageError>;
 
-/// What the last boots are for.
+/// The task of one of the last boots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
     /// Everything is read, flushed and closed.
@@ -471,7 +472,7 @@ impl Session {
         env.opening.set(false);
         env.cut_open.set(false);
         env.count("opens", 1);
-        env.count("degraded opens", u64::from(pool.status().pool.state == "degraded"));
+        env.count("degraded opens", u64::from(pool.status().pool.state == PoolState::Degraded));
         env.count("opens with warnings", u64::from(!warnings.is_empty()));
         *env.pool.borrow_mut() = Some(pool.clone());
         if let Err(text) = env.model.borrow_mut().reconcile(&pool.volumes()) {
@@ -484,7 +485,7 @@ impl Session {
         let to = (&*self.devices, &*self.attachment);
         let cache = cached::open(env, &self.rt, (&pool, prepared), to, may_attach).await?;
         if env.unreachable.borrow().any() {
-            // What could not be entered below a lost node is lost.
+            // Changes that could not be entered below a lost node are lost.
             env.model.borrow_mut().lose_kept();
         }
         env.model.borrow_mut().find_kept();

@@ -8,7 +8,8 @@
 use std::rc::Rc;
 
 use base::{Duration, ErrorKind};
-use pool::{ScrubOptions, ScrubStatus};
+use model::scrub::{PoolScrub, ScrubState};
+use pool::ScrubOptions;
 
 use crate::admin;
 use crate::env::{Boot, Env};
@@ -29,7 +30,7 @@ pub(crate) async fn work(boot: Rc<Boot>) {
         }
         let now = boot.volumes.pool().scrub_status().await;
         check(env, &now);
-        if now.state == "done" && before.state == "running" {
+        if now.state == ScrubState::Done && before.state == ScrubState::Running {
             env.count("scrubs that came to their end", 1);
         }
         before = now;
@@ -37,7 +38,7 @@ pub(crate) async fn work(boot: Rc<Boot>) {
     }
 }
 
-async fn change(boot: &Boot, state: &str) {
+async fn change(boot: &Boot, state: ScrubState) {
     let (env, pool) = (&boot.env, boot.volumes.pool());
     let rate = [None, None, Some(256 << 10), Some(4 << 20)][env.below(4) as usize];
     let what = env.below(6);
@@ -50,15 +51,15 @@ async fn change(boot: &Boot, state: &str) {
         _ => pool.cancel_scrub().await,
     };
     match outcome {
-        // It was in another state.
+        // The scrub was in another state.
         Err(e) if e.kind == ErrorKind::Invalid => {}
         Err(e) => admin::judge(env, "a change of a scrub", &e),
         Ok(()) => {}
     }
 }
 
-/// What a scrub has found is allowed.
-fn check(env: &Env, s: &ScrubStatus) {
+/// Fails if a scrub has found what is not allowed.
+fn check(env: &Env, s: &PoolScrub) {
     // Of a needed device that answers nothing, nothing is good.
     let allowed = env.beyond() || env.device_failed.get() || env.unreachable.borrow().ever();
     if (s.lost > 0 || !s.lost_blocks.is_empty()) && !allowed {
@@ -67,7 +68,7 @@ fn check(env: &Env, s: &ScrubStatus) {
     if s.bad > 0 && env.never_struck() {
         env.fail(format!("a scrub found bad blocks, and nothing ever went wrong: {s:?}"));
     }
-    if s.state == "never" && s.bad + s.verified_bytes > 0 {
+    if s.state == ScrubState::Never && s.bad + s.verified_bytes > 0 {
         env.fail(format!("a scrub that never was has found something: {s:?}"));
     }
 }

@@ -4,7 +4,7 @@
 use base::Duration;
 use sim::{DiskModel, FaultRates, Loses};
 
-/// How much may go wrong.
+/// The extent of the damage that may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
     /// Nothing that loses data.
@@ -46,12 +46,12 @@ impl Mix {
     }
 }
 
-/// Which faults there are.
+/// The faults that there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// How often faults that lose data happen by themselves on the victims.
+    /// The rates of faults that lose data and happen by themselves on the victims.
     pub rates: FaultRates,
-    /// How often harmless ones (short transfers, stuck) do on all.
+    /// The rates of harmless faults (short transfers, stuck) on all devices.
     pub harmless: FaultRates,
     /// Victims die while the pool is open, and come back later.
     pub die: bool,
@@ -71,7 +71,7 @@ pub struct Faults {
     pub at_rest: bool,
 }
 
-/// How a boot ends.
+/// The way in which a boot ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// The power goes.
@@ -103,34 +103,36 @@ pub enum Moment {
 /// One boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot {
-    /// How it ends.
+    /// The way in which the boot ends.
     pub ending: Ending,
-    /// It ends when so many operations were answered; or earlier, if `cut_after` is shorter.
+    /// The number of answered operations after which the boot ends; it ends earlier if `cut_after`
+    /// is shorter.
     pub operations: u64,
-    /// It ends after this time at the latest: short ones end in the middle of opening.
+    /// The time after which the boot ends at the latest: short ones end in the middle of opening.
     pub cut_after: Duration,
-    /// It ends at this operation of its own at the seam, at the latest: see [`crate::failures`].
+    /// The operation of the boot at the seam at which the boot ends, at the latest: see
+    /// [`crate::failures`].
     pub cut_at: Option<Moment>,
     /// Everything is read and compared first.
     pub verify: bool,
 }
 
-/// What happens to the cache's device, beside being lost.
+/// The damage to the cache's device, beside being lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheDamage {
     /// Nothing.
     None,
-    /// It dies while it is in use.
+    /// The device dies while it is in use.
     Dies,
-    /// Bits rot, or sectors become unreadable: in the superblocks,
+    /// Bits rot, or sectors become unreadable, in the superblocks.
     Superblocks,
-    /// in the bucket table,
+    /// The same in the bucket table.
     Table,
-    /// in the journal,
+    /// The same in the journal.
     Journal,
-    /// in buckets: data and nodes of the index.
+    /// The same in buckets: data and nodes of the index.
     Buckets,
-    /// At a start it is as it was some boots before.
+    /// The device is at a start as it was some boots before.
     Older,
     /// The device answers flushes and makes nothing durable: power takes what was flushed.
     Lies,
@@ -139,28 +141,28 @@ pub enum CacheDamage {
 /// The cache of a run.
 #[derive(Clone, Debug)]
 pub struct CachePlan {
-    /// Its device.
+    /// The cache's device.
     pub disk: DiskModel,
     /// Bytes of a bucket.
     pub bucket_bytes: u64,
     /// Bytes of the journal.
     pub journal_bytes: u64,
-    /// Its settings.
+    /// The cache's settings.
     pub settings: cache::Settings,
-    /// It is lost between two boots once in so many; 0 for never.
+    /// The cache is lost between two boots once in so many; 0 for never.
     pub lost: u64,
-    /// What happens to its device.
+    /// The damage to the cache's device.
     pub damage: CacheDamage,
-    /// It is detached at a close once in so many; 0 for never.
+    /// The cache is detached at a close once in so many; 0 for never.
     pub detach: u64,
-    /// Short transfers, and times in which it is stuck.
+    /// The rates of short transfers, and of times in which the device is stuck.
     pub harmless: FaultRates,
 }
 
-/// What changes in front of the pool, under load: once in so many operations; 0 for never.
+/// Changes in front of the pool, under load: each comes once in so many operations; 0 for never.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Changes {
-    /// A volume's mode.
+    /// The mode of a volume changes.
     pub mode: u64,
     /// Half of the volumes get another mode when a boot begins.
     pub first_modes: bool,
@@ -170,7 +172,7 @@ pub struct Changes {
     pub flush: bool,
     /// Settings of pool and cache change.
     pub settings: u64,
-    /// How much clients may ask of a volume, with or without a cache.
+    /// The limits of a volume change: how much clients may ask of it, with or without a cache.
     pub limits: u64,
     /// A scrub begins, rests, goes on or ends.
     pub scrubs: u64,
@@ -181,15 +183,15 @@ pub struct Changes {
 /// A pool device that is slow at times.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow {
-    /// Which.
+    /// The index of the device.
     pub device: usize,
-    /// What every operation on it takes then on top.
+    /// The time that every operation on the device takes then on top.
     pub delay: Duration,
-    /// For how long at most.
+    /// The longest time for which the device is slow.
     pub time: Duration,
 }
 
-/// What one run is like.
+/// The settings of one run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The seed.
@@ -218,25 +220,25 @@ pub struct Settings {
     pub direct: usize,
     /// Clients over the wire.
     pub nbd: usize,
-    /// They vanish once in so many operations; 0 for never.
+    /// Clients over the wire vanish once in so many operations; 0 for never.
     pub vanish: u64,
     /// Requests of a client in flight.
     pub depth: usize,
-    /// What they do.
+    /// The mix of operations that clients do.
     pub mix: Mix,
     /// Share of accesses, in 16, that go to a few hot places.
     pub hot: u64,
-    /// How much may go wrong.
+    /// The extent of the damage that may happen.
     pub damage: Damage,
-    /// The devices that fail so.
+    /// The devices that are damaged.
     pub victims: Vec<usize>,
-    /// Which faults.
+    /// The faults that there are.
     pub faults: Faults,
     /// The boots.
     pub boots: Vec<Boot>,
     /// The cache, if there is one.
     pub cache: Option<CachePlan>,
-    /// What changes in front of the pool: most of it only if there may be a cache.
+    /// Changes in front of the pool: most of them only if there may be a cache.
     pub changes: Changes,
     /// A slow device.
     pub slow: Option<Slow>,
@@ -246,7 +248,7 @@ pub struct Settings {
     pub fua: u64,
     /// Operations that fail, and what goes with them.
     pub failures: Failures,
-    /// The one class of fault that it is about.
+    /// The one class of fault that the run is about.
     pub aim: Option<Aim>,
     /// Devices become as they were some boots before once in so many boots; 0 for never. Of
     /// [`Aim::Copies`].
@@ -260,10 +262,10 @@ impl Settings {
     }
 }
 
-/// How a device fails that is needed.
+/// The way in which a needed device fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failing {
-    /// Its next flush fails.
+    /// The next flush of the device fails.
     Flush(Loses),
     /// All flushes fail from now on.
     Flushes(Loses),
@@ -271,9 +273,9 @@ pub enum Failing {
     Once,
     /// The next write or flush is done, and reported as failed.
     ButDone,
-    /// It is away for a time, and comes back with all that it had acknowledged.
+    /// The device is away for a time, and comes back with all that it had acknowledged.
     Away,
-    /// It dies, and comes back at the next start with what was flushed.
+    /// The device dies, and comes back at the next start with what was flushed.
     Dies,
     /// The file system under it is full: what was never written there cannot be; for a time, or
     /// until a later start.
@@ -303,7 +305,7 @@ pub enum Whose {
 /// Boots after a crash that end at an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hasty {
-    /// How many at most after each.
+    /// The number of such boots after each crash, at most.
     pub most: u64,
 }
 
@@ -320,12 +322,12 @@ pub struct Failures {
     /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at
     /// most before a boot; 0 for none.
     pub unreadable: u64,
-    /// They go bad all the time, also while the cache is in use.
+    /// The blocks go bad all the time, also while the cache is in use.
     pub often: bool,
     /// Nodes of trees of which no copy can be read for a boot: so many at most of each volume, or
     /// block group, that is struck; 0 for none.
     pub lost_nodes: u64,
-    /// What a start reads cannot be read, at the first tries or until the boot ends.
+    /// Data that a start reads cannot be read, at the first tries or until the boot ends.
     pub start: bool,
     /// Boots after a crash end early.
     pub hasty: Option<Hasty>,
@@ -336,7 +338,7 @@ pub struct Failures {
 }
 
 impl Aim {
-    /// Its name, for commands.
+    /// Returns the name of the aim, for commands.
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
@@ -347,7 +349,7 @@ impl Aim {
 pub enum Aim {
     /// Kill, restart, power cut.
     Churn,
-    /// What a start reads cannot be read.
+    /// Data that a start reads cannot be read.
     Start,
     /// Bad sectors beside good blocks.
     Beside,

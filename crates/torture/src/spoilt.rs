@@ -6,8 +6,8 @@
 //! cannot be known, so the cache says that it is lost. What counts is therefore what was last
 //! *sent* to a place, and what was sent there before, which a cut of power may bring back.
 //!
-//! These two are enough: a bucket is written again only when it is durable that nothing in it is
-//! named.
+//! The last two contents sent are enough: a bucket is written again only when it is durable that
+//! nothing in it is named.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::content;
 /// A block of a volume: the volume's number and its own.
 type Block = (u32, u64);
 
-/// What was sent to a block of the cache's device.
+/// The blocks of volumes that were sent to a block of the cache's device, last and before that.
 #[derive(Default)]
 struct Sent {
     last: BTreeSet<Block>,
@@ -40,7 +40,7 @@ impl Sent {
     }
 }
 
-/// What cannot be read in the cache: each may cost blocks of a volume.
+/// The blocks that cannot be read in the cache: each may cost blocks of a volume.
 #[derive(Default)]
 pub(crate) struct Spoilt {
     cache: Option<FileId>,

@@ -1,4 +1,5 @@
-//! What a start reads cannot be read: for a try or two, or until the boot ends.
+//! Faults of starts: data that a start reads cannot be read, for some tries, or until the boot
+//! ends.
 //!
 //! A start may refuse then, and the next one has all. It must not take what it can read for all
 //! that there is. Of what stands in two places one may be lost, and the start is not refused over
@@ -17,7 +18,7 @@ use crate::faults::Devices;
 type Range = (u64, u64);
 
 impl Devices {
-    /// Some of it, for the next start.
+    /// Makes some of what a start reads unreadable for the next start.
     pub fn spoil_start(&self) {
         let env = &self.env;
         env.spared.set(false);
@@ -73,7 +74,7 @@ impl Devices {
         files.filter_map(|file| Some((file, (newest(file)?, copies)))).collect()
     }
 
-    /// One or two of the newest of the cache.
+    /// One or two of the newest superblocks of the cache.
     fn superblocks_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
         let newest = 1 + self.env.below(2) as usize;
         self.env.spared.set(newest == 1);
@@ -81,7 +82,7 @@ impl Devices {
         found.into_iter().rev().take(newest).map(|(at, _)| (file, (at, BLOCK_U64))).collect()
     }
 
-    /// Those that are whole, by number.
+    /// Returns the whole superblocks of the cache with their offsets, by their sequence numbers.
     fn cache_superblocks(&self, file: FileId) -> Vec<(u64, CacheSuperblock)> {
         let slots = (0..CACHE_SLOTS).map(CacheSuperblock::offset_of);
         let whole =
@@ -103,7 +104,7 @@ impl Devices {
         vec![(file, (block * BLOCK_U64, BLOCK_U64))]
     }
 
-    /// What says how far the journal is durable.
+    /// The blocks that say how far the journal is durable.
     fn marks_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
         (0..WATERMARK_SLOTS).map(|slot| (file, (Watermark::offset_of(slot), BLOCK_U64))).collect()
     }

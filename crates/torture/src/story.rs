@@ -1,10 +1,10 @@
-//! What happened last, to be told when a run fails; and what was counted, to see that runs go where
-//! it hurts.
+//! The story of a run: what happened last, to be told when a run fails; and what was counted, to
+//! see that runs go where it hurts.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use cache::CacheStatus;
+use model::cache::CacheStatus;
 
 /// Events that are kept.
 const KEPT: usize = 30_000;
@@ -25,7 +25,7 @@ pub(crate) struct Event {
 pub(crate) enum What {
     /// An operation on a volume begins: its number, the volume's, what, first byte, bytes.
     Begins { op: u64, volume: u32, what: &'static str, offset: u64, len: u64 },
-    /// It ends.
+    /// The operation ends.
     Ends { op: u64, how: String },
     /// Anything else.
     Note(String),

@@ -148,13 +148,14 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     })
 }
 
-/// What the queues take the devices for. Of a generator of its own, too.
+/// Draws the kind that the queues take the devices for. Of a generator of its own, too.
 fn kind(seed: u64) -> Option<DeviceKind> {
     let r = &mut Prng::new(base::prng::mix64(seed ^ 0xD15C_0000));
     r.one_in(3).then_some(DeviceKind::Rotating)
 }
 
-/// How far data is read ahead where devices count as rotating. Of a generator of its own, too.
+/// Draws how far data is read ahead, in bytes, where devices count as rotating. Of a generator of
+/// its own, too.
 fn read_ahead(seed: u64) -> u64 {
     let r = &mut Prng::new(base::prng::mix64(seed ^ 0xA4EA_D000));
     one_of(r, &[0, 32 << 10, 512 << 10, 1 << 20])
@@ -294,8 +295,8 @@ fn faults(r: &mut Prng, damage: Damage) -> Faults {
         ..harmless
     };
     if damage == Damage::Beyond {
-        // What cannot be noticed when it happens to all copies (an acknowledged write that was not
-        // done) is no fault of the pool.
+        // A fault that cannot be noticed when it happens to all copies (an acknowledged write that
+        // was not done) is no fault of the pool.
         rates =
             FaultRates { bit_rot: 0, read_error: 0, misdirected_write: 0, lost_write: 0, ..rates };
         return Faults { rates, harmless, full, at_rest: true, ..Faults::default() };

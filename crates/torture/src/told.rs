@@ -29,7 +29,7 @@ pub(crate) fn check(env: &Env, rt: &Rt) {
             env.fail(format!(
                 "{untold} of {} slow {} do not say what they waited for\n{:#?}",
                 of.slow,
-                of.kind.words(),
+                of.kind.plural(),
                 answer.slowest
             ));
         }

@@ -133,9 +133,9 @@ impl Devices {
         self.failed.borrow_mut().retain(|f| !files.contains(f));
     }
 
-    /// What has failed in the boot before is well again; most of the time also if its flushes
-    /// failed for good, or it had no space. Those that were away are there: a mirror that has gone
-    /// on without one must not be left alone with it.
+    /// Heals the devices that failed in the boot before; most of the time also those whose flushes
+    /// failed for good, or that had no space or a range that takes no writes. Devices that were
+    /// away are there again: a mirror that has gone on without one must not be left alone with it.
     pub fn heal_failed(&self, all: bool) {
         let files = self.failed.borrow().clone();
         let how = self.env.settings.failures.needed.map(|(how, _)| how);
@@ -186,7 +186,7 @@ impl Devices {
                 continue;
             };
             let at = offset + env.below(len / SECTOR as u64) * SECTOR as u64;
-            // What holds no data of clients is another fault, with another outcome.
+            // A sector that holds no data of clients is another fault, with another outcome.
             let holds = env.world.contents(cache.file, at, SECTOR);
             if content::place_of(&holds).is_none() {
                 continue;

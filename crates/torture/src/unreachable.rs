@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 
-/// What cannot be reached in this boot.
+/// The data that cannot be reached in this boot.
 #[derive(Default)]
 pub(crate) struct Unreachable {
     /// Volumes of the model of whose mapping a node is lost.
@@ -25,7 +25,7 @@ pub(crate) struct Unreachable {
     kept: BTreeSet<u32>,
     /// Nodes cannot be read now.
     now: bool,
-    /// They could not in this boot or one before.
+    /// Nodes could not be read in this boot or one before.
     ever: bool,
 }
 

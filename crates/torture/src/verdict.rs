@@ -1,4 +1,4 @@
-//! What the offline check of the pool may find.
+//! The verdict on the offline check of the pool: what it may find.
 
 use offline::pool::check::{DeviceReport, Report};
 use offline::{Problem, Severity, Slot, Subject};

@@ -4,7 +4,9 @@
 use std::rc::Rc;
 
 use base::{BLOCK_U64, ErrorKind, SECTOR};
-use cache::{Cache, CacheStatus};
+use cache::Cache;
+use model::cache::CacheStatus;
+use model::status::PoolState;
 
 use crate::content::{self, Found};
 use crate::env::{Boot, Env};
@@ -64,7 +66,7 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
             0 => {}
             n => env.fail(format!("collections of this cache found {n} counters that are wrong")),
         }
-        // What volumes take in the pool is known when all of it is there.
+        // The space that volumes take in the pool is known when all dirty data is there.
         if env.one_in(2) || env.cache_struck.get() || env.failing.get() {
             return;
         }
@@ -85,7 +87,7 @@ pub(crate) async fn verify(boot: &Rc<Boot>) {
         }
     }
     let mut volumes = boot.volumes.list();
-    // What was given up of those that cannot be reached may wait.
+    // Space that volumes which cannot be reached have given up may wait.
     let number = |name: &str| env.model.borrow().number_of(name);
     volumes.retain(|v| number(&v.name).is_none_or(|id| !env.cannot_reach(id)));
     if let Err(text) = env.model.borrow().check_space(&volumes) {
@@ -138,7 +140,8 @@ fn check_kept(env: &Rc<Env>, cache: &Cache) {
     env.unreachable.borrow_mut().all_published();
 }
 
-/// What is said to be allocated must be what may be, and all that must be.
+/// Compares the blocks that are said to be allocated with the model: all of them must be blocks
+/// that may be allocated, and all blocks that must be allocated must be among them.
 async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size: u64) {
     let env = &boot.env;
     let mut at = 0;
@@ -189,9 +192,9 @@ async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size
 fn lost_room(boot: &Boot, cache: &CacheStatus) -> bool {
     let (pool, settings) = (boot.volumes.pool().status().pool, &boot.env.settings);
     let room = pool.capacity_bytes.saturating_sub(pool.used_bytes);
-    // What metadata needs, too.
+    // The need includes room for metadata.
     let need = cache.dirty_bytes + cache.dirty_bytes / 10 + 4 * settings.group_bytes;
-    pool.state == "degraded" && room < need
+    pool.state == PoolState::Degraded && room < need
 }
 
 /// Gives the number of blocks that cannot be read; where errors are allowed for nothing but blocks

@@ -180,7 +180,7 @@ impl Uring {
 
     fn push_cancels(&mut self) {
         while let Some(&(n, of)) = self.cancels.last() {
-            // It may have ended since, and its slot be another's.
+            // The operation may have ended since, and its slot be another's.
             let op = self.slots[n as usize].op.as_ref();
             if !op.is_some_and(|op| matches!(op, Op::Accept { listener } if *listener == of)) {
                 self.cancels.pop();

@@ -8,14 +8,14 @@ use base::Duration;
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, Probe, opcode};
 
-/// How long [`Ring::enter`] waits for a completion.
+/// The time that [`Ring::enter`] waits for a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Limit {
-    /// It does not wait.
+    /// The call does not wait.
     Poll,
-    /// At most for this time.
+    /// The call waits at most for this time.
     AtMost(Duration),
-    /// Without a limit.
+    /// The call waits without a limit.
     None,
 }
 
@@ -42,8 +42,8 @@ const MOST_THREADS: u32 = 1024;
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 
-/// What `io_uring_enter` may say of a ring that is well: completions must be reaped first, the
-/// kernel is short of memory for now, a signal came, or the time is up.
+/// Errors that `io_uring_enter` may return for a ring that is well: completions must be reaped
+/// first, the kernel is short of memory for now, a signal came, or the time is up.
 const PASSING: [i32; 5] = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR, libc::ETIME];
 
 pub(crate) struct Ring {

@@ -130,7 +130,7 @@ impl Admission {
         self.let_in();
     }
 
-    /// What had to wait.
+    /// The numbers of requests that had to wait.
     pub fn waits(&self) -> Waits {
         self.0.shares.borrow().waits()
     }

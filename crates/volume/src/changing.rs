@@ -9,17 +9,17 @@ use std::rc::Rc;
 use base::{ErrorKind, Result, StorageError, VolumeId};
 use rt::sync::{Event, Permit, Semaphore, within};
 
-/// How far a change is.
+/// The stage of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// For another one to end.
+    /// The change waits for another one to end.
     Waits,
     WritesBack,
     GivenUp,
     GoesThrough,
 }
 
-/// What comes of the wish to give a change up.
+/// The outcome of the wish to give a change up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GivenUp {
     /// The change ends as soon as the pass of write-back has that is under way, or at once if it
@@ -27,11 +27,11 @@ pub enum GivenUp {
     Yes,
     /// There is no such change.
     NoneRuns,
-    /// What is dirty is in the pool, and the change goes through.
+    /// The dirty data is in the pool already, and the change goes through.
     TooLate,
 }
 
-/// One that was asked for.
+/// A change that was asked for.
 struct Asked {
     /// The volume whose mode changes, or none if it is the cache that leaves.
     of: Option<VolumeId>,

@@ -1,9 +1,9 @@
-//! What clients asked for: counted for all volumes together, and for each.
+//! The requests of clients: counted for all volumes together, and for each.
 
 use base::{CoarseHistogram, Duration};
 use queue::KindStats;
 
-/// What a client asked for.
+/// The kind of a client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
     /// A read.
@@ -78,5 +78,5 @@ impl VolumeCounts {
     }
 }
 
-/// What one volume's clients asked for since the pool was opened.
+/// The requests of one volume's clients since the pool was opened.
 pub type VolumeStats = ByOp<VolumeCounts>;

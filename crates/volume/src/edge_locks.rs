@@ -7,9 +7,9 @@
 //! *group*: they are merged, and written as one. No request waits for more than one write of the
 //! block before its own.
 //!
-//! What a group has made of the block is handed to the next, which need not read it. It is kept
-//! only while somebody is in line for the block, and forgotten when the block is changed in any
-//! other way.
+//! The content that a group has made of the block is handed to the next, which need not read it. It
+//! is kept only while somebody is in line for the block, and forgotten when the block is changed in
+//! any other way.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl Locks {
     /// waits for the lock.
     pub fn queue(&self, range: Range<u64>) -> impl Future<Output = RangeGuard> + use<> {
         let (locks, guard) = (self.clone(), self.ranges.queue(range.clone()));
-        // What comes later is behind this one.
+        // Parts that come later are behind this one: they join no earlier group.
         self.edges.borrow_mut().range_mut(range.clone()).for_each(|(_, edge)| edge.open = None);
         async move {
             guard.granted().await;
@@ -123,12 +123,12 @@ impl EdgeGroup {
         self.parts.take()
     }
 
-    /// What the group before has left.
+    /// Takes the part of the block that the group before has left.
     pub fn known(&self) -> Option<BlockPart> {
         self.locks.edges.borrow_mut().get_mut(&self.block)?.known.take()
     }
 
-    /// Leaves what is known now to the next one.
+    /// Leaves the part of the block that is known now to the next group.
     pub fn leave(&self, known: BlockPart) {
         if let Some(edge) =
             self.locks.edges.borrow_mut().get_mut(&self.block).filter(|edge| edge.groups > 1)

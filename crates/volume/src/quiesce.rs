@@ -1,5 +1,5 @@
-//! What all requests of a volume go through, so that what lies below them can be changed while they
-//! are held back for a moment.
+//! The gate that all requests of a volume go through, so that what lies below them can be changed
+//! while they are held back for a moment.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -41,12 +41,12 @@ impl Quiesce {
         }))
     }
 
-    /// What a cache does for the volume. To be read by a request in flight.
+    /// The mode of the cache for the volume. To be read by a request in flight.
     pub fn mode(&self) -> CacheMode {
         self.0.mode.get()
     }
 
-    /// Sets it. To be done while the volume is frozen.
+    /// Sets the mode. To be done while the volume is frozen.
     pub fn set_mode(&self, mode: CacheMode) {
         self.0.mode.set(mode);
     }

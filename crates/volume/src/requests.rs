@@ -21,19 +21,20 @@ use crate::edge_locks::{EdgeGroup, Locks};
 use crate::route::Route;
 use crate::routes::Blocks;
 
-/// What becomes of data behind a new end.
+/// The treatment of data behind a new end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shrink {
-    /// It is cut off.
+    /// The data is cut off.
     Allowed,
-    /// Its volume stays as it is.
+    /// The resize is refused, and the volume stays as it is.
     Refused,
 }
 
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
-/// So often a volume that grows looks for its last block to be free between two passes.
+/// The number of times that a volume that grows looks for its last block to be free between two
+/// passes.
 const TRIES: usize = 8;
 
 /// A part of a volume that is allocated throughout, or not at all.
@@ -47,8 +48,8 @@ pub struct RangeStatus {
 
 /// A handle on a volume; clones are the same.
 ///
-/// Its futures must run to their end once they were polled: front ends run each request as a task
-/// of its own.
+/// The futures of a volume must run to their end once they were polled: front ends run each request
+/// as a task of its own.
 #[derive(Clone)]
 pub struct Volume {
     pool: Pool,
@@ -91,7 +92,7 @@ impl Volume {
         self.pool.rt().now()
     }
 
-    /// Its number, which no other volume ever has.
+    /// The number of the volume, which no other volume ever has.
     pub fn number(&self) -> u32 {
         self.id.0
     }
@@ -112,7 +113,7 @@ impl Volume {
         self.pool.rt().waits(Reason::RangeLock, lock).await
     }
 
-    /// Its name and size; `None` if it was deleted.
+    /// The name and size of the volume; `None` if it was deleted.
     pub fn info(&self) -> Option<VolumeInfo> {
         self.pool.volume(self.id)
     }
@@ -122,7 +123,7 @@ impl Volume {
         self.pool.is_read_only(self.id)
     }
 
-    /// Its size in bytes; 0 if it was deleted.
+    /// The size of the volume in bytes; 0 if it was deleted.
     pub fn size(&self) -> u64 {
         self.pool.volume_size(self.id).unwrap_or(0)
     }
@@ -219,8 +220,8 @@ impl Volume {
             let n = if is_part { left.min(to_end_of_block) } else { left / BLOCK * BLOCK };
             let (volume, piece) = (self.clone(), data.slice(at, n));
             let misplaced = at % BLOCK != 0;
-            // Their places in line are taken now: all pieces of this request come before those of
-            // the next.
+            // The places of the pieces in line are taken now: all pieces of this request come
+            // before those of the next.
             tasks.push(if is_part {
                 self.pool.rt().spawn(volume.write_edge(from, piece))
             } else {
@@ -264,7 +265,7 @@ impl Volume {
         async move {
             let written = match follows {
                 true => volume.granted(written).await,
-                // What it waits for is told by the group.
+                // The group tells what this write waits for.
                 false => written.await,
             };
             written.unwrap_or_else(|| Err(StorageError::ended()))
@@ -274,7 +275,7 @@ impl Volume {
     /// Writes what a group of requests has for a block.
     async fn write_group(&self, group: EdgeGroup) {
         self.granted(group.granted()).await;
-        // What has arrived at the same time takes its place first.
+        // Requests that have arrived at the same time take their places first.
         self.pool.rt().yield_now().await;
         let (lba, known) = (Lba(group.block()), group.known());
         let (mut patches, mut told) = (Vec::new(), Vec::new());
@@ -302,7 +303,8 @@ impl Volume {
             },
         };
         if patches.len() > outcomes.len() {
-            // What one of them needs may be missing, and the others need not suffer for it.
+            // A block that one of the patches needs may be missing, and the others need not suffer
+            // for it.
             outcomes.clear();
             for patch in &patches {
                 outcomes.push(write(std::slice::from_ref(patch), None).await.map(drop));
@@ -413,8 +415,8 @@ impl Volume {
         Ok(())
     }
 
-    /// What of `[offset, offset + len)` is allocated: at most `max` parts, in order from `offset`
-    /// on, together perhaps less than `len`.
+    /// Returns the parts of `[offset, offset + len)`, allocated or not: at most `max` parts, in
+    /// order from `offset` on, together perhaps less than `len`.
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<RangeStatus>> {
         self.check(offset, len)?;
         let blocks = blocks_of(offset, len);
@@ -439,8 +441,8 @@ impl Volume {
         Ok(parts)
     }
 
-    /// What a crash in the middle of a shrink left behind byte `end` of its block must not come
-    /// back when the volume grows.
+    /// Clears the bytes that a crash in the middle of a shrink left behind byte `end` of its block:
+    /// they must not come back when the volume grows.
     async fn clear_behind(&self, end: u64) -> Result<()> {
         let kept = (end % BLOCK_U64) as usize;
         if kept == 0 {
@@ -458,7 +460,7 @@ impl Volume {
     }
 
     pub(crate) async fn resize(&self, size: u64, shrink: Shrink) -> Result<()> {
-        // What changes sizes holds no requests of others, nor do they it.
+        // A change of the size holds no requests of others, nor do they hold it.
         let _turn = self.blocks.turn().await;
         let old = self.size();
         match size < old {

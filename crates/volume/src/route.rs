@@ -1,8 +1,8 @@
 //! The route of one request: to the pool alone, or by the cache in front of it, as the volume's
 //! mode says. [`Blocks`](crate::routes::Blocks) chooses it.
 //!
-//! Its volume cannot be frozen for as long as a [`Route`] lives. Its methods are the requests,
-//! in blocks; each decides in one place who carries the request out.
+//! The volume of a [`Route`] cannot be frozen for as long as the route lives. The methods of a
+//! route are the requests, in blocks; each decides in one place who carries the request out.
 //!
 //! **A cache that goes out of use under a request.** If it is set aside, the pool has everything
 //! that was acknowledged, and the pool carries the request out, once more if need be. If it fails
@@ -53,7 +53,7 @@ impl<'a> Route<'a> {
         Route { pool, volume, by, _change, _in_flight }
     }
 
-    /// Where the request goes now: a cache that was set aside is asked for nothing.
+    /// The way that the request goes now: a cache that was set aside is asked for nothing.
     fn by(&self) -> &By {
         match &self.by {
             By::Cache(cache) | By::Direct { cache, .. } if cache.is_aside() => &By::Pool,

@@ -1,4 +1,4 @@
-//! Where the blocks of all volumes are: in the pool, or in the cache in front of it, as each
+//! The places of the blocks of all volumes: in the pool, or in the cache in front of it, as each
 //! volume's mode says; and what changes that.
 //!
 //! Every request of a volume is counted ([`crate::quiesce`]) and has one [`Route`]. A change of the
@@ -212,7 +212,7 @@ impl Blocks {
             change.go_through()?;
             let _frozen = quiesce.freeze(Reason::ModeChange).await;
             if let Some(cache) = &cache {
-                // It has been done, but for what was asked for behind the back of the drain.
+                // The drain has written back all but what was asked for behind its back.
                 self.write_back(cache, volume).await?;
             }
             // A cache with blocks of the volume is told of its writes until it has dropped them.
@@ -244,7 +244,7 @@ impl Blocks {
         let cache = self.cache().filter(|c| !c.is_aside() && !c.has_failed());
         let _not_kept = match &cache {
             Some(cache) if mode == CacheMode::None => match cache.drop_volume(volume).await {
-                // What a cache that went out of use has does not count.
+                // Blocks that are left in a cache that went out of use do not count.
                 Err(_) if cache.is_aside() || cache.has_failed() => None,
                 outcome => Some(outcome?),
             },
@@ -258,7 +258,7 @@ impl Blocks {
 
     /// To a mode that uses more of the cache.
     async fn use_more(&self, quiesce: &Quiesce, volume: VolumeId, mode: CacheMode) -> Result<()> {
-        // So that there is little left to commit while requests are held.
+        // The commit leaves little to commit while requests are held.
         self.0.pool.commit().await?;
         let _turn = self.turn().await;
         let _frozen = quiesce.freeze(Reason::ModeChange).await;
@@ -301,7 +301,7 @@ impl Blocks {
         if self.0.cache.borrow().is_some() {
             return Err(StorageError::new(ErrorKind::Exists, "the pool has a cache already"));
         }
-        // So that there is little left to commit while requests are held.
+        // The commit leaves little to commit while requests are held.
         self.0.pool.commit().await?;
         let _turn = self.turn().await;
         let _frozen = self.freeze_all().await;
@@ -336,8 +336,8 @@ impl Blocks {
             cache.give_up_device();
         }
         drop((frozen, drained));
-        // It is asked for nothing any more, and what the pool changes now is durable together with
-        // the statement that there is no cache.
+        // The cache is asked for nothing any more, and what the pool changes now is durable
+        // together with the statement that there is no cache.
         let left = self.0.pool.set_cache_uuid(None).await;
         cache.end().await;
         left?;

@@ -24,7 +24,7 @@ struct Inner {
     locks: RefCell<FxHashMap<VolumeId, Locks>>,
     admission: Admission,
     stats: Rc<RefCell<RequestStats>>,
-    /// Those of each volume that was opened.
+    /// The counts of each volume that was opened.
     of_volumes: RefCell<FxHashMap<VolumeId, Rc<RefCell<VolumeStats>>>>,
 }
 
@@ -184,12 +184,12 @@ impl Volumes {
         Ok(())
     }
 
-    /// What clients asked for since the pool was opened.
+    /// The requests of clients since the pool was opened.
     pub fn requests(&self) -> RequestStats {
         self.0.stats.borrow().clone()
     }
 
-    /// What clients asked of a volume since the pool was opened, if they asked for anything.
+    /// The requests of a volume's clients since the pool was opened, if there were any.
     pub fn requests_of(&self, id: VolumeId) -> Option<VolumeStats> {
         self.0.of_volumes.borrow().get(&id).map(|stats| stats.borrow().clone())
     }

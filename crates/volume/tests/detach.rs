@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::{BLOCK, ErrorKind, Lba, StorageError, VolumeId};
 use cache::Settings;
+use model::cache::CacheState;
 use pool::{CacheMode, Link, Pool};
 use rt::{FileId, Order, Rt};
 use sim::{Fault, World};
@@ -51,7 +52,7 @@ async fn live(rt: Rt, bench: Cached) {
         "{e}"
     );
     bench.world.inject(bench.disk.file, Fault::Full(false));
-    assert_eq!(cache.status().state, "aside");
+    assert_eq!(cache.status().state, CacheState::Aside);
 
     // More than the cache would hold: nothing of it waits for what the cache does no more.
     write(&a, MIB, 24 * MIB, 2).await;

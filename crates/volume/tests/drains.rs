@@ -169,7 +169,7 @@ fn a_change_of_a_mode_holds_nothing_up() {
             })
             .await;
             assert_eq!(b.pool.find_volume("a").expect("there").cache_mode, mode);
-            all_soon(mode.name(), longest);
+            all_soon(mode.word(), longest);
         });
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::{BLOCK, BLOCK_U64, BufPool, Instant};
 use cache::{Cache, CreateOptions};
 use ledger::explain::{Question, explain};
-use ledger::{Cause, Kind, Reason};
+use ledger::{Cause, Reason, RequestClass};
 use pool::{CacheMode, Pool};
 use rt::sync::oneshot;
 use rt::{Order, Rt};
@@ -116,10 +116,10 @@ impl Bench {
 
 async fn one(rt: &Rt, volume: &Volume, ask: Ask, block: u64) {
     let kind = match ask {
-        Ask::Read => Kind::Read,
-        Ask::Flush => Kind::Flush,
-        Ask::Discard => Kind::Discard,
-        _ => Kind::Write,
+        Ask::Read => RequestClass::Read,
+        Ask::Flush => RequestClass::Flush,
+        Ask::Discard => RequestClass::Discard,
+        _ => RequestClass::Write,
     };
     let at = block * BLOCK_U64;
     let request = rt.request(kind, at, BLOCK_U64);
@@ -323,11 +323,12 @@ fn write_back_that_hurries() {
         b.pool.commit().await.expect("commit");
         b.set_delay(false, 20);
         let since = b.next_minute().await;
-        let moved = |b: &Bench, class: &str| {
-            let devices = b.pool.status().pool.devices;
-            devices[0].queue.as_ref().map_or(0, |queue| queue.io[class].write.bytes)
+        // Bytes that commits and write-back wrote.
+        let moved = |b: &Bench| {
+            let queue = b.pool.status().pool.devices.remove(0).queue.expect("it is there");
+            (queue.io.commit.write.bytes, queue.io.write_back.write.bytes)
         };
-        let before = (moved(&b, "commit"), moved(&b, "write-back"));
+        let before = moved(&b);
         let (writer, ended) = (b.clone(), Rc::new(Cell::new(false)));
         let until = ended.clone();
         let writes = b.rt.spawn(async move {
@@ -342,7 +343,7 @@ fn write_back_that_hurries() {
         b.run_on(&other, Ask::Read, 0, 400, 2).await;
         ended.set(true);
         assert!(writes.await.is_some());
-        let kind = Some(Kind::Read);
+        let kind = Some(RequestClass::Read);
         let question = Question { volume: None, kind, since, slower_than_ns: 10_000_000 };
         let reads = explain(b.rt.ledger(), &question, b.rt.moment()).kinds.remove(0);
         let beside = reads.causes.iter().filter(|c| c.cause.what.holder.name() == "write-back");
@@ -352,8 +353,8 @@ fn write_back_that_hurries() {
         assert!(reads.verdict.contains(", beside write-back at "), "{}", reads.verdict);
         assert!(reads.verdict.contains("cache.writeback_rate_max"), "{}", reads.verdict);
         // Its bytes are those of write-back, too.
-        let commits = moved(&b, "commit") - before.0;
-        let passes = moved(&b, "write-back") - before.1;
+        let (commits, passes) = moved(&b);
+        let (commits, passes) = (commits - before.0, passes - before.1);
         assert!(passes > 2 * commits, "{passes} by passes, {commits} by commits");
     });
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base::BLOCK_U64;
 use cache::{Cache, Settings};
+use model::cache::CacheState;
 use offline::cache::check::Standing;
 use pool::{CacheMode, Pool};
 use rt::{Order, Rt};
@@ -129,7 +130,7 @@ impl Bench {
         write(&a, (1, 4), 8).await;
         self.0.world.inject(self.0.file.file, Fault::Dead);
         b.flush().await.expect("the pool goes on");
-        assert_eq!(cache.status().state, "failed");
+        assert_eq!(cache.status().state, CacheState::Failed);
         a.flush().await.expect_err("what it has written since is nowhere");
         write(&b, (2, 5), 5).await;
         b.flush().await.expect("flush");
@@ -189,7 +190,7 @@ impl Bench {
             volumes.set_mode("b", CacheMode::WriteThrough).await.expect("switch");
             let cache = volumes.cache().expect("there");
             let status = cache.status();
-            assert_eq!((status.state, status.clean_bytes), ("serving", 0));
+            assert_eq!((status.state, status.clean_bytes), (CacheState::Serving, 0));
             assert!(!cache.pool().clean_void());
             for at in 0..BLOCKS {
                 assert_eq!(holds(&b, at).await, Some(newest(at, last)), "block {at} of b");
@@ -316,7 +317,7 @@ fn a_kill_after_a_cache_has_failed_brings_nothing_old_back() {
         write(&a, (0, 2), 7).await;
         devices.world.inject(devices.file.file, Fault::Dead);
         a.flush().await.expect_err("it is nowhere");
-        assert_eq!(volumes.cache().expect("there").status().state, "failed");
+        assert_eq!(volumes.cache().expect("there").status().state, CacheState::Failed);
         let committed = volumes.pool().committed();
         write(&b, (0, 5), 3).await;
         assert_eq!(volumes.pool().committed(), committed);

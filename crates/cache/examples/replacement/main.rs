@@ -10,7 +10,8 @@
 use std::time::{Duration, Instant};
 
 use base::Prng;
-use cache::replacement::{Origin, Policy, Replacement};
+use cache::replacement::{Origin, Replacement};
+use model::cache::Policy;
 
 mod loads;
 mod simulation;

@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 
-use cache::replacement::{DropClock, Origin, Policy, Replacement};
+use cache::replacement::{DropClock, Origin, Replacement};
+use model::cache::Policy;
 
 pub const BUCKET_BLOCKS: u32 = 128;
 const NONE: u32 = u32::MAX;

@@ -1,7 +1,8 @@
 //! Hit ratios: counted by block, of reads alone, after the first fifth; and for the adaptive policy
 //! how many blocks survivors make it write for each block that comes to the cache.
 
-use cache::replacement::Policy;
+use cache::replacement::keeps_blocks;
+use model::cache::Policy;
 
 use crate::loads::{self, Load};
 use crate::simulation::{BUCKET_BLOCKS, Cache};
@@ -48,7 +49,7 @@ fn table(loads: Vec<Load>, policies: &[Policy]) {
             for &policy in policies {
                 let (hits, by) = run(policy, &load, blocks, buckets);
                 print!(" {hits:>8.1}");
-                if policy.keeps_blocks() {
+                if keeps_blocks(policy) {
                     moved = by;
                 }
             }

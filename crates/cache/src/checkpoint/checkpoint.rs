@@ -139,7 +139,7 @@ impl Cache {
         self.state_mut().complete(durable, &frozen, freed);
         self.give_back_nodes().await;
         if let Err(e) = self.write_again(&written).await {
-            // What is there counts all the same.
+            // The pages count all the same: each of them is in one of its two places.
             tracing::error!(
                 cache = %self.path(),
                 "pages of the bucket table are in one of their two places only: {e}"
@@ -158,7 +158,7 @@ impl Cache {
                 return Ok(out.root());
             }
             let mut taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
-            // They have their room; others may count on what is left of it.
+            // The nodes of this run have their room; other tasks may count on what is left of it.
             self.state_mut().took_for_nodes(u64::from(taken.blocks()));
             let outcome = taken.write(async |all| self.write_twice(&mut out, all).await).await;
             drop(taken);

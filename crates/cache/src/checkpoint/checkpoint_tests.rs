@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::{BLOCK, BLOCK_U64, BucketId, CacheAddr, Lba, VolumeId};
 use format::cache::bucket::BucketKind;
+use model::cache::CacheState;
 use sim::Fault;
 
 use crate::device::table::{choose_slot, open_slot, read_slots};
@@ -199,7 +200,7 @@ fn nodes_whose_place_takes_no_write_are_written_elsewhere() {
         fill_many(&cache, a, 900, 1).await;
         cache.checkpoint_now().await.expect("written elsewhere");
         let status = cache.status();
-        assert_eq!(status.state, "serving");
+        assert_eq!(status.state, CacheState::Serving);
         assert!(status.index.moved > 0, "{:?}", status.index);
         cache.publish_all().await.expect("written back");
         expect_many(&cache, a, 900, 1).await;
@@ -238,7 +239,7 @@ fn a_device_that_takes_no_writes_at_all_ends_the_cache_as_before() {
         world.inject(device, Fault::FailWrites { offset, len });
         let e = cache.checkpoint_now().await.expect_err("nothing can be written");
         assert!(e.to_string().contains("write of the index"), "{e}");
-        assert_eq!(cache.status().state, "failed");
+        assert_eq!(cache.status().state, CacheState::Failed);
         cache.close().await.ok();
         pool.close().await.ok();
     });
@@ -260,7 +261,7 @@ fn a_table_page_whose_slots_take_no_write_stands_in_spare_blocks() {
             fill_many(&cache, a, 300, byte).await;
             cache.checkpoint_now().await.expect("a page is written elsewhere");
             fill_many(&cache, a, 900, byte).await;
-            assert_eq!(cache.status().state, "serving");
+            assert_eq!(cache.status().state, CacheState::Serving);
         });
         assert_eq!(lab.superblock().moved.len(), 2, "both slots of the page");
         assert_eq!(lab.check().findings.errors, 0);

@@ -1,5 +1,5 @@
-//! What stays from one checkpoint to the next: whether one runs, and what the last one has made
-//! durable.
+//! State that stays from one checkpoint to the next: whether one runs, and what the last one has
+//! made durable.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 
@@ -10,7 +10,7 @@ use crate::latch::{Latch, Latched};
 pub(crate) struct Checkpoints {
     /// The checkpoint that is under way. It tells when it has frozen what it writes.
     running: Latch,
-    /// One is due, however little has changed.
+    /// True if a checkpoint is due, however little has changed.
     called_for: Cell<bool>,
     durable: RefCell<DurableState>,
 }
@@ -35,7 +35,7 @@ impl Checkpoints {
         self.running.moved()
     }
 
-    /// One is due, however little has changed since the last one.
+    /// Makes a checkpoint due, however little has changed since the last one.
     pub fn call_for_one(&self) {
         self.called_for.set(true);
     }
@@ -66,7 +66,7 @@ impl Checkpoints {
         self.durable.borrow().checkpoints()
     }
 
-    /// What the last checkpoint has made durable.
+    /// The state that the last checkpoint has made durable.
     pub(crate) fn durable(&self) -> Ref<'_, DurableState> {
         self.durable.borrow()
     }

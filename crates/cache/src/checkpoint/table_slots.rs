@@ -1,5 +1,5 @@
-//! What the last checkpoint has made durable: the superblock, and the pages of the bucket table
-//! with the slot in which each stands.
+//! State that the last checkpoint has made durable: the superblock, and the pages of the bucket
+//! table with the slot in which each stands.
 //!
 //! A page goes to the slot that the checkpoint before does not need, or to a spare block where that
 //! slot takes no write, and a superblock to the next pair in turn. So whatever a crash leaves of a
@@ -20,19 +20,19 @@ use crate::store::frozen::Named;
 pub(crate) type NewPage = (u32, Vec<BucketRecord>);
 
 struct TablePage {
-    /// The slot in which it stands; or both.
+    /// The slot in which the page stands; or both.
     slot: u8,
-    /// The checkpoint that wrote it.
+    /// The checkpoint that wrote the page.
     generation: Generation,
-    /// What it says; empty: it is to be written anew.
+    /// The records of the page; empty: the page is to be written anew.
     records: Vec<BucketRecord>,
 }
 
 /// The durable state.
 pub(crate) struct DurableState {
-    /// As it was written last; as it was found, until the first checkpoint.
+    /// The superblock as it was written last; until the first checkpoint, as it was found.
     superblock: CacheSuperblock,
-    /// Of this life.
+    /// The incarnation of checkpoints from now on.
     incarnation: u32,
     opens: PoolOpens,
     pages: Vec<TablePage>,
@@ -42,8 +42,8 @@ pub(crate) struct DurableState {
 }
 
 impl DurableState {
-    /// As it was found; the incarnation of checkpoints from now on, and the open of the pool that
-    /// they are of.
+    /// The state as it was found, with the incarnation of checkpoints from now on, and the open of
+    /// the pool that they are of.
     pub fn new(found: CacheSuperblock, incarnation: u32, opens: PoolOpens) -> DurableState {
         let (pages, bad_spares) = (Vec::new(), [false; SPARES]);
         DurableState { superblock: found, incarnation, opens, pages, bad_spares, checkpoints: 0 }
@@ -114,13 +114,14 @@ impl DurableState {
         spare.is_some()
     }
 
-    /// Of the pair of superblocks only the first is there: the second is to be written before
-    /// another pair ([`crate::device::slots`]).
+    /// True if only the first of the pair of superblocks is there: the second is to be written
+    /// before another pair ([`crate::device::slots`]).
     pub fn lacks_twin(&self) -> bool {
         self.superblock.sequence % 2 == 0
     }
 
-    /// What the next pair of superblocks says: a checkpoint that has written these pages.
+    /// Makes the superblock name a checkpoint that has written these pages: the next pair of
+    /// superblocks says so.
     pub fn name(&mut self, named: &Named, written: &[NewPage]) {
         let generation_of =
             |page: usize| match written.binary_search_by_key(&(page as u32), |(page, _)| *page) {

@@ -34,7 +34,7 @@ impl CacheDevice {
         CacheDevice { queue, path, uuid, layout, writers, barrier }
     }
 
-    /// Whose the superblocks on it are.
+    /// Knowledge about the origin of the superblocks on the device.
     pub fn writers(&self) -> &Writers {
         &self.writers
     }
@@ -45,7 +45,7 @@ impl CacheDevice {
         &self.queue
     }
 
-    /// What the user calls it.
+    /// The path of the device, as the user names it.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -55,7 +55,7 @@ impl CacheDevice {
         self.uuid
     }
 
-    /// What stands where.
+    /// The layout of the device.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

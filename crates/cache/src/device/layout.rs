@@ -1,4 +1,4 @@
-//! Where things are on the cache device.
+//! Layout of the cache device: the place of each thing on it.
 
 use base::{BLOCK_U64, CacheAddr, ErrorKind, Result, StorageError};
 use format::cache::bucket::RECORDS_PER_PAGE;
@@ -95,7 +95,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// So many buckets, and the journal that a device of `size` bytes gets.
+    /// A layout of `buckets` buckets, with a journal of `journal_bytes` bytes, or of the length
+    /// that a device of `size` bytes gets.
     fn sized(buckets: u32, size: u64, bucket_bytes: u64, journal_bytes: Option<u64>) -> Layout {
         let journal = journal_bytes.unwrap_or((size / 64).clamp(1 << 20, 32 << 20));
         Layout {
@@ -132,7 +133,7 @@ impl Layout {
         }
     }
 
-    /// Where the journal is.
+    /// The place of the journal.
     pub fn ring(&self) -> Ring {
         Ring {
             offset: (Layout::TABLE_START + 2 * u64::from(self.pages())) * BLOCK_U64,
@@ -196,8 +197,8 @@ impl Layout {
     }
 }
 
-/// Where entries are on the device: each at the same place of two rings, so that one bad sector
-/// takes none.
+/// The place of the journal's entries on the device: each entry is at the same place of two rings,
+/// so that one bad sector takes none.
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
     /// Offset of the first byte of the first ring. The second follows it.
@@ -217,7 +218,7 @@ impl Ring {
         Ring::COPIES as u64 * u64::from(self.blocks) * BLOCK_U64
     }
 
-    /// Where a block stands, in both.
+    /// The byte at which a block of the ring stands, in each of the two rings.
     pub fn places(&self, position: u32) -> [u64; Ring::COPIES] {
         let at = |copy: u64| {
             self.offset + (copy * u64::from(self.blocks) + u64::from(position)) * BLOCK_U64

@@ -15,13 +15,13 @@ use queue::{Class, Device};
 use crate::device::file::CacheFile;
 use crate::device::writers::{Found, Mark};
 
-/// What stands in a slot.
+/// The content of a slot.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a few are made when a cache is opened")]
 pub enum Slot {
     /// A superblock.
     Whole(CacheSuperblock),
-    /// It cannot be read, or is damaged.
+    /// A block that cannot be read, or is damaged; with the reason.
     Bad(String),
     /// No superblock was ever written there.
     Empty(String),
@@ -56,7 +56,7 @@ impl Slot {
     }
 }
 
-/// The newest one.
+/// The newest superblock in these slots.
 pub(crate) fn newest(slots: &[Slot]) -> Option<&CacheSuperblock> {
     slots.iter().filter_map(Slot::whole).max_by_key(|sb| sb.sequence)
 }

@@ -28,9 +28,9 @@ pub(crate) fn encode_page(
 pub struct FoundPage {
     /// The slot of the version that counts.
     pub slot: u8,
-    /// The checkpoint that wrote it.
+    /// The checkpoint that wrote the page.
     pub generation: Generation,
-    /// What it says.
+    /// The records of the page.
     pub records: Vec<BucketRecord>,
     /// The other slot is bad, or holds what a crash left of a later checkpoint: this page must be
     /// written by the next one, whatever it says.
@@ -51,7 +51,7 @@ pub async fn read_slots(device: &Device, layout: &Layout, page: u32) -> PageSlot
     slots
 }
 
-/// What a slot says and which checkpoint wrote it; or why it is bad.
+/// Returns which checkpoint wrote a slot, and its records; or why the slot is bad.
 pub fn open_slot(
     block: Option<&Buf>,
     (layout, uuid): (&Layout, [u8; 16]),
@@ -90,7 +90,7 @@ pub fn choose_slot(
     best.map(|b| FoundPage { renew, ..b })
 }
 
-/// Reads a page and chooses.
+/// Reads both slots of a page, and chooses the one that counts.
 pub(crate) async fn read_page(
     device: &Device,
     (layout, uuid): (&Layout, [u8; 16]),

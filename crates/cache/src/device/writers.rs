@@ -1,5 +1,5 @@
-//! Whose the superblocks on a cache's device are: of this open and of those before, or of another
-//! process that has the same cache open (see also the pool's `devices/writers.rs`).
+//! Origin of the superblocks on a cache's device: this open, one before it, or another process that
+//! has the same cache open (see also the pool's `devices/writers.rs`).
 
 use base::OpenId;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
@@ -25,7 +25,7 @@ impl Mark {
 pub(crate) struct Found {
     /// The superblock from which the open goes on.
     pub best: Mark,
-    /// Superblocks.
+    /// The superblocks that were found.
     pub marks: Vec<Mark>,
     /// Slots that could not be read.
     pub unread: Vec<u64>,
@@ -42,7 +42,8 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// After an open that found that, goes on from `best`, and is of this open of the pool.
+    /// Knowledge after an open that found `found`, goes on from `best`, and is of the open `opened`
+    /// of the pool.
     pub fn new(best: &CacheSuperblock, found: Found, opened: OpenId) -> Writers {
         Writers { uuid: best.uuid, found, opened, looks: Looks::default() }
     }

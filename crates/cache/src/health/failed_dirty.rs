@@ -1,9 +1,9 @@
 //! A cache that has failed while it held what the pool lacks: the volumes that do not write back go
 //! on with the pool.
 //!
-//! Its journal cannot be written any more, so it never learns of the clean blocks that were dropped
-//! from its index for direct writes. When it is opened again they would be there again, and hide
-//! newer blocks of the pool. Therefore:
+//! The journal of such a cache cannot be written any more, so it never learns of the clean blocks
+//! that were dropped from the index for direct writes. When the cache is opened again they would be
+//! there again, and hide newer blocks of the pool. Therefore:
 //!
 //! 1. From the moment at which it has failed, every commit of the pool says in the superblock that
 //!    no clean key of this cache counts ([`Cache::last_word`]). Dirty keys still count:

@@ -2,8 +2,8 @@
 //! (`pool/src/transfer/look.rs`): a slot of the superblock is read before it is written, and
 //! nothing is written later than a second after all slots were read.
 //!
-//! Where another one has written, this cache is out of use, and so is where the pool has found
-//! another writer: what it would still take no start would ever see.
+//! This cache is out of use if another process has written to its device, or if the pool has found
+//! another writer: no start would ever see what the cache would still take.
 
 use base::{ErrorKind, Result, StorageError};
 use format::FormatError;
@@ -15,7 +15,8 @@ use rt::Reason;
 use crate::{Cache, job};
 
 impl Cache {
-    /// The door of what is written to the device: a look was taken not long ago, or is now.
+    /// Waits for a look, before anything is written to the device, unless one was taken not long
+    /// ago. Fails if the cache has failed.
     pub(crate) async fn check_alone(&self) -> Result<()> {
         self.check_failed()?;
         if self.looks().counts(self.rt().now()) {

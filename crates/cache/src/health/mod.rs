@@ -1,4 +1,4 @@
-//! What happens when the cache device fails.
+//! Failures of the cache device, and the steps that follow them.
 
 mod fail;
 mod failed_dirty;

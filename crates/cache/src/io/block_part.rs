@@ -1,14 +1,14 @@
-//! What is known of a block of which only some sectors were written.
+//! A block of which only some sectors were written, as far as it is known.
 
 use base::{Sectors, Slice};
 use format::cache::index::Cover;
 
-/// What is known of a block: some sectors of it, the others are zeros here.
+/// The known part of a block: some sectors of it; the others are zeros here.
 #[derive(Clone)]
 pub struct BlockPart {
     /// The sectors that count.
     pub sectors: Sectors,
-    /// A block.
+    /// The data of the whole block.
     pub data: Slice,
 }
 
@@ -18,7 +18,7 @@ impl BlockPart {
         BlockPart { sectors: Sectors::ALL, data }
     }
 
-    /// What of it counts.
+    /// The sectors of the block that count, as a key has them.
     pub(crate) fn cover(&self) -> Cover {
         if self.sectors.is_all() {
             Cover::ALL

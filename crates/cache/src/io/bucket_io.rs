@@ -35,8 +35,8 @@ impl Cache {
             .collect();
         let mut bad = BadOnes::new();
         for block in wrong {
-            // What could not be read was tried again already; what was read and is wrong may be
-            // right the next time.
+            // A block that could not be read was tried again already; one that was read and is
+            // wrong may be right the next time.
             let at = self.offset_of(CacheAddr(addr.0 + block as u64));
             let again = match read.error(block) {
                 Some(e) => Err(e),
@@ -64,7 +64,8 @@ impl Cache {
         let outcome = outcome.map_err(|e| {
             StorageError::from_io(e, format_args!("cache device {}: write", self.path()))
         });
-        // What is only kept may be left out: no client is told of that.
+        // Only writes of clients are noted: other data may be left out of the cache, and no client
+        // is told of that.
         if class == Class::Foreground {
             self.health().note_written(&outcome, self.rt().now());
         }

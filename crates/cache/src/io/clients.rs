@@ -1,4 +1,4 @@
-//! What is known of clients from their requests: when the last one came, which of them are streams,
+//! Knowledge about clients from their requests: when the last one came, which of them are streams,
 //! and which blocks were written in part a moment ago.
 
 use std::cell::{Cell, RefCell};

@@ -200,7 +200,7 @@ impl Cache {
         Ok(Some(self.mark(false)))
     }
 
-    /// What the pool's superblock says of this cache.
+    /// The mark of this cache in the pool's superblock.
     pub(crate) fn mark(&self, clean_void: bool) -> CacheMark {
         let entry = self.state().journal().durable_entry();
         CacheMark { uuid: self.device().uuid(), entry, opened: self.pool().opened(), clean_void }

@@ -1,5 +1,5 @@
-//! What stays from one group commit to the next: whether one runs, and what the watermark on the
-//! device says.
+//! State that stays from one group commit to the next: whether one runs, and what the watermark on
+//! the device says.
 
 use std::cell::Cell;
 

@@ -1,11 +1,11 @@
 //! Writes of some sectors of a block, without a read of the pool.
 //!
-//! What was written is kept by sectors of 512 bytes: a *part*, a block of a bucket in which only
+//! Such a write is kept by sectors of 512 bytes, as a *part*: a block of a bucket in which only
 //! some sectors count, with their set in the key. A later write to the block is merged with what
 //! the cache has of it, which costs at most a read of the cache device, and none if the block was
-//! written in part a moment ago ([`crate::io::recent_parts`]). The rest of the block is
-//! what the pool's published image has; all that is newer is in the part, so what needs the
-//! whole block lays the part over that image:
+//! written in part a moment ago ([`crate::io::recent_parts`]). The rest of the block is what the
+//! pool's published image has; all that is newer is in the part, so what needs the whole block lays
+//! the part over that image:
 //!
 //! - a read does, and the block is entered as a whole then, so that the next read needs no pool;
 //! - a pass of write-back does, many at once ([`crate::writeback::pass`]).
@@ -37,9 +37,9 @@ use crate::store::taken::extents;
 
 /// Bytes to write into a block.
 pub struct Patch {
-    /// Where in the block they begin.
+    /// The byte of the block at which the patch begins.
     pub at: usize,
-    /// They end in the block.
+    /// The bytes. They end in the block.
     pub data: Slice,
 }
 
@@ -52,7 +52,7 @@ impl Patch {
         Sectors::touched(self.at, self.data.len())
     }
 
-    /// Writes them into a block.
+    /// Writes the patch into a block.
     pub fn apply(&self, block: &mut [u8]) {
         block[self.at..][..self.data.len()].copy_from_slice(&self.data);
     }
@@ -97,7 +97,7 @@ impl Cache {
         Ok(now)
     }
 
-    /// What the cache has of a block.
+    /// Returns the sectors that the cache has of a block.
     async fn part_of(&self, volume: VolumeId, lba: Lba) -> Result<BlockPart> {
         let whole = |data: SliceList| {
             Ok(BlockPart::whole(data.into_iter().next().ok_or_else(base::StorageError::ended)?))
@@ -197,7 +197,7 @@ impl Cache {
             outcome = self
                 .resident(Class::Promotion, |st| {
                     let open = st.buckets.epoch();
-                    // What belongs to a cut stays as it is.
+                    // A key that belongs to a cut stays as it is.
                     if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
                         let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
                         st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
@@ -226,7 +226,8 @@ impl Cache {
         .await
     }
 
-    /// What a pass carries of an extent that it has read: whole blocks and their checksums.
+    /// Completes an extent that a pass has read: returns whole blocks and their checksums, to be
+    /// carried.
     pub(crate) async fn carried(&self, part: &IndexKey, data: Slice) -> Result<(Slice, Vec<Crc>)> {
         let Body::Data { crcs, cover, .. } = &part.body else { unreachable!("only data is read") };
         if cover.is_all() {

@@ -1,4 +1,5 @@
-//! What was read from the pool, or written straight to it, and is to be kept: entered as clean.
+//! Promotion: what was read from the pool, or written straight to it, is kept, and entered as
+//! clean.
 //!
 //! A clean block must be what the pool holds, also after a crash. So a write that overlaps spoils
 //! what is under way; and what a commit of the pool has yet to make durable is kept back until that
@@ -25,7 +26,7 @@ use crate::store::taken::{Taken, extents};
 /// Runs that are kept of one read which met holes.
 const MAX_RUNS: usize = 8;
 
-/// Something that is to be kept. Its blocks are watched for writes until it is dropped.
+/// Blocks that are to be kept. They are watched for writes until this is dropped.
 #[must_use = "it is kept by `keep`, and given up when it is dropped"]
 pub(crate) struct Promotion {
     cache: Cache,
@@ -33,14 +34,14 @@ pub(crate) struct Promotion {
     stage: Stage,
 }
 
-/// How far a promotion is.
+/// The progress of a promotion.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Its data is not there yet.
+    /// The data is not there yet.
     Begun,
-    /// It is being written into buckets.
+    /// The data is being written into buckets.
     Running,
-    /// The state has it until a commit of the pool has ended, or has given it up.
+    /// The state has the promotion until a commit of the pool has ended, or has given it up.
     HandedOver,
 }
 
@@ -118,7 +119,7 @@ impl Cache {
         Some(self.promotion(key, Stage::Begun))
     }
 
-    /// What a direct write wrote is to be kept. To be called in one go with the end of the write.
+    /// Begins to keep what a direct write wrote. To be called in one go with the end of the write.
     pub(crate) fn begin_keeping(
         &self,
         volume: VolumeId,
@@ -225,7 +226,7 @@ impl Cache {
             let Some((volume, from, _)) = st.promotions.good(key) else { return Ok(()) };
             let end = from.plus(crcs.len() as u64);
             let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
-            // What was published before it began is what was read.
+            // Data that was published before the promotion began is in what was read.
             let published = st.promotions.published(key);
             if found.iter().any(|e| !hides_nothing(e, published, &st.buckets)) {
                 return Ok(());

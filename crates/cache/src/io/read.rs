@@ -25,24 +25,26 @@ const STEP_BLOCKS: u64 = 256;
 /// Bad blocks that a line of the log names at most.
 const NAMED: usize = 16;
 
-/// Where a piece of a read is.
+/// The source of a piece of a read.
 pub(crate) enum Part {
     /// In a bucket, which is pinned.
     Bucket {
         addr: CacheAddr,
         crcs: Crcs,
         dirty: bool,
-        /// All, or those of the one block that count: the pool has the others.
+        /// The sectors that count: all, or some of a single block, of which the pool has the
+        /// others.
         cover: Cover,
     },
     Zeros,
     Pool(Missed),
 }
 
-/// What is known of blocks that the cache does not have.
+/// Knowledge about blocks that the cache does not have.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Missed {
-    /// So many of them were in it not long ago, and are to enter the main queue.
+    /// The number of these blocks that were in the cache not long ago, and are to enter the main
+    /// queue.
     pub ghosts: u64,
 }
 
@@ -50,18 +52,18 @@ pub(crate) struct Piece {
     pub lba: Lba,
     pub blocks: u64,
     pub part: Part,
-    /// Of the bucket that it is in.
+    /// The pin of the bucket that the piece is in.
     pub pin: Option<Pinned>,
 }
 
-/// What the key of a block is by now that named a place in a bucket.
+/// The present key of a block, compared with an earlier one that named a place in a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stands {
     /// The pool has the block.
     Clean,
     /// The pool lacks the block.
     Dirty,
-    /// It names another place, or there is none: the block was written again.
+    /// The key names another place, or there is none: the block was written again.
     Replaced,
 }
 
@@ -120,7 +122,7 @@ impl Cache {
         all
     }
 
-    /// Where blocks are, with their buckets pinned.
+    /// Finds where blocks are, and pins their buckets.
     pub(crate) async fn plan(
         &self,
         volume: VolumeId,
@@ -279,7 +281,7 @@ impl Cache {
         Ok(all)
     }
 
-    /// What the key of a block is by now that named this place.
+    /// Compares the present key of a block with an earlier one that named `place`.
     pub(crate) async fn what_stands(
         &self,
         class: Class,
@@ -343,7 +345,7 @@ impl Cache {
         };
         let outcome = self.pool().read_with_holes(volume, lba, blocks).await;
         let holes = outcome.as_ref().map_or(0, |found| found.holes.iter().map(|h| h.1).sum());
-        // What was never written is not there to be had: no hit, and no miss.
+        // A block that was never written is not there to be had: it is no hit, and no miss.
         let misses = blocks.saturating_sub(holes);
         if misses > 0 {
             self.count_read(volume, Hits { hits: 0, misses });
@@ -375,8 +377,9 @@ impl Cache {
         self.pool().prefetch(volume, lba, end).await
     }
 
-    /// What lies over the pool's image in `[lba, end)`: from, to, and whether it is data; and how
-    /// far that goes, as no more than `max` are looked at.
+    /// Finds the extents in `[lba, end)` that lie over the pool's image: begin, end, and whether it
+    /// is data, for each. Also returns how far the answer goes, as no more than `max` extents are
+    /// looked at.
     async fn unpublished_parts(
         &self,
         volume: VolumeId,
@@ -407,7 +410,7 @@ impl Cache {
             let published = self.state().index.published();
             let (below, upto) = self.pool().allocated(volume, lba, end, max).await?;
             let (over, complete) = self.unpublished_parts(volume, (lba, upto), max).await?;
-            // What was published meanwhile may be in neither.
+            // Extents that were published meanwhile may be in neither list.
             if self.state().index.published() == published {
                 break (below, over, complete);
             }
@@ -418,7 +421,8 @@ impl Cache {
             _ if from < to => out.push((Lba(from), to - from)),
             _ => {}
         };
-        // What the pool has, but for where something newer lies over it; and there, the newer.
+        // The pool's blocks count, but for where something newer lies over them; there the newer
+        // counts.
         let mut over = over.into_iter().peekable();
         let mut below = below.into_iter().map(|(l, n)| (l.0, l.0 + n)).peekable();
         let mut at = lba.0;
@@ -474,7 +478,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
     }
     let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
     let published = st.index.published();
-    // What is known of the gap that begins at `at`.
+    // Knowledge about the gap that begins at `at`.
     let mut missed = Missed::default();
     let gap = |pieces: &mut SmallVec<[Piece; 1]>, missed: &mut Missed, from: u64, to: u64| {
         let part = Part::Pool(std::mem::take(missed));

@@ -34,7 +34,7 @@ struct Entry {
     part: BlockPart,
 }
 
-/// Where a block of a bucket stands, and what it is by the index.
+/// The place of a block in a bucket, and its checksum and sectors by the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stands {
     pub addr: CacheAddr,

@@ -9,6 +9,7 @@ use pool::Reservation;
 use queue::Class;
 
 use crate::Cache;
+use crate::replacement::keeps_blocks;
 use crate::space::take::TakenBlocks;
 use crate::store::buckets::census::Stream;
 use crate::store::index::STEP_EXTENTS;
@@ -77,10 +78,10 @@ impl Cache {
         Ok(Write { cache: self.clone(), key: (volume, lba), data, cover, room, reserved, taken })
     }
 
-    /// Whose buckets a write goes to: the main queue's, if its first block is there. Where room is
-    /// short, those of writes.
+    /// Chooses the stream whose buckets a write goes to: the main queue's, if its first block is
+    /// there. Where room is short, that of writes.
     fn stream_of(&self, volume: VolumeId, lba: Lba) -> Stream {
-        if !self.settings().policy.keeps_blocks() || self.is_low_on_buckets() {
+        if !keeps_blocks(self.settings().policy) || self.is_low_on_buckets() {
             return Stream::Writes;
         }
         let st = self.state();

@@ -1,4 +1,4 @@
-//! What must not meet a pass: the end of a volume, or of a part of it.
+//! Operations that must not meet a pass: the end of a volume, or of a part of it.
 
 use base::{Lba, Result, VolumeId};
 use queue::Class;
@@ -27,7 +27,7 @@ impl Cache {
     /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between
     /// passes](Cache::between_passes).
     pub async fn forget_from(&self, volume: VolumeId, lba: Lba) -> Result<()> {
-        // What was read and waits to be kept would come after it.
+        // Blocks that were read and wait to be kept would be entered after this.
         self.state_mut().promotions.spoil(volume, lba, END);
         let mut at = lba;
         while at < END {

@@ -16,7 +16,7 @@ use crate::device::file::CacheFile;
 use crate::device::layout::{LEAST_BUCKET, Layout};
 use crate::device::table::{buckets_of, encode_page};
 
-/// What can be chosen when a cache is made.
+/// The choices for a new cache.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// Bytes of a bucket: a power of two from 64 KiB to 8 MiB.
@@ -39,7 +39,7 @@ const LEAST_JOURNAL: u64 = 1 << 20;
 /// Pages written by one request.
 const PAGES: u32 = 64;
 
-/// How a cache of `size_bytes` is laid out, if there can be one. Changes nothing.
+/// Plans the layout of a cache of `size_bytes` bytes. Fails if there can be none. Changes nothing.
 fn plan(size_bytes: u64, options: &CreateOptions) -> Result<Layout> {
     let invalid = |text: String| Err(StorageError::new(ErrorKind::Invalid, text));
     let bucket = options.bucket_bytes;

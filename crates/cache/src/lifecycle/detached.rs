@@ -1,4 +1,4 @@
-//! What a cache says of itself when its pool does not name it any more.
+//! State of a cache, by its own superblock, when its pool does not name it any more.
 //!
 //! A device that holds a cache may be asked for again, as the place of a new one. The devices of
 //! the pool that are there then may be older than that cache, and know nothing of it. So only what

@@ -1,12 +1,12 @@
 //! Opening a cache: the newest superblock, the bucket table, the journal's replay, and a
 //! checkpoint; then it serves.
 //!
-//! What the device says is found out by [`crate::lifecycle::replay`]. The checkpoint at the end
-//! begins a new incarnation: entries that a crash left behind in the ring never count again.
+//! The content of the device is found out by [`crate::lifecycle::replay`]. The checkpoint at the
+//! end begins a new incarnation: entries that a crash left behind in the ring never count again.
 //!
-//! It goes in two steps. All that can be wrong with a cache is found in the first one, before its
-//! pool is open: to open a pool is a commit, which a start that is refused must not make. Only the
-//! second step changes anything.
+//! An open goes in two steps. All that can be wrong with a cache is found in the first one, before
+//! its pool is open: to open a pool is a commit, which a start that is refused must not make. Only
+//! the second step changes anything.
 
 use std::collections::VecDeque;
 
@@ -146,8 +146,8 @@ impl Cache {
         mut settings: Settings,
     ) -> Result<Ready> {
         let began = rt.precise_now();
-        // What a life that was killed has written, the device's own cache may have, and may yet
-        // lose. Nothing is believed before it is durable: what is done next overwrites what it has
+        // Writes of a process that was killed may still be in the device's own cache, which may yet
+        // lose them. Nothing is believed before it is durable: the next steps overwrite what it has
         // replaced.
         device.flush(Class::Commit).await.map_err(|e| {
             let text = format!(
@@ -210,7 +210,7 @@ impl Cache {
             let survived = Survived::find(&place, sb.uuid, id);
             let lacking = survived.as_ref().is_none_or(|s| s.lacking.is_some());
             if lacking && pool.has_recovered() {
-                // What was dropped from the index for direct writes is there again.
+                // Keys that were dropped from the index for direct writes are there again.
                 pool.void_clean_keys();
             }
             if let Some(survived) = survived {
@@ -276,14 +276,14 @@ impl Cache {
         })
     }
 
-    /// All that comes before the first client. No pass runs but that of staged blocks.
+    /// Does all that comes before the first client. No pass runs but that of staged blocks.
     async fn prepare_to_serve(&self) -> Result<()> {
         self.forget_behind_ends().await?;
         self.be_named().await?;
         self.carry_staged().await
     }
 
-    /// What is answered from now on is recorded, too, in memory of the host.
+    /// Begins to record what is answered from now on in memory of the host, too.
     fn begin_host_log(&self) -> Option<(SharedPlace, [u8; 16], Option<HostMemoryId>)> {
         let place = self.pool().host_place()?;
         let (Identity { uuid, incarnation }, durable) = {
@@ -432,7 +432,7 @@ impl Cache {
         }
         let mut outcome = self.settle().await;
         if outcome.is_err() && self.check_failed().is_ok() {
-            // It may have waited for a commit that failed for a reason that is gone.
+            // The first try may have waited for a commit that failed for a reason that is gone.
             outcome = self.settle().await;
         }
         self.stop();

@@ -32,6 +32,7 @@ use format::cache::journal::{Entry, Record};
 use format::cache::pool_seen::{PoolSays, PoolSeen};
 use format::cache::superblock::CacheSuperblock;
 use format::tree::INDEX_TREE;
+use model::cache::Policy;
 use pool::{Step, Survived};
 use queue::{Class, Device};
 use rt::{Reason, Rt};
@@ -39,7 +40,7 @@ use rt::{Reason, Rt};
 use crate::device::layout::Layout;
 use crate::error::damaged;
 use crate::lifecycle::staged::{Committed, StagedVerifier};
-use crate::policy::replacement::Policy;
+
 use crate::store::buckets::Buckets;
 use crate::store::host_entries::{Unwritten, add_entries};
 use crate::store::index::{Index, node_addr};
@@ -49,8 +50,8 @@ use crate::store::load::read_node;
 use crate::store::restored::Restored;
 use crate::store::ring_read::{FoundEntries, read_journal};
 
-/// What a bucket's record says now that the pool's image has everything up to `published`: exactly
-/// what keys above [`counted_above`] name.
+/// The record of a bucket now that the pool's image has everything up to `published`: it counts
+/// exactly what keys above [`counted_above`] name.
 pub fn record_now(mut f: BucketRecord, sb: &CacheSuperblock, published: Epoch) -> BucketRecord {
     (f.dirty_open, f.dirty_cut) = dirty_now((f.dirty_open, f.dirty_cut), sb, published);
     f
@@ -68,8 +69,8 @@ pub fn dirty_now<T: Default>(
     (open, cut)
 }
 
-/// What was written up to this epoch is not in the numbers that [`dirty_now`] says. Of the epochs
-/// that were sealed at the checkpoint, some may be published and others not: then these numbers are
+/// The epoch up to which writes are not in the numbers that [`dirty_now`] says. Of the epochs that
+/// were sealed at the checkpoint, some may be published and others not: then these numbers are
 /// about all of them, and the epoch is that which was published as of the checkpoint.
 pub fn counted_above(sb: &CacheSuperblock, published: Epoch) -> Epoch {
     let as_it_was = published < sb.epoch && (sb.cut == Epoch(0) || published < sb.cut);
@@ -85,18 +86,18 @@ fn epoch_at(sb: &CacheSuperblock, published: Epoch) -> Epoch {
     Epoch(sb.epoch.0.max(published.0 + 1))
 }
 
-/// Where replay begins, and whose entries count.
+/// The identity of the entries that count, and the place where replay begins.
 pub fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
     let of = Identity { uuid: sb.uuid, incarnation: sb.incarnation };
     (of, Place { position: sb.replay_position, sequence: sb.replay_sequence })
 }
 
-/// What replay came to.
+/// The outcome of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed {
     /// Entries that were applied.
     pub entries: u64,
-    /// Records of them.
+    /// Records of these entries.
     pub records: u64,
     /// Blocks whose data had not arrived.
     pub dropped: u64,
@@ -104,48 +105,48 @@ pub struct Replayed {
     pub healed: u64,
     /// The open epoch.
     pub epoch: Epoch,
-    /// Behind the last entry.
+    /// The place behind the last entry.
     pub end: Place,
 }
 
-/// What replay found.
+/// Counts of what a replay found.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Replay {
     /// Entries and records that were applied.
     pub entries: u64,
-    /// Records of them.
+    /// Records of these entries.
     pub records: u64,
     /// Blocks whose data had not arrived.
     pub dropped: u64,
-    /// How long it took.
+    /// The time that the replay took.
     pub took: Duration,
 }
 
-/// What stands where a record names a block.
+/// The content of the place at which a record names a block.
 #[derive(PartialEq)]
 enum Found {
-    /// What the record says.
+    /// The data that the record names.
     Data,
     /// Something else: the block did not arrive.
     Other,
-    /// The device does not give it.
+    /// Nothing: the device cannot read the block.
     Unreadable(IoError),
 }
 
 /// A block that is not where a record says.
 struct Missing {
-    /// The record's.
+    /// The number of the record.
     number: u64,
     bucket: BucketId,
     volume: VolumeId,
     lba: Lba,
 }
 
-/// What is known of the entries that may not be durable.
+/// Knowledge about the entries that may not be durable.
 struct Tail<'a> {
-    /// All that replay applies.
+    /// All entries that replay applies.
     entries: &'a [Entry],
-    /// What was found for the blocks of this entry's records, by the number of the record.
+    /// The findings for the blocks of this entry's records, by the number of the record.
     read: BTreeMap<u64, Vec<Found>>,
     /// The blocks of the entries so far that are not there.
     missing: Vec<Missing>,
@@ -193,7 +194,7 @@ pub struct Replayer {
     layout: Layout,
     restored: Restored,
     staged: StagedVerifier,
-    /// What the last process has left of the journal, and the entries that came of it.
+    /// The part of the journal that the last process has left, and the entries that came of it.
     survived: Option<Survived>,
     unwritten: Vec<Unwritten>,
 }
@@ -246,12 +247,12 @@ impl Replayer {
         (self.restored.index().tree(), self.restored.index().store())
     }
 
-    /// Where the second copy of a node stands.
+    /// The address of the second copy of a node.
     pub fn copy_of(&self, fault: &Fault) -> Option<CacheAddr> {
         self.restored.buckets().copy_of(node_addr(fault.ptr.addr))
     }
 
-    /// What is known of a bucket.
+    /// The record of a bucket.
     pub fn record(&self, bucket: BucketId) -> BucketRecord {
         self.restored.buckets().record(bucket)
     }
@@ -266,7 +267,7 @@ impl Replayer {
         self.restored.buckets().staged_named()
     }
 
-    /// What was written up to this epoch is not in the counters of dirty blocks.
+    /// The epoch up to which writes are not in the counters of dirty blocks.
     pub fn counted_above(&self) -> Epoch {
         self.restored.buckets().counted_above()
     }
@@ -278,7 +279,7 @@ impl Replayer {
 
     /// Applies the entries of the journal behind the checkpoint of `sb`. `says`: by the pool.
     pub async fn run(&mut self, sb: &CacheSuperblock, says: PoolSays) -> Result<Replayed> {
-        // What a pool knows that is not the cache's says nothing of this journal.
+        // The knowledge of a pool that is not the cache's says nothing of this journal.
         let is_its = sb.opens.is_of(says.opened);
         let known = if is_its { says.entry } else { EntrySeq(0) };
         let (from, epoch) = (replay_from(sb), epoch_at(sb, self.restored.index().published()));
@@ -293,7 +294,7 @@ impl Replayer {
         let FoundEntries { entries, durable, healed, end, .. } = found;
         let has = PoolSeen { entry: says.entry, published: self.restored.index().published() };
         if has.is_older(seen) {
-            // What was written back is not in the cache any more, and not in this pool either.
+            // Blocks that were written back are neither in the cache any more nor in this pool.
             let text = format!("{}: {}", self.path, has.refusal(seen));
             return Err(StorageError::new(ErrorKind::Stale, text));
         }
@@ -356,7 +357,7 @@ impl Replayer {
                 }
                 let range = (e.lba, Lba(e.end()));
                 if e.is_stale(self.restored.buckets()) {
-                    // Its bucket was evicted later: it was in the pool by then.
+                    // The bucket was evicted later: the blocks were in the pool by then.
                     self.change(volume, range, &[]).await?;
                     return Ok(0);
                 }
@@ -438,7 +439,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// What stands where a key names blocks in a bucket.
+    /// Reads the blocks that a key names in a bucket, and compares each with its checksum.
     async fn find(&self, addr: CacheAddr, crcs: &[Crc]) -> Vec<Found> {
         let read =
             self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
@@ -484,8 +485,8 @@ impl Replayer {
             });
         }
         if arrived.contains(&false) {
-            // What a pass found bad was entered again where it is. It had arrived: what is in the
-            // pool must not be taken for it.
+            // Blocks that a pass found bad were entered again where they are. They had arrived:
+            // what is in the pool must not be taken for them.
             let known = self.known(e).await?;
             arrived.iter_mut().zip(known).for_each(|(arrived, known)| *arrived |= known);
         }
@@ -507,8 +508,8 @@ impl Replayer {
         Ok((e.lba.0..e.end()).map(known).collect())
     }
 
-    /// What a record of this entry says cannot be, by what the checkpoint and the records before it
-    /// say.
+    /// The error for a record of this entry that contradicts the checkpoint and the records before
+    /// it.
     fn contradicted(&self, (entry, record): (EntrySeq, &Record<'_>), what: &str) -> StorageError {
         let of = match *record {
             Record::Insert { volume, lba, .. } | Record::Remove { volume, lba, .. } => {

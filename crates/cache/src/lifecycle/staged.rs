@@ -25,7 +25,7 @@ use crate::store::key::{Body, IndexKey};
 /// A staged block: the volume it is for, the epoch, and the block.
 pub type StagedBlock = (VolumeId, Epoch, u64);
 
-/// Where to look for what the pool has committed.
+/// The place to look for what the pool has committed.
 pub enum Committed {
     /// In the pool, which is open.
     Open(Pool),
@@ -40,7 +40,7 @@ pub enum Committed {
     Unknown,
 }
 
-/// What arrived.
+/// A verifier of which staged blocks have arrived.
 pub(crate) struct StagedVerifier {
     pool: Committed,
     /// For each block with conflicting checksums: the last record that matches; 0 if none.
@@ -116,8 +116,8 @@ impl StagedVerifier {
 
     /// Which blocks have the checksums that the pool has.
     async fn compare(&self, e: &IndexKey, epoch: Epoch, crcs: &[Crc]) -> Result<Vec<bool>> {
-        // What is not there may have gone with its volume, which nothing is needed of any more;
-        // least of all what was there before.
+        // Blocks that are not there may have gone with their volume, of which nothing is needed any
+        // more; least of all what was there before.
         let found = match &self.pool {
             Committed::Unknown => return Ok(vec![true; crcs.len()]),
             Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {

@@ -1,4 +1,4 @@
-//! How a garbage collection is paced, so that nothing waits for it and it ends in time.
+//! Pacing of a garbage collection, so that nothing waits for it and it ends in time.
 //!
 //! The kernel's bcache once looked at 100 nodes and slept for 100 ms, and foreground I/O stood
 //! still for as long as 100 nodes take. What was proposed for it looks at 10 nodes, sleeps for 10
@@ -42,7 +42,7 @@ impl Limits {
     }
 }
 
-/// What else there is while a pass runs.
+/// Other activity while a pass runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beside {
     /// Foreground I/O.
@@ -81,7 +81,7 @@ impl Runs {
         }
     }
 
-    /// How many there were.
+    /// The number of passes so far.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -141,7 +141,7 @@ impl Pace {
         self.slice = (nodes, took);
     }
 
-    /// How long to rest after the slice, which has ended at `now`.
+    /// Returns how long to rest after the slice, which has ended at `now`.
     pub fn pause(&self, now: Instant, limits: &Limits, beside: Beside) -> Duration {
         if beside != Beside::Foreground {
             return Duration::ZERO;

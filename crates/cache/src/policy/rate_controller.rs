@@ -1,4 +1,4 @@
-//! How fast passes write back.
+//! Control of the rate at which passes write back.
 //!
 //! **Rate.** A PI controller on the dirty bytes above their target. Dirty data is an integrating
 //! plant (it grows by what clients write and shrinks by what is written back), for which the two
@@ -44,7 +44,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// These settings without contradictions: `max` wins over the others.
+    /// Removes contradictions from these settings: `max` wins over the others.
     fn agreed(self) -> Settings {
         let max = self.max.max(1);
         let min = self.min.clamp(1, max);
@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// What the controller did last.
+/// The state of the controller after its last update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControllerState {
     /// Bytes a second.
@@ -150,7 +150,7 @@ impl Controller {
         self.state.rate
     }
 
-    /// What it did last.
+    /// The state after the last update.
     pub fn state(&self) -> ControllerState {
         self.state
     }

@@ -21,66 +21,17 @@ mod origin;
 mod random;
 mod shares;
 
-use std::fmt;
-use std::str::FromStr;
-
 use adaptive::Adaptive;
 pub use adaptive::Survivors;
 pub use clock::DropClock;
+use model::cache::Policy;
 use ordered::Ordered;
 pub use origin::Origin;
 use random::Random;
 
-/// How victims are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Policy {
-    /// The bucket whose last read hit is the oldest.
-    Lru,
-    /// The bucket that was filled first.
-    Fifo,
-    /// Any.
-    Random,
-    /// Three queues whose shares follow the load; the blocks of a victim that were hit are kept.
-    #[default]
-    Adaptive,
-}
-
-impl Policy {
-    /// All of them.
-    pub const ALL: [Policy; 4] = [Policy::Lru, Policy::Fifo, Policy::Random, Policy::Adaptive];
-
-    /// Its name.
-    pub fn word(self) -> &'static str {
-        match self {
-            Policy::Lru => "lru",
-            Policy::Fifo => "fifo",
-            Policy::Random => "random",
-            Policy::Adaptive => "adaptive",
-        }
-    }
-
-    /// True if it keeps blocks of a victim.
-    pub fn keeps_blocks(self) -> bool {
-        self == Policy::Adaptive
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
-
-impl FromStr for Policy {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Policy, String> {
-        let known = Policy::ALL.into_iter().find(|p| p.word() == s);
-        known.ok_or_else(|| {
-            let words = Policy::ALL.map(Policy::word).join(", ");
-            format!("no replacement policy is called {s:?}: it is one of {words}")
-        })
-    }
+/// True if a policy keeps blocks of a victim.
+pub fn keeps_blocks(policy: Policy) -> bool {
+    policy == Policy::Adaptive
 }
 
 #[derive(Debug)]
@@ -210,7 +161,7 @@ impl Replacement {
         self.adaptive().map_or(0, |c| c.hits_after(id, slot))
     }
 
-    /// Where the blocks of a bucket in use come from, if that is known.
+    /// The origin of the blocks of a bucket in use, if it is known.
     pub fn origin(&self, id: u32) -> Option<Origin> {
         self.adaptive().and_then(|c| c.origin(id))
     }
@@ -278,7 +229,7 @@ impl Replacement {
         self.adaptive().map(Adaptive::shares)
     }
 
-    /// How many candidates there are.
+    /// The number of candidates.
     pub fn len(&self) -> usize {
         match &self.0 {
             Chooser::Ordered(c) => c.len(),

@@ -25,7 +25,7 @@ pub(crate) fn seal_at(data_blocks: u64, bucket_blocks: u32, set: u64) -> u64 {
     }
 }
 
-/// What is known when it is asked whether the open epoch should be sealed.
+/// The input of the decision whether the open epoch should be sealed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SealInput {
     /// Dirty blocks in the open epoch that are in no cut.

@@ -47,12 +47,12 @@ const MOST_LUMP: u64 = 4;
 /// The most credit, in blocks, that carried blocks earn writers.
 const MOST_CREDIT: u64 = 1024;
 
-/// How long write-back may fail before writers that wait for it fail too.
+/// The time for which write-back may fail before writers that wait for it fail too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// A writer gives up if it still has no room when more than this many passes have ended.
 pub(crate) const PASSES: u64 = 16;
 
-/// How long a request waits, by the share of something that is gone.
+/// The delay of a request, as a function of the share of something that is gone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Curve {
     begin: f64,
@@ -88,16 +88,16 @@ impl Curve {
     }
 }
 
-/// What is known of the cache at a moment.
+/// The load of the cache at a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Blocks that can be written before anything has to be published.
     pub room: u64,
-    /// All that such room can be.
+    /// The largest number of blocks that such room can have.
     pub all: u64,
     /// Blocks that the pass which is under way publishes, or the next one.
     pub lump: u64,
-    /// How many of these it has carried: they become room when it is published.
+    /// The number of these blocks that the pass has carried: they become room when it is published.
     pub soon: u64,
     /// Blocks that are reserved for requests which have passed, and which they have not taken yet.
     pub reserved: u64,
@@ -138,7 +138,7 @@ impl Load {
     }
 }
 
-/// What is to be done next with a line.
+/// The next step for a line.
 #[derive(Debug, PartialEq)]
 pub enum Next<T> {
     /// This request passes.
@@ -154,7 +154,8 @@ pub enum Next<T> {
 struct Queue<T> {
     volume: VolumeId,
     waiting: VecDeque<(T, u64)>,
-    /// How many blocks its requests have had, on a clock that all lines share.
+    /// The number of blocks that the requests of the line have had, on a clock that all lines
+    /// share.
     served: u64,
 }
 
@@ -197,12 +198,12 @@ impl<T> Line<T> {
         self.queues.is_empty()
     }
 
-    /// How many wait.
+    /// The number of requests that wait.
     pub fn waiting(&self) -> u64 {
         self.queues.iter().map(|q| q.waiting.len() as u64).sum()
     }
 
-    /// So many blocks were carried to the pool.
+    /// Notes that `blocks` blocks were carried to the pool: they earn writers credit.
     pub fn carried(&mut self, blocks: u64) {
         self.credit = (self.credit + blocks).min(MOST_CREDIT);
     }

@@ -35,7 +35,7 @@ impl Admission {
         !self.line.borrow().is_empty()
     }
 
-    /// How many writers wait.
+    /// The number of writers that wait.
     pub fn waiting(&self) -> u64 {
         self.line.borrow().waiting()
     }

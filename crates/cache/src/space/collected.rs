@@ -7,7 +7,7 @@ use rt::sync::{Permit, Semaphore};
 
 use crate::policy::gc_pace::Runs;
 
-/// What the passes of garbage collection over the index did.
+/// Counts of what the passes of garbage collection over the index did.
 #[derive(Clone, Default)]
 pub(crate) struct GcStats {
     pub runs: Runs,
@@ -29,7 +29,7 @@ pub(crate) struct GcStats {
 }
 
 impl GcStats {
-    /// What was changed in the index.
+    /// The number of changes in the index.
     pub fn changes(&self) -> u64 {
         self.dropped_keys + self.merged_nodes + self.moved_nodes
     }
@@ -59,7 +59,7 @@ impl Drop for Awaited<'_> {
 }
 
 impl Collections {
-    /// Of a cache that is opened now. No pass has run.
+    /// The passes of a cache that is opened at `now`: none has run.
     pub fn new(now: Instant) -> Collections {
         Collections {
             opened_at: now,
@@ -128,7 +128,7 @@ impl Collections {
         self.stats.borrow_mut().runs.note(began, ended, self.is_awaited());
     }
 
-    /// What the passes did.
+    /// Counts of what the passes did.
     pub fn stats(&self) -> Ref<'_, GcStats> {
         self.stats.borrow()
     }

@@ -20,6 +20,7 @@ use queue::Class;
 use rt::sync::Semaphore;
 
 use crate::Cache;
+use crate::replacement::keeps_blocks;
 use crate::space::mover::{is_movable, place_of, room_to_move};
 use crate::space::take::Pinned;
 use crate::store::buckets::Thinnest;
@@ -63,7 +64,7 @@ impl Cache {
     /// True if the room for dirty blocks is getting short, or buckets are while most of what they
     /// hold is garbage.
     pub(crate) fn wants_compaction(&self) -> bool {
-        let keeps_blocks = self.settings().policy.keeps_blocks();
+        let keeps_blocks = keeps_blocks(self.settings().policy);
         keeps_blocks && (self.pressure() > 0.0 || self.evicts_garbage_soon())
     }
 
@@ -106,7 +107,7 @@ impl Cache {
     }
 }
 
-/// How many of these extents, which are in the order of their places, are moved together next.
+/// The number of these extents that are moved together next. They are in the order of their places.
 fn next_together(all: &[IndexKey]) -> usize {
     let place = |e: &IndexKey| place_of(e).map_or(0, |(at, _)| at);
     let first = all.first().map_or(0, place);

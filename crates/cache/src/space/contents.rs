@@ -1,4 +1,5 @@
-//! What a bucket was filled with, and what of that the index still has there.
+//! Contents of a bucket: the blocks that it was filled with, and those of them that the index still
+//! has there.
 
 use base::{BucketGen, BucketId, CacheAddr, Lba, Result};
 use format::cache::summary::{SummaryKey, SummaryOf, decode_summary};
@@ -17,7 +18,7 @@ impl Cache {
         CacheAddr(u64::from(id.0) * u64::from(self.layout().bucket_blocks))
     }
 
-    /// What the summary of a bucket says of itself.
+    /// The identity that the summary of a bucket carries.
     pub(crate) fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOf {
         SummaryOf { uuid: self.device().uuid(), bucket, generation }
     }

@@ -6,6 +6,7 @@ use format::cache::journal::blocks_for;
 use queue::Class;
 
 use crate::Cache;
+use crate::replacement::keeps_blocks;
 use crate::store::buckets::Victim;
 use crate::store::ring_room::{JournalRoom, Share};
 
@@ -35,7 +36,7 @@ impl Cache {
     pub(crate) fn wants_victims(&self) -> bool {
         let (target, st) = (self.free_target(), self.state());
         let soon = st.buckets.free() + st.buckets.pending() + st.buckets.leaving();
-        let ahead = self.settings().policy.keeps_blocks() && soon < target + target / 8;
+        let ahead = keeps_blocks(self.settings().policy) && soon < target + target / 8;
         drop(st);
         ahead || self.is_low_on_buckets()
     }

@@ -1,7 +1,7 @@
 //! Garbage collection: a walk over the index in slices of bounded time, so that no request
 //! waits for it.
 //!
-//! It drops keys that are dead (stale, or staged blocks and discards that the pool has), merges
+//! A pass drops keys that are dead (stale, or staged blocks and discards that the pool has), merges
 //! thin nodes, counts the blocks of every bucket anew and compares, and moves what is left in
 //! sparse buckets to others, so that they become free: blocks, and nodes, which the next checkpoint
 //! writes elsewhere. The allocator never waits for it: eviction alone gives it buckets.
@@ -37,7 +37,7 @@ use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::Share;
 use crate::store::taken::most_extents;
 
-/// How often to look whether a pass is due.
+/// The time between two looks whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
 /// The first pass comes this long after an open: only it tells what the last incarnation has left.
 const FIRST: Duration = Duration::from_secs(60);
@@ -93,14 +93,14 @@ impl Drop for Timer<'_> {
     }
 }
 
-/// What was found in one leaf.
+/// The findings in one leaf.
 #[derive(Default)]
 struct Leaf {
     first: Option<(VolumeId, Lba)>,
     dead: Vec<(VolumeId, Lba)>,
-    /// Blocks that stale keys name which stay.
+    /// Blocks that are named by stale keys which stay.
     ghosts: u64,
-    /// In sparse buckets.
+    /// Extents in sparse buckets.
     sparse: Vec<IndexKey>,
 }
 
@@ -232,7 +232,7 @@ impl Cache {
                 let moved = self
                     .resident(Class::Collection, |st| {
                         let _timer = Timer::new(self.rt(), &mut busy);
-                        // Where room is short, only nodes are moved whose room comes back at once:
+                        // If room is short, only nodes are moved whose room comes back at once:
                         // nodes of the cut are held for it.
                         let held = st.limbo().cut().filter(|_| short);
                         st.index.leave_sparse(&st.buckets, volume, lba, held)
@@ -264,7 +264,7 @@ impl Cache {
         Ok(!walk.goes_on())
     }
 
-    /// What a pass gives way to, or has to hurry for.
+    /// The activity that a pass gives way to, or has to hurry for.
     fn beside_gc(&self) -> Beside {
         let quiet = self.clients().quiet_for(self.rt().now());
         if self.collections().is_awaited() || self.wants_node_room() || self.turns().is_dry() {

@@ -23,14 +23,14 @@ use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents, most_extents};
 
-/// What became of an extent.
+/// The outcome of the move of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
-    /// It is in another bucket.
+    /// The extent is in another bucket.
     Done,
-    /// It was changed meanwhile, or there is no room for it: it stays.
+    /// The extent was changed meanwhile, or there is no room for it: it stays.
     Stays,
-    /// One of its blocks is bad.
+    /// One of the extent's blocks is bad.
     Bad,
 }
 
@@ -135,7 +135,7 @@ impl Cache {
             let mut found = &read.buf[begin..begin + crcs.len() * BLOCK];
             let again;
             if !block_crcs(found).eq(crcs.iter().copied()) {
-                // It may be good when it is asked for again.
+                // The extent may be good when it is read again.
                 let read = self.read_bucket(CacheAddr(at), crcs, class).await;
                 let Ok(good) = read else { continue };
                 again = good;
@@ -149,8 +149,8 @@ impl Cache {
     }
 }
 
-/// What the records of these extents take of the journal's ring when they are moved in one step,
-/// and how many nodes that may change.
+/// The blocks of the journal's ring that the records of these extents take when they are moved in
+/// one step, and the number of nodes that may change.
 pub(crate) fn room_to_move<'e>(all: impl Iterator<Item = &'e IndexKey> + Clone) -> (u32, u64) {
     let records = all.clone().map(|e| most_extents(e.len())).sum();
     let checksums = all.clone().map(IndexKey::len).sum::<u64>() as usize;
@@ -200,7 +200,8 @@ fn settle_move(
         now.lba <= e.lba && e.end() <= now.end() && now.slice(e.lba.0, e.end()) == *e
     };
     let written = st.index.unpublished(e);
-    // Its epoch may have been published meanwhile. A part has no clean key: the next walk drops it.
+    // The epoch of the extent may have been published meanwhile. A part has no clean key: the next
+    // walk drops it.
     let published_part = e.is_part() && written.is_none();
     if !matches!(&now[..], [now] if is_same(now)) || !is_movable(st, e) || published_part {
         return Ok(false);

@@ -22,7 +22,7 @@ enum Nodes {
     Reserved(u64),
     /// Room for this many nodes more than are due.
     Spare(u64),
-    /// It needs no room for nodes.
+    /// No room for nodes is needed.
     Any,
 }
 

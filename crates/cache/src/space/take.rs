@@ -103,7 +103,7 @@ impl Cache {
             }
             let room = self.wait_for_room();
             self.rt().waits_for_job(Reason::Buckets, self.makes_room(), room).await;
-            // Where room is short, a write takes what is left for writes.
+            // If room is short, a write takes what is left for writes.
             let stream = if of_clients { Stream::Writes } else { stream };
             let got = self.take_more(stream, missing, &mut taken);
             self.end_drought(of_clients, got);
@@ -163,7 +163,7 @@ impl TakenBlocks {
         TakenBlocks { cache: cache.clone(), all: SmallVec::new(), in_flight: false }
     }
 
-    /// Has them written. If the task is dropped meanwhile, they stay pinned.
+    /// Has the blocks written. If the task is dropped meanwhile, they stay pinned.
     pub async fn write<T>(&mut self, write: impl AsyncFnOnce(&[Taken]) -> T) -> T {
         self.in_flight = true;
         let outcome = write(&self.all).await;
@@ -171,7 +171,7 @@ impl TakenBlocks {
         outcome
     }
 
-    /// How many there are.
+    /// The number of blocks that were taken.
     pub fn blocks(&self) -> u32 {
         self.all.iter().map(|t| t.len).sum()
     }

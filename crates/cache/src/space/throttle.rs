@@ -119,7 +119,7 @@ impl Cache {
         Load { room, all, lump, soon, reserved: self.admission().reserved(), age }
     }
 
-    /// How much write-back is needed: 0 where there is much room, 1 well before writers are slowed.
+    /// The need of write-back: 0 where there is much room, 1 well before writers are slowed.
     pub(crate) fn pressure(&self) -> f64 {
         if self.admission().has_line() {
             return 1.0;

@@ -9,14 +9,15 @@ use rt::sync::{Permit, Semaphore};
 use super::admission::WaitStart;
 use crate::policy::writer_delay::PATIENCE;
 
-/// What a write learned that has waited in vain.
+/// The findings of a write that has waited in vain.
 #[derive(Clone, Copy)]
 struct Verdict {
-    /// So many blocks can be had, and no more.
+    /// The number of blocks that can be had at most.
     room: u32,
-    /// As long as so many dirty blocks cannot be written back.
+    /// The verdict holds as long as this many dirty blocks cannot be written back.
     bad: u64,
-    /// It holds for as long as it took to find out, and not less than `PATIENCE`.
+    /// The time up to which the verdict holds: for as long as it took to find out, and not less
+    /// than `PATIENCE`.
     until: Instant,
 }
 

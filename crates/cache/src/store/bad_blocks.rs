@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use base::{Lba, VolumeId};
 
-/// So many ranges are remembered. Of more the number of blocks is known at least.
+/// The number of ranges that are remembered at most. If there are more, the number of blocks is a
+/// lower bound.
 const RANGES: usize = 1 << 16;
 
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct BadBlocks {
-    /// Where each range ends, by where it begins. Ranges do not touch each other.
+    /// The end of each range, by its beginning. Ranges do not touch each other.
     ranges: BTreeMap<(VolumeId, Lba), Lba>,
     blocks: u64,
 }
@@ -40,7 +41,7 @@ impl BadBlocks {
         Some(self.blocks)
     }
 
-    /// These blocks say something else now.
+    /// Forgets that blocks of `[lba, end)` are bad: their content was replaced.
     pub fn replaced(&mut self, volume: VolumeId, (lba, end): (Lba, Lba)) {
         while let Some((&(v, from), &upto)) = self.ranges.range(..(volume, end)).next_back()
             && v == volume
@@ -68,12 +69,12 @@ impl BadBlocks {
         before.is_some_and(|(&(v, _), &upto)| v == volume && upto > lba)
     }
 
-    /// How many are known.
+    /// The number of blocks that are known to be bad.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// The first `most` of them.
+    /// The first `most` blocks that are known to be bad.
     pub fn first(&self, most: usize) -> impl Iterator<Item = (VolumeId, Lba)> {
         let each = |(&(v, from), &end): (&(VolumeId, Lba), &Lba)| {
             (from.0..end.0).map(move |lba| (v, Lba(lba)))

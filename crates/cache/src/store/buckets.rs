@@ -22,13 +22,14 @@ use std::collections::VecDeque;
 use base::{BucketGen, BucketId, CacheAddr, Epoch, RecordSeq};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
-use crate::policy::replacement::{DropClock, Origin, Policy, Replacement};
+use crate::policy::replacement::{DropClock, Origin, Replacement, keeps_blocks};
 use bucket::{Bucket, Life, OpenBucket, Source};
 use census::{STREAMS, Stream};
 use counts::EpochCounts;
 use epochs::Epochs;
 pub(crate) use eviction::{Thinnest, Victim};
 use frozen::FrozenBuckets;
+use model::cache::Policy;
 use summaries::Summaries;
 
 mod bucket;
@@ -62,7 +63,7 @@ pub struct Buckets {
     looked_at: u32,
     /// Blocks that were to be kept, and went.
     lost_survivors: u64,
-    /// What generations are.
+    /// The clock of which generations are times.
     drop_clock: DropClock,
     summaries: Summaries,
     retired: u32,
@@ -74,7 +75,7 @@ pub struct Buckets {
     live_blocks: u64,
     stale_blocks: u64,
     freezes: u32,
-    /// How often the last pin of a bucket was given up.
+    /// The number of times that the last pin of a bucket was given up.
     unpins: u64,
     frozen: Option<FrozenBuckets>,
     source: Source,
@@ -104,7 +105,7 @@ impl Buckets {
             looked_at: 0,
             lost_survivors: 0,
             drop_clock: DropClock::new(blocks),
-            summaries: Summaries::new(policy.keeps_blocks(), blocks),
+            summaries: Summaries::new(keeps_blocks(policy), blocks),
             retired: 0,
             nodes: 0,
             index_nodes: 0,
@@ -186,7 +187,7 @@ impl Buckets {
         self.clock = told;
     }
 
-    /// What one bucket says.
+    /// The present record of a bucket.
     pub fn record(&self, id: BucketId) -> BucketRecord {
         frozen::record_now(&self.all, id.0 as usize, self.epochs.moment())
     }
@@ -203,7 +204,7 @@ impl Buckets {
         self.frozen = None;
     }
 
-    /// What a page of the table is to say, by what was frozen.
+    /// The records of a page of the table, as they were frozen.
     pub fn frozen_page(&self, page: u32) -> Vec<BucketRecord> {
         let frozen =
             self.frozen.as_ref().unwrap_or_else(|| unreachable!("a checkpoint has frozen them"));
@@ -222,7 +223,7 @@ impl Buckets {
         self.blocks
     }
 
-    /// How many there are.
+    /// The number of buckets.
     pub fn count(&self) -> u32 {
         self.all.len() as u32
     }

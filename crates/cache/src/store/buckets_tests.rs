@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng, RecordSeq};
 use format::cache::bucket::{BucketKind, BucketRecord};
+use model::cache::Policy;
 
 use super::{Buckets, Life, Stream, Thinnest, Victim};
-use crate::policy::replacement::Policy;
 
 const BUCKETS: u32 = 24;
 const BLOCKS: u32 = 8;

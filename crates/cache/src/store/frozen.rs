@@ -1,4 +1,4 @@
-//! What a checkpoint writes: the index as it was frozen, and what the superblock is to say.
+//! Content of a checkpoint: the index as it was frozen, and what the superblock is to say.
 
 use base::{Epoch, Generation, RecordSeq};
 use btree::{Freed, Tree};
@@ -7,11 +7,11 @@ use format::node::RootPtr;
 
 use crate::store::journal::Place;
 
-/// What a checkpoint makes durable, but for the pages.
+/// The state that a checkpoint makes durable, but for the pages.
 pub(crate) struct Named {
     pub generation: Generation,
     pub root: Option<RootPtr>,
-    /// Where replay begins.
+    /// The place where replay begins.
     pub place: Place,
     /// The open epoch, and the last that is sealed.
     pub epochs: (Epoch, Epoch),

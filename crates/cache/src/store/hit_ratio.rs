@@ -32,7 +32,7 @@ impl Hits {
     }
 }
 
-/// What was read during the last 60 parts of time, the running one among them.
+/// Counts of reads during the last 60 parts of time, the running one among them.
 struct Window {
     part_ns: u64,
     parts: [Hits; PARTS],
@@ -69,7 +69,7 @@ impl Window {
     }
 }
 
-/// What was read, by age.
+/// Counts of reads, by age.
 struct Recent {
     total: Hits,
     hour: Window,
@@ -104,7 +104,7 @@ impl Recent {
     }
 }
 
-/// What was read of all volumes, and of each: 2 KiB for a volume.
+/// Counts of reads of all volumes, and of each: 2 KiB for a volume.
 pub(crate) struct HitRatios {
     all: Recent,
     volumes: BTreeMap<VolumeId, Box<Recent>>,

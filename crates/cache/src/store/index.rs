@@ -40,7 +40,7 @@ pub(crate) struct Index {
     keys_known: bool,
     /// A count of the buckets' blocks that is under way.
     audit: Option<Audit>,
-    /// What a scrub that is under way has passed.
+    /// A count of the blocks that a scrub which is under way has passed.
     scrubbed: Option<Audit>,
     scratch: Vec<u8>,
 }
@@ -66,12 +66,12 @@ impl Index {
         &self.tree
     }
 
-    /// Its nodes in memory.
+    /// The nodes of the index in memory.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Its nodes in memory, to load some or let go of them.
+    /// The nodes of the index in memory, to load some or let go of them.
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }
@@ -210,7 +210,7 @@ impl Index {
         Ok(found.flatten())
     }
 
-    /// Where the index says that a block is, stale or not, if its nodes are in memory.
+    /// The place of a block by the index, stale or not, if its nodes are in memory.
     pub fn place_of(
         &self,
         buckets: &Buckets,
@@ -264,8 +264,8 @@ impl Index {
         if bad { Err(malformed().into()) } else { Ok(out) }
     }
 
-    /// Those of [`Index::overlapping`] that one step may change, so that others have their turn.
-    /// And where this step ends.
+    /// The extents of [`Index::overlapping`] that one step may change, so that others have their
+    /// turn; and the end of this step.
     pub fn overlapping_step(
         &self,
         buckets: &Buckets,
@@ -320,7 +320,7 @@ impl Index {
                 Body::Data { addr, crcs, .. } => {
                     buckets.add(*addr, crcs.len() as u32, buckets.counted(e.written).is_some());
                     buckets.name(*addr, (volume, e.lba), crcs.len() as u64);
-                    // What was hit where it was before is as much worth here.
+                    // Hits of a block at its old place are worth as much here.
                     for &(lba, hits) in hits.iter().filter(|h| e.lba.0 <= h.0 && h.0 < e.end()) {
                         buckets.set_hits(CacheAddr(addr.0 + (lba - e.lba.0)), hits);
                     }

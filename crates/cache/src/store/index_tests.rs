@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{BLOCK, BucketGen, BucketId, Crc, Prng, RecordSeq, Sectors};
 use btree::{Cursor, Stop, WriteOut};
 use format::tree::INDEX_TREE;
+use model::cache::Policy;
 use rustc_hash::FxHashMap;
 
 use super::*;
-use crate::policy::replacement::Policy;
+
 use crate::store::buckets::census::Stream;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::Crcs;

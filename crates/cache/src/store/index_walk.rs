@@ -1,10 +1,10 @@
 //! A walk over the index, or over a cut of it, leaf by leaf.
 //!
-//! Its place is a key and not a node. So between two leaves the index may change, and nodes may
-//! leave memory. A walk meets every block that stays as it is meanwhile, in the order of keys. It
-//! may miss a block that was changed meanwhile. It meets a block twice if a change shortens the
-//! extent of that block, and the rest gets a key that the walk has yet to reach. A leaf is up to
-//! date in the step that reads it, and not in a later one.
+//! The place of a walk is a key and not a node. So between two leaves the index may change, and
+//! nodes may leave memory. A walk meets every block that stays as it is meanwhile, in the order of
+//! keys. It may miss a block that was changed meanwhile. It meets a block twice if a change
+//! shortens the extent of that block, and the rest gets a key that the walk has yet to reach. A
+//! leaf is up to date in the step that reads it, and not in a later one.
 
 use base::Generation;
 use btree::{Cursor, Tree};
@@ -40,7 +40,7 @@ impl IndexWalk {
         self.cursor.position().is_some()
     }
 
-    /// All keys below this were met.
+    /// The key below which all keys were met.
     pub fn passed(&self) -> Vec<u8> {
         self.cursor.position().map_or_else(|| vec![0xff; 16], <[u8]>::to_vec)
     }

@@ -47,21 +47,21 @@ pub struct Place {
     pub sequence: EntrySeq,
 }
 
-/// What identifies this journal's entries.
+/// The identity of the entries of a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// The cache.
     pub uuid: [u8; 16],
-    /// Its life.
+    /// The incarnation of the cache.
     pub incarnation: u32,
 }
 
 /// An entry that is ready to be written.
 pub(crate) struct Ready {
     pub sequence: EntrySeq,
-    /// Its last record.
+    /// The last record of the entry.
     pub last: RecordSeq,
-    /// Where it is written to.
+    /// The offsets on the device in bytes at which the entry is written, one in each ring.
     pub offsets: [u64; Ring::COPIES],
     pub bytes: Slice,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Journal {
     pushed: RecordSeq,
     placed: RecordSeq,
     durable: RecordSeq,
-    /// Where the next entry goes, and what is taken.
+    /// The position of the next entry in the ring, and the entries that take room of it.
     head: u32,
     taken: VecDeque<RingEntry>,
     /// Blocks of these entries, and with those that were passed over.
@@ -152,17 +152,17 @@ impl Journal {
         Journal { host_log, ..self }
     }
 
-    /// What was done since the cache was opened.
+    /// Statistics since the cache was opened.
     pub fn stats(&self) -> JournalStats {
         self.stats
     }
 
-    /// What its entries are told by.
+    /// The identity of the journal's entries.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Its ring's room.
+    /// The room in the journal's ring.
     pub fn room(&self) -> &RingRoom {
         &self.room
     }
@@ -236,7 +236,7 @@ impl Journal {
         (self.used, self.ring.blocks)
     }
 
-    /// Where the next entry is put, and the blocks passed over.
+    /// The position of the next entry, and the number of blocks that are passed over.
     fn next_position(&self) -> (u32, u32) {
         let left = self.ring.blocks - self.head;
         if left < MAX_ENTRY_BLOCKS { (0, left) } else { (self.head, 0) }
@@ -326,7 +326,8 @@ impl Journal {
             said = said.max(t.last);
         }
         self.taken_blocks -= freed;
-        // What later entries say is replayed, older ones first: nothing may be used anew for it.
+        // Records of later entries are replayed, older ones first: nothing may be used anew for
+        // them.
         assert!(record <= said, "a checkpoint frees by a record that it does not stand for");
         self.durable = said;
         self.durable_entry = self.durable_entry.max(EntrySeq(entry.0 - 1));

@@ -12,29 +12,29 @@ pub(crate) const END: Lba = Lba(1 << 39);
 /// Checksums of an extent's blocks.
 pub type Crcs = SmallVec<[Crc; 4]>;
 
-/// What blocks of a volume are.
+/// The content of blocks of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// With some sectors only it is a single dirty block; of all others the pool's published image
-    /// says what they are, and of all of them once it is published.
+    /// Blocks in a bucket. With some sectors only it is a single dirty block; of all other sectors
+    /// the pool's published image says what they are, and of all of them once it is published.
     Data {
-        /// Where the first block is.
+        /// The address of the first block.
         addr: CacheAddr,
-        /// That of the bucket when the blocks were written to it.
+        /// The generation of the bucket when the blocks were written to it.
         generation: BucketGen,
         /// Checksums of the blocks.
         crcs: Crcs,
         /// The sectors that count.
         cover: Cover,
     },
-    /// In the staging volume of its epoch.
+    /// Blocks in the staging volume of their epoch.
     Staged {
         /// Checksums of the blocks.
         crcs: Crcs,
     },
-    /// Discarded, or zeroed.
+    /// Blocks that were discarded, or zeroed.
     Zeros {
-        /// Blocks.
+        /// The number of blocks.
         len: u64,
     },
 }
@@ -48,7 +48,7 @@ pub struct IndexKey {
     pub lba: Lba,
     /// The epoch in which it was written; `None`: it came from the pool.
     pub written: Option<Epoch>,
-    /// What the blocks are.
+    /// The content of the blocks.
     pub body: Body,
 }
 
@@ -166,12 +166,12 @@ impl IndexKey {
         }
     }
 
-    /// It is a block of which only some sectors count.
+    /// True for a block of which only some sectors count.
     pub(crate) fn is_part(&self) -> bool {
         matches!(&self.body, Body::Data { cover, .. } if !cover.is_all())
     }
 
-    /// `next` continues it: in the volume, in the bucket, and in kind.
+    /// True if `next` continues this key: in the volume, in the bucket, and in kind.
     pub(crate) fn continued_by(&self, next: &IndexKey, bucket_blocks: u32) -> bool {
         if self.volume != next.volume || self.written != next.written || self.end() != next.lba.0 {
             return false;

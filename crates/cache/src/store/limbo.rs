@@ -24,7 +24,8 @@ pub(crate) struct Limbo {
     /// The cuts that are not published, the oldest first: the epoch of each, and the newest
     /// generation that it knows.
     cuts: VecDeque<(Epoch, Generation)>,
-    /// What only cuts know, perhaps: the newest of them, and nodes. In the order of the cuts.
+    /// Nodes that perhaps only cuts know, with the epoch of the newest of these cuts. In the order
+    /// of the cuts.
     held: VecDeque<(Epoch, Vec<NodePtr>)>,
     published_before: Generation,
 }

@@ -1,4 +1,4 @@
-//! What was read from the pool, or written to it, and is to be kept.
+//! Promotions: blocks that were read from the pool, or written to it, and are to be kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,16 +13,16 @@ const AT_ONCE: usize = 32;
 /// Bytes that may wait for a commit of the pool; what comes on top of it is not kept.
 const MAX_WAITING: usize = 16 << 20;
 
-/// Where a promotion begins, and its number.
+/// The block of a volume at which a promotion begins, and the number of the promotion.
 pub(crate) type Key = (VolumeId, Lba, u64);
 
 /// A range that is read for a promotion.
 struct Watched {
     end: Lba,
     spoiled: bool,
-    /// The pool's image had everything up to this epoch when it began.
+    /// The pool's image had everything up to this epoch when the promotion began.
     published: Epoch,
-    /// Whose buckets it fills.
+    /// The stream whose buckets the promotion fills.
     stream: Stream,
 }
 
@@ -33,12 +33,12 @@ struct Waiting {
     bytes: usize,
 }
 
-/// What is to be kept.
+/// The promotions that are under way.
 #[derive(Default)]
 pub(crate) struct Promotions {
     all: BTreeMap<Key, Watched>,
     next: u64,
-    /// Being written into buckets.
+    /// The number of promotions that are being written into buckets.
     running: usize,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
@@ -92,7 +92,7 @@ impl Promotions {
         self.direct.push((volume, lba, end));
     }
 
-    /// It has ended.
+    /// A direct write of `[lba, end)` has ended.
     pub fn end_direct(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
         if let Some(i) = self.direct.iter().position(|&d| d == (volume, lba, end)) {
             self.direct.swap_remove(i);
@@ -104,12 +104,12 @@ impl Promotions {
         self.all.get(key).filter(|p| !p.spoiled).map(|p| (key.0, key.1, p.end))
     }
 
-    /// Whose buckets a promotion fills.
+    /// The stream whose buckets a promotion fills.
     pub fn stream(&self, key: &Key) -> Stream {
         self.all.get(key).map_or(Stream::Promoted, |p| p.stream)
     }
 
-    /// What the pool's image had when a promotion began.
+    /// The epoch up to which the pool's image had everything when a promotion began.
     pub fn published(&self, key: &Key) -> Epoch {
         self.all.get(key).map_or(Epoch(0), |p| p.published)
     }
@@ -151,7 +151,7 @@ impl Promotions {
         None
     }
 
-    /// It is kept, or given up.
+    /// Ends a promotion, which is kept or given up.
     pub fn end(&mut self, key: &Key) {
         self.all.remove(key);
     }

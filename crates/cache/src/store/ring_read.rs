@@ -25,21 +25,21 @@ pub struct FoundEntries {
     pub durable: EntrySeq,
     /// Entries of which the first copy is bad.
     pub healed: u64,
-    /// Where the next one would be.
+    /// The place where the next entry would be.
     pub end: Place,
 }
 
-/// What stands where an entry is expected.
+/// The content of a place at which an entry is expected.
 pub enum Copied {
     /// The entry.
     Entry(Entry),
-    /// Something else, or a part of it.
+    /// Something else, or a part of an entry.
     Other,
-    /// The device does not give it.
+    /// Nothing: the device cannot read the place.
     Unreadable(IoError),
 }
 
-/// What is in one of an entry's two places, which begins `blocks`.
+/// Judges one of the two places of an entry; `blocks` begins with that place.
 fn judge(blocks: &Blocks, of: &Identity, sequence: EntrySeq) -> Copied {
     if let Ok(entry) = decode_entry(&blocks.buf, &of.uuid, of.incarnation, sequence) {
         return Copied::Entry(entry);

@@ -40,10 +40,11 @@ use base::{Result, StorageError};
 use format::cache::journal::MAX_ENTRY_BLOCKS;
 use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 
-/// What part of the ring a task may have.
+/// The part of the ring that a task may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Share {
-    /// What frees buckets or publishes them, and waits for no buckets while it has room: all of it.
+    /// All of the ring: for a task that frees buckets or publishes them, and waits for no buckets
+    /// while it has room.
     Upkeep,
     /// All but what is kept back.
     Clients,

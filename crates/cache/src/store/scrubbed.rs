@@ -1,37 +1,10 @@
-//! What scrubs found, and the cache's part of the newest one.
+//! Counts of what scrubs found, and the cache's part of the newest one.
 
 use std::cell::Cell;
 
 use base::{ErrorKind, Result, StorageError};
-use pool::{NewestScrub, ScrubState};
-
-/// What scrubs of a cache have found since it was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize)]
-pub struct CacheScrub {
-    /// Times that it went over everything.
-    pub completed: u64,
-    /// Bytes verified.
-    pub verified_bytes: u64,
-    /// Clean blocks that were bad, and were dropped.
-    pub dropped: u64,
-    /// Dirty blocks that are bad: they are lost.
-    pub lost: u64,
-}
-
-/// The cache's part of the newest scrub.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct CacheScrubPart {
-    /// `never`, `running`, `paused`, `done` or `cancelled`.
-    pub state: &'static str,
-    /// Bytes verified.
-    pub verified_bytes: u64,
-    /// Bytes that it will have verified in the end, about.
-    pub all_bytes: u64,
-    /// Clean blocks that were bad, and were dropped.
-    pub dropped: u64,
-    /// Dirty blocks that are bad: they are lost.
-    pub lost: u64,
-}
+use model::scrub::{CacheScrub, CacheScrubPart, ScrubState};
+use pool::NewestScrub;
 
 /// The cache's part of the newest scrub, while it goes on. It begins, rests, goes on and is
 /// cancelled with the pool's. It may outlast that, and then it does so by itself.
@@ -42,7 +15,7 @@ pub(crate) struct Part {
     pub state: ScrubState,
     /// Bytes that it will have verified in the end, about.
     pub all: u64,
-    /// What was found when it began.
+    /// The counts when the part began.
     before: CacheScrub,
     /// Bytes a second, if it was told so after the pool's had ended.
     pub rate: Option<u64>,
@@ -68,7 +41,7 @@ impl Part {
         }
         match before {
             None if newest.state == ScrubState::Done => {}
-            // It went on and came to its end between two looks.
+            // The scrub went on and came to its end between two looks.
             Some((turn, ScrubState::Paused))
                 if turn == newest.turn && newest.state == ScrubState::Done =>
             {
@@ -110,7 +83,7 @@ impl Part {
     }
 }
 
-/// What scrubs have found, while more is found, and the part that goes on.
+/// Counts of what scrubs have found, while more is found, and the part that goes on.
 #[derive(Default)]
 pub(crate) struct ScrubCounts {
     found: Cell<CacheScrub>,
@@ -118,7 +91,7 @@ pub(crate) struct ScrubCounts {
 }
 
 impl ScrubCounts {
-    /// What was found so far.
+    /// The counts so far.
     pub fn found(&self) -> CacheScrub {
         self.found.get()
     }
@@ -175,7 +148,7 @@ impl ScrubCounts {
         let (part, found) = (self.part.get(), self.found());
         let verified_bytes = part.verified(&found);
         CacheScrubPart {
-            state: part.state.word(),
+            state: part.state,
             verified_bytes,
             all_bytes: part.all.max(verified_bytes),
             dropped: found.dropped - part.before.dropped,
@@ -221,7 +194,11 @@ mod tests {
         let counts = ScrubCounts::default();
         counts.count(|found| found.verified_bytes += 50);
         counts.follow(newest(0, ScrubState::Paused), 10);
-        assert_eq!(counts.status().state, "paused", "it rested when the cache was opened");
+        assert_eq!(
+            counts.status().state,
+            ScrubState::Paused,
+            "it rested when the cache was opened"
+        );
         counts.count(|found| (found.verified_bytes, found.dropped) = (65, 1));
         let status = counts.status();
         assert_eq!((status.verified_bytes, status.all_bytes, status.dropped), (15, 15, 1));

@@ -1,8 +1,8 @@
 //! The cache's state in memory: plain data, changed between awaits only.
 //!
-//! It is made of components, and has the steps that need several of them. The halves of such a step
-//! are visible in this folder alone, or the component is lent to be read alone. So whatever a flow
-//! can call is right by itself.
+//! The state is made of components, and has the steps that need several of them. The halves of such
+//! a step are visible in this folder alone, or the component is lent to be read alone. So whatever
+//! a flow can call is right by itself.
 
 use base::{
     BucketGen, BufPool, CacheAddr, EntrySeq, Epoch, Instant, Lba, PoolAddr, RecordSeq, VolumeId,
@@ -27,7 +27,7 @@ use crate::store::limbo::Limbo;
 use crate::store::promotions::{Key, Promotions};
 use crate::store::ring_room::JournalRoom;
 
-/// What clients' requests met.
+/// Counts of what clients' requests met.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct HitStats {
     /// Blocks read from the cache.
@@ -146,7 +146,7 @@ impl State {
         &self.health
     }
 
-    /// What clients' requests met.
+    /// Counts of what clients' requests met.
     pub fn stats(&self) -> &HitStats {
         &self.stats
     }
@@ -231,7 +231,7 @@ impl State {
         self.nodes_left = nodes;
     }
 
-    /// So many nodes of the running checkpoint have their room.
+    /// Notes that `nodes` nodes of the running checkpoint have their room.
     pub fn took_for_nodes(&mut self, nodes: u64) {
         self.nodes_left -= nodes;
     }
@@ -319,7 +319,8 @@ impl State {
         (lba, end): (Lba, Lba),
         new: &[IndexKey],
     ) -> Step<()> {
-        // What ceases to be needed may be overwritten when the records of this change are durable.
+        // Blocks that cease to be needed may be overwritten when the records of this change are
+        // durable.
         let records = if room.is_none() { 0 } else { new.len().max(1) as u64 };
         let pushed = self.journal.pushed();
         self.buckets.set_clock(RecordSeq(pushed.0 + records));

@@ -1,4 +1,4 @@
-//! How old the pool's image is, and the warning when it is older than it should be.
+//! Age of the pool's image, and the warning when it is older than it should be.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::Cache;
 use crate::settings::LagPolicy;
 
 impl Cache {
-    /// How much older than the volumes the pool's image is at most.
+    /// The time by which the pool's image is older than the volumes, at most.
     pub(crate) fn age(&self) -> Duration {
         self.writeback().passes().age(self.rt().now()).unwrap_or_default()
     }

@@ -1,10 +1,10 @@
-//! What passes leave in the cache, by volume ([`crate::writeback::kept`]).
+//! Blocks that passes leave in the cache, by volume ([`crate::writeback::kept`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Epoch, StorageError, VolumeId};
 
-/// What is kept of a volume.
+/// The blocks of a volume that are kept.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// Blocks in the cache, without those that are discarded.
@@ -26,16 +26,18 @@ impl Kept {
     }
 }
 
-/// What is kept, by volume.
+/// The blocks that are kept, by volume.
 #[derive(Default)]
 pub(crate) struct AllKept {
-    /// As the passes that were published have found it.
+    /// The blocks as the passes that were published have found them.
     known: BTreeMap<VolumeId, Kept>,
-    /// As the pass finds it that runs, and as earlier tries of the same cut have found it.
+    /// The blocks as the running pass finds them, and as earlier tries of the same cut have found
+    /// them.
     found: BTreeMap<VolumeId, Kept>,
-    /// The cut that it is of.
+    /// The cut of that pass.
     cut: Epoch,
-    /// Of which volumes the last try keeps something, or has found what an earlier one had kept.
+    /// The volumes of which the last try keeps something, or has found what an earlier one had
+    /// kept.
     stay: BTreeSet<VolumeId>,
 }
 
@@ -67,13 +69,13 @@ impl AllKept {
     /// and those of which nothing is any more.
     pub fn publish(&mut self, epoch: Epoch) -> (Vec<VolumeId>, Vec<VolumeId>) {
         let before: Vec<VolumeId> = self.known.keys().copied().collect();
-        // What was entered into a later epoch, this cut does not have.
+        // Blocks that were entered into a later epoch are not in this cut.
         self.known.retain(|_, kept| {
             kept.epochs.retain(|&of, _| of > epoch);
             kept.blocks = kept.epochs.values().sum();
             !kept.epochs.is_empty()
         });
-        // What an earlier try has kept of the others, the next pass carries.
+        // The next pass carries what an earlier try has kept of the other volumes.
         self.found.retain(|volume, _| self.stay.contains(volume));
         for (volume, found) in std::mem::take(&mut self.found) {
             let kept = self.known.entry(volume).or_insert_with(|| Kept::none(&found.why));
@@ -90,12 +92,12 @@ impl AllKept {
         !self.known.is_empty()
     }
 
-    /// What is kept of a volume.
+    /// The blocks of a volume that are kept.
     pub fn of(&self, volume: VolumeId) -> Option<&Kept> {
         self.known.get(&volume)
     }
 
-    /// What is kept of all volumes.
+    /// The blocks of all volumes that are kept.
     pub fn all(&self) -> impl Iterator<Item = (VolumeId, &Kept)> {
         self.known.iter().map(|(&volume, kept)| (volume, kept))
     }

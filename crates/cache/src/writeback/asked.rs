@@ -81,7 +81,8 @@ impl Cache {
     /// Runs a pass. The caller holds the lock of passes.
     pub(crate) async fn run_pass(&self) -> Result<()> {
         let number = self.writeback().passes_mut().tries().begin();
-        // It is work of write-back, also in a task of a request: requests that wait for it say so.
+        // A pass is work of write-back, also in a task of a request: requests that wait for it say
+        // so.
         let outcome = self.rt().as_job(job::WRITE_BACK, self.one_pass()).await;
         if outcome.is_err() {
             // The cut may be left: then it is carried first.

@@ -34,12 +34,12 @@ pub(crate) struct Cuts {
     carried: Option<Epoch>,
     /// A pass runs.
     passing: bool,
-    /// How many tasks keep cuts from being taken.
+    /// The number of tasks that keep cuts from being taken.
     kept_away: u32,
 }
 
 impl Cuts {
-    /// How many there are.
+    /// The number of cuts.
     pub fn count(&self) -> usize {
         self.sealed.len()
     }
@@ -85,7 +85,7 @@ impl Cuts {
         }
     }
 
-    /// The one that a pass carries, or that an error has left.
+    /// The cut that a pass carries, or that an error has left.
     pub fn carried(&self) -> Option<&Cut> {
         self.sealed.iter().find(|cut| Some(cut.epoch) == self.carried)
     }

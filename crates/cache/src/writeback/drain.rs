@@ -7,9 +7,9 @@
 //! most half of the *work* that it carries, and a little more. So each round carries about half of
 //! what the one before did, whatever the clients and the pool can do: no speed is estimated.
 //!
-//! What clients may begin comes bit by bit, or they would stop and go: an eighth when the round
-//! begins, a quarter as its pass carries, and an eighth while that is published. Clients that make
-//! less dirty than half of what the pool takes do not wait.
+//! The work that clients may begin is let in bit by bit, or they would stop and go: an eighth when
+//! the round begins, a quarter as its pass carries, and an eighth while that is published. Clients
+//! that make less dirty than half of what the pool takes do not wait.
 //!
 //! When little is left the gate shuts. Changes that are under way end, and one pass carries the
 //! rest, which is bounded by a count. From then on nothing is dirty, and nothing becomes so, until
@@ -98,8 +98,8 @@ impl Cache {
             }
             go_on()?;
             if round == 0 && volume.is_none() {
-                // So that the commit without the cache has little to do. If it fails, that one
-                // tells why.
+                // A commit now leaves little to do for the commit without the cache. If it fails,
+                // the later one tells why.
                 let _ = self.pool().commit().await;
                 go_on()?;
             }
@@ -108,7 +108,7 @@ impl Cache {
                 continue;
             }
             if let Some(last) = last.take() {
-                // It may wait for what waits at the gate.
+                // The future `last` may wait for what waits at the gate.
                 gate.limit.set(Limit::None);
                 gate.moved.notify();
                 had = Some(last.await);

@@ -1,5 +1,5 @@
-//! Where changes of volumes that write back come in, and how much may come in during each round of
-//! a [drain](super::drain).
+//! The gate through which changes of volumes that write back come in, with a limit on what may come
+//! in during each round of a [drain](super::drain).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,24 +8,24 @@ use rt::sync::{Event, Semaphore};
 
 /// The work that clients may begin in any round.
 const STEP: u64 = 32;
-/// So much work is little: one pass carries it in a moment. More than a round leaves behind if
-/// clients begin as much as they may: twice [`STEP`], and one request.
+/// The work that counts as little, at most: one pass carries it in a moment. It is more than a
+/// round leaves behind if clients begin as much as they may: twice [`STEP`], and one request.
 pub(super) const LITTLE: u64 = 128;
 /// Blocks of a write, and of a discard, that cost as much as a request does.
 const WRITTEN: u64 = 32;
 const DISCARDED: u64 = 4096;
 
-/// What it costs to carry a write of so many blocks.
+/// The work of carrying a write of `blocks` blocks.
 pub fn work_of_write(blocks: u64) -> u64 {
     1 + blocks / WRITTEN
 }
 
-/// What it costs to carry a discard of so many blocks.
+/// The work of carrying a discard of `blocks` blocks.
 pub fn work_of_discard(blocks: u64) -> u64 {
     1 + blocks / DISCARDED
 }
 
-/// What clients may begin until the next round.
+/// The limit on the work that clients may begin until the next round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
     /// No drain is under way, or it is in its first round.
@@ -36,17 +36,17 @@ pub(super) enum Limit {
     Nothing,
 }
 
-/// How far the pass is that is under way.
+/// The progress of the pass that is under way.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Progress {
     /// Blocks that it has carried to their end, and all that it is to carry.
     pub carried: u64,
     pub all: u64,
-    /// It has carried all, and is being published.
+    /// True if the pass has carried all, and is being published.
     pub publishes: bool,
 }
 
-/// Where changes of volumes that write back come in.
+/// The gate through which changes of volumes that write back come in.
 pub(crate) struct DrainGate {
     pub(super) limit: Cell<Limit>,
     /// Work that is under way, and work that the next round carries, which includes it.
@@ -59,7 +59,7 @@ pub(crate) struct DrainGate {
 }
 
 impl DrainGate {
-    /// It stands open.
+    /// A gate that stands open.
     pub fn new() -> DrainGate {
         DrainGate {
             limit: Cell::new(Limit::None),

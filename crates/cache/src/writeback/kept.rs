@@ -1,4 +1,4 @@
-//! What a pass cannot carry, as the pool cannot read what says where the volume's blocks are: both
+//! Blocks that a pass cannot carry, as the pool cannot read where the volume's blocks are: both
 //! copies of a node of its mapping are bad, or the device is away that has the only one.
 //!
 //! Such blocks are *kept*: they are entered again into the open epoch, so that they stay dirty, and
@@ -25,7 +25,7 @@ use crate::writeback::walk::{Carried, Content};
 const SHARE: u64 = 8;
 
 impl Cache {
-    /// What is kept of each volume that is there.
+    /// The blocks that are kept of each volume that is there.
     pub fn kept(&self) -> Vec<(VolumeId, Kept)> {
         let is_there = |volume| self.pool().volume_size(volume).is_some();
         let passes = self.writeback().passes();
@@ -33,7 +33,7 @@ impl Cache {
         all.map(|(volume, kept)| (volume, kept.clone())).collect()
     }
 
-    /// How many blocks are kept.
+    /// The number of blocks that are kept.
     pub(crate) fn kept_blocks(&self) -> u64 {
         self.writeback().passes().kept().all().map(|(_, kept)| kept.blocks).sum()
     }
@@ -121,7 +121,7 @@ impl Cache {
         Ok(())
     }
 
-    /// So many blocks are of this epoch now.
+    /// Notes that `blocks` kept blocks of a volume are of this epoch now.
     pub(super) fn note_kept(
         &self,
         volume: VolumeId,

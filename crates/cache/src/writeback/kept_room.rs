@@ -37,7 +37,7 @@ impl Cache {
         Ok(KeptRoom { ring, _nodes: nodes })
     }
 
-    /// So many nodes of the margin.
+    /// Reserves `nodes` nodes of the margin. Waits while others have reserved what is left.
     async fn margin_nodes(&self, nodes: u64, why: &StorageError) -> Result<MarginNodes> {
         let margin = self.writeback().margin();
         loop {

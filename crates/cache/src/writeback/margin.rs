@@ -22,12 +22,12 @@ pub(super) struct MarginNodes {
 }
 
 impl Margin {
-    /// How many are reserved.
+    /// The number of nodes that are reserved.
     pub fn reserved(&self) -> u64 {
         self.0.nodes.get()
     }
 
-    /// Reserves more of them.
+    /// Reserves more nodes.
     pub fn reserve(&self, nodes: u64) -> MarginNodes {
         self.0.nodes.set(self.reserved() + nodes);
         MarginNodes { of: self.clone(), nodes }

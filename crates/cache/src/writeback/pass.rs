@@ -315,7 +315,7 @@ impl Cache {
                             return Ok(None);
                         }
                     }
-                    // It is entered again, and as bad as before.
+                    // The block is entered again, and is as bad as before.
                     let was_known = st.bad_blocks().has(bad.volume, bad.lba);
                     let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
                     st.change_dirty((&mut room, &mut reserved), bad.volume, range, &[again])?;
@@ -370,7 +370,7 @@ impl Cache {
         while self.state_mut().buckets.tidy(256) {
             self.rt().yield_now().await;
         }
-        // Its device may have failed since the pool had all of it.
+        // The device of the cache may have failed since the pool had all of the cut.
         self.set_aside_if_failed();
         self.give_back_nodes().await;
         Ok(())

@@ -1,4 +1,4 @@
-//! What stays from one pass of write-back to the next.
+//! State that stays from one pass of write-back to the next.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::settings::Settings;
 /// The log says again that the image is too old after this time, while it stays so.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// What the log is to say of the age of the pool's image.
+/// News for the log about the age of the pool's image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AgeNews {
     TooOld,
-    /// It was too old, and is not any more.
+    /// The image was too old, and is not any more.
     InTime,
 }
 
-/// What stays between passes.
+/// The state that stays between passes.
 pub(crate) struct Passes {
     cuts: Cuts,
     tries: Tries,
@@ -30,8 +30,8 @@ pub(crate) struct Passes {
     /// Tasks that wait until everything is published.
     urgent: u32,
     published: u64,
-    /// How many times all that was dirty at a moment has been published; and the epoch that is to
-    /// be published for the next time.
+    /// The number of times that all that was dirty at a moment has been published; and the epoch
+    /// that is to be published for the next time.
     turns: u64,
     turn: Epoch,
     /// When the pool's image began to lack something.
@@ -48,7 +48,7 @@ pub(crate) struct Passes {
     /// bad.
     before: u64,
     left_bad: u64,
-    /// What passes leave as the pool cannot take it.
+    /// The blocks that passes leave as the pool cannot take them.
     kept: AllKept,
     sleeps_at: Option<u64>,
     in_force: Option<u64>,
@@ -122,13 +122,14 @@ impl Passes {
         begins
     }
 
-    /// How much older than the volumes the pool's image is at most; `None`: it has everything.
+    /// The time by which the pool's image is older than the volumes, at most; `None`: it has
+    /// everything.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.dirty_since.map(|since| now.since(since))
     }
 
-    /// What the log is to say now of an image of this age, where `most` is allowed; `None`:
-    /// nothing, or the same as not long ago.
+    /// The news for the log about an image of this age, where `most` is allowed; `None`: nothing,
+    /// or the same as not long ago.
     pub fn age_news(&mut self, age: Duration, most: Duration, now: Instant) -> Option<AgeNews> {
         // An age a little above the limit is not logged: the pass that is under way publishes soon.
         let late = age > most + most / 4;
@@ -150,12 +151,12 @@ impl Passes {
         self.controller.set(rates);
     }
 
-    /// What the controller says, in bytes a second; see [`Controller::update`].
+    /// The rate of the controller in bytes a second; see [`Controller::update`].
     pub fn controlled(&mut self, now: Instant, dirty: u64, target: u64, idle: bool) -> u64 {
         self.controller.update(now, dirty, target, idle)
     }
 
-    /// What the controller did last.
+    /// The state of the controller after its last update.
     pub fn controller(&self) -> ControllerState {
         self.controller.state()
     }
@@ -210,7 +211,7 @@ impl Passes {
         self.kept.keep(volume, blocks, epoch, why);
     }
 
-    /// What passes leave as the pool cannot take it.
+    /// The blocks that passes leave as the pool cannot take them.
     pub fn kept(&self) -> &AllKept {
         &self.kept
     }
@@ -233,7 +234,7 @@ impl Passes {
         self.in_force = None;
     }
 
-    /// How far the pass is.
+    /// The progress of the pass.
     pub fn progress(&self) -> Progress {
         Progress { carried: self.came, all: self.cuts.lump(), publishes: self.publishes }
     }
@@ -276,8 +277,8 @@ impl Passes {
         self.published
     }
 
-    /// How often all that was dirty has been published: several passes each time while there are
-    /// several cuts.
+    /// The number of times that all that was dirty has been published: several passes each time
+    /// while there are several cuts.
     pub fn turns(&self) -> u64 {
         self.turns
     }
@@ -307,7 +308,7 @@ pub(crate) struct Tries {
 }
 
 impl Tries {
-    /// How many have begun.
+    /// The number of passes that have begun.
     pub fn begun(&self) -> u64 {
         self.begun
     }

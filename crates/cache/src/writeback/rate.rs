@@ -1,5 +1,5 @@
-//! How fast a pass carries: the controller's rate ([`crate::policy::rate_controller`]), or more
-//! where the room or the age of the pool's image requires it.
+//! Rate of a pass: the controller's rate ([`crate::policy::rate_controller`]), or more where the
+//! room or the age of the pool's image requires it.
 
 use std::time::Duration;
 

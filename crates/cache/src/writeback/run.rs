@@ -89,7 +89,7 @@ impl Cache {
 
     /// True if so much is dirty that a pass should not wait until the pool's image is old.
     pub(crate) fn much_is_dirty(&self) -> bool {
-        // What is kept is dirty whatever passes do.
+        // Kept blocks are dirty whatever passes do.
         let open = self.state().buckets.dirty_blocks().0.saturating_sub(self.kept_blocks());
         let target =
             self.layout().data_blocks() * u64::from(self.settings().dirty_target_percent) / 100;
@@ -98,8 +98,8 @@ impl Cache {
         open > 0 && (open > target / 3 || self.pressure() > 0.5)
     }
 
-    /// How often all that was dirty has been published: several passes each time while there are
-    /// several cuts.
+    /// The number of times that all that was dirty has been published: several passes each time
+    /// while there are several cuts.
     pub(crate) fn passes(&self) -> u64 {
         self.writeback().passes().turns()
     }

@@ -18,7 +18,7 @@ pub(crate) struct WriteBack {
     /// Held by a pass, and by what must not meet one (a volume's end).
     lock: Semaphore,
     margin: Margin,
-    /// Where changes come in that passes are to carry.
+    /// The gate through which changes come in that passes are to carry.
     gate: Rc<DrainGate>,
 }
 
@@ -60,7 +60,7 @@ impl WriteBack {
         }
     }
 
-    /// What stays between passes.
+    /// The state that stays between passes.
     pub fn passes(&self) -> Ref<'_, Passes> {
         self.passes.borrow()
     }
@@ -75,7 +75,7 @@ impl WriteBack {
         &self.margin
     }
 
-    /// Where changes come in that passes are to carry.
+    /// The gate through which changes come in that passes are to carry.
     pub fn gate(&self) -> &Rc<DrainGate> {
         &self.gate
     }

@@ -23,7 +23,7 @@ const RUN_BLOCKS: u64 = 256;
 const BATCH_RUNS: usize = 8192;
 const BATCH_BLOCKS: u64 = 16_384;
 
-/// What the blocks of a run are.
+/// The content of the blocks of a run.
 pub(super) enum Content {
     /// Blocks of buckets.
     Data(Vec<IndexKey>),

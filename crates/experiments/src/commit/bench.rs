@@ -1,8 +1,9 @@
 //! The pool under its load.
 
 use base::{BLOCK, BLOCK_U64, Lba, Prng, Slice, VolumeId};
+use model::status::CommitStatus;
 use pool::raw::Geometry;
-use pool::status::CommitStatus;
+
 use pool::{CreateOptions, Pool, Settings};
 use rt::{Order, Rt};
 
@@ -16,7 +17,7 @@ const SLOTS: usize = 4096;
 /// The pool's uuid, and the disk's.
 const IDS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
 
-/// Where each job writes.
+/// The range of the volume that each job writes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spread {
     Hot,
@@ -46,7 +47,7 @@ impl Spread {
     }
 }
 
-/// What was counted under one load.
+/// The counters under one load.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Found {
     pub commits: u64,

@@ -14,7 +14,7 @@ use sim::CompactDisks;
 /// Superblocks stand before the tables.
 const TABLES_AT: u64 = 1 << 20;
 
-/// What was written to the tables.
+/// The counters of what was written to the tables.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(super) struct Tables {
     pub bitmap_pages: u64,
@@ -45,7 +45,7 @@ impl Disk {
         Box::new(self.disks.clone())
     }
 
-    /// What was written to the tables so far.
+    /// Returns the counters of what was written to the tables so far.
     pub fn tables(&self) -> Tables {
         self.tables.get()
     }

@@ -11,7 +11,7 @@ pub(super) const LIMITS: Limits =
 
 pub(super) struct Ours {
     pace: gc_pace::Pace,
-    /// What it takes to walk a node, as far as it is known.
+    /// The time to walk a node, as the last slice took it; zero before the first slice.
     node: Duration,
 }
 

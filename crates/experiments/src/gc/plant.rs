@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use base::{Duration, Histogram, Instant};
 
-/// What a request takes, one after the other.
+/// The time that a request takes. Requests are served one after the other.
 pub(super) const SERVICE: Duration = Duration::from_micros(100);
 /// The free buckets that there are when a pass begins are used up after so many writes.
 pub(super) const RESERVE: u64 = 600_000;
 
-/// How a pass is divided.
+/// The policy that divides a pass into slices and pauses.
 pub(super) trait Pace {
     /// Nodes of the next slice.
     fn slice(&mut self) -> u64;
@@ -22,7 +22,7 @@ pub(super) trait Pace {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct World {
     pub nodes: u64,
-    /// What it takes to walk a node. No request goes on meanwhile.
+    /// The time to walk a node. No request goes on meanwhile.
     pub node: Duration,
     /// From the begin of a pass to the begin of the next.
     pub interval: Duration,
@@ -32,7 +32,7 @@ pub(super) struct World {
     pub blocked: bool,
 }
 
-/// What was seen during a pass.
+/// The measurements of a pass.
 pub(super) struct Seen {
     pub latency: Histogram,
     /// The sum of all latencies.

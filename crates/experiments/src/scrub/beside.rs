@@ -24,7 +24,7 @@ const MANY: usize = 8;
 /// Requests in flight of clients that show what the device can do.
 const DEPTH: usize = 4;
 
-/// How requests come to the device.
+/// The way in which requests come to the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queueing {
     /// At once, all of them.
@@ -33,17 +33,17 @@ pub(super) enum Queueing {
     Scheduled,
 }
 
-/// What is there beside the scrub.
+/// The clients beside the scrub.
 #[derive(Clone, Copy)]
 pub(super) enum Clients {
     None,
     /// As many requests at a time as show what the device can do.
     Closed,
-    /// So many requests a second, at random times.
+    /// Requests at random times, at this mean rate a second.
     Open(f64),
 }
 
-/// What was seen.
+/// The measurements of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// The times of clients' requests, from the shortest on.
@@ -71,7 +71,7 @@ impl Seen {
     }
 }
 
-/// What goes to the device: its ticket at the scheduler, and the parts that it is made of.
+/// A request at the device: its ticket at the scheduler, and the parts that it is made of.
 struct Flight {
     ticket: Option<Ticket>,
     parts: Vec<(Class, Instant, u64)>,

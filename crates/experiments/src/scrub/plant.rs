@@ -6,16 +6,16 @@ use base::{Duration, Instant};
 
 use crate::tags::device::{Device, Kind};
 
-/// What is looked up at once.
+/// The number of bytes that are looked up at once.
 pub(super) const STRIPE: u64 = 64 << 10;
-/// To verify a stripe.
+/// The time to verify a stripe.
 pub(super) const VERIFY: Duration = Duration::from_micros(6);
-/// From the end of a read to a thread that slept.
+/// The time from the end of a read until a thread that slept runs.
 pub(super) const WAKING: Duration = Duration::from_micros(20);
 /// Points of a curve.
 const POINTS: u64 = 100;
 
-/// What a stripe costs the thread that looks it up and submits it.
+/// Returns the time that the thread takes to look up a stripe and submit it.
 pub(super) fn look_up(cursor: bool) -> Duration {
     let tree = if cursor { Duration::ZERO } else { TREE };
     Duration::from_micros(22) + tree
@@ -41,19 +41,20 @@ pub(super) struct Read {
     pub len: u64,
 }
 
-/// What the thread does next.
+/// The next step of the thread.
 pub(super) enum Step {
-    /// It works so long, and then asks for this.
+    /// The thread works for this time, and then asks for this read.
     Ask(Duration, Read),
-    /// It works so long.
+    /// The thread works for this time.
     Work(Duration),
-    /// It sleeps until a read ends.
+    /// The thread sleeps until a read ends.
     Sleep,
 }
 
 /// A policy.
 pub(super) trait Policy {
-    /// What the thread does next; `next`: the first byte that was not asked for, of `bytes`.
+    /// Returns the next step of the thread. Of the `bytes` of the scrub, `next` is the first one
+    /// that was not asked for.
     fn step(&mut self, next: u64, bytes: u64) -> Step;
     /// The thread has asked for this.
     fn ask(&mut self, now: Instant, read: Read);
@@ -65,7 +66,7 @@ pub(super) trait Policy {
     fn verified(&self) -> u64;
 }
 
-/// What was counted.
+/// The counters of a scrub.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(super) struct Counts {
     pub bytes: u64,
@@ -121,7 +122,7 @@ impl<P: Policy> Plant<P> {
         self.counts
     }
 
-    /// What the thread does now.
+    /// Lets the thread take all steps that are due now.
     fn act(&mut self) {
         while let Some((at, ask)) = self.awake.take_if(|(at, _)| *at <= self.now) {
             debug_assert!(at <= self.now);

@@ -13,7 +13,7 @@ pub(super) const PIECE: u64 = 256 << 10;
 const PIECES: u64 = READ / PIECE;
 /// A task that is woken runs after so many microseconds, at least and at most.
 pub(super) const WAKING_US: (u64, u64) = (2, 50);
-/// What it takes a task to submit a piece.
+/// The time that a task takes to submit a piece.
 pub(super) const SUBMIT: Duration = Duration::from_micros(2);
 
 /// A piece of a read.
@@ -21,11 +21,11 @@ pub(super) const SUBMIT: Duration = Duration::from_micros(2);
 pub(super) struct Piece {
     pub id: u64,
     pub offset: u64,
-    /// So many pieces of the same read follow it.
+    /// The number of pieces of the same read that follow this one.
     pub more: u32,
 }
 
-/// What stands between the tasks and the device.
+/// The front of the device: it stands between the tasks and the device, and hands out tags.
 pub(super) trait Front {
     /// A task asks for a tag for a piece. False: it gets none, and sleeps until it is woken.
     fn ask(&mut self, now: Instant, task: usize, piece: Piece) -> bool;
@@ -39,7 +39,7 @@ pub(super) trait Front {
     fn woken(&mut self) -> Option<usize>;
 }
 
-/// What is counted.
+/// The counters of a run.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(super) struct Counts {
     /// Reads that ended.
@@ -56,7 +56,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// What was counted since.
+    /// Returns what was counted since `before`.
     pub fn since(&self, before: &Counts) -> Counts {
         Counts {
             reads: self.reads - before.reads,
@@ -71,11 +71,11 @@ impl Counts {
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
-    /// It runs, or is about to.
+    /// The task runs, or is about to.
     Runs,
-    /// It waits for a tag.
+    /// The task waits for a tag.
     Asleep,
-    /// It waits for the end of a read.
+    /// The task waits for the end of a read.
     Rests,
 }
 
@@ -86,7 +86,7 @@ struct Task {
     reads: usize,
     /// The read that it is submitting, and how many pieces of it have gone.
     current: Option<(u64, u64)>,
-    /// It was woken for a tag and has got none yet.
+    /// True if the task was woken for a tag and has got none yet.
     hopes: bool,
 }
 
@@ -100,14 +100,14 @@ pub(super) struct Lab<F> {
     sequence: u64,
     /// Reads under way: their task, pieces that are left, and when they began.
     reads: BTreeMap<u64, (usize, u64, Instant)>,
-    /// How long the reads took that ended.
+    /// The latencies of the reads that ended since `take_latency` was called last.
     took: Vec<Duration>,
     next_read: u64,
-    /// Where each read begins.
+    /// The offset at which each read under way begins, by the number of the read.
     places: BTreeMap<u64, u64>,
-    /// Places for reads on the device.
+    /// The number of places for reads on the device.
     room: u64,
-    /// Where the last piece ended that the device did.
+    /// The offset at which the last piece ended that the device did.
     at: u64,
     rng: Prng,
     counts: Counts,
@@ -115,7 +115,7 @@ pub(super) struct Lab<F> {
 }
 
 impl<F: Front> Lab<F> {
-    /// So many tasks share a depth on a device of so many bytes.
+    /// Sets up `jobs` tasks, which share the depth `depth`, on a device of `bytes` bytes.
     pub fn new(device: Device, front: F, (jobs, depth): (usize, usize), bytes: u64) -> Lab<F> {
         let task = |i| Task {
             state: State::Runs,
@@ -145,12 +145,13 @@ impl<F: Front> Lab<F> {
         lab
     }
 
-    /// What was counted so far.
+    /// Returns what was counted so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// How long reads have taken since this was asked last: the median, and 99 of 100.
+    /// Returns the latency of the reads that ended since the last call: the median and the 99th
+    /// percentile.
     pub fn take_latency(&mut self) -> [Duration; 2] {
         let mut took = std::mem::take(&mut self.took);
         took.sort_unstable();
@@ -180,7 +181,7 @@ impl<F: Front> Lab<F> {
         self.now = until;
     }
 
-    /// What may go to the device goes, and tasks are woken.
+    /// Submits all pieces that may go to the device, and wakes the tasks that are to be woken.
     fn settle(&mut self) {
         while let Some(piece) = self.front.next(self.now) {
             self.device.submit(self.now, piece.id, piece.offset, PIECE as usize);

@@ -133,7 +133,7 @@ pub(super) struct BatchWake {
     free: usize,
     batch: usize,
     queues: [VecDeque<usize>; 8],
-    /// Where the next task sleeps, and from where on tasks are woken.
+    /// The queue in which the next task sleeps, and the queue from which on tasks are woken.
     sleeps_at: usize,
     wakes_at: usize,
     /// Tags that have to come back before tasks of a queue are woken.

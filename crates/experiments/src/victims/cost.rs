@@ -1,6 +1,6 @@
-//! What is counted.
+//! The cost of choosing victims.
 
-/// What it took to find some victims.
+/// The counters of a choice of victims.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(super) struct Cost {
     pub victims: u64,

@@ -1,6 +1,6 @@
 //! A binary heap that counts its steps, after `include/linux/min_heap.h`.
 
-/// How an entry finds its place downwards.
+/// The way in which an entry finds its place downwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sift {
     /// To a leaf first, by the better one of two children; then back up.
@@ -100,7 +100,7 @@ impl Heap {
         while at != top && self.before(top, at, before) {
             at = (at - 1) / 2;
         }
-        // What stands on the way moves up, and the entry goes to the end of it.
+        // The entries on the way move up, and the entry goes to the end of the way.
         let end = at;
         while at != top {
             at = (at - 1) / 2;

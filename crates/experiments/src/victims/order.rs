@@ -1,6 +1,6 @@
 //! Priorities of buckets, without memory: they follow from the bucket's number.
 
-/// How priorities are distributed. The lowest goes first.
+/// The distribution of priorities. The lowest goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     /// All are equal, as in a cache that is not filled.

@@ -11,7 +11,7 @@ use super::scan;
 pub(super) const UNLINK: u64 = 4;
 /// The same, and put to its other end.
 pub(super) const RELINK: u64 = 2 * UNLINK;
-/// What it takes `adaptive` to compare how full its three queues are.
+/// The number of steps that `adaptive` takes to compare how full its three queues are.
 pub(super) const QUEUES: u64 = 6;
 /// Blocks of a bucket. Choosing does not look at them.
 const BLOCKS: u32 = 4;

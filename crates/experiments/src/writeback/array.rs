@@ -11,7 +11,7 @@ const DISK_BYTES: u64 = 256 << 30;
 /// Blocks of the array.
 pub(super) const BLOCKS: u64 = DISKS * DISK_BYTES / BLOCK_U64;
 
-/// What a request to the array is for.
+/// The purpose of a request to the array.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Job {
     /// A dirty block is written back.
@@ -67,17 +67,17 @@ impl Region {
     /// All of the array.
     pub const ALL: Region = Region { first: 0, blocks: BLOCKS };
 
-    /// So many blocks in the middle.
+    /// A region of `blocks` blocks in the middle of the array.
     pub fn middle(blocks: u64) -> Region {
         Region { first: (BLOCKS - blocks) / 2, blocks }
     }
 
-    /// One at random.
+    /// Returns a block of the region at random.
     pub fn any(&self, rng: &mut Prng) -> u64 {
         self.first + rng.below(self.blocks)
     }
 
-    /// So many of them, evenly.
+    /// Returns `n` blocks of the region at even distances.
     pub fn spread(self, n: u64) -> impl Iterator<Item = u64> {
         (0..n).map(move |i| self.first + i * self.blocks / n)
     }

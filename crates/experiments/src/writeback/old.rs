@@ -8,7 +8,7 @@ use base::{Duration, Instant};
 use super::array::{Array, BLOCKS, Job};
 use super::plant::{Passed, Policy};
 
-/// What a scan of the whole index takes: 5,200 nodes at 1 ms.
+/// The time that a scan of the whole index takes: 5,200 nodes at 1 ms.
 pub(super) const SCAN: Duration = Duration::from_millis(5_200);
 /// Dirty keys that a scan looks for.
 const KEYS: usize = 500;
@@ -37,12 +37,13 @@ const SECOND: u64 = 1_000_000_000;
 enum Thread {
     /// Nothing is dirty.
     Waits,
-    /// It scans until then, under the lock. What it finds is in `keys` already.
+    /// The thread scans until this time, under the lock. The keys that the scan finds are in `keys`
+    /// already.
     Scans {
         until: Instant,
         all: bool,
     },
-    /// It writes back what it has found.
+    /// The thread writes back the keys that it has found.
     Writes {
         all: bool,
     },
@@ -53,9 +54,9 @@ enum Thread {
 
 pub(super) struct Old {
     cache_blocks: u64,
-    /// What is dirty, but for the blocks in flight.
+    /// The dirty blocks, without the blocks in flight.
     dirty: BTreeSet<u64>,
-    /// It was told that something is dirty.
+    /// True if the thread was told that something is dirty.
     has_dirty: bool,
     thread: Thread,
     keys: VecDeque<u64>,
@@ -152,7 +153,7 @@ impl Old {
         (seen + start, true)
     }
 
-    /// What the thread does now. False: it waits.
+    /// Lets the thread do the next thing that is due. Returns false if nothing is due.
     fn thread_goes_on(&mut self, now: Instant, array: &mut Array) -> bool {
         match self.thread {
             Thread::Waits if self.has_dirty => {

@@ -26,7 +26,7 @@ const SEAL: u64 = 8;
 /// A cut that is not published.
 struct Cut {
     blocks: u64,
-    /// What is left to carry, in the order of addresses.
+    /// The blocks that are left to carry, in the order of addresses.
     left: VecDeque<u64>,
 }
 

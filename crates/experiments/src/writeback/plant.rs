@@ -8,13 +8,13 @@ use super::array::{Array, Job, Region};
 const TICK: Duration = Duration::from_millis(1);
 /// Requests of clients at once.
 const DEPTH: u64 = 32;
-/// What a write takes that the cache takes.
+/// The time that a write takes if the cache takes it.
 const SERVICE: Duration = Duration::from_micros(375);
 
-/// How clients write.
+/// The rate at which clients write.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Load {
-    /// So many writes a second, if they can.
+    /// This number of writes a second, if the clients can.
     Rate(u64),
     AsFastAsItGoes,
 }
@@ -50,14 +50,14 @@ pub(super) trait Policy {
     fn rate(&self) -> f64;
 }
 
-/// What was seen.
+/// The measurements of a run.
 #[derive(Default)]
 pub(super) struct Seen {
     /// By second: the rate of write-back, and what was written back, in bytes; clients' writes.
     pub rates: Vec<f64>,
     pub written: Vec<f64>,
     pub writes: Vec<u64>,
-    /// How long requests took.
+    /// The latencies of requests.
     pub write: Histogram,
     pub read: Histogram,
     /// Seconds in which writes waited and none ended.

@@ -62,7 +62,8 @@ fn without_rest(claim: Claim) -> Result<Claim> {
     }
 }
 
-/// The same for all commands that were killed. What cannot be taken away now stays.
+/// Takes away what all commands that were killed have made. An attachment that cannot be taken away
+/// now stays.
 pub fn clear_left(records: &Records) -> Result<()> {
     for claim in records.all_left()? {
         let _ = without_rest(claim);

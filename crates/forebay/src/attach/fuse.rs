@@ -1,4 +1,4 @@
-//! By FUSE: `nbdfuse` shows the volume as a file.
+//! Attachments by FUSE: `nbdfuse` shows the volume as a file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,18 +12,18 @@ use super::mounts::mounted_at;
 use super::record::{Claim, Means, Record, Records, Wanted};
 use super::tool;
 use crate::error::{CommandError, Result};
-use crate::sockets::nbd_uri_unix;
+use crate::host::sockets::nbd_uri_unix;
 
-/// The file in the directory that it mounts.
+/// The name of the file in the directory that `nbdfuse` mounts.
 const FILE: &str = "disk";
-/// How long it may take.
+/// The longest time that `nbdfuse` may take to mount the file, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a read may take until it is not waited for.
+/// The time after which a read is not waited for any more.
 const ANSWER: Duration = Duration::from_secs(2);
 const SECTOR: usize = 512;
 
-/// What is missing for it, if anything is.
+/// Returns what is missing for an attachment by FUSE, if anything is.
 pub fn missing() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("this machine has no FUSE (/dev/fuse): modprobe fuse, as root".into());
@@ -44,7 +44,7 @@ pub fn clear(claim: &Claim) -> Result<()> {
         let number = std::fs::read_to_string(&pid).ok().and_then(|text| text.trim().parse().ok());
         let process = number.and_then(|number| Some((number, tool::began(number)?)));
         unmount(&dir)?;
-        // In its end it removes files that the next one has by the same names.
+        // The ending process removes files, and the next one has files of the same names.
         ended(process);
     }
     let _ = std::fs::remove_dir(dir);
@@ -54,7 +54,7 @@ pub fn clear(claim: &Claim) -> Result<()> {
     Ok(())
 }
 
-/// Attaches it.
+/// Attaches a volume as a file, served by a new process of `nbdfuse`.
 pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
     let dir = records.beside(&wanted.name, "d");
     let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
@@ -71,7 +71,7 @@ pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
         command.arg("-r");
     }
     command.arg(dir.join(FILE)).arg(nbd_uri_unix(&wanted.socket, &wanted.volume));
-    // It stays when this command and its terminal are gone.
+    // The process of `nbdfuse` goes on when this command and its terminal are gone.
     command.process_group(0).stdin(Stdio::null()).stdout(said.try_clone().map_err(failed)?);
     let mut child = command.stderr(said).spawn().map_err(failed)?;
     let outcome = wait(&mut child, &pid, &dir);
@@ -100,7 +100,7 @@ pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
     })
 }
 
-/// Until the file is there.
+/// Waits until the file is there. Errors: `nbdfuse` has ended, or takes longer than `PATIENCE`.
 fn wait(child: &mut Child, pid: &Path, dir: &Path) -> std::result::Result<(), &'static str> {
     #[allow(clippy::disallowed_methods, reason = "no thread of the engine")]
     let deadline = Instant::now() + PATIENCE;
@@ -124,8 +124,8 @@ fn unmount(dir: &Path) -> Result<()> {
     tool::run(tool::need("fusermount3", "fuse3")?.arg("-u").arg(dir)).map(|_| ())
 }
 
-/// Takes it away: what was written through it is on its way to the server, and its process ends
-/// when that has arrived.
+/// Takes an attachment away: what was written through it is on its way to the server, and its
+/// process ends when that has arrived.
 pub fn detach(record: &Record) -> Result<()> {
     let Some(dir) = record.path.parent() else { return Ok(()) };
     if mounted_at(dir).is_some() {
@@ -164,7 +164,7 @@ fn ended(process: Option<(i32, u64)>) -> bool {
     true
 }
 
-/// Whether its process serves it still.
+/// True if the process of an attachment still serves it.
 pub fn is_there(record: &Record) -> bool {
     let is_mounted = || record.path.parent().is_some_and(|d| mounted_at(d).is_some());
     tool::lives(record.process) && is_mounted() && answers(&record.path)

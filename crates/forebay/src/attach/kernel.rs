@@ -1,4 +1,4 @@
-//! By the kernel's NBD: a block device, set up by `nbd-client`.
+//! Attachments by the kernel's NBD: block devices, set up by `nbd-client`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,16 @@ use super::tool;
 use crate::error::{CommandError, Result};
 
 const SYS: &str = "/sys/block";
-/// Links by the names of attachments.
+/// The directory of links to devices, by the names of attachments.
 const LINKS: &str = "/dev/forebay";
 
-/// What is missing for it, if anything is.
+/// Returns what is missing for an attachment by the kernel's NBD, if anything is.
 pub fn missing() -> Option<String> {
     if !getuid().is_root() {
         return Some("only root can attach a volume as a block device".into());
     }
     if !Path::new(SYS).join("nbd0").exists() {
-        // It may be a module that is not loaded.
+        // NBD may be a module that is not loaded.
         if let Some(modprobe) = tool::find("modprobe") {
             let _ = tool::run(std::process::Command::new(modprobe).arg("nbd"));
         }
@@ -52,7 +52,7 @@ fn link(name: &str) -> PathBuf {
     Path::new(LINKS).join(name)
 }
 
-/// Attaches it to the first device that is free.
+/// Attaches a volume to the first device that is free.
 pub fn attach(_records: &Records, wanted: &Wanted) -> Result<Record> {
     let mut last = CommandError::Failed(
         "all devices of the kernel's NBD are in use: modprobe -r nbd && modprobe nbd nbds_max=64 \
@@ -63,7 +63,7 @@ pub fn attach(_records: &Records, wanted: &Wanted) -> Result<Record> {
         let device = PathBuf::from(format!("/dev/nbd{number}"));
         let mut command = tool::need("nbd-client", "nbd-client")?;
         command.arg("-unix").arg(&wanted.socket).arg(&device).arg("-name").arg(&wanted.volume);
-        // A process that stays, and connects again where the server was started anew.
+        // A process of `nbd-client` stays, and connects again where the server was started anew.
         command.args(["-persist", "-nonetlink"]);
         if wanted.read_only {
             command.arg("-readonly");
@@ -90,7 +90,8 @@ pub fn attach(_records: &Records, wanted: &Wanted) -> Result<Record> {
     Err(last)
 }
 
-/// A name by which people find it. It is a convenience: without it the device is there.
+/// Makes a link by which people find the device. Failures are ignored: the device is there without
+/// the link.
 fn make_link(name: &str, device: &Path) {
     let link = link(name);
     let _ = std::fs::create_dir_all(LINKS);
@@ -98,7 +99,7 @@ fn make_link(name: &str, device: &Path) {
     let _ = std::os::unix::fs::symlink(device, link);
 }
 
-/// Takes it away.
+/// Disconnects the device of an attachment and removes its link.
 pub fn detach(record: &Record) -> Result<()> {
     if is_used(&record.path) {
         tool::run(tool::need("nbd-client", "nbd-client")?.arg("-d").arg(&record.path))?;
@@ -110,7 +111,7 @@ pub fn detach(record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel has it still.
+/// True if the kernel still has the device of an attachment in use.
 pub fn is_there(record: &Record) -> bool {
     is_used(&record.path)
 }

@@ -2,7 +2,8 @@
 //! file by FUSE.
 //!
 //! An attachment outlives the command that made it: the kernel or a process of `nbdfuse` serves it.
-//! What there is to know of it stands in a record ([`record`]), by which it is listed and detached.
+//! A record ([`record`]) has all that is known of an attachment, by which it is listed and
+//! detached.
 //!
 //! Fault model: the process may have died, the machine may have been started anew, the server may
 //! be gone. A record of something that is not there any more says so, and is removed by detaching.

@@ -17,15 +17,15 @@ use super::record::{Record, Records, Wanted};
 use super::tool;
 use crate::error::{CommandError, Result};
 
-/// What is to be mounted.
+/// A volume to be mounted, and how.
 pub struct Mount {
     /// The volume.
     pub wanted: Wanted,
-    /// Where.
+    /// The directory to mount at.
     pub dir: PathBuf,
-    /// A file system is made first, of this type, if there is nothing on the volume.
+    /// The type of a file system that is made first, if there is nothing on the volume.
     pub make: Option<String>,
-    /// It is made also if there is something.
+    /// True if the file system is made also where there is something on the volume.
     pub force: bool,
     /// The server says that the volume holds data, of whatever kind.
     pub holds_data: bool,
@@ -127,7 +127,7 @@ fn make(record: &Record, kind: &str, over: bool) -> Result<()> {
     tool::run(command.arg("-q").arg(&record.path)).map(drop)
 }
 
-/// What is on a disk, as far as is known.
+/// Names what is on a disk, as far as `blkid` knows it; `None` if `blkid` finds nothing.
 fn file_system(path: &Path) -> Result<Option<String>> {
     let mut command = tool::need("blkid", "util-linux")?;
     let done = command.args(["-p", "-o", "export"]).arg(path).output();

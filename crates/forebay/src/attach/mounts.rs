@@ -1,15 +1,15 @@
-//! What is mounted where, as the kernel says it.
+//! Mounts and their directories, as the kernel lists them.
 
 use std::path::Path;
 
 use super::record::Record;
 
-/// Where forebay has mounted an attachment, if it is still there.
+/// The directory where forebay has mounted an attachment, if something is still mounted there.
 pub fn in_use(record: &Record) -> Option<&Path> {
     record.mounted.as_deref().filter(|dir| mounted_at(dir).is_some())
 }
 
-/// Whether something is mounted at exactly this directory, and what.
+/// The source of what is mounted at exactly this directory, if anything is.
 pub fn mounted_at(dir: &Path) -> Option<String> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     mounts.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! What is known of attachments: a file for each, in a directory of the user that made them.
+//! Records of attachments: a file for each, in a directory of the user that made them.
 //!
 //! Fault model: a command that attaches may be killed. From its begin to its end there is an empty
 //! file, which the command has locked. One that is not locked was left by a command that was
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CommandError, Result};
 
-/// Where root has it; other users have it in `XDG_RUNTIME_DIR`.
+/// The directory of root's records; other users have theirs in `XDG_RUNTIME_DIR`.
 const OF_ROOT: &str = "/run/forebay-attached";
 const OF_USER: &str = "forebay-attached";
 
-/// How a volume is attached.
+/// The means by which a volume is attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Means {
@@ -32,7 +32,7 @@ pub enum Means {
 }
 
 impl Means {
-    /// Its name.
+    /// The name of the means, as `--json` prints it.
     pub fn name(self) -> &'static str {
         match self {
             Means::Kernel => "kernel",
@@ -44,26 +44,27 @@ impl Means {
 /// An attachment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name.
+    /// The name of the attachment.
     pub name: String,
     /// The volume.
     pub volume: String,
-    /// How it is attached.
+    /// The means by which the volume is attached.
     pub means: Means,
     /// The block device or the file.
     pub path: PathBuf,
-    /// Nothing may be changed through it.
+    /// True if nothing may be changed through the attachment.
     pub read_only: bool,
     /// The unix socket of NBD clients.
     pub socket: PathBuf,
-    /// The process that serves it, and the time it began, in ticks of the kernel.
+    /// The number of the process that serves the attachment, and the time it began, in ticks of the
+    /// kernel.
     pub process: Option<(i32, u64)>,
-    /// Where forebay has mounted it.
+    /// The directory where forebay has mounted the volume.
     #[serde(default)]
     pub mounted: Option<PathBuf>,
 }
 
-/// What is to be attached.
+/// An attachment that is to be made.
 pub struct Wanted {
     /// The name of the attachment.
     pub name: String,
@@ -71,9 +72,9 @@ pub struct Wanted {
     pub volume: String,
     /// The unix socket of NBD clients.
     pub socket: PathBuf,
-    /// Nothing may be changed through it.
+    /// True if nothing may be changed through the attachment.
     pub read_only: bool,
-    /// How, if that was said.
+    /// The means to attach by, if they were named.
     pub means: Option<Means>,
 }
 
@@ -88,18 +89,18 @@ pub struct Claim {
     _lock: Flock<File>,
 }
 
-/// What is found where a record is to be made.
+/// The state of the record at a path where a record is to be made.
 enum Found {
-    /// None, or one that was left: it is this process's now.
+    /// There was no record, or one that was left: it is this process's now.
     Claim(Claim),
-    /// Another command makes it now.
+    /// Another command makes the record now.
     Busy,
-    /// It was made.
+    /// The record was made.
     Written,
 }
 
 impl Records {
-    /// That of this user; it is made if it is not there.
+    /// Opens the directory of this user; it is made if it is not there.
     pub fn open() -> Result<Records> {
         let dir = match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
             _ if getuid().is_root() => PathBuf::from(OF_ROOT),
@@ -137,7 +138,7 @@ impl Records {
         self.beside(name, "json")
     }
 
-    /// Begins an attachment. Errors: there is one.
+    /// Begins an attachment. Errors: there is one of this name, or another command makes one now.
     pub fn claim(&self, name: &str) -> Result<Claim> {
         let path = self.path(name);
         match claim(&path).map_err(|e| CommandError::failed(path.display(), e))? {
@@ -155,17 +156,19 @@ impl Records {
         }
     }
 
-    /// What a command has left that was killed while it attached this name.
+    /// Takes over the record that a command has left which was killed while it attached this name;
+    /// `None` if there is none.
     pub fn left(&self, name: &str) -> Option<Claim> {
         left(&self.path(name))
     }
 
-    /// The same of all names.
+    /// Takes over the records of all names that killed commands have left.
     pub fn all_left(&self) -> Result<Vec<Claim>> {
         Ok(self.paths()?.iter().filter_map(|path| left(path)).collect())
     }
 
-    /// That of a name.
+    /// Reads the record of a name. Errors: there is none, another command makes it now, or it
+    /// cannot be read.
     pub fn of(&self, name: &str) -> Result<Record> {
         let path = self.path(name);
         match read(&path) {
@@ -192,7 +195,7 @@ impl Records {
         Ok(all)
     }
 
-    /// All of them, by their names.
+    /// All records that can be read, sorted by their names.
     pub fn all(&self) -> Result<Vec<Record>> {
         let paths = self.paths()?;
         let read = paths.iter().filter_map(|path| read(path).ok().flatten());
@@ -223,14 +226,14 @@ impl Records {
 }
 
 impl Claim {
-    /// The attachment is made.
+    /// Writes the record of an attachment that is made, and keeps it.
     pub fn keep(mut self, records: &Records, record: &Record) -> Result<()> {
         records.put(record)?;
         self.kept = true;
         Ok(())
     }
 
-    /// What was left stays, as it cannot be taken away now.
+    /// Keeps the record that was left, as the attachment cannot be taken away now.
     pub fn leave(mut self) {
         self.kept = true;
     }

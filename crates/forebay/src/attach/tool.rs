@@ -5,17 +5,17 @@ use std::process::{Command, Stdio};
 
 use crate::error::{CommandError, Result};
 
-/// Where programs of the administrator are, beside those of `PATH`.
+/// Directories of programs of the administrator, beside those of `PATH`.
 const ALSO: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// Where a program is.
+/// The path of a program, if it is installed.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(ALSO.iter().map(PathBuf::from));
     dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// A program, or what to install.
+/// A command that runs a program. Errors: it is not installed, with the package that has it.
 pub fn need(name: &str, package: &str) -> Result<Command> {
     let missing = || {
         CommandError::Failed(format!(
@@ -25,7 +25,7 @@ pub fn need(name: &str, package: &str) -> Result<Command> {
     find(name).map(Command::new).ok_or_else(missing)
 }
 
-/// Runs a program to its end. Its output; errors with what it said.
+/// Runs a program to its end and returns its output. Errors: it failed, with what it said.
 pub fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.stdin(Stdio::null()).output();
@@ -45,7 +45,7 @@ pub fn began(process: i32) -> Option<u64> {
     let fields = stat.rsplit_once(") ")?.1;
     let mut fields = fields.split(' ');
     let state = fields.next()?;
-    // One that has ended and was not waited for is none.
+    // A process that has ended and was not waited for is none.
     (state != "Z").then(|| fields.nth(18)?.parse().ok()).flatten()
 }
 

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use base::shell_word;
 use clap::Args;
-use serde_json::{Value, json};
+use model::request;
+use model::setting::{ConfigEntry, Place, PlaceValue};
+use serde::Serialize;
 
 use crate::attach::attachment::{self, NoDevice};
 use crate::attach::mount::{self, Mount as MountWanted};
 use crate::attach::mounts;
 use crate::attach::record::{Means, Record, Records, Wanted};
 use crate::cli::options::ClientOptions;
-use crate::control::Request;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::terminal::progress::waiting;
@@ -19,9 +20,9 @@ use crate::terminal::{Cell, Column, Look, Table, Tone};
 
 /// Attach a volume to this machine: a block device, or a file
 ///
-/// It is a block device by the kernel's NBD, for root where the kernel has that, with a link
-/// /dev/forebay/VOLUME; else a file by FUSE, and a line on standard error says why. It stays until
-/// `forebay detach`. Prints where it is.
+/// The volume is a block device by the kernel's NBD, for root where the kernel has that, with a
+/// link /dev/forebay/VOLUME; else a file by FUSE, and a line on standard error says why. The
+/// attachment stays until `forebay detach`. Prints the path of the device or the file.
 #[derive(Args, Debug)]
 pub struct Attach {
     /// The volume
@@ -29,7 +30,7 @@ pub struct Attach {
     /// Name of the attachment [default: that of the volume]
     #[arg(long, value_name = "NAME", value_parser = attachment_name)]
     name: Option<String>,
-    /// How, instead of the best means that are there
+    /// Means to attach the volume by, instead of the best that are there
     #[arg(long, value_enum, value_name = "MEANS")]
     by: Option<Means>,
     /// Change nothing through it
@@ -65,7 +66,7 @@ pub struct Attached {
 pub struct Mount {
     /// The volume
     volume: String,
-    /// Where
+    /// Directory to mount at
     dir: PathBuf,
     /// Make a file system of this type first, if the volume holds nothing
     #[arg(long, value_name = "ext4|xfs|btrfs", value_parser = ["ext4", "xfs", "btrfs"])]
@@ -79,7 +80,7 @@ pub struct Mount {
     /// Name of the attachment [default: that of the volume]
     #[arg(long, value_name = "NAME", value_parser = attachment_name)]
     name: Option<String>,
-    /// How to attach it, instead of the best means that are there
+    /// Means to attach the volume by, instead of the best that are there
     #[arg(long, value_enum, value_name = "MEANS")]
     by: Option<Means>,
     /// Change nothing
@@ -92,7 +93,7 @@ pub struct Mount {
 /// Unmount what `forebay mount` mounted, and detach it
 #[derive(Args, Debug)]
 pub struct Unmount {
-    /// Where it is mounted
+    /// Directory at which the volume is mounted
     dir: PathBuf,
 }
 
@@ -112,33 +113,51 @@ fn wanted(
     read_only: bool,
     client: &ClientOptions,
 ) -> Result<Wanted> {
-    let volumes = client.ask(&Request::VolumeList {})?;
-    let mut names = volumes.as_array().into_iter().flatten().filter_map(|v| v["name"].as_str());
-    if !names.any(|one| one == volume) {
+    let volumes = client.ask(request::VolumeList {})?;
+    if !volumes.iter().any(|one| one.name == volume) {
         return Err(CommandError::Failed(format!(
             "there is no volume {volume:?}; see forebay volume list"
         )));
     }
-    let config = client.ask(&Request::Config {})?;
-    let settings = config["settings"].as_array().into_iter().flatten();
-    let socket =
-        settings.filter(|one| one["key"] == "nbd.socket").find_map(|s| s["value"].as_str());
+    let config = client.ask(request::GetConfig {})?;
+    let socket = config.settings.into_iter().find_map(|entry| match entry {
+        ConfigEntry::Place(Place { key, value: PlaceValue::Text(path), .. })
+            if key == "nbd.socket" =>
+        {
+            Some(path)
+        }
+        _ => None,
+    });
     let missing = || CommandError::Failed("the server does not say where its NBD socket is".into());
     let socket = socket.map(PathBuf::from).ok_or_else(missing)?;
     let name = name.unwrap_or_else(|| volume.clone());
     Ok(Wanted { name, volume, socket, read_only, means })
 }
 
-fn shown(record: &Record) -> Value {
-    json!({
-        "name": record.name,
-        "volume": record.volume,
-        "path": record.path.display().to_string(),
-        "by": record.means.name(),
-        "read_only": record.read_only,
-        "mounted": mounts::in_use(record).map(|dir| dir.display().to_string()),
-        "there": attachment::is_there(record),
-    })
+/// An attachment as `--json` prints it.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    volume: String,
+    path: String,
+    by: &'static str,
+    read_only: bool,
+    /// The directory where the volume is mounted; null: it is not.
+    mounted: Option<String>,
+    /// The other end of the attachment is still there.
+    there: bool,
+}
+
+fn shown(record: &Record) -> Shown {
+    Shown {
+        name: record.name.clone(),
+        volume: record.volume.clone(),
+        path: record.path.display().to_string(),
+        by: record.means.name(),
+        read_only: record.read_only,
+        mounted: mounts::in_use(record).map(|dir| dir.display().to_string()),
+        there: attachment::is_there(record),
+    }
 }
 
 impl Attach {
@@ -179,7 +198,7 @@ impl Attached {
     }
 }
 
-fn listed(all: &[Value], look: &Look) -> String {
+fn listed(all: &[Shown], look: &Look) -> String {
     let mut table = Table::new(&[
         Column::shortened("NAME", 10),
         Column::shortened("VOLUME", 10),
@@ -188,23 +207,21 @@ fn listed(all: &[Value], look: &Look) -> String {
         Column::shortened("PATH", 12),
         Column::wrapped("STATE"),
     ]);
-    let text = |value: &Value| Cell::from(value.as_str().unwrap_or_default());
     for one in all {
-        let state = match (one["there"] == true, one["mounted"].as_str()) {
+        let state = match (one.there, one.mounted.as_deref()) {
             (false, Some(dir)) => {
                 let unmount = format!("forebay unmount {}", shell_word(dir));
                 Cell::new(Tone::Bad, format!("mounted at {dir}, gone: {unmount}"))
             }
             (false, None) => {
-                let name = one["name"].as_str().unwrap_or_default();
-                Cell::new(Tone::Bad, format!("gone: forebay detach {}", shell_word(name)))
+                Cell::new(Tone::Bad, format!("gone: forebay detach {}", shell_word(&one.name)))
             }
             (true, Some(dir)) => format!("mounted at {dir}").into(),
             (true, None) => "attached".into(),
         };
-        let may = if one["read_only"] == true { "read" } else { "write" };
-        let (name, volume) = (text(&one["name"]), text(&one["volume"]));
-        table.add([name, volume, text(&one["by"]), may.into(), text(&one["path"]), state]);
+        let may = if one.read_only { "read" } else { "write" };
+        let (name, volume) = (one.name.as_str().into(), one.volume.as_str().into());
+        table.add([name, volume, one.by.into(), may.into(), one.path.as_str().into(), state]);
     }
     table.text(look)
 }
@@ -212,8 +229,8 @@ fn listed(all: &[Value], look: &Look) -> String {
 impl Mount {
     pub fn run(self) -> Result<()> {
         let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
-        let request = Request::VolumeData { name: wanted.volume.clone() };
-        let holds_data = !self.client.ask(&request)?["offset"].is_null();
+        let request = request::VolumeData { name: wanted.volume.clone() };
+        let holds_data = self.client.ask(request)?.offset.is_some();
         let what = MountWanted {
             wanted,
             dir: self.dir,
@@ -243,16 +260,17 @@ mod tests {
 
     #[test]
     fn people_read_it() {
-        let one = |there: bool, mounted: Value| {
-            json!({ "name": "n", "volume": "v", "path": "/dev/nbd0", "by": "kernel",
-                    "read_only": false, "mounted": mounted, "there": there })
+        let one = |there: bool, mounted: Option<&str>| Shown {
+            name: "n".into(),
+            volume: "v".into(),
+            path: "/dev/nbd0".into(),
+            by: "kernel",
+            read_only: false,
+            mounted: mounted.map(str::to_owned),
+            there,
         };
-        let all = [
-            one(true, Value::Null),
-            one(true, json!("/m")),
-            one(false, json!("/m")),
-            one(false, Value::Null),
-        ];
+        let all =
+            [one(true, None), one(true, Some("/m")), one(false, Some("/m")), one(false, None)];
         let text = listed(&all, &Look { columns: 100, colour: false });
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("/dev/nbd0") && lines[1].ends_with("  attached"), "{text}");

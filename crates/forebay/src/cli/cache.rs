@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use base::shell_word;
 use clap::{Args, Subcommand};
-use pool::CacheMode;
-use serde_json::Value;
+use model::cache::CacheStatus;
+use model::volume::CacheMode;
+use model::{Verb, request};
 
 use crate::cli::cache_status;
 use crate::cli::options::{ClientOptions, positive_size};
-use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
@@ -20,7 +20,7 @@ use crate::terminal::Look;
 use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
 
-/// How often progress is looked at.
+/// The interval between two looks at the progress.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The write-back cache of a running server: attach, detach, status, mode, flush, cancel
@@ -68,6 +68,7 @@ enum Action {
         /// The volume
         volume: String,
         /// writeback, writethrough, writearound or none
+        #[arg(value_parser = cache_mode)]
         mode: CacheMode,
         #[command(flatten)]
         client: ClientOptions,
@@ -86,7 +87,13 @@ enum Action {
     },
 }
 
-/// What shows how far a command is and what ends it, where Ctrl-C ends the wait for it.
+fn cache_mode(text: &str) -> std::result::Result<CacheMode, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is not a cache mode; use writeback, writethrough, writearound or none")
+    })
+}
+
+/// Commands that show how far a command is and end it, where Ctrl-C ends the wait for it.
 const DETACHES: &str = "forebay cache status shows how far it is, and forebay cache cancel ends it";
 const CHANGES: &str =
     "forebay cache status shows how far it is, and forebay cache cancel VOLUME ends it";
@@ -105,7 +112,7 @@ impl CacheCommand {
                     )));
                 }
                 let at = path.clone();
-                client.ask(&Request::CacheAttach { path: at, size_bytes: size, force })?;
+                client.ask(request::CacheAttach { path: at, size_bytes: size, force })?;
                 print(&format!(
                     "attached; from now on forebay serve must be started with --cache {} (forebay \
                      up finds it by itself)\n",
@@ -113,30 +120,30 @@ impl CacheCommand {
                 ))
             }
             Action::Detach { client } => {
-                let path = cache_of(&client)?["path"].as_str().unwrap_or_default().to_owned();
-                ask_with_progress(&client, Request::CacheDetach {}, DETACHES)?;
+                let path = cache_of(&client)?.path;
+                ask_with_progress(&client, request::CacheDetach {}, DETACHES)?;
                 print(&format!(
                     "detached; everything is in the pool, and {path} is of no use any more\n"
                 ))
             }
             Action::Status { json, client } => {
-                let status = client.ask(&Request::Status {})?;
-                check_there(&status["cache"])?;
+                let status = client.ask(request::Status {})?;
+                let cache = status.cache.as_ref().ok_or_else(no_cache)?;
                 if json {
-                    print_json(&status["cache"])
+                    print_json(cache)
                 } else {
                     print(&cache_status::text(&status, &Look::of_stdout()))
                 }
             }
             Action::Mode { volume, mode, client } => {
-                // What the cache has alone is written back first.
-                let done = format!("{volume} uses the cache as {} from now on\n", mode.name());
-                ask_with_progress(&client, Request::CacheMode { volume, mode }, CHANGES)?;
+                // Data that only the cache has is written back first.
+                let done = format!("{volume} uses the cache as {} from now on\n", mode.word());
+                ask_with_progress(&client, request::SetCacheMode { volume, mode }, CHANGES)?;
                 print(&done)
             }
             Action::Flush { client } => {
                 cache_of(&client)?;
-                ask_with_progress(&client, Request::CacheFlush {}, FLUSHES)?;
+                ask_with_progress(&client, request::CacheFlush {}, FLUSHES)?;
                 print("everything that was written before is in the pool\n")
             }
             Action::Cancel { volume, client } => {
@@ -144,7 +151,7 @@ impl CacheCommand {
                     None => "the cache stays".to_owned(),
                     Some(volume) => format!("{volume} keeps its mode"),
                 };
-                client.ask(&Request::CacheCancel { volume })?;
+                client.ask(request::CacheCancel { volume })?;
                 print(&format!("cancelled: {what}; what is dirty is written back in time\n"))
             }
         }
@@ -160,37 +167,35 @@ fn needs_size(path: &Path) -> bool {
     }
 }
 
-fn check_there(cache: &Value) -> Result<()> {
-    if cache.is_object() {
-        return Ok(());
-    }
-    Err(CommandError::Failed(
+fn no_cache() -> CommandError {
+    CommandError::Failed(
         "the pool has no cache; attach one: forebay cache attach PATH --size SIZE".into(),
-    ))
+    )
 }
 
-fn cache_of(client: &ClientOptions) -> Result<Value> {
-    let cache = client.ask(&Request::Status {})?["cache"].take();
-    check_there(&cache)?;
-    Ok(cache)
+fn cache_of(client: &ClientOptions) -> Result<CacheStatus> {
+    client.ask(request::Status {})?.cache.ok_or_else(no_cache)
 }
 
-/// Asks, and shows meanwhile how much is still dirty. After Ctrl-C the server goes on: `how` shows
-/// it, and ends it.
-fn ask_with_progress(client: &ClientOptions, request: Request, how: &'static str) -> Result<()> {
+/// Asks, and shows meanwhile how much is still dirty. After Ctrl-C the server goes on: `how` names
+/// the commands that show that, and end it.
+fn ask_with_progress<R>(client: &ClientOptions, request: R, how: &'static str) -> Result<()>
+where
+    R: Verb<Answer = ()> + Send + 'static,
+{
     let _told = GoesOn::without_us(how);
     let (sender, answer) = channel();
     let socket = client.socket();
     let asking = std::thread::Builder::new().name("ask".into()).spawn(move || {
         // There is no listener any more only if this process is ending.
-        let _ = sender.send(ask(&socket, &request));
+        let _ = sender.send(ask(&socket, request));
     });
     asking.map_err(|e| CommandError::failed("starting a thread", e))?;
     let mut progress = Progress::new(false);
     let (mut most, mut before) = (0, None);
     loop {
         match answer.recv_timeout(LOOK) {
-            Ok(outcome) => return outcome.map(|_| ()),
+            Ok(outcome) => return outcome,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(CommandError::Failed(
                     "the thread that asks has ended: type it again".into(),
@@ -201,18 +206,18 @@ fn ask_with_progress(client: &ClientOptions, request: Request, how: &'static str
         if !progress.is_wanted() {
             continue;
         }
-        // Where the status cannot be had, the answer will say why.
-        let Ok(status) = ask(&client.socket(), &Request::Status {}) else { continue };
-        let dirty = status["cache"]["dirty_bytes"].as_u64().unwrap_or(0);
-        let carried = status["cache"]["writeback"]["carried_bytes"].as_u64().unwrap_or(0);
+        // If the status cannot be had, the answer will say why.
+        let Ok(status) = ask(&client.socket(), request::Status {}) else { continue };
+        let cache = status.cache.unwrap_or_default();
+        let (dirty, carried) = (cache.dirty_bytes, cache.writeback.carried_bytes);
         most = dirty.max(most);
         let carried = carried.saturating_sub(*before.get_or_insert(carried));
         progress.show(&written_back(dirty, carried, most));
     }
 }
 
-/// How far writing back is, if at most so much was dirty. A pass carries all that it has before any
-/// of it is clean.
+/// The progress of writing back, if at most `most` bytes were dirty. A pass carries all that it has
+/// before any of it is clean.
 fn written_back(dirty: u64, carried: u64, most: u64) -> Step {
     Step {
         what: "writing back".into(),

@@ -1,4 +1,4 @@
-//! What a check of a pool and its cache has found, for people and programs.
+//! Findings of a check of a pool and its cache, for people and programs.
 
 use cache::CacheFile;
 use offline::cache::check::{self as cache_check, Standing};
@@ -13,37 +13,37 @@ use crate::terminal::progress::{Progress as Shown, Step, Unit};
 use crate::terminal::{Look, Tone};
 use crate::units::human_bytes;
 
-/// The reports.
+/// The reports of a check.
 #[derive(Serialize)]
 pub struct Checked {
-    /// Of the pool.
+    /// The report about the pool.
     #[serde(flatten)]
     pub pool: Report,
-    /// Of its cache, if there is one.
+    /// The report about its cache, if there is one.
     pub cache_report: Option<cache_check::Report>,
-    /// What was not checked, for people.
+    /// The parts that were not checked, for people.
     pub not_checked: Vec<String>,
 }
 
-/// What can be done about what a check has found.
+/// The next thing to do about what a check has found.
 pub enum Next {
-    /// Nothing was tried yet.
+    /// A repair: nothing was tried yet.
     Repair,
-    /// This was said of a repair that would do something: it is made without `--dry-run`.
+    /// The repair without `--dry-run`: a dry run has said that it would do something.
     MakeRepair,
-    /// What a repair can do is done, or there is nothing that it could do.
+    /// A restore: what a repair can do is done, or there is nothing that it could do.
     Restore,
 }
 
 impl Checked {
-    /// Of what was found in a pool and its cache.
+    /// The reports about what was found in a pool and its cache.
     pub fn new(pool: Report, cache_report: Option<cache_check::Report>) -> Checked {
         let mut not_checked = Vec::new();
         if pool.degraded {
-            let away = pool.devices.iter().enumerate().filter(|(_, d)| !is_whole(d.state));
+            let away = pool.devices.iter().enumerate().filter(|(_, d)| !d.is_whole());
             let away = away.map(|(i, d)| match d.path.as_str() {
-                "" => format!("device {i} {}", d.state),
-                path => format!("{path} {}", d.state),
+                "" => format!("device {i} {}", d.state_word()),
+                path => format!("{path} {}", d.state_word()),
             });
             not_checked.push(format!(
                 "degraded ({}): only what the other devices hold was checked",
@@ -96,7 +96,7 @@ impl Checked {
         Ok(Checked::new(pool, cache_report))
     }
 
-    /// What was counted in pool and cache: errors, and damaged copies of what has a good one.
+    /// The counts of pool and cache: errors, and damaged copies of what has a good one.
     fn found(&self) -> (u64, u64) {
         let cache = self.cache_report.as_ref();
         let (errors, copies) = cache.map_or((0, 0), |r| (r.errors, r.damaged_copies));
@@ -120,17 +120,12 @@ pub fn is_anothers(r: &cache_check::Report, has_cache: bool) -> bool {
     r.standing == Standing::Foreign && (r.uuid.is_some() || !has_cache)
 }
 
-/// A device in this state lacks nothing.
-fn is_whole(state: &str) -> bool {
-    matches!(state, "online" | "spare" | "removed")
-}
-
-/// What was named is not the pool's cache, as far as is known.
+/// True if the file that was named is not the pool's cache, as far as is known.
 fn is_other(r: &cache_check::Report) -> bool {
     r.standing == Standing::Foreign && r.is_clean()
 }
 
-/// How far a check is.
+/// The progress of a check.
 pub fn step(p: &Progress) -> Step {
     Step {
         what: format!("{:?}", p.phase).to_lowercase(),
@@ -141,7 +136,7 @@ pub fn step(p: &Progress) -> Step {
     }
 }
 
-/// So many of something.
+/// A number of something, in words.
 pub fn counted(n: u64, what: &str) -> String {
     base::counted(n, what, &format!("{what}s"))
 }
@@ -151,7 +146,7 @@ pub fn text(checked: &Checked, next: &Next, look: &Look) -> String {
     found(checked) + &verdict(checked, next, look)
 }
 
-/// What was looked at, and each problem.
+/// The text about what was looked at, and about each problem.
 pub fn found(checked: &Checked) -> String {
     let mut out = of_pool(&checked.pool);
     out += &checked.cache_report.as_ref().map(of_cache).unwrap_or_default();
@@ -159,12 +154,12 @@ pub fn found(checked: &Checked) -> String {
     out
 }
 
-/// What it comes to.
+/// The verdict of a check, and what to do.
 pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
     let restore = "restore what has no good copy from a backup (\"The pool cannot be served,\n  \
                    or is to be checked\" in docs/operations.md)";
     let whole = !checked.pool.degraded;
-    let lacks_device = checked.pool.devices.iter().any(|d| d.path.is_empty() && !is_whole(d.state));
+    let lacks_device = checked.pool.devices.iter().any(|d| d.path.is_empty() && !d.is_whole());
     let (tone, text) = match checked.found() {
         (0, 0) if checked.not_checked.is_empty() => (Tone::Good, "clean".to_owned()),
         (0, 0) => {
@@ -286,6 +281,7 @@ fn of_cache(r: &cache_check::Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::device::DeviceState;
     use offline::pool::check::DeviceReport;
     use offline::report::Findings;
 
@@ -293,10 +289,10 @@ mod tests {
 
     const LOOK: Look = Look { columns: 80, colour: false };
 
-    fn said(devices: &[(&str, &'static str)]) -> String {
-        let device = |(path, state): &(&str, &'static str)| DeviceReport {
+    fn said(devices: &[(&str, DeviceState)]) -> String {
+        let device = |(path, state): &(&str, DeviceState)| DeviceReport {
             path: (*path).into(),
-            state,
+            state: Some(*state),
             slots: Vec::new(),
         };
         let report = Report {
@@ -305,7 +301,7 @@ mod tests {
             generation: 1,
             sequence: 1,
             copies: 2,
-            degraded: devices.iter().any(|d| !is_whole(d.1)),
+            degraded: devices.iter().map(device).any(|d| !d.is_whole()),
             data: true,
             devices: devices.iter().map(device).collect(),
             findings: Findings {
@@ -323,11 +319,11 @@ mod tests {
 
     #[test]
     fn what_to_do_fits_what_is_there() {
-        let missing = said(&[("/a", "online"), ("", "missing")]);
+        let missing = said(&[("/a", DeviceState::Online), ("", DeviceState::Missing)]);
         assert!(missing.contains("give all devices"), "{missing}");
-        let behind = said(&[("/a", "online"), ("/b", "behind")]);
+        let behind = said(&[("/a", DeviceState::Online), ("/b", DeviceState::Behind)]);
         assert!(!behind.contains("give all") && behind.contains("serve the pool"), "{behind}");
-        let whole = said(&[("/a", "online"), ("/b", "online")]);
+        let whole = said(&[("/a", DeviceState::Online), ("/b", DeviceState::Online)]);
         assert!(whole.contains("forebay check --repair --dry-run"), "{whole}");
     }
 }

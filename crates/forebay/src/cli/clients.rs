@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use clap::Args;
-use serde_json::Value;
+use model::request;
+use model::volume::Client;
 
 use crate::cli::options::ClientOptions;
 use crate::cli::volumes::{SHOWN, not_shown};
-use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
-use crate::terminal::{Column, Look, Table};
+use crate::terminal::{Cell, Column, Look, Table};
 
 /// List the clients that are connected over NBD
 ///
@@ -30,23 +30,23 @@ pub struct Clients {
 
 impl Clients {
     pub fn run(self) -> Result<()> {
-        let clients = self.client.ask(&Request::Clients {})?;
+        let clients = self.client.ask(request::Clients {})?;
         if self.json {
             return print_json(&clients);
         }
-        match clients.as_array().map(Vec::as_slice) {
-            Some([]) | None => {
-                print("no client is connected; forebay config shows where the server listens\n")
-            }
-            Some(clients) => print(&text(clients, self.all, &Look::of_stdout())),
+        if clients.is_empty() {
+            return print(
+                "no client is connected; forebay config shows where the server listens\n",
+            );
         }
+        print(&text(&clients, self.all, &Look::of_stdout()))
     }
 }
 
 /// Clients with the most requests under way first.
-fn text(clients: &[Value], all: bool, look: &Look) -> String {
-    let mut ranked: Vec<&Value> = clients.iter().collect();
-    ranked.sort_by_key(|client| Reverse(client["requests"].as_u64()));
+fn text(clients: &[Client], all: bool, look: &Look) -> String {
+    let mut ranked: Vec<&Client> = clients.iter().collect();
+    ranked.sort_by_key(|client| Reverse(client.requests));
     let hidden = if all { 0 } else { ranked.len().saturating_sub(SHOWN) };
     ranked.truncate(ranked.len() - hidden);
     let mut table = Table::new(&[
@@ -59,49 +59,63 @@ fn text(clients: &[Value], all: bool, look: &Look) -> String {
         Column::wrapped("WHO"),
     ]);
     for client in ranked {
-        let tls = &client["tls"];
-        let names = tls["names"].as_array().into_iter().flatten();
-        let names: Vec<&str> = names.filter_map(Value::as_str).chain(host(client)).collect();
-        let access = match (client["export"].is_null(), client["read_only"].as_bool()) {
-            (true, _) => "-",
-            (false, Some(true)) => "read",
-            _ => "write",
+        let tls = client.tls.as_ref();
+        let names = tls.into_iter().flat_map(|tls| &tls.names).map(String::as_str);
+        let names: Vec<&str> = names.chain(host(client)).collect();
+        let access = match (&client.export, client.read_only) {
+            (None, _) => "-",
+            (Some(_), true) => "read",
+            (Some(_), false) => "write",
         };
         table.add([
-            client["number"].to_string().into(),
-            client["export"].as_str().unwrap_or("(connecting)").into(),
+            Cell::from(client.number.to_string()),
+            client.export.as_deref().unwrap_or("(connecting)").into(),
             access.into(),
-            client["requests"].to_string().into(),
-            tls["version"].as_str().unwrap_or("no").into(),
-            tls["proof"].as_str().unwrap_or("-").into(),
+            client.requests.to_string().into(),
+            tls.map_or("no", |tls| &tls.version).into(),
+            tls.map_or("-", |tls| tls.proof.word()).into(),
             if names.is_empty() { "-".to_owned() } else { names.join(", ") }.into(),
         ]);
     }
     table.text(look) + &not_shown(hidden, "clients", "forebay clients --all", look)
 }
 
-/// Where a client is, without its port, for which a line has no room.
-fn host(client: &Value) -> Option<&str> {
-    let (host, _) = client["address"].as_str()?.rsplit_once(':')?;
+/// The host of a client, without its port, for which a line has no room.
+fn host(client: &Client) -> Option<&str> {
+    let (host, _) = client.address.as_deref()?.rsplit_once(':')?;
     Some(host.trim_matches(['[', ']']))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use model::volume::{ClientTls, Proof};
 
     use super::*;
     use crate::terminal::text::width;
 
     const LOOK: Look = Look { columns: 80, colour: false };
 
+    fn tls(names: &[&str]) -> ClientTls {
+        ClientTls {
+            version: "TLSv1.3".into(),
+            proof: Proof::Certificate,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..ClientTls::default()
+        }
+    }
+
     #[test]
     fn people_read_it() {
         let clients = [
-            json!({ "number": 7, "export": "vm1", "read_only": true, "requests": 3,
-                    "address": "10.0.0.5:4711", "tls":
-                    { "version": "TLSv1.3", "proof": "certificate", "names": ["a"] } }),
-            json!({ "number": 12, "export": null, "read_only": false, "requests": 0, "tls": null }),
+            Client {
+                number: 7,
+                address: Some("10.0.0.5:4711".into()),
+                export: Some("vm1".into()),
+                read_only: true,
+                requests: 3,
+                tls: Some(tls(&["a"])),
+            },
+            Client { number: 12, ..Client::default() },
         ];
         let text = text(&clients, false, &LOOK);
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
@@ -112,13 +126,15 @@ mod tests {
 
     #[test]
     fn many_fit_and_the_busy_ones_are_first() {
-        let one = |number: u64| {
-            json!({ "number": number, "export": "v".repeat(64), "read_only": false,
-                "address": "[2001:db8:1234:5678:9abc:def0:1234:5678]:54321",
-                "requests": number % 50, "tls": { "version": "TLSv1.3", "proof": "certificate",
-                "names": ["a.very.long.name.of.a.client.example.org", "other.name.example.org"] } })
+        let one = |number: u64| Client {
+            number,
+            address: Some("[2001:db8:1234:5678:9abc:def0:1234:5678]:54321".into()),
+            export: Some("v".repeat(64)),
+            read_only: false,
+            requests: number % 50,
+            tls: Some(tls(&["a.very.long.name.of.a.client.example.org", "other.name.example.org"])),
         };
-        let clients: Vec<Value> = (0..256).map(one).collect();
+        let clients: Vec<Client> = (0..256).map(one).collect();
         let few = text(&clients, false, &LOOK);
         assert!(few.lines().all(|line| width(line) <= 80), "{few}");
         assert!(few.lines().nth(1).is_some_and(|line| line.starts_with("49 ")), "{few}");

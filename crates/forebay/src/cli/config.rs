@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use model::request;
 
 use crate::cli::options::{ClientOptions, DEFAULT_HOME};
 use crate::config::example::example;
 use crate::config::{ConfigFile, Overrides, ServeConfig, shown};
-use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
 
@@ -46,14 +46,14 @@ impl Config {
             }
             None => {
                 let socket = self.client.socket();
-                let all = self.client.ask(&Request::Config {})?;
+                let all = self.client.ask(request::GetConfig {})?;
                 (all, format!("What the server at {} goes by.", socket.display()))
             }
         };
         if self.json {
             return print_json(&all);
         }
-        let file = all["file"].as_str().unwrap_or("none");
+        let file = all.file.as_deref().unwrap_or("none");
         print(&shown::toml(&all, &format!("# {of}\n# Its configuration file: {file}\n\n")))
     }
 }

@@ -9,22 +9,22 @@ use posix::{NewFile, OpenFile};
 use rt::Rt;
 use serde_json::json;
 
-use crate::cache_file::check_room;
-use crate::calendar::unix_time_at_zero;
 use crate::cli::options::{log_warnings, name, positive_size};
-use crate::devices::DeviceChoice;
-use crate::emptiness::Looked;
 use crate::error::{CommandError, Result};
+use crate::host::cache_file::check_room;
+use crate::host::calendar::unix_time_at_zero;
+use crate::host::devices::DeviceChoice;
+use crate::host::emptiness::Looked;
+use crate::host::world::{IoChoice, OpenError, World, check_distinct, open_unowned};
 use crate::output::{print, print_json};
 use crate::terminal::progress::waiting;
 use crate::units::human_bytes;
-use crate::world::{IoChoice, OpenError, World, check_distinct, open_unowned};
 
 /// Make a pool on files or block devices
 ///
-/// What is on the devices is lost. A device that is not zeros in its first 8 MiB and its last 8 MiB
-/// is refused, whatever it holds, unless --force is given. Serve the new pool with `forebay serve
-/// --device ...`, then make volumes with `forebay volume create`.
+/// Everything on the devices is lost. A device that is not zeros in its first 8 MiB and its last 8
+/// MiB is refused, whatever it holds, unless --force is given. Serve the new pool with `forebay
+/// serve --device ...`, then make volumes with `forebay volume create`.
 #[derive(Args, Debug)]
 pub struct Create {
     /// A file or block device (repeatable). A file that does not exist is made, with the size that
@@ -56,7 +56,7 @@ pub struct Create {
     /// Go ahead on devices that hold something
     #[arg(long)]
     force: bool,
-    /// What I/O goes through
+    /// Backend for I/O
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t)]
     io: IoChoice,
     /// Print what was made as JSON
@@ -84,7 +84,7 @@ impl Create {
         outcome
     }
 
-    /// Names the files that it has made in `made`.
+    /// Makes the pool, and names in `made` the files that this has made.
     fn make(&self, world: World, copies: u8, made: &mut Vec<PathBuf>) -> Result<()> {
         let mut looked = Vec::new();
         let mut files = Vec::new();

@@ -5,24 +5,31 @@ use std::time::Duration;
 
 use base::{counted, shell_word};
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use model::device::{DeviceState, DeviceStatus};
+use model::moves::{DeviceMoves, MovesAnswer, MovesState, MovesStatus};
+use model::status::PoolStatus;
+use model::{Verb, request};
+use serde::Serialize;
 
 use crate::cli::options::ClientOptions;
-use crate::control::Request;
 use crate::control::client::ask_patiently;
 use crate::error::{CommandError, Result};
-use crate::health::moves;
 use crate::output::{print, print_json};
+use crate::serve::health::moves;
 use crate::terminal::interrupted::GoesOn;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
 use crate::units::{human_bytes, human_seconds, unix_time};
 
-/// How often `--wait` looks.
+/// The interval between two looks of `--wait`.
 const LOOK: Duration = Duration::from_millis(500);
-/// It looks so often at moves that wait, all in all for ten seconds, before it gives up.
+/// The number of looks at moves that wait, all in all for ten seconds, before `--wait` gives up.
 const MOST_LOOKS: u32 = 20;
+
+/// Commands that show moves and end them, where Ctrl-C ends the wait for them.
+const CANCEL_ENDS: &str =
+    "forebay device list shows how far it is, and forebay device cancel ends it";
 
 /// Add, replace and remove devices of the pool while it serves
 #[derive(Args, Debug)]
@@ -45,7 +52,7 @@ enum Action {
     Add {
         /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]
         device: String,
-        /// It is kept empty, and takes the place of one that is missing or failed for long
+        /// Keep the device empty: it takes the place of one that is missing or failed for long
         #[arg(long)]
         spare: bool,
         /// Overwrite what it holds
@@ -72,7 +79,7 @@ enum Action {
     },
     /// Move all that a device holds to the others, and remove it
     Remove {
-        /// Its path, the last part of that, or its id; it may be missing
+        /// Path, last part of the path or id of the device; it may be missing
         device: String,
         /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
@@ -82,7 +89,7 @@ enum Action {
     },
     /// Use all of a device that has grown
     Resize {
-        /// Its path, the last part of that, or its id
+        /// Path, last part of the path or id of the device
         device: String,
         /// The size that its file is to have; a block device is made larger before, and this is
         /// left out
@@ -101,7 +108,7 @@ enum Action {
     },
     /// Take a device out of use until it is taken into use again; no data is moved
     Offline {
-        /// Its path, the last part of that, or its id
+        /// Path, last part of the path or id of the device
         device: String,
         #[command(flatten)]
         client: ClientOptions,
@@ -109,7 +116,7 @@ enum Action {
     /// Take a device into use again that was missing, failed or offline; only what changed
     /// meanwhile is written to it
     Online {
-        /// Its path or id; of one that was missing, the path where the server finds it
+        /// Path or id of the device; of one that was missing, the path where the server finds it
         device: String,
         /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
@@ -137,97 +144,122 @@ enum Action {
     },
 }
 
+/// The devices and moves as `forebay device list --json` prints them.
+#[derive(Serialize)]
+struct Listed<'a> {
+    devices: &'a [DeviceStatus],
+    moves: &'a MovesStatus,
+}
+
 impl DeviceCommand {
     pub fn run(self) -> Result<()> {
-        let (client, request, wait, what) = match self.action {
+        match self.action {
             Action::List { json, client } => {
-                let status = client.ask(&Request::Status {})?;
-                let pool = &status["pool"];
-                return match json {
-                    true => print_json(&serde_json::json!({
-                        "devices": pool["devices"], "moves": pool["moves"],
-                    })),
-                    false => print(&list(pool, &Look::of_stdout())),
-                };
+                let pool = client.ask(request::Status {})?.pool;
+                match json {
+                    true => print_json(&Listed { devices: &pool.devices, moves: &pool.moves }),
+                    false => print(&list(&pool, &Look::of_stdout())),
+                }
             }
             Action::Add { device, spare, force, client } => {
-                let request = Request::DeviceAdd { device, replaces: None, force, spare };
-                (client, request, false, if spare { Change::Spare } else { Change::Added })
+                let request = request::DeviceAdd { device, replaces: None, force, spare };
+                let change = if spare { Change::Spare } else { Change::Added };
+                of_device(&client, request, change, false)
             }
             Action::Replace { old, new, force, wait, client } => {
                 let replaces = Some(old);
-                let request = Request::DeviceAdd { device: new, replaces, force, spare: false };
-                (client, request, wait, Change::Replaced)
+                let request = request::DeviceAdd { device: new, replaces, force, spare: false };
+                of_device(&client, request, Change::Replaced, wait)
             }
             Action::Resize { device, size, client } => {
-                let request = Request::DeviceResize { device, size_bytes: size };
-                let grown = client.ask(&request)?;
-                let usable = number(&grown["usable_bytes"]);
-                let pool = client.ask(&Request::Status {})?["pool"].take();
-                return print(&format!(
+                let grown = client.ask(request::DeviceResize { device, size_bytes: size })?;
+                let pool = client.ask(request::Status {})?.pool;
+                print(&format!(
                     "{}: {}, of which the pool can use {} for data\n{}",
-                    grown["device"].as_str().unwrap_or("?"),
-                    human_bytes(number(&grown["size_bytes"])),
-                    human_bytes(usable),
-                    made_for(&pool, usable).unwrap_or_default(),
-                ));
+                    grown.device,
+                    human_bytes(grown.size_bytes),
+                    human_bytes(grown.usable_bytes),
+                    made_for(&pool, grown.usable_bytes).unwrap_or_default(),
+                ))
             }
             Action::Rebalance { wait, client } => {
-                (client, Request::DevicesBalance {}, wait, Change::None)
+                of_moves(&client, request::DevicesBalance {}, wait)
             }
             Action::Remove { device, wait, client } => {
-                (client, Request::DeviceRemove { device }, wait, Change::Removed)
+                of_device(&client, request::DeviceRemove { device }, Change::Removed, wait)
             }
             Action::Offline { device, client } => {
-                let done = client.ask(&Request::DeviceOffline { device })?;
-                let device = done["device"].as_str().unwrap_or("?");
-                return print(&format!(
+                let device = client.ask(request::DeviceOffline { device })?.device;
+                print(&format!(
                     "{device} is out of use; forebay device online {} takes it into use again\n",
-                    shell_word(device)
-                ));
+                    shell_word(&device)
+                ))
             }
             Action::Online { device, wait, client } => {
-                (client, Request::DeviceOnline { device }, wait, Change::Online)
+                of_device(&client, request::DeviceOnline { device }, Change::Online, wait)
             }
-            Action::Cancel { client } => (client, Request::MovesCancel {}, false, Change::None),
+            Action::Cancel { client } => of_moves(&client, request::MovesCancel {}, false),
             Action::Pause { client } => {
-                (client, Request::MovesPause { paused: true }, false, Change::None)
+                of_moves(&client, request::MovesPause { paused: true }, false)
             }
             Action::Resume { wait, client } => {
-                (client, Request::MovesPause { paused: false }, wait, Change::None)
+                of_moves(&client, request::MovesPause { paused: false }, wait)
             }
-        };
-        let begun = client.ask(&request)?;
-        let mut moves = begun.clone();
-        if wait {
-            moves = wait_for(&client, moves, what.ends())?;
-        } else if !matches!(what, Change::None) {
-            moves = client.ask(&Request::MovesStatus {})?;
         }
-        let waited = if wait { ended(&moves) } else { Ok(()) };
-        let shown = match what {
-            Change::None => Some(progress(&moves)),
-            _ => under_way(&moves),
-        };
-        if let Some(shown) = shown.filter(|_| waited.is_ok()) {
-            print(&format!("{shown}\n"))?;
-        }
-        if !matches!(what, Change::None) {
-            let status = client.ask(&Request::Status {})?;
-            let (done, next) = (what.told(&begun, &status["pool"]), what.next(&status["pool"]));
-            let most = made_for(&status["pool"], 0).filter(|_| matches!(what, Change::Added));
-            print(&format!("{done}\n{}{}", most.unwrap_or_default(), next.unwrap_or_default()))?;
-        }
-        if let Some(text) = moves["next_start"].as_str() {
-            print(&format!("{text}\n"))?;
-        }
-        waited
     }
 }
 
-/// What becomes of a device.
+/// Has a device change, waits for its moves if that is wished, and tells what has come of it.
+fn of_device<R>(client: &ClientOptions, request: R, change: Change, wait: bool) -> Result<()>
+where
+    R: Verb<Answer = DeviceMoves> + Clone,
+{
+    let begun = client.ask(request)?;
+    let moves = if wait {
+        let (moves, next_start) = (begun.moves.clone(), begun.next_start.clone());
+        wait_for(client, MovesAnswer { moves, next_start }, change.ends())?
+    } else {
+        client.ask(request::GetMoves {})?
+    };
+    let waited = if wait { ended(&moves.moves) } else { Ok(()) };
+    if let Some(shown) = under_way(&moves.moves).filter(|_| waited.is_ok()) {
+        print(&format!("{shown}\n"))?;
+    }
+    let pool = client.ask(request::Status {})?.pool;
+    let (done, next) = (change.told(&begun, &pool), change.next(&pool));
+    let most = made_for(&pool, 0).filter(|_| matches!(change, Change::Added));
+    print(&format!("{done}\n{}{}", most.unwrap_or_default(), next.unwrap_or_default()))?;
+    tell_next_start(&moves)?;
+    waited
+}
+
+/// Has moves begin, end, rest or go on, waits for them if that is wished, and shows how far they
+/// are.
+fn of_moves<R>(client: &ClientOptions, request: R, wait: bool) -> Result<()>
+where
+    R: Verb<Answer = MovesAnswer> + Clone,
+{
+    let mut moves = client.ask(request)?;
+    let mut waited = Ok(());
+    if wait {
+        moves = wait_for(client, moves, CANCEL_ENDS)?;
+        waited = ended(&moves.moves);
+    }
+    if waited.is_ok() {
+        print(&format!("{}\n", progress(&moves.moves)))?;
+    }
+    tell_next_start(&moves)?;
+    waited
+}
+
+/// Tells what the next start of the server has to be told of devices, if that is something.
+fn tell_next_start(moves: &MovesAnswer) -> Result<()> {
+    let text = moves.next_start.as_ref();
+    text.map_or(Ok(()), |text| print(&format!("{text}\n")))
+}
+
+/// A change of a device.
 enum Change {
-    None,
     Added,
     Spare,
     Replaced,
@@ -236,23 +268,24 @@ enum Change {
 }
 
 impl Change {
-    /// What shows its moves and ends them, where Ctrl-C ends the wait for them.
+    /// Commands that show the moves of a change and end them, where Ctrl-C ends the wait for them.
     fn ends(&self) -> &'static str {
         match self {
             Change::Online => {
                 "forebay device list shows how far it is, and forebay device pause has it rest"
             }
-            _ => "forebay device list shows how far it is, and forebay device cancel ends it",
+            _ => CANCEL_ENDS,
         }
     }
 
-    /// What has come of it in the pool: in a line.
-    fn told(&self, begun: &Value, pool: &Value) -> String {
-        let name = |field: &str| begun[field].as_str().unwrap_or("?");
-        let devices = pool["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let is_in = |name: &str| devices.iter().any(|d| d["path"] == name || d["id"] == name);
-        let device = name("device");
-        let old = if matches!(self, Change::Replaced) { name("replaces") } else { device };
+    /// The result of a change in the pool: a line.
+    fn told(&self, begun: &DeviceMoves, pool: &PoolStatus) -> String {
+        let is_in = |name: &str| pool.devices.iter().any(|d| d.path == name || d.id == name);
+        let device = begun.device.as_str();
+        let old = match self {
+            Change::Replaced => begun.replaces.as_deref().unwrap_or("?"),
+            _ => device,
+        };
         // A device that is not there goes by its id.
         let is_gone = uuid::Uuid::parse_str(old).is_ok();
         let left = match is_in(old) {
@@ -263,7 +296,6 @@ impl Change {
             ),
         };
         let what = match self {
-            Change::None => String::new(),
             Change::Added => format!("{device} is in the pool"),
             Change::Spare => format!("{device} is in the pool, as a spare"),
             Change::Replaced => format!("{device} is in the pool; {left}"),
@@ -272,16 +304,15 @@ impl Change {
         };
         format!(
             "{what} ({}, {})",
-            counted(devices.len() as u64, "device", "devices"),
-            counted(number(&pool["copies"]), "copy", "copies")
+            counted(pool.devices.len() as u64, "device", "devices"),
+            counted(u64::from(pool.copies), "copy", "copies")
         )
     }
 
-    /// What can be done next: a line, if there is something.
-    fn next(&self, pool: &Value) -> Option<&'static str> {
-        let mut devices = pool["devices"].as_array().into_iter().flatten();
-        let stays = devices.any(|d| number(&d["allocated_bytes"]) > 0);
-        let rests = pool["moves"]["state"] == "none";
+    /// The next thing that can be done: a line, if there is something.
+    fn next(&self, pool: &PoolStatus) -> Option<&'static str> {
+        let stays = pool.devices.iter().any(|d| d.allocated_bytes > 0);
+        let rests = pool.moves.state == MovesState::None;
         (matches!(self, Change::Added) && stays && rests).then_some(
             "what is stored stays where it is; to spread it over all devices: forebay device \
              rebalance\n",
@@ -289,10 +320,10 @@ impl Change {
     }
 }
 
-/// That the pool does not become larger, where that is so, or where it can use `usable` bytes of a
-/// device, which is all that it was made for: a line.
-fn made_for(pool: &Value, usable: u64) -> Option<String> {
-    let (most, has) = (number(&pool["capacity_limit_bytes"]), number(&pool["capacity_bytes"]));
+/// A line that says that the pool does not become larger, where that is so, or where the pool can
+/// use `usable` bytes of a device, which is all that it was made for.
+fn made_for(pool: &PoolStatus, usable: u64) -> Option<String> {
+    let (most, has) = (pool.capacity_limit_bytes, pool.capacity_bytes);
     (most > 0 && has.max(usable) >= most).then(|| {
         format!(
             "the pool was made for {} at most, whatever devices it has: its block groups are \
@@ -304,17 +335,21 @@ fn made_for(pool: &Value, usable: u64) -> Option<String> {
 
 /// Shows how far moves are until they have ended, are paused, or have waited without any progress
 /// for ten seconds. After Ctrl-C they go on: `how` shows them, and ends them.
-pub fn wait_for(client: &ClientOptions, mut moves: Value, how: &'static str) -> Result<Value> {
+pub fn wait_for(
+    client: &ClientOptions,
+    mut moves: MovesAnswer,
+    how: &'static str,
+) -> Result<MovesAnswer> {
     let _told = GoesOn::without_us(how);
     let (mut shown, mut waited_for) = (Progress::new(false), Waited::default());
-    while matches!(moves["state"].as_str(), Some("running" | "waiting")) {
-        if waited_for.is_over(&moves) {
+    while matches!(moves.moves.state, MovesState::Running | MovesState::Waiting) {
+        if waited_for.is_over(&moves.moves) {
             break;
         }
-        shown.show(&step(&moves));
+        shown.show(&step(&moves.moves));
         #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
         sleep(LOOK);
-        moves = ask_patiently(&client.socket(), &Request::MovesStatus {})?;
+        moves = ask_patiently(&client.socket(), request::GetMoves {})?;
     }
     Ok(moves)
 }
@@ -328,7 +363,8 @@ struct Waited {
     furthest: Option<Reach>,
 }
 
-/// How far moves are.
+/// The progress of moves: bytes that are copied, bytes that are left, and block groups that are
+/// behind.
 #[derive(Clone, Copy)]
 struct Reach {
     copied: u64,
@@ -352,17 +388,16 @@ impl Reach {
 
 impl Waited {
     /// Looks once more. Returns true if they have waited for too long.
-    fn is_over(&mut self, moves: &Value) -> bool {
-        let of = |name: &str| number(&moves[name]);
+    fn is_over(&mut self, moves: &MovesStatus) -> bool {
         let at = Reach {
-            copied: of("copied_bytes"),
-            left: of("left_bytes"),
-            behind: of("behind_groups"),
+            copied: moves.copied_bytes,
+            left: moves.left_bytes,
+            behind: moves.behind_groups,
         };
         let copies = at.copied > std::mem::replace(&mut self.copied, at.copied);
         let further = self.furthest.is_none_or(|most| at.is_beyond(&most));
         self.furthest = Some(self.furthest.map_or(at, |most| most.or(at)));
-        if moves["state"] != "waiting" || further {
+        if moves.state != MovesState::Waiting || further {
             self.looks = 0;
         } else if !copies {
             self.looks += 1;
@@ -372,96 +407,90 @@ impl Waited {
 }
 
 /// Fails if moves that were waited for have not ended.
-pub fn ended(moves: &Value) -> Result<()> {
-    let text = match moves["state"].as_str() {
-        Some("paused") => {
+pub fn ended(moves: &MovesStatus) -> Result<()> {
+    let text = match moves.state {
+        MovesState::Paused => {
             "moves are paused, so nothing is moved: forebay device resume --wait".to_owned()
         }
-        Some("waiting") => format!(
+        MovesState::Waiting => format!(
             "the moves do not get on: {}; {}; they go on by themselves when they can, and forebay \
              device list shows how far they are",
-            moves["trouble"].as_str().unwrap_or("it is not known why"),
+            moves.trouble.as_deref().unwrap_or("it is not known why"),
             moves::todo(moves)
         ),
-        _ => return Ok(()),
+        MovesState::None | MovesState::Running => return Ok(()),
     };
     Err(CommandError::Failed(text))
 }
 
-/// How far moves are.
-fn step(moves: &Value) -> Step {
-    let (copied, left) = (number(&moves["copied_bytes"]), number(&moves["left_bytes"]));
-    let groups = number(&moves["behind_groups"]);
-    let what = match (moves["state"].as_str(), groups) {
-        (Some("waiting"), _) => "waiting",
+/// The progress of moves.
+fn step(moves: &MovesStatus) -> Step {
+    let (copied, groups) = (moves.copied_bytes, moves.behind_groups);
+    let what = match (moves.state, groups) {
+        (MovesState::Waiting, _) => "waiting",
         (_, 0) => "copying",
         _ => "catching up",
     };
     let behind = (groups > 0).then(|| groups_left(groups));
-    let trouble = moves["trouble"].as_str().map(str::to_owned);
     Step {
         what: what.to_owned(),
         done: copied,
-        total: copied.saturating_add(left),
-        rate: Some(number(&moves["rate"])).filter(|rate| *rate > 0),
-        left_s: moves["left_s"].as_u64(),
-        note: behind.into_iter().chain(trouble).collect::<Vec<_>>().join(", "),
+        total: copied.saturating_add(moves.left_bytes),
+        rate: Some(moves.rate).filter(|rate| *rate > 0),
+        left_s: moves.left_s,
+        note: behind.into_iter().chain(moves.trouble.clone()).collect::<Vec<_>>().join(", "),
         ..Step::default()
     }
 }
 
-fn number(v: &Value) -> u64 {
-    v.as_u64().unwrap_or(0)
-}
-
-/// What is moved, in a line.
-pub fn progress(moves: &Value) -> String {
-    let state = moves["state"].as_str().unwrap_or("?");
-    if state == "none" {
-        let copied = match number(&moves["copied_bytes"]) {
+/// The state of moves, in a line.
+pub fn progress(moves: &MovesStatus) -> String {
+    if moves.state == MovesState::None {
+        let copied = match moves.copied_bytes {
             0 => return "nothing to move".into(),
             n => human_bytes(n),
         };
-        return match (moves["ended"]["outcome"].as_str(), moves["ended"]["ended_at"].as_u64()) {
-            (Some(how), Some(when)) => {
-                format!("nothing left to move, {copied} copied ({how} {})", unix_time(when))
-            }
-            _ => format!("nothing left to move, {copied} copied"),
+        return match &moves.ended {
+            Some(end) => format!(
+                "nothing left to move, {copied} copied ({} {})",
+                end.outcome,
+                unix_time(u64::from(end.ended_at))
+            ),
+            None => format!("nothing left to move, {copied} copied"),
         };
     }
-    let behind = names(&moves["behind"]);
+    let behind = moves.behind.join(", ");
     let most = if behind.is_empty() { "" } else { "at most " };
-    let left = human_bytes(number(&moves["left_bytes"]));
-    let mut text = format!("{state}: {most}{left} left to copy");
-    let leaving = names(&moves["leaving"]);
-    if !leaving.is_empty() {
-        text += &format!(", {leaving} will be removed");
+    let left = human_bytes(moves.left_bytes);
+    let mut text = format!("{}: {most}{left} left to copy", moves.state);
+    if !moves.leaving.is_empty() {
+        text += &format!(", {} will be removed", moves.leaving.join(", "));
     }
-    if moves["balancing"] == true {
+    if moves.balancing {
         text += ", devices will be filled to the same share";
     }
     if !behind.is_empty() {
-        let groups = groups_left(number(&moves["behind_groups"]));
+        let groups = groups_left(moves.behind_groups);
         text += &format!(", {behind} is brought up to date ({groups})");
     }
-    if number(&moves["rate"]) > 0 {
-        text += &format!(", {}/s", human_bytes(number(&moves["rate"])));
+    if moves.rate > 0 {
+        text += &format!(", {}/s", human_bytes(moves.rate));
     }
-    if let Some(left) = moves["left_s"].as_u64() {
+    if let Some(left) = moves.left_s {
         text += &format!(", {} left", human_seconds(left));
     }
-    if let Some(trouble) = moves["trouble"].as_str() {
+    if let Some(trouble) = &moves.trouble {
         text += &format!("; {trouble}");
     }
-    if state == "paused" {
+    if moves.state == MovesState::Paused {
         text += "; forebay device resume lets them go on";
     }
     text
 }
 
-/// What is moved, or was: in a line; `None`: nothing had to be.
-pub fn under_way(moves: &Value) -> Option<String> {
-    let idle = moves["state"] == "none" && number(&moves["copied_bytes"]) == 0;
+/// The state of moves, in a line; `None`: nothing had to be moved.
+pub fn under_way(moves: &MovesStatus) -> Option<String> {
+    let idle = moves.state == MovesState::None && moves.copied_bytes == 0;
     (!idle).then(|| progress(moves))
 }
 
@@ -469,36 +498,29 @@ fn groups_left(n: u64) -> String {
     counted(n, "block group", "block groups") + " left"
 }
 
-fn names(list: &Value) -> String {
-    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
-}
-
-/// What `forebay status` says of it; `None`: nothing.
-pub fn line(moves: &Value) -> Option<String> {
-    matches!(moves["state"].as_str()?, "running" | "waiting" | "paused").then(|| progress(moves))
+/// The line of `forebay status` about moves; `None`: there are none.
+pub fn line(moves: &MovesStatus) -> Option<String> {
+    (moves.state != MovesState::None).then(|| progress(moves))
 }
 
 /// Devices, each with its id: behind it where a line has room, else below it.
-fn list(pool: &Value, look: &Look) -> String {
-    let devices = pool["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let whole = table(devices, true);
-    let copies = number(&pool["copies"]);
-    let end = format!("\ncopies of every block: {copies}\n");
-    let end = end + &paragraph((Tone::Plain, ""), &progress(&pool["moves"]), look);
+fn list(pool: &PoolStatus, look: &Look) -> String {
+    let whole = table(&pool.devices, true);
+    let end = format!("\ncopies of every block: {}\n", pool.copies);
+    let end = end + &paragraph((Tone::Plain, ""), &progress(&pool.moves), look);
     if whole.natural_width() <= look.columns {
         return whole.text(look) + &end;
     }
-    let mut lines = table(devices, false).lines(look).into_iter();
+    let mut lines = table(&pool.devices, false).lines(look).into_iter();
     let mut out: String = lines.next().into_iter().flatten().map(|head| head + "\n").collect();
-    for (d, lines) in devices.iter().zip(lines) {
+    for (d, lines) in pool.devices.iter().zip(lines) {
         lines.iter().for_each(|line| out += &format!("{line}\n"));
-        out += &format!("  id {}\n", d["id"].as_str().unwrap_or("?"));
+        out += &format!("  id {}\n", d.id);
     }
     out + &end
 }
 
-fn table(devices: &[Value], ids: bool) -> Table {
+fn table(devices: &[DeviceStatus], ids: bool) -> Table {
     let mut columns = vec![
         Column::shortened("DEVICE", 20),
         Column::new("STATE"),
@@ -509,31 +531,32 @@ fn table(devices: &[Value], ids: bool) -> Table {
     columns.extend(ids.then_some(Column::new("ID")));
     let mut table = Table::new(&columns);
     for d in devices {
-        let word = |name: &str| d[name].as_str().unwrap_or("?");
-        let errors = d["errors"].as_object().into_iter().flatten();
-        let errors: u64 =
-            errors.filter(|(what, _)| *what != "healed").map(|(_, n)| number(n)).sum();
-        let path = if word("path").is_empty() { "-" } else { word("path") };
-        let bytes = |name: &str| Cell::from(human_bytes(number(&d[name])));
+        let errors = d.errors.read + d.errors.write + d.errors.checksum;
+        let path = if d.path.is_empty() { "-" } else { &d.path };
         let mut row = vec![
             path.into(),
-            Cell::new(tone(word("state")), word("state")),
-            bytes("allocated_bytes"),
-            bytes("capacity_bytes"),
+            Cell::new(tone(d.state), d.state.word()),
+            human_bytes(d.allocated_bytes).into(),
+            human_bytes(d.capacity_bytes).into(),
             Cell::new(if errors > 0 { Tone::Bad } else { Tone::Plain }, errors.to_string()),
         ];
-        row.extend(ids.then(|| word("id").into()));
+        row.extend(ids.then(|| d.id.as_str().into()));
         table.add(row);
     }
     table
 }
 
-/// How good the state of a device is.
-pub fn tone(state: &str) -> Tone {
+/// The tone that shows how good the state of a device is.
+pub fn tone(state: DeviceState) -> Tone {
     match state {
-        "online" => Tone::Good,
-        "missing" | "failed" | "flapping" => Tone::Bad,
-        _ => Tone::Warn,
+        DeviceState::Online => Tone::Good,
+        DeviceState::Missing | DeviceState::Failed | DeviceState::Flapping => Tone::Bad,
+        DeviceState::Spare
+        | DeviceState::Behind
+        | DeviceState::Joining
+        | DeviceState::Leaving
+        | DeviceState::Stale
+        | DeviceState::Offline => Tone::Warn,
     }
 }
 

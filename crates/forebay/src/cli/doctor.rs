@@ -9,12 +9,12 @@ use clap::Args;
 use crate::cli::options::DEFAULT_HOME;
 use crate::cli::up;
 use crate::config::{CacheOverrides, ConfigFile, Overrides, ServeConfig};
-use crate::device_list::DeviceList;
-use crate::devices::DeviceChoice;
 use crate::doctor::finding::{Finding, Level};
 use crate::doctor::{nothing, of_config, of_machine, text, unreadable, unreadable_directory};
 use crate::error::{PROBLEM, Result};
-use crate::home::Home;
+use crate::host::device_list::DeviceList;
+use crate::host::devices::DeviceChoice;
+use crate::host::home::Home;
 use crate::output::{print, print_json};
 use crate::terminal::Look;
 
@@ -106,7 +106,7 @@ impl Doctor {
         ServeConfig::new(overrides, ConfigFile::default(), Path::new(DEFAULT_HOME))
     }
 
-    /// What `forebay up` goes by; `None` if there is no pool.
+    /// The configuration of `forebay up`; `None` if there is no pool.
     fn of_directory(&self) -> Option<Result<ServeConfig>> {
         let devices = match Home::devices(&self.dir) {
             Ok(devices) => devices,

@@ -17,7 +17,7 @@ use crate::config::example::entries;
 struct Found {
     place: String,
     words: Vec<String>,
-    /// It was between backticks.
+    /// True if the command was between backticks.
     is_named: bool,
 }
 
@@ -35,7 +35,7 @@ fn split(line: &str) -> Vec<Vec<String>> {
             (None, '#') if word.is_none() => break,
             (None, ' ' | '\t' | '|' | '&' | ';' | '<' | '>') => {
                 words.extend(word.take());
-                // What is behind `<` and `>` is a file, and no command begins there that counts.
+                // A file is behind `<` and `>`, and no command begins there that counts.
                 if !matches!(c, ' ' | '\t') {
                     all.push(std::mem::take(&mut words));
                 }
@@ -47,7 +47,7 @@ fn split(line: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// Of these commands, those of Forebay: without `sudo`, and without variables before it.
+/// Collects the commands of Forebay in a line: without `sudo`, and without variables before them.
 fn ours(line: &str, place: &str, is_named: bool, found: &mut Vec<Found>) {
     for words in split(line) {
         let is_before =
@@ -60,7 +60,7 @@ fn ours(line: &str, place: &str, is_named: bool, found: &mut Vec<Found>) {
     }
 }
 
-/// What stands between backticks.
+/// Collects the commands between backticks.
 fn named(text: &str, place: &str, found: &mut Vec<Found>) {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for code in joined.split('`').skip(1).step_by(2) {
@@ -108,7 +108,7 @@ fn texts(command: &Command, path: &str, all: &mut Vec<(String, String)>) {
     }
 }
 
-/// Whether the parser takes it, or else what it says.
+/// The error of the parser if it does not take the command.
 fn refusal(found: &Found) -> Option<String> {
     let words: Vec<&str> =
         found.words.iter().map(|word| if word == "COMMAND" { "status" } else { word }).collect();

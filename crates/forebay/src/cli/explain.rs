@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use model::explain::{ExplainedClass, Explanation, RequestStory, UnderWay, WaitPart};
+use model::request;
+use model::wait::RequestClass;
 
 use crate::cli::options::ClientOptions;
-use crate::control::Request;
 use crate::error::Result;
-use crate::explain::kind_of;
 use crate::output::{print, print_json};
+use crate::serve::explain::kind_of;
 use crate::terminal::text::paragraph;
-use crate::terminal::{Column, Look, Table, Tone};
+use crate::terminal::{Cell, Column, Look, Table, Tone};
 use crate::units::{human_seconds, human_us, parse_duration};
 
 /// Explain why requests are slow, and were in the last minutes
@@ -27,9 +28,9 @@ pub struct Explain {
     #[arg(long)]
     volume: Option<String>,
     /// Requests of this class only: read, write, flush, discard, other
-    #[arg(long, value_parser = |s: &str| kind_of(s).map(|kind| kind.word().to_owned()))]
-    class: Option<String>,
-    /// How far to look back, at most 1h; whole minutes are counted, also the one it begins in
+    #[arg(long, value_parser = kind_of)]
+    class: Option<RequestClass>,
+    /// Time to look back, at most 1h; whole minutes are counted, also the one it begins in
     #[arg(long, default_value = "10m", value_parser = since)]
     since: Duration,
     /// Slow is what took longer; told apart to an eighth of that
@@ -42,9 +43,10 @@ pub struct Explain {
     client: ClientOptions,
 }
 
-/// Who looks back less far than this is told that whole minutes are counted: it is a large part.
+/// The time below which the text says that whole minutes are counted: a minute is a large part of
+/// it.
 const FEW_MINUTES: Duration = Duration::from_secs(300);
-/// So far back requests are kept.
+/// The time for which requests are kept.
 const KEPT: Duration = Duration::from_secs(3600);
 
 fn since(text: &str) -> std::result::Result<Duration, String> {
@@ -57,32 +59,20 @@ fn since(text: &str) -> std::result::Result<Duration, String> {
 impl Explain {
     pub fn run(self) -> Result<()> {
         let Explain { volume, class, since, slower_than, json, client } = self;
-        let request = Request::Explain {
+        let request = request::Explain {
             volume,
             class,
             since_seconds: since.as_secs().max(1),
             slower_than_us: slower_than.as_micros() as u64,
         };
-        let answer = client.ask(&request)?;
+        let answer = client.ask(request)?;
         if json { print_json(&answer) } else { print(&text(&answer, since, &Look::of_stdout())) }
     }
 }
 
-fn list(v: &Value) -> &[Value] {
-    v.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn word(v: &Value) -> &str {
-    v.as_str().unwrap_or_default()
-}
-
-fn time(v: &Value) -> String {
-    human_us(v.as_f64().unwrap_or(0.0))
-}
-
-fn text(answer: &Value, since: Duration, look: &Look) -> String {
-    let classes = list(&answer["classes"]);
-    let mut out = under_way(&answer["under_way"], look);
+fn text(answer: &Explanation, since: Duration, look: &Look) -> String {
+    let classes = &answer.classes;
+    let mut out = under_way(&answer.under_way, look);
     if classes.is_empty() {
         return out + "no request has ended in that time\n";
     }
@@ -95,14 +85,15 @@ fn text(answer: &Value, since: Duration, look: &Look) -> String {
         out += &format!("{}\n", paragraph((Tone::Plain, ""), &text, look));
     }
     for class in classes {
-        let verdict = format!("{}: {}", word(&class["class"]), word(&class["verdict"]));
+        let verdict = format!("{}: {}", class.class, class.verdict);
         out += &paragraph((Tone::Plain, ""), &verdict, look);
         out += &format!("\n{}", percentiles(class, look));
-        let holders: Vec<String> = list(&class["holders"])
+        let holders: Vec<String> = class
+            .holders
             .iter()
             .map(|h| {
-                let share = h["share"].as_f64().unwrap_or(0.0) * 100.0;
-                format!("{} {share:.1} % ({})", word(&h["name"]), time(&h["us"]))
+                let share = h.share * 100.0;
+                format!("{} {share:.1} % ({})", h.name, human_us(h.us))
             })
             .collect();
         if !holders.is_empty() {
@@ -114,14 +105,13 @@ fn text(answer: &Value, since: Duration, look: &Look) -> String {
         }
         out.push('\n');
     }
-    let slowest = list(&answer["slowest"]);
-    if !slowest.is_empty() {
+    if !answer.slowest.is_empty() {
         out += "the slowest requests:\n";
-        for slow in slowest {
-            let ago = human_seconds(slow["ended_seconds_ago"].as_u64().unwrap_or(0));
-            out += &story(slow, &format!("{ago} ago"), look);
+        for slow in &answer.slowest {
+            let ago = human_seconds(slow.ended_seconds_ago);
+            out += &story(&slow.story, &format!("{ago} ago"), look);
         }
-    } else if classes.iter().any(|class| class["slow_requests"].as_u64() > Some(0)) {
+    } else if classes.iter().any(|class| class.slow_requests > 0) {
         let text = "of these slow requests no story is told: they ended before the time that was \
                     asked for, in the minute in which it begins";
         out += &paragraph((Tone::Plain, ""), text, look);
@@ -130,15 +120,14 @@ fn text(answer: &Value, since: Duration, look: &Look) -> String {
 }
 
 /// The parts that matter: at least a fiftieth of the whole.
-fn parts(of: &Value) -> String {
+fn parts(of: &[WaitPart]) -> String {
     let mut by: Vec<(String, f64)> = Vec::new();
-    for part in list(of) {
-        let (stage, reason) = (word(&part["stage"]), word(&part["reason"]));
-        let what = if stage == reason { stage.to_owned() } else { format!("{stage}/{reason}") };
-        let us = part["us"].as_f64().unwrap_or(0.0);
+    for WaitPart { wait, us } in of {
+        let (stage, reason) = (wait.stage, wait.reason);
+        let what = if stage == reason { stage.to_string() } else { format!("{stage}/{reason}") };
         match by.iter_mut().find(|(known, _)| *known == what) {
             Some((_, sum)) => *sum += us,
-            None => by.push((what, us)),
+            None => by.push((what, *us)),
         }
     }
     by.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -147,50 +136,50 @@ fn parts(of: &Value) -> String {
     told.map(|(what, us)| format!("{what} {}", human_us(*us))).collect::<Vec<_>>().join(", ")
 }
 
-fn percentiles(class: &Value, look: &Look) -> String {
+fn percentiles(class: &ExplainedClass, look: &Look) -> String {
     let mut table =
         Table::new(&[Column::new("  OF ALL"), Column::new("UP TO"), Column::wrapped("MADE OF")]);
-    for p in list(&class["percentiles"]) {
-        let share = p["share"].as_f64().unwrap_or(0.0) * 100.0;
-        let share = format!("  {share} %");
-        table.add([share.into(), time(&p["us"]).into(), parts(&p["mean_parts"]).into()]);
+    for p in &class.percentiles {
+        let share = format!("  {} %", p.share * 100.0);
+        table.add([share, human_us(p.us), parts(&p.mean_parts)].map(Cell::from));
     }
     table.text(look)
 }
 
-/// What hangs now.
-fn under_way(now: &Value, look: &Look) -> String {
-    let Some(text) = now["text"].as_str() else { return String::new() };
+/// The requests that hang now.
+fn under_way(now: &UnderWay, look: &Look) -> String {
+    let Some(text) = &now.text else { return String::new() };
     let mut out = paragraph((Tone::Warn, ""), text, look);
-    list(&now["oldest"]).iter().for_each(|one| out += &story(one, "not ended yet", look));
+    now.oldest.iter().for_each(|one| out += &story(one, "not ended yet", look));
     out + "\n"
 }
 
 /// One request; `when`: when it ended.
-fn story(slow: &Value, when: &str, look: &Look) -> String {
-    let volume = match (slow["volume"].as_str(), slow["volume_id"].as_u64()) {
+fn story(of: &RequestStory, when: &str, look: &Look) -> String {
+    let volume = match (&of.volume, of.volume_id) {
         (Some(name), _) => format!(" of {name}"),
         (None, Some(id)) => format!(" of a deleted volume ({id})"),
         (None, None) => String::new(),
     };
     let text = format!(
         "{} {}{volume}, {} bytes at {}, {when}:",
-        time(&slow["duration_us"]),
-        word(&slow["class"]),
-        slow["length_bytes"],
-        slow["offset"],
+        human_us(of.duration_us),
+        of.class,
+        of.length_bytes,
+        of.offset,
     );
     let mut out = paragraph((Tone::Plain, "  "), &text, look);
-    for part in list(&slow["parts"]).iter().take(6) {
-        let head = format!("    {:>10}  ", time(&part["us"]));
-        out += &paragraph((Tone::Plain, &head), word(&part["text"]), look);
+    for part in of.parts.iter().take(6) {
+        let head = format!("    {:>10}  ", human_us(part.part.us));
+        out += &paragraph((Tone::Plain, &head), &part.text, look);
     }
     out
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use model::explain::{ExplainedHolder, ExplainedShare, SlowRequest, Wait, WaitPartInWords};
+    use model::wait::Reason;
 
     use super::*;
 
@@ -204,22 +193,38 @@ mod tests {
 
     #[test]
     fn people_read_it() {
-        let part = json!({
-            "stage": "pool_commit", "reason": "device_flush", "us": 30_000.0,
-            "text": "a commit of the pool, which waited for a flush of pool device sda",
-        });
-        let small = json!({ "stage": "engine_turn", "reason": "engine_turn", "us": 12.0 });
-        let answer = json!({
-            "classes": [{
-                "class": "flush", "verdict": "All is said.", "requests": 3,
-                "percentiles": [{ "share": 0.999, "us": 31_000.0, "mean_parts": [part, small] }],
-                "holders": [{ "name": "commit", "us": 27_900.0, "share": 0.9 }],
+        let part =
+            |stage, reason, us| WaitPart { wait: Wait { stage, reason, ..Wait::default() }, us };
+        let commit = part(Reason::Commit, Reason::DeviceFlush, 30_000.0);
+        let turn = part(Reason::Turn, Reason::Turn, 12.0);
+        let told = WaitPartInWords {
+            part: commit.clone(),
+            text: "a commit of the pool, which waited for a flush of pool device sda".into(),
+        };
+        let class = ExplainedClass {
+            class: RequestClass::Flush,
+            verdict: "All is said.".into(),
+            requests: 3,
+            percentiles: vec![ExplainedShare {
+                share: 0.999,
+                us: 31_000.0,
+                mean_parts: vec![commit, turn],
             }],
-            "slowest": [{
-                "volume": "a", "class": "flush", "offset": 0, "length_bytes": 0,
-                "ended_seconds_ago": 61, "duration_us": 31_000.0, "parts": [part],
-            }],
-        });
+            holders: vec![ExplainedHolder { name: "commit".into(), us: 27_900.0, share: 0.9 }],
+            ..ExplainedClass::default()
+        };
+        let slowest = SlowRequest {
+            story: RequestStory {
+                volume: Some("a".into()),
+                class: RequestClass::Flush,
+                duration_us: 31_000.0,
+                parts: vec![told.clone()],
+                ..RequestStory::default()
+            },
+            ended_seconds_ago: 61,
+        };
+        let answer =
+            Explanation { classes: vec![class], slowest: vec![slowest], ..Explanation::default() };
         let text = text(&answer, KEPT, &LOOK);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "flush: All is said.");
@@ -228,15 +233,24 @@ mod tests {
         assert!(text.contains("they waited for the work of: commit 90.0 % (27.9 ms)"), "{text}");
         assert!(text.contains("which waited for a flush of pool device sda"), "{text}");
         assert_eq!(
-            super::text(&json!({ "classes": [] }), KEPT, &LOOK),
+            super::text(&Explanation::default(), KEPT, &LOOK),
             "no request has ended in that time\n"
         );
-        let oldest = json!([{
-            "volume": null, "volume_id": 3, "class": "write", "offset": 8, "length_bytes": 4096,
-            "duration_us": 36e6, "parts": [part],
-        }]);
-        let hangs = json!({ "text": "under way now: 1 write", "oldest": oldest });
-        let now = json!({ "classes": [], "under_way": hangs });
+        let oldest = RequestStory {
+            volume_id: Some(3),
+            class: RequestClass::Write,
+            offset: 8,
+            length_bytes: 4096,
+            duration_us: 36e6,
+            parts: vec![told],
+            ..RequestStory::default()
+        };
+        let under_way = UnderWay {
+            text: Some("under way now: 1 write".into()),
+            oldest: vec![oldest],
+            ..UnderWay::default()
+        };
+        let now = Explanation { under_way, ..Explanation::default() };
         let now = super::text(&now, KEPT, &LOOK);
         let said = "under way now: 1 write\n  36.0 s write of a deleted volume (3), 4096 bytes at \
                     8, not ended yet:\n";

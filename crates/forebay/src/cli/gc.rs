@@ -1,9 +1,9 @@
 //! `forebay gc`: garbage collection of a running server's cache, now.
 
 use clap::Args;
+use model::request;
 
 use crate::cli::options::ClientOptions;
-use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
 use crate::terminal::text::paragraph;
@@ -22,20 +22,19 @@ pub struct Gc {
 
 impl Gc {
     pub fn run(self) -> Result<()> {
-        let gc = self.client.ask(&Request::Gc {})?;
+        let gc = self.client.ask(request::Gc {})?;
         if self.json {
             return print_json(&gc);
         }
-        let n = |field: &str| gc[field].as_u64().unwrap_or(0);
         let text = format!(
             "collected: since the server was started {} passes dropped {} dead keys, merged {} \
              nodes, moved {} blocks and {} nodes; counters that were wrong: {}",
-            n("passes"),
-            n("dropped_keys"),
-            n("merged_nodes"),
-            n("moved_blocks"),
-            n("moved_nodes"),
-            n("miscounted_buckets"),
+            gc.passes,
+            gc.dropped_keys,
+            gc.merged_nodes,
+            gc.moved_blocks,
+            gc.moved_nodes,
+            gc.miscounted_buckets,
         );
         print(&paragraph((Tone::Plain, ""), &text, &Look::of_stdout()))
     }

@@ -1,10 +1,10 @@
 //! `forebay volume limit`: how much clients may ask of a volume.
 
 use clap::Args;
-use serde_json::Value;
+use model::request;
+use model::volume::VolumeLimit;
 
 use crate::cli::options::ClientOptions;
-use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
 use crate::units::{exact_duration, human_bytes, parse_duration, parse_size};
@@ -24,7 +24,7 @@ pub struct Limit {
     /// Bytes a second, such as 50M, or none
     #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
     bandwidth: Option<u64>,
-    /// What a volume saves up while it is idle: that much time of each rate [default: 1s]
+    /// Time of each rate that a volume saves up while it is idle [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = burst)]
     burst: Option<u32>,
     /// Remove all limits of the volume
@@ -77,55 +77,52 @@ impl Limit {
     pub fn run(self) -> Result<()> {
         let Limit { name, iops, bandwidth, burst, none, json, client } = self;
         let removed = none.then_some(0);
-        let request = Request::VolumeLimit {
+        let request = request::VolumeLimit {
             name,
             iops: iops.or(removed),
             bytes_per_second: bandwidth.or(removed.map(u64::from)),
             burst_ms: burst,
         };
-        let answer = client.ask(&request)?;
+        let answer = client.ask(request)?;
         if json {
-            return print_json(&answer["limit"]);
+            return print_json(&answer.limit);
         }
-        let (limit, before) = (text(&answer["limit"]), text(&answer["before"]));
+        let (limit, before) = (text(answer.limit.as_ref()), text(answer.before.as_ref()));
         let was = if limit == before { String::new() } else { format!(" (it was: {before})") };
         print(&format!("{limit}{was}\n"))
     }
 }
 
 /// A limit for people.
-pub fn text(limit: &Value) -> String {
-    let iops = limit["iops"].as_u64().map(|n| format!("{n} IOPS"));
-    let bytes = limit["bytes_per_second"].as_u64().map(|n| format!("{}/s", human_bytes(n)));
+pub fn text(limit: Option<&VolumeLimit>) -> String {
+    let Some(limit) = limit else { return "none".to_owned() };
+    let iops = limit.iops.map(|n| format!("{n} IOPS"));
+    let bytes = limit.bytes_per_second.map(|n| format!("{}/s", human_bytes(n.get())));
     let rates: Vec<String> = iops.into_iter().chain(bytes).collect();
     if rates.is_empty() {
         return "none".to_owned();
     }
-    let burst_ms = limit["burst_ms"].as_u64().unwrap_or(0);
-    let burst = exact_duration(std::time::Duration::from_millis(burst_ms));
+    let burst = exact_duration(std::time::Duration::from_millis(limit.burst_ms.get().into()));
     format!("{}, burst {burst}", rates.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn people_read_it() {
+        let limit = |iops: u32, bytes: u64, burst_ms: u32| VolumeLimit {
+            iops: iops.try_into().ok(),
+            bytes_per_second: bytes.try_into().ok(),
+            burst_ms: burst_ms.try_into().unwrap(),
+        };
         for (limit, want) in [
-            (Value::Null, "none"),
-            (
-                json!({ "iops": 100, "bytes_per_second": null, "burst_ms": 1000 }),
-                "100 IOPS, burst 1s",
-            ),
-            (
-                json!({ "iops": 7, "bytes_per_second": 52_428_800, "burst_ms": 1500 }),
-                "7 IOPS, 50 MiB/s, burst 1500ms",
-            ),
+            (None, "none"),
+            (Some(limit(100, 0, 1000)), "100 IOPS, burst 1s"),
+            (Some(limit(7, 52_428_800, 1500)), "7 IOPS, 50 MiB/s, burst 1500ms"),
         ] {
-            assert_eq!(text(&limit), want);
+            assert_eq!(text(limit.as_ref()), want);
         }
     }
 

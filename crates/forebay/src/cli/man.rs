@@ -51,7 +51,7 @@ impl Man {
     }
 }
 
-/// Without the command `help`, of which there is no page.
+/// The command without its subcommands `help`, of which there is no page.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
@@ -76,7 +76,7 @@ fn add(command: &Command, name: &str, all: &mut Vec<(PathBuf, Vec<u8>)>) -> Resu
     Ok(())
 }
 
-/// Those that have a page.
+/// The subcommands that have a page.
 fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|one| !one.is_hide_set())
 }
@@ -114,7 +114,7 @@ fn page(command: &Command, name: &str, whole: bool) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// How the command is typed, in the words of its --help.
+/// The synopsis of a command, in the words of its --help.
 fn synopsis(command: &Command) -> Roff {
     let usage = command.clone().render_usage().to_string();
     let mut roff = Roff::new();
@@ -168,7 +168,7 @@ fn of_file() -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// With a capital letter.
+/// The text with a capital letter.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

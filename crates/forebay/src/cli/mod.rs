@@ -81,7 +81,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does it. The exit status where nothing failed.
+    /// Runs the command. Returns the exit status where nothing failed.
     pub fn run(self) -> Result<u8> {
         look::choose(self.color);
         let next = self.command.next();
@@ -90,7 +90,7 @@ impl Cli {
 }
 
 impl Command {
-    /// What to type where it fails and does not say so itself.
+    /// The text that says what to type where the command fails and does not say so itself.
     fn next(&self) -> &'static str {
         match self {
             Command::Up(_) => "forebay doctor DIR looks for what is wrong",

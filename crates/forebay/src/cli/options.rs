@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use cache::CacheFile;
 use clap::Args;
+use model::Verb;
 use pool::DeviceFile;
-use serde_json::Value;
 
-use crate::cache_file;
 use crate::config::values;
 use crate::config::{
     CacheConfig, CacheOverrides, HttpOverrides, HttpPlace, LogSection, Mode, Overrides,
     PermitsOverrides, TlsMode, TlsOverrides, parse_flag,
 };
-use crate::control::Request;
 use crate::control::client::{ask, usual_socket};
-use crate::devices::DeviceChoice;
+use crate::control::words::doing;
 use crate::error::{CommandError, Result};
-use crate::home::Home;
-use crate::host_log::HostLogChoice;
-use crate::logs::{self, LogFormat};
-use crate::roles;
-use crate::sockets::resolve;
+use crate::host::cache_file;
+use crate::host::devices::DeviceChoice;
+use crate::host::home::Home;
+use crate::host::host_log::HostLogChoice;
+use crate::host::logs::{self, LogFormat};
+use crate::host::roles;
+use crate::host::sockets::resolve;
+use crate::host::world::{IoChoice, Opened, World, check_distinct};
 use crate::terminal::progress::waiting;
 use crate::units::{parse_duration, parse_size};
-use crate::world::{IoChoice, Opened, World, check_distinct};
 
-/// Where `forebay up` keeps everything, and commands look for a server.
+/// The directory where `forebay up` keeps everything, and commands look for a server.
 pub const DEFAULT_HOME: &str = "./forebay-data";
 
 /// A size of something that is not empty.
@@ -61,7 +61,7 @@ pub fn name(text: &str) -> std::result::Result<String, String> {
     }
 }
 
-/// How a server runs.
+/// Options that say how a server runs.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct ServerOptions {
@@ -102,7 +102,7 @@ pub struct ServerOptions {
     /// metrics and health only [default of forebay up: DIR/http.token]
     #[arg(long, value_name = "PATH")]
     http_token_file: Option<PathBuf>,
-    /// What I/O goes through; `auto` takes io_uring where it is permitted
+    /// Backend for I/O; `auto` takes io_uring where it is permitted
     #[arg(long, value_enum, value_name = "BACKEND")]
     io: Option<IoChoice>,
     /// Record answered writes in this directory, best in memory, for the case that the process dies
@@ -122,7 +122,7 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// As they go into the configuration.
+    /// The options as they go into the configuration.
     pub fn overrides(
         self,
         devices: Vec<DeviceChoice>,
@@ -182,8 +182,8 @@ pub struct CacheOptions {
     /// Which blocks are kept: lru, fifo, random or adaptive [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     cache_policy: Option<cache::Policy>,
-    /// How much older than the volumes the pool's image should be at most: what losing the cache
-    /// costs [default: 30s]
+    /// Longest time by which the pool's image should be older than the volumes: what losing the
+    /// cache costs [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_lag: Option<Duration>,
     /// Memory for the cache's index; the rest is read from the cache when needed [default: 48M]
@@ -195,16 +195,16 @@ pub struct CacheOptions {
     forget_cache: bool,
 }
 
-/// What the options of a cache say.
+/// The choices that the options of a cache make.
 pub struct CacheChoice {
-    /// Where it is, and what becomes of it.
+    /// The place of the cache, and what becomes of it.
     pub place: CacheOverrides,
-    /// How it behaves.
+    /// The settings of the cache that were given.
     pub settings: Vec<(&'static str, values::Value)>,
 }
 
 impl CacheOptions {
-    /// As they go into the configuration.
+    /// The options as they go into the configuration.
     pub fn choice(self) -> CacheChoice {
         let place = CacheOverrides {
             path: self.cache,
@@ -227,11 +227,11 @@ fn chosen<const N: usize>(
     all.into_iter().filter_map(|(name, value)| Some((name, value?)))
 }
 
-/// How a server logs.
+/// Options that say how a server logs.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Log")]
 pub struct LogOptions {
-    /// What a line of the log (on standard error) looks like [default: human]
+    /// Format of the log (on standard error) [default: human]
     #[arg(long, value_enum, value_name = "FORMAT")]
     log: Option<LogFormat>,
     /// Which events are logged: error, warn, info, debug or trace, or by part as in warn,nbd=debug
@@ -241,7 +241,7 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    /// As they go into the configuration.
+    /// The options as they go into the configuration.
     pub fn choice(self) -> LogSection {
         LogSection { format: self.log, level: self.log_level }
     }
@@ -256,7 +256,7 @@ pub fn log_warnings() -> Result<()> {
     Ok(())
 }
 
-/// Where to find a running server.
+/// Options that say where to find a running server.
 #[derive(Args, Debug)]
 pub struct ClientOptions {
     /// Control socket of the server [default: what FOREBAY_SOCKET in the environment says; without
@@ -266,7 +266,7 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// Where the server is looked for. A variable that is empty says nothing.
+    /// The socket where the server is looked for. A variable that is empty says nothing.
     pub fn socket(&self) -> PathBuf {
         let of_variable = || std::env::var_os("FOREBAY_SOCKET").filter(|path| !path.is_empty());
         let said = self.socket.clone().or_else(|| of_variable().map(PathBuf::from));
@@ -274,12 +274,13 @@ impl ClientOptions {
     }
 
     /// Asks the server. Where its answer takes long, a terminal says what is waited for.
-    pub fn ask(&self, request: &Request) -> Result<Value> {
-        waiting(request.doing(), || ask(&self.socket(), request))
+    pub fn ask<R: Verb + Clone>(&self, request: R) -> Result<R::Answer> {
+        let what = doing(&request.clone().into());
+        waiting(what, || ask(&self.socket(), request))
     }
 }
 
-/// Where to find a pool that is not being served.
+/// Options that say where to find a pool that is not being served.
 #[derive(Args, Debug)]
 pub struct OfflineOptions {
     /// A file or block device of the pool, instead of a directory (repeatable)
@@ -294,7 +295,7 @@ pub struct OfflineOptions {
     /// there]
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
-    /// What I/O goes through
+    /// Backend for I/O
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t)]
     io: IoChoice,
 }
@@ -306,7 +307,8 @@ impl OfflineOptions {
         Ok((world, opened.go_on()))
     }
 
-    /// The same, for writing too if `write` says so; and why those are missing that are.
+    /// Opens the devices like `open`, for writing too if `write` says so; and says why those are
+    /// missing that are.
     pub fn open_for(&self, dir: &Path, write: bool) -> Result<(World, Opened)> {
         let devices = match self.devices.is_empty() {
             true => Home::devices(dir)?.into_iter().map(DeviceChoice::from).collect(),
@@ -333,7 +335,7 @@ impl OfflineOptions {
         self.open_cache_for(world, dir, false)
     }
 
-    /// The same, for writing too if `write` says so.
+    /// Opens the cache like `open_cache`, for writing too if `write` says so.
     pub fn open_cache_for(
         &self,
         world: &World,

@@ -2,11 +2,11 @@
 
 use base::counted;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use model::moves::MovesStatus;
+use model::request;
 
 use crate::cli::device::{ended, under_way, wait_for};
 use crate::cli::options::ClientOptions;
-use crate::control::Request;
 use crate::error::{CommandError, Result};
 use crate::output::print;
 
@@ -36,7 +36,7 @@ enum Action {
 pub const ONE_COPY: &str =
     "one of every block: a device that fails takes what it holds, and nothing heals what is bad";
 
-/// What can be changed.
+/// A property that can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Property {
     Copies(u8),
@@ -61,20 +61,20 @@ impl PoolCommand {
                 "a pool has one to three copies of every block: forebay pool set copies=2".into(),
             ));
         }
-        let mut moves = client.ask(&Request::PoolCopies { copies })?;
+        let mut moves = client.ask(request::PoolCopies { copies })?;
         if wait {
             let how = "forebay device list shows how far it is, and forebay pool set copies=N with \
                        the old number gives it up";
             moves = wait_for(&client, moves, how)?;
-            ended(&moves)?;
+            ended(&moves.moves)?;
         }
-        print(&format!("{}\n", told(copies, &moves)))
+        print(&format!("{}\n", told(copies, &moves.moves)))
     }
 }
 
-/// What has come of another number of copies, in a line; and what is lost with the second copy, in
+/// The result of another number of copies, in a line; and what is lost with the second copy, in
 /// another.
-fn told(copies: u8, moves: &Value) -> String {
+fn told(copies: u8, moves: &MovesStatus) -> String {
     let lost = if copies == 1 { format!("\ncopies: {ONE_COPY}") } else { String::new() };
     let copies = counted(u64::from(copies), "copy", "copies");
     match under_way(moves) {
@@ -85,16 +85,19 @@ fn told(copies: u8, moves: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::moves::MovesState;
+
     use super::*;
 
     #[test]
     fn what_was_done_is_told() {
-        let idle = serde_json::json!({ "state": "none", "copied_bytes": 0 });
+        let idle = MovesStatus::default();
         let said = told(3, &idle);
         assert_eq!(said, "the pool has 3 copies of every block; nothing had to be moved");
         let said = told(1, &idle);
         assert!(said.ends_with("nothing heals what is bad") && said.lines().count() == 2, "{said}");
-        let runs = serde_json::json!({ "state": "running", "left_bytes": 4096 });
+        let runs =
+            MovesStatus { state: MovesState::Running, left_bytes: 4096, ..MovesStatus::default() };
         let said = told(2, &runs);
         assert!(
             said.starts_with("the pool is to have 2 copies of every block; running: "),

@@ -17,12 +17,12 @@ use serde::Serialize;
 use crate::cli::checked::{Checked, Next, counted, found, is_anothers, step, verdict};
 use crate::cli::options::OfflineOptions;
 use crate::error::{CommandError, Result};
-use crate::host_log::left_behind;
+use crate::host::host_log::left_behind;
 use crate::output::{print, print_json};
 use crate::terminal::progress::Progress as Shown;
 use crate::terminal::{Column, Look, Table};
 
-/// What is said of a cache if the pool behind it is not repaired.
+/// The text about a cache if the pool behind it is not repaired.
 const POOL_FIRST: &str = "the pool was not repaired";
 
 /// Repairs what the options name. The exit status says what is left.
@@ -68,13 +68,13 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
     Ok(repaired.now.exit_status())
 }
 
-/// What a repair has done, and what holds now.
+/// The result of a repair, and the state after it.
 #[derive(Serialize)]
 struct Repaired {
     #[serde(flatten)]
     now: Checked,
     repair: Told,
-    /// What was found before.
+    /// The findings of the check before, if anything was written.
     #[serde(skip)]
     before: Option<Checked>,
 }
@@ -85,12 +85,12 @@ struct Told {
     cache: Option<Part>,
 }
 
-/// What was done in the pool, or in the cache.
+/// The repairs in the pool, or in the cache.
 #[derive(Serialize)]
 struct Part {
     #[serde(flatten)]
     repairs: Repairs,
-    /// What the check found before.
+    /// The findings of the check before.
     found: Before,
 }
 

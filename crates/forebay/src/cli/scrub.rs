@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use base::counted;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use model::request;
+use model::scrub::{CacheScrubPart, LostBlocks, PoolScrub, ScrubFound, ScrubState, ScrubStatus};
 
 use crate::cli::options::{ClientOptions, positive_size};
-use crate::control::Request;
 use crate::control::client::ask_patiently;
 use crate::error::{DAMAGED, LOST, PARTIAL, Result};
 use crate::output::{print, print_json};
@@ -18,7 +18,7 @@ use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
 use crate::units::{human_bytes, human_seconds, unix_time};
 
-/// How often `--wait` looks.
+/// The interval between two looks of `--wait`.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Verify every copy of everything in the pool, and heal what is bad
@@ -79,15 +79,25 @@ enum Action {
 
 impl ScrubCommand {
     pub fn run(self) -> Result<u8> {
-        let (client, request, wait) = match self.action {
+        let (client, mut status, wait) = match self.action {
             Action::Start { device, rate, wait, client } => {
-                (client, Request::ScrubStart { device, rate }, wait)
+                let status = client.ask(request::ScrubStart { device, rate })?;
+                (client, status, wait)
             }
-            Action::Pause { client } => (client, Request::ScrubPause {}, false),
-            Action::Resume { rate, wait, client } => (client, Request::ScrubResume { rate }, wait),
-            Action::Cancel { client } => (client, Request::ScrubCancel {}, false),
+            Action::Pause { client } => {
+                let status = client.ask(request::ScrubPause {})?;
+                (client, status, false)
+            }
+            Action::Resume { rate, wait, client } => {
+                let status = client.ask(request::ScrubResume { rate })?;
+                (client, status, wait)
+            }
+            Action::Cancel { client } => {
+                let status = client.ask(request::ScrubCancel {})?;
+                (client, status, false)
+            }
             Action::Status { json, client } => {
-                let status = client.ask(&Request::ScrubStatus {})?;
+                let status = client.ask(request::GetScrub {})?;
                 if json {
                     print_json(&status)?
                 } else {
@@ -96,7 +106,6 @@ impl ScrubCommand {
                 return Ok(0);
             }
         };
-        let mut status = client.ask(&request)?;
         if wait {
             let _told = GoesOn::without_us(
                 "forebay scrub status shows how far it is, and forebay scrub cancel ends it",
@@ -106,7 +115,7 @@ impl ScrubCommand {
                 shown.show(&step(&status));
                 #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
                 sleep(LOOK);
-                status = ask_patiently(&client.socket(), &Request::ScrubStatus {})?;
+                status = ask_patiently(&client.socket(), request::GetScrub {})?;
             }
         }
         print(&text(&status, &Look::of_stdout()))?;
@@ -114,101 +123,96 @@ impl ScrubCommand {
     }
 }
 
-fn number(v: &Value) -> u64 {
-    v.as_u64().unwrap_or(0)
-}
-
-fn list(v: &Value) -> &[Value] {
-    v.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-/// True if it runs, in the pool or in the cache.
-fn runs(s: &Value) -> bool {
-    s["state"] == "running" || s["cache"]["state"] == "running"
+/// True if a scrub runs, in the pool or in the cache.
+fn runs(s: &ScrubStatus) -> bool {
+    let runs_in_cache = s.cache.is_some_and(|part| part.state == ScrubState::Running);
+    s.pool.state == ScrubState::Running || runs_in_cache
 }
 
 /// True if blocks are lost, or parts of the pool could not be verified.
-fn has_lost(s: &Value) -> bool {
-    let lost =
-        number(&s["lost"]) + number(&s["cache"]["lost"]) > 0 || !list(&s["lost_blocks"]).is_empty();
-    lost || s["more_lost"] == true || s["incomplete"] == true
+fn has_lost(s: &ScrubStatus) -> bool {
+    let of_cache = s.cache.map_or(0, |part| part.lost);
+    let pool = &s.pool;
+    let lost = pool.lost + of_cache > 0 || !pool.lost_blocks.is_empty();
+    lost || pool.more_lost || pool.incomplete
 }
 
 /// The exit status of `--wait`.
-fn exit_status(s: &Value) -> u8 {
+fn exit_status(s: &ScrubStatus) -> u8 {
+    let pool = &s.pool;
     // A scrub of one device has no part of the cache's: that is of one before.
-    let cache = Some(&s["cache"]["state"]).filter(|_| s["device"].is_null());
-    let of_cache = matches!(cache.and_then(Value::as_str), Some("done" | "never") | None);
-    let whole = s["away"] != true && s["state"] == "done" && of_cache;
+    let cache = s.cache.filter(|_| pool.device.is_none());
+    let of_cache =
+        cache.is_none_or(|part| matches!(part.state, ScrubState::Done | ScrubState::Never));
+    let whole = !pool.away && pool.state == ScrubState::Done && of_cache;
     match whole {
         _ if has_lost(s) => LOST,
-        _ if number(&s["bad"]) > number(&s["healed"]) => DAMAGED,
+        _ if pool.bad > pool.healed => DAMAGED,
         true => 0,
-        // It was paused or cancelled, or something was not there.
+        // The scrub was paused or cancelled, or something was not there.
         false => PARTIAL,
     }
 }
 
-/// How far it is. What of the cache outlasts the pool is shown by itself.
-fn step(s: &Value) -> Step {
-    if s["state"] != "running" && runs(s) {
+/// The progress of a scrub. The cache's part that outlasts the pool's is shown by itself.
+fn step(s: &ScrubStatus) -> Step {
+    let pool = &s.pool;
+    if let Some(part) = s.cache.filter(|_| pool.state != ScrubState::Running && runs(s)) {
         return Step {
             what: "scrub of the cache".into(),
-            done: number(&s["cache"]["verified_bytes"]),
-            total: number(&s["cache"]["all_bytes"]),
+            done: part.verified_bytes,
+            total: part.all_bytes,
             ..Step::default()
         };
     }
     Step {
         what: "scrub".into(),
-        done: number(&s["verified_bytes"]),
-        total: number(&s["all_bytes"]),
-        rate: Some(number(&s["rate"])).filter(|rate| *rate > 0),
-        left_s: s["left_s"].as_u64(),
-        note: errors(s).trim_start_matches([',', ';', ' ']).to_owned(),
+        done: pool.verified_bytes,
+        total: pool.all_bytes,
+        rate: Some(pool.rate).filter(|rate| *rate > 0),
+        left_s: pool.left_s,
+        note: errors(pool).trim_start_matches([',', ';', ' ']).to_owned(),
         ..Step::default()
     }
 }
 
-/// Which share of the bytes is verified.
-fn share(s: &Value) -> String {
-    let (done, all) = (number(&s["verified_bytes"]), number(&s["all_bytes"]));
-    // Where there is nothing to verify, all of it is.
+/// The share of the bytes that is verified: `done` of `all`.
+fn share(done: u64, all: u64) -> String {
+    // If there is nothing to verify, all of it is verified.
     let percent = if all == 0 { 100.0 } else { (done as f64 * 100.0 / all as f64).min(100.0) };
     format!("{percent:.1}%, {} of {}", human_bytes(done), human_bytes(all))
 }
 
-/// What the cache's part does, and what it has found; `None`: there was none.
-fn of_cache(part: &Value) -> Option<String> {
-    let state = part["state"].as_str().filter(|state| *state != "never")?;
-    let mut text = format!("{state}, {}", share(part));
-    if number(&part["dropped"]) > 0 {
-        let dropped = number(&part["dropped"]);
-        text += &format!("; {dropped} bad and dropped, the pool has them");
+/// The state of the cache's part, and what it has found; `None`: there was none.
+fn of_cache(part: &CacheScrubPart) -> Option<String> {
+    if part.state == ScrubState::Never {
+        return None;
     }
-    if number(&part["lost"]) > 0 {
-        let lost = number(&part["lost"]);
-        text += &format!("; {lost} LOST, forebay cache status names them");
+    let mut text = format!("{}, {}", part.state, share(part.verified_bytes, part.all_bytes));
+    if part.dropped > 0 {
+        text += &format!("; {} bad and dropped, the pool has them", part.dropped);
+    }
+    if part.lost > 0 {
+        text += &format!("; {} LOST, forebay cache status names them", part.lost);
     }
     Some(text)
 }
 
-/// How far it is, in a line.
-fn progress(s: &Value) -> String {
-    let mut text = share(s);
-    if number(&s["rate"]) > 0 {
-        text += &format!(", {}/s", human_bytes(number(&s["rate"])));
+/// The progress of the pool's part, in a line.
+fn progress(s: &PoolScrub) -> String {
+    let mut text = share(s.verified_bytes, s.all_bytes);
+    if s.rate > 0 {
+        text += &format!(", {}/s", human_bytes(s.rate));
     }
-    if let Some(left) = s["left_s"].as_u64() {
+    if let Some(left) = s.left_s {
         text += &format!(", {} left", human_seconds(left));
     }
     text + &errors(s)
 }
 
-/// What was bad, behind a comma or a semicolon.
-fn errors(s: &Value) -> String {
-    let names = ["bad", "healed", "lost", "passed_over"];
-    let [bad, healed, lost, passed] = names.map(|name| number(&s[name]));
+/// The bad copies and the lost blocks, behind a comma or a semicolon.
+fn errors(s: &PoolScrub) -> String {
+    let (bad, healed, lost, passed) = (s.bad, s.healed, s.lost, s.passed_over);
     if bad + lost == 0 {
         return ", no errors".into();
     }
@@ -227,73 +231,73 @@ fn errors(s: &Value) -> String {
     text
 }
 
-/// What `forebay status` says of it and of the cache's part; `None`: nothing.
-pub fn line(s: &Value, part: &Value) -> Option<String> {
-    let is_under_way = part["state"] == "running" || part["state"] == "paused";
-    let cache = of_cache(part).filter(|_| is_under_way);
+/// The line of `forebay status` about a scrub and the cache's part; `None`: there is nothing to
+/// say.
+pub fn line(s: &PoolScrub, part: Option<&CacheScrubPart>) -> Option<String> {
+    let is_under_way =
+        |part: &&CacheScrubPart| matches!(part.state, ScrubState::Running | ScrubState::Paused);
+    let cache = part.filter(is_under_way).and_then(of_cache);
     let cache = cache.map(|text| format!("the cache: {text}"));
     let all: Vec<String> = of_pool(s).into_iter().chain(cache).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-fn of_pool(s: &Value) -> Option<String> {
-    let known = !list(&s["lost_blocks"]).is_empty() || s["more_lost"] == true;
-    let lost = match (known, &s["incomplete"]) {
-        (false, Value::Bool(true)) => {
-            "; NOT\u{a0}ALL\u{a0}WAS\u{a0}VERIFIED, see forebay scrub status"
-        }
-        (false, _) => "",
-        _ => "; BLOCKS\u{a0}ARE\u{a0}LOST, see forebay scrub status",
+fn of_pool(s: &PoolScrub) -> Option<String> {
+    let known = !s.lost_blocks.is_empty() || s.more_lost;
+    let lost = match (known, s.incomplete) {
+        (false, true) => "; NOT\u{a0}ALL\u{a0}WAS\u{a0}VERIFIED, see forebay scrub status",
+        (false, false) => "",
+        (true, _) => "; BLOCKS\u{a0}ARE\u{a0}LOST, see forebay scrub status",
     };
-    match s["state"].as_str()? {
-        "never" if lost.is_empty() => None,
-        "running" => Some(format!("{}{lost}", progress(s))),
-        "paused" => Some(format!("paused at {}{lost}", progress(s))),
+    match s.state {
+        ScrubState::Never if lost.is_empty() => None,
+        ScrubState::Running => Some(format!("{}{lost}", progress(s))),
+        ScrubState::Paused => Some(format!("paused at {}{lost}", progress(s))),
         state => {
-            let away = if s["away"] == true { "; a device of the pool was not there" } else { "" };
-            Some(format!("{state} {}{}{away}{lost}", at(&s["ended_at"]), errors(s)))
+            let away = if s.away { "; a device of the pool was not there" } else { "" };
+            Some(format!("{state} {}{}{away}{lost}", at(s.ended_at), errors(s)))
         }
     }
 }
 
-fn at(v: &Value) -> String {
-    unix_time(number(v))
+fn at(seconds: u32) -> String {
+    unix_time(u64::from(seconds))
 }
 
-fn text(s: &Value, look: &Look) -> String {
-    let state = s["state"].as_str().unwrap_or("?");
-    let mut rows = vec![("scrub", state.to_owned())];
-    if let Some(device) = s["device"].as_str() {
+fn text(s: &ScrubStatus, look: &Look) -> String {
+    let pool = &s.pool;
+    let mut rows = vec![("scrub", pool.state.to_string())];
+    if let Some(device) = &pool.device {
         rows.push(("device", format!("{device} alone")));
     }
-    if state != "never" {
-        rows.push(("started", at(&s["started_at"])));
-        if number(&s["ended_at"]) > 0 {
-            rows.push(("ended", at(&s["ended_at"])));
+    if pool.state != ScrubState::Never {
+        rows.push(("started", at(pool.started_at)));
+        if pool.ended_at > 0 {
+            rows.push(("ended", at(pool.ended_at)));
         }
-        rows.push(("verified", progress(s)));
+        rows.push(("verified", progress(pool)));
     }
-    if s["away"] == true {
+    if pool.away {
         let said = "what a device holds that was out of use: this scrub does not count as \
                     complete; start one when all devices are back";
         rows.push(("not verified", said.to_owned()));
     }
-    rows.extend(of_cache(&s["cache"]).map(|text| ("cache", text)));
-    if number(&s["completed_at"]) > 0 {
-        rows.push(("last complete", at(&s["completed_at"])));
+    rows.extend(s.cache.as_ref().and_then(of_cache).map(|text| ("cache", text)));
+    if pool.completed_at > 0 {
+        rows.push(("last complete", at(pool.completed_at)));
     }
-    if let Some(rate) = s["rate_limit"].as_u64().filter(|rate| *rate > 0) {
+    if let Some(rate) = pool.rate_limit.filter(|rate| *rate > 0) {
         rows.push(("limit", format!("{}/s of each copy", human_bytes(rate))));
     }
     let mut out = summary(rows, look);
-    out += &bad_copies(list(&s["found"]), look);
-    out += &found_earlier(s, look);
-    out += &passed_over(s, look);
-    out += &lost_blocks(list(&s["lost_blocks"]), look);
-    out + &more_lost(s, look)
+    out += &bad_copies(&pool.found, look);
+    out += &found_earlier(pool, look);
+    out += &passed_over(pool, look);
+    out += &lost_blocks(&pool.lost_blocks, look);
+    out + &more_lost(pool, look)
 }
 
-fn bad_copies(found: &[Value], look: &Look) -> String {
+fn bad_copies(found: &[ScrubFound], look: &Look) -> String {
     if found.is_empty() {
         return String::new();
     }
@@ -301,17 +305,16 @@ fn bad_copies(found: &[Value], look: &Look) -> String {
     let mut table =
         Table::new(&[device, Column::new("WHAT"), Column::new("BAD"), Column::new("HEALED")]);
     for f in found {
-        let word = |name: &str| Cell::from(f[name].as_str().unwrap_or("?"));
-        let count = |name: &str| Cell::from(number(&f[name]).to_string());
-        table.add([word("device"), word("kind"), count("bad"), count("healed")]);
+        let (bad, healed) = (f.found.bad.to_string(), f.found.healed.to_string());
+        table.add([f.device.as_str().into(), f.kind.word().into(), bad.into(), healed.into()]);
     }
     format!("\n{}", table.text(look))
 }
 
-/// That it is not known of all bad copies where they were, as the server has started since.
-fn found_earlier(s: &Value, look: &Look) -> String {
-    let known: u64 = list(&s["found"]).iter().map(|f| number(&f["bad"])).sum();
-    let more = number(&s["bad"]).saturating_sub(known);
+/// Says that it is not known of all bad copies where they were, as the server has started since.
+fn found_earlier(s: &PoolScrub, look: &Look) -> String {
+    let known: u64 = s.found.iter().map(|f| f.found.bad).sum();
+    let more = s.bad.saturating_sub(known);
     if more == 0 {
         return String::new();
     }
@@ -322,12 +325,12 @@ fn found_earlier(s: &Value, look: &Look) -> String {
     format!("\n{}", paragraph((Tone::Plain, ""), &said, look))
 }
 
-/// What it means that parts were passed over, and what to type.
-fn passed_over(s: &Value, look: &Look) -> String {
-    if s["incomplete"] != true {
+/// Says what it means that parts were passed over, and what to type.
+fn passed_over(s: &PoolScrub, look: &Look) -> String {
+    if !s.incomplete {
         return String::new();
     }
-    let which = match number(&s["passed_over"]) {
+    let which = match s.passed_over {
         0 => "an earlier scrub passed over parts of the pool",
         _ => "it passed over parts of the pool",
     };
@@ -339,27 +342,26 @@ fn passed_over(s: &Value, look: &Look) -> String {
     format!("\n{}", paragraph((Tone::Bad, ""), &said, look))
 }
 
-fn lost_blocks(lost: &[Value], look: &Look) -> String {
+fn lost_blocks(lost: &[LostBlocks], look: &Look) -> String {
     if lost.is_empty() {
         return String::new();
     }
     let volume = Column::shortened("VOLUME", 20);
     let mut table = Table::new(&[volume, Column::new("OFFSET"), Column::new("BYTES")]);
     for l in lost {
-        let count = |name: &str| Cell::from(number(&l[name]).to_string());
-        let volume = Cell::new(Tone::Bad, l["volume"].as_str().unwrap_or("?"));
-        table.add([volume, count("offset"), count("length")]);
+        let volume = Cell::new(Tone::Bad, &l.volume);
+        table.add([volume, l.offset.to_string().into(), l.length.to_string().into()]);
     }
     let said = "no copy of these is good; reads of them fail until they are written again:";
     format!("\n{said}\n{}", table.text(look))
 }
 
-/// What it means that more is lost than the list names, and what to type.
-fn more_lost(s: &Value, look: &Look) -> String {
-    if s["more_lost"] != true {
+/// Says what it means that more is lost than the list names, and what to type.
+fn more_lost(s: &PoolScrub, look: &Look) -> String {
+    if !s.more_lost {
         return String::new();
     }
-    let said = match list(&s["lost_blocks"]) {
+    let said = match s.lost_blocks.as_slice() {
         [] => "More blocks are lost than were listed here: forebay scrub start --wait finds which.",
         _ => {
             "And more, for which the list has no room: run a scrub when these are mended (forebay \
@@ -371,122 +373,164 @@ fn more_lost(s: &Value, look: &Look) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::scrub::{BlockKind, Found};
+
     use super::*;
 
     const LOOK: Look = Look { columns: 120, colour: false };
 
+    fn whole(pool: &PoolScrub) -> ScrubStatus {
+        ScrubStatus { pool: pool.clone(), cache: None }
+    }
+
+    fn of_state(state: ScrubState) -> PoolScrub {
+        PoolScrub { state, ..PoolScrub::default() }
+    }
+
     #[test]
     fn parts_that_were_passed_over_are_no_success() {
-        let mut s = serde_json::json!({
-            "state": "done", "ended_at": 86_400, "bad": 4, "healed": 0, "lost": 3,
-            "passed_over": 2, "incomplete": true, "lost_blocks": [],
-        });
-        assert!(has_lost(&s));
+        let mut s = PoolScrub {
+            state: ScrubState::Done,
+            ended_at: 86_400,
+            bad: 4,
+            lost: 3,
+            passed_over: 2,
+            incomplete: true,
+            ..PoolScrub::default()
+        };
+        assert!(has_lost(&whole(&s)));
         assert_eq!(
             errors(&s),
             "; 4 bad copies of blocks, 0 healed, 1 block LOST, 2 parts of the pool PASSED OVER"
         );
-        assert!(line(&s, &Value::Null).is_some_and(|l| l.contains("see forebay scrub status")));
-        let shown = text(&s, &LOOK);
+        assert!(line(&s, None).is_some_and(|l| l.contains("see forebay scrub status")));
+        let shown = text(&whole(&s), &LOOK);
         assert!(
             shown.contains("it passed over parts") && shown.contains("forebay check"),
             "{shown}"
         );
-        for name in ["bad", "lost", "passed_over"] {
-            s[name] = 0.into();
-        }
-        assert!(has_lost(&s) && text(&s, &LOOK).contains("an earlier scrub passed over"));
-        s["incomplete"] = false.into();
-        assert!(!has_lost(&s) && !text(&s, &LOOK).contains("passed over"));
+        (s.bad, s.lost, s.passed_over) = (0, 0, 0);
+        let earlier = whole(&s);
+        assert!(has_lost(&earlier));
+        assert!(text(&earlier, &LOOK).contains("an earlier scrub passed over"));
+        s.incomplete = false;
+        assert!(!has_lost(&whole(&s)) && !text(&whole(&s), &LOOK).contains("passed over"));
     }
 
     #[test]
     fn a_scrub_without_a_device_says_so() {
-        let mut s = serde_json::json!({ "state": "done", "ended_at": 9, "away": true });
+        let away = PoolScrub { ended_at: 9, away: true, ..of_state(ScrubState::Done) };
+        let mut s = whole(&away);
         assert_eq!((has_lost(&s), exit_status(&s)), (false, PARTIAL));
         assert!(text(&s, &LOOK).contains("does not count as complete"));
-        assert!(line(&s, &Value::Null).is_some_and(|l| l.contains("was not there")));
-        s["lost"] = 1.into();
+        assert!(line(&s.pool, None).is_some_and(|l| l.contains("was not there")));
+        s.pool.lost = 1;
         assert_eq!(exit_status(&s), LOST);
-        s["away"] = false.into();
-        s["lost"] = 0.into();
+        s.pool.away = false;
+        s.pool.lost = 0;
         assert_eq!(exit_status(&s), 0);
-        for (part, state) in [("pool", "paused"), ("pool", "cancelled"), ("cache", "cancelled")] {
-            let mut s = s.clone();
-            match part {
-                "pool" => s["state"] = state.into(),
-                _ => s["cache"] = serde_json::json!({ "state": state }),
-            }
-            assert_eq!(exit_status(&s), PARTIAL, "{part} {state}");
+        let part = |state| Some(CacheScrubPart { state, ..CacheScrubPart::default() });
+        let cancelled = part(ScrubState::Cancelled);
+        for (state, cache) in [
+            (ScrubState::Paused, None),
+            (ScrubState::Cancelled, None),
+            (ScrubState::Done, cancelled),
+        ] {
+            let mut s = ScrubStatus { cache, ..s.clone() };
+            s.pool.state = state;
+            assert_eq!(exit_status(&s), PARTIAL, "{s:?}");
         }
-        let alone = serde_json::json!({
-            "state": "done", "device": "/a", "cache": { "state": "cancelled" },
-        });
+        let mut alone = ScrubStatus { pool: of_state(ScrubState::Done), cache: cancelled };
+        alone.pool.device = Some("/a".into());
         assert_eq!(exit_status(&alone), 0);
-        let bad = serde_json::json!({ "state": "done", "bad": 3, "healed": 2 });
-        assert_eq!(exit_status(&bad), DAMAGED);
+        let bad = PoolScrub { bad: 3, healed: 2, ..of_state(ScrubState::Done) };
+        assert_eq!(exit_status(&whole(&bad)), DAMAGED);
         assert!(!text(&s, &LOOK).contains("complete"));
     }
 
     #[test]
     fn what_was_found_before_a_start_says_so() {
-        let mut s = serde_json::json!({ "state": "done", "bad": 3, "healed": 3, "found": [] });
+        let mut s = whole(&PoolScrub { bad: 3, healed: 3, ..of_state(ScrubState::Done) });
         let said = "3 bad copies were found before the server started: on which device is not";
         assert!(text(&s, &LOOK).contains(said), "{}", text(&s, &LOOK));
-        let found = serde_json::json!({ "device": "/a", "kind": "data", "bad": 2, "healed": 2 });
-        s["found"] = serde_json::json!([found.clone()]);
+        let found = ScrubFound {
+            device: "/a".into(),
+            kind: BlockKind::Data,
+            found: Found { bad: 2, healed: 2 },
+        };
+        s.pool.found = vec![found.clone()];
         assert!(text(&s, &LOOK).contains("1 bad copy was found before the server started"));
-        s["found"] = serde_json::json!([found.clone(), found]);
+        s.pool.found.push(found);
         assert!(!text(&s, &LOOK).contains("before the server started"));
     }
 
     #[test]
     fn a_list_that_is_cut_says_so() {
-        let mut s = serde_json::json!({
-            "state": "done", "more_lost": true,
-            "lost_blocks": [{ "volume": "v", "offset": 8192, "length": 4096 }],
-        });
+        let lost = LostBlocks { volume: "v".into(), offset: 8192, length: 4096 };
+        let mut s = whole(&of_state(ScrubState::Done));
+        (s.pool.more_lost, s.pool.lost_blocks) = (true, vec![lost]);
         assert!(text(&s, &LOOK).contains("And more, for which the list has no room"));
-        s["lost_blocks"] = serde_json::json!([]);
-        assert!(has_lost(&s) && line(&s, &Value::Null).is_some_and(|l| l.contains("LOST")));
+        s.pool.lost_blocks.clear();
+        assert!(has_lost(&s) && line(&s.pool, None).is_some_and(|l| l.contains("LOST")));
         assert!(text(&s, &LOOK).contains("forebay scrub start --wait"));
-        s["more_lost"] = false.into();
+        s.pool.more_lost = false;
         assert!(!has_lost(&s) && !text(&s, &LOOK).contains("More"));
     }
 
     #[test]
     fn the_part_of_the_cache_is_shown_and_waited_for() {
-        let part = |state: &str| {
-            serde_json::json!({ "state": state, "verified_bytes": 1u64 << 30,
-                "all_bytes": 2u64 << 30, "dropped": 3, "lost": 1 })
+        let part = |state| CacheScrubPart {
+            state,
+            verified_bytes: 1 << 30,
+            all_bytes: 2 << 30,
+            dropped: 3,
+            lost: 1,
         };
-        let mut s = serde_json::json!({ "state": "done", "ended_at": 9, "cache": part("running") });
+        let (running, done) = (part(ScrubState::Running), part(ScrubState::Done));
+        let pool = PoolScrub { ended_at: 9, ..of_state(ScrubState::Done) };
+        let mut s = ScrubStatus { pool, cache: Some(running) };
         assert!(runs(&s) && has_lost(&s));
         assert_eq!((step(&s).what, step(&s).done), ("scrub of the cache".into(), 1 << 30));
         let shown = text(&s, &LOOK);
         for part in ["running, 50.0%, 1 GiB of 2 GiB", "3 bad and dropped", "1 LOST"] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
-        assert!(line(&s, &part("running")).is_some_and(|l| l.contains("the cache: running")));
-        assert!(line(&s, &part("done")).is_some_and(|l| !l.contains("the cache")));
-        s["cache"] = serde_json::json!({ "state": "done", "verified_bytes": 0, "all_bytes": 0 });
+        let told = line(&s.pool, Some(&running));
+        assert!(told.is_some_and(|l| l.contains("the cache: running")));
+        assert!(line(&s.pool, Some(&done)).is_some_and(|l| !l.contains("the cache")));
+        let empty = CacheScrubPart { state: ScrubState::Done, ..CacheScrubPart::default() };
+        s.cache = Some(empty);
         assert!(text(&s, &LOOK).contains("done, 100.0%, 0 B of 0 B"));
-        s["cache"] = part("paused");
+        s.cache = Some(part(ScrubState::Paused));
         assert!(!runs(&s));
-        s["cache"] = Value::Null;
+        s.cache = None;
         assert!(!runs(&s) && !has_lost(&s) && !text(&s, &LOOK).contains("cache"));
     }
 
     #[test]
     fn it_reads_as_a_person_would_expect() {
-        let running = serde_json::json!({
-            "state": "running", "device": "/a", "started_at": 86_400, "ended_at": 0,
-            "verified_bytes": 1u64 << 30, "all_bytes": 4u64 << 30, "rate": 256 << 20, "left_s": 12,
-            "rate_limit": 1 << 20, "bad": 3, "healed": 2, "lost": 1, "completed_at": 60,
-            "found": [{ "device": "/a", "kind": "data", "bad": 3, "healed": 2 }],
-            "lost_blocks": [{ "volume": "v", "offset": 8192, "length": 4096 }],
-        });
-        let shown = text(&running, &LOOK);
+        let running = PoolScrub {
+            state: ScrubState::Running,
+            device: Some("/a".into()),
+            started_at: 86_400,
+            verified_bytes: 1 << 30,
+            all_bytes: 4 << 30,
+            rate: 256 << 20,
+            left_s: Some(12),
+            rate_limit: Some(1 << 20),
+            bad: 3,
+            healed: 2,
+            lost: 1,
+            completed_at: 60,
+            found: vec![ScrubFound {
+                device: "/a".into(),
+                kind: BlockKind::Data,
+                found: Found { bad: 3, healed: 2 },
+            }],
+            lost_blocks: vec![LostBlocks { volume: "v".into(), offset: 8192, length: 4096 }],
+            ..PoolScrub::default()
+        };
+        let shown = text(&whole(&running), &LOOK);
         for part in [
             "running",
             "/a alone",
@@ -501,19 +545,16 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
-        let step = step(&running);
+        let step = step(&whole(&running));
         assert_eq!((step.done, step.total, step.left_s), (1 << 30, 4 << 30, Some(12)));
         assert_eq!(step.note, "3 bad copies of blocks, 2 healed, 1 block LOST");
-        assert!(line(&running, &Value::Null).is_some_and(|l| l.contains("LOST")));
-        let done = serde_json::json!({ "state": "done", "ended_at": 86_400 });
+        assert!(line(&running, None).is_some_and(|l| l.contains("LOST")));
+        let done = PoolScrub { ended_at: 86_400, ..of_state(ScrubState::Done) };
         assert!(
-            line(&done, &Value::Null)
+            line(&done, None)
                 .is_some_and(|l| l.contains("done 1970-01-02") && l.contains("no errors"))
         );
-        assert_eq!(line(&serde_json::json!({ "state": "never" }), &Value::Null), None);
-        assert!(
-            text(&Value::Null, &LOOK).contains("scrub")
-                && line(&Value::Null, &Value::Null).is_none()
-        );
+        assert_eq!(line(&of_state(ScrubState::Never), None), None);
+        assert!(text(&ScrubStatus::default(), &LOOK).contains("scrub"));
     }
 }

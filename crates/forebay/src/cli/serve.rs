@@ -7,11 +7,11 @@ use clap::{ArgGroup, Args};
 use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions};
 use crate::config::origin::Origin;
 use crate::config::{ConfigFile, ServeConfig};
-use crate::devices::DeviceChoice;
 use crate::error::Result;
-use crate::logs;
-use crate::shard::{Source, serve};
-use crate::world::World;
+use crate::host::devices::DeviceChoice;
+use crate::host::logs;
+use crate::host::world::World;
+use crate::serve::shard::{Source, serve};
 
 /// Serve the volumes of a pool on the devices that are named
 ///

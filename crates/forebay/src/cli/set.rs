@@ -1,10 +1,10 @@
 //! `forebay set`: the settings of a running server.
 
 use clap::Args;
-use serde_json::Value;
+use model::request;
+use model::setting::{Changes, Setting, SettingChange};
 
 use crate::cli::options::ClientOptions;
-use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
 use crate::terminal::{Cell, Column, Look, Table};
@@ -18,7 +18,7 @@ use crate::terminal::{Cell, Column, Look, Table};
 pub struct Set {
     /// A setting, as in cache.max_lag; without its section if only one setting has the name
     key: Option<String>,
-    /// Its new value, as the configuration file has it: 10s, 64M, 40
+    /// New value of the setting, as the configuration file has it: 10s, 64M, 40
     value: Option<String>,
     /// Write it to the configuration file too, so that it holds after a restart
     #[arg(long, requires = "value")]
@@ -33,28 +33,29 @@ pub struct Set {
 impl Set {
     pub fn run(self) -> Result<()> {
         let Set { key, value, save, json, client } = self;
-        let (Some(key), Some(value)) = (&key, value) else {
-            let one = key.is_some();
-            let shown = client.ask(&Request::Settings { key })?;
-            return match (json, one) {
-                (true, true) => print_json(&shown[0]),
-                (true, false) => print_json(&shown),
-                (false, true) => print(&long(&shown[0])),
-                (false, false) => print(&list(&shown, &Look::of_stdout())),
-            };
+        let (key, value) = match (key, value) {
+            (Some(key), Some(value)) => (key, value),
+            (key, _) => return show(&client, key, json),
         };
-        let request = Request::Set { key: key.clone(), value, save };
-        let changed = client.ask(&request)?;
+        let request = request::Set { key, value, save };
+        let changed = client.ask(request)?;
         if json { print_json(&changed) } else { print(&told(&changed)) }
     }
 }
 
-/// A text, or a number.
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+/// Shows all settings, or one.
+fn show(client: &ClientOptions, key: Option<String>, json: bool) -> Result<()> {
+    let is_one = key.is_some();
+    let shown = client.ask(request::Settings { key })?;
+    match (json, shown.first().filter(|_| is_one)) {
+        (true, Some(one)) => print_json(one),
+        (true, None) => print_json(&shown),
+        (false, Some(one)) => print(&long(one)),
+        (false, None) => print(&list(&shown, &Look::of_stdout())),
+    }
 }
 
-fn list(all: &Value, look: &Look) -> String {
+fn list(all: &[Setting], look: &Look) -> String {
     let mut table = Table::new(&[
         Column::new("KEY"),
         Column::shortened("VALUE", 8),
@@ -62,54 +63,73 @@ fn list(all: &Value, look: &Look) -> String {
         Column::new("CHANGES"),
         Column::wrapped("RANGE"),
     ]);
-    for one in all.as_array().into_iter().flatten() {
-        let fields = ["key", "value", "from", "changes", "range_text"];
-        table.add(fields.map(|field| Cell::from(text(&one[field]))));
+    for one in all {
+        table.add([
+            Cell::from(&one.key),
+            one.value.to_string().into(),
+            one.from.word().into(),
+            one.changes.word().into(),
+            Cell::from(&one.range_text),
+        ]);
     }
     table.text(look)
 }
 
-fn long(one: &Value) -> String {
-    let [key, value, range, default] =
-        ["key", "value", "range_text", "default"].map(|field| text(&one[field]));
-    let changes = match text(&one["changes"]).as_str() {
-        "restart" => "changes with a restart",
-        _ => "changes at once",
+fn long(one: &Setting) -> String {
+    let Setting { key, value, default, from, range_text: range, what, .. } = one;
+    let changes = match one.changes {
+        Changes::Restart => "changes with a restart",
+        Changes::AtOnce => "changes at once",
     };
-    let (from, what) = (text(&one["from"]), text(&one["what"]));
     format!("{key} = {value} (from: {from})\n  {what}\n  {range}; default {default}; {changes}\n")
 }
 
-fn told(one: &Value) -> String {
-    let [key, value, before] = ["key", "value", "before"].map(|field| text(&one[field]));
-    let until = match one["saved"].as_bool() {
-        Some(true) => "it is in the configuration file",
-        _ => "until the server ends",
+fn told(changed: &SettingChange) -> String {
+    let SettingChange { setting: Setting { key, value, .. }, before, saved, note } = changed;
+    let until = match saved {
+        true => "it is in the configuration file",
+        false => "until the server ends",
     };
-    let note = one["note"].as_str().map_or(String::new(), |note| format!("{note}\n"));
+    let note = note.as_ref().map_or(String::new(), |note| format!("{note}\n"));
     format!("{key} = {value} (it was {before}); {until}\n{note}")
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use model::setting::{SettingValue, Source};
 
     use super::*;
 
-    fn lag() -> Value {
-        json!({
-            "key": "cache.max_lag", "value": "10s", "default": "30s", "from": "set",
-            "range_text": "100ms to 1h", "changes": "at once", "what": "how old it may be",
-        })
+    fn words(text: &str) -> SettingValue {
+        SettingValue::Text(text.into())
+    }
+
+    fn lag() -> Setting {
+        Setting {
+            key: "cache.max_lag".into(),
+            value: words("10s"),
+            default: words("30s"),
+            from: Source::Set,
+            range_text: "100ms to 1h".into(),
+            changes: Changes::AtOnce,
+            what: "how old it may be".into(),
+            ..Setting::default()
+        }
     }
 
     #[test]
     fn people_read_it() {
-        let number = json!({
-            "key": "cache.dirty_nodes", "value": 99, "default": 4096, "from": "configuration",
-            "range_text": "64 to 16777216", "changes": "restart", "what": "changed nodes",
-        });
-        let lines = list(&json!([lag(), number]), &Look { columns: 80, colour: false });
+        let number = Setting {
+            key: "cache.dirty_nodes".into(),
+            value: SettingValue::Number(99),
+            default: SettingValue::Number(4096),
+            from: Source::File,
+            range_text: "64 to 16777216".into(),
+            changes: Changes::Restart,
+            what: "changed nodes".into(),
+            ..Setting::default()
+        };
+        let lines = list(&[lag(), number.clone()], &Look { columns: 80, colour: false });
         let lines: Vec<&str> = lines.lines().collect();
         assert_eq!(
             lines,
@@ -126,11 +146,11 @@ mod tests {
 
     #[test]
     fn a_change_says_how_long_it_holds() {
-        let mut changed = lag();
-        (changed["before"], changed["saved"]) = (json!("30s"), json!(false));
+        let mut changed =
+            SettingChange { setting: lag(), before: words("30s"), saved: false, note: None };
         let text = told(&changed);
         assert_eq!(text, "cache.max_lag = 10s (it was 30s); until the server ends\n");
-        (changed["saved"], changed["note"]) = (json!(true), json!("and more"));
+        (changed.saved, changed.note) = (true, Some("and more".into()));
         assert!(told(&changed).ends_with("configuration file\nand more\n"));
     }
 }

@@ -1,16 +1,19 @@
 //! `forebay status`: what a running server is and does.
 
 use clap::Args;
-use serde_json::Value;
+use model::device::DeviceStatus;
+use model::health::Problem;
+use model::io::IoOfKind;
+use model::request;
+use model::status::{Admission, CommitStatus, PoolState, PoolStatus, ServerStatus};
 
 use crate::cli::checked::counted;
 use crate::cli::options::ClientOptions;
 use crate::cli::pool::ONE_COPY;
 use crate::cli::{cache_status, device, scrub, volumes};
-use crate::control::Request;
 use crate::error::Result;
 use crate::output::{print, print_json};
-use crate::overcommit;
+use crate::serve::overcommit;
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
 use crate::units::{human_bytes, human_seconds, human_us};
@@ -33,7 +36,7 @@ pub struct Status {
 
 impl Status {
     pub fn run(self) -> Result<()> {
-        let status = self.client.ask(&Request::Status {})?;
+        let status = self.client.ask(request::Status {})?;
         if self.json {
             print_json(&status)
         } else {
@@ -42,37 +45,28 @@ impl Status {
     }
 }
 
-fn number(v: &Value) -> u64 {
-    v.as_u64().unwrap_or(0)
-}
-
-fn word(v: &Value) -> &str {
-    v.as_str().unwrap_or("?")
-}
-
-fn text(s: &Value, all: bool, look: &Look) -> String {
-    let (pool, server) = (&s["pool"], &s["server"]);
-    let state = word(&pool["state"]);
-    let copies = number(&pool["copies"]);
+fn text(s: &model::Status, all: bool, look: &Look) -> String {
+    let (pool, server) = (&s.pool, &s.server);
+    let (state, copies) = (pool.state, pool.copies);
     let mut rows: Vec<(&str, Cell)> = vec![
-        ("pool", format!("{} ({})", word(&pool["name"]), word(&pool["uuid"])).into()),
+        ("pool", format!("{} ({})", pool.name, pool.uuid).into()),
         ("state", Cell::new(tone(state), format!("{state}; copies of every block: {copies}"))),
         ("space", space(pool).into()),
     ];
     if copies == 1 {
         rows.push(("copies", Cell::new(Tone::Warn, ONE_COPY)));
     }
-    rows.extend(overcommit::of_status(s).map(|text| ("volumes", Cell::new(Tone::Warn, text))));
+    rows.extend(overcommit::of_pool(pool).map(|text| ("volumes", Cell::new(Tone::Warn, text))));
     rows.extend([
-        ("commits", commits(&s["commit"]).into()),
+        ("commits", commits(&s.commit).into()),
         (
             "server",
             format!(
                 "{}, {}, up {}, {} resident",
-                word(&server["version"]),
-                word(&server["io_backend"]),
-                human_seconds(number(&server["uptime_seconds"])),
-                human_bytes(number(&server["resident_bytes"])),
+                server.version,
+                server.io_backend,
+                human_seconds(server.uptime_seconds),
+                human_bytes(server.resident_bytes.unwrap_or(0)),
             )
             .into(),
         ),
@@ -81,23 +75,22 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
             format!(
                 "{}, {} in flight{}",
                 connected(server),
-                counted(number(&server["requests_in_flight"]), "request"),
-                waits(&s["admission"]),
+                counted(server.requests_in_flight, "request"),
+                waits(&s.admission),
             )
             .into(),
         ),
     ]);
-    rows.extend(
-        scrub::line(&pool["scrub"], &s["cache"]["scrub_part"]).map(|fact| ("scrub", fact.into())),
-    );
-    rows.extend(device::line(&pool["moves"]).map(|fact| ("moves", fact.into())));
+    let part = s.cache.as_ref().map(|cache| &cache.scrub_part);
+    rows.extend(scrub::line(&pool.scrub, part).map(|fact| ("scrub", fact.into())));
+    rows.extend(device::line(&pool.moves).map(|fact| ("moves", fact.into())));
     let mut out = summary(rows, look);
-    out += &health(&s["health"], look);
-    if let Some(stalls) = s["stalls"].as_str() {
+    out += &health(&s.health, look);
+    if let Some(stalls) = &s.stalls {
         out += &format!("\n{}", paragraph((Tone::Warn, ""), stalls, look));
         out += "  see forebay explain\n";
     }
-    out += &format!("\n{}", devices(&pool["devices"]).text(look));
+    out += &format!("\n{}", devices(&pool.devices).text(look));
     match cache_status::text(s, look) {
         none if none.is_empty() => {}
         cache => out += &format!("\n{cache}"),
@@ -107,32 +100,27 @@ fn text(s: &Value, all: bool, look: &Look) -> String {
     out
 }
 
-/// How many clients there are and can be, and how many were too many.
-fn connected(server: &Value) -> String {
-    let most = match server["connections_max"].as_u64() {
-        Some(most) => format!(" of {most}"),
-        None => String::new(),
-    };
-    let refused = match number(&server["connections_refused"]) {
+/// The numbers of clients that are connected, that can be, and that were refused as too many.
+fn connected(server: &ServerStatus) -> String {
+    let refused = match server.connections_refused {
         0 => String::new(),
         n => format!(", {n} refused"),
     };
-    format!("{}{most} connected{refused}", number(&server["connections"]))
+    format!("{} of {} connected{refused}", server.connections, server.connections_max)
 }
 
-fn tone(state: &str) -> Tone {
+fn tone(state: PoolState) -> Tone {
     match state {
-        "online" => Tone::Good,
-        "failed" => Tone::Bad,
-        _ => Tone::Warn,
+        PoolState::Online => Tone::Good,
+        PoolState::Failed => Tone::Bad,
+        PoolState::Degraded => Tone::Warn,
     }
 }
 
-/// What is wrong and what to do, a paragraph each.
-fn health(problems: &Value, look: &Look) -> String {
+/// The problems and what to do about them, a paragraph each.
+fn health(problems: &[Problem], look: &Look) -> String {
     let mut out = String::new();
-    for p in problems.as_array().into_iter().flatten() {
-        let (what, todo, page) = (word(&p["what"]), word(&p["todo"]), word(&p["page"]));
+    for Problem { page, what, todo } in problems {
         let todo = format!("{todo} ({page} in docs/operations.md)");
         out += &format!("\n{}", paragraph((Tone::Bad, "! "), what, look));
         out += &paragraph((Tone::Plain, "  to do: "), &todo, look);
@@ -141,71 +129,72 @@ fn health(problems: &Value, look: &Look) -> String {
 }
 
 /// Requests that wait for the limit or the share of their volume, or have done so.
-fn waits(admission: &Value) -> String {
-    let [now, limit, share] =
-        ["waiting", "waited_for_limit", "waited_for_share"].map(|name| number(&admission[name]));
-    if now + limit + share == 0 {
+fn waits(admission: &Admission) -> String {
+    let Admission { waiting, waited_for_limit: limit, waited_for_share: share } = admission;
+    if waiting + limit + share == 0 {
         return String::new();
     }
-    format!(", {now} of them waiting; {limit} have waited for a limit, {share} for their share")
+    format!(", {waiting} of them waiting; {limit} have waited for a limit, {share} for their share")
 }
 
-fn space(pool: &Value) -> String {
-    let (used, capacity) = (number(&pool["used_bytes"]), number(&pool["capacity_bytes"]));
-    let percent = used as f64 * 100.0 / capacity.max(1) as f64;
-    let mut text =
-        format!("{} of {} used ({percent:.1}%)", human_bytes(used), human_bytes(capacity));
-    if let Some(left) = pool["available_bytes"].as_u64() {
-        text += &format!(", {} left for data", human_bytes(left));
-    }
-    text
+fn space(pool: &PoolStatus) -> String {
+    let percent = pool.used_bytes as f64 * 100.0 / pool.capacity_bytes.max(1) as f64;
+    format!(
+        "{} of {} used ({percent:.1}%), {} left for data",
+        human_bytes(pool.used_bytes),
+        human_bytes(pool.capacity_bytes),
+        human_bytes(pool.available_bytes)
+    )
 }
 
-fn commits(commit: &Value) -> String {
-    let us = |v: &Value, unit_us: f64| human_us(v.as_f64().unwrap_or(0.0) * unit_us);
-    let (duration, freeze) = (&commit["duration_ms"], &commit["critical_section_us"]);
+fn commits(commit: &CommitStatus) -> String {
+    let (duration, freeze) = (&commit.duration_ms, &commit.critical_section_us);
     let mut text = format!(
         "{}, each {} (p99 {}), of which {} (p99 {}) hold up requests",
-        number(&commit["count"]),
-        us(&duration["p50"], 1e3),
-        us(&duration["p99"], 1e3),
-        us(&freeze["p50"], 1.0),
-        us(&freeze["p99"], 1.0),
+        commit.count,
+        human_us(duration.p50 * 1e3),
+        human_us(duration.p99 * 1e3),
+        human_us(freeze.p50),
+        human_us(freeze.p99),
     );
-    match number(&commit["failed"]) {
+    match commit.failed {
         0 => {}
         n => text += &format!("; {n} FAILED"),
     }
     text
 }
 
-fn devices(list: &Value) -> Table {
+fn devices(list: &[DeviceStatus]) -> Table {
     let columns = [
         Column::shortened("DEVICE", 20),
         Column::shortened("STATE", 16),
         Column::wrapped("ERRORS"),
     ];
     let mut table = Table::new(&columns);
-    for d in list.as_array().map(Vec::as_slice).unwrap_or_default() {
-        let path = match word(&d["path"]) {
-            "" => format!("(device {})", word(&d["id"])),
+    for d in list {
+        let path = match d.path.as_str() {
+            "" => format!("(device {})", d.id),
             path => path.to_owned(),
         };
-        let counts =
-            ["read", "write", "checksum", "healed"].map(|name| (name, number(&d["errors"][name])));
+        let counts = [
+            ("read", d.errors.read),
+            ("write", d.errors.write),
+            ("checksum", d.errors.checksum),
+            ("healed", d.errors.healed),
+        ];
         let errors: Vec<String> =
             counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
         let errors = match errors.is_empty() {
             true => Cell::from("none"),
             false => Cell::new(Tone::Bad, errors.join(", ")),
         };
-        let mut state = word(&d["state"]).to_owned();
-        let mut tone = device::tone(&state);
-        if let Some(what) = d["emulate"].as_str() {
+        let mut state = d.state.to_string();
+        let mut tone = device::tone(d.state);
+        if let Some(what) = d.emulate {
             state += &format!(", emulating {what}");
         }
-        if let Some(why) = d["sits_out"]["why"].as_str() {
-            state += &format!(", {why}: read only where it must be");
+        if let Some(out) = d.sits_out {
+            state += &format!(", {}: read only where it must be", out.why);
             tone = Tone::Warn;
         }
         table.add([path.into(), Cell::new(tone, state), errors]);
@@ -213,29 +202,31 @@ fn devices(list: &Value) -> Table {
     table
 }
 
-/// What clients asked for, and what devices were asked for it, by class.
-fn traffic(s: &Value) -> Table {
+/// The requests of clients, and the I/O of devices by class.
+fn traffic(s: &model::Status) -> Table {
     let heads = ["", "COUNT", "BYTES", "P50", "P99", "MAX"];
     let mut table = Table::new(&heads.map(Column::new));
-    let mut add = |name: String, kind: &Value| {
-        let latency = |q: &str| Cell::from(human_us(kind["latency_us"][q].as_f64().unwrap_or(0.0)));
-        if number(&kind["count"]) > 0 {
-            table.add([
-                name.into(),
-                number(&kind["count"]).to_string().into(),
-                human_bytes(number(&kind["bytes"])).into(),
-                latency("p50"),
-                latency("p99"),
-                latency("max"),
-            ]);
+    let mut add = |name: String, kind: &IoOfKind| {
+        if kind.count > 0 {
+            let row = [
+                name,
+                kind.count.to_string(),
+                human_bytes(kind.bytes),
+                human_us(kind.latency_us.p50),
+                human_us(kind.latency_us.p99),
+                human_us(kind.latency_us.max),
+            ];
+            table.add(row.map(Cell::from));
         }
     };
-    for kind in ["read", "write", "flush", "discard", "zero"] {
-        add(format!("requests {kind}"), &s["requests"][kind]);
+    for (name, kind) in s.requests.by_name() {
+        add(format!("requests {name}"), kind);
     }
-    for (class, kinds) in s["io"].as_object().into_iter().flatten() {
-        for kind in ["read", "write", "flush"] {
-            add(format!("io {class} {kind}"), &kinds[kind]);
+    let mut classes = s.io.by_name();
+    classes.sort_by_key(|(class, _)| *class);
+    for (class, kinds) in classes {
+        for (name, kind) in kinds.by_name() {
+            add(format!("io {class} {name}"), kind);
         }
     }
     table
@@ -243,30 +234,75 @@ fn traffic(s: &Value) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use model::cache::CacheStatus;
+    use model::device::{DeviceErrors, DeviceState, Emulate, SitsOut, SitsOutWhy};
+    use model::io::{Quantiles, RequestsByKind};
+    use model::volume::{Volume, VolumeOfStatus};
+
     use super::*;
     use crate::terminal::text::width;
 
     const LOOK: Look = Look { columns: 80, colour: false };
 
+    fn volume(volume: Volume) -> VolumeOfStatus {
+        VolumeOfStatus { volume, ..VolumeOfStatus::default() }
+    }
+
     #[test]
     fn a_damaged_pool_is_shown_as_such() {
-        let quantiles =
-            serde_json::json!({ "p50": 80.0, "p99": 1200.0, "p999": 2000.0, "max": 3e6 });
-        let status = serde_json::json!({
-            "pool": { "name": "p", "uuid": "u", "state": "degraded", "copies": 2,
-                "capacity_bytes": 1u64 << 34, "provisioned_bytes": 1u64 << 50,
-                "used_bytes": 1u64 << 33, "available_bytes": 7u64 << 30, "devices": [
-                    { "path": "/a", "id": "1", "state": "online", "emulate": "hdd",
-                        "errors": { "read": 0, "checksum": 3, "healed": 3 } },
-                    { "path": "", "id": "2", "state": "missing", "errors": {} }] },
-            "volumes": [{
-                "name": "v", "size_bytes": 1u64 << 50, "allocated_bytes": 5, "sector_bytes": 512
-            }],
-            "commit": { "count": 7, "failed": 1, "duration_ms": quantiles,
-                "critical_section_us": quantiles },
-            "requests": { "read": { "count": 5, "bytes": 4096, "latency_us": quantiles } },
-            "server": { "connections": 2, "connections_max": 2, "connections_refused": 7 },
-        });
+        let quantiles = Quantiles { p50: 80.0, p99: 1200.0, p999: 2000.0, max: 3e6 };
+        let read = IoOfKind {
+            count: 5,
+            bytes: 4096,
+            latency_us: quantiles.clone(),
+            ..IoOfKind::default()
+        };
+        let devices = vec![
+            DeviceStatus {
+                path: "/a".into(),
+                id: "1".into(),
+                emulate: Some(Emulate::Hdd),
+                errors: DeviceErrors { checksum: 3, healed: 3, ..DeviceErrors::default() },
+                ..DeviceStatus::default()
+            },
+            DeviceStatus { id: "2".into(), state: DeviceState::Missing, ..DeviceStatus::default() },
+        ];
+        let status = model::Status {
+            pool: PoolStatus {
+                name: "p".into(),
+                uuid: "u".into(),
+                state: PoolState::Degraded,
+                copies: 2,
+                capacity_bytes: 1 << 34,
+                provisioned_bytes: 1 << 50,
+                used_bytes: 1 << 33,
+                available_bytes: 7 << 30,
+                devices,
+                ..PoolStatus::default()
+            },
+            volumes: vec![volume(Volume {
+                name: "v".into(),
+                size_bytes: 1 << 50,
+                allocated_bytes: 5,
+                sector_bytes: 512,
+                ..Volume::default()
+            })],
+            commit: CommitStatus {
+                count: 7,
+                failed: 1,
+                duration_ms: quantiles.clone(),
+                critical_section_us: quantiles,
+                ..CommitStatus::default()
+            },
+            requests: RequestsByKind { read, ..RequestsByKind::default() },
+            server: ServerStatus {
+                connections: 2,
+                connections_max: 2,
+                connections_refused: 7,
+                ..ServerStatus::default()
+            },
+            ..model::Status::default()
+        };
         let text = text(&status, false, &LOOK);
         for part in [
             "degraded",
@@ -286,19 +322,9 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_answer_is_no_panic() {
-        for value in [
-            Value::Null,
-            serde_json::json!([]),
-            serde_json::json!({ "pool": 5, "volumes": {}, "io": [] }),
-        ] {
-            assert!(text(&value, false, &LOOK).contains("pool"));
-        }
-    }
-
-    #[test]
     fn one_copy_is_told_for_as_long_as_it_is_one() {
-        let status = serde_json::json!({ "pool": { "state": "online", "copies": 1 } });
+        let pool = PoolStatus { copies: 1, ..PoolStatus::default() };
+        let status = model::Status { pool, ..model::Status::default() };
         let text = text(&status, false, &Look { columns: 200, colour: false });
         assert!(text.contains(ONE_COPY), "{text}");
     }
@@ -306,22 +332,33 @@ mod tests {
     #[test]
     fn long_names_and_many_problems_fit() {
         let path = format!("/{}/cache.img", "x".repeat(120));
-        let health: Vec<Value> = (0..3)
-            .map(|i| {
-                serde_json::json!({ "what": format!("device {i} is away"), "page": "device-missing",
-                    "todo": "forebay device online NAME, when it may be used again; or replace" })
-            })
-            .collect();
-        let status = serde_json::json!({
-            "pool": { "name": "p".repeat(64), "uuid": "fb3c67df-f111-4703-ab55-386c0277c152",
-                "state": "online", "devices": [{ "path": path, "id": "1", "state": "online",
-                "sits_out": { "why": "slow" }, "errors": { "read": 1, "checksum": 2 } }] },
-            "cache": { "path": path, "state": "serving" },
-            "volumes": [{ "name": "v".repeat(64) }],
-            "stalls": "12 requests of the last 10 minutes took more than 20 ms; 9 waited mostly \
-                       for a read of pool device data/pool0.img",
-            "health": health,
+        let health = (0..3).map(|i| Problem {
+            page: "device-missing".into(),
+            what: format!("device {i} is away"),
+            todo: "forebay device online NAME, when it may be used again; or replace".into(),
         });
+        let device = DeviceStatus {
+            path: path.clone(),
+            id: "1".into(),
+            sits_out: Some(SitsOut { why: SitsOutWhy::Slow, ..SitsOut::default() }),
+            errors: DeviceErrors { read: 1, checksum: 2, ..DeviceErrors::default() },
+            ..DeviceStatus::default()
+        };
+        let stalls = "12 requests of the last 10 minutes took more than 20 ms; 9 waited mostly \
+                      for a read of pool device data/pool0.img";
+        let status = model::Status {
+            pool: PoolStatus {
+                name: "p".repeat(64),
+                uuid: "fb3c67df-f111-4703-ab55-386c0277c152".into(),
+                devices: vec![device],
+                ..PoolStatus::default()
+            },
+            cache: Some(CacheStatus { path, ..CacheStatus::default() }),
+            volumes: vec![volume(Volume { name: "v".repeat(64), ..Volume::default() })],
+            stalls: Some(stalls.into()),
+            health: health.collect(),
+            ..model::Status::default()
+        };
         let text = text(&status, false, &LOOK);
         assert!(text.lines().all(|line| width(line) <= 80), "{text}");
         assert!(text.contains("\n  see forebay explain\n"), "{text}");

@@ -13,7 +13,7 @@ use crate::top::lines;
 use crate::top::live::{Asker, show};
 use crate::units::parse_duration;
 
-/// What is asked more often costs the server more than it tells.
+/// The shortest interval: a shorter one costs the server more than it tells.
 const LEAST: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_secs(3600);
 

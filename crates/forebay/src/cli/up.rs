@@ -7,19 +7,19 @@ use clap::Args;
 use emulate::Emulate;
 use posix::sys;
 
-use crate::cache_life::preflight_made;
 use crate::cli::options::{
     CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
 };
 use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig};
-use crate::device_list::DeviceList;
-use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
-use crate::home::{CachePlace, Home, Unmade, not_emptied};
-use crate::logs;
-use crate::preflight;
-use crate::shard::{NewPool, Source, serve};
-use crate::world::{World, check_distinct};
+use crate::host::device_list::DeviceList;
+use crate::host::devices::DeviceChoice;
+use crate::host::home::{CachePlace, Home, Unmade, not_emptied};
+use crate::host::logs;
+use crate::host::preflight;
+use crate::host::world::{World, check_distinct};
+use crate::serve::cache_life::preflight_made;
+use crate::serve::shard::{NewPool, Source, serve};
 
 const POOL_NAME: &str = "forebay";
 const POOL_FILE_BYTES: u64 = 16 << 30;
@@ -154,8 +154,8 @@ fn note_ignored(size: bool, volume_size: bool) {
     }
 }
 
-/// What a server of this directory goes by, where nothing else is said. The cache is left to the
-/// caller.
+/// The configuration of a server of this directory, where nothing else is said. The cache is left
+/// to the caller.
 pub(super) fn usual(dir: &Path, mut overrides: Overrides) -> Result<ServeConfig> {
     let devices = overrides.devices.iter().map(|one| one.path.as_path());
     check_distinct(devices.chain(overrides.cache.path.as_deref())).map_err(|e| {
@@ -171,13 +171,13 @@ pub(super) fn usual(dir: &Path, mut overrides: Overrides) -> Result<ServeConfig>
     Ok(config)
 }
 
-/// What was not said of HTTP, and chosen here.
+/// The options of HTTP that were not given, and are chosen here.
 struct HttpByDefault {
     listen: bool,
     token_file: bool,
 }
 
-/// Where nothing was said, HTTP is served in the directory, and on TCP if the port is free.
+/// Chooses what was not given: HTTP is served in the directory, and on TCP if the port is free.
 fn http_by_default(http: &mut HttpOverrides, dir: &Path) -> HttpByDefault {
     let (listen, token_file) = (http.listen.is_empty(), http.token_file.is_none());
     if listen {

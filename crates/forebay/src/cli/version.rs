@@ -1,13 +1,13 @@
 //! `forebay version`: what this program is, and what it can read.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::control;
 use crate::error::Result;
 use crate::output::{print, print_json};
 
-/// The commit that it was built from; `make build` says it.
+/// The commit that this program was built from; `make build` says it.
 const COMMIT: Option<&str> = option_env!("FOREBAY_COMMIT");
 
 /// Print the version, the formats that it reads and writes, and what it was built with
@@ -25,47 +25,68 @@ impl Version {
     }
 }
 
-fn version() -> Value {
-    let format = |newest: u32, features: &[&str]| {
-        let reads: Vec<u32> = (1..=newest).collect();
-        json!({ "reads": reads, "writes": newest, "features": features })
-    };
-    let pool = format(format::superblock::VERSION, &[]);
-    let cache = format(format::cache::superblock::VERSION, format::cache::superblock::FEATURES);
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "commit": COMMIT.filter(|commit| !commit.is_empty()),
-        "formats": { "pool": pool, "cache": cache },
-        "control_protocol": control::VERSION,
-        "features": ["io_uring", "posix", "emulate"],
-        "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
-        "assertions": cfg!(debug_assertions),
-    })
+/// All that the command tells.
+#[derive(Serialize)]
+struct Told {
+    version: &'static str,
+    /// The commit that this program was built from, if it is known.
+    commit: Option<&'static str>,
+    formats: Formats,
+    control_protocol: u64,
+    features: &'static [&'static str],
+    target: String,
+    assertions: bool,
 }
 
-fn text(told: &Value) -> String {
-    let word = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
-    let words = |value: &Value| {
-        let all = value.as_array().into_iter().flatten();
-        all.map(|one| one.as_str().map_or(one.to_string(), str::to_owned)).collect::<Vec<_>>()
+/// The formats on devices.
+#[derive(Serialize)]
+struct Formats {
+    pool: Format,
+    cache: Format,
+}
+
+/// The versions of a format that this program reads and writes.
+#[derive(Serialize)]
+struct Format {
+    reads: Vec<u32>,
+    writes: u32,
+    features: &'static [&'static str],
+}
+
+fn version() -> Told {
+    let format = |newest: u32, features: &'static [&'static str]| Format {
+        reads: (1..=newest).collect(),
+        writes: newest,
+        features,
     };
-    let mut out = format!("forebay {}\n", word(&told["version"]));
-    out += &format!("commit: {}\n", word(&told["commit"]));
-    for name in ["pool", "cache"] {
-        let format = &told["formats"][name];
-        let (reads, features) = (words(&format["reads"]), words(&format["features"]));
-        out += &format!("{name} format: reads {}, writes {}", reads.join(", "), format["writes"]);
-        if !features.is_empty() {
-            out += &format!(", features {}", features.join(", "));
+    let cache = format::cache::superblock::VERSION;
+    Told {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: COMMIT.filter(|commit| !commit.is_empty()),
+        formats: Formats {
+            pool: format(format::superblock::VERSION, &[]),
+            cache: format(cache, format::cache::superblock::FEATURES),
+        },
+        control_protocol: control::VERSION,
+        features: &["io_uring", "posix", "emulate"],
+        target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
+        assertions: cfg!(debug_assertions),
+    }
+}
+
+fn text(told: &Told) -> String {
+    let mut out = format!("forebay {}\n", told.version);
+    out += &format!("commit: {}\n", told.commit.unwrap_or("unknown"));
+    for (name, format) in [("pool", &told.formats.pool), ("cache", &told.formats.cache)] {
+        let reads: Vec<String> = format.reads.iter().map(u32::to_string).collect();
+        out += &format!("{name} format: reads {}, writes {}", reads.join(", "), format.writes);
+        if !format.features.is_empty() {
+            out += &format!(", features {}", format.features.join(", "));
         }
         out.push('\n');
     }
-    out += &format!("control protocol: {}\n", told["control_protocol"]);
-    out + &format!(
-        "built with: {} ({})\n",
-        words(&told["features"]).join(", "),
-        word(&told["target"])
-    )
+    out += &format!("control protocol: {}\n", told.control_protocol);
+    out + &format!("built with: {} ({})\n", told.features.join(", "), told.target)
 }
 
 #[cfg(test)]
@@ -75,7 +96,7 @@ mod tests {
     #[test]
     fn it_tells_what_it_reads() {
         let told = version();
-        assert_eq!(told["formats"]["pool"]["writes"], format::superblock::VERSION);
+        assert_eq!(told.formats.pool.writes, format::superblock::VERSION);
         let text = text(&told);
         assert!(text.starts_with(concat!("forebay ", env!("CARGO_PKG_VERSION"), "\n")), "{text}");
         assert!(text.contains("pool format: reads 1, writes 1\n"), "{text}");

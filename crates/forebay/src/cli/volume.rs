@@ -3,15 +3,14 @@
 use std::io::{IsTerminal, Write, stderr, stdin};
 
 use clap::{ArgAction, Args, Subcommand};
-use serde_json::Value;
+use model::{Verb, request};
 
 use crate::cli::limit::Limit;
 use crate::cli::options::{ClientOptions, volume_size};
 use crate::cli::volumes;
-use crate::control::Request;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
-use crate::overcommit;
+use crate::serve::overcommit;
 use crate::terminal::Look;
 use crate::units::human_bytes;
 
@@ -26,13 +25,13 @@ pub struct VolumeCommand {
 enum Action {
     /// Make a volume; it takes space as it is written
     Create {
-        /// Its name: 1 to 64 bytes, without slashes
+        /// Name of the volume: 1 to 64 bytes, without slashes
         #[arg(value_parser = crate::cli::options::name)]
         name: String,
-        /// Its size, such as 100G; at most 1P
+        /// Size of the volume, such as 100G; at most 1P
         #[arg(long, value_parser = volume_size)]
         size: u64,
-        /// Its logical sector, in bytes
+        /// Logical sector of the volume, in bytes
         #[arg(long, value_name = "BYTES", default_value = "512", value_parser = sector)]
         sector: u32,
         #[command(flatten)]
@@ -53,10 +52,10 @@ enum Action {
     Resize {
         /// The volume
         name: String,
-        /// Its new size
+        /// New size of the volume
         #[arg(long, value_parser = volume_size)]
         size: u64,
-        /// It may become smaller: what is behind the new size is lost for good
+        /// Let the volume become smaller: what is behind the new size is lost for good
         #[arg(long)]
         shrink: bool,
         /// Make it smaller even if clients have it open
@@ -111,41 +110,50 @@ fn sector(text: &str) -> std::result::Result<u32, String> {
 
 impl VolumeCommand {
     pub fn run(self) -> Result<()> {
-        let (client, request, done) = match self.action {
-            Action::List { all, json, client } => return list(&client, json, all),
-            Action::Limit(limit) => return limit.run(),
+        match self.action {
+            Action::List { all, json, client } => list(&client, json, all),
+            Action::Limit(limit) => limit.run(),
             Action::Create { name, size, sector, client } => {
                 let done = format!("{name} is made: a volume of {}", human_bytes(size));
                 let (size_bytes, sector_bytes) = (size, sector);
-                (client, Request::VolumeCreate { name, size_bytes, sector_bytes }, done)
+                change(&client, request::VolumeCreate { name, size_bytes, sector_bytes }, &done)?;
+                tell_too_much(&client)
             }
             Action::Resize { name, size, shrink, force, client } => {
                 let done = format!("{name} has {} now", human_bytes(size));
-                (client, Request::VolumeResize { name, size_bytes: size, shrink, force }, done)
+                let request = request::VolumeResize { name, size_bytes: size, shrink, force };
+                change(&client, request, &done)?;
+                tell_too_much(&client)
             }
             Action::ReadOnly { name, state, client } => {
                 let may = if state { "cannot change it any more" } else { "may change it" };
                 let done = format!("{name}: clients {may}");
-                (client, Request::VolumeReadOnly { name, read_only: state }, done)
+                change(&client, request::VolumeReadOnly { name, read_only: state }, &done)
             }
             Action::Delete { name, yes, force, client } => {
                 if !yes {
                     confirm(&name, &client)?;
                 }
                 let done = format!("{name} is deleted; its space is freed in the background");
-                (client, Request::VolumeDelete { name, force }, done)
+                change(&client, request::VolumeDelete { name, force }, &done)
             }
-        };
-        client.ask(&request)?;
-        print(&format!("{done}\n"))?;
-        match request {
-            Request::VolumeCreate { .. } | Request::VolumeResize { .. } => {
-                let note = overcommit::of_status(&client.ask(&Request::Status {})?);
-                note.map_or(Ok(()), |text| print(&format!("{text}\n")))
-            }
-            _ => Ok(()),
         }
     }
+}
+
+/// Has the server change a volume, and tells that with `done`.
+fn change<R>(client: &ClientOptions, request: R, done: &str) -> Result<()>
+where
+    R: Verb<Answer = ()> + Clone,
+{
+    client.ask(request)?;
+    print(&format!("{done}\n"))
+}
+
+/// Tells if the volumes are larger together than the pool.
+fn tell_too_much(client: &ClientOptions) -> Result<()> {
+    let note = overcommit::of_pool(&client.ask(request::Status {})?.pool);
+    note.map_or(Ok(()), |text| print(&format!("{text}\n")))
 }
 
 /// Has a person type the name of a volume that is about to be deleted.
@@ -156,13 +164,11 @@ fn confirm(name: &str, client: &ClientOptions) -> Result<()> {
              delete it"
         )));
     }
-    let list = client.ask(&Request::VolumeList {})?;
-    let all: &[Value] = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    let all = client.ask(request::VolumeList {})?;
     // The server says so of one that is not there.
-    let Some(volume) = all.iter().find(|one| one["name"] == name) else { return Ok(()) };
-    let bytes = |key: &str| human_bytes(volume[key].as_u64().unwrap_or(0));
+    let Some(volume) = all.iter().find(|one| one.name == name) else { return Ok(()) };
     let failed = |e: std::io::Error| CommandError::failed("asking", e);
-    let (size, written) = (bytes("size_bytes"), bytes("allocated_bytes"));
+    let (size, written) = (human_bytes(volume.size_bytes), human_bytes(volume.allocated_bytes));
     let mut out = stderr();
     write!(
         out,
@@ -181,8 +187,8 @@ fn confirm(name: &str, client: &ClientOptions) -> Result<()> {
 
 fn list(client: &ClientOptions, json: bool, all: bool) -> Result<()> {
     if json {
-        return print_json(&client.ask(&Request::VolumeList {})?);
+        return print_json(&client.ask(request::VolumeList {})?);
     }
-    let status = client.ask(&Request::Status {})?;
+    let status = client.ask(request::Status {})?;
     print(&volumes::text(&status, all, "forebay volume list --all", &Look::of_stdout()))
 }

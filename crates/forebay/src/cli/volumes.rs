@@ -2,21 +2,22 @@
 
 use std::cmp::Reverse;
 
-use serde_json::Value;
+use model::Status;
+use model::volume::VolumeOfStatus;
 
 use crate::cli::limit;
-use crate::health::of_volume;
+use crate::serve::health::of_volume;
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
 use crate::units::human_bytes;
 
-/// So many rows of a table are shown unless all are wanted.
+/// The number of rows of a table that are shown unless all are wanted.
 pub const SHOWN: usize = 20;
-/// So many volumes with problems are told of one by one.
+/// The number of volumes with problems that are told of one by one.
 const TOLD: usize = 5;
 
 /// A table of a server's volumes, and what is wrong with them. `command` shows all of them.
-pub fn text(status: &Value, all: bool, command: &str, look: &Look) -> String {
+pub fn text(status: &Status, all: bool, command: &str, look: &Look) -> String {
     let mut ranked: Vec<Ranked> = ranked(status);
     if ranked.is_empty() {
         return "no volumes; make one: forebay volume create NAME --size 8G\n".to_owned();
@@ -51,33 +52,29 @@ pub fn not_shown(hidden: usize, what: &str, command: &str, look: &Look) -> Strin
 
 /// A volume, and what makes it important.
 struct Ranked<'a> {
-    volume: &'a Value,
+    volume: &'a VolumeOfStatus,
     name: &'a str,
     problem: Option<&'static str>,
     requests: u64,
 }
 
 /// All volumes: those with problems first, then by the requests they got since the server started.
-fn ranked(status: &Value) -> Vec<Ranked<'_>> {
+fn ranked(status: &Status) -> Vec<Ranked<'_>> {
     let rank = |volume| Ranked {
         volume,
-        name: volume["name"].as_str().unwrap_or_default(),
+        name: &volume.volume.name,
         problem: of_volume(volume, status),
         requests: requests(volume),
     };
-    let mut all: Vec<Ranked> = list(&status["volumes"]).iter().map(rank).collect();
+    let mut all: Vec<Ranked> = status.volumes.iter().map(rank).collect();
     all.sort_by_key(|one| (one.problem.is_none(), Reverse(one.requests), one.name));
     all
 }
 
-fn list(v: &Value) -> &[Value] {
-    v.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-/// What clients have asked of a volume.
-fn requests(volume: &Value) -> u64 {
-    let kinds = volume["requests"].as_object().into_iter().flatten();
-    kinds.filter_map(|(_, kind)| kind["count"].as_u64()).sum()
+/// The number of requests that clients have made of a volume.
+fn requests(volume: &VolumeOfStatus) -> u64 {
+    let kinds = volume.requests.iter().flat_map(|requests| requests.by_name());
+    kinds.map(|(_, kind)| kind.count).sum()
 }
 
 fn table(volumes: &[Ranked]) -> Table {
@@ -90,18 +87,17 @@ fn table(volumes: &[Ranked]) -> Table {
         Column::new("REQUESTS"),
         Column::wrapped("LIMIT"),
     ]);
-    let bytes = |v: &Value| human_bytes(v.as_u64().unwrap_or(0));
     for one in volumes {
-        let v = one.volume;
+        let v = &one.volume.volume;
         let tone = if one.problem.is_some() { Tone::Bad } else { Tone::Plain };
         table.add([
             Cell::new(tone, one.name),
-            bytes(&v["size_bytes"]).into(),
-            bytes(&v["allocated_bytes"]).into(),
-            v["sector_bytes"].to_string().into(),
-            if v["read_only"] == true { "read" } else { "write" }.into(),
+            human_bytes(v.size_bytes).into(),
+            human_bytes(v.allocated_bytes).into(),
+            v.sector_bytes.to_string().into(),
+            if v.read_only { "read" } else { "write" }.into(),
             one.requests.to_string().into(),
-            limit::text(&v["limit"]).into(),
+            limit::text(v.limit.as_ref()).into(),
         ]);
     }
     table
@@ -109,20 +105,40 @@ fn table(volumes: &[Ranked]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use model::cache::CacheStatus;
+    use model::scrub::{LostBlocks, PoolScrub};
+    use model::status::PoolStatus;
+    use model::volume::{RequestsOfVolume, Volume, VolumeIo, VolumeLimit};
 
     use super::*;
     use crate::terminal::text::width;
 
     const LOOK: Look = Look { columns: 80, colour: false };
 
-    fn volume(name: &str, id: u64, requests: u64) -> Value {
-        json!({
-            "name": name, "id": id, "size_bytes": 1u64 << 50, "allocated_bytes": 1023u64 << 20,
-            "sector_bytes": 4096, "read_only": id == 1, "requests": {
-                "read": { "count": requests / 2 }, "write": { "count": requests - requests / 2 } },
-            "limit": { "iops": 100_000, "bytes_per_second": 1u64 << 30, "burst_ms": 1500 },
-        })
+    fn volume(name: &str, id: u32, requests: u64) -> VolumeOfStatus {
+        let limit = VolumeLimit {
+            iops: 100_000_u32.try_into().ok(),
+            bytes_per_second: (1_u64 << 30).try_into().ok(),
+            burst_ms: 1500_u32.try_into().unwrap(),
+        };
+        let io = |count| VolumeIo { count, ..VolumeIo::default() };
+        VolumeOfStatus {
+            volume: Volume {
+                name: name.into(),
+                size_bytes: 1 << 50,
+                allocated_bytes: 1023 << 20,
+                sector_bytes: 4096,
+                read_only: id == 1,
+                limit: Some(limit),
+                ..Volume::default()
+            },
+            id,
+            requests: Some(RequestsOfVolume {
+                read: io(requests / 2),
+                write: io(requests - requests / 2),
+                ..RequestsOfVolume::default()
+            }),
+        }
     }
 
     fn shown(text: &str) -> Vec<String> {
@@ -133,14 +149,18 @@ mod tests {
 
     #[test]
     fn the_important_ones_are_first_and_the_rest_is_counted() {
-        let mut volumes: Vec<Value> =
-            (0..300).map(|i| volume(&format!("vm{i:03}"), i, i % 100)).collect();
+        let mut volumes: Vec<VolumeOfStatus> =
+            (0..300).map(|i| volume(&format!("vm{i:03}"), i, u64::from(i) % 100)).collect();
         volumes.push(volume(&"x".repeat(64), 300, 1_000_000_000));
-        let status = json!({
-            "volumes": volumes,
-            "pool": { "scrub": { "lost_blocks": [{ "volume": "vm007" }] } },
-            "cache": { "bad_blocks": [[5, 1], [5, 2]] },
-        });
+        let lost = LostBlocks { volume: "vm007".into(), ..LostBlocks::default() };
+        let scrub = PoolScrub { lost_blocks: vec![lost], ..PoolScrub::default() };
+        let bad_blocks = vec![(5, 1), (5, 2)];
+        let status = Status {
+            volumes,
+            pool: PoolStatus { scrub, ..PoolStatus::default() },
+            cache: Some(CacheStatus { bad_blocks, ..CacheStatus::default() }),
+            ..Status::default()
+        };
         let few = text(&status, false, "forebay volume list --all", &LOOK);
         assert!(few.lines().all(|line| width(line) <= 80), "{few}");
         assert!(few.starts_with("! vm007 has blocks without a good copy"), "{few}");
@@ -156,11 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn no_volumes_and_nonsense_are_no_panic() {
-        for status in [json!({}), json!({ "volumes": 5 }), json!({ "volumes": [] })] {
-            assert!(text(&status, false, "", &LOOK).contains("forebay volume create"));
-        }
-        let odd = json!({ "volumes": [{}, 7], "pool": 3, "cache": { "bad_blocks": [1] } });
-        assert!(text(&odd, false, "", &LOOK).contains("NAME"));
+    fn where_there_are_none_it_says_what_makes_one() {
+        let text = text(&Status::default(), false, "", &LOOK);
+        assert!(text.contains("forebay volume create"), "{text}");
     }
 }

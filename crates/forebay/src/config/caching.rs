@@ -1,25 +1,25 @@
-//! Where a server's cache is, and what becomes of it at the start.
+//! The place of a server's cache, and what becomes of the cache at the start.
 
 use std::path::PathBuf;
 
 use crate::error::{CommandError, Result};
-use crate::home_place::HomePlace;
+use crate::host::home_place::HomePlace;
 
 /// The cache of a server.
 #[derive(Default, Debug)]
 pub struct CacheConfig {
-    /// Its file or block device.
+    /// The file or block device of the cache.
     pub path: Option<PathBuf>,
-    /// Bytes of the cache that is made if the pool has none; `None`: none is made. 0: there is to
-    /// be none.
+    /// The size in bytes of the cache that is made if the pool has none; `None`: none is made. 0:
+    /// there is to be none.
     pub size_bytes: Option<u64>,
-    /// Give up the cache that is attached, which is lost.
+    /// True if the attached cache is to be given up; its content is lost.
     pub forget: bool,
-    /// It was not asked for: where it cannot be made, the server goes on without.
+    /// True if the cache was not asked for: where none can be made, the server goes on without.
     pub optional: bool,
-    /// The file is the server's own: it is removed when it is of no use any more.
+    /// True if the file is the server's own: it is removed when it is of no use any more.
     pub owned: bool,
-    /// The directory of `forebay up` in which it is kept where the cache is.
+    /// The directory of `forebay up` in which the place of the cache is kept.
     pub kept_in: Option<PathBuf>,
     /// The place of that directory, to be kept in it once the cache is open.
     pub place: Option<HomePlace>,

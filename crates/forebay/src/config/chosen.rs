@@ -1,38 +1,14 @@
 //! The settings that were chosen, and where each comes from.
 
-use std::fmt;
+pub use model::setting::Source;
 
 use super::table::{GONE, KEYS, Key, ORDER, PLACES, Settings};
 use super::values::Value;
 
-/// Names that are proposed for one that is not known.
+/// The number of names that are proposed for one that is not known.
 const PROPOSED: usize = 3;
-/// How alike two names are that may be meant for one another, 0 to 1.
+/// The least similarity, 0 to 1, of a name that is proposed for an unknown one.
 const ALIKE: f64 = 0.6;
-
-/// Where a value comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// Nothing was said.
-    Default,
-    /// The configuration file.
-    File,
-    /// An option of the command line.
-    Option,
-    /// `forebay set`.
-    Set,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Source::Default => "default",
-            Source::File => "configuration",
-            Source::Option => "option",
-            Source::Set => "set",
-        })
-    }
-}
 
 /// Values of all settings.
 #[derive(Clone, Debug)]
@@ -59,7 +35,7 @@ impl Chosen {
         KEYS.iter().zip(&self.sources).map(|(key, source)| (key, key.get(&self.settings), *source))
     }
 
-    /// Where a value comes from.
+    /// The origin of a value.
     pub fn source(&self, key: &Key) -> Source {
         self.sources[place(key)]
     }
@@ -109,9 +85,9 @@ pub fn known(name: &str) -> &'static Key {
 /// Why there is no setting of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotFound {
-    /// It is not a setting; the text names those that are like it.
+    /// The name is not one of a setting; the text names those that are like it.
     Unknown(String),
-    /// Several have it, or it is read at the start only.
+    /// Several settings have the name, or the setting is read at the start only.
     Refused(String),
 }
 

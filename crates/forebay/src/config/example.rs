@@ -3,7 +3,7 @@
 
 use super::chosen::Chosen;
 use super::places::{PLACES, Place};
-use super::shown::{keys, to_json};
+use super::shown::{in_toml, keys, shown};
 use super::table::{KEYS, Key};
 
 /// Columns of a comment.
@@ -20,15 +20,15 @@ const HEAD: &str = "\
 
 /// A key as it is explained.
 pub struct Entry {
-    /// Its section, or an empty text.
+    /// The section of the key, or an empty text.
     pub section: &'static str,
-    /// Its name in that.
+    /// The name of the key in that section.
     pub name: &'static str,
-    /// Its default or an example, as the file has it.
+    /// The default of the key or an example, as the file has it.
     pub value: String,
-    /// What it says.
+    /// The meaning of the key, for people.
     pub what: &'static str,
-    /// Its range or default, when it changes, and its option.
+    /// The range or default of the key, when it changes, and its option.
     pub says: String,
 }
 
@@ -68,7 +68,7 @@ fn of_setting(key: &Key, default: &Chosen) -> Entry {
     let when = if key.live { "at once" } else { "with a restart" };
     let range = key.kind.range();
     let says = format!("Range: {range}. Changes {when}.{}", of_option(key.option));
-    let value = to_json(key.get(default.settings())).to_string();
+    let value = in_toml(&shown(key.get(default.settings()))).unwrap_or_default();
     Entry { section: key.section, name: key.name, value, what: key.what, says }
 }
 

@@ -14,43 +14,43 @@ use super::permits::{Mode, PermitsOverrides};
 use super::table::Key;
 use super::tls::{AccessRow, TlsMode, TlsOverrides};
 use super::values::{Kind, Value};
-use crate::devices::DeviceChoice;
 use crate::error::{CommandError, Result};
-use crate::host_log::HostLogChoice;
-use crate::logs::{LogFormat, parse_level};
-use crate::sockets::resolve;
-use crate::world::IoChoice;
+use crate::host::devices::DeviceChoice;
+use crate::host::host_log::HostLogChoice;
+use crate::host::logs::{LogFormat, parse_level};
+use crate::host::sockets::resolve;
+use crate::host::world::IoChoice;
 
-/// What a configuration file says.
+/// The content of a configuration file.
 #[derive(Default, Debug)]
 pub struct ConfigFile {
     /// The devices of the pool.
     pub devices: Vec<DeviceChoice>,
-    /// Where NBD clients connect.
+    /// The path of the unix socket for NBD clients.
     pub nbd_socket: Option<PathBuf>,
-    /// Where NBD clients connect over TCP.
+    /// The TCP addresses for NBD clients.
     pub nbd_listen: Vec<SocketAddr>,
-    /// Who may connect over the unix socket of NBD.
+    /// The users that may connect to the unix socket of NBD.
     pub nbd_permits: PermitsOverrides,
-    /// TLS, and what its clients may open.
+    /// TLS, and the volumes that its clients may open.
     pub tls: TlsOverrides,
-    /// Where commands connect.
+    /// The path of the control socket, to which commands connect.
     pub control_socket: Option<PathBuf>,
-    /// Who may connect there.
+    /// The users that may connect to the control socket.
     pub control_permits: PermitsOverrides,
     /// The HTTP API.
     pub http: HttpOverrides,
     /// The cache's file or block device.
     pub cache_path: Option<PathBuf>,
-    /// The size of a cache that is to be made.
+    /// The size in bytes of a cache that is to be made.
     pub cache_size: Option<u64>,
-    /// The line that says it.
+    /// The number of the line that says the size of the cache.
     pub cache_size_line: Option<usize>,
-    /// What I/O goes through.
+    /// The choice of the I/O backend.
     pub io: Option<IoChoice>,
     /// See [`ServeConfig`](super::ServeConfig).
     pub host_log: Option<HostLogChoice>,
-    /// How to log.
+    /// The section `log`.
     pub log: LogSection,
     /// The file itself, if there is one.
     pub path: Option<PathBuf>,
@@ -108,7 +108,7 @@ struct HttpSection {
     hosts: Vec<String>,
 }
 
-/// What TLS goes by.
+/// The section `tls`.
 #[derive(Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TlsSection {
@@ -143,13 +143,13 @@ fn host_log<'de, D: Deserializer<'de>>(
     String::deserialize(d)?.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// How to log.
+/// The section `log`.
 #[derive(Clone, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSection {
-    /// What a line looks like.
+    /// The format of a line.
     pub format: Option<LogFormat>,
-    /// Which events are logged.
+    /// The level of events that are logged.
     #[serde(default, deserialize_with = "level")]
     pub level: Option<String>,
 }
@@ -158,7 +158,7 @@ fn level<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<String>,
     parse_level(&String::deserialize(d)?).map(Some).map_err(D::Error::custom)
 }
 
-/// What is wrong, and the byte of the file at which that stands.
+/// A fault: the byte of the file at which it stands, and what is wrong.
 type Fault = (usize, String);
 
 impl ConfigFile {

@@ -1,17 +1,17 @@
-//! Where the HTTP API listens, and who may use it.
+//! The addresses at which the HTTP API listens, and who may use it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use serde_json::{Value as Json, json};
+use model::setting::PlaceValue;
 
-use super::permits::{Permits, PermitsOverrides};
-use super::places::{Places, listed, path_json};
+use super::permits::PermitsOverrides;
+use super::places::{Places, absolute, listed, place_of_path};
 use crate::error::{CommandError, Result};
-use crate::sockets::{check_unix_path, resolve};
+use crate::host::sockets::{Permits, check_unix_path, resolve};
 
-/// Where HTTP clients connect.
+/// An address to which HTTP clients connect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HttpPlace {
     /// A unix socket, at this path.
@@ -38,14 +38,12 @@ impl FromStr for HttpPlace {
 
 impl HttpPlace {
     /// As the configuration file has it.
-    fn json(&self) -> Json {
+    /// The place as the configuration file has it.
+    fn text(&self) -> String {
         match self {
-            HttpPlace::Unix(path) => match path_json(path) {
-                Json::String(path) => json!(format!("unix:{path}")),
-                other => other,
-            },
-            HttpPlace::Tcp(address) => json!(address.to_string()),
-            HttpPlace::None => json!("none"),
+            HttpPlace::Unix(path) => format!("unix:{}", absolute(path)),
+            HttpPlace::Tcp(address) => address.to_string(),
+            HttpPlace::None => "none".to_owned(),
         }
     }
 
@@ -61,21 +59,21 @@ impl HttpPlace {
 /// The HTTP API of a server.
 #[derive(Default, Debug)]
 pub struct HttpConfig {
-    /// Where clients connect; nowhere if it is empty.
+    /// The addresses to which clients connect; the API is off if the list is empty.
     pub listen: Vec<HttpPlace>,
-    /// Who may connect over a unix socket.
+    /// The users that may connect to a unix socket.
     pub permits: Permits,
-    /// The file with what clients on TCP have to know.
+    /// The file with the token that clients on TCP have to know.
     pub token_file: Option<PathBuf>,
     /// Names of the server beside `localhost` and addresses.
     pub hosts: Vec<String>,
-    /// It was not asked for: where a TCP port is taken, the server goes on without.
+    /// True if the API was not asked for: where a TCP port is taken, the server goes on without.
     pub optional: bool,
-    /// The file with the token is the server's own: it is made if it is not there.
+    /// True if the file with the token is the server's own: it is made if it is not there.
     pub make_token: bool,
 }
 
-/// What options or a configuration file say of it.
+/// The part of [`HttpConfig`] that options or a configuration file say.
 #[derive(Clone, Default, Debug)]
 pub struct HttpOverrides {
     /// See [`HttpConfig`].
@@ -98,14 +96,16 @@ impl HttpConfig {
         places: &mut Places,
     ) -> Result<HttpConfig> {
         let listen = [listed(options.listen), listed(file.listen), Some(Vec::new())];
-        let json = |all: &Vec<HttpPlace>| all.iter().map(HttpPlace::json).collect();
-        let mut listen = places.choose("http.listen", listen, json).unwrap_or_default();
+        let shown = |all: &Vec<HttpPlace>| PlaceValue::of_texts(all.iter().map(HttpPlace::text));
+        let mut listen = places.choose("http.listen", listen, shown).unwrap_or_default();
         let token_file = [options.token_file, file.token_file, None];
-        let token_file = places.choose("http.token_file", token_file, |path| path_json(path));
+        let token_file = places.choose("http.token_file", token_file, |path| place_of_path(path));
         let keys = ["http.socket_mode", "http.socket_group"];
         let permits = Permits::new(keys, options.permits, file.permits, places);
         let hosts = [listed(options.hosts), listed(file.hosts), Some(Vec::new())];
-        let hosts = places.choose("http.hosts", hosts, |all| json!(all)).unwrap_or_default();
+        let hosts =
+            places.choose("http.hosts", hosts, |all| PlaceValue::of_texts(all.iter().cloned()));
+        let hosts = hosts.unwrap_or_default();
         if listen.contains(&HttpPlace::None) {
             if listen.len() > 1 {
                 let text = "HTTP is to listen somewhere and at none: say one of them";

@@ -1,4 +1,4 @@
-//! Where the configuration of a running server came from, so that its file can be read again.
+//! The origin of the configuration of a running server, so that its file can be read again.
 //!
 //! The file is put together with the options of the start, and checked as at a start: what would
 //! not be accepted then is refused as a whole.

@@ -1,17 +1,15 @@
-//! Who may connect to a unix socket: its mode and its group.
+//! The permits of a unix socket: its mode and its group say who may connect.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
-use serde_json::json;
 
 use super::places::Places;
+use crate::host::sockets::{PRIVATE, Permits};
 
-/// For its owner alone.
-const PRIVATE: u32 = 0o600;
-/// For its owner and the group that is named.
+/// The mode of a socket for its owner and the group that is named.
 const SHARED: u32 = 0o660;
 
 /// The mode of a socket: permission bits.
@@ -34,8 +32,8 @@ impl FromStr for Mode {
 }
 
 impl Mode {
-    /// What is wrong with a number in a configuration: TOML has no octal digits without `0o`, so it
-    /// may mean one thing or another.
+    /// Returns the error for a mode that is a number in a configuration: TOML has no octal digits
+    /// without `0o`, so the number may mean one thing or another.
     pub(super) fn not_of_number(number: i64) -> String {
         let digits = number.to_string().parse::<Mode>();
         let bits = || u32::try_from(number).ok().and_then(|n| format!("{n:o}").parse().ok());
@@ -63,42 +61,28 @@ impl<'de> Deserialize<'de> for Mode {
     }
 }
 
-/// What is said of a socket.
+/// The part of [`Permits`] that options or a configuration file say.
 #[derive(Clone, Default, Debug)]
 pub struct PermitsOverrides {
-    /// Its mode.
+    /// The mode of the socket.
     pub mode: Option<Mode>,
-    /// The name of its group.
+    /// The name of the group of the socket.
     pub group: Option<String>,
-}
-
-/// Who may connect to a unix socket.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Permits {
-    /// Permission bits; who may write may connect.
-    pub mode: u32,
-    /// The name of its group; `None`: that of the process.
-    pub group: Option<String>,
-}
-
-impl Default for Permits {
-    fn default() -> Permits {
-        Permits { mode: PRIVATE, group: None }
-    }
 }
 
 impl Permits {
-    /// What was said of the socket with these keys; notes where it comes from.
+    /// Returns the permits of the socket with these keys; notes where each value comes from.
     pub(super) fn new(
         [mode_key, group_key]: [&'static str; 2],
         options: PermitsOverrides,
         file: PermitsOverrides,
         places: &mut Places,
     ) -> Permits {
-        let group = places.choose(group_key, [options.group, file.group, None], |g| json!(g));
+        let group =
+            places.choose(group_key, [options.group, file.group, None], |g| g.as_str().into());
         let default = Mode(if group.is_some() { SHARED } else { PRIVATE });
         let mode = [options.mode, file.mode, Some(default)];
-        let mode = places.choose(mode_key, mode, |mode| json!(format!("{:04o}", mode.0)));
+        let mode = places.choose(mode_key, mode, |mode| format!("{:04o}", mode.0).into());
         Permits { mode: mode.unwrap_or(default).0, group }
     }
 }

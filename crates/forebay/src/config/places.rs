@@ -1,24 +1,24 @@
-//! Where things are and how to log: what a configuration says beside the settings of the table. All
-//! of it is read when the server starts.
+//! Paths, addresses and the log: the values of a configuration beside the settings of the table.
+//! All of them are read when the server starts.
 
 use std::path::Path;
 
-use serde_json::{Value as Json, json};
+use model::setting::PlaceValue;
 
 use super::chosen::Source;
 
 /// A key of the configuration that is no setting of the table.
 #[derive(Debug)]
 pub struct Place {
-    /// Its name, with its section if it has one.
+    /// The name of the key, with its section if it has one.
     pub name: &'static str,
-    /// Its option of the command line, or an empty text.
+    /// The option of the command line, or an empty text.
     pub option: &'static str,
-    /// What holds if nothing is said, for people.
+    /// The value that holds if nothing is said, for people.
     pub default: &'static str,
     /// A value as the configuration file has it.
     pub example: &'static str,
-    /// What it says, for people.
+    /// The meaning of the key, for people.
     pub what: &'static str,
 }
 
@@ -176,11 +176,11 @@ pub static PLACES: &[Place] = &[
 /// The value of a place, and where it comes from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Given {
-    /// Which one.
+    /// The name of the key.
     pub name: &'static str,
-    /// As the configuration file has it; `null` if there is none.
-    pub value: Json,
-    /// Where it comes from.
+    /// The value as the configuration file has it.
+    pub value: PlaceValue,
+    /// The origin of the value.
     pub source: Source,
 }
 
@@ -189,24 +189,25 @@ pub struct Given {
 pub struct Places(Vec<Given>);
 
 impl Places {
-    /// What holds for a place: what the command line says, or else the file, or else the default.
-    /// Notes it, with where it comes from; `json` is how the configuration file has it.
+    /// Returns the value of a place: the one of the command line, or else of the file, or else the
+    /// default. Notes the value, with where it comes from; `shown` gives it as the configuration
+    /// file has it.
     pub fn choose<T>(
         &mut self,
         name: &'static str,
         [option, file, default]: [Option<T>; 3],
-        json: impl FnOnce(&T) -> Json,
+        shown: impl FnOnce(&T) -> PlaceValue,
     ) -> Option<T> {
         let (value, source) = match (option, file) {
             (Some(value), _) => (Some(value), Source::Option),
             (None, Some(value)) => (Some(value), Source::File),
             (None, None) => (default, Source::Default),
         };
-        self.put(name, value.as_ref().map_or(Json::Null, json), source);
+        self.put(name, value.as_ref().map_or(PlaceValue::None, shown), source);
         value
     }
 
-    fn put(&mut self, name: &'static str, value: Json, source: Source) {
+    fn put(&mut self, name: &'static str, value: PlaceValue, source: Source) {
         match self.0.iter_mut().find(|one| one.name == name) {
             Some(one) => (one.value, one.source) = (value, source),
             None => self.0.push(Given { name, value, source }),
@@ -219,14 +220,14 @@ impl Places {
     }
 
     /// The value of a place while the server runs: one that is another than at the start was set.
-    pub fn now(&mut self, name: &'static str, value: Json) {
+    pub fn now(&mut self, name: &'static str, value: PlaceValue) {
         if self.get(name) != Some(&value) {
             self.put(name, value, Source::Set);
         }
     }
 
-    /// What was noted for a place.
-    pub fn get(&self, name: &str) -> Option<&Json> {
+    /// Returns the value that was noted for a place.
+    pub fn get(&self, name: &str) -> Option<&PlaceValue> {
         self.0.iter().find(|one| one.name == name).map(|one| &one.value)
     }
 
@@ -242,7 +243,12 @@ pub fn listed<T>(all: Vec<T>) -> Option<Vec<T>> {
 }
 
 /// A path that does not depend on the directory in which it is read.
-pub fn path_json(path: &Path) -> Json {
+pub fn place_of_path(path: &Path) -> PlaceValue {
+    PlaceValue::Text(absolute(path))
+}
+
+/// The same, as a text.
+pub fn absolute(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    json!(absolute.display().to_string())
+    absolute.display().to_string()
 }

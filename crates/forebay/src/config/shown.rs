@@ -1,9 +1,13 @@
-//! What holds, and where it comes from: as JSON for programs, and as a configuration file with
-//! comments for people.
+//! The values of a configuration, each with where it comes from: as JSON for programs, and as a
+//! configuration file with comments for people.
 
 use std::path::Path;
 
-use serde_json::{Value as Json, json};
+use model::setting::{
+    Changes, Config, ConfigEntry, Place, Setting, SettingRange, SettingValue, SettingValues,
+    SettingWords,
+};
+use serde::Serialize;
 
 use super::chosen::Chosen;
 use super::places::{Given, PLACES, Places};
@@ -18,53 +22,57 @@ const SECTIONS: &[&str] =
     &["", "nbd", "tls", "control", "http", "pool", "scrub", "cache", "io", "log"];
 
 /// All that a server goes by, for programs.
-pub fn all(places: &Places, chosen: &Chosen, file: Option<&Path>) -> Json {
-    let mut entries: Vec<Json> = places.iter().map(place).collect();
-    entries.extend(chosen.iter().map(|(key, ..)| setting(chosen, key)));
-    entries.sort_by_key(|one| order_of(one["key"].as_str().unwrap_or_default()));
-    let file = file.map(|path| path.display().to_string());
-    json!({ "file": file, "settings": entries })
+pub fn all(places: &Places, chosen: &Chosen, file: Option<&Path>) -> Config {
+    let mut settings: Vec<ConfigEntry> = places.iter().map(place).collect();
+    settings.extend(chosen.iter().map(|(key, ..)| ConfigEntry::Setting(setting(chosen, key))));
+    settings.sort_by_key(|one| order_of(one.key()));
+    Config { file: file.map(|path| path.display().to_string()), settings }
 }
 
 /// A setting for programs, its value as the configuration file has it.
-pub fn setting(chosen: &Chosen, key: &Key) -> Json {
+pub fn setting(chosen: &Chosen, key: &Key) -> Setting {
     let default = Chosen::default();
     let range = match key.kind {
-        Kind::Word(words) => json!({ "one_of": words }),
+        Kind::Word(words) => SettingValues::Words(SettingWords {
+            one_of: words.iter().map(|word| (*word).to_owned()).collect(),
+        }),
         kind => {
             let ends = kind.ends();
-            json!({ "least": ends.map(|e| to_json(e.0)), "most": ends.map(|e| to_json(e.1)) })
+            SettingValues::Range(SettingRange {
+                least: ends.map(|ends| shown(ends.0)),
+                most: ends.map(|ends| shown(ends.1)),
+            })
         }
     };
-    json!({
-        "key": key.full_name(),
-        "value": to_json(key.get(chosen.settings())),
-        "default": to_json(key.get(default.settings())),
-        "from": chosen.source(key).to_string(),
-        "range": range,
-        "range_text": key.kind.range(),
-        "changes": if key.live { "at once" } else { "restart" },
-        "what": key.what,
-    })
+    Setting {
+        key: key.full_name(),
+        value: shown(key.get(chosen.settings())),
+        default: shown(key.get(default.settings())),
+        from: chosen.source(key),
+        range,
+        range_text: key.kind.range(),
+        changes: if key.live { Changes::AtOnce } else { Changes::Restart },
+        what: key.what.to_owned(),
+    }
 }
 
-fn place(given: &Given) -> Json {
+fn place(given: &Given) -> ConfigEntry {
     let place = PLACES.iter().find(|place| place.name == given.name);
-    json!({
-        "key": given.name,
-        "value": given.value,
-        "default": place.map(|p| p.default),
-        "from": given.source.to_string(),
-        "changes": "restart",
-        "what": place.map(|p| p.what),
+    ConfigEntry::Place(Place {
+        key: given.name.to_owned(),
+        value: given.value.clone(),
+        default: place.map(|p| p.default).unwrap_or_default().to_owned(),
+        from: given.source,
+        changes: Changes::Restart,
+        what: place.map(|p| p.what).unwrap_or_default().to_owned(),
     })
 }
 
-/// A value as JSON has it.
-pub fn to_json(value: Value) -> Json {
+/// A value as the configuration file has it.
+pub fn shown(value: Value) -> SettingValue {
     match value {
-        Value::Number(n) => json!(n),
-        _ => json!(value.to_string()),
+        Value::Number(n) => SettingValue::Number(n),
+        _ => SettingValue::Text(value.to_string()),
     }
 }
 
@@ -86,23 +94,25 @@ pub fn keys() -> Vec<String> {
     all
 }
 
-/// What [`all`] tells, as a configuration file: behind each value a comment says where it comes
-/// from.
-pub fn toml(all: &Json, head: &str) -> String {
+/// Returns the values that [`all`] tells, as a configuration file: behind each value a comment says
+/// where it comes from.
+pub fn toml(all: &Config, head: &str) -> String {
     let mut out = head.to_owned();
     let mut before = "";
-    for one in all["settings"].as_array().into_iter().flatten() {
-        let (section, name) = parts(one["key"].as_str().unwrap_or_default());
+    for one in &all.settings {
+        let (section, name) = parts(one.key());
         if section != before {
             out += &format!("\n[{section}]\n");
             before = section;
         }
-        let from = one["from"].as_str().unwrap_or_default();
-        let line = match toml_value(&one["value"]) {
-            Some(value) => format!("{name} = {value}"),
-            None => format!("# {name}: none"),
+        let value = match one {
+            ConfigEntry::Setting(setting) => in_toml(&setting.value),
+            ConfigEntry::Place(place) => in_toml(&place.value),
         };
-        let from = if one["value"].is_null() { String::new() } else { format!("  # {from}") };
+        let (line, from) = match value {
+            Some(value) => (format!("{name} = {value}"), format!("  # {}", one.from())),
+            None => (format!("# {name}: none"), String::new()),
+        };
         out += format!("{line:<COMMENT_AT$}{from}").trim_end();
         out.push('\n');
     }
@@ -110,23 +120,28 @@ pub fn toml(all: &Json, head: &str) -> String {
 }
 
 /// A value as it stands in a configuration file. Nothing where there is none.
-fn toml_value(value: &Json) -> Option<String> {
+pub fn in_toml(value: &impl Serialize) -> Option<String> {
     let value = toml::Value::try_from(value).ok()?;
     Some(value.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use model::device::Emulate;
+    use model::setting::{NamedDevice, PlaceItem, PlaceValue};
+
     use super::*;
     use crate::config::chosen::{Source, known};
     use crate::config::file::ConfigFile;
 
-    fn shown() -> Json {
+    fn some() -> Config {
         let mut places = Places::default();
-        let devices = json!(["/a \"b\"", { "path": "/c", "emulate": "hdd" }]);
+        let emulated = NamedDevice { path: "/c".into(), emulate: Emulate::Hdd };
+        let devices =
+            PlaceValue::List(vec![PlaceItem::Text("/a \"b\"".into()), PlaceItem::Device(emulated)]);
         places.choose("devices", [Some(()), None, None], |()| devices);
-        places.choose::<()>("cache.path", [None; 3], |()| Json::Null);
-        places.choose("nbd.socket", [None, Some(()), None], |()| json!("/n.sock"));
+        places.choose::<()>("cache.path", [None; 3], |()| PlaceValue::None);
+        places.choose("nbd.socket", [None, Some(()), None], |()| "/n.sock".into());
         let mut chosen = Chosen::default();
         chosen.put(known("scrub.at"), Value::TimeOfDay(Some(150)), Source::Set).unwrap();
         chosen.put(known("cache.dirty_limit"), Value::Number(90), Source::File).unwrap();
@@ -135,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read_as_a_file() {
-        let text = toml(&shown(), "# A head.\n");
+        let text = toml(&some(), "# A head.\n");
         let file = ConfigFile::parse(&text).expect(&text);
         assert_eq!(file.settings().len(), KEYS.len(), "{text}");
         assert_eq!((file.devices.len(), file.cache_path), (2, None));
@@ -154,20 +169,14 @@ mod tests {
 
     #[test]
     fn programs_get_the_same() {
-        let shown = shown();
-        assert_eq!(shown["file"], "/f.toml");
-        let one = |key: &str| {
-            let all = shown["settings"].as_array().unwrap();
-            all.iter().find(|one| one["key"] == key).unwrap().clone()
-        };
-        assert_eq!(
-            (&one("devices")["from"], &one("scrub.at")["value"]),
-            (&json!("option"), &json!("02:30"))
-        );
-        assert_eq!(
-            (&one("cache.path")["value"], &one("nbd.socket")["changes"]),
-            (&Json::Null, &json!("restart"))
-        );
+        let shown = some();
+        assert_eq!(shown.file.as_deref(), Some("/f.toml"));
+        let one = |key: &str| shown.settings.iter().find(|one| one.key() == key).unwrap();
+        assert_eq!(one("devices").from(), Source::Option);
+        let ConfigEntry::Setting(at) = one("scrub.at") else { panic!("no setting") };
+        assert_eq!(at.value, SettingValue::Text("02:30".into()));
+        let ConfigEntry::Place(path) = one("cache.path") else { panic!("no place") };
+        assert_eq!((&path.value, path.changes), (&PlaceValue::None, Changes::Restart));
     }
 
     #[test]

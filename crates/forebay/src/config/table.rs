@@ -9,14 +9,14 @@ use rt::DeviceKind;
 
 use super::values::{Kind, Value};
 
-/// What the table is about.
+/// The values of all settings.
 #[derive(Clone, Default, Debug)]
 pub struct Settings {
-    /// How the pool behaves.
+    /// The settings of the pool.
     pub pool: pool::Settings,
-    /// How the cache behaves, if there is one.
+    /// The settings of the cache, if there is one.
     pub cache: cache::Settings,
-    /// How much clients may use.
+    /// The limits of clients.
     pub limits: nbd::Limits,
 }
 
@@ -31,34 +31,34 @@ const ALWAYS_CACHED: &str = "writes of volumes that write back always go through
 /// A setting.
 #[derive(Debug)]
 pub struct Key {
-    /// Its section in the configuration file.
+    /// The section of the setting in the configuration file.
     pub section: &'static str,
-    /// Its name in that.
+    /// The name of the setting in that section.
     pub name: &'static str,
-    /// Its option of the command line, or an empty text.
+    /// The option of the command line, or an empty text.
     pub option: &'static str,
-    /// What it can be.
+    /// The kind of values, with their range.
     pub kind: Kind,
-    /// It may change while the server runs.
+    /// True if the setting may change while the server runs.
     pub live: bool,
-    /// What it says, for people.
+    /// The meaning of the setting, for people.
     pub what: &'static str,
     get: fn(&Settings) -> Value,
     put: fn(&mut Settings, Value),
 }
 
 impl Key {
-    /// Its name with its section.
+    /// Returns the name of the setting with its section.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.section, self.name)
     }
 
-    /// Its value.
+    /// Returns the value of the setting.
     pub fn get(&self, settings: &Settings) -> Value {
         (self.get)(settings)
     }
 
-    /// Gives it a value of its kind that is in its range.
+    /// Gives the setting a value of its kind that is in its range.
     pub fn put(&self, settings: &mut Settings, value: Value) {
         (self.put)(settings, value);
     }
@@ -102,9 +102,9 @@ macro_rules! time {
 macro_rules! kind {
     ($($field:ident).+) => {
         (
-            |s| Value::Word(s.$($field).+.map_or("auto", DeviceKind::name)),
+            |s| Value::Word(s.$($field).+.map_or("auto", DeviceKind::word)),
             |s, v| {
-                s.$($field).+ = DeviceKind::ALL.into_iter().find(|one| one.name() == v.word());
+                s.$($field).+ = DeviceKind::ALL.into_iter().find(|one| one.word() == v.word());
             },
         )
     };
@@ -391,8 +391,8 @@ pub const ORDER: &[(&str, &str, bool)] = &[
     ("cache.writeback_rate_min", "cache.writeback_rate_max", false),
 ];
 
-/// What else the configuration file has: where things are, and how to log. All of it is read when
-/// the server starts.
+/// The other keys of the configuration file: paths, addresses and the log. All of them are read
+/// when the server starts.
 pub const PLACES: &[&str] = &[
     "devices",
     "access",

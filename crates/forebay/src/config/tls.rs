@@ -1,25 +1,25 @@
-//! Who may connect over TCP: TLS, and what each client may open.
+//! The clients that may connect over TCP: TLS, and the volumes that each client may open.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use export::Rule;
+use model::setting::{AccessRule, PlaceItem, PlaceValue};
 use serde::Deserialize;
-use serde_json::{Value as Json, json};
 use tls::Credentials;
 
-use super::places::{Places, path_json};
+use super::places::{Places, place_of_path};
 use crate::error::{CommandError, Result};
 
-/// What holds for clients over TCP.
+/// The use of TLS by clients over TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// They must have TLS.
+    /// Clients must have TLS.
     Require,
-    /// They may have TLS.
+    /// Clients may have TLS.
     Offer,
-    /// They cannot have TLS.
+    /// Clients cannot have TLS.
     Off,
 }
 
@@ -36,11 +36,12 @@ impl TlsMode {
 /// TLS of a server.
 #[derive(Debug)]
 pub struct TlsConfig {
-    /// What holds for clients over TCP.
+    /// The use of TLS by clients over TCP.
     pub mode: TlsMode,
-    /// What the server proves itself by, and knows clients by.
+    /// The files of TLS: those that prove the server to clients, and those by which the server
+    /// knows clients.
     pub credentials: Credentials,
-    /// What clients over TLS may open; empty: everything.
+    /// The rules that say which volumes clients over TLS may open; empty: all.
     pub access: Vec<Rule>,
 }
 
@@ -52,7 +53,7 @@ impl TlsConfig {
     }
 }
 
-/// What options or a configuration file say of it.
+/// The part of [`TlsConfig`] that options or a configuration file say.
 #[derive(Clone, Default, Debug)]
 pub struct TlsOverrides {
     /// See [`TlsConfig`].
@@ -98,15 +99,18 @@ impl TlsConfig {
         places: &mut Places,
     ) -> Result<TlsConfig> {
         let mode = [options.mode, file.mode, Some(TlsMode::Require)];
-        let mode = places.choose("nbd.tls", mode, |mode| json!(mode.name()));
+        let mode = places.choose("nbd.tls", mode, |mode| mode.name().into());
         let mode = mode.unwrap_or(TlsMode::Require);
         let certificates = [options.certificates, file.certificates, None];
-        let certificates = places.choose("tls.certificates", certificates, |path| path_json(path));
-        let keys = places.choose("tls.psk", [options.keys, file.keys, None], |p| path_json(p));
+        let certificates =
+            places.choose("tls.certificates", certificates, |path| place_of_path(path));
+        let keys = places.choose("tls.psk", [options.keys, file.keys, None], |p| place_of_path(p));
         let verify = [options.verify_peer, file.verify_peer, Some(true)];
-        let verify = places.choose("tls.verify_peer", verify, |on| json!(on));
+        let verify = places.choose("tls.verify_peer", verify, |on| PlaceValue::Flag(*on));
         let access = [options.access, file.access, Some(Vec::new())];
-        let access = places.choose("access", access, |all| all.iter().map(rule_json).collect());
+        let access = places.choose("access", access, |all| {
+            PlaceValue::List(all.iter().map(|rule| PlaceItem::Rule(shown(rule))).collect())
+        });
         let credentials = Credentials { certificates, keys, verify_peer: verify.unwrap_or(true) };
         let config = TlsConfig { mode, credentials, access: access.unwrap_or_default() };
         config.check(tcp).map_err(|text| CommandError::Usage(text.into()))?;
@@ -138,12 +142,12 @@ impl TlsConfig {
     }
 }
 
-fn rule_json(rule: &Rule) -> Json {
-    let mut row = json!({ "client": rule.client, "volumes": rule.volumes });
-    if rule.read_only {
-        row["read_only"] = json!(true);
+fn shown(rule: &Rule) -> AccessRule {
+    AccessRule {
+        client: rule.client.clone(),
+        volumes: rule.volumes.clone(),
+        read_only: rule.read_only,
     }
-    row
 }
 
 #[cfg(test)]

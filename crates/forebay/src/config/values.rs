@@ -7,7 +7,7 @@ use toml::Value as Toml;
 
 use crate::units::{exact_duration, exact_size, parse_duration, parse_size};
 
-/// What a setting can be; the ends of a range belong to it.
+/// The kind of a setting's values; the ends of a range belong to it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
     /// Bytes: a number, or a text with a unit.
@@ -157,7 +157,7 @@ impl Kind {
         }
     }
 
-    /// What it can be, for people.
+    /// Returns the range of values, for people.
     pub fn range(self) -> String {
         match (self, self.ends()) {
             (_, Some((least, most))) => format!("{least} to {most}"),

@@ -11,36 +11,56 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use model::{Failure, FailureKind, Request, Verb, request};
 use serde_json::Value;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::chosen::find;
-use crate::control::{Request, RequestError, decode_answer, encode_request};
+use crate::control::words::{next, only_looks};
+use crate::control::{decode_answer, encode_request};
 use crate::error::{CommandError, Result};
 use crate::terminal::progress::note;
 
-/// Where commands look for a server, if they are not told: that of `forebay up`, or else that of a
-/// package.
+/// The control sockets that commands try if they are not told one: that of `forebay up`, or else
+/// that of a package.
 pub const SOCKETS: [&str; 2] = ["./forebay-data/control.sock", "/run/forebay/control.sock"];
-/// For how long a server may say nothing until somebody is told.
+/// The time for which a server may say nothing until somebody is told.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// The same, where all that is asked is whether it answers.
+/// The same, where the only question is whether the server answers.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
 
-/// Asks the server at `socket`. Where the request changes something, however long that takes: a
-/// shrink, for instance, frees before it answers.
-pub fn ask(socket: &Path, request: &Request) -> Result<Value> {
-    match request.only_looks() {
-        true => talk(socket, request, PATIENCE, Err),
-        false => ask_patiently(socket, request),
-    }
+/// Asks the server at `socket`. A request that changes something is waited for, however long it
+/// takes: a shrink, for instance, frees before it answers.
+pub fn ask<R: Verb>(socket: &Path, request: R) -> Result<R::Answer> {
+    let request = request.into();
+    let answer = match only_looks(&request) {
+        true => talk(socket, &request, PATIENCE, Err)?,
+        false => patiently(socket, &request)?,
+    };
+    understood::<R>(answer)
 }
 
 /// Asks, and waits for the answer however long that takes.
-pub fn ask_patiently(socket: &Path, request: &Request) -> Result<Value> {
+pub fn ask_patiently<R: Verb>(socket: &Path, request: R) -> Result<R::Answer> {
+    understood::<R>(patiently(socket, &request.into())?)
+}
+
+fn understood<R: Verb>(answer: Value) -> Result<R::Answer> {
+    serde_json::from_value(answer).map_err(|e| {
+        CommandError::Failed(format!(
+            "the server answers to {} in a way that this command does not know ({e}): it is of \
+             another version; forebay version shows both, and a restart of the server makes them \
+             one",
+            R::WORD
+        ))
+    })
+}
+
+fn patiently(socket: &Path, request: &Request) -> Result<Value> {
     let mut told = false;
     talk(socket, request, PATIENCE, |silent| {
-        let answers = || talk(socket, &Request::Status {}, SIGN_OF_LIFE, Err).is_ok();
+        let status = request::Status {}.into();
+        let answers = || talk(socket, &status, SIGN_OF_LIFE, Err).is_ok();
         if !told && !answers() {
             note(&format!("{silent}. This command waits on"));
             told = true;
@@ -79,7 +99,7 @@ fn talk(
         outcome => outcome.err(),
     };
     let (mut reader, mut reply) = (BufReader::new(stream), Vec::new());
-    // What came before an error stays in the reply.
+    // The bytes that came before an error stay in the reply.
     while let Err(e) = reader.read_until(b'\n', &mut reply) {
         if !is_late(&e)? {
             return Err(broken(unsent.unwrap_or(e)));
@@ -121,28 +141,30 @@ fn silence(socket: &Path, patience: Duration) -> CommandError {
 }
 
 /// The server's refusal.
-fn refused(request: &Request, e: &RequestError) -> CommandError {
+fn refused(request: &Request, e: &Failure) -> CommandError {
     let text = e.to_string();
     let error = match is_of_arguments(request, e) {
         true => CommandError::Usage(text),
         false => CommandError::Failed(text),
     };
-    error.or_next(&request.next(e))
+    error.or_next(&next(request, e))
 }
 
 /// Whether a refusal is about the arguments. Where the server calls a new volume or a limit
 /// invalid, it is; of other requests it may be about what is there.
-fn is_of_arguments(request: &Request, e: &RequestError) -> bool {
+fn is_of_arguments(request: &Request, e: &Failure) -> bool {
     match request {
-        Request::VolumeCreate { .. } | Request::VolumeLimit { .. } => e.kind == "invalid",
-        Request::Settings { key: Some(_) } => matches!(e.kind.as_str(), "invalid" | "not-found"),
+        Request::VolumeCreate(_) | Request::VolumeLimit(_) => e.kind == FailureKind::Invalid,
+        Request::Settings(request::Settings { key: Some(_) }) => {
+            matches!(e.kind, FailureKind::Invalid | FailureKind::NotFound)
+        }
         // A value that is right may be one that changes with a restart only, say.
-        Request::Set { key, value, .. } => match find(key).map(|key| key.kind) {
+        Request::Set(request::Set { key, value, .. }) => match find(key).map(|key| key.kind) {
             Ok(kind) => {
                 let read = kind.parse(value);
-                e.kind == "invalid" && !read.is_ok_and(|value| kind.has(value))
+                e.kind == FailureKind::Invalid && !read.is_ok_and(|value| kind.has(value))
             }
-            Err(_) => matches!(e.kind.as_str(), "invalid" | "not-found"),
+            Err(_) => matches!(e.kind, FailureKind::Invalid | FailureKind::NotFound),
         },
         _ => false,
     }
@@ -189,22 +211,25 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_told_from_what_is_refused() {
-        let set = |key: &str, value: &str| Request::Set {
+        let set = |key: &str, value: &str| request::Set {
             key: key.into(),
             value: value.into(),
             save: false,
         };
-        let status = |request: &Request, kind: &str| {
-            refused(request, &RequestError::new(kind, "no")).exit_status()
+        let status = |request: Request, kind: FailureKind| {
+            refused(&request, &Failure::new(kind, "no")).exit_status()
         };
-        assert_eq!(status(&set("max_lag", "10"), "invalid"), 2);
-        assert_eq!(status(&set("max_lag", "9000h"), "invalid"), 2);
-        assert_eq!(status(&set("lag", "1s"), "not-found"), 2);
-        assert_eq!(status(&Request::Settings { key: Some("lag".into()) }, "not-found"), 2);
+        assert_eq!(status(set("max_lag", "10").into(), FailureKind::Invalid), 2);
+        assert_eq!(status(set("max_lag", "9000h").into(), FailureKind::Invalid), 2);
+        assert_eq!(status(set("lag", "1s").into(), FailureKind::NotFound), 2);
+        assert_eq!(
+            status(request::Settings { key: Some("lag".into()) }.into(), FailureKind::NotFound),
+            2
+        );
         // It changes with a restart only; or the disk is full.
-        assert_eq!(status(&set("pool.cached_nodes", "4096"), "invalid"), 1);
-        assert_eq!(status(&set("max_lag", "10s"), "failed"), 1);
-        assert_eq!(status(&Request::CacheDetach {}, "invalid"), 1);
+        assert_eq!(status(set("pool.cached_nodes", "4096").into(), FailureKind::Invalid), 1);
+        assert_eq!(status(set("max_lag", "10s").into(), FailureKind::Failed), 1);
+        assert_eq!(status(request::CacheDetach {}.into(), FailureKind::Invalid), 1);
     }
 
     #[test]
@@ -218,11 +243,11 @@ mod tests {
         // The second one finds no room to wait, and waits for that.
         let _first = connect(&path, patience).unwrap();
         for _ in 0..2 {
-            let e = talk(&path, &Request::Status {}, patience, Err).unwrap_err();
+            let e = talk(&path, &request::Status {}.into(), patience, Err).unwrap_err();
             assert!(e.to_string().contains("has not answered") && e.exit_status() == 1, "{e}");
         }
         let mut waited = 0;
-        let e = talk(&path, &Request::Gc {}, patience, |e| {
+        let e = talk(&path, &request::Gc {}.into(), patience, |e| {
             waited += 1;
             if waited < 3 { Ok(()) } else { Err(e) }
         });
@@ -248,7 +273,7 @@ mod tests {
         let server = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let patience = Duration::from_millis(50);
         let (mut stream, mut waited) = (None, 0);
-        let answer = talk(&path, &Request::Gc {}, patience, |_| {
+        let answer = talk(&path, &request::Gc {}.into(), patience, |_| {
             let to = stream.get_or_insert_with(|| server.accept().unwrap().0);
             to.write_all([&b"{\"ok\""[..], b":7", b"}\n"][waited]).unwrap();
             waited += 1;

@@ -15,19 +15,21 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::control::{Answer, MAX_LINE, Request, RequestError, decode_request, encode_answer};
-use crate::mailbox::Sender;
+use model::{Failure, FailureKind, Request};
+
+use crate::control::{MAX_LINE, Outcome, decode_request, encode_answer};
+use crate::serve::mailbox::Sender;
 
 const MAX_CONNECTIONS: usize = 32;
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Takes an answer. It is dropped where the shard has ended.
-pub type Reply = Box<dyn FnOnce(Answer) + Send>;
+/// Takes an answer. The reply is dropped where the shard has ended.
+pub type Reply = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What other threads tell the shard.
+/// A message of another thread to the shard.
 pub enum Message {
-    /// A request, and what takes its answer. That does not wait.
+    /// A request, and what takes its answer, which does not wait.
     Request(Request, Reply),
     /// Read the configuration file again.
     Reload,
@@ -107,17 +109,21 @@ fn accept(listener: &UnixListener, shard: &Sender<Message>, busy: &Arc<AtomicUsi
 /// Says that there is no room for one more.
 fn refuse(mut stream: UnixStream) {
     // A line is far smaller than what a socket takes without a reader.
-    if let Err(e) = stream.write_all(&encode_answer(&Err(too_many()))) {
+    if let Err(e) = write_answer(&mut stream, Err(too_many())) {
         tracing::debug!("a refused control connection: {e}");
     }
 }
 
-fn too_many() -> RequestError {
+fn write_answer(to: &mut impl Write, answer: Outcome) -> std::io::Result<()> {
+    to.write_all(&encode_answer(answer.as_ref())?)
+}
+
+fn too_many() -> Failure {
     let text = format!(
         "the control socket has as many connections as it takes, {MAX_CONNECTIONS}: try again when \
          some have their answers"
     );
-    RequestError::new("busy", text)
+    Failure::new(FailureKind::Busy, text)
 }
 
 /// The connections that are open, for the thread that accepts.
@@ -171,20 +177,20 @@ struct Connection {
 }
 
 impl Connection {
-    /// It has nothing to do from now on.
+    /// Notes that the connection has nothing to do from now on.
     fn rest(&self) {
         self.state.store(self.turns.fetch_add(1, Ordering::AcqRel), Ordering::Release);
     }
 
-    /// It has a request. False if it had to make room.
+    /// Notes that the connection has a request. False if the connection had to make room.
     fn take_up(&self) -> bool {
         self.leave_rest(BUSY)
     }
 
-    /// It ends, unless it has a request.
+    /// Ends the connection, unless it has a request.
     fn end_if_idle(&self) -> bool {
         let ends = self.leave_rest(ENDED);
-        // What it has sent a moment ago is answered still.
+        // A request that the client has sent a moment ago is answered still.
         if ends && let Err(e) = self.stream.shutdown(Shutdown::Read) {
             tracing::debug!("a control connection that makes room: {e}");
         }
@@ -230,18 +236,18 @@ fn converse(
             return Ok(());
         }
         if !connection.take_up() {
-            return (&*stream).write_all(&encode_answer(&Err(too_many())));
+            return write_answer(&mut &*stream, Err(too_many()));
         }
         let whole = line.ends_with(b"\n");
         let _busy = Counted::new(busy);
         let answer = match whole {
             true => decode_request(&line).and_then(|request| ask(shard, request)),
-            false => Err(RequestError::invalid(format!(
-                "a request is one line of at most {MAX_LINE} bytes"
-            ))),
+            false => {
+                Err(Failure::invalid(format!("a request is one line of at most {MAX_LINE} bytes")))
+            }
         };
         let mut writer = stream;
-        writer.write_all(&encode_answer(&answer))?;
+        write_answer(&mut writer, answer)?;
         if !whole {
             return Ok(());
         }
@@ -249,20 +255,20 @@ fn converse(
     }
 }
 
-fn ask(shard: &Sender<Message>, request: Request) -> Answer {
+fn ask(shard: &Sender<Message>, request: Request) -> Outcome {
     let (sender, receiver) = sync_channel(1);
     // The client may have gone.
     let reply = Box::new(move |answer| drop(sender.try_send(answer)));
-    shard.send(Message::Request(request, reply)).map_err(|_| RequestError::stopping())?;
+    shard.send(Message::Request(request, reply)).map_err(|_| Failure::stopping())?;
     // Without an answer the shard has ended.
-    receiver.recv().unwrap_or_else(|_| Err(RequestError::stopping()))
+    receiver.recv().unwrap_or_else(|_| Err(Failure::stopping()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mailbox::mailbox;
-    use crate::world::{IoChoice, World};
+    use crate::host::world::{IoChoice, World};
+    use crate::serve::mailbox::mailbox;
 
     #[test]
     fn nonsense_is_answered_and_a_long_line_ends_it() {

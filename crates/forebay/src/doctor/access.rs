@@ -3,43 +3,43 @@
 use std::path::PathBuf;
 
 use super::finding::{Finding, Level};
-use crate::health::expiry;
+use crate::serve::health::expiry;
 
-/// How clients over TCP are known.
+/// The way in which clients over TCP are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tls {
-    /// There is none, or they need not have it.
+    /// There is no TLS, or clients need not have it.
     NotNeeded,
-    /// They must have it, and any client may come.
+    /// Clients must have TLS, and any client may come.
     Anyone,
-    /// They must have it, and prove who they are.
+    /// Clients must have TLS, and prove who they are.
     Known,
 }
 
 /// A socket's mode and group.
 #[derive(Clone, Debug)]
 pub struct Permit {
-    /// What connects there.
+    /// The name of what connects there: `NBD`, `control` or `HTTP`.
     pub what: &'static str,
     /// Permission bits.
     pub mode: u32,
-    /// Why its group cannot be used.
+    /// The reason why the group of the socket cannot be used, if it cannot.
     pub refused: Option<String>,
 }
 
-/// Everything of it.
+/// Everything that says who may connect.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// How clients over TCP are known.
+    /// The way in which clients over TCP are known.
     pub tls: Tls,
-    /// TLS is set up: its files that end soon, with the seconds that they have left, or why they
-    /// cannot be used.
+    /// The files of TLS that end soon, with the seconds that they have left, or the reason why TLS
+    /// cannot be used; `None` if TLS is not set up.
     pub credentials: Option<Result<Vec<(PathBuf, i64)>, String>>,
-    /// Sockets.
+    /// The permissions of the sockets.
     pub permits: Vec<Permit>,
 }
 
-/// All of them.
+/// Checks who may connect.
 pub fn check(access: &Access) -> Vec<Finding> {
     let credentials = match &access.credentials {
         None => Vec::new(),

@@ -18,7 +18,7 @@ const COPIES: [&str; 3] = ["btrfs", "zfs", "bcachefs"];
 const MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 const MEMORY_DISKS: [&str; 2] = ["ram", "zram"];
 
-/// What is found of a device. `kind` is what the configuration says of it, if it does.
+/// Checks a device. `kind` is the kind of disk that the configuration says, if it does.
 pub fn check(device: &Device, kind: Option<DeviceKind>) -> Vec<Finding> {
     let name = device.name();
     let mut all = match &device.state {
@@ -56,7 +56,7 @@ fn described(device: &Device, properties: &Properties) -> String {
     let mut text = format!("{what} of {}", human_bytes(properties.size_bytes));
     text += &match properties.kind {
         DeviceKind::Unknown => ", kind of disk not known".to_owned(),
-        kind => format!(", {}", kind.name()),
+        kind => format!(", {}", kind.word()),
     };
     if let Some(mount) = &device.mount {
         text += &format!(", on {}", mount.kind);

@@ -1,26 +1,26 @@
-//! What a check has found.
+//! Findings of checks.
 
 use serde::Serialize;
 
-/// How much it hurts. The worst is the first.
+/// The severity of a finding. The worst is the first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// A server does not start, loses data, or cannot do what it is told.
     Problem,
-    /// It works until something else happens, or works badly.
+    /// A server works until something else happens, or works badly.
     Warning,
-    /// It may be meant so.
+    /// A state that may be meant so.
     Note,
-    /// Nothing is wrong with it.
+    /// A state that is as it should be.
     Ok,
 }
 
 impl Level {
-    /// All of them, the worst first.
+    /// All levels, the worst first.
     pub const ALL: [Level; 4] = [Level::Problem, Level::Warning, Level::Note, Level::Ok];
 
-    /// Its name.
+    /// The name of the level.
     pub fn word(self) -> &'static str {
         match self {
             Level::Problem => "problem",
@@ -31,26 +31,26 @@ impl Level {
     }
 }
 
-/// What a check has found.
+/// A finding of a check.
 #[derive(Clone, PartialEq, Eq, Serialize, Debug)]
 pub struct Finding {
-    /// How much it hurts.
+    /// The severity of the finding.
     pub level: Level,
-    /// What was looked at.
+    /// The name of what was looked at, such as `device`.
     pub check: &'static str,
-    /// What is there.
+    /// The text that says what is there.
     pub found: String,
-    /// What to do about it; none where nothing is wrong.
+    /// The text that says what to do about it; `None` where nothing is wrong.
     pub todo: Option<String>,
 }
 
 impl Finding {
-    /// Nothing is wrong.
+    /// A finding that nothing is wrong.
     pub fn ok(check: &'static str, found: impl Into<String>) -> Finding {
         Finding { level: Level::Ok, check, found: found.into(), todo: None }
     }
 
-    /// Something should be done, or known.
+    /// A finding about which something should be done, or known.
     pub fn new(
         level: Level,
         check: &'static str,

@@ -1,49 +1,49 @@
-//! What was found of the devices of a pool and of its cache: plain data.
+//! Findings about the devices of a pool and its cache: plain data.
 
 use std::path::PathBuf;
 
 use emulate::Emulate;
 use rt::DeviceKind;
 
-/// What a device is for.
+/// The purpose of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It is one of the pool.
+    /// A device of the pool.
     Pool,
-    /// It is the cache. If there is none, one of this size is made there.
+    /// The cache. If there is none, one of this size in bytes is made there; `None`: none is made.
     Cache(Option<u64>),
 }
 
 /// A device that a configuration names.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// As it is named.
+    /// The path, as the configuration names it.
     pub path: PathBuf,
-    /// What it is for.
+    /// The purpose of the device.
     pub role: Role,
-    /// What it is made to behave like.
+    /// The kind of disk that the device is made to behave like.
     pub emulate: Option<Emulate>,
-    /// What is there.
+    /// The file or block device at the path, if there is one.
     pub state: State,
     /// The file system of a file, or of the directory in which a file is to be made.
     pub mount: Option<Mount>,
 }
 
-/// What the newest superblock of the pool says of its devices.
+/// The devices of the pool, as its newest superblock lists them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
-    /// Copies of every block.
+    /// The number of copies of every block.
     pub copies: u8,
-    /// Devices of the pool, whether they are there or not.
+    /// The number of devices of the pool, whether they are there or not.
     pub devices: usize,
     /// The ids of those that are on none of the devices that were looked at.
     pub missing: Vec<String>,
 }
 
-/// What is at a path.
+/// The thing at a path.
 #[derive(Clone, Debug)]
 pub enum State {
-    /// Nothing that can be looked at, and why.
+    /// Nothing that can be looked at; the text says why.
     Missing(String),
     /// Neither a file nor a block device.
     Odd,
@@ -51,41 +51,42 @@ pub enum State {
     There(Properties),
 }
 
-/// What a file or a block device is.
+/// The properties of a file or a block device.
 #[derive(Clone, Debug)]
 pub struct Properties {
-    /// It is a block device.
+    /// True for a block device, false for a file.
     pub block: bool,
-    /// Why this user may not read and write it.
+    /// The reason why this user may not read and write it, if that is so.
     pub refused: Option<String>,
-    /// The reason is that its file system takes no writes.
+    /// True if the reason is that its file system takes no writes.
     pub read_only: bool,
-    /// Its size.
+    /// The size in bytes.
     pub size_bytes: u64,
-    /// Of a file: what the file system has given it. It may be less, and then grows.
+    /// The number of bytes that the file system has given to a file. It may be less than the size,
+    /// and then grows.
     pub allocated_bytes: u64,
     /// The kind of disk.
     pub kind: DeviceKind,
     /// The disks below it; the file system, where these are not known.
     pub disks: Vec<String>,
-    /// Reads and writes bypass the page cache.
+    /// True if reads and writes bypass the page cache; `None` where that cannot be tried.
     pub direct: Option<bool>,
-    /// It is written in place, also where others are copied on write.
+    /// True if the file is written in place, also where others are copied on write.
     pub no_cow: Option<bool>,
-    /// What the kernel says of a block device, or of the disk below a file.
+    /// The properties that the kernel reports of a block device, or of the disk below a file.
     pub queue: Option<Queue>,
-    /// Of a block device: what else uses it.
+    /// The other users of a block device.
     pub users: Vec<String>,
 }
 
-/// What the kernel says of a block device.
+/// The properties that the kernel reports of a block device.
 #[derive(Clone, Default, Debug)]
 pub struct Queue {
     /// Bytes of a sector, as it is addressed.
     pub logical_bytes: u64,
     /// Bytes of a sector, as it is written.
     pub physical_bytes: u64,
-    /// By how many bytes it lies beside the physical sectors of its disk.
+    /// The number of bytes by which the device lies beside the physical sectors of its disk.
     pub misaligned_bytes: u64,
     /// `write back` or `write through`.
     pub write_cache: String,
@@ -94,16 +95,16 @@ pub struct Queue {
 /// A file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
-    /// Where it is mounted.
+    /// The directory where the file system is mounted.
     pub point: PathBuf,
-    /// Its kind, such as `ext4`.
+    /// The type of the file system, such as `ext4`.
     pub kind: String,
-    /// Bytes that are free.
+    /// The number of bytes that are free.
     pub free_bytes: u64,
 }
 
 impl Device {
-    /// Of what is there.
+    /// The properties of the file or block device, if there is one.
     pub fn properties(&self) -> Option<&Properties> {
         match &self.state {
             State::There(properties) => Some(properties),
@@ -111,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Its path, with what it is for.
+    /// The path of the device, with its purpose if that is the cache.
     pub fn name(&self) -> String {
         let what = if self.role == Role::Pool { "" } else { "the cache " };
         format!("{what}{}", self.path.display())

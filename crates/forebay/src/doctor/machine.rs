@@ -1,15 +1,15 @@
 //! Checks of the machine: io_uring, the kernel, the limit of open files, memory.
 
 use super::finding::{Finding, Level};
+use crate::host::world::IoChoice;
 use crate::units::human_bytes;
-use crate::world::IoChoice;
 
 /// `EPERM`, `ENOMEM`, `ENOSYS` of Linux.
 const NOT_PERMITTED: i32 = 1;
 const NO_MEMORY: i32 = 12;
 const NO_SUCH_CALL: i32 = 38;
 
-/// What was found.
+/// The properties of the machine that were found.
 #[derive(Clone, Default, Debug)]
 pub struct Machine {
     /// The kernel's version.
@@ -24,28 +24,28 @@ pub struct Machine {
     pub available_bytes: Option<u64>,
     /// All memory.
     pub total_bytes: Option<u64>,
-    /// What the control group of this process may have.
+    /// The memory in bytes that the control group of this process may have.
     pub group_bytes: Option<u64>,
 }
 
-/// What a server needs of it.
+/// The needs of a server that the machine is to meet.
 #[derive(Clone, Default, Debug)]
 pub struct Needs {
-    /// What I/O is to go through.
+    /// The I/O backend that is configured.
     pub io: IoChoice,
-    /// Connections of NBD clients.
+    /// The number of connections of NBD clients.
     pub connections: u64,
-    /// Connections of HTTP clients.
+    /// The number of connections of HTTP clients.
     pub http_connections: u64,
-    /// Files of the server itself: devices, sockets, commands.
+    /// The number of files of the server itself: devices, sockets, commands.
     pub own_files: u64,
-    /// Memory by what it is for.
+    /// The memory in bytes, by what it is for.
     pub memory: Vec<(&'static str, u64)>,
-    /// A server runs, and has its memory already.
+    /// True if a server runs, and has its memory already.
     pub runs: bool,
 }
 
-/// All of them.
+/// Checks the machine against the needs of a server.
 pub fn check(machine: &Machine, needs: &Needs) -> Vec<Finding> {
     [Some(io(machine, needs.io)), files(machine, needs)]
         .into_iter()

@@ -30,7 +30,7 @@ use rt::DeviceKind;
 
 use crate::config::ServeConfig;
 use crate::config::table::Settings;
-use crate::world::IoChoice;
+use crate::host::world::IoChoice;
 use finding::{Finding, Level};
 use found::{Device, Role, State};
 use machine::Needs;
@@ -42,7 +42,7 @@ const BLOCK: u64 = base::BLOCK_U64;
 const OWN_FILES: u64 = 64;
 /// Connections to each place where HTTP is served.
 const HTTP_CONNECTIONS: u64 = 64;
-/// What is read ahead of clients is kept in so much memory at most.
+/// The most memory, in bytes, for what is read ahead of clients.
 const READ_AHEAD: u64 = 16 << 20;
 
 /// Looks at this machine alone.
@@ -103,25 +103,25 @@ pub fn of_config(
     all
 }
 
-/// What a configuration that cannot be read comes to.
+/// The finding about a configuration that cannot be read.
 pub fn unreadable(why: &str) -> Finding {
     let todo = "mend it; docs/configuration.md and forebay config --example have all keys. The \
                 machine was looked at, devices and settings were not";
     Finding::new(Level::Problem, "config", why, todo)
 }
 
-/// What a directory of `forebay up` that cannot be read comes to.
+/// The finding about a directory of `forebay up` that cannot be read.
 pub fn unreadable_directory(why: &str) -> Finding {
     let todo = "do what it says, and look again. The machine was looked at, the pool was not";
     Finding::new(Level::Problem, "directory", why, todo)
 }
 
-/// There is nothing to look at, and why.
+/// The finding that there is nothing to look at, and why.
 pub fn nothing(found: String, todo: &str) -> Finding {
     Finding::new(Level::Note, "config", found, todo)
 }
 
-/// Memory that a server may come to have, by what sets it.
+/// The memory in bytes that a server may come to have, by the setting that bounds it.
 fn memory(settings: &Settings, has_cache: bool) -> Vec<(&'static str, u64)> {
     let (pool, cache) = (&settings.pool, &settings.cache);
     let mut all = vec![

@@ -11,67 +11,67 @@ const SOCKET: &str = "socket";
 /// A unix socket that a configuration names.
 #[derive(Clone, Debug)]
 pub struct Socket {
-    /// What connects there.
+    /// The name of what connects there: `NBD`, `control` or `HTTP`.
     pub what: &'static str,
-    /// Its path.
+    /// The path of the socket.
     pub path: PathBuf,
-    /// What is at the path.
+    /// The state of the path.
     pub state: SocketState,
-    /// What its directory is.
+    /// The state of the directory of the socket.
     pub directory: Directory,
 }
 
-/// What is at the path of a socket.
+/// The state of the path of a socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SocketState {
-    /// Nothing.
+    /// Nothing is there.
     Free,
     /// A socket on which somebody listens.
     Listening,
     /// A socket on which nothing seems to listen.
     Stale,
-    /// Something else.
+    /// Something that is not a socket.
     InTheWay,
 }
 
-/// The directory of a socket.
+/// The state of the directory of a socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Directory {
     /// This user may make files there.
     Usable,
-    /// It is not there, and the server makes it.
+    /// The directory is not there, and the server makes it.
     IsMade,
-    /// It cannot be used, and why.
+    /// The directory cannot be used; the text says why.
     Refused(String),
 }
 
 /// An address that a configuration names.
 #[derive(Clone, Debug)]
 pub struct Tcp {
-    /// Its section in the configuration.
+    /// The section of the address in the configuration.
     pub section: &'static str,
-    /// Where it is.
+    /// The address and the port.
     pub address: SocketAddr,
-    /// Something listens there.
+    /// True if something listens there.
     pub taken: bool,
-    /// A server goes on without it.
+    /// True if a server goes on without this address.
     pub optional: bool,
 }
 
 /// The token of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TokenState {
-    /// None is named.
+    /// The configuration names none.
     None,
-    /// It is as it should be.
+    /// The token is as it should be.
     Good,
-    /// It is not there, and the server makes it.
+    /// The token is not there, and the server makes it.
     IsMade,
-    /// It cannot be used, and why.
+    /// The token cannot be used; the text says why.
     Bad(String),
 }
 
-/// Everything of it.
+/// All places where clients connect, as they are.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// Unix sockets.
@@ -80,21 +80,21 @@ pub struct Places {
     pub tcp: Vec<Tcp>,
     /// The token.
     pub token: TokenState,
-    /// Names of the server for HTTP clients are configured.
+    /// True if names of the server for HTTP clients are configured.
     pub hosts: bool,
-    /// Who may connect.
+    /// The settings that say who may connect.
     pub access: Access,
 }
 
 impl Places {
-    /// A server seems to run.
+    /// True if a server seems to run.
     pub fn server_runs(&self) -> bool {
         let runs = |one: &Socket| one.what == "control" && one.state == SocketState::Listening;
         self.sockets.iter().any(runs)
     }
 }
 
-/// All of them.
+/// Checks all places where clients connect.
 pub fn check(places: &Places) -> Vec<Finding> {
     let runs = places.server_runs();
     let mut all: Vec<Finding> = places.sockets.iter().map(|one| socket(one, runs)).collect();

@@ -11,29 +11,30 @@ use crate::units::{exact_duration, exact_size, human_bytes, human_seconds};
 
 const CHECK: &str = "settings";
 const ZERO: Duration = Duration::ZERO;
-/// A pool whose commits are rarer loses much in a crash,
+/// The interval of commits above which a crash loses much.
 const RARE_COMMITS: Duration = Duration::from_secs(60);
-/// and with more of them hardly does anything else.
+/// The interval of commits below which a pool hardly does anything else.
 const MANY_COMMITS: Duration = Duration::from_millis(100);
 /// A pass of write-back begins within half of `max_lag`, and ends with a commit of the pool.
 const SHORT_LAG: Duration = Duration::from_secs(2);
-/// A disk that rotates needs so long for a read or a write, with others before it.
+/// The time that a rotating disk needs for a read or a write, with others before it.
 const ROTATING_TARGET: Duration = Duration::from_millis(10);
-/// Write-back that needs so many times `max_lag` for a full cache does not hold it.
+/// The number of times `max_lag` that write-back of a full cache may take: if it takes longer, it
+/// does not hold `max_lag`.
 const LAGS: f64 = 10.0;
 
-/// What the checks go by, beside the settings.
+/// The sizes and targets that the checks use, beside the settings.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Known {
-    /// Bytes of the cache; `None` if there is none.
+    /// The size of the cache in bytes; `None` if there is no cache.
     pub cache_bytes: Option<u64>,
-    /// Bytes of the largest device of the pool.
+    /// The size in bytes of the largest device of the pool.
     pub device_bytes: u64,
-    /// A device of the pool rotates.
+    /// True if a device of the pool rotates.
     pub rotates: bool,
 }
 
-/// All of them.
+/// Checks the settings.
 pub fn check(settings: &Settings, known: &Known) -> Vec<Finding> {
     let mut all = Vec::new();
     commits(settings, &mut all);

@@ -5,22 +5,22 @@
 use std::path::Path;
 
 use base::ErrorKind;
+use model::request;
 use pool::Pool;
 
 use super::finding::{Finding, Level};
-use crate::cache_life::preflight;
 use crate::config::ServeConfig;
-use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::CommandError;
-use crate::home::not_emptied;
-use crate::overcommit;
-use crate::world::World;
+use crate::host::home::not_emptied;
+use crate::host::world::World;
+use crate::serve::cache_life::preflight;
+use crate::serve::overcommit;
 
 const CHECK: &str = "start";
 
-/// What a start would say of the pool and its cache, in the same words. `is_used`: its
-/// devices have held a pool.
+/// Looks at the pool and its cache as a start does, and returns what that would say, in the same
+/// words. `is_used`: the devices have held a pool.
 pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
     let refused = |e: CommandError| {
         let todo = "forebay serve refuses to start so; \"The pool cannot be served, or is to be \
@@ -65,9 +65,9 @@ pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
     }
 }
 
-/// The same of a server that runs, as far as it answers.
+/// Checks the space of a server that runs, as far as the server answers.
 pub fn of_server(control: &Path) -> Option<Finding> {
-    too_much(overcommit::of_status(&ask(control, &Request::Status {}).ok()?))
+    too_much(overcommit::of_pool(&ask(control, request::Status {}).ok()?.pool))
 }
 
 /// Volumes that are larger together than the pool.
@@ -79,5 +79,5 @@ fn too_much(told: Option<String>) -> Option<Finding> {
 
 fn has_pool(config: &ServeConfig) -> bool {
     let mut all = config.devices.iter();
-    all.any(|one| crate::cache_file::newest_superblock(&one.path).is_some())
+    all.any(|one| crate::host::cache_file::newest_superblock(&one.path).is_some())
 }

@@ -5,7 +5,7 @@ use super::finding::{Finding, Level};
 use super::found::{Device, Mount, Role, State, Table};
 use crate::units::human_bytes;
 
-/// All of them. `table` is what the pool itself says of its devices.
+/// Checks the devices together. `table` is what the pool itself says of its devices.
 pub fn check(devices: &[Device], table: Option<&Table>) -> Vec<Finding> {
     let pool: Vec<&Device> = devices.iter().filter(|one| one.role == Role::Pool).collect();
     let cache = devices.iter().find(|one| one.role != Role::Pool);

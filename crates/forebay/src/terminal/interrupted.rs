@@ -15,7 +15,8 @@ use signal_hook::low_level::emulate_default_handler;
 pub struct GoesOn(Arc<AtomicBool>);
 
 impl GoesOn {
-    /// `how`: what shows it and what ends it. Where a signal cannot be handled, it says nothing.
+    /// Returns the guard. `how` names the commands that show what goes on and end it. Where a
+    /// signal cannot be handled, nothing is said.
     pub fn without_us(how: &'static str) -> GoesOn {
         let waits = Arc::new(AtomicBool::new(true));
         if let Ok(mut signals) = Signals::new([SIGINT]) {

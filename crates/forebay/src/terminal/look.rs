@@ -1,4 +1,4 @@
-//! How wide lines are, and whether there are colours.
+//! The width of lines, and whether there are colours.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
 
-/// Lines are at least so wide: what is printed fits into that.
+/// The least width of a line in columns: what is printed fits into that.
 pub const COLUMNS: usize = 80;
-/// No screen is wider.
+/// The greatest width of a line in columns: no screen is wider.
 const MOST_COLUMNS: usize = 1000;
 
 /// When there are colours.
@@ -24,7 +24,7 @@ pub enum Colour {
     Never,
 }
 
-/// What was said on the command line.
+/// The choice on the command line.
 static CHOSEN: OnceLock<Colour> = OnceLock::new();
 
 /// Says for the whole process when there are colours. The first call counts.
@@ -60,21 +60,21 @@ fn decide(
     }
 }
 
-/// What a text says, beyond its words.
+/// The meaning of a text that its colour shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tone {
-    /// Nothing.
+    /// No particular meaning.
     #[default]
     Plain,
-    /// It is above what it names.
+    /// A heading, above what it names.
     Head,
     /// All is well.
     Good,
-    /// It may matter.
+    /// Something that may matter.
     Warn,
-    /// It is wrong.
+    /// Something that is wrong.
     Bad,
-    /// It matters less.
+    /// Something that matters less.
     Faint,
 }
 
@@ -91,7 +91,7 @@ impl Tone {
     }
 }
 
-/// How something is printed.
+/// The width and the colours of what is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
     /// The width of a line.
@@ -101,8 +101,9 @@ pub struct Look {
 }
 
 impl Look {
-    /// As standard output wants it: as wide as `COLUMNS` says, or its terminal is, and no narrower
-    /// than 80 columns. Where it is no terminal nothing is shortened, so that a search finds it.
+    /// The look of standard output: lines as wide as `COLUMNS` says, or its terminal is, and no
+    /// narrower than 80 columns. Where it is no terminal and `COLUMNS` says nothing, nothing is
+    /// shortened, so that a search finds all of it.
     pub fn of_stdout() -> Look {
         let out = std::io::stdout();
         let is_terminal = out.is_terminal();

@@ -1,7 +1,7 @@
-//! What people read on a terminal.
+//! The output that people read on a terminal.
 //!
 //! Facts go to standard output, and are made by functions of the data and of a [`Look`], so tests
-//! need no terminal. How far something is goes to standard error, and only if that is a terminal.
+//! need no terminal. Progress goes to standard error, and only if that is a terminal.
 //!
 //! * [`look`]: how wide lines are, and whether there are colours
 //! * [`text`]: widths of texts; shortened, wrapped, without control characters

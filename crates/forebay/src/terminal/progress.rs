@@ -1,7 +1,7 @@
-//! How far something is: a bar for what is counted, and the time it has taken for what is not.
+//! Progress: a bar for what is counted, and the time that has passed for what is not.
 //!
-//! It is drawn on standard error, if that is a terminal, and once something has taken a second. So
-//! what is quick leaves no trace, and neither pipes nor logs have anything of it.
+//! Progress is drawn on standard error, if that is a terminal, and once something has taken a
+//! second. Anything quick leaves no trace, and neither pipes nor logs have anything of it.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -13,41 +13,41 @@ use super::look::is_stderr_coloured;
 use super::text::visible;
 use crate::units::{human_bytes, human_seconds};
 
-/// What takes less time than this shows nothing.
+/// The time for which nothing is shown: anything quicker leaves no trace.
 const DELAY: Duration = Duration::from_secs(1);
-/// Nothing is drawn more often.
+/// The least time between two drawings.
 const REDRAW: Duration = Duration::from_millis(100);
-/// A rate is measured over at least this time.
+/// The least time over which a rate is measured.
 const MEASURED: Duration = Duration::from_secs(2);
-/// The bar counts so many steps, whatever it counts.
+/// The number of steps of a bar, whatever it counts.
 const STEPS: u64 = 10_000;
 
-/// What is counted.
+/// The unit in which progress is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unit {
     /// Bytes.
     #[default]
     Bytes,
-    /// Something else: only shares of it say something.
+    /// Another unit: only shares of the total say something.
     Share,
 }
 
-/// How far something is.
+/// The progress of an action at a moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Step {
-    /// What is done.
+    /// The name of the action.
     pub what: String,
-    /// So much of it is done.
+    /// The amount that is done, in `unit`.
     pub done: u64,
-    /// Of so much.
+    /// The amount in all, in `unit`.
     pub total: u64,
-    /// What these count.
+    /// The unit of `done` and `total`.
     pub unit: Unit,
-    /// How much a second, if it is known; else it is measured.
+    /// The amount a second, if it is known; else it is measured.
     pub rate: Option<u64>,
-    /// How long it will take, if it is known; else it is reckoned.
+    /// The time left in seconds, if it is known; else it is reckoned.
     pub left_s: Option<u64>,
-    /// What else is to be said.
+    /// Further words to be shown.
     pub note: String,
 }
 
@@ -56,7 +56,7 @@ impl Step {
         if self.total == 0 { 0.0 } else { (self.done as f64 / self.total as f64).min(1.0) }
     }
 
-    /// What stands behind the bar. `measured`: so much was done in that time.
+    /// The words behind the bar. `measured`: the amount that was done, and the time it took.
     fn words(&self, measured: Option<(u64, Duration)>) -> String {
         let mut parts = Vec::new();
         if self.unit == Unit::Bytes {
@@ -96,7 +96,7 @@ pub struct Progress {
     wanted: bool,
     started: Instant,
     drawn: Option<(Instant, ProgressBar)>,
-    /// What is under way, how much of it was done when that was first heard, and when.
+    /// The name of the action, the amount that was done when it was first shown, and that moment.
     first: Option<(String, u64, Instant)>,
 }
 
@@ -112,7 +112,7 @@ impl Progress {
         self.wanted
     }
 
-    /// Shows this instead of what it showed before.
+    /// Shows this step instead of the one before.
     pub fn show(&mut self, step: &Step) {
         if !self.wanted {
             return;
@@ -138,7 +138,7 @@ impl Progress {
             bar.set_prefix(visible(&step.what));
         }
         bar.set_position((step.share() * STEPS as f64) as u64);
-        // What is drawn at last has all of it.
+        // The message is set last, so what is drawn last has prefix and position, too.
         bar.set_message(step.words(measured));
     }
 }
@@ -175,8 +175,8 @@ pub fn note(text: &str) {
 
 const SPINNER: &str = "{spinner} {prefix}, {elapsed}";
 
-/// Does something of which it is not known how far it is. On a terminal it says what, and for how
-/// long already.
+/// Runs an action whose progress is not known. On a terminal it shows the name of the action, and
+/// for how long it has run.
 pub fn waiting<T>(what: &str, act: impl FnOnce() -> T) -> T {
     if !is_wanted() {
         return act();

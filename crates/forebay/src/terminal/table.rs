@@ -28,14 +28,14 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// What becomes of cells that need more room than there is.
+/// The treatment of cells that need more room than there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fit {
-    /// They stay as they are.
+    /// Cells stay as they are.
     Whole,
-    /// They lose their middles, down to this width.
+    /// Cells lose their middles, down to this width in columns.
     Shortened(usize),
-    /// They go on in further lines. Of the last column only.
+    /// Cells go on in further lines. For the last column only.
     Wrapped,
 }
 
@@ -87,7 +87,7 @@ impl Table {
         self.rows.push(row.into_iter().collect());
     }
 
-    /// Columns that it takes where it is not made to fit.
+    /// The number of columns that the table takes where it is not made to fit.
     pub fn natural_width(&self) -> usize {
         total(&self.widths())
     }
@@ -110,7 +110,7 @@ impl Table {
         self.columns.iter().any(|c| !c.head.is_empty()).then(|| heads.collect())
     }
 
-    /// What each column needs.
+    /// The width that each column needs.
     fn widths(&self) -> Vec<usize> {
         let of = |(i, column): (usize, &Column)| {
             let cells = self.rows.iter().filter_map(|row| row.get(i));
@@ -119,7 +119,7 @@ impl Table {
         self.columns.iter().enumerate().map(of).collect()
     }
 
-    /// What each column gets. Those that can be shortened give room, the widest first.
+    /// The width that each column gets. Columns that can be shortened give room, the widest first.
     fn fitted(&self, columns: usize) -> Vec<usize> {
         let mut widths = self.widths();
         let natural = widths.last().copied().unwrap_or(0);

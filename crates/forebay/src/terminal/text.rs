@@ -63,12 +63,12 @@ pub fn shortened(text: &str, columns: usize) -> String {
     head
 }
 
-/// What becomes of a word that is longer than a line.
+/// The treatment of a word that is longer than a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Long {
-    /// It stays as it is: it may be typed, or copied.
+    /// The word stays as it is: it may be typed, or copied.
     Whole,
-    /// It loses its middle.
+    /// The word loses its middle.
     Shortened,
 }
 

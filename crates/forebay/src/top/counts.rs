@@ -1,6 +1,6 @@
 //! Counters of requests, and what lies between two of them.
 
-use serde_json::Value;
+use model::volume::Latencies;
 
 use crate::units::{human_bytes, human_us};
 
@@ -10,28 +10,27 @@ const LONG: f64 = 0.99;
 /// Counters of one kind of request, or of I/O.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Counts {
-    /// How many have ended.
+    /// The number of requests that have ended.
     pub count: u64,
-    /// Bytes of them.
+    /// The number of bytes of these requests.
     pub bytes: u64,
     sum_us: f64,
-    /// How many took at most each of the bounds.
+    /// The number of requests that took at most each of the bounds.
     at_most: Vec<u64>,
 }
 
 impl Counts {
-    /// As a status has them. What is absent is 0.
-    pub fn of(v: &Value) -> Counts {
-        let at_most = v["latency_at_most"].as_array().into_iter().flatten();
+    /// Counters as a status has them.
+    pub fn of(counters: &Latencies) -> Counts {
         Counts {
-            count: v["count"].as_u64().unwrap_or(0),
-            bytes: v["bytes"].as_u64().unwrap_or(0),
-            sum_us: v["latency_sum_us"].as_f64().unwrap_or(0.0),
-            at_most: at_most.map(|n| n.as_u64().unwrap_or(0)).collect(),
+            count: counters.count,
+            bytes: counters.bytes,
+            sum_us: counters.sum_us,
+            at_most: counters.at_most.to_vec(),
         }
     }
 
-    /// What came after `before`. A server that was started anew counts from 0.
+    /// Counters of the requests after `before`. A server that was started anew counts from 0.
     pub fn since(&self, before: &Counts) -> Counts {
         if self.count < before.count || self.bytes < before.bytes {
             return self.clone();
@@ -45,7 +44,7 @@ impl Counts {
         }
     }
 
-    /// Both together.
+    /// The sum of both counters.
     pub fn and(&self, other: &Counts) -> Counts {
         let len = self.at_most.len().max(other.at_most.len());
         let at = |counts: &Counts, i: usize| counts.at_most.get(i).copied().unwrap_or(0);
@@ -57,7 +56,7 @@ impl Counts {
         }
     }
 
-    /// How long one took on average; `-` if there was none.
+    /// The average latency of a request; `-` if there was none.
     pub fn mean(&self) -> String {
         match self.count {
             0 => "-".to_owned(),
@@ -65,7 +64,8 @@ impl Counts {
         }
     }
 
-    /// The bound that 99 of 100 kept, of those in microseconds that the server counts by.
+    /// The bound that 99 of 100 requests kept, of the bounds in microseconds that the server counts
+    /// by; `-` if there was no request.
     pub fn long(&self, bounds_us: &[f64]) -> String {
         if self.count == 0 {
             return "-".to_owned();
@@ -79,7 +79,7 @@ impl Counts {
         }
     }
 
-    /// How many a second.
+    /// The number of requests a second.
     pub fn per_second(&self, seconds: f64) -> String {
         rate(self.count as f64 / seconds)
     }
@@ -103,8 +103,6 @@ fn rate(per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn counts(count: u64, bytes: u64, sum_us: f64, at_most: &[u64]) -> Counts {
@@ -113,10 +111,14 @@ mod tests {
 
     #[test]
     fn what_lies_between_two_is_what_happened() {
-        let before = Counts::of(&json!({ "count": 10, "bytes": 4096, "latency_sum_us": 100.0 }));
-        let now = json!({ "count": 210, "bytes": 4096 + (4 << 20), "latency_sum_us": 20_100.0,
-            "latency_at_most": [0, 150, 208, 210] });
-        let between = Counts::of(&now).since(&before);
+        let before = Latencies { count: 10, bytes: 4096, sum_us: 100.0, at_most: &[] };
+        let now = Latencies {
+            count: 210,
+            bytes: 4096 + (4 << 20),
+            sum_us: 20_100.0,
+            at_most: &[0, 150, 208, 210],
+        };
+        let between = Counts::of(&now).since(&Counts::of(&before));
         assert_eq!(between, counts(200, 4 << 20, 20_000.0, &[0, 150, 208, 210]));
         assert_eq!((between.mean(), between.per_second(2.0)), ("100 us".into(), "100".into()));
         assert_eq!(between.bytes_per_second(2.0), "2 MiB");

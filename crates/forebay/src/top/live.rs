@@ -1,34 +1,35 @@
 //! The loop of `forebay top` on a terminal.
 //!
-//! One thread asks the server, one reads keys, and this one draws. So a server that does not answer
-//! is told of, and the command can be left at any moment.
+//! One thread asks the server, one reads keys, and this one draws. A server that does not answer is
+//! told of, and the command can be left at any moment.
 
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use model::request;
+
 use super::screen::{self, Screen};
 use super::{Sample, lines};
-use crate::control::Request;
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::terminal::text::{Long, shortened, wrapped};
 use crate::terminal::{Look, Tone};
 
-/// So much time is left for the first answer until the terminal changes: where there is no server,
-/// it does not.
+/// The time for which the first answer is waited for before the terminal changes: where there is no
+/// server, it does not change.
 const FIRST: Duration = Duration::from_millis(500);
-/// How often it is seen whether the terminal has another size.
+/// The longest time between two looks at the size of the terminal.
 const LOOK: Duration = Duration::from_millis(200);
-/// What is pressed to leave: Ctrl-C comes as a character.
+/// Keys that leave the command: Ctrl-C comes as a character.
 const LEAVE: &[u8] = b"qQ\x03";
 /// Ctrl-Z.
 const SUSPEND: u8 = 0x1a;
 /// The first byte of what arrows and the like send.
 const ESCAPE: u8 = 0x1b;
 
-/// What the drawing thread hears.
+/// A message to the drawing thread.
 enum News {
     Sample(Result<Box<Sample>>),
     Key(u8),
@@ -48,14 +49,14 @@ fn now() -> Instant {
 }
 
 impl Asker {
-    /// Of the server at this socket.
+    /// An asker of the server at this socket.
     pub fn new(socket: &Path) -> Asker {
         Asker { socket: socket.to_owned(), started: now() }
     }
 
     /// The server as it is now.
     pub fn sample(&self) -> Result<Sample> {
-        let status = ask(&self.socket, &Request::Status {})?;
+        let status = ask(&self.socket, request::Status {})?;
         Ok(Sample::of(status, now().duration_since(self.started)))
     }
 
@@ -92,8 +93,8 @@ fn read_keys(news: &Sender<News>) {
     let _ = news.send(News::Closed);
 }
 
-/// What was pressed, without what arrows and the like send: an escape, a bracket or an O, figures
-/// and a last letter.
+/// The keys that were pressed, without what arrows and the like send: an escape, a bracket or an O,
+/// figures and a last letter.
 fn keys(read: &[u8]) -> impl Iterator<Item = u8> {
     let mut inside = Place::Text;
     read.iter().copied().filter(move |byte| {
@@ -109,7 +110,7 @@ fn keys(read: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Where in the input a byte stands.
+/// The place of a byte in the input.
 #[derive(Clone, Copy)]
 enum Place {
     Text,
@@ -131,7 +132,7 @@ pub fn show(socket: &Path, every: Duration, colour: bool) -> Result<()> {
     match news.recv_timeout(FIRST) {
         Ok(News::Sample(Err(e))) => return Err(e),
         Ok(News::Sample(first)) => picture.take(first, now()),
-        // It stands still, or has much to do.
+        // The server stands still, or has much to do.
         Ok(News::Key(_) | News::Closed) | Err(_) => {}
     }
     let failed = |e: io::Error| CommandError::failed("taking the terminal", e);
@@ -140,13 +141,13 @@ pub fn show(socket: &Path, every: Duration, colour: bool) -> Result<()> {
     watch(&screen, &news, &mut picture, colour)
 }
 
-/// What is shown.
+/// The samples and the state of the server that are shown.
 struct Picture {
     before: Option<Sample>,
     now: Option<Sample>,
     /// When the last sample came; before the first one, when this was begun.
     heard: Instant,
-    /// Why the last one did not.
+    /// Why the last sample did not come, if it did not.
     trouble: Option<String>,
 }
 

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use base::counted;
+use model::device::DeviceState;
+use model::status::PoolState;
 
 use super::cache;
 use super::counts::Counts;
@@ -16,13 +18,13 @@ use crate::units::{human_bytes, human_seconds};
 /// case, and not more than can be read.
 const VOLUMES: usize = 20;
 const FEW: usize = 5;
-/// So many problems are told of.
+/// The number of problems that are told of.
 const PROBLEMS: usize = 2;
-/// A section has at least so many rows, with its head.
+/// The least number of rows of a section, with its head.
 const LEAST_ROWS: usize = 3;
 
-/// What happened between two samples. `rows`: how many lines there is room for; without end if it
-/// is absent. No line is wider than the look says.
+/// The lines that say what happened between two samples. `rows`: the number of lines there is room
+/// for; without end if it is absent. No line is wider than the look says.
 pub fn lines(before: &Sample, now: &Sample, look: &Look, rows: Option<usize>) -> Vec<String> {
     let seconds = now.at.saturating_sub(before.at).as_secs_f64().max(0.001);
     let mut out = head(before, now, seconds, look);
@@ -63,25 +65,18 @@ fn section(rows: Vec<Vec<String>>, room: usize, what: &str) -> Vec<String> {
 }
 
 fn head(before: &Sample, now: &Sample, seconds: f64, look: &Look) -> Vec<String> {
-    let (pool, server) = (&now.status["pool"], &now.status["server"]);
-    let number = |v: &serde_json::Value| v.as_u64().unwrap_or(0);
-    let state = pool["state"].as_str().unwrap_or("?");
-    let name = shortened(pool["name"].as_str().unwrap_or("?"), 16);
-    let first = format!("pool {name}: {state}");
+    let (pool, server) = (&now.status.pool, &now.status.server);
+    let first = format!("pool {}: {}", shortened(&pool.name, 16), pool.state);
     let more = [
         String::new(),
-        format!(
-            "{} of {} used",
-            human_bytes(number(&pool["used_bytes"])),
-            human_bytes(number(&pool["capacity_bytes"]))
-        ),
-        format!("{} in flight", number(&server["requests_in_flight"])),
-        counted(number(&server["connections"]), "client", "clients"),
-        format!("up {}", human_seconds(number(&server["uptime_seconds"]))),
-        format!("{} wait", number(&now.status["admission"]["waiting"])),
+        format!("{} of {} used", human_bytes(pool.used_bytes), human_bytes(pool.capacity_bytes)),
+        format!("{} in flight", server.requests_in_flight),
+        counted(server.connections, "client", "clients"),
+        format!("up {}", human_seconds(server.uptime_seconds)),
+        format!("{} wait", now.status.admission.waiting),
     ];
     let rest = fitting(&more, look.columns.saturating_sub(width(&first)));
-    let tone = if state == "online" { Tone::Good } else { Tone::Bad };
+    let tone = if pool.state == PoolState::Online { Tone::Good } else { Tone::Bad };
     let ops = now.requests.since(&before.requests);
     let all = ops.all();
     let part = |counts: &Counts, what: &str| {
@@ -168,16 +163,20 @@ fn devices(before: &Sample, now: &Sample, seconds: f64) -> Table {
             let old = old.and_then(|old| old.classes.iter().find(|(name, _)| name == class));
             let ops = ops.since(old.map_or(&idle, |(_, ops)| ops));
             if ops.all().count > 0 {
-                rows.push((class.as_str(), ops));
+                rows.push((*class, ops));
             }
         }
-        let state = device.state.as_deref().unwrap_or("online");
-        let state = if device.silent && state == "online" { "silent" } else { state };
-        let well = state == "online";
+        let state = device.state.unwrap_or(DeviceState::Online);
+        let trouble = match state {
+            DeviceState::Online if device.silent => Some("silent"),
+            DeviceState::Online => None,
+            other => Some(other.word()),
+        };
+        let well = trouble.is_none();
         let name = Cell::new(if well { Tone::Plain } else { Tone::Bad }, name(now, &device.path));
         if rows.is_empty() || !well {
             let idle_word = if device.has_requests { "busy" } else { "idle" };
-            let word = Cell::new(Tone::Faint, if well { idle_word } else { state });
+            let word = Cell::new(Tone::Faint, trouble.unwrap_or(idle_word));
             let figures = figures(&idle, &idle.all(), seconds, &now.bounds_us);
             table.add([name.clone(), word].into_iter().chain(figures));
         }
@@ -202,15 +201,14 @@ fn name<'a>(now: &Sample, path: &'a str) -> &'a str {
 /// The cache, slow requests, and what is wrong.
 fn tail(before: &Sample, now: &Sample, seconds: f64, look: &Look) -> Vec<String> {
     let mut rows = cache::rows(before, now, seconds);
-    rows.push(match now.status["stalls"].as_str() {
+    rows.push(match &now.status.stalls {
         Some(stalls) => ("stalls", Cell::new(Tone::Warn, stalls)),
         None => ("stalls", "none in the last 10 minutes".into()),
     });
     let mut out = summary(rows, look);
-    let problems = now.status["health"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let problems = &now.status.health;
     for problem in problems.iter().take(PROBLEMS) {
-        let what = problem["what"].as_str().unwrap_or("?");
-        out += &paragraph((Tone::Bad, "! "), what, look);
+        out += &paragraph((Tone::Bad, "! "), &problem.what, look);
     }
     match problems.len() {
         0 => {}

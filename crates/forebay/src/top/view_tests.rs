@@ -1,64 +1,115 @@
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use model::Status;
+use model::cache::{CacheJob, CacheStatus, HitRatioStatus, WritebackStatus};
+use model::device::{DeviceStatus, QueueStatus};
+use model::health::Problem;
+use model::io::{IoByClass, IoOfClass, IoOfKind, RequestsByKind};
+use model::scrub::LostBlocks;
+use model::status::{Admission, PoolStatus, ServerStatus};
+use model::volume::{RequestsOfVolume, Volume, VolumeIo, VolumeOfStatus};
 
 use super::*;
 
 const LOOK: Look = Look { columns: 80, colour: false };
 
 /// Counters after so many requests of 4 KiB, each of 200 us.
-fn kind(count: u64) -> Value {
-    json!({ "count": count, "bytes": count * 4096, "latency_sum_us": count as f64 * 200.0,
-        "latency_at_most": [0, count, count] })
+fn kind(count: u64) -> IoOfKind {
+    IoOfKind {
+        count,
+        bytes: count * 4096,
+        latency_sum_us: count as f64 * 200.0,
+        latency_at_most: vec![0, count, count],
+        ..IoOfKind::default()
+    }
 }
 
-fn io(reads: u64) -> Value {
-    json!({ "queue": { "io": {
-        "foreground": { "read": kind(reads), "write": kind(reads / 2), "flush": kind(0) },
-        "write-back": { "read": kind(0), "write": kind(reads / 10), "flush": kind(0) },
-        "commit": { "read": kind(0), "write": kind(0), "flush": kind(0) },
-    } } })
+fn queue(reads: u64) -> QueueStatus {
+    let class = |reads, writes| IoOfClass {
+        read: kind(reads),
+        write: kind(writes),
+        flush: kind(0),
+        ..IoOfClass::default()
+    };
+    let io = IoByClass {
+        foreground: class(reads, reads / 2),
+        write_back: class(0, reads / 10),
+        commit: class(0, 0),
+        ..IoByClass::default()
+    };
+    QueueStatus { io, ..QueueStatus::default() }
 }
 
-fn device(path: &str, state: &str, reads: u64) -> Value {
-    let mut device = io(reads);
-    device["path"] = json!(path);
-    device["state"] = json!(state);
-    device
+fn device(path: &str, reads: u64) -> DeviceStatus {
+    DeviceStatus { path: path.into(), queue: Some(queue(reads)), ..DeviceStatus::default() }
+}
+
+fn volume(id: u32, reads: u64) -> VolumeOfStatus {
+    let IoOfKind { count, bytes, latency_sum_us, latency_at_most, .. } = kind(reads);
+    let read = VolumeIo { count, bytes, latency_sum_us, latency_at_most };
+    VolumeOfStatus {
+        volume: Volume {
+            name: format!("a-volume-with-a-name-that-is-rather-long-{id:03}"),
+            ..Volume::default()
+        },
+        id,
+        requests: Some(RequestsOfVolume { read, ..RequestsOfVolume::default() }),
+    }
+}
+
+fn cache(turns: u64) -> CacheStatus {
+    CacheStatus {
+        path: "/ssd/cache.img".into(),
+        dirty_bytes: 12 << 20,
+        clean_bytes: 300 << 20,
+        size_bytes: 2 << 30,
+        hits: 90 * turns,
+        misses: 10 * turns,
+        working: vec![CacheJob::WriteBack],
+        hit_ratio: HitRatioStatus { last_minute: Some(0.5), ..HitRatioStatus::default() },
+        writeback: WritebackStatus {
+            rate: 8 << 20,
+            carried_bytes: turns << 20,
+            lag_seconds: 1.25,
+            max_lag_seconds: 30.0,
+            dirty: 11 << 20,
+            target: 5 << 20,
+            proportional: -2048.0,
+            integral: 4096.0,
+            ..WritebackStatus::default()
+        },
+        queue: queue(20 * turns),
+        ..CacheStatus::default()
+    }
 }
 
 /// A server with 300 volumes after so many turns, in each of which volume i gets i reads.
-fn status(turns: u64) -> Value {
-    let volumes: Vec<Value> = (0..300)
-        .map(|i| {
-            json!({ "name": format!("a-volume-with-a-name-that-is-rather-long-{i:03}"), "id": i,
-                "requests": { "read": kind(i * turns), "write": kind(0) } })
-        })
-        .collect();
-    let mut cache = io(20 * turns);
-    let more = json!({
-        "path": "/ssd/cache.img", "state": "serving", "dirty_bytes": 12u64 << 20,
-        "clean_bytes": 300u64 << 20, "size_bytes": 2u64 << 30, "hits": 90 * turns,
-        "misses": 10 * turns, "working": ["write-back"], "hit_ratio": { "last_minute": 0.5 },
-        "writeback": { "rate": 8u64 << 20, "carried_bytes": turns << 20, "lag_seconds": 1.25,
-            "max_lag_seconds": 30.0, "dirty": 11u64 << 20, "target": 5u64 << 20,
-            "proportional": -2048.0, "integral": 4096.0, "writers_waiting": 0, "error": null },
-    });
-    for (name, value) in more.as_object().unwrap() {
-        cache[name.as_str()] = value.clone();
+fn status(turns: u64) -> Status {
+    Status {
+        latency_bounds_us: vec![100, 250, 500],
+        pool: PoolStatus {
+            name: "tank".into(),
+            used_bytes: 1 << 33,
+            capacity_bytes: 1 << 34,
+            devices: vec![device("/hdd/a.img", 10 * turns), device("/hdd/b.img", 0)],
+            ..PoolStatus::default()
+        },
+        server: ServerStatus {
+            uptime_seconds: 18_720,
+            connections: 3,
+            requests_in_flight: 7,
+            ..ServerStatus::default()
+        },
+        admission: Admission { waiting: 1, ..Admission::default() },
+        requests: RequestsByKind {
+            read: kind(1000 * turns),
+            write: kind(500 * turns),
+            ..RequestsByKind::default()
+        },
+        volumes: (0..300).map(|i| volume(i, u64::from(i) * turns)).collect(),
+        cache: Some(cache(turns)),
+        ..Status::default()
     }
-    json!({
-        "latency_bounds_us": [100, 250, 500],
-        "pool": { "name": "tank", "state": "online", "used_bytes": 1u64 << 33,
-            "capacity_bytes": 1u64 << 34,
-            "devices": [
-                device("/hdd/a.img", "online", 10 * turns), device("/hdd/b.img", "online", 0),
-            ] },
-        "server": { "uptime_seconds": 18_720, "connections": 3, "requests_in_flight": 7 },
-        "admission": { "waiting": 1 },
-        "requests": { "read": kind(1000 * turns), "write": kind(500 * turns) },
-        "volumes": volumes, "cache": cache, "health": [],
-    })
 }
 
 fn sample(turns: u64) -> Sample {
@@ -104,7 +155,7 @@ fn rates_are_differences_of_counters() {
     assert!(flat.contains("controller saw "), "{text}");
     assert!(text.contains("none in the last 10 minutes"), "{text}");
     let mut now = sample(4);
-    now.status["server"]["connections"] = json!(1);
+    now.status.server.connections = 1;
     let text = super::lines(&sample(3), &now, &LOOK, None).join("\n");
     assert!(text.contains(", 1 client, "), "{text}");
 }
@@ -125,7 +176,7 @@ fn the_busy_are_first_and_the_rest_is_counted() {
 fn a_device_that_has_requests_is_not_idle() {
     let with = |ms: f64| {
         let mut now = status(2);
-        now["pool"]["devices"][1]["queue"]["silent_ms"] = json!(ms);
+        now.pool.devices[1].queue.as_mut().unwrap().silent_ms = ms;
         let lines = lines(&sample(2), &Sample::of(now, Duration::from_secs(4)), &LOOK, None);
         shown(&lines, "b.img")
     };
@@ -137,13 +188,16 @@ fn a_device_that_has_requests_is_not_idle() {
 #[test]
 fn what_is_wrong_is_told() {
     let mut now = status(2);
-    now["pool"]["state"] = json!("degraded");
-    now["pool"]["devices"][1]["state"] = json!("missing");
-    now["pool"]["scrub"]["lost_blocks"] = json!([{ "volume":
-        "a-volume-with-a-name-that-is-rather-long-007" }]);
-    now["stalls"] = json!("9 requests took long; 8 waited for device a.img");
-    now["health"] = json!([{ "what": "b.img is missing" }, { "what": "y" }, { "what": "z" }]);
-    now["cache"]["writeback"]["writers_waiting"] = json!(4);
+    now.pool.state = PoolState::Degraded;
+    now.pool.devices[1].state = DeviceState::Missing;
+    now.pool.scrub.lost_blocks = vec![LostBlocks {
+        volume: "a-volume-with-a-name-that-is-rather-long-007".into(),
+        ..LostBlocks::default()
+    }];
+    now.stalls = Some("9 requests took long; 8 waited for device a.img".into());
+    let problem = |what: &str| Problem { what: what.into(), ..Problem::default() };
+    now.health = ["b.img is missing", "y", "z"].map(problem).into();
+    now.cache.as_mut().unwrap().writeback.writers_waiting = 4;
     let now = Sample::of(now, Duration::from_secs(4));
     let lines = lines(&sample(1), &now, &LOOK, Some(40));
     let at = lines.iter().position(|line| line.starts_with("VOLUME")).unwrap();
@@ -165,7 +219,7 @@ fn what_is_wrong_is_told() {
 
 #[test]
 fn no_size_and_no_status_is_a_panic() {
-    let strange = Sample::of(json!({ "cache": 3, "health": 7 }), Duration::ZERO);
+    let strange = Sample::of(Status::default(), Duration::ZERO);
     for columns in [80, 200] {
         for rows in [None, Some(0), Some(1), Some(5), Some(11), Some(24), Some(200)] {
             let look = Look { columns, colour: true };

@@ -34,7 +34,7 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == 16 && RECORDS_PER_PAGE == 252);
 
-/// What a bucket holds.
+/// The content of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BucketKind {
     /// Nothing: no key that counts refers to it.
@@ -60,7 +60,7 @@ impl BucketKind {
 pub struct BucketRecord {
     /// The bucket's generation. Keys with another one are stale.
     pub generation: BucketGen,
-    /// What it holds.
+    /// The content of the bucket.
     pub kind: BucketKind,
     /// Number of blocks that the index refers to.
     pub live: u16,

@@ -96,7 +96,7 @@ pub struct StagedBelow {
 pub struct Cover {
     /// The sectors that count.
     pub sectors: Sectors,
-    /// Where the other sectors are. `Some`: in this staged block, until its epoch is published.
+    /// The place of the other sectors. `Some`: in this staged block, until its epoch is published.
     /// `None`: in the pool's published image.
     pub below: Option<StagedBelow>,
 }

@@ -76,7 +76,7 @@ pub struct EntryHeader {
     /// The last entry that was known to be durable, with the data of its records, when this one was
     /// written.
     pub durable: EntrySeq,
-    /// What the cache had seen of its pool then.
+    /// The state of the pool that the cache had seen then.
     pub pool_seen: PoolSeen,
 }
 
@@ -96,7 +96,7 @@ pub enum Record<'a> {
     Raise {
         /// The bucket.
         bucket: BucketId,
-        /// Its new generation.
+        /// The new generation of the bucket.
         generation: BucketGen,
     },
     /// The cache does not know these blocks any more.

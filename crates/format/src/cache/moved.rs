@@ -4,8 +4,8 @@
 /// Spare blocks.
 pub const SPARES: usize = 7;
 
-/// What each spare block has: 0 for nothing, or 1 more than the number of the slot, of which a page
-/// has two.
+/// The content of each spare block: 0 for nothing, or 1 more than the number of the slot, of which
+/// a page has two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MovedPages(pub [u32; SPARES]);
 
@@ -31,7 +31,7 @@ impl MovedPages {
         self.0.iter_mut().filter(|has| **has == of).for_each(|has| *has = 0);
     }
 
-    /// How many are in use.
+    /// The number of spare blocks in use.
     pub fn len(&self) -> usize {
         self.0.iter().filter(|has| **has != 0).count()
     }

@@ -1,10 +1,10 @@
-//! What a cache has seen of its pool.
+//! The state of the pool that a cache has seen.
 
 use base::{EntrySeq, Epoch, OpenId};
 
-/// What durable superblocks of the pool said of the cache when this was written. Neither ever goes
-/// back: a pool that says less is older than the cache. Both are 0 in what was written before they
-/// were recorded.
+/// The values that durable superblocks of the pool said of the cache when this was written. Neither
+/// ever goes back: a pool that says less is older than the cache. Both are 0 in what was written
+/// before they were recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PoolSeen {
     /// The entry of the cache's journal that they named.
@@ -19,7 +19,7 @@ impl PoolSeen {
         self.max(seen) != self
     }
 
-    /// What to tell the user then.
+    /// The text for the user if the pool is older.
     pub fn refusal(self, seen: PoolSeen) -> String {
         format!(
             "the pool is older than the cache: it has cut {} and knows entry {} of the journal, \

@@ -1,7 +1,7 @@
 //! The summary of a bucket: of which volumes and blocks it was filled.
 //!
-//! It stands in the last blocks of a full bucket, as many as its keys need, in order. Each is
-//! sealed:
+//! A summary stands in the last blocks of a full bucket, as many as its keys need, in order. Each
+//! block is sealed:
 //!
 //! ```text
 //!    0  magic "FBSUMRY1"    8  cache uuid     24  bucket u32     28  generation u32
@@ -46,7 +46,7 @@ pub fn summary_blocks(bucket_blocks: u32) -> u32 {
     bucket_blocks.div_ceil(KEYS + 1)
 }
 
-/// What a block of a bucket was written as.
+/// The volume and the block that a block of a bucket was written as.
 pub type SummaryKey = Option<(VolumeId, Lba)>;
 
 /// The bucket that a summary is of.
@@ -56,7 +56,7 @@ pub struct SummaryOf {
     pub uuid: [u8; 16],
     /// The bucket.
     pub bucket: BucketId,
-    /// Its generation when it was filled.
+    /// The generation of the bucket when it was filled.
     pub generation: BucketGen,
 }
 

@@ -156,7 +156,7 @@ pub struct CacheSuperblock {
     pub journal_start: u64,
     /// Number of blocks in each ring of the journal.
     pub journal_blocks: u32,
-    /// Where replay begins, in blocks from the start of a ring.
+    /// The block of a ring at which replay begins, counted from its start.
     pub replay_position: u32,
     /// The sequence number of the entry with which replay begins.
     pub replay_sequence: EntrySeq,
@@ -173,7 +173,7 @@ pub struct CacheSuperblock {
     /// The oldest epoch whose blocks are counted as dirty, here and in the bucket table.
     /// Superblocks from before this field existed have 0.
     pub counted_from: Epoch,
-    /// What the cache had seen of its pool at the checkpoint.
+    /// The state of the pool that the cache had seen at the checkpoint.
     pub pool_seen: PoolSeen,
     /// The open of its pool that it is of.
     pub opens: PoolOpens,

@@ -3,6 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use base::{Epoch, VolumeId};
+pub use model::volume::{CacheMode, VolumeLimit};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -56,116 +57,43 @@ struct RawVolume {
 /// Clients may change nothing.
 const FLAG_READ_ONLY: u32 = 1;
 
-/// How much clients may ask of a volume. At least one of the rates is there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub struct VolumeLimit {
-    /// Requests a second.
-    pub iops: Option<NonZeroU32>,
-    /// Bytes a second.
-    pub bytes_per_second: Option<NonZeroU64>,
-    /// What an idle volume saves up: so many milliseconds of each rate.
-    pub burst_ms: NonZeroU32,
-}
-
-/// How a volume uses the cache. The modes are in order: each uses the cache less than the one
-/// before.
-#[derive(
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Debug,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheMode {
-    /// Writes go to the cache, and a flush makes them durable there. Write-back carries them to the
-    /// pool later.
-    #[default]
-    WriteBack,
-    /// Writes go to the pool. The cache keeps a copy of what is written and of what is read.
-    WriteThrough,
-    /// Writes go to the pool. The cache keeps only what is read.
-    WriteAround,
-    /// The volume does not use the cache.
-    None,
-}
-
-impl CacheMode {
-    fn code(self) -> u8 {
-        match self {
-            CacheMode::WriteBack => 0,
-            CacheMode::WriteThrough => 1,
-            CacheMode::WriteAround => 2,
-            CacheMode::None => 3,
-        }
-    }
-
-    fn from_code(code: u8) -> Option<CacheMode> {
-        [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None]
-            .into_iter()
-            .find(|m| m.code() == code)
-    }
-
-    /// The name of the mode: `writeback`, `writethrough`, `writearound` or `none`.
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheMode::WriteBack => "writeback",
-            CacheMode::WriteThrough => "writethrough",
-            CacheMode::WriteAround => "writearound",
-            CacheMode::None => "none",
-        }
+/// The code of a mode, as it stands in a volume record.
+fn code_of(mode: CacheMode) -> u8 {
+    match mode {
+        CacheMode::WriteBack => 0,
+        CacheMode::WriteThrough => 1,
+        CacheMode::WriteAround => 2,
+        CacheMode::None => 3,
     }
 }
 
-impl std::fmt::Display for CacheMode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for CacheMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<CacheMode, String> {
-        [CacheMode::WriteBack, CacheMode::WriteThrough, CacheMode::WriteAround, CacheMode::None]
-            .into_iter()
-            .find(|m| m.name() == text)
-            .ok_or_else(|| {
-                format!(
-                    "{text:?} is not a cache mode; use writeback, writethrough, writearound or none"
-                )
-            })
-    }
+fn mode_of(code: u8) -> Option<CacheMode> {
+    CacheMode::ALL.into_iter().find(|mode| code_of(*mode) == code)
 }
 
 /// The record of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeRecord {
-    /// Its number.
+    /// The number of the volume.
     pub id: VolumeId,
-    /// Its state.
+    /// The state of the volume.
     pub state: VolumeState,
     /// Bytes in a logical sector: 512 or 4096.
     pub sector: u32,
-    /// Its size in bytes, a multiple of the sector.
+    /// The size of the volume in bytes, a multiple of the sector.
     pub size_bytes: u64,
     /// Number of blocks that its mapping tree maps.
     pub allocated_blocks: u64,
-    /// How it uses the cache, if the pool has one.
+    /// The mode of the cache for the volume, if the pool has a cache.
     pub cache_mode: CacheMode,
-    /// Its mapping tree.
+    /// The mapping tree of the volume.
     pub mapping: Option<RootPtr>,
-    /// Its name. A staging volume has none.
+    /// The name of the volume. A staging volume has none.
     pub name: String,
     /// Set for a staging volume: the volume whose writes it holds, and the epoch that they belong
     /// to.
     pub staged: Option<(VolumeId, Epoch)>,
-    /// How much clients may ask of it; `None`: as much as they like.
+    /// The limit on what clients may ask of the volume; `None`: as much as they like.
     pub limit: Option<VolumeLimit>,
     /// Clients may change nothing.
     pub read_only: bool,
@@ -192,7 +120,7 @@ pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
             },
             sector_shift: r.sector.trailing_zeros() as u8,
             name_len: r.name.len() as u8,
-            cache_mode: r.cache_mode.code(),
+            cache_mode: code_of(r.cache_mode),
             size_bytes: r.size_bytes.into(),
             allocated_blocks: r.allocated_blocks.into(),
             mapping: RawRoot::encode(r.mapping),
@@ -238,8 +166,8 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
         {
             return Err(value("size", raw.size_bytes.get()));
         }
-        let cache_mode = CacheMode::from_code(raw.cache_mode)
-            .ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
+        let cache_mode =
+            mode_of(raw.cache_mode).ok_or_else(|| value("cache mode", raw.cache_mode.into()))?;
         if raw.flags.get() & !FLAG_READ_ONLY != 0 {
             return Err(value("flags", raw.flags.get().into()));
         }

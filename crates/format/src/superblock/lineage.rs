@@ -57,7 +57,7 @@ pub struct History {
     pub end: Generation,
 }
 
-/// What a superblock says of the opens and the histories of its pool. All zeros in superblocks
+/// The opens and the histories of a pool, as a superblock records them. All zeros in superblocks
 /// from before this was recorded.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Lineage {

@@ -1,5 +1,5 @@
-//! What a superblock says of scrubs: how far the one that runs has come, how the last one ended,
-//! and blocks of which no good copy is left.
+//! The record of scrubs in a superblock: how far the one that runs has come, how the last one
+//! ended, and blocks of which no good copy is left.
 //!
 //! Layout (little-endian; offsets in bytes from the start of the part, of which there are two):
 //!
@@ -24,6 +24,7 @@
 //! All zeros: no scrub ever ran, and nothing is lost.
 
 use base::{Lba, PoolAddr, VolumeId};
+pub use model::scrub::ScrubState;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -44,9 +45,10 @@ const AWAY: u8 = 8;
 const FLAGS: u8 = PASSED_BEFORE | MORE_LOST | MORE_LOST_NOW | AWAY;
 /// The largest number of lost extents that a superblock names.
 pub const MAX_LOST: usize = 18;
-/// The same of a superblock that does not say which history it belongs to.
+/// The largest number of lost extents in a superblock that does not say which history it belongs
+/// to.
 pub(super) const MAX_LOST_ALONE: usize = 29;
-/// Where the first part ends in a superblock that does say that.
+/// The end of the first part in a superblock that does say which history it belongs to, in bytes.
 pub(super) const END: usize = BYTES - super::lineage::BYTES;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -98,45 +100,16 @@ const _: () = {
     assert!(std::mem::offset_of!(Raw, extents) == 64);
 };
 
-/// What the newest scrub is doing, or how it ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ScrubState {
-    /// None was ever started.
-    #[default]
-    Never,
-    /// It runs.
-    Running,
-    /// It rests until it is resumed.
-    Paused,
-    /// It went over everything.
-    Done,
-    /// It was cancelled.
-    Cancelled,
-}
+/// The states of a scrub; the place in this list is the code on the device.
+const STATES: [ScrubState; 5] = [
+    ScrubState::Never,
+    ScrubState::Running,
+    ScrubState::Paused,
+    ScrubState::Done,
+    ScrubState::Cancelled,
+];
 
-impl ScrubState {
-    const ALL: [ScrubState; 5] = [
-        ScrubState::Never,
-        ScrubState::Running,
-        ScrubState::Paused,
-        ScrubState::Done,
-        ScrubState::Cancelled,
-    ];
-
-    /// Its name.
-    pub fn word(self) -> &'static str {
-        match self {
-            ScrubState::Never => "never",
-            ScrubState::Running => "running",
-            ScrubState::Paused => "paused",
-            ScrubState::Done => "done",
-            ScrubState::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// What a scrub goes over, in this order.
+/// The parts of a pool that a scrub goes over, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum ScrubStage {
     /// Pages of the volume and group tables.
@@ -152,10 +125,10 @@ impl ScrubStage {
     const ALL: [ScrubStage; 3] = [ScrubStage::Tables, ScrubStage::Volumes, ScrubStage::Groups];
 }
 
-/// Where a scrub goes on.
+/// The place at which a scrub goes on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct ScrubPlace {
-    /// What it goes over.
+    /// The part of the pool that it goes over.
     pub stage: ScrubStage,
     /// The number of the volume or the block group.
     pub index: u32,
@@ -172,16 +145,16 @@ pub struct LostExtent {
     pub volume: VolumeId,
     /// The first of them in the volume.
     pub lba: Lba,
-    /// How many.
+    /// The number of blocks.
     pub blocks: u32,
 }
 
-/// What a superblock says of scrubs.
+/// The record of scrubs in a superblock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScrubRecord {
-    /// What the newest one does.
+    /// The state of the newest scrub.
     pub state: ScrubState,
-    /// Where it goes on.
+    /// The place at which the scrub goes on.
     pub place: ScrubPlace,
     /// The row of the only device that it reads; `None`: it reads all of them.
     pub device: Option<u8>,
@@ -229,7 +202,7 @@ impl ScrubRecord {
         let position = |found: Option<usize>| found.unwrap_or_default() as u8;
         let none = RawLost { addr: 0.into(), lba: 0.into(), volume: 0.into(), blocks: 0.into() };
         let mut raw = Raw {
-            state: position(ScrubState::ALL.iter().position(|s| *s == self.state)),
+            state: position(STATES.iter().position(|s| *s == self.state)),
             stage: position(ScrubStage::ALL.iter().position(|s| *s == self.place.stage)),
             device: self.device.map_or(0, |row| row + 1),
             lost_count: self.extents.len().min(most) as u8,
@@ -309,7 +282,7 @@ impl ScrubRecord {
     fn decode_first(bytes: &[u8; BYTES], most: usize) -> Result<ScrubRecord, FormatError> {
         let bad = unfit;
         let raw = Raw::read_from_bytes(bytes).map_err(|_| bad("scrub", 0))?;
-        let state = ScrubState::ALL.get(usize::from(raw.state)).copied();
+        let state = STATES.get(usize::from(raw.state)).copied();
         let stage = ScrubStage::ALL.get(usize::from(raw.stage)).copied();
         let count = usize::from(raw.lost_count);
         if count > most {
@@ -381,7 +354,7 @@ mod tests {
             extents in prop::collection::vec(extent(), 0..=MAX_LOST_ALONE),
         ) {
             let record = ScrubRecord {
-                state: ScrubState::ALL[state],
+                state: STATES[state],
                 place: ScrubPlace { stage: ScrubStage::ALL[stage], index, block },
                 device,
                 started_at: times[0],

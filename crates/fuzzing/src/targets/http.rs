@@ -8,8 +8,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http_api::routes::ROUTES;
-use http_api::{Engine, Failure, Listener, Reply, Rules, Server};
-use serde_json::{Value, json};
+use http_api::{Engine, Listener, Reply, Rules, Server};
+use model::volume::Volume;
+use model::{Answer, Request, Status};
 
 /// What a client waits for more of an answer at most.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,12 +22,14 @@ const EVENTS: &[u8] = b"text/event-stream";
 struct Obliging;
 
 impl Engine for Obliging {
-    fn ask(&self, request: Value, reply: Reply) {
-        let known = request.get("request").is_some_and(Value::is_string);
-        reply(match known {
-            true => Ok(json!({ "volumes": [{ "name": "vol0" }], "asked": request })),
-            false => Err(Failure::new("failed", "a request without a verb")),
-        });
+    fn ask(&self, request: Request, reply: Reply) {
+        let volume = Volume { name: "vol0".into(), ..Volume::default() };
+        reply(Ok(match request {
+            Request::Status(_) => Status::default().into(),
+            Request::VolumeList(_) => vec![volume].into(),
+            Request::Settings(_) => Answer::Settings(Box::default()),
+            _ => ().into(),
+        }));
     }
 }
 

@@ -1,27 +1,31 @@
-//! What a row of the table of metrics says.
+//! A row of the table of metrics.
+
+use model::cache::{CacheStatus, VolumeHitRatio};
+use model::device::{DeviceStatus, QueueStatus};
+use model::io::{IoOfClass, IoOfKind, Quantiles};
+use model::status::{SlowCause, Status, TlsFile};
+use model::volume::{Latencies, Volume, VolumeIo};
+
+use super::counters::HttpCounters;
 
 /// A metric, of which there may be several samples.
 pub struct Family {
-    /// Its name, with its unit, and with `_total` where it counts.
+    /// The name, with its unit, and with `_total` where it counts.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of the metric.
     pub kind: Kind,
-    /// Where its samples are in the status.
-    pub each: Each,
-    /// The value, below each of these places: a JSON pointer.
-    pub at: &'static str,
-    /// What becomes of the value.
-    pub take: Take,
-    /// What it tells.
+    /// The places of its samples, and their values.
+    pub samples: Samples,
+    /// The meaning, in words.
     pub help: &'static str,
 }
 
-/// What a metric is.
+/// A kind of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It is as it is.
+    /// A number that goes up and down.
     Gauge,
     /// Latencies by bounds.
     Histogram,
@@ -32,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name.
+    /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -44,146 +48,126 @@ impl Kind {
     }
 }
 
-/// Where samples are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Each {
-    /// One, in the status itself.
-    Once,
+/// The places of a status that have samples, and what is taken from each.
+pub enum Samples {
+    /// One place, the status itself.
+    Once(Of<Status>),
     /// One of this crate's own counters.
-    Http,
-    /// One with these texts: names of fields, which become labels. They are below `at`. Those that
-    /// name files are shown to clients with a token only.
-    Texts(&'static [&'static str]),
-    /// One for each of these words: 1 for the one that the value is, 0 for others.
-    State(&'static [&'static str]),
-    /// One for each of these fields below `at`, with a label of this name.
-    Fields(&'static str, &'static [&'static str]),
+    Http(Of<HttpCounters>),
+    /// The cache, where there is one.
+    Cache(Of<CacheStatus>),
     /// Requests of all volumes, by kind: label `op`.
-    Op,
-    /// One for each volume: label `volume`.
-    Volume,
-    /// One for each volume and this fact of it.
-    VolumeText(&'static str),
-    /// One for each volume and kind of request: labels `volume` and `op`.
-    VolumeOp,
-    /// One for each volume that was read through the cache: label `volume`.
-    VolumeHits,
-    /// One for each device of the pool: label `device`.
-    Device,
-    /// One for each device with these texts.
-    DeviceTexts(&'static [&'static str]),
-    /// One for each device and word: 1 for the one that the value is.
-    DeviceState(&'static [&'static str]),
-    /// One for each device and each of these fields below `at`: labels `device` and the name.
-    DeviceFields(&'static str, &'static [&'static str]),
-    /// One for each queue: label `device`, a uuid or `cache`.
-    Queue,
-    /// One for each queue and class: labels `device` and `class`.
-    Class,
-    /// One for each queue, class and kind of request: labels `device`, `class` and `op`.
-    ClassOp,
-    /// One for each thing that is wrong: label `page`, of docs/operations.md.
+    Op(Of<IoOfKind>),
+    /// Each volume: label `volume`.
+    Volume(Of<Volume>),
+    /// Each volume and kind of request: labels `volume` and `op`.
+    VolumeOp(Of<VolumeIo>),
+    /// Each volume that was read through the cache: label `volume`.
+    VolumeHits(Of<VolumeHitRatio>),
+    /// Each device of the pool: label `device`.
+    Device(Of<DeviceStatus>),
+    /// Each queue: label `device`, a uuid or `cache`.
+    Queue(Of<QueueStatus>),
+    /// Each queue and class: labels `device` and `class`.
+    Class(Of<IoOfClass>),
+    /// Each queue, class and kind of request: labels `device`, `class` and `op`.
+    ClassOp(Of<IoOfKind>),
+    /// A 1 for each thing that is wrong: label `page`, of docs/operations.md.
     Problem,
-    /// One for each file of TLS that has an end: label `file`.
-    TlsFile,
-    /// One for each cause of slow requests: labels `layer` and `reason`.
-    Cause,
+    /// Each file of TLS that has an end: label `file`.
+    TlsFile(Of<TlsFile>),
+    /// Each cause of slow requests: labels `layer` and `reason`.
+    Cause(Of<SlowCause>),
 }
 
-impl Each {
+/// The value of a label, and a number, where there is one.
+pub type Labelled = (&'static str, Option<f64>);
+
+/// A number, or several, of a place.
+pub enum Of<T: 'static> {
+    /// A number.
+    Number(fn(&T) -> f64),
+    /// A number, where there is one.
+    Maybe(fn(&T) -> Option<f64>),
+    /// Several numbers, each with its value of this label.
+    By(&'static str, fn(&T) -> Vec<Labelled>),
+    /// A 1 with texts, as these labels in this order; the last ones may be absent. The label that
+    /// names files is shown to clients with a token only.
+    Texts(&'static [&'static str], fn(&T) -> Vec<&str>),
+    /// Quantiles, and what makes seconds of them.
+    Summary(fn(&T) -> &Quantiles, f64),
+    /// Latencies by bounds, where there were requests.
+    Histogram(fn(&T) -> Latencies<'_>),
+}
+
+impl Samples {
     /// The names of the labels, in the order in which they are documented.
-    pub fn labels(self) -> Vec<&'static str> {
+    pub fn labels(&self) -> Vec<&'static str> {
         match self {
-            Each::Once | Each::Http => vec![],
-            Each::Texts(texts) => texts.to_vec(),
-            Each::State(_) => vec!["state"],
-            Each::Fields(label, _) => vec![label],
-            Each::Op => vec!["op"],
-            Each::Volume | Each::VolumeHits => vec!["volume"],
-            Each::VolumeText(fact) => vec!["volume", fact],
-            Each::VolumeOp => vec!["volume", "op"],
-            Each::Device | Each::Queue => vec!["device"],
-            Each::DeviceTexts(texts) => [&["device"], texts].concat(),
-            Each::DeviceState(_) => vec!["device", "state"],
-            Each::DeviceFields(label, _) => vec!["device", label],
-            Each::Class => vec!["device", "class"],
-            Each::ClassOp => vec!["device", "class", "op"],
-            Each::Problem => vec!["page"],
-            Each::TlsFile => vec!["file"],
-            Each::Cause => vec!["layer", "reason"],
+            Samples::Once(of) => of.labels(&[]),
+            Samples::Http(of) => of.labels(&[]),
+            Samples::Cache(of) => of.labels(&[]),
+            Samples::Op(of) => of.labels(&["op"]),
+            Samples::Volume(of) => of.labels(&["volume"]),
+            Samples::VolumeOp(of) => of.labels(&["volume", "op"]),
+            Samples::VolumeHits(of) => of.labels(&["volume"]),
+            Samples::Device(of) => of.labels(&["device"]),
+            Samples::Queue(of) => of.labels(&["device"]),
+            Samples::Class(of) => of.labels(&["device", "class"]),
+            Samples::ClassOp(of) => of.labels(&["device", "class", "op"]),
+            Samples::Problem => vec!["page"],
+            Samples::TlsFile(of) => of.labels(&["file"]),
+            Samples::Cause(of) => of.labels(&["layer", "reason"]),
         }
     }
 }
 
-/// What becomes of a value.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Take {
-    /// It is multiplied by this; of a list its length is.
-    Times(f64),
-    /// 1 if something is there, else 0.
-    Exists,
+impl<T> Of<T> {
+    fn labels(&self, place: &[&'static str]) -> Vec<&'static str> {
+        let own = match self {
+            Of::By(label, _) => std::slice::from_ref(label),
+            Of::Texts(labels, _) => labels,
+            Of::Number(_) | Of::Maybe(_) | Of::Summary(..) | Of::Histogram(_) => &[],
+        };
+        [place, own].concat()
+    }
 }
 
-/// As it is.
-pub(crate) const ONE: Take = Take::Times(1.0);
 /// Milliseconds become seconds.
-pub(crate) const MS: Take = Take::Times(1e-3);
+pub(crate) const MS: f64 = 1e-3;
 /// Microseconds become seconds.
-pub(crate) const US: Take = Take::Times(1e-6);
+pub(crate) const US: f64 = 1e-6;
 
-/// Any row.
-pub(crate) const fn row(
-    name: &'static str,
-    kind: Kind,
-    each: Each,
-    at: &'static str,
-    take: Take,
-    help: &'static str,
-) -> Family {
-    Family { name, kind, each, at, take, help }
+/// A number for each of these states: 1 for the one that is, 0 for others.
+pub(crate) fn one_of<T: Copy + PartialEq, const N: usize>(
+    all: [T; N],
+    word: fn(T) -> &'static str,
+    now: T,
+) -> Vec<Labelled> {
+    all.iter().map(|state| (word(*state), Some(f64::from(*state == now)))).collect()
 }
 
 /// A counter.
-pub(crate) const fn count(
-    name: &'static str,
-    each: Each,
-    at: &'static str,
-    help: &'static str,
-) -> Family {
-    row(name, Kind::Counter, each, at, ONE, help)
+pub(crate) const fn count(name: &'static str, samples: Samples, help: &'static str) -> Family {
+    Family { name, kind: Kind::Counter, samples, help }
 }
 
 /// A gauge.
-pub(crate) const fn gauge(
-    name: &'static str,
-    each: Each,
-    at: &'static str,
-    help: &'static str,
-) -> Family {
-    row(name, Kind::Gauge, each, at, ONE, help)
+pub(crate) const fn gauge(name: &'static str, samples: Samples, help: &'static str) -> Family {
+    Family { name, kind: Kind::Gauge, samples, help }
 }
 
 /// Texts.
-pub(crate) const fn info(
-    name: &'static str,
-    each: Each,
-    at: &'static str,
-    help: &'static str,
-) -> Family {
-    row(name, Kind::Info, each, at, ONE, help)
+pub(crate) const fn info(name: &'static str, samples: Samples, help: &'static str) -> Family {
+    Family { name, kind: Kind::Info, samples, help }
+}
+
+/// Quantiles.
+pub(crate) const fn summary(name: &'static str, samples: Samples, help: &'static str) -> Family {
+    Family { name, kind: Kind::Summary, samples, help }
 }
 
 /// A histogram of latencies.
-pub(crate) const fn latency(name: &'static str, each: Each, help: &'static str) -> Family {
-    row(name, Kind::Histogram, each, "", US, help)
-}
-
-/// Whether something is there.
-pub(crate) const fn exists(
-    name: &'static str,
-    each: Each,
-    at: &'static str,
-    help: &'static str,
-) -> Family {
-    row(name, Kind::Gauge, each, at, Take::Exists, help)
+pub(crate) const fn latency(name: &'static str, samples: Samples, help: &'static str) -> Family {
+    Family { name, kind: Kind::Histogram, samples, help }
 }

@@ -1,6 +1,6 @@
 //! The text of metrics, in both formats.
 //!
-//! They differ in the names in the lines before the samples: OpenMetrics leaves `_total` and
+//! The formats differ in the names in the lines before the samples: OpenMetrics leaves `_total` and
 //! `_info` to the samples, and names the unit.
 
 use std::fmt::Write;
@@ -26,7 +26,7 @@ impl Format {
         if accepts.into_iter().any(open) { Format::Open } else { Format::Plain }
     }
 
-    /// Its name.
+    /// The media type.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Plain => "text/plain; version=0.0.4; charset=utf-8",

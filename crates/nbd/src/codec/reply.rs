@@ -118,13 +118,13 @@ pub enum ReplyHead {
     },
     /// A chunk.
     Chunk {
-        /// Of the request.
+        /// The cookie of the request.
         cookie: u64,
-        /// The last one of this reply.
+        /// True for the last chunk of this reply.
         done: bool,
-        /// Its type, on the wire.
+        /// The type of the chunk, on the wire.
         kind: u16,
-        /// Bytes of payload.
+        /// The bytes of payload.
         len: u32,
     },
 }

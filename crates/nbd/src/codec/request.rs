@@ -23,7 +23,7 @@ pub mod flag {
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// What is asked for.
+/// A command: the type of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     /// Data from the export.
@@ -81,9 +81,9 @@ impl Command {
 pub struct Request {
     /// Flags, see [`flag`].
     pub flags: u16,
-    /// What is asked for.
+    /// The command.
     pub command: Command,
-    /// The client's name for it, given back in the reply.
+    /// The client's name for the request, given back in the reply.
     pub cookie: u64,
     /// Bytes from the export's start.
     pub offset: u64,
@@ -136,7 +136,7 @@ impl Request {
     }
 }
 
-/// What was agreed on for a connection, by which its requests are judged.
+/// The terms that were agreed on for a connection, by which its requests are judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// Offsets and lengths are multiples of this power of two.

@@ -27,7 +27,7 @@ struct Line<T> {
     number: u64,
     /// The start tag of the next request that arrives, unless the clock is ahead of it.
     next_start: u64,
-    /// Their start tags, bytes, and what they are told by.
+    /// The start tag, the bytes and the sender that tells each of these requests.
     waiting: VecDeque<(u64, u64, T)>,
 }
 
@@ -157,7 +157,7 @@ impl Drop for Bytes {
 }
 
 impl Budget {
-    /// So many bytes. The largest request takes no more.
+    /// A budget of so many bytes. The largest request takes no more.
     pub fn new(total: u64) -> Budget {
         let stock = RefCell::new(Stock::new(total));
         Budget(Rc::new(State { stock, total, handing_out: Cell::new(false) }))

@@ -14,8 +14,8 @@ use crate::codec::reply;
 use crate::link::Link;
 use crate::outbox::{Message, Outbox};
 
-/// What a reply holds until its last chunk is sent: its place among the requests in flight, the
-/// bytes of its payload, and the request, which has ended then.
+/// The holdings of a reply until its last chunk is sent: its place among the requests in flight,
+/// the bytes of its payload, and the request, which has ended then.
 #[derive(Default)]
 pub(super) struct Permits {
     _place: Option<Permit>,
@@ -26,13 +26,13 @@ pub(super) struct Permits {
 /// A connection, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionStatus {
-    /// Counts from 1, in the order in which they were accepted.
+    /// The number of the connection: from 1, in the order in which connections were accepted.
     pub number: u64,
-    /// Where the client is, if it came over TCP.
+    /// The address of the client, if it came over TCP.
     pub address: Option<SocketAddr>,
     /// The export that it has open; absent during the handshake.
     pub export: Option<String>,
-    /// It may change nothing.
+    /// True if the client may change nothing.
     pub read_only: bool,
     /// The client, if it came over TLS.
     pub peer: Option<Peer>,
@@ -83,7 +83,8 @@ impl Connection {
         self.number
     }
 
-    /// Where the client is, for the log, which has nothing of one that is not on TCP.
+    /// Returns the address of the client, for the log, which has none of a client that is not on
+    /// TCP.
     pub fn address(&self) -> Option<String> {
         self.address.map(|address| address.to_string())
     }

@@ -39,7 +39,7 @@ use shared::{Shared, within};
 pub use connection::ConnectionStatus;
 pub use shared::{Acceptors, Addresses, Limits, Security};
 
-/// What the server is doing now, and has done.
+/// The counts of a server: its work now, and since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// Connections that are open.
@@ -123,7 +123,7 @@ impl<E: Exports> Server<E> {
         within(&s.rt, Duration::from_secs(1), s.all_ended()).await.is_some()
     }
 
-    /// What the server is doing now.
+    /// Returns the counts of the server.
     pub fn status(&self) -> Status {
         let s = &self.0;
         let connections = s.connections.borrow();

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::SliceList;
-use rt::{Kind, Reason};
+use rt::{Reason, RequestClass};
 use tls::Acceptor;
 
 use super::connection::{Connection, ConnectionStatus};
@@ -56,7 +56,7 @@ fn tell(c: &Connection) {
     match peer {
         None => tracing::debug!(connection, address, export, read_only, "client connected"),
         Some(peer) => {
-            let (tls, proof, who) = (peer.version, peer.proof.name(), peer.name().unwrap_or("?"));
+            let (tls, proof, who) = (peer.version, peer.proof.word(), peer.name().unwrap_or("?"));
             tracing::info!(
                 connection,
                 address,
@@ -141,7 +141,8 @@ async fn handshake<E: Exports>(
         let step = state.option(&s.exports, number, &receiver.data()[..len], &mut out);
         receiver.consume(len);
         if matches!(step, Progress::Secure) && !receiver.data().is_empty() {
-            // What came in the clear behind the request must not pass for what comes through TLS.
+            // Bytes that came in the clear behind the request must not pass for bytes that come
+            // through TLS.
             let (connection, address) = (c.number(), c.address());
             tracing::warn!(connection, address, "closed: it sent more before TLS began");
             return Ok(None);
@@ -228,7 +229,8 @@ async fn requests<E: Exports>(
             cost => match s.try_payload_permit(export.volume(), cost) {
                 Some(bytes) => Some(bytes),
                 None => {
-                    // Its turn passes meanwhile: those that have bytes may wait for a turn.
+                    // The turn of the request passes meanwhile: requests that have bytes may wait
+                    // for a turn.
                     export.rest();
                     let bytes = s.payload_permit(export.volume(), cost);
                     let bytes = story.waits(Reason::Payload, bytes).await;
@@ -275,12 +277,12 @@ async fn requests<E: Exports>(
     }
 }
 
-fn kind_of(command: Command) -> Kind {
+fn kind_of(command: Command) -> RequestClass {
     match command {
-        Command::Read => Kind::Read,
-        Command::Write => Kind::Write,
-        Command::Flush => Kind::Flush,
-        Command::Trim | Command::WriteZeroes => Kind::Discard,
-        _ => Kind::Other,
+        Command::Read => RequestClass::Read,
+        Command::Write => RequestClass::Write,
+        Command::Flush => RequestClass::Flush,
+        Command::Trim | Command::WriteZeroes => RequestClass::Discard,
+        _ => RequestClass::Other,
     }
 }

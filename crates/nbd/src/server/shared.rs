@@ -1,4 +1,5 @@
-//! What the connections of a server share: limits, the bytes of payloads, and who is connected.
+//! The state that the connections of a server share: limits, the bytes of payloads, and who is
+//! connected.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::codec::MAX_PAYLOAD;
 use crate::export::Exports;
 use crate::handshake::Encryption;
 
-/// How much clients may use.
+/// The limits of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Connections at a time, in handshake or beyond.
@@ -47,25 +48,25 @@ impl Default for Limits {
     }
 }
 
-/// Gives what sessions are made by; it may give another one later.
+/// Gives the acceptor of which sessions are made; it may give another one later.
 pub type Acceptors = Rc<dyn Fn() -> Acceptor>;
 
 /// Says where the peer of a socket is, if it came over TCP.
 pub type Addresses = Rc<dyn Fn(SocketId) -> Option<SocketAddr>>;
 
-/// How the clients of a listener are secured.
+/// The security of the clients of a listener.
 #[derive(Clone)]
 pub enum Security {
-    /// They cannot have TLS.
+    /// Clients cannot have TLS.
     Plain,
-    /// They may have TLS.
+    /// Clients may have TLS.
     Offered(Acceptors),
-    /// They must have TLS.
+    /// Clients must have TLS.
     Required(Acceptors),
 }
 
 impl Security {
-    /// What holds for a client that connects.
+    /// Returns the state of TLS at a client that connects.
     pub(super) fn encryption(&self) -> Encryption {
         match self {
             Security::Plain => Encryption::Absent,
@@ -164,7 +165,7 @@ impl<E: Exports> Shared<E> {
     }
 }
 
-/// What a buffer for a payload of `len` bytes takes.
+/// Returns the bytes that a buffer for a payload of `len` bytes takes.
 fn bytes_for(len: u32) -> u64 {
     u64::from(len).next_power_of_two().clamp(BLOCK_U64, u64::from(MAX_PAYLOAD))
 }

@@ -15,9 +15,9 @@
 //! Memory: what an open cache has of its buckets, eight bytes more of each, one bit of each block,
 //! and a bounded number of nodes and data blocks.
 //!
-//! What is staged stands in the pool, whose own check verifies it. Here each block that a staged
+//! Staged blocks stand in the pool, whose own check verifies them. Here each block that a staged
 //! key names has to be there, with the checksum that the key has; where the pool's check could not
-//! read all that may tell of it, all counts as arrived.
+//! read all that may tell of staged blocks, all of them count as arrived.
 //!
 //! Legal, because a crash leaves it and nothing depends on it: the superblock slot that is written
 //! next, and one slot of each table page, may hold anything; keys may be stale; entries of the
@@ -31,9 +31,10 @@ use cache::raw::{
     Committed, Layout, Replayer, counted_above, dirty_now, layout_of, node_addr, read_node,
     record_now,
 };
-use cache::replacement::Policy;
+
 use format::cache::bucket::BucketRecord;
 use format::cache::superblock::CacheSuperblock;
+use model::cache::Policy;
 use queue::Class;
 use rt::Rt;
 
@@ -304,7 +305,7 @@ impl Checker<'_> {
     }
 }
 
-/// What the pool has committed of staged blocks.
+/// Returns the staged blocks that the pool has committed, or that they are not known.
 fn committed(image: &Image) -> Committed {
     match (&image.staged, &image.volumes) {
         (Some(staged), Some(volumes)) => Committed::Found {

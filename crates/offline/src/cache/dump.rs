@@ -22,7 +22,7 @@ use crate::cache::check::plan::Plan;
 use crate::cache::check::walk::{self, IndexNodes, Twins};
 use crate::items::{NodeItem, RootItem, SlotItem, crc_text, hex, root};
 
-/// What to show.
+/// The structures that can be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// All superblock slots.
@@ -40,7 +40,7 @@ pub enum What {
 }
 
 impl What {
-    /// How it is written, for usage texts.
+    /// The words for the structures, for usage texts.
     pub const USAGE: &str = "superblock | buckets | index | journal | watermark | summaries";
 
     /// Reads a word.
@@ -100,7 +100,7 @@ pub enum Item {
         #[serde(skip_serializing_if = "Option::is_none")]
         durable: Option<u64>,
     },
-    /// What the blocks of a bucket were written as: volume and block of each, if it was written.
+    /// The volume and block that each block of a bucket was written as, if it was written.
     Summary { bucket: u32, generation: u32, keys: Vec<Option<(u32, u64)>> },
     /// Something that could not be read; what stands below it is missing.
     Unreadable { what: String },
@@ -108,7 +108,7 @@ pub enum Item {
     Node(NodeItem),
 }
 
-/// What a superblock says.
+/// The content of a superblock.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
 pub struct SuperblockItem {
@@ -134,7 +134,7 @@ pub struct SuperblockItem {
     pub table_digest: String,
 }
 
-/// What blocks of a volume are.
+/// A key of the index: blocks of a volume.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
 pub struct KeyItem {
@@ -151,7 +151,7 @@ pub struct KeyItem {
     pub staged: Option<Vec<String>>,
 }
 
-/// Where blocks are.
+/// The place of blocks on the cache's device.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
 pub struct DataItem {
@@ -255,7 +255,7 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
     out(Item::Free { buckets: free });
 }
 
-/// Where copies of nodes stand, as far as the bucket table can be read.
+/// Finds where the copies of nodes stand, as far as the bucket table can be read.
 async fn twins(src: &Source, sb: &CacheSuperblock, layout: &Layout) -> Twins {
     let mut records = Vec::with_capacity(layout.buckets as usize);
     for page in 0..layout.pages() {
@@ -302,7 +302,7 @@ async fn watermark(src: &Source, out: &mut dyn FnMut(Item)) {
     }
 }
 
-/// Those that are there: no bucket need have one.
+/// Shows the summaries that are there: no bucket need have one.
 async fn summaries(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
     let blocks = summary_blocks(layout.bucket_blocks);
     let mut first = 0;

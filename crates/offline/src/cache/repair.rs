@@ -28,7 +28,7 @@ use crate::pool::check::Image;
 use crate::repair::{Outcome, Repairs, Tally};
 use crate::report::{CheckOptions, Phase, Progress};
 
-/// What is written before a flush.
+/// The number of copies that are written before a flush.
 const BATCH: usize = 256;
 
 /// Repairs the cache on `file`, in front of the pool on `files` that `image` is of; nothing else
@@ -137,7 +137,8 @@ impl Writer<'_> {
         Ok(written.map_err(|e| format!("it cannot be written: {e}; replace the device")))
     }
 
-    /// What should be there, from a good copy that is verified.
+    /// Returns the right content of a copy, from a good copy that is verified; or why it cannot be
+    /// had.
     async fn content(&mut self, fix: &Fix) -> Result<std::result::Result<Slice, String>> {
         let gone = |what: &str| Ok(Err(format!("the good copy: {what}")));
         match fix {

@@ -99,7 +99,7 @@ impl<'a> Checker<'a> {
         Ok((checker, devices, tables.volumes))
     }
 
-    /// What a dump needs: nothing is reported.
+    /// Loads what a dump needs: nothing is reported.
     pub async fn load(
         rt: &Rt,
         files: Vec<DeviceFile>,

@@ -21,7 +21,7 @@ pub use item::{DeviceItem, Item, SuperblockItem};
 use crate::items::{NodeItem, SlotItem, crc_text, hex};
 use crate::pool::check::{Checker, Walk};
 
-/// What to show.
+/// The structures that can be shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// All superblock slots of all devices.
@@ -43,7 +43,7 @@ pub enum What {
 }
 
 impl What {
-    /// How it is written, for usage texts.
+    /// The words for the structures, and their arguments, for usage texts.
     pub const USAGE: &str = "superblock | volumes | groups | bitmap GROUP | mapping VOLUME | \
                              extents VOLUME | checksums GROUP | node ADDRESS";
 
@@ -236,7 +236,8 @@ impl Checker<'_> {
         found.map(|_| row).ok_or_else(|| no_group(group))
     }
 
-    /// So many block groups find room on the devices. The tables have room for more.
+    /// Returns the number of block groups that find room on the devices. The tables have room for
+    /// more.
     fn most_groups(&self) -> u64 {
         let sb = &self.src.best;
         let chunks: u64 = sb.devices.iter().map(|d| d.chunks).sum();

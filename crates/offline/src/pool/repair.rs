@@ -93,7 +93,7 @@ fn refusal(missing: &[String], stale: &[String]) -> StorageError {
 
 /// A repair that goes on.
 struct Work {
-    /// What the devices are called, by row.
+    /// The names of the devices, by row.
     names: Vec<String>,
     repairs: Repairs,
     tally: Tally,
@@ -177,7 +177,8 @@ impl Work {
             done += batch.len() as u64;
         }
         if !std::mem::replace(&mut self.tried_drops, true) && !plan.dropped.is_empty() {
-            // What they held, the next check finds: nothing refers to it then.
+            // The next check finds the blocks that the forgotten volumes held: nothing refers to
+            // them then.
             return repair.forget(&plan.dropped).await;
         }
         let slots = !std::mem::replace(&mut self.tried_slots, true) && !plan.slots.is_empty();

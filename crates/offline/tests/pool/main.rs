@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use base::{BLOCK_U64, Duration, ErrorKind, Generation, GroupId, Lba, PoolAddr, StorageError};
 use format::page::{GroupKind, GroupRecord};
 use format::superblock::Superblock;
+use model::device::DeviceState;
 use offline::pool::check::{Report, check};
 use offline::{CheckOptions, Problem, Severity, Subject};
 use pool::raw::Geometry;
@@ -311,7 +312,7 @@ fn a_missing_device_is_told_of() {
     files.pop();
     let r = lab.try_check(files, true).expect("a pool");
     assert!(r.degraded && r.is_clean() && r.notes > 0, "{:?}", r.problems);
-    assert_eq!(r.devices[1].state, "missing");
+    assert_eq!(r.devices[1].state, Some(DeviceState::Missing));
     let lab = Lab::new(2, 1);
     let mut files = lab.files();
     files.pop();

@@ -12,31 +12,44 @@ use crate::io::END_OF_SPACE;
 use crate::pool::Pool;
 use crate::settings::check_name;
 
-/// How long freeing what a deleted volume holds pauses after an error.
+/// The first pause after an error while the blocks of a deleted volume are being freed.
 const REAP_AGAIN: Duration = Duration::from_secs(1);
 /// The longest time between two tries: each may read what cannot be read.
 const REAP_SELDOM: Duration = Duration::from_secs(60);
 
 /// A volume as its users see it.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
-    /// Its number.
-    #[serde(skip)]
+    /// The volume's number.
     pub id: VolumeId,
-    /// Its name.
+    /// The volume's name.
     pub name: String,
-    /// Its size.
+    /// The volume's size in bytes.
     pub size_bytes: u64,
     /// Bytes it takes of the pool, one copy counted.
     pub allocated_bytes: u64,
     /// Bytes in a logical sector.
     pub sector_bytes: u32,
-    /// What a cache does for it, where there is one.
+    /// The mode in which a cache serves the volume, where there is a cache.
     pub cache_mode: CacheMode,
-    /// How much clients may ask of it, if that is limited.
+    /// The limit of what clients may ask of the volume, if there is one.
     pub limit: Option<VolumeLimit>,
     /// Clients may change nothing.
     pub read_only: bool,
+}
+
+impl From<VolumeInfo> for model::volume::Volume {
+    fn from(info: VolumeInfo) -> model::volume::Volume {
+        model::volume::Volume {
+            name: info.name,
+            size_bytes: info.size_bytes,
+            allocated_bytes: info.allocated_bytes,
+            sector_bytes: info.sector_bytes,
+            cache_mode: info.cache_mode,
+            limit: info.limit,
+            read_only: info.read_only,
+        }
+    }
 }
 
 fn info(v: &Volume) -> VolumeInfo {
@@ -215,7 +228,7 @@ impl Pool {
             if st.forest.served(id).is_none() {
                 return Err(no_such_volume(id));
             }
-            // Where no commit will succeed, reads go on as they were.
+            // Reads go on as they were where no commit will succeed.
             st.standing.permit()?;
             st.change_volume(id, |record| record.state = VolumeState::Deleting)?;
             st.end_stagings(|volume, _| volume == id)

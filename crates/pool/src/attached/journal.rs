@@ -1,4 +1,4 @@
-//! How a commit makes the cache's journal durable before itself.
+//! The step of a commit that makes the cache's journal durable before the commit.
 
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 use super::mark::CacheMark;
 use base::Result;
 
-/// What a journal has, once it is durable; `None`: the superblock goes on saying what it said.
+/// A future that makes a journal durable, and returns its state then; `None`: the superblock goes
+/// on saying what it said.
 pub type JournalDurable = Pin<Box<dyn Future<Output = Result<Option<CacheMark>>>>>;
 
 /// A cache that has a journal.
@@ -29,7 +30,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// What the journal has when it is durable.
+    /// Makes the journal durable, and returns its state then.
     pub async fn make_durable(self) -> Result<Option<CacheMark>> {
         match self {
             Link::None => Ok(None),

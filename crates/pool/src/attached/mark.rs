@@ -1,9 +1,9 @@
-//! What the pool remembers of its cache.
+//! The pool's record of its cache.
 
 use base::{EntrySeq, OpenId};
 
-/// What the next superblock says of a cache. An entry of its journal that is durable, with all
-/// before it: were it not to be found at the next open, it was lost.
+/// The cache as the next superblock records it: by an entry of its journal that is durable, with
+/// all entries before it. If that entry is not found at the next open, it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheMark {
     /// The cache.

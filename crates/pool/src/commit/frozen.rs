@@ -47,7 +47,7 @@ pub(super) struct FrozenTxn {
 }
 
 impl FrozenTxn {
-    /// What the pages of tables are that this attempt writes.
+    /// The version of the table pages that this attempt writes.
     pub fn version(&self) -> PageVersion {
         PageVersion { generation: self.generation, attempt: self.attempt }
     }
@@ -72,7 +72,7 @@ impl FrozenTxn {
         }
     }
 
-    /// What is allocated (true), then what is freed, in slices.
+    /// The runs that are allocated (true), then those that are freed (false), in slices.
     pub fn changes(&self) -> impl Iterator<Item = (&[Run], bool)> {
         let allocs = self.txn.allocs().chain([&self.node_blocks]);
         let allocs = allocs.flat_map(|list| list.chunks(RUNS)).map(|part| (part, true));

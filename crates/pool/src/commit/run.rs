@@ -300,8 +300,8 @@ impl Pool {
         found
     }
 
-    /// What can be done after a commit, in slices: free what it freed, give up empty groups, drop
-    /// idle bitmaps, take groups into use again that were left alone.
+    /// Does what can be done after a commit, in slices: frees what the commit freed, gives up empty
+    /// groups, drops idle bitmaps, and takes groups into use again that were left alone.
     async fn tidy_up(&self) {
         let now = self.now();
         self.state_mut().space.use_again(now);

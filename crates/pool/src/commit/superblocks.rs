@@ -128,7 +128,7 @@ impl Pool {
 
 type IoResult = std::result::Result<(), IoError>;
 
-/// What becomes of requests that were sent to the devices of these rows.
+/// Waits for requests that were sent to the devices of these rows, and returns their outcomes.
 async fn outcomes(tasks: Vec<(usize, Tenure, JoinHandle<IoResult>)>) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(tasks.len());
     for (row, of, task) in tasks {

@@ -80,13 +80,13 @@ fn went_apart(own: &Superblock, best: &Superblock) -> bool {
     let joined_since = (joined || came_back)
         && online(best, mine).is_some()
         && online(best, mine) == online(own, mine);
-    // It has written no superblock since the first that calls it failed, and all before: others may
-    // all have been replaced while it was away.
+    // The device of `own` has the superblocks before the first that calls it failed, and none
+    // since: all others may have been replaced while it was away.
     let left_before = best
         .devices
         .get(mine)
         .is_some_and(|d| d.state == DeviceState::Failed && left_at(own.sequence, d.since));
-    // It has been away by its own: it was given this superblock before an invitation.
+    // The device of `own` is away by its own superblock, which it was given before an invitation.
     let is_away = own.devices.get(mine).is_some_and(|d| d.state == DeviceState::Failed);
     own.device != best.device
         && !is_away

@@ -5,16 +5,18 @@ use std::collections::BTreeSet;
 
 use base::{Bitmap, Duration, Generation, Instant, IoError};
 use format::superblock::{DeviceRecord, DeviceState};
+use model::device::{DeviceErrors, Rot};
 use rt::{DeviceKind, FileId};
 
 use super::disk::Disk;
+use super::presence::{Away, Joining, Missed, Presence, Trouble};
 use super::sources::Source;
 use super::writers::Found;
 
 /// Bytes between two reads that a head passes about as fast as it moves.
 const NEAR: u64 = 1 << 20;
 
-/// What is counted by device.
+/// The events that are counted by device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Counted {
     ReadError,
@@ -23,28 +25,6 @@ pub(crate) enum Counted {
     BadBlock,
     /// A bad block that was written again.
     Healed,
-}
-
-/// Errors seen on a device since the pool was opened.
-#[derive(Clone, Copy, Default, Debug, serde::Serialize)]
-pub struct DeviceErrors {
-    /// Reads that failed.
-    pub read: u64,
-    /// Writes and flushes that failed.
-    pub write: u64,
-    /// Blocks whose content was not what was written.
-    pub checksum: u64,
-    /// Blocks that were rewritten from a good copy.
-    pub healed: u64,
-}
-
-/// Blocks of a device that were not what was written, since the last scrub that found none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Rot {
-    /// How many. One that is met again counts once; no more than 65,536 are kept.
-    pub blocks: u64,
-    /// Seconds since the first one was met.
-    pub since_s: u64,
 }
 
 /// Places that are kept of blocks that were not what was written.
@@ -60,24 +40,6 @@ struct Rotten {
     again: bool,
 }
 
-/// How a device comes into use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Joining {
-    /// It is being added.
-    New,
-    /// It was away, and comes back.
-    Back,
-}
-
-/// Why a device that joins does not have all that was written meanwhile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Missed {
-    /// A write to it failed.
-    Write(IoError),
-    /// The user took it out of use.
-    TakenOut,
-}
-
 /// Tells the devices apart that have a row of the table one after another: a number for each that
 /// was entered since the pool was opened, 0 for those of then. One that comes back keeps its own: a
 /// flush that fails late may have lost what was written since.
@@ -91,10 +53,9 @@ const SPACE_IS_BACK: Duration = Duration::from_secs(10);
 pub struct PoolDevice {
     record: DeviceRecord,
     tenure: Tenure,
-    /// What the user calls it; empty if it is missing.
+    /// The path by which users know the device; empty if the device is missing.
     path: String,
-    /// Absent if the device is missing.
-    disk: Option<Disk>,
+    presence: Presence,
     errors: DeviceErrors,
     /// Why the last write to it failed, if it did.
     write_trouble: Option<IoError>,
@@ -102,22 +63,15 @@ pub struct PoolDevice {
     had_no_space: Option<(Instant, IoError)>,
     /// Blocks that were not what was written, since the last scrub that found none.
     rot: Option<Rotten>,
-    /// Where the last read ended that was given to it.
+    /// The offset in bytes where the last read ended that was given to the device.
     read_upto: u64,
     source: Source,
-    /// Why it is not in use, in words.
-    trouble: Option<&'static str>,
-    /// It is coming into use: it gets all that is written, and nothing is read from it.
-    joining: Option<Joining>,
-    /// The device is being told that it is out of use.
-    told: bool,
-    /// Why it did not get something that was written while it was joining.
-    missed: Option<Missed>,
-    /// How often it went out of use. What was copied to it before need not be there after.
+    /// The number of times that the device went out of use. Data that was copied to it before need
+    /// not be there after.
     absences: u32,
-    /// It was dropped because it failed, and nothing was done about it yet.
+    /// True if the device was dropped because it failed, and nothing was done about that yet.
     dropped: bool,
-    /// How many flows try to bring it back by and by.
+    /// The number of flows that try to bring the device back by and by.
     tries: u32,
     /// When it failed lately.
     failures: Vec<Instant>,
@@ -132,21 +86,22 @@ impl PoolDevice {
     pub(crate) fn new(record: DeviceRecord, path: String, disk: Option<Disk>) -> PoolDevice {
         let free_chunks = record.chunks;
         let chunks = Bitmap::new(record.chunks as usize);
+        let presence = match (record.state, disk) {
+            (DeviceState::Removed, _) => Presence::Removed,
+            (DeviceState::Online, Some(disk)) => Presence::InUse(disk),
+            (_, disk) => Presence::OutOfUse(Away { disk, ..Away::default() }),
+        };
         PoolDevice {
             record,
             tenure: Tenure::default(),
             path,
-            disk,
+            presence,
             errors: DeviceErrors::default(),
             write_trouble: None,
             had_no_space: None,
             rot: None,
             read_upto: 0,
             source: Source::default(),
-            trouble: None,
-            joining: None,
-            told: false,
-            missed: None,
             absences: 0,
             dropped: false,
             tries: 0,
@@ -159,15 +114,52 @@ impl PoolDevice {
 
     /// A device that is being added.
     pub(crate) fn new_joining(record: DeviceRecord, path: String, disk: Disk) -> PoolDevice {
-        let joining = Some(Joining::New);
-        PoolDevice { joining, ..PoolDevice::new(record, path, Some(disk)) }
+        let presence = Presence::Joining(Joining { disk, was: None, missed: None });
+        PoolDevice { presence, ..PoolDevice::new(record, path, None) }
     }
 
-    /// It was away, and is there again: it is given all that is written from now on. Returns the
-    /// path and the queue that it had.
-    pub(crate) fn reattach(&mut self, path: String, disk: Disk) -> (String, Option<Disk>) {
-        (self.joining, self.missed) = (Some(Joining::Back), None);
-        (std::mem::replace(&mut self.path, path), self.disk.replace(disk))
+    /// The device goes from one presence to another, which the table in `presence.rs` has.
+    fn become_of(&mut self, next: Presence) {
+        let (from, to) = (self.presence.stage(), next.stage());
+        debug_assert!(from.may_become(to), "{} goes from {from:?} to {to:?}", self.path);
+        if !from.may_become(to) {
+            tracing::error!(
+                device = %self.path,
+                "the device goes from {from:?} to {to:?}, which should never be: please report it"
+            );
+        }
+        self.presence = next;
+    }
+
+    fn away(&self) -> Option<&Away> {
+        match &self.presence {
+            Presence::OutOfUse(away) => Some(away),
+            _ => None,
+        }
+    }
+
+    fn away_mut(&mut self) -> Option<&mut Away> {
+        match &mut self.presence {
+            Presence::OutOfUse(away) => Some(away),
+            _ => None,
+        }
+    }
+
+    fn joining(&self) -> Option<&Joining> {
+        match &self.presence {
+            Presence::Joining(joining) => Some(joining),
+            _ => None,
+        }
+    }
+
+    /// The device was away, and is there again: it is given all that is written from now on.
+    /// Returns the path and the queue that it had; `None`, and nothing is changed, if the device is
+    /// not out of use.
+    pub(crate) fn reattach(&mut self, path: String, disk: Disk) -> Option<(String, Option<Disk>)> {
+        let was = std::mem::take(self.away_mut()?);
+        let had = was.disk.clone();
+        self.become_of(Presence::Joining(Joining { disk, was: Some(was), missed: None }));
+        Some((std::mem::replace(&mut self.path, path), had))
     }
 
     /// Superblocks that stand on the device as the pool is opened.
@@ -191,43 +183,55 @@ impl PoolDevice {
     /// The device does not come into use now. It has the path and the queue again that it had, and
     /// the caller closes the file by which it was to come back. But while it has requests from
     /// there it stays there, as nothing else may be asked of it: then the file that it had is
-    /// returned.
+    /// returned. Nothing is changed if the device does not join any more.
     pub(crate) fn end_joining(&mut self, path: String, disk: Option<Disk>) -> Option<FileId> {
-        self.joining = None;
-        if let Some(now) = self.disk.as_ref().filter(|now| now.is_given_up()) {
-            return disk.map(|had| had.file()).filter(|&had| had != now.file());
+        let Presence::Joining(joining) = &mut self.presence else { return None };
+        let (now, was) = (joining.disk.clone(), joining.was.take().unwrap_or_default());
+        let stays = now.is_given_up();
+        let left = disk.as_ref().map(Disk::file).filter(|&had| stays && had != now.file());
+        let disk = if stays { Some(now) } else { disk };
+        if !stays {
+            self.path = path;
         }
-        (self.path, self.disk) = (path, disk);
-        None
+        self.become_of(Presence::OutOfUse(Away { disk, ..was }));
+        left
     }
 
     /// The device does not come into use, whatever requests it still has.
     pub(crate) fn stop_joining(&mut self) {
-        self.missed = Some(Missed::TakenOut);
-        self.disk.iter().for_each(Disk::give_up);
+        if let Presence::Joining(joining) = &mut self.presence {
+            joining.missed = Some(Missed::TakenOut);
+            joining.disk.give_up();
+        }
     }
 
-    /// The device is out of use, and has this path and this queue from now on.
-    pub(crate) fn stay_away(&mut self, path: String, disk: Option<Disk>) {
-        (self.joining, self.path, self.disk) = (None, path, disk);
+    /// Records that another device is at the place of this one, which is missing from now on.
+    /// Nothing is changed if the device is not out of use.
+    pub(crate) fn lose_place(&mut self) {
+        if let Some(away) = self.away_mut() {
+            away.disk = None;
+            self.path = String::new();
+        }
     }
 
-    /// It stays away, and may have a superblock by which it is in use, of the commit before that of
-    /// `sequence`.
+    /// Records that the device stays away, and may have a superblock by which it is in use, of the
+    /// commit before that of `sequence`.
     pub(crate) fn was_invited(&mut self, sequence: u64) {
         self.record.since = sequence;
     }
 
-    /// It has all pages, and is a device of the pool from the next commit on.
+    /// The device has all pages, and is a device of the pool from the next commit on.
     pub(crate) fn joined(&mut self, sequence: u64) {
+        let Presence::Joining(joining) = &self.presence else { return };
+        let disk = joining.disk.clone();
         self.record = self.record_joined(sequence);
-        (self.joining, self.trouble) = (None, None);
+        self.become_of(Presence::InUse(disk));
     }
 
-    /// Its row when it has come into use by the superblock of `sequence`.
+    /// The row of the device when it has come into use by the superblock of `sequence`.
     pub(crate) fn record_joined(&self, sequence: u64) -> DeviceRecord {
         let mut record = self.record.clone();
-        if self.joining == Some(Joining::Back) {
+        if self.joining().is_some_and(|joining| joining.was.is_some()) {
             (record.state, record.since, record.offline) = (DeviceState::Online, sequence, false);
         }
         record
@@ -235,49 +239,62 @@ impl PoolDevice {
 
     /// The device is being told that it is out of use.
     pub(crate) fn is_told(&self) -> bool {
-        self.told
+        self.away().is_some_and(|away| away.is_told)
     }
 
     /// The device has gone out of use, and is told so, or has requests of before.
     pub(crate) fn is_going(&self) -> bool {
-        self.told || self.disk.as_ref().is_some_and(Disk::is_given_up)
+        self.is_told() || self.disk().is_some_and(Disk::is_given_up)
     }
 
-    /// The device begins to be told, or knows, or cannot be told.
-    pub(crate) fn set_told(&mut self, told: bool) {
-        self.told = told;
+    /// The device begins to be told that it is out of use; false if it is not out of use, or is
+    /// told already.
+    pub(crate) fn begin_telling(&mut self) -> bool {
+        let away = self.away_mut().filter(|away| !away.is_told);
+        away.is_some_and(|away| !std::mem::replace(&mut away.is_told, true))
     }
 
-    /// It is coming into use.
+    /// The device knows that it is out of use, or cannot be told.
+    pub(crate) fn end_telling(&mut self) {
+        self.away_mut().into_iter().for_each(|away| away.is_told = false);
+    }
+
+    /// The device is coming into use.
     pub(crate) fn is_joining(&self) -> bool {
-        self.joining.is_some()
+        self.joining().is_some()
     }
 
-    /// It is being added, and no superblock knows of it.
+    /// The device is out of use, and does not come back just now.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away().is_some()
+    }
+
+    /// The device is being added, and no superblock knows of it.
     pub(crate) fn is_new(&self) -> bool {
-        self.joining == Some(Joining::New)
+        self.joining().is_some_and(|joining| joining.was.is_none())
     }
 
-    /// Something that was to be written to it while it joins was not.
+    /// Something that was to be written to the device while it joins was not.
     pub(crate) fn miss(&mut self, e: IoError) {
-        if self.joining.is_some() {
-            self.missed.get_or_insert(Missed::Write(e));
+        if let Presence::Joining(joining) = &mut self.presence {
+            joining.missed.get_or_insert(Missed::Write(e));
         }
     }
 
-    /// Why the first of what it misses was not written.
+    /// Why the first of what the device misses was not written.
     pub(crate) fn missed(&self) -> Option<Missed> {
-        self.missed
+        self.joining()?.missed
     }
 
-    /// How often it went out of use since the pool was opened.
+    /// The number of times that the device went out of use since the pool was opened.
     pub(crate) fn absences(&self) -> u32 {
         self.absences
     }
 
-    /// It failed while it was in use: it may come back by itself.
+    /// Records that the device failed while it was in use: it may come back by itself.
     pub(crate) fn note_dropped(&mut self) {
-        (self.dropped, self.trouble) = (true, Some("failed"));
+        self.dropped = true;
+        self.say(Trouble::Failed);
     }
 
     /// If it failed while it was in use: how often `within` that time, once for each failure.
@@ -294,25 +311,24 @@ impl PoolDevice {
         self.tries += 1;
     }
 
-    /// It has come back, or this flow tries no more.
+    /// Records that the device has come back, or that this flow tries no more.
     pub(crate) fn end_tries(&mut self) {
         self.tries = self.tries.saturating_sub(1);
     }
 
-    /// It is tried again by itself, if it is out of use.
+    /// True if the device is tried again by itself, should it be out of use.
     pub(crate) fn is_tried(&self) -> bool {
         self.tries > 0
     }
 
-    /// It was dropped, and not because it failed.
+    /// Records that the device was dropped, and not because it failed.
     pub(crate) fn did_not_fail(&mut self) {
         self.dropped = false;
     }
 
-    /// It is there, out of use, and not because the user wants that.
+    /// True if the device is there, out of use, and not because the user wants that.
     pub(crate) fn may_return(&self) -> bool {
-        let away = self.record.state == DeviceState::Failed && !self.record.offline;
-        away && self.disk.is_some() && self.joining.is_none()
+        self.away().is_some_and(|away| away.disk.is_some()) && !self.record.offline
     }
 
     /// From now on it lacks what is newer than `g`, or nothing.
@@ -325,12 +341,12 @@ impl PoolDevice {
         self.record.offline = offline;
     }
 
-    /// Its row has no device.
+    /// True if the row has no device.
     pub(crate) fn is_removed(&self) -> bool {
-        self.record.state == DeviceState::Removed
+        matches!(self.presence, Presence::Removed)
     }
 
-    /// Its chunks are to be moved to others.
+    /// True if the device's chunks are to be moved to others.
     pub(crate) fn is_leaving(&self) -> bool {
         self.record.leaving
     }
@@ -340,28 +356,28 @@ impl PoolDevice {
         (self.record.leaving, self.record.successor) = (true, successor);
     }
 
-    /// It stays, after all.
+    /// Records that the device stays, after all.
     pub(crate) fn stay(&mut self) {
         (self.record.leaving, self.record.successor) = (false, None);
     }
 
-    /// It keeps nothing but the tables until it takes the place of a device that fails.
+    /// True if the device keeps nothing but the tables until it takes the place of one that fails.
     pub(crate) fn is_spare(&self) -> bool {
         self.record.spare
     }
 
-    /// It is a device like the others from now on.
+    /// Makes the spare a device like the others from now on.
     pub(crate) fn serve(&mut self) {
         self.record.spare = false;
     }
 
     /// A spare should take its place: it is out of use, and not because the user wants that.
     pub(crate) fn wants_spare(&self) -> bool {
-        let away = self.record.state == DeviceState::Failed && !self.record.offline;
-        away && self.joining.is_none() && !self.record.leaving && !self.record.spare
+        let is_wanted = !self.record.offline && !self.record.leaving && !self.record.spare;
+        self.is_away() && is_wanted
     }
 
-    /// It has so many chunks from now on, which are not fewer than before.
+    /// Grows the device to `chunks` chunks, which are not fewer than before.
     pub(crate) fn grow(&mut self, chunks: u64) {
         let more = chunks - self.record.chunks;
         let mut all = Bitmap::new(chunks as usize);
@@ -376,12 +392,12 @@ impl PoolDevice {
         !self.is_leaving() && !self.is_removed() && !self.is_new() && !self.is_spare()
     }
 
-    /// Its row of the device table.
+    /// The device's row of the device table.
     pub fn record(&self) -> &DeviceRecord {
         &self.record
     }
 
-    /// What the user calls it; empty if it is missing.
+    /// The path by which users know the device; empty if the device is missing.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -390,8 +406,8 @@ impl PoolDevice {
         self.errors
     }
 
-    /// How a write to it has ended. The log says when want of space begins, and when it is over:
-    /// some writes may need no space meanwhile.
+    /// Notes how a write to the device has ended. The log says when want of space begins, and when
+    /// it is over: some writes may need no space meanwhile.
     pub(crate) fn note_write(&mut self, result: Result<(), IoError>, now: Instant) {
         self.write_trouble = result.err();
         match (self.write_trouble, self.had_no_space) {
@@ -413,8 +429,9 @@ impl PoolDevice {
         }
     }
 
-    /// It is in use, as the pool cannot do without it or for want of space, and the last write to
-    /// it failed with this error, or found no space a moment ago.
+    /// Returns the error of the last write to the device if that failed, or of a write that found
+    /// no space a moment ago. Only a device in use has one: the pool cannot do without it, or it
+    /// wants space.
     pub(crate) fn write_trouble(&self) -> Option<IoError> {
         let trouble = self.write_trouble.or(self.had_no_space.map(|(_, e)| e));
         trouble.filter(|_| self.live().is_some())
@@ -463,13 +480,15 @@ impl PoolDevice {
 
     /// The queue, if the device is there.
     pub fn disk(&self) -> Option<&Disk> {
-        self.disk.as_ref()
+        self.presence.disk()
     }
 
     /// The queue, if the device is there and up to date.
     pub fn live(&self) -> Option<&Disk> {
-        let live = self.record.state == DeviceState::Online && self.joining.is_none();
-        self.disk.as_ref().filter(|_| live)
+        match &self.presence {
+            Presence::InUse(disk) => Some(disk),
+            _ => None,
+        }
     }
 
     /// True if its head has to move, and will be near.
@@ -483,7 +502,7 @@ impl PoolDevice {
         self.read_upto = end;
     }
 
-    /// How it does as a source of reads.
+    /// The device as a source of reads.
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }
@@ -492,22 +511,26 @@ impl PoolDevice {
         &mut self.source
     }
 
-    /// It is read only where no other has a good copy.
+    /// True if the device is read only where no other has a good copy.
     pub(crate) fn sits_out(&self) -> bool {
         self.source.is_out()
     }
 
-    /// It is not used, because of this.
-    pub(crate) fn say(&mut self, trouble: &'static str) {
-        self.trouble = Some(trouble);
+    /// Notes why the device is out of use.
+    pub(crate) fn say(&mut self, trouble: Trouble) {
+        self.away_mut().into_iter().for_each(|away| away.why = Some(trouble));
     }
 
     /// From the superblock of `sequence` on it is a failed device, which has everything up to
     /// `has`, if that is known, but for what it lacked before.
     pub(crate) fn fail(&mut self, sequence: u64, has: Option<Generation>) {
         self.absences += 1;
+        let disk = self.disk().cloned();
         // The device may hang: then nothing waits for it any longer.
-        self.disk.iter().for_each(Disk::give_up);
+        disk.iter().for_each(Disk::give_up);
+        if !self.is_away() {
+            self.become_of(Presence::OutOfUse(Away { disk, ..Away::default() }));
+        }
         self.record.state = DeviceState::Failed;
         self.record.since = sequence;
         let lacked = self.record.lacks_since;
@@ -536,18 +559,23 @@ impl PoolDevice {
         self.free_chunks
     }
 
-    /// What users see.
-    pub fn state(&self) -> &'static str {
-        match (&self.disk, self.record.state) {
-            (_, DeviceState::Removed) => "removed",
-            (_, _) if self.joining.is_some() => "joining",
-            (Some(_), DeviceState::Online) if self.record.leaving => "leaving",
-            (Some(_), DeviceState::Online) if self.record.spare => "spare",
-            (Some(_), DeviceState::Online) if self.record.lacks_since.is_some() => "behind",
-            (Some(_), DeviceState::Online) => "online",
-            (_, DeviceState::Failed) if self.record.offline => "offline",
-            (Some(_), DeviceState::Failed) => self.trouble.unwrap_or("failed"),
-            (None, _) => self.trouble.unwrap_or("missing"),
-        }
+    /// The state of the device as users see it; `None` if the device was removed.
+    pub fn state(&self) -> Option<model::device::DeviceState> {
+        use model::device::DeviceState as Shown;
+        Some(match &self.presence {
+            Presence::Removed => return None,
+            Presence::Joining(_) => Shown::Joining,
+            Presence::InUse(_) if self.record.leaving => Shown::Leaving,
+            Presence::InUse(_) if self.record.spare => Shown::Spare,
+            Presence::InUse(_) if self.record.lacks_since.is_some() => Shown::Behind,
+            Presence::InUse(_) => Shown::Online,
+            Presence::OutOfUse(_) if self.record.offline => Shown::Offline,
+            Presence::OutOfUse(away) => match (away.why, &away.disk) {
+                (Some(Trouble::Failed), _) | (None, Some(_)) => Shown::Failed,
+                (Some(Trouble::Flapping), _) => Shown::Flapping,
+                (Some(Trouble::Stale), _) => Shown::Stale,
+                (None, None) => Shown::Missing,
+            },
+        })
     }
 }

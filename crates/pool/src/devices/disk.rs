@@ -3,9 +3,9 @@
 //! Every part of the pool may read from it. A caller that writes or flushes shows a [`Permit`]:
 //! there is no other way to a device's medium from here on.
 //!
-//! What is here knows no state of the pool, as it lies below that: it moves bytes of one device,
-//! and says whether they are what they must be. Which device is asked, and what its answer means,
-//! is decided above (`transfer`).
+//! This module knows no state of the pool, as it lies below that: it moves bytes of one device, and
+//! says whether they are what they must be. Which device is asked, and what its answer means, is
+//! decided above (`transfer`).
 
 use std::rc::Rc;
 
@@ -21,11 +21,11 @@ use super::standing::Permit;
 /// A file or block device that the backend has opened.
 #[derive(Clone, Debug)]
 pub struct DeviceFile {
-    /// What the user calls it.
+    /// The path by which users know the device.
     pub path: String,
-    /// Its number at the seam.
+    /// The number of the device's file at the seam.
     pub file: FileId,
-    /// Its size in bytes.
+    /// The size of the device in bytes.
     pub size_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ impl DeviceFile {
 #[derive(Clone)]
 pub struct Disk {
     queue: Device,
-    /// What the user calls the device.
+    /// The path by which users know the device.
     path: Rc<str>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Copied {
 pub(crate) struct BitmapSlots {
     /// The slot that has the generation that was asked for, its words, and its block.
     pub found: Option<(u8, Vec<u64>, Slice)>,
-    /// What could not be read: the offset, and why.
+    /// The slots that could not be read: their offsets, and the errors.
     pub errors: Vec<(u64, IoError)>,
 }
 
@@ -233,7 +233,7 @@ impl Disk {
         self.queue.set_targets(targets);
     }
 
-    /// Its file at the seam.
+    /// The device's file at the seam.
     pub(crate) fn file(&self) -> FileId {
         self.queue.file()
     }

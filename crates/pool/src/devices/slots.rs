@@ -3,7 +3,8 @@
 //!
 //! Going back by one commit is right only if the one after it was never complete: what it freed may
 //! be in use otherwise. Superblocks are written in turn, so the one after `q` is in one slot and in
-//! no other. What that holds, by its two copies, which one request writes:
+//! no other. The table says what follows from the two copies in that slot, which one request
+//! writes:
 //!
 //! | copies of that slot | the superblock after `q` |
 //! | --- | --- |
@@ -11,8 +12,8 @@
 //! | neither is any superblock, as its crc32c does not match | was being written when power failed: never complete. (Two blocks that rotted look the same; that is told.) |
 //! | one cannot be read, and the other is no superblock | may have been complete. Unreadable is not absent |
 //!
-//! What one device cannot tell another one does: a commit is complete when every device in use has
-//! its superblock.
+//! Other devices tell what one device cannot: a commit is complete when every device in use has its
+//! superblock.
 
 use base::{BLOCK, ErrorKind, Result, StorageError};
 use format::FormatError;
@@ -23,7 +24,7 @@ use rt::Rt;
 use super::disk::Disk;
 use super::writers::{Found, Mark};
 
-/// How often a copy is read that could not be read.
+/// The most reads of a copy by itself, after a read of its slot has failed.
 const READS: u32 = 3;
 
 /// A copy in a slot.
@@ -41,14 +42,14 @@ pub enum Copy {
     Unreadable(String),
 }
 
-/// What is known of the superblock after a certain one.
+/// The state of the superblock after a certain one, as far as it is known.
 #[derive(PartialEq, Debug)]
 pub(crate) enum After {
-    /// It was never complete.
+    /// The superblock was never complete.
     Never,
     /// A crash seems to have torn it.
     Torn(String),
-    /// It may have been complete.
+    /// The superblock may have been complete.
     Unknown(String),
 }
 
@@ -118,8 +119,7 @@ impl Slots {
         self.copies().find_map(bad)
     }
 
-    /// What is known of the superblock after the one of `sequence`, which is the newest of all
-    /// devices.
+    /// The state of the superblock after the one of `sequence`, which is the newest of all devices.
     pub(crate) fn after(&self, sequence: u64) -> After {
         let slot = (sequence + 1) % SLOTS;
         let [a, b] = &self.0[slot as usize];
@@ -147,7 +147,7 @@ async fn alone(rt: &Rt, disk: &Disk, at: u64, slot: u64) -> std::result::Result<
     Ok(Copy::Unreadable(why))
 }
 
-/// What a block of `slot` is; fails if it is of a newer format.
+/// Decodes a block of `slot`; fails if the block is of a newer format.
 fn copy(block: &[u8], slot: u64) -> std::result::Result<Copy, FormatError> {
     Ok(match Superblock::decode(block) {
         Ok(sb) if sb.sequence % SLOTS != slot => {

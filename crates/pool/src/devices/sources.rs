@@ -4,10 +4,11 @@
 //! read again after some time, as it may be well by then. Blocks that are read, and are not what
 //! was written, are no reason: they cost little, and each that a read meets is healed.
 //!
-//! How long reads take is looked at by periods. What a device makes of a few reads says nothing;
-//! nor does one slow period, as devices have pauses of their own.
+//! The time that reads take is looked at by periods. A few reads of a device say nothing; nor does
+//! one slow period, as devices have pauses of their own.
 
 use base::{Duration, Instant};
+use model::device::{SitsOut, SitsOutWhy};
 
 /// The time after which the reads of a device are judged.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -25,26 +26,7 @@ const MANY_ERRORS: u64 = 32;
 /// within this time.
 const ERRORS_WITHIN: Duration = Duration::from_secs(600);
 
-/// Why a device sits out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Fault {
-    /// Its reads took much longer than those of another device of its kind.
-    Slow,
-    /// Many of its blocks could not be read.
-    Errs,
-}
-
-/// A device is read only where no other has a good copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct SitsOut {
-    /// Why.
-    pub why: Fault,
-    /// Seconds until it is tried again.
-    pub seconds_left: u64,
-}
-
-/// How a device does as a source of reads.
+/// The record of a device as a source of reads.
 #[derive(Default)]
 pub(crate) struct Source {
     reads: u64,
@@ -53,7 +35,7 @@ pub(crate) struct Source {
     errors: u64,
     /// Of the errors that are counted.
     first_error: Option<Instant>,
-    out: Option<(Fault, Instant)>,
+    out: Option<(SitsOutWhy, Instant)>,
 }
 
 impl Source {
@@ -69,10 +51,10 @@ impl Source {
         let since = self.first_error.filter(|&then| now.since(then) < ERRORS_WITHIN);
         self.errors = if since.is_some() { self.errors + 1 } else { 1 };
         self.first_error = since.or(Some(now));
-        self.errors >= MANY_ERRORS && self.sit_out(Fault::Errs, now, out_for)
+        self.errors >= MANY_ERRORS && self.sit_out(SitsOutWhy::Errs, now, out_for)
     }
 
-    /// It is read only where no other has a good copy.
+    /// True if the device is read only where no other has a good copy.
     pub fn is_out(&self) -> bool {
         self.out.is_some()
     }
@@ -83,7 +65,7 @@ impl Source {
         Some(SitsOut { why, seconds_left: until.since(now).as_secs() + 1 })
     }
 
-    fn sit_out(&mut self, why: Fault, now: Instant, out_for: Duration) -> bool {
+    fn sit_out(&mut self, why: SitsOutWhy, now: Instant, out_for: Duration) -> bool {
         let begins = self.out.is_none() && !out_for.is_zero();
         if begins {
             *self = Source { out: Some((why, now.after(out_for))), ..Source::default() };
@@ -91,7 +73,7 @@ impl Source {
         begins
     }
 
-    /// How long a read took on average, if there were enough to judge by.
+    /// The average time of a read in nanoseconds, if there were enough reads to judge by.
     fn mean_ns(&self) -> Option<u64> {
         (self.reads >= LEAST_READS).then(|| self.took_ns / self.reads)
     }
@@ -106,7 +88,7 @@ impl Source {
         if self.out.is_some_and(|(_, until)| until <= now) {
             self.out = None;
         }
-        self.slow_periods >= SLOW_PERIODS && self.sit_out(Fault::Slow, now, out_for)
+        self.slow_periods >= SLOW_PERIODS && self.sit_out(SitsOutWhy::Slow, now, out_for)
     }
 }
 
@@ -169,7 +151,7 @@ mod tests {
         assert!(next([10, 60], 100).is_empty());
         assert_eq!(next([10, 60], 100), [1], "the third period on end");
         let out = pair[1].sits_out(now).expect("it sits out");
-        assert_eq!((out.why, out.seconds_left), (Fault::Slow, 601));
+        assert_eq!((out.why, out.seconds_left), (SitsOutWhy::Slow, 601));
         assert!(!pair[0].is_out());
         for _ in 0..60 {
             assert!(pair[1].is_out());

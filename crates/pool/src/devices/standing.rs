@@ -21,7 +21,7 @@ use crate::host_log::HostLog;
 pub(crate) enum Standing {
     /// The pool is not open yet.
     Closed,
-    /// It may be written to.
+    /// The pool may be written to.
     Good,
     /// Nothing is written any more, for this reason.
     Ended(StorageError),

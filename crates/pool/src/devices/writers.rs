@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// Whose a superblock is that stands on a device now.
+/// The origin of a superblock that stands on a device now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whose {
     /// Of this open, or of one before it.
@@ -105,8 +105,9 @@ impl Writers {
         is_older || unseen || there.marks.contains(&mark)
     }
 
-    /// Whose a superblock is, on a device of the pool `pool` which is called `device`, and on which
-    /// that was found. `newest`: the last sequence number that was given out.
+    /// The origin of a superblock, on a device of the pool `pool` which is called `device`, and on
+    /// which `found` was found when the pool was opened. `newest`: the last sequence number that
+    /// was given out.
     pub fn judge(
         &self,
         seen: Seen,

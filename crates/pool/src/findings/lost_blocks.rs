@@ -60,7 +60,7 @@ impl Scrub {
         true
     }
 
-    /// These blocks are free: what was lost there is not any more. Returns true if something was.
+    /// Forgets the lost blocks in these runs, which are free. Returns true if there were any.
     pub fn freed(&mut self, runs: &[Run]) -> bool {
         let mut any = false;
         for e in self.record.extents.clone() {

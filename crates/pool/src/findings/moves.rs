@@ -1,7 +1,8 @@
-//! How far moves of chunks are. Plain data.
+//! The progress of moves of chunks. Plain data.
 
 use base::{BLOCK_U64, Instant};
 use format::page::Chunk;
+use model::moves::{MovesEnd, MovesOutcome, MovesState, MovesStatus};
 use rt::FileId;
 use rt::sync::Event;
 
@@ -9,50 +10,7 @@ use super::away::Away;
 use super::spares::Taken;
 use super::speed::Speed;
 
-/// How the moves of a command, or of a device that came back, ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct MovesEnd {
-    /// `done`, or `cancelled`.
-    pub outcome: &'static str,
-    /// When, in seconds since 1970.
-    pub ended_at: u32,
-    /// Bytes that were copied.
-    pub copied_bytes: u64,
-}
-
-/// What is being moved, and how far that is.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct MovesStatus {
-    /// `none`, `running`, `paused`, or `waiting` for something.
-    pub state: &'static str,
-    /// Chunks are spread evenly over the devices.
-    pub balancing: bool,
-    /// Devices that leave the pool, by their paths, or their uuids if they are missing.
-    pub leaving: Vec<String>,
-    /// Devices that are back, or are coming back, and still lack something.
-    pub behind: Vec<String>,
-    /// Block groups of which these devices lack something.
-    pub behind_groups: u64,
-    /// If block groups are to get copies: how many copies the group with the fewest has. With that
-    /// number of copies nothing is to be copied for them.
-    pub fewest_copies: Option<u8>,
-    /// Bytes that are yet to be copied. Of what the devices in `behind` lack this is an upper
-    /// bound: what is in use of all that has changed while they were away, or near that.
-    pub left_bytes: u64,
-    /// Bytes that were copied since the last command, or since the pool was opened. Of a block
-    /// group whose copy failed or was given up none count: all is copied again.
-    pub copied_bytes: u64,
-    /// Bytes a second over the last seconds.
-    pub rate: u64,
-    /// Seconds that are left at this rate; as `left_bytes`, at most, if something is behind.
-    pub left_s: Option<u64>,
-    /// What the moves wait for, or the last error.
-    pub trouble: Option<String>,
-    /// How the last ones ended, since the pool was opened.
-    pub ended: Option<MovesEnd>,
-}
-
-/// What is to be moved.
+/// The work of moves that is left.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct ToMove {
     /// A block group does not have the chunks that it should have.
@@ -79,10 +37,11 @@ pub(crate) struct Moves {
     /// Files of devices that were removed.
     removed: Vec<FileId>,
     trouble: Option<String>,
-    /// They have begun, and their end is not noted yet; that will be that they were cancelled.
+    /// True if moves have begun, and their end is not noted yet. With `cancelled` that end will be
+    /// that they were cancelled.
     under_way: bool,
     cancelled: bool,
-    /// How many commands have changed what is to be moved.
+    /// The number of commands that have changed what is to be moved.
     commands: u64,
     ended: Option<MovesEnd>,
     away: Away,
@@ -130,7 +89,7 @@ impl Moves {
         (self.copied, self.of_group, self.cancelled) = (copied, of_group, true);
     }
 
-    /// How many commands have changed what is to be moved.
+    /// The number of commands that have changed what is to be moved.
     pub fn commands(&self) -> u64 {
         self.commands
     }
@@ -140,7 +99,10 @@ impl Moves {
         if !std::mem::take(&mut self.under_way) {
             return None;
         }
-        let outcome = if std::mem::take(&mut self.cancelled) { "cancelled" } else { "done" };
+        let outcome = match std::mem::take(&mut self.cancelled) {
+            true => MovesOutcome::Cancelled,
+            false => MovesOutcome::Done,
+        };
         self.ended = Some(MovesEnd { outcome, ended_at: unix_time, copied_bytes: self.copied });
         self.ended
     }
@@ -247,12 +209,12 @@ impl Moves {
     pub fn status(&self, now: Instant, what: ToMove) -> MovesStatus {
         let any = what.any || !what.leaving.is_empty() || !what.behind.is_empty() || self.balancing;
         let state = match (any, self.paused, &self.trouble) {
-            (false, _, _) => "none",
-            (true, true, _) => "paused",
-            (true, false, Some(_)) => "waiting",
-            (true, false, None) => "running",
+            (false, _, _) => MovesState::None,
+            (true, true, _) => MovesState::Paused,
+            (true, false, Some(_)) => MovesState::Waiting,
+            (true, false, None) => MovesState::Running,
         };
-        let rate = if state == "running" { self.speed.now(now) } else { 0 };
+        let rate = if state == MovesState::Running { self.speed.now(now) } else { 0 };
         MovesStatus {
             state,
             balancing: self.balancing,
@@ -264,7 +226,7 @@ impl Moves {
             copied_bytes: self.copied,
             rate,
             left_s: (rate > 0).then(|| what.left_bytes.div_ceil(rate)),
-            trouble: self.trouble.clone().filter(|_| state == "waiting"),
+            trouble: self.trouble.clone().filter(|_| state == MovesState::Waiting),
             ended: self.ended,
         }
     }
@@ -283,19 +245,23 @@ mod tests {
             let what = ToMove { any: left > 0, left_bytes: left, leaving, ..ToMove::default() };
             moves.status(now, what).state
         };
-        assert_eq!(state(&moves, 0, &[]), "none");
-        assert_eq!(state(&moves, 1, &[]), "running");
-        assert_eq!(state(&moves, 0, &["a"]), "running");
+        assert_eq!(state(&moves, 0, &[]), MovesState::None);
+        assert_eq!(state(&moves, 1, &[]), MovesState::Running);
+        assert_eq!(state(&moves, 0, &["a"]), MovesState::Running);
         moves.waits_for(Some("room"));
-        assert_eq!(state(&moves, 1, &["a"]), "waiting");
+        assert_eq!(state(&moves, 1, &["a"]), MovesState::Waiting);
         let trouble = moves.status(now, ToMove { any: true, ..ToMove::default() }).trouble;
         assert_eq!(trouble.as_deref(), Some("waiting for room"));
         moves.set_paused(true);
-        assert_eq!(state(&moves, 1, &[]), "paused");
+        assert_eq!(state(&moves, 1, &[]), MovesState::Paused);
         moves.begin();
-        assert_eq!(state(&moves, 1, &[]), "paused", "a new command does not end the pause");
+        assert_eq!(
+            state(&moves, 1, &[]),
+            MovesState::Paused,
+            "a new command does not end the pause"
+        );
         moves.set_paused(false);
-        assert_eq!(state(&moves, 1, &[]), "running");
-        assert_eq!(state(&Moves::new(true), 0, &[]), "running");
+        assert_eq!(state(&moves, 1, &[]), MovesState::Running);
+        assert_eq!(state(&Moves::new(true), 0, &[]), MovesState::Running);
     }
 }

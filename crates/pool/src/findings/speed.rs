@@ -1,4 +1,4 @@
-//! How fast a counter has grown in the last seconds.
+//! The speed at which a counter has grown in the last seconds.
 
 use base::Instant;
 

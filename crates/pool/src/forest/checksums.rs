@@ -44,7 +44,7 @@ impl Owned {
     }
 }
 
-/// What [`record`] of `[offset, offset + len)` edits.
+/// The tree and the range of keys that [`record`] of `[offset, offset + len)` edits.
 pub(crate) fn range(tree: &Tree, offset: u32, len: u32) -> (&Tree, Key, Key) {
     (tree, Key::new(&checksum_key(offset)), Key::new(&checksum_key(offset + len)))
 }

@@ -17,7 +17,7 @@ use crate::txn::{Generations, Kind, Txn, not_open};
 /// Extents that one edit unmaps.
 const STEP_EXTENTS: usize = 128;
 
-/// What is to be changed.
+/// A change of the content of a volume.
 #[derive(Clone, Copy)]
 pub(crate) enum Change<'a> {
     /// Written blocks, with these checksums, become the content of a volume from `lba` on. With
@@ -30,7 +30,7 @@ pub(crate) enum Change<'a> {
 /// The outcome of an edit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Edited {
-    /// It is done up to here.
+    /// The change is done up to this block.
     Upto(Lba),
     /// A volume that the pass needs is in the direct transaction, which has to be committed first.
     Busy,
@@ -62,7 +62,7 @@ impl Change<'_> {
 /// Blocks of a volume, and what they will be mapped to.
 type EditPiece = ((Lba, Lba), Option<PoolAddr>);
 
-/// What an edit will do to the mapping of its volume.
+/// The changes that an edit will make to the mapping of its volume.
 struct EditPlan {
     /// Blocks that it touches.
     range: (Lba, Lba),
@@ -193,7 +193,7 @@ impl Forest {
     ) -> Result<bool> {
         let there = self.volumes.get_mut(&id);
         let v = match txn.kind() {
-            // What a deleted volume holds is unmapped.
+            // A deleted volume can still be unmapped.
             Kind::Direct => there
                 .filter(|v| v.is_live() || v.is_there() && matches!(change, Change::Unmap { .. })),
             Kind::Pass => there.filter(|v| v.is_live()),
@@ -209,7 +209,7 @@ impl Forest {
         Ok(true)
     }
 
-    /// What is to be done; `None`: nothing. Malformed records are found here.
+    /// The plan of a change; `None`: nothing is to be done. Malformed records are found here.
     fn plan(&self, kind: Kind, change: &Change<'_>) -> Step<Option<EditPlan>> {
         let (lba, end) = change.range();
         let v = self.volumes.get(&change.volume());

@@ -75,7 +75,7 @@ pub(crate) fn overlapping(
     if bad { Err(malformed(tree).into()) } else { Ok(out) }
 }
 
-/// What [`replace`] of `[lba, end)` edits.
+/// The tree and the range of keys that [`replace`] of `[lba, end)` edits.
 pub(crate) fn range(tree: &Tree, (lba, end): (Lba, Lba)) -> (&Tree, Key, Key) {
     (tree, Key::new(&mapping_key(lba)), Key::new(&mapping_key(end)))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// How many.
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }

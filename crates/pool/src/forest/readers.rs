@@ -43,7 +43,7 @@ const DATA_PART: u64 = 8;
 /// Blocks of a volume, and the end of them.
 type Range = (Lba, Lba);
 
-/// What a reader will need soon.
+/// The nodes and the data that a reader will need soon.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Ahead {
     /// Blocks whose nodes should be read.

@@ -20,12 +20,12 @@ impl LiveTree {
         LiveTree { tree: Tree::open(id, root), edited: Generation(0), frozen: None, pass: None }
     }
 
-    /// What readers see.
+    /// The version that readers see.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// What a transaction of this kind sees; `None`: the tree is not in the pass.
+    /// The version that a transaction of this kind sees; `None`: the tree is not in the pass.
     pub fn of(&self, kind: Kind) -> Option<&Tree> {
         match kind {
             Kind::Direct => Some(&self.tree),
@@ -33,7 +33,7 @@ impl LiveTree {
         }
     }
 
-    /// To be edited.
+    /// The same version, to be edited.
     pub fn of_mut(&mut self, kind: Kind) -> Option<&mut Tree> {
         match kind {
             Kind::Direct => Some(&mut self.tree),

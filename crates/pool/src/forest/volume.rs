@@ -12,7 +12,7 @@ use crate::txn::Generations;
 pub(crate) struct Volume {
     pub(super) record: VolumeRecord,
     pub(super) mapping: LiveTree,
-    /// Its place in the volume table.
+    /// The volume's place in the volume table.
     pub(super) place: u32,
     /// Deleted, all of it: the place is to be emptied.
     pub(super) gone: bool,
@@ -27,12 +27,12 @@ impl Volume {
         Volume { record, mapping, place, gone: false, creating, frozen: None }
     }
 
-    /// What the volume table will say of it.
+    /// The record that the volume table will have of the volume.
     pub fn record(&self) -> &VolumeRecord {
         &self.record
     }
 
-    /// Its mapping tree.
+    /// The volume's mapping tree.
     pub fn mapping(&self) -> &LiveTree {
         &self.mapping
     }

@@ -24,16 +24,16 @@ pub(super) struct Piece {
     pub place: Option<Place>,
 }
 
-/// Where blocks are.
+/// The place of blocks.
 pub(super) struct Place {
     pub addr: PoolAddr,
-    /// Where in the list of checksums their own begin.
+    /// The place in the list of checksums where those of the blocks begin.
     pub crcs: usize,
-    /// What was read ahead and has them, and its blocks before them.
+    /// The read-ahead that has the blocks, and the number of its blocks before them.
     pub ahead: Option<(Load, u32)>,
 }
 
-/// What is read, and for whom.
+/// The volume that is read, and the class of the requests.
 type Asked = (VolumeId, Class);
 
 pub(super) struct Plan {
@@ -44,7 +44,7 @@ pub(super) struct Plan {
     pub of: (VolumeId, Lba),
 }
 
-/// What a read has found.
+/// The result of a read.
 pub struct Blocks {
     /// In order, whole blocks each; what was never written is zeros.
     pub data: SliceList,
@@ -58,7 +58,7 @@ impl Blocks {
         Blocks { data: SliceList::new(), holes: SmallVec::new() }
     }
 
-    /// What was found behind it, which begins `at` blocks behind the beginning.
+    /// Appends `found`, which begins `at` blocks behind the beginning of this.
     fn append(&mut self, at: u64, found: Blocks) {
         self.data.extend(found.data);
         self.holes.extend(found.holes.into_iter().map(|(from, len)| (at + from, len)));

@@ -19,7 +19,7 @@ use crate::forest::{Ahead, Missing};
 use crate::pool::Pool;
 use crate::space::{Load, Pin, Run};
 
-/// What reads ahead, in the stories of requests.
+/// The name of read-ahead in the stories of requests.
 const JOB: &str = "read-ahead";
 
 /// A node that was read may lead to others. This is the most rounds in which they are looked for.

@@ -37,7 +37,7 @@ impl TakenRuns {
         TakenRuns { pool: pool.clone(), kind, runs: SmallVec::new(), pin: None }
     }
 
-    /// How many there are.
+    /// The number of blocks.
     pub fn blocks(&self) -> u32 {
         self.runs.iter().map(|run| run.len).sum()
     }

@@ -31,7 +31,7 @@ enum Admission {
     Full,
 }
 
-/// What came of taking blocks.
+/// The outcome of taking blocks.
 enum Took {
     All,
     /// The bitmaps of this group have to be loaded first.
@@ -42,24 +42,26 @@ enum Took {
     Some,
 }
 
-/// What may make room.
+/// A step that may make room.
 #[derive(Clone, Copy)]
 enum Try {
     /// A commit frees blocks.
     Commit,
-    /// What commits have freed becomes available when the reads of clients that use it have ended,
-    /// and empty groups are dissolved.
+    /// Blocks that commits have freed become available when the reads of clients that use them have
+    /// ended, and empty groups are dissolved.
     Freed,
-    /// The rest of it becomes available, run by run, when background work that has pinned it ends.
+    /// The rest of these blocks becomes available, run by run, when background work that has pinned
+    /// it ends.
     Pinned,
 }
 
-/// What is tried, one after the other. A change fails when nothing of this has helped. All twice,
-/// as others take what becomes available too, and no group is dissolved beside a commit.
+/// The steps that are tried, one after the other. A change fails when none of them has helped. Each
+/// is tried twice, as others take what becomes available too, and no group is dissolved beside a
+/// commit.
 const TRIES: [Try; 6] =
     [Try::Commit, Try::Freed, Try::Pinned, Try::Commit, Try::Freed, Try::Pinned];
 
-/// What is left to be tried.
+/// The steps that are left to be tried.
 struct Tries {
     left: std::array::IntoIter<Try, 6>,
     /// [`Try::Pinned`] goes on until all that had begun in this era has ended.
@@ -173,8 +175,8 @@ impl Pool {
         loop {
             {
                 let mut st = self.state_mut();
-                // What a commit writes of groups must not know of chunks that it does not say are
-                // free.
+                // Chunks of a dissolved group may go to another one. A running commit must not
+                // write that one without writing, too, that the chunks became free.
                 if st.txns.committing().is_some() || !st.space.may_dissolve() {
                     return;
                 }
@@ -216,7 +218,7 @@ impl Pool {
         let mut taken = TakenRuns::none(self, Kind::Pass);
         let mut commits = 0;
         loop {
-            // What was let in goes before what is kept for metadata.
+            // Data that was admitted goes before room that is kept for metadata.
             let keeps = commits < PASS_COMMITS;
             let take = |n| self.state_mut().alloc_for_pass(n, keeps);
             match take_now(blocks, &mut taken, take)? {
@@ -269,8 +271,8 @@ impl Pool {
             (st.space.opened(), st.space.changes_ended(), any_closed)
         };
         if any_closed {
-            // It is open again soon. What was taken is given back: it may be from that group, whose
-            // move, or the pass, waits for it.
+            // The wait is short: a closed group is open again soon. Blocks that were taken are
+            // given back: they may be from that group, whose move, or the pass, waits for them.
             *taken = TakenRuns::none(self, Kind::Direct);
             // Reads that end may make room too, but only what is drained can be taken.
             let (reads, any_freed) = {

@@ -26,7 +26,7 @@ const WINDOW_BYTES: u64 = 8 << 20;
 /// Leaves of a checksum tree that are read ahead at once.
 const AHEAD: usize = 16;
 
-/// Where the copies of a group go.
+/// The chunks to which the copies of a group go.
 pub(super) enum To {
     /// To chunks that hold nothing of it.
     New(Vec<Chunk>),
@@ -69,8 +69,8 @@ struct Flights {
     flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
     bytes: u64,
     outcome: Result<()>,
-    /// How many commands there had been when it was found that the group should have other chunks;
-    /// `None`: no command ends this copy.
+    /// The number of commands at the time when it was found that the group should have other
+    /// chunks; `None`: no command ends this copy.
     commands: Option<u64>,
     /// True if the copy was ended before all runs were copied.
     stopped: bool,
@@ -312,7 +312,7 @@ impl Pool {
         true
     }
 
-    /// Where a block is in a chunk: the row of the device, and the offset in bytes.
+    /// The place of a block in a chunk: the row of the device, and the offset in bytes.
     fn place(&self, c: Chunk, addr: PoolAddr) -> (usize, u64) {
         let geometry = self.state().space.geometry();
         (usize::from(c.device), geometry.chunk_offset(c.chunk, geometry.split(addr).1))
@@ -342,6 +342,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use base::Duration;
+    use model::moves::{MovesOutcome, MovesState};
     use rt::{Order, Rt};
     use sim::{DiskModel, World};
 
@@ -473,8 +474,8 @@ mod tests {
             }
             assert!(written(&pool) <= 3 * WINDOW_BYTES, "{}", written(&pool));
             let status = pool.moves_status();
-            assert_eq!((status.state, status.copied_bytes), ("none", 0), "{status:?}");
-            assert_eq!(status.ended.map(|end| end.outcome), Some("cancelled"));
+            assert_eq!((status.state, status.copied_bytes), (MovesState::None, 0), "{status:?}");
+            assert_eq!(status.ended.map(|end| end.outcome), Some(MovesOutcome::Cancelled));
             assert_eq!(pool.state().space.chunks(id), had);
         });
     }

@@ -21,7 +21,7 @@ pub(super) struct Line(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// How many turns were given out, and the number of the current one.
+    /// The number of turns that were given out, and the number of the current one.
     given: Cell<u64>,
     now: Cell<u64>,
     /// Later turns that have ended already, as their runs need no write.

@@ -46,7 +46,7 @@ struct Joining {
 impl Drop for Joining {
     fn drop(&mut self) {
         if !self.joined {
-            // Its queue stays: a commit may be under way that writes to it.
+            // The queue of the device stays: a commit may be under way that writes to it.
             drop(self.pool.state_mut().devices.clear_row(self.row));
         }
     }
@@ -131,7 +131,7 @@ impl Pool {
         joining.joined = true;
         tracing::info!(device = %path, "device added to the pool{}",
             if role == Role::Spare { " as a spare" } else { "" });
-        // What was copied before is of older commands.
+        // Bytes that were copied before are of older commands.
         self.state_mut().moves.begin();
         if role == Role::Spare {
             self.state_mut().moves.taken.spare_added();
@@ -275,7 +275,7 @@ impl Pool {
         replaces: Option<&str>,
     ) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of its first superblock");
-        // What was written for long is durable before commits are held up.
+        // Data that was written over a long time is durable before commits are held up.
         disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
         let _alone = self.between_commits().await?;
         self.has_all(row)?;

@@ -34,7 +34,7 @@ impl Drop for Telling {
     fn drop(&mut self) {
         let mut st = self.pool.state_mut();
         let own = st.devices.row_mut(self.row).filter(|d| d.tenure() == self.tenure);
-        own.into_iter().for_each(|d| d.set_told(false));
+        own.into_iter().for_each(|d| d.end_telling());
     }
 }
 
@@ -83,7 +83,7 @@ impl Pool {
             let mut st = self.state_mut();
             st.is_away(row, path)?;
             let Some(d) = st.devices.row_mut(row) else { return Ok(()) };
-            d.set_told(true);
+            d.begin_telling();
             Telling { pool: self.clone(), row, tenure: d.tenure() }
         };
         self.write_last_word(row, disk, path).await
@@ -108,9 +108,10 @@ impl Pool {
     fn begin_telling(&self, row: usize) -> Option<(Telling, Disk, String)> {
         let mut st = self.state_mut();
         let d = st.devices.row_mut(row)?;
-        let is_away = d.record().state == DeviceState::Failed && !d.is_joining() && !d.is_told();
-        let disk = d.disk().filter(|_| is_away)?.clone();
-        d.set_told(true);
+        let disk = d.disk()?.clone();
+        if !d.begin_telling() {
+            return None;
+        }
         let (path, tenure) = (d.path().to_owned(), d.tenure());
         drop(st);
         Some((Telling { pool: self.clone(), row, tenure }, disk, path))

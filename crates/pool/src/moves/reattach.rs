@@ -31,7 +31,7 @@ use rt::FileId;
 
 use super::invalid;
 use crate::devices::slots::Slots;
-use crate::devices::{DeviceFile, Disk, PoolDevice, apart, left_at};
+use crate::devices::{DeviceFile, Disk, PoolDevice, Trouble, apart, left_at};
 use crate::history::end_of;
 use crate::pool::Pool;
 use crate::state::State;
@@ -120,9 +120,9 @@ impl Pool {
         st.is_away(row, st.devices.path(row))
     }
 
-    /// What is at the place of a device that is out of use is another device now: from now on it
-    /// counts as missing, and goes by its uuid. Returns the file that it had, which the caller
-    /// closes.
+    /// Records that another device is now at the place of a device that is out of use. From now on
+    /// that device counts as missing, and goes by its uuid. Returns the file that it had, which the
+    /// caller closes.
     pub fn give_up_place(&self, name: &str) -> Result<Option<FileId>> {
         let mut st = self.state_mut();
         st.standing.permit()?;
@@ -130,7 +130,7 @@ impl Pool {
         st.is_away(row, name)?;
         let Some(d) = st.devices.row_mut(row) else { return Ok(None) };
         let file = d.disk().map(Disk::file);
-        d.stay_away(String::new(), None);
+        d.lose_place();
         Ok(file)
     }
 
@@ -202,7 +202,7 @@ impl Pool {
             "the device has failed more than {MOST} times within an hour: it is left out; see to \
              it, then take it into use with forebay device online, or replace it"
         );
-        st.devices.row_mut(row).into_iter().for_each(|d| d.say("flapping"));
+        st.devices.row_mut(row).into_iter().for_each(|d| d.say(Trouble::Flapping));
     }
 
     /// Tries to bring a device back after each of these waits, until it is in use or may not return
@@ -297,13 +297,13 @@ impl Pool {
         let (since, mut returning, before) = {
             let mut st = self.state_mut();
             st.standing.permit()?;
-            // It may have been removed or taken into use meanwhile.
+            // The device may have been removed or taken into use meanwhile.
             st.is_away(row, &path)?;
             if !asked && !st.devices.row(row).is_some_and(PoolDevice::may_return) {
                 return invalid(format!("{path}: is not to come back by itself any more"));
             }
             let since = st.recognize(row, &own, &path)?;
-            let had = st.devices.row_mut(row).map(|d| d.reattach(path.clone(), disk.clone()));
+            let had = st.devices.row_mut(row).and_then(|d| d.reattach(path.clone(), disk.clone()));
             let before = (st.space.reads_until_now(), st.txns.pass_ended());
             (since, Returning { pool: self.clone(), row, had }, before)
         };
@@ -346,7 +346,7 @@ impl State {
             Some(d) if d.is_joining() => {
                 invalid(format!("{path}: is just coming into use; try again"))
             }
-            Some(d) if d.record().state != DeviceState::Failed => {
+            Some(d) if !d.is_away() => {
                 invalid(format!("{path}: is in use already, as a device of this pool"))
             }
             Some(d) if d.disk().is_some_and(Disk::is_given_up) => invalid(format!(
@@ -388,7 +388,8 @@ impl State {
         let still_away = of_own.is_some_and(|d| {
             (d.uuid, d.state, d.since) == (uuid, DeviceState::Failed, record.since)
         });
-        // What it has of changes says so; one of before opens had names, its place in the count.
+        // The newest change that a superblock names tells whether it is such an old copy. If it is
+        // from before opens had names, its sequence number does.
         let is_it = still_away || own.lineage.is_known() || left_at(own.sequence, record.since);
         let has = record.lacks_since.filter(|&g| is_it && g <= end_of(own).end);
         Ok(has.unwrap_or_default())

@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use base::{Duration, Generation, GroupId, Result};
 use format::page::{Chunk, GroupKind};
+use model::moves::MovesState;
 use rt::sync::{either, within};
 
 use super::copy::To;
@@ -19,10 +20,10 @@ const JOB: &str = "move";
 /// The wait before the next try, after an error or where nothing can be moved now.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How a try to move a group ended.
+/// The outcome of a try to move a group.
 #[derive(PartialEq, Eq)]
 enum Moved {
-    /// It is as it should be.
+    /// The group is as it should be.
     Done,
     /// Not now: its free blocks are needed.
     Needed,
@@ -31,16 +32,16 @@ enum Moved {
     /// The group was given up meanwhile. If it was formed again, it has the chunks that it should
     /// have.
     Gone,
-    /// It was given up, because the moves were changed, paused or ended meanwhile.
+    /// The move was given up, because the moves were changed, paused or ended meanwhile.
     Stopped,
 }
 
-/// What moves wait for.
+/// The things that moves wait for.
 #[derive(Default)]
 struct Waits {
-    /// These groups for room in others.
+    /// The groups that wait for room in other groups.
     room: Vec<GroupId>,
-    /// The others for this.
+    /// The thing that the others wait for, in words.
     what: Option<String>,
 }
 
@@ -59,12 +60,12 @@ impl Waits {
     }
 }
 
-/// What is left to do after all groups were looked at.
+/// The work that is left after all groups were looked at.
 enum Left {
     Nothing,
-    /// It is tried again after a while.
+    /// The rest is tried again after a while.
     Some,
-    /// It is tried again when one of these groups can be closed.
+    /// The rest is tried again when one of these groups can be closed.
     NeedsRoom(Vec<GroupId>),
 }
 
@@ -128,12 +129,12 @@ impl Pool {
 
     /// If nothing is left to be moved, moves that were under way have ended.
     fn note_end_of_moves(&self) {
-        if self.moves_status().state == "none" {
+        if self.moves_status().state == MovesState::None {
             let now = self.unix_time(self.now());
             let ended = self.state_mut().moves.end(now);
             if let Some(end) = ended.filter(|end| end.copied_bytes > 0) {
                 tracing::info!(
-                    outcome = end.outcome,
+                    outcome = %end.outcome,
                     copied_bytes = end.copied_bytes,
                     "chunks have been moved"
                 );
@@ -145,8 +146,8 @@ impl Pool {
     async fn move_all(&self) -> Result<Left> {
         // Devices that were away get what they lack first.
         let mut waits = Waits { what: self.resync_all().await?, ..Waits::default() };
-        // Where most devices are full, and a new one is empty, no group can be formed, and none be
-        // closed: chunks of others make room.
+        // No group can be formed or closed where most devices are full, and a new one is empty:
+        // chunks of other groups make room.
         while self.move_each(&mut waits).await? {
             if self.moves_rest() {
                 return Ok(Left::Nothing);
@@ -164,8 +165,8 @@ impl Pool {
         }
         self.state_mut().moves.waits_for(waits.words());
         let any = self.remove_empty().await?;
-        // Where one waits for something else too, all are tried again after a while: room may never
-        // come.
+        // All groups are tried again after a while where one waits for something else too: room may
+        // never come.
         if !waits.room.is_empty() && waits.what.is_none() && !any {
             return Ok(Left::NeedsRoom(waits.room));
         }
@@ -235,7 +236,7 @@ impl Pool {
         self.state().moves.is_paused() || self.is_closed()
     }
 
-    /// What a group needs, if it is to be moved now.
+    /// The change that a group needs, if the group is to be moved now.
     fn to_move(&self, id: GroupId) -> Option<Want> {
         let st = self.state();
         (!self.moves_rest()).then(|| st.space.to_move(id, &st.devices)).flatten()
@@ -294,7 +295,7 @@ impl Pool {
                         moved => waits.note(id, moved),
                     }
                 }
-                // What moved later may leave something for groups that were looked at before.
+                // A later move may leave something for groups that were looked at before.
                 None if any => (from, any) = (GroupId(0), false),
                 None => break,
             }
@@ -322,7 +323,7 @@ impl Pool {
         let Some(targets) = self.take_targets(&want).await? else {
             return Ok(Moved::Later("a device with room".into()));
         };
-        // These must have everything before a chunk is given up.
+        // The chunks in `whole` must have everything before a chunk is given up.
         let (to, whole) = {
             let st = self.state();
             let whole: Vec<Chunk> = match targets.is_empty() {
@@ -332,8 +333,8 @@ impl Pool {
             let to = if targets.is_empty() { To::Kept } else { To::New };
             (to(whole.clone()), Present::of(&st, whole))
         };
-        // What was copied is durable before anything counts on it: a device that fails later, and
-        // comes back, has it.
+        // Copied data is durable before anything counts on it: a device that fails later, and comes
+        // back, has it.
         self.state_mut().moves.begin_fill(targets.clone());
         let before = WriteErrors::of(&self.state());
         let rows = to.rows();
@@ -501,7 +502,8 @@ impl Pool {
                     "the removed device is not empty, and may say that it belongs to the pool: {e}"
                 );
             }
-            // Its queue stays, as requests may be under way; without its file they end soon.
+            // The queue of the device stays, as requests may be under way; without its file they
+            // end soon.
             self.state_mut().moves.removed(disk.file());
         }
         Ok(true)
@@ -553,7 +555,7 @@ impl State {
         let (demand, before) = (self.demand(), self.reserved_fits());
         let take = |&d: &usize| self.devices.take_chunk_of(d);
         let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
-        // What was let in counts on chunks of which groups can still be formed.
+        // Everything that was admitted counts on chunks of which groups can still be formed.
         let commits = self.space.admits(&self.devices, Purpose::Free, demand.dirty_nodes);
         if !commits || before && !self.reserved_fits() {
             self.devices.give_chunks(taken);

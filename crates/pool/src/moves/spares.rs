@@ -10,17 +10,17 @@
 //! moves of a device that is away, `spare_after` begins anew.
 
 use base::{Duration, Instant, Result};
+use model::device::SpareTaken;
 use rt::sync::either;
 
 use super::invalid;
 use crate::devices::PoolDevice;
-use crate::findings::SpareTaken;
 use crate::pool::Pool;
 use crate::state::State;
 
 /// The job's name.
 const JOB: &str = "spare";
-/// How often to look while a device is away.
+/// The time between two looks while a device is away.
 const LOOK: Duration = Duration::from_secs(5);
 
 impl Pool {

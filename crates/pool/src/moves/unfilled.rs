@@ -5,7 +5,7 @@ use base::{ErrorKind, StorageError};
 use crate::devices::PoolDevice;
 use crate::state::State;
 
-/// How many writes had failed on each device before chunks were filled.
+/// The number of writes that had failed on each device before chunks were filled.
 pub(super) struct WriteErrors(Vec<u64>);
 
 impl WriteErrors {
@@ -18,8 +18,8 @@ impl WriteErrors {
         (0..self.0.len()).collect()
     }
 
-    /// What a move waits for that has failed with `e`, as it wrote to the devices of these rows, or
-    /// read from others.
+    /// Says what a move waits for that has failed with `e`, as it wrote to the devices of these
+    /// rows, or read from others.
     pub fn what_failed(&self, st: &State, rows: &[usize], e: &StorageError) -> String {
         let refused = |row: usize, d: &PoolDevice| Some(&d.errors().write) > self.0.get(row);
         let refuses = rows.iter().find_map(|&row| {

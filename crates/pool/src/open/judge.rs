@@ -69,7 +69,7 @@ use rt::Rt;
 
 use crate::devices::slots::{After, Slots};
 use crate::devices::standing::Permit;
-use crate::devices::{DeviceFile, Disk, PoolDevice, apart, is_ahead, is_up_to_date};
+use crate::devices::{DeviceFile, Disk, PoolDevice, Trouble, apart, is_ahead, is_up_to_date};
 use crate::history::end_of;
 use crate::settings::Settings;
 use crate::space::Geometry;
@@ -78,7 +78,7 @@ use crate::space::Geometry;
 pub struct Candidate {
     /// The device.
     pub file: DeviceFile,
-    /// Its queue.
+    /// The device's queue.
     pub queue: Disk,
     /// The newest superblock on it.
     pub sb: Superblock,
@@ -308,7 +308,7 @@ fn cut_short(f: &Candidate, record: &DeviceRecord, geometry: &Geometry) -> Optio
     (has < need).then(what)
 }
 
-/// What helps where the pool cannot do without devices that are shorter than it needs.
+/// Says what helps where the pool cannot do without devices that are shorter than it needs.
 pub(super) fn all_cut_short(
     best: &Superblock,
     geometry: &Geometry,
@@ -397,8 +397,8 @@ pub fn judge(
     let mut devices = Vec::with_capacity(best.devices.len());
     for (i, record) in best.devices.iter().enumerate() {
         let Some(f) = rows.remove(&(i as u16)) else {
-            // What the newest superblock names was flushed on all devices in use first. What came
-            // after the last change is nothing that a device lacks.
+            // Everything that the newest superblock names was flushed on all devices in use first.
+            // A device lacks nothing of what came after the last change.
             let has = Some(end_of(best).end);
             devices.push(missing(best, i, has, warnings));
             continue;
@@ -422,15 +422,15 @@ pub fn judge(
         let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
         d.set_found(f.slots.found());
         if record.state == DeviceState::Failed {
-            d.say("stale");
+            d.say(Trouble::Stale);
             let fate = if record.offline { "it is offline" } else { "it is brought up to date" };
             warnings.push(format!("{path}: stale, the pool went on without it; {fate}"));
         } else if !is_up_to_date(&f.sb, best) {
-            d.say("stale");
             // A device opened without the others, and not written, lacks nothing but pages.
             let same = (f.sb.lineage.is_known() && end_of(&f.sb) == end_of(best))
                 .then_some(end_of(best).end);
             d.fail(best.sequence + 1, same);
+            d.say(Trouble::Stale);
             warnings.push(match same {
                 Some(_) => format!(
                     "{path}: stale, it was opened without the others; it is brought up to date"

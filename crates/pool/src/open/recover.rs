@@ -1,5 +1,6 @@
-//! What the last incarnation had answered and not made durable, entered again from its
-//! [host log](crate::host_log), in memory: the first commit makes it durable.
+//! Recovery of the changes that the last incarnation had answered and not made durable. They are
+//! entered again from its [host log](crate::host_log), in memory: the first commit makes them
+//! durable.
 //!
 //! Only the last change of each block counts, so the records are read from the newest to the
 //! oldest, and each gives what no newer one covers. Blocks are entered where they were written:
@@ -67,7 +68,7 @@ impl Entered {
     }
 }
 
-/// What a host log comes to.
+/// The outcome of reading a host log.
 #[derive(Default)]
 struct Outcome {
     pieces: Vec<Piece>,
@@ -77,7 +78,7 @@ struct Outcome {
     malformed: usize,
 }
 
-/// What was said of blocks already, by newer records.
+/// The blocks of which newer records have said something already.
 #[derive(Default)]
 struct Covered(BTreeMap<VolumeId, BTreeMap<u64, u64>>);
 

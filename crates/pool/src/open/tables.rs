@@ -33,7 +33,7 @@ pub(super) struct FoundTables {
 pub(crate) struct PageCopy {
     /// The device's row.
     pub device: usize,
-    /// Where it goes.
+    /// The offset on the device in bytes where the copy goes.
     pub offset: u64,
     pub block: Vec<u8>,
 }

@@ -1,4 +1,5 @@
-//! How much a scrub has before it. That is asked anew each time, as the pool changes meanwhile.
+//! The work that a scrub has before it. The amount is asked anew each time, as the pool changes
+//! meanwhile.
 
 use base::{BLOCK_U64, GroupId};
 use format::superblock::scrub::{ScrubPlace, ScrubStage};

@@ -23,7 +23,7 @@ const AHEAD: usize = 16;
 const NOTED: Duration = Duration::from_secs(30);
 /// The place moves at least this often.
 const MOVED: Duration = Duration::from_secs(5);
-/// How often to look whether the next scrub is due.
+/// The time between two looks whether the next scrub is due.
 const LOOK: Duration = Duration::from_secs(60);
 /// The pause of a scrub after an error.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ impl From<StorageError> for Stop {
 const PARTS_OF_A_SECOND: u64 = 8;
 const LEAST_AT_ONCE: u64 = 16;
 
-/// How a part of it went.
+/// The outcome of a part of a scrub.
 pub(super) type Went = std::result::Result<(), Stop>;
 
 /// Runs that are being verified, in order.
@@ -173,7 +173,7 @@ impl Window {
             }
             let due = self.owed_at.after(Duration::from_secs_f64(self.owed / rate));
             either(self.pool.rt().sleep_until(due), changed).await;
-            // What was rested until now counts at the rate that held meanwhile.
+            // The time rested until now counts at the rate that held meanwhile.
             self.pay(rate);
         }
     }
@@ -368,7 +368,7 @@ impl Pool {
         if let Ok(loaded) = load().await {
             return Ok(Ok(loaded));
         }
-        // What could not be read counts only if it cannot be read between two answers.
+        // A failed read counts only if the data cannot be read between two answers of the devices.
         self.permit()?;
         self.all_answer(Class::Scrub).await?;
         let outcome = load().await;

@@ -5,11 +5,12 @@
 use base::{BLOCK_U64, Generation, GroupId, Result};
 use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{SLOT_COPIES, Superblock};
+use model::scrub::BlockKind;
 use queue::Class;
 
 use super::run::{Stop, Went, Window};
 use super::verify::{Copy, Mended, Places};
-use crate::findings::BlockKind;
+
 use crate::pool::Pool;
 use crate::state::State;
 

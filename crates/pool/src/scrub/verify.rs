@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
+use model::scrub::BlockKind;
 use queue::{Class, ScrubReads};
 
-use crate::findings::BlockKind;
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::transfer::walk::{Expected, Owner, ReadRun};
@@ -13,12 +13,13 @@ use crate::transfer::walk::{Expected, Owner, ReadRun};
 /// A copy of a block: the row of its device, and the offset in bytes.
 pub(super) type Copy = (usize, u64);
 
-/// Where a block is.
+/// The places of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
-    /// Its copies that count.
+    /// The copies of the block that count.
     copies: &'a [Copy],
-    /// Where chunks that are behind may have it. They are asked last, and never written.
+    /// The places where chunks that are behind may have the block. They are asked last, and never
+    /// written.
     behind: &'a [Copy],
 }
 
@@ -33,7 +34,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What became of a block that seemed to be bad.
+/// The outcome for a block that seemed to be bad.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mended {
     /// All copies are good when they are read again.
@@ -47,9 +48,9 @@ pub(super) enum Mended {
 /// The copies of a block, as they were read.
 #[derive(Default)]
 struct Sorted {
-    /// What is good.
+    /// The content of a good copy.
     good: Option<Slice>,
-    /// Those that are bad, or cannot be read.
+    /// The copies that are bad, or cannot be read.
     bad: Vec<Copy>,
     /// A device in use that answered nothing: what it has is not known.
     gone: Option<usize>,
@@ -109,7 +110,7 @@ impl Pool {
         if self.mend((places, Class::Scrub), kind, is_good).await? != Mended::Lost {
             return Ok(());
         }
-        // It may have come back, or have gone, meanwhile.
+        // A device with a copy may have come back, or have gone, meanwhile.
         away |= self.state().may_be_away(e.addr);
         if away {
             self.state_mut().scrub.lacks_device();

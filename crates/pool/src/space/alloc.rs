@@ -16,7 +16,7 @@ const PASS: usize = 2;
 
 /// The outcome of an allocation.
 pub(crate) enum Alloc {
-    /// These blocks are the caller's.
+    /// The blocks of this run are the caller's.
     Got(Run),
     /// The maps of this group have to be loaded first.
     NeedMaps(GroupId),

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use model::status::PoolState;
 use queue::Class;
 use rt::sync::within;
 use rt::{Order, Rt};
@@ -95,7 +96,7 @@ fn a_free_of_what_is_free_changes_nothing_and_ends_commits() {
         assert!(maps() == before, "the bitmaps were changed in part");
         assert_eq!(put(&pool, 0, 1).await.expect_err("a write").context, e.context);
         pool.read(VolumeId(1), Lba(100), 8).await.expect("reads go on");
-        assert_eq!(pool.status().pool.state, "failed");
+        assert_eq!(pool.status().pool.state, PoolState::Failed);
     });
 }
 

@@ -21,7 +21,8 @@ impl Space {
     /// not be looked at again.
     pub fn mark_behind(&mut self, row: usize, since: Generation, from: GroupId) -> Option<GroupId> {
         if from == GroupId(0) {
-            // What is marked from now on is summed by this generation: few are marked already.
+            // Chunks that are marked from now on are summed by this generation: few are marked
+            // already.
             self.lacked_bytes(row, since);
         }
         let mark = |chunks: &mut [Chunk]| {

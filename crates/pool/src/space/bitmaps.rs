@@ -23,7 +23,7 @@ pub(crate) type BitmapPage = (GroupId, u32);
 pub(crate) struct Planned(BTreeMap<BitmapPage, Bitmap>);
 
 impl Planned {
-    /// How many pages it has.
+    /// The number of pages.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -33,14 +33,14 @@ impl Planned {
     }
 }
 
-/// How a commit changes a bitmap page.
+/// The change that a commit makes to a bitmap page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageChange {
-    /// It says the same as before.
+    /// The page says the same as before.
     Same,
-    /// It has no bit any more. Such a page is not written: the group's record says so.
+    /// The page has no bit any more. Such a page is not written: the group's record says so.
     Cleared,
-    /// It has to be written.
+    /// The page has to be written.
     Changed,
 }
 
@@ -50,7 +50,7 @@ impl Space {
         self.group(id).maps.is_some()
     }
 
-    /// How many groups have their bitmaps in memory.
+    /// The number of groups that have their bitmaps in memory.
     pub fn loaded(&self) -> usize {
         self.loaded.len()
     }

@@ -1,6 +1,6 @@
 //! Data that was read ahead of clients, and is kept for them in memory.
 //!
-//! It is kept by its pool address. The content of a block does not change from the write that
+//! The data is kept by its pool address. The content of a block does not change from the write that
 //! filled it until the block is free. So what is kept is right for each read that finds this
 //! address in a mapping. [`super::Space::release`], which makes every block free, drops what is
 //! kept of it.
@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use base::{PoolAddr, Slice};
+use model::status::ReadAhead;
 use rt::sync::{Shared, Worker};
 
 use super::run::Run;
@@ -39,25 +40,16 @@ pub(crate) struct Part {
     pub found: Option<(Load, u32)>,
 }
 
-/// What was read ahead.
+/// The data that was read ahead.
 #[derive(Default)]
 pub(crate) struct Fetched {
     runs: BTreeMap<u64, Kept>,
     /// First blocks by number, which is the order in which they were asked for.
     order: BTreeMap<u64, u64>,
     next: u64,
-    /// Blocks of memory that they take.
+    /// Blocks of memory that the runs take.
     taken: u64,
-    counts: Counts,
-}
-
-/// Blocks that were read ahead, and those that clients took, since the pool was opened.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Counts {
-    /// Blocks read ahead.
-    pub read: u64,
-    /// Blocks that clients read and that were found here.
-    pub used: u64,
+    counts: ReadAhead,
 }
 
 impl Fetched {
@@ -67,7 +59,7 @@ impl Fetched {
     }
 
     /// The counts since the pool was opened.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ReadAhead {
         self.counts
     }
 
@@ -189,7 +181,7 @@ mod tests {
                 assert!(kept.iter().zip(&read).all(|(kept, read)| *read || !kept));
                 let blocks: u32 = fetched.runs.values().map(|kept| kept.len).sum();
                 assert_eq!(blocks as usize, kept.iter().filter(|f| **f).count());
-                assert_eq!(fetched.taken, fetched.runs.values().map(Kept::taken).sum());
+                assert_eq!(fetched.taken, fetched.runs.values().map(Kept::taken).sum::<u64>());
                 assert_eq!(fetched.order.len(), fetched.runs.len());
             }
         }
@@ -204,6 +196,6 @@ mod tests {
         }
         assert!(found(&fetched, 0, 128).iter().all(|f| !f));
         assert!(found(&fetched, 99 * 256, 128).iter().all(|&f| f));
-        assert_eq!(fetched.counts(), Counts { read: 12_800, used: 0 });
+        assert_eq!(fetched.counts(), ReadAhead { read: 12_800, used: 0 });
     }
 }

@@ -29,13 +29,13 @@ const LONG_SLICE: u64 = 4 * SLICE;
 /// The work for a set that wants nothing.
 const SET: u64 = 32;
 
-/// What is asked: whether everything finds room if it is to be like this.
+/// The terms of a question: whether everything finds room if it is to be like this.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Terms {
     goal: Goal,
-    /// How many chunks may be taken of each device, which is in use and stays.
+    /// The number of chunks that may be taken of each device, if the device is in use and stays.
     free: Vec<u64>,
-    /// How many devices are added that have room for everything.
+    /// The number of added devices, which have room for everything.
     added: usize,
     own: Option<Own>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Terms {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Own {
     group: GroupId,
-    /// Of which devices it may get chunks.
+    /// The devices of which the group may get chunks.
     may: Rows,
     gets: usize,
 }
@@ -85,11 +85,11 @@ impl Terms {
 /// Chunks that find no room.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Shortage {
-    /// How many.
+    /// The number of these chunks.
     pub chunks: u64,
     /// Devices without a free chunk on which more room would help.
     pub rows: Vec<usize>,
-    /// How many devices have to be added, if no device grows.
+    /// The number of devices that have to be added, if no device grows.
     pub devices: usize,
 }
 
@@ -168,8 +168,8 @@ impl Fit {
         self.lanes.iter_mut().all(|lane| lane.flow.settle(work))
     }
 
-    /// What finds no room by the second of the terms, if that is more than by the first; the others
-    /// are those with devices added ([`Terms::before_and_after`]).
+    /// The chunks that find no room by the second of the terms, if they are more than by the first;
+    /// the other terms are those with devices added ([`Terms::before_and_after`]).
     pub fn new_shortage(&self) -> Option<Shortage> {
         let [before, after, added @ ..] = self.lanes.as_slice() else { return None };
         let chunks = after.flow.left();
@@ -179,8 +179,8 @@ impl Fit {
         (chunks > before.flow.left()).then(|| Shortage { chunks, rows: rows(), devices })
     }
 
-    /// How many groups can still be formed when everything has found its room: by the first of the
-    /// terms, and by the second ([`Terms::before_and_after`]).
+    /// The number of groups that can still be formed when everything has found its room: by the
+    /// first of the terms, and by the second ([`Terms::before_and_after`]).
     pub fn formable(&self, space: &Space) -> Option<(u64, u64)> {
         let [before, after, ..] = self.lanes.as_slice() else { return None };
         let formable = |lane: &Lane| {
@@ -215,7 +215,7 @@ impl Lane {
     fn add_own(&mut self, work: &mut Work) {
         if let Some(own) = &self.terms.own {
             self.flow.add(own.may, 1, own.gets);
-            // These are a few chunks.
+            // The work has no bound here: one group gets only a few chunks.
             work.most = u64::MAX;
             self.flow.settle(work);
         }
@@ -223,15 +223,15 @@ impl Lane {
 }
 
 impl Space {
-    /// Whether everything finds room as it is.
+    /// The question whether everything finds room as it is.
     pub fn terms(&self, devices: &Devices) -> Terms {
         let free = |row| if devices.is_live(row) { devices.spare_chunks(row) } else { 0 };
         let free = (0..devices.count()).map(free).collect();
         Terms { goal: self.goal(devices), free, added: 0, own: None }
     }
 
-    /// What is to be asked for [`Fit::choose`]. Nothing where any choice is right, or there is
-    /// none.
+    /// The terms to be asked for [`Fit::choose`]. They are empty where any choice is right, or
+    /// there is no choice.
     pub fn terms_of_choice(&self, of: &Devices, want: &Want, order: &[usize]) -> Vec<Terms> {
         let need = self.most_to_get(of) + want.gets as u64;
         let mut first = order.iter().take(want.gets);
@@ -243,7 +243,7 @@ impl Space {
         vec![Terms { own, ..self.terms(of) }]
     }
 
-    /// How many chunks all groups together are to get at most.
+    /// The number of chunks that all groups together are to get at most.
     fn most_to_get(&self, devices: &Devices) -> u64 {
         let goal = self.goal(devices);
         let lack = |(chunks, groups)| goal.copies().saturating_sub(chunks) as u64 * groups;

@@ -1,7 +1,8 @@
 //! As many chunks as possible for all groups that are to get some.
 //!
-//! It is a flow from the *kinds* of groups to the devices. The groups of a kind are to get as many
-//! chunks, and can get them of the same devices. A group takes one chunk of a device at most.
+//! The model is a flow from the *kinds* of groups to the devices. The groups of a kind are to get
+//! equally many chunks, and can get them of the same devices. A group takes one chunk of a device
+//! at most.
 //!
 //! One kind after the other gets free chunks. Where none is left that it can get, kinds that have
 //! got chunks give some of them for free ones of other devices: that is a *way* of *hops*. The work
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::sets::{Rows, rows_of};
 
-/// How much a slice has done.
+/// The work that a slice has done, and the most that it may do.
 pub(super) struct Work {
     pub done: u64,
     pub most: u64,
@@ -246,7 +247,7 @@ impl Flow {
         let mut chosen = Vec::new();
         for &row in order {
             if chosen.len() < gets && self.can_have(own, row) {
-                // It stays with this one.
+                // The group keeps its chunk of this device.
                 self.set_bits(own, row, false, false);
                 self.kinds[own].got.remove(&row);
                 chosen.push(row);
@@ -266,13 +267,14 @@ impl Flow {
             return k.gives >> row & 1 == 1;
         }
         if k.left > 0 {
-            // There is no free one, or it had it. Another kind lacks one more.
+            // No chunk of the device is free, or the group would have it. Another kind lacks one
+            // more.
             let Some(&other) = self.holders[row].first() else { return false };
             self.give(other, row, 1);
             self.kinds[other].left += 1;
             self.kinds[own].left -= 1;
         } else {
-            // It gives another one.
+            // The group gives another chunk.
             let (gives, mut work) = (k.gives, Work { done: 0, most: 0 });
             let Ok(way) = self.way(1 << row, gives | self.with_room(), &mut work) else {
                 return false;

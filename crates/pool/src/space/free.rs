@@ -1,4 +1,4 @@
-//! How blocks become free.
+//! The release of freed blocks: when they become free again.
 //!
 //! A write or a discard frees blocks in the open transaction. When the commit of that is durable
 //! they wait in [limbo](super::limbo) for the reads that may still use them. Then they are
@@ -28,7 +28,7 @@ impl Space {
         self.limbo.pin_none()
     }
 
-    /// How many runs of limbo have become free so far.
+    /// The number of runs of limbo that have become free so far.
     pub fn freed_runs(&self) -> u64 {
         self.limbo.freed()
     }

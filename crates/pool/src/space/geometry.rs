@@ -1,4 +1,4 @@
-//! Where things are on a device: the arithmetic of the layout, and its choice at creation.
+//! The layout of a device: its arithmetic, and its choice at creation.
 //!
 //! ```text
 //! 0       64 KiB, never written: room for a boot sector or a label
@@ -102,7 +102,7 @@ impl Geometry {
         (self.group_blocks - i * BITS_PER_PAGE).min(BITS_PER_PAGE)
     }
 
-    /// What a table page holds.
+    /// The kind of records that a table page holds.
     pub fn kind_of_table_page(&self, page: u32) -> PageKind {
         if page < self.volume_pages { PageKind::Volumes } else { PageKind::Groups }
     }

@@ -41,7 +41,7 @@ impl Pages {
 /// A page with pins.
 #[derive(Default)]
 struct Page {
-    /// How many, by era, the oldest first.
+    /// The number of pins, by era, the oldest first.
     pins: SmallVec<[(Era, u32); 1]>,
     /// Freed runs that wait for some of them, and when they were freed. Each touches this page, and
     /// perhaps others.
@@ -100,7 +100,7 @@ impl Held {
         }
     }
 
-    /// It ends. Returns true if runs were released.
+    /// Ends a pin of these pages, of a read of this era. Returns true if runs were released.
     pub fn end(&mut self, pages: &Pages, era: Era) -> bool {
         let before = self.released.len();
         for number in pages.0.clone() {

@@ -35,7 +35,7 @@ enum Of {
     None(Rc<Reads>),
 }
 
-/// What all pins of an era share. The last of them rings.
+/// The part that all pins of an era share. The last of them rings.
 struct Reads {
     era: Era,
     ended: Event,
@@ -47,7 +47,7 @@ impl Drop for Reads {
     }
 }
 
-/// What the pins of all blocks of an era share. The last of them rings.
+/// The part that the pins of all blocks of an era share. The last of them rings.
 struct AllBlocks {
     reads: Rc<Reads>,
 }
@@ -58,7 +58,8 @@ impl Drop for AllBlocks {
     }
 }
 
-/// What the clones of a pin of some blocks share. The last of them rings, if any waited for it.
+/// The part that the clones of a pin of some blocks share. The last of them rings, if any run
+/// waited for it.
 struct SomeBlocks {
     reads: Rc<Reads>,
     runs: SmallVec<[Pages; 1]>,
@@ -109,12 +110,12 @@ pub(super) struct Limbo {
     ended: Event,
 }
 
-/// What became of a run of limbo.
+/// The outcome of a look at a run of limbo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Popped {
     /// No read uses it any more.
     Free(Run),
-    /// It is pinned itself, and goes on waiting.
+    /// The run is pinned itself, and goes on waiting.
     Pinned,
 }
 
@@ -167,8 +168,9 @@ impl Limbo {
 
     /// A commit is durable, and has freed `frees`.
     pub fn push(&mut self, frees: Vec<Vec<Run>>) {
-        // They become free one after another, so the first one's reads keep them all. A commit that
-        // frees nothing does not end the era: the next one that does waits for the reads of now.
+        // The lists become free one after another, so the reads of the first one keep them all. A
+        // commit that frees nothing does not end the era: the next one that does waits for the
+        // reads of now.
         for runs in frees {
             self.end_era(runs);
         }
@@ -249,7 +251,7 @@ impl Limbo {
         Some(Popped::Free(run))
     }
 
-    /// How many runs have become free so far.
+    /// The number of runs that have become free so far.
     pub fn freed(&self) -> u64 {
         self.freed
     }

@@ -29,17 +29,17 @@ pub(crate) enum Closing {
     /// The same, but the open write-back pass has the group. It is closed when that pass has ended,
     /// unless it was [opened](Space::open_waiting) meanwhile.
     OfPass,
-    /// Its free blocks are needed: it is not closed.
+    /// The group's free blocks are needed: it is not closed.
     Needed,
-    /// It has other chunks than the move was planned for, or none: it was given up meanwhile, and
-    /// perhaps formed again. It is not closed.
+    /// The group has other chunks than the move was planned for, or none: it was given up
+    /// meanwhile, and perhaps formed again. It is not closed.
     Changed,
 }
 
 /// Chunks of a group.
 type Chunks = SmallVec<[Chunk; MAX_COPIES]>;
 
-/// What decides where the chunks of groups are to be.
+/// The conditions that decide where the chunks of groups are to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Goal {
     copies: usize,
@@ -105,7 +105,7 @@ impl Goal {
     }
 }
 
-/// How the chunks of a group should change.
+/// The change that the chunks of a group need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Want {
     pub group: GroupId,
@@ -113,16 +113,16 @@ pub(crate) struct Want {
     pub keeps: Vec<Chunk>,
     /// Chunks that it is to lose.
     pub loses: Vec<Chunk>,
-    /// How many chunks on other devices it is to get.
+    /// The number of chunks on other devices that the group is to get.
     pub gets: usize,
     /// The device on which it is to get them; `None`: any.
     pub of: Option<usize>,
 }
 
 impl Want {
-    /// What a group with these chunks needs so that it has the copies that it should have, none of
-    /// them on a device that leaves; `None`: nothing. A chunk on a device that is away is kept, as
-    /// the device may come back.
+    /// The change that a group with these chunks needs so that it has the copies that it should
+    /// have, none of them on a device that leaves; `None`: nothing. A chunk on a device that is
+    /// away is kept, as the device may come back.
     pub(super) fn of(group: GroupId, chunks: &[Chunk], goal: &Goal) -> Option<Want> {
         let (keeps, loses) = goal.split(chunks)?;
         let gets = goal.copies() - keeps.len();
@@ -138,7 +138,7 @@ impl Want {
 }
 
 impl Space {
-    /// What decides where chunks are to be now.
+    /// The conditions that decide where chunks are to be now.
     pub(super) fn goal(&self, devices: &Devices) -> Goal {
         Goal::of(devices, self.copies)
     }
@@ -323,8 +323,8 @@ impl Space {
         self.group_mut(id).before = None;
     }
 
-    /// Where the copies of a group are for a read with this pin. Only a closed group can have two
-    /// answers.
+    /// The chunks that hold the copies of a group for a read with this pin. Only a closed group can
+    /// have two answers.
     pub fn chunks_for(&self, id: GroupId, pin: &Pin) -> &[Chunk] {
         let before = self.groups.get(id.0 as usize).and_then(|g| g.before.as_ref());
         match before {

@@ -1,4 +1,4 @@
-//! How much of what is in use a scrub has passed, and how much it has before it.
+//! The blocks in use that a scrub has passed, and those that it has before it.
 
 use base::{BLOCK_U64, GroupId};
 

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// How many blocks are set aside; clones share the number.
+/// The number of blocks that are set aside; clones share the number.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct SetAside(Rc<Cell<u64>>);
 
@@ -40,7 +40,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How many blocks it holds.
+    /// The number of blocks that the reservation holds.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }

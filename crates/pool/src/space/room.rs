@@ -7,9 +7,9 @@
 //! A share of all groups is kept for metadata from the beginning. Groups of data become thin and
 //! stay in use, so metadata that grows later could not be given any of their free blocks.
 //!
-//! What write-back will write is [reserved](super::reservation) before the block is dirty, and
-//! direct writes take only what is left. So a write-back pass finds room, for its blocks and for
-//! the nodes that publishing them will change, whatever happens meanwhile.
+//! Room for what write-back will write is [reserved](super::reservation) before the block is dirty,
+//! and direct writes take only what is left. So a write-back pass finds room, for its blocks and
+//! for the nodes that publishing them will change, whatever happens meanwhile.
 
 use rt::sync::Event;
 
@@ -33,16 +33,16 @@ const GROUPS_PER_METADATA: u64 = 32;
 /// other one takes nodes.
 const TWO_FROM: u64 = 16;
 
-/// How a change is admitted.
+/// The purpose with which a change is admitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It takes space.
+    /// The change takes space.
     Write,
-    /// It gives space back, and may use the reserve.
+    /// The change gives space back, and may use the reserve.
     Free,
 }
 
-/// What metadata has to find room for.
+/// The metadata that has to find room.
 #[derive(Clone, Copy)]
 pub(crate) struct Demand {
     /// Nodes that have no address yet.
@@ -76,7 +76,7 @@ impl Drop for NodeRoom {
 }
 
 impl Space {
-    /// How many more groups the free chunks make, at least.
+    /// The number of further groups that the free chunks make, at least.
     pub fn formable(&self, devices: &Devices) -> u64 {
         devices.formable(u64::from(self.copies), self.unused.len() as u64)
     }
@@ -90,7 +90,7 @@ impl Space {
         share.saturating_sub(self.sets.of_metadata())
     }
 
-    /// How many more groups data may form.
+    /// The number of further groups that data may form.
     pub(super) fn formable_for_data(&self, devices: &Devices) -> u64 {
         let formable = self.formable(devices);
         formable.saturating_sub(self.kept_of(formable))
@@ -198,7 +198,8 @@ impl Space {
         groups <= formable && self.free[0] + for_data * self.group_blocks() >= reserved
     }
 
-    /// How many groups metadata has to form for the nodes that `reserved` blocks will change.
+    /// The number of groups that metadata has to form for the nodes that `reserved` blocks will
+    /// change.
     fn groups_for_nodes(&self, reserved: u64, demand: &Demand, under_way: u64) -> u64 {
         // The leaves of two trees, each changed once, and those above them.
         let leaves = reserved.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
@@ -207,8 +208,8 @@ impl Space {
         nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks())
     }
 
-    /// How many groups data may form, where metadata takes so many: of what is kept for it, and one
-    /// more is left to it.
+    /// The number of groups that data may form, where metadata takes `groups` groups: these are of
+    /// what is kept for it, and one more is left to it.
     fn left_of(&self, formable: u64, groups: u64) -> u64 {
         formable.saturating_sub(self.kept_of(formable).max(groups + 1))
     }

@@ -94,7 +94,7 @@ impl Space {
         self.look(from, looks, |id, g| Want::of(id, &g.record.chunks, &goal))
     }
 
-    /// What a group needs, if it should have other chunks than it has.
+    /// The change that a group needs, if it should have other chunks than it has.
     pub fn to_move(&self, id: GroupId, devices: &Devices) -> Option<Want> {
         let g = self.group(id);
         let used = g.record.kind != GroupKind::Free;

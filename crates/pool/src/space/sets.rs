@@ -1,4 +1,4 @@
-//! What is known about all groups together: on which devices they are, and sums over them.
+//! The sums over all groups together, and the devices on which the groups are.
 //!
 //! There are few sets of devices, however many groups there are. So what is asked about all groups,
 //! and depends only on where their chunks are, is asked about the sets ([`super::fit`]). Other
@@ -91,7 +91,7 @@ impl Deref for Entered {
     }
 }
 
-/// What a group adds to the numbers.
+/// The share of a group in the numbers.
 #[derive(PartialEq, Eq)]
 struct Share {
     set: Set,
@@ -99,7 +99,7 @@ struct Share {
     of_metadata: u64,
     used: u64,
     busy: u64,
-    /// It is one of those that were passed.
+    /// True if the group is one of those that were passed.
     passed: bool,
     /// By device: blocks that the group's chunk lacks at most, if it is behind.
     lacks: SmallVec<[(usize, u64); MAX_COPIES]>,
@@ -113,7 +113,7 @@ struct Tally {
     used: u64,
 }
 
-/// What is known about the chunks on a device.
+/// The numbers of the chunks on a device.
 #[derive(Clone, Default)]
 struct Row {
     chunks: u64,
@@ -129,7 +129,7 @@ struct Row {
     since: Generation,
 }
 
-/// How many groups there are of each set, and sums over groups.
+/// The number of groups of each set, and sums over groups.
 pub(super) struct Sets {
     geometry: Geometry,
     groups: BTreeMap<Set, Tally>,
@@ -141,7 +141,7 @@ pub(super) struct Sets {
     of_metadata: u64,
     /// Blocks that may not be allocated.
     busy: u64,
-    /// How often a number of groups has changed.
+    /// The number of times that a number of groups has changed.
     changes: u64,
     /// The groups before this one were passed.
     passed_to: GroupId,
@@ -205,7 +205,8 @@ impl Sets {
         Share { set, of_metadata, used, busy, passed, lacks }
     }
 
-    /// What is in use of all parts of a group that have changed since this generation, at most.
+    /// The number of blocks in use, at most, in all parts of a group that have changed since this
+    /// generation.
     fn lacks(&self, record: &GroupRecord, since: Generation) -> u64 {
         let pages = (0..).zip(&record.bitmap_generations);
         let changed = pages.filter(|(_, changed)| **changed > since);

@@ -88,7 +88,7 @@ fn compare(sets: &Sets, all: &[Entered]) {
         let chunks = || all.iter().flat_map(|g| g.chunks.iter().map(move |c| (g, c)));
         let there = || chunks().filter(|(_, c)| on(row)(c));
         assert_eq!(sets.chunks_on(row), there().count() as u64);
-        assert_eq!(sets.used_on(row), there().map(|(g, _)| u64::from(g.used)).sum());
+        assert_eq!(sets.used_on(row), there().map(|(g, _)| u64::from(g.used)).sum::<u64>());
         let behind: BTreeSet<GroupId> =
             there().filter(|(_, c)| c.behind).map(|(g, _)| g.id).collect();
         assert_eq!(sets.behind(row), &behind);

@@ -1,4 +1,4 @@
-//! What becomes of a scrub whose devices go.
+//! The effect on a scrub when its devices go.
 
 use super::State;
 use crate::devices::Disk;

@@ -17,7 +17,7 @@ use crate::devices::{Disk, Outcome};
 use crate::pool::Pool;
 use crate::space::{Pin, Run};
 
-/// How often a failed write is tried again before its device is dropped.
+/// The number of times that a failed write is tried again before its device is dropped.
 const WRITE_RETRIES: u32 = 2;
 
 /// A copy: the row of its device, and the offset in bytes.
@@ -224,11 +224,11 @@ impl Pool {
         self.judge(vec![outcome], true)
     }
 
-    /// What several devices' outcomes of one write mean for the whole: those that failed are
+    /// Judges a whole write by its outcomes on several devices: the devices that failed are
     /// dropped, all of them, if the pool can do without; else the write has failed, and can be
-    /// tried again. It has failed, too, where a device has no space: that one is not dropped, and
-    /// has all that was written before, so the pool may do without others. `others`: devices that
-    /// were not written to have it, so no client gets an error.
+    /// tried again. The write has failed, too, where a device has no space: that device is not
+    /// dropped, and has all that was written before, so the pool may do without others. `others`:
+    /// devices that were not written to have it, so no client gets an error.
     fn judge(&self, mut outcomes: Vec<Outcome>, others: bool) -> Result<()> {
         let (now, mut st) = (self.now(), self.state_mut());
         if !others || outcomes.iter().all(|o| o.result.is_ok()) {

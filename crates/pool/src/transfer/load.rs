@@ -37,7 +37,7 @@ impl From<NotEntered> for StorageError {
     }
 }
 
-/// How the pool's nodes are loaded, by requests of a class.
+/// The loader of the pool's nodes, by requests of a class.
 struct Nodes<'p>(&'p Pool, Class);
 
 impl Loader for Nodes<'_> {

@@ -7,7 +7,7 @@
 //!    that was idle, or stood still, while another one took the pool over writes nothing more.
 //! 3. All slots are read a few times within the first seconds after an open.
 //!
-//! Where another one has written, this process writes nothing more, for good: neither knows which
+//! This process writes nothing more, for good, where another one has written: neither knows which
 //! blocks the other one has taken. A look that a device does not answer holds up nothing for long:
 //! what is sent to that device waits anyway, and the look counts when it is answered.
 

@@ -83,7 +83,7 @@ impl<'w> NodeWriter<'w> {
                     }
                 }
                 Ok(Some(addr)) => {
-                    // It has its address from an earlier try.
+                    // The node has its address from an earlier try.
                     let again = self.pool.rt().bufs().copy_of(place);
                     self.write(addr, again).await;
                 }

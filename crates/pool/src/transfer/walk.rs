@@ -1,5 +1,5 @@
-//! What stands in a group: blocks with their checksums, as runs of neighbours. Synchronous
-//! steps over resident nodes.
+//! The contents of a group: blocks with their checksums, as runs of neighbours. Synchronous steps
+//! over resident nodes.
 
 use base::{Crc, Generation, GroupId, Lba, PoolAddr, VolumeId};
 use btree::{Cursor, Key, NodePtr};
@@ -15,7 +15,7 @@ use crate::txn::Kind;
 /// The largest run.
 pub(crate) const RUN_BLOCKS: u32 = 256;
 
-/// Whose a block is.
+/// The owner of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     /// A volume's block.
@@ -127,7 +127,7 @@ pub(crate) fn nodes_from(
     Ok((of_nodes(tree.id(), nodes), next))
 }
 
-/// What a step over a group's checksums found.
+/// The result of a step over a group's checksums.
 pub(crate) enum Leaf {
     /// The blocks of a leaf that are in use, and the block of the group behind all of them.
     Blocks(Vec<Expected>, u32),

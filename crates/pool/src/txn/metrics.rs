@@ -1,4 +1,4 @@
-//! What the pool counts about its commits.
+//! The pool's counters of its commits.
 
 use base::{Duration, Histogram};
 
@@ -25,7 +25,7 @@ impl CommitMetrics {
         self.failed += 1;
     }
 
-    /// A freeze took so long.
+    /// Records the time that a freeze took.
     pub fn note_frozen(&mut self, took: Duration) {
         self.critical_section.record(took);
     }
@@ -37,7 +37,7 @@ impl CommitMetrics {
         self.group_updates.1 += skipped;
     }
 
-    /// So many nodes are written.
+    /// Counts `nodes` nodes that are written.
     pub fn note_nodes(&mut self, nodes: u64) {
         self.nodes += nodes;
     }

@@ -85,7 +85,7 @@ impl Requests {
         *self.last_error.borrow_mut() = Some(e);
     }
 
-    /// How many commits have failed.
+    /// The number of commits that have failed.
     pub fn failures(&self) -> u64 {
         self.failures.get()
     }

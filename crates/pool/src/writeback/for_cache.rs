@@ -1,4 +1,4 @@
-//! What a cache says to the pool, and asks of it.
+//! The interface of the pool for its cache.
 
 use base::{EntrySeq, Epoch, Instant, OpenId, Result};
 

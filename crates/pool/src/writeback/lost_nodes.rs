@@ -33,8 +33,9 @@ impl LostNodes {
     }
 }
 
-/// What a change of `volume` fails with that needs this node. While the pool is not in use there is
-/// nothing that goes on.
+/// The error with which a change of `volume` fails that needs this node. The original error is kept
+/// if the node is not of that volume's mapping. It is kept, too, while the pool is not in use, as
+/// nothing goes on then.
 pub(super) fn told(pool: &Pool, volume: VolumeId, failed: NotEntered) -> StorageError {
     let NotEntered { why, node } = failed;
     let of_mapping = node.is_some_and(|node| volume_of_tree(node.tree) == Some(volume));

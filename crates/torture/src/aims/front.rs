@@ -47,7 +47,7 @@ pub(super) fn through(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     for _ in 0..8 {
         let most = one_of(r, &[8, 80]);
         let cut = Moment::Flush(r.range(1, most));
-        // What comes after the failure of the cache is what counts.
+        // The operations after the failure of the cache are what counts.
         let cut = if s.failures.needed.is_some() { None } else { Some(cut) };
         // Requests that fail are answered at once.
         let operations = if cut.is_some() { 300 } else { 1500 };
@@ -84,7 +84,7 @@ pub(super) fn front(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
         flush: one_of(r, &[1, 2]),
         ..Mix::default()
     };
-    // Where clients flush all the time, each of their flushes commits what came before a change.
+    // Clients that flush all the time would commit with each flush what came before a change.
     s.changes.flush = r.one_in(2);
     if s.changes.flush {
         s.mix.flush = 0;

@@ -1,4 +1,4 @@
-//! What aimed runs are made of.
+//! Building blocks of aimed runs.
 
 use base::Duration;
 

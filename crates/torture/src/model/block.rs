@@ -25,7 +25,7 @@ pub(crate) const WHOLE: u8 = 0xFF;
 /// The end of a change that is in flight.
 pub(crate) const FLYING: u64 = u64::MAX;
 
-/// What a change puts into a sector.
+/// The value that a change puts into a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Value {
     /// Zeros that need no space.
@@ -55,7 +55,7 @@ pub(crate) struct Change {
     pub start: u64,
     /// [`FLYING`] until it is known that nothing more comes of it.
     pub end: u64,
-    /// It was reported as done.
+    /// True if the change was reported as done.
     pub ok: bool,
     /// A flush covers it: whether it happened is decided for good.
     pub durable: bool,
@@ -72,7 +72,7 @@ pub(crate) struct View {
     pub from: u64,
 }
 
-/// What was seen of a block: of every sector what it holds, if it was read.
+/// The content of each sector of a block as it was seen, if the sector was read.
 pub(crate) type Seen = [Option<Found>; SECTORS as usize];
 
 /// Whether a sight can be explained.

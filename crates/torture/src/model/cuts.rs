@@ -6,10 +6,10 @@ use std::rc::Rc;
 use super::lag::{Lag, Sight};
 use super::volume::Blocks;
 
-/// What the engine says.
+/// The function that asks the engine for its state.
 pub(crate) type Gauge = Box<dyn Fn() -> Sight>;
 
-/// What a volume held at a moment.
+/// The content of a volume at a moment.
 #[derive(Clone)]
 pub(crate) struct Image {
     pub blocks: Rc<Blocks>,

@@ -189,7 +189,7 @@ impl Model {
         for (id, v) in self.volumes.iter_mut().filter(|(_, v)| v.mode == CacheMode::WriteBack) {
             match cut.images.get(id) {
                 Some(i) => v.set_back(Some(&i.blocks), i.tick, i.era),
-                // It was made after the cut.
+                // The volume was made after the cut.
                 None => v.set_back(None, cut.tick, 0),
             }
         }

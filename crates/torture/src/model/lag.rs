@@ -1,9 +1,9 @@
 //! Lag: how much older than the volumes the pool's image may be.
 //!
-//! What was written through the cache is in the pool's image no later than `max_lag` after it was
-//! answered, while the cache is open: so much is lost at most if its device dies at that moment. A
-//! pass cannot be faster than what it works with, so the clock stops for that, and for nothing
-//! else:
+//! Writes that went through the cache are in the pool's image no later than `max_lag` after they
+//! were answered, while the cache is open: so much is lost at most if its device dies at that
+//! moment. A pass cannot be faster than what it works with, so the clock stops for that, and for
+//! nothing else:
 //!
 //! * while a pool device has something in flight: a slow device is busy for long. Time is counted
 //!   in which all of them are idle;
@@ -21,7 +21,7 @@
 
 use std::collections::BTreeMap;
 
-/// What the engine, and the world, say at one moment.
+/// The state of the engine, and of the world, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
     /// The open epoch, and the published one.
@@ -30,7 +30,8 @@ pub(crate) struct Sight {
     pub now_ns: u64,
     /// For how long the pool's devices were idle so far.
     pub idle_ns: u64,
-    /// What else delays a pass, as a sum that grows: times for which the cache's device was stuck.
+    /// The sum, which grows, of other times that delay a pass: those for which the cache's device
+    /// was stuck.
     pub stuck_ns: u64,
     /// Of that, without the time that is not over.
     pub unstuck_ns: u64,

@@ -23,13 +23,13 @@ use block::Value;
 use cuts::Cuts;
 use volume::{Doubted, End, Mismatch, Volume};
 
-/// What is not known of a name after a crash.
+/// The doubt about a name after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doubt {
     None,
-    /// Its creation was not answered.
+    /// The creation of the volume was not answered.
     Creating,
-    /// Its deletion was not answered.
+    /// The deletion of the volume was not answered.
     Deleting,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
     },
 }
 
-/// How a boot ends.
+/// The way in which a boot ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     /// Everything was closed well.

@@ -20,7 +20,7 @@ pub(crate) struct Range {
     whole_only: bool,
 }
 
-/// What a read saw that cannot be.
+/// The content that a read saw and that cannot be.
 #[derive(Debug)]
 pub(crate) struct Mismatch {
     pub block: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Doubted {
     pub done: bool,
 }
 
-/// Where a change is in its life: see [`Change`].
+/// The state of a change in its life: see [`Change`].
 #[derive(Clone, Copy)]
 pub(crate) struct End {
     pub tick: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Volume {
     pub size: u64,
     /// A resize to this size, with the number of its change, is under way, or its outcome unknown.
     pub resizing: Option<(u64, u64)>,
-    /// What resizes that failed may have left, to be found after the next open.
+    /// The resizes that failed and may have left another size, to be found after the next open.
     pub also: Vec<Doubted>,
     /// The least size that it may have had after each resize that has begun or ended so far.
     least: Vec<u64>,
@@ -67,7 +67,7 @@ pub(crate) struct Volume {
     given_up: Option<u64>,
     /// A deletion was asked for.
     pub dying: bool,
-    /// What a cache does for it.
+    /// The mode in which the volume uses a cache.
     pub mode: CacheMode,
     /// A switch to this mode is under way, or its outcome unknown.
     pub switching: Option<CacheMode>,
@@ -296,7 +296,8 @@ impl Volume {
 
     /// A resize is done.
     pub fn resized(&mut self, size: u64, tick: u64) {
-        // What is durable now was made of what those left that had failed.
+        // Failed resizes that had happened are durable now: this resize was made of what they had
+        // left.
         for doubted in std::mem::take(&mut self.also).into_iter().filter(|d| d.done) {
             let all = Rc::make_mut(&mut self.blocks).values_mut().flat_map(|b| &mut b.changes);
             all.filter(|c| c.op == doubted.op).for_each(|c| (c.ok, c.durable) = (true, true));
@@ -336,7 +337,7 @@ impl Volume {
         clear_behind(Rc::make_mut(&mut self.blocks), sectors);
     }
 
-    /// What every block may hold now.
+    /// Returns what every block may hold now.
     pub fn image(&self) -> Rc<Blocks> {
         self.blocks.clone()
     }
@@ -456,7 +457,7 @@ impl Volume {
 }
 
 impl Range {
-    /// Its change of block `number`, if it touches it.
+    /// Returns the range's change of block `number`, if it touches that block.
     fn on(&self, number: u64) -> Option<Change> {
         let (from, to) = (number * SECTORS, (number + 1) * SECTORS);
         if self.first >= to || self.end <= from {

@@ -87,7 +87,7 @@ impl Run {
         }
     }
 
-    /// What was lost can be read again.
+    /// Makes all lost nodes readable again.
     pub(super) fn find_nodes(&self) {
         if !self.env.unreachable.borrow().any() {
             return;

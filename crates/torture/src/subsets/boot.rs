@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, StorageError};
+use model::device::DeviceState;
+use model::moves::MovesState;
 use pool::{CreateOptions, DeviceFile, Pool};
 use rt::Rt;
 use sim::{Fault, Loses, Times};
@@ -152,8 +154,8 @@ impl Subsets {
         env.count("starts refused that must be", u64::from(expected.serve.is_empty()));
     }
 
-    /// What the volume holds is what one of the histories allows. From now on the devices that are
-    /// there know the one that goes on.
+    /// Fails if the volume holds what none of the histories allows. From now on the devices that
+    /// are there know the history that goes on.
     fn compare(&self, served: &Served, before: &[Knows], (expected, found): (&Expected, Vec<u64>)) {
         let env = &self.env;
         let outcome = self.histories.borrow_mut().found(served.id, &found);
@@ -259,7 +261,7 @@ impl Subsets {
         env.count("devices that failed", 1);
         self.leaves(served, d);
         env.world.inject(file.file, fault);
-        self.failed.borrow_mut().push(d);
+        self.failed.borrow_mut().push(file.file);
         for _ in 0..env.below(4) {
             self.work(served).await;
         }
@@ -318,9 +320,14 @@ impl Subsets {
         // The moves that follow are short: each of them flushes the new device some times.
         let (world, fault) = (env.world.clone(), self.fault());
         let writes = env.below([12, 60, 300][env.below(3) as usize]);
-        let (e, rt) = (env.clone(), served.rt.clone());
+        let (e, rt, moving) = (env.clone(), served.rt.clone(), self.moving.clone());
         drop(served.rt.spawn(async move {
             world.after_writes(file.file, writes).await;
+            // Once everything has moved, the device is like the others, of which the model knows
+            // when they fail.
+            if moving.borrow().as_ref().is_none_or(|now| now.file != file.file) {
+                return;
+            }
             e.note(format!("{} fails: {fault:?}", file.path));
             e.count("devices that failed while chunks moved to them", 1);
             world.inject(file.file, fault);
@@ -333,17 +340,17 @@ impl Subsets {
     /// All devices that are there come into use, with all that they lack.
     async fn rest(&self, served: &mut Served) {
         let env = &self.env;
-        for d in self.failed.borrow().iter() {
-            env.world.revive(self.devices.borrow()[*d].file.file);
+        for file in self.failed.borrow().iter() {
+            env.world.revive(*file);
         }
         for _ in 0..REST_S {
             let status = served.pool.status();
             let rests = status.pool.devices.iter().all(|d| match d.state {
-                "online" => true,
-                "missing" => !self.is_there(served, &d.path),
+                DeviceState::Online => true,
+                DeviceState::Missing => !self.is_there(served, &d.path),
                 _ => false,
             });
-            if rests && served.pool.moves_status().state == "none" {
+            if rests && served.pool.moves_status().state == MovesState::None {
                 return self.at_rest(served).await;
             }
             served.rt.sleep(Duration::from_secs(1)).await;
@@ -362,6 +369,10 @@ impl Subsets {
     async fn at_rest(&self, served: &mut Served) {
         self.env.note("at rest");
         self.env.count("boots that came to rest", 1);
+        if let Some(file) = &*self.moving.borrow() {
+            // A fault of it may be due still.
+            self.env.world.revive(file.file);
+        }
         self.flush(served).await;
         served.left.clear();
         for d in &served.there {

@@ -12,16 +12,16 @@ use std::collections::BTreeSet;
 /// The number of a history.
 pub(super) type Id = usize;
 
-/// What a block may hold: numbers of writes, 0 for none.
+/// The numbers of the writes that a block may hold, 0 for none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Block {
-    /// What is durable.
+    /// The durable write.
     sure: u64,
-    /// What was written after that.
+    /// The writes that came after the durable one.
     later: Vec<u64>,
 }
 
-/// What the volume may hold, block by block.
+/// The content that the volume may have, block by block.
 #[derive(Clone, Debug)]
 pub(super) struct Content(Vec<Block>);
 
@@ -41,7 +41,7 @@ impl Content {
         }
     }
 
-    /// What a read of the running volume must give.
+    /// Returns the number of the write that a read of the running volume must give.
     pub fn newest(&self, block: usize) -> u64 {
         let b = &self.0[block];
         b.later.last().copied().unwrap_or(b.sure)
@@ -80,21 +80,22 @@ enum Written {
     Surely,
 }
 
-/// What a device knows.
+/// The knowledge of a device.
 #[derive(Clone, Debug)]
 pub(super) struct Knows {
     /// One of these histories.
     pub one_of: Vec<Id>,
-    /// It has all of it: alone it is enough, where the pool keeps a copy on each device.
+    /// True if the device has all of its history: alone it is enough, where the pool keeps a copy
+    /// on each device.
     pub whole: bool,
 }
 
-/// What a start may do.
+/// The outcomes that are allowed for a start.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// It may serve one of these.
+    /// The histories of which the start may serve one.
     pub serve: BTreeSet<Id>,
-    /// It may refuse.
+    /// True if the start may refuse.
     pub refuse: bool,
 }
 
@@ -123,8 +124,9 @@ impl Histories {
         self.0.len() - 1
     }
 
-    /// What was found in `id` when it began: it went on from those parents that may have had that.
-    /// None may have: the error says which block, and what it may hold by the newest of them.
+    /// Notes what was found in `id` when it began: the history went on from those parents that may
+    /// have had that. If none may have, the error says which block, and what it may hold by the
+    /// newest of them.
     pub fn found(&mut self, id: Id, found: &[u64]) -> Result<(), (usize, String)> {
         let parents = std::mem::take(&mut self.0[id].parents);
         let wrong: Vec<_> = parents.iter().map(|p| self.0[*p].content.wrong(found)).collect();
@@ -191,8 +193,8 @@ impl Histories {
         if perhaps.contains(&old) || !written { Answer::Perhaps } else { Answer::No }
     }
 
-    /// What a start with these devices may do. `away`: so many are not among them; `spare`: so many
-    /// may lack something.
+    /// Returns what a start with these devices may do. The number of devices that are not among
+    /// them is `away`; the number of devices that may lack something is `spare`.
     pub fn expected(&self, there: &[&Knows], away: usize, spare: usize) -> Expected {
         let mut expected = Expected { serve: BTreeSet::new(), refuse: false };
         let mut picks: Vec<Vec<Id>> = vec![Vec::new()];

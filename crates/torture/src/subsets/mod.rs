@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use base::prng::mix64;
 use pool::DeviceFile;
-use rt::{Order, Rt};
+use rt::{FileId, Order, Rt};
 use sim::{DiskSnapshot, World};
 
 use crate::env::Env;
@@ -38,7 +38,7 @@ use history::{Content, Histories, Id, Knows};
 const BLOCKS: usize = 96;
 /// Boots of a run.
 const BOOTS: u64 = 14;
-/// So many states of all devices are kept.
+/// The number of states of all devices that are kept.
 const MOST_SAVED: usize = 3;
 
 /// A device, and what it knows.
@@ -56,11 +56,11 @@ struct Subsets {
     histories: RefCell<Histories>,
     saved: RefCell<Vec<Saved>>,
     /// A device is being replaced by this one: the next start has all devices.
-    moving: RefCell<Option<DeviceFile>>,
+    moving: Rc<RefCell<Option<DeviceFile>>>,
     /// Numbers of writes.
     writes: Cell<u64>,
     /// Devices that failed while the volume was served.
-    failed: RefCell<Vec<usize>>,
+    failed: RefCell<Vec<FileId>>,
 }
 
 pub(crate) fn run(settings: Settings, story: Rc<RefCell<Story>>, trace: bool) -> Summary {
@@ -92,7 +92,7 @@ impl Subsets {
             devices: RefCell::new(env.settings.devices.iter().enumerate().map(device).collect()),
             histories: RefCell::new(histories),
             saved: RefCell::default(),
-            moving: RefCell::default(),
+            moving: Rc::default(),
             writes: Cell::new(0),
             failed: RefCell::default(),
         }
@@ -151,8 +151,8 @@ impl Subsets {
     /// Devices that failed are well again. Some become as they were some boots before.
     fn between_boots(&self) {
         let env = &self.env;
-        for d in self.failed.borrow_mut().drain(..) {
-            env.world.revive(self.devices.borrow()[d].file.file);
+        for file in self.failed.borrow_mut().drain(..) {
+            env.world.revive(file);
         }
         if let Some(file) = &*self.moving.borrow() {
             env.world.revive(file.file);
@@ -198,7 +198,7 @@ impl Subsets {
         if devices.len() != self.env.settings.devices.len() {
             self.env.fail(format!("a device was replaced, and these are of the pool: {stay:?}"));
         }
-        // What they were before is of another list.
+        // The saved states are of another list of devices.
         self.saved.borrow_mut().clear();
     }
 }

@@ -40,7 +40,7 @@ impl Tokens {
         self.full_at = Instant(self.full_at.max(now).0.saturating_add(ns));
     }
 
-    /// How many are missing to a full bucket, rounded up.
+    /// The number of tokens that are missing to a full bucket, rounded up.
     fn missing(&self, now: Instant) -> u128 {
         let ns = self.full_at.0.saturating_sub(now.0);
         (u128::from(ns) * u128::from(self.rate)).div_ceil(SECOND_NS)
@@ -76,10 +76,10 @@ impl Limit {
         self.bytes = renewed(self.bytes, set.bytes_per_second.map(|rate| rate.get()));
     }
 
-    /// From when on a request that moves so many bytes may pass.
+    /// The time from which on a request that moves so many bytes may pass.
     pub fn ready(&self, bytes: u64) -> Instant {
         let requests = self.requests.map_or(Instant(0), |tokens| tokens.ready(1));
-        // What moves nothing does not wait for bytes.
+        // A request that moves nothing does not wait for bytes.
         let some = self.bytes.filter(|_| bytes > 0);
         requests.max(some.map_or(Instant(0), |tokens| tokens.ready(bytes)))
     }

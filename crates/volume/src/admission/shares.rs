@@ -14,8 +14,8 @@
 //! A request whose work comes in turns, and one whose client is still sending its data, leaves the
 //! window meanwhile. Then it stands in line again, for the window alone.
 //!
-//! Where all volumes wait for the same thing, equal parts of a window are equal shares of it, by
-//! Little's law. Where one waits for something that is slow, it holds its own part only.
+//! If all volumes wait for the same thing, equal parts of a window are equal shares of it, by
+//! Little's law. If one waits for something that is slow, it holds its own part only.
 
 use std::collections::VecDeque;
 
@@ -25,19 +25,19 @@ use rustc_hash::FxHashMap;
 
 use super::limit::Limit;
 
-/// What a request costs beside its bytes. A small request costs a device, and the engine, about
+/// The cost of a request beside its bytes. A small request costs a device, and the engine, about
 /// what this many bytes do.
 const FIXED: u64 = 128 << 10;
-/// What may have begun and not ended where several volumes are in use: 62 requests of 4 KiB, or 7
-/// of 1 MiB. It keeps fast devices busy, and is read or written by a disk in a good part of a
-/// second.
+/// The cost, in bytes, of the requests that may have begun and not ended where several volumes are
+/// in use: 62 requests of 4 KiB, or 7 of 1 MiB. It keeps fast devices busy, and is read or written
+/// by a disk in a good part of a second.
 const WINDOW: u64 = 8 << 20;
 /// For so long a volume that was used beside another counts as in use.
 const LINGER: Duration = Duration::from_secs(10);
 /// Volumes without a limit and without requests are forgotten where there are more.
 const IDLE: usize = 64;
 
-/// What a request moves.
+/// The bytes that a request moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size {
     /// All its bytes: what the limit counts.
@@ -52,13 +52,13 @@ impl Size {
         Size { bytes, turn: bytes }
     }
 
-    /// What it takes of the window.
+    /// The part of the window that the request takes, in bytes.
     fn cost(self) -> u64 {
         FIXED.saturating_add(self.turn)
     }
 }
 
-/// What is to be done next.
+/// The next thing to be done.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next<T> {
     /// This request begins, or goes on; it is told by the first.
@@ -84,7 +84,7 @@ struct Share<T> {
     limit: Option<Limit>,
     /// The cost of its requests that have begun and not ended.
     in_flight: u64,
-    /// Those that wait.
+    /// Requests that wait.
     waiting: VecDeque<Waiting<T>>,
     /// The same of those that have begun before, and go on: no limit holds them.
     again: VecDeque<Waiting<T>>,
@@ -150,7 +150,7 @@ pub(super) struct Shares<T> {
     /// Nothing waits any more.
     open: bool,
     waits: Waits,
-    /// How many have had to wait.
+    /// The number of requests that have had to wait.
     number: u64,
 }
 
@@ -170,7 +170,7 @@ impl<T> Shares<T> {
         }
     }
 
-    /// What had to wait.
+    /// The numbers of requests that had to wait.
     pub fn waits(&self) -> Waits {
         self.waits
     }

@@ -14,6 +14,8 @@ mod story;
 use std::time::Duration;
 
 use cache::{Cache, CacheFile, Settings};
+use model::device::DeviceState;
+use model::moves::MovesState;
 use offline::CheckOptions;
 use offline::cache::check::Standing;
 use offline::pool::check::check;
@@ -123,7 +125,7 @@ async fn assert_holds(volumes: &Volumes, story: &str) {
             name,
             size: info.size_bytes,
             sector: info.sector_bytes,
-            mode: info.cache_mode.name(),
+            mode: info.cache_mode.word(),
             iops: limit.and_then(|l| l.iops).map_or(0, |n| n.get()),
             bytes_per_second: limit.and_then(|l| l.bytes_per_second).map_or(0, |n| n.get()),
             read_only: info.read_only,
@@ -140,8 +142,9 @@ async fn assert_holds(volumes: &Volumes, story: &str) {
 async fn moved(rt: &Rt, pool: &Pool) {
     for _ in 0..10_000 {
         let devices = pool.status().pool.devices;
-        let settled = devices.iter().all(|d| d.state == "online" || d.state == "spare");
-        if settled && pool.moves_status().state == "none" {
+        let settled =
+            devices.iter().all(|d| d.state == DeviceState::Online || d.state == DeviceState::Spare);
+        if settled && pool.moves_status().state == MovesState::None {
             return;
         }
         rt.sleep(Duration::from_millis(100)).await;

@@ -8,6 +8,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use cache::{Cache, CacheFile};
+use model::scrub::ScrubState;
 use pool::{CacheMode, DeviceFile, Pool, ScrubOptions, VolumeLimit};
 use rt::{Order, Rt};
 use sim::{DiskModel, World};
@@ -167,7 +168,7 @@ impl Devices {
     async fn second_life(&self, rt: &Rt) {
         let (pool, cache, volumes) = self.open(rt, &[0, 1, 2]).await;
         for v in VOLUMES {
-            let mode = MODES.into_iter().find(|m| m.name() == v.mode).expect("a mode");
+            let mode = MODES.into_iter().find(|m| m.word() == v.mode).expect("a mode");
             volumes.set_mode(v.name, mode).await.expect("mode");
             let limit = VolumeLimit {
                 iops: NonZeroU32::new(v.iops),
@@ -185,7 +186,7 @@ impl Devices {
         for v in VOLUMES.iter().filter(|v| v.read_only) {
             volumes.set_read_only(v.name, true).await.expect("read-only");
         }
-        while pool.scrub_status().await.state != "done" {
+        while pool.scrub_status().await.state != ScrubState::Done {
             rt.sleep(Duration::from_millis(100)).await;
         }
         cache.close().await.expect("close");

@@ -51,9 +51,9 @@ const LATELY: u64 = 10;
 /// The queue of a bucket, plus one; 0: the bucket is not in use.
 const ORIGIN: u8 = 3;
 const CANDIDATE: u8 = 4;
-/// At most half of it is left.
+/// At most half of the bucket is left.
 const THIN: u8 = 8;
-/// Its survivors have moved.
+/// The survivors of the bucket have moved.
 const LEFT: u8 = 16;
 
 /// The list of thin buckets of the main queue, behind those of the three origins.
@@ -75,7 +75,7 @@ pub(super) struct Adaptive {
     shares: Shares,
     drops: Drops,
     budget: Budget,
-    /// What the clock shows.
+    /// The present time of the clock.
     clock: u32,
 }
 

@@ -5,7 +5,7 @@
 pub struct DropClock {
     bucket_blocks: u32,
     now: u32,
-    /// Blocks dropped since it went on.
+    /// Blocks dropped since the clock went on.
     rest: u32,
 }
 
@@ -15,7 +15,7 @@ impl DropClock {
         DropClock { bucket_blocks, now: 0, rest: 0 }
     }
 
-    /// What it shows.
+    /// The present time of the clock.
     pub fn now(&self) -> u32 {
         self.now
     }

@@ -1,18 +1,18 @@
-//! Where blocks come from.
+//! Origins of blocks.
 
-/// Where the blocks of a bucket come from; each fills buckets of its own.
+/// The origin of the blocks of a bucket; blocks of each origin fill buckets of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// They were read, and missed.
+    /// Blocks that were read, and missed.
     Read,
-    /// They were written.
+    /// Blocks that were written.
     Write,
-    /// They were hit again: survivors, and blocks that were read again soon after they were
+    /// Blocks that were hit again: survivors, and blocks that were read again soon after they were
     /// dropped.
     Main,
 }
 
 impl Origin {
-    /// All of them, by number.
+    /// All origins, by number.
     pub const ALL: [Origin; 3] = [Origin::Read, Origin::Write, Origin::Main];
 }

@@ -7,7 +7,7 @@ use super::links::{MAX_STEPS, NONE};
 #[derive(Debug)]
 pub(super) struct Random {
     candidates: Vec<u32>,
-    /// Where a bucket stands in `candidates`, or [`NONE`].
+    /// The place of each bucket in `candidates`, or [`NONE`].
     place: Vec<u32>,
     prng: Prng,
 }

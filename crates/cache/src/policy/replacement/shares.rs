@@ -6,7 +6,7 @@ use super::origin::Origin;
 
 /// Shares are counted in parts of a bucket.
 const PARTS: u64 = 1024;
-/// What a queue gets for a block that it should have kept.
+/// The gain of a queue for a block that it should have kept, in these parts.
 const GAIN: u64 = PARTS / 4;
 /// The shares at the beginning, in percent of the buckets in use, by [`Origin`].
 const BEGIN: [u64; 3] = [5, 85, 10];

@@ -5,7 +5,7 @@ use format::cache::bucket::{BucketKind, BucketRecord};
 
 use super::epochs::{Dirt, Moment};
 
-/// Where a bucket is in its life.
+/// The stage of a bucket in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Life {
     /// May be filled.
@@ -63,7 +63,7 @@ pub(super) struct Bucket {
     pub life: Life,
     /// The epoch that was open when its dirty blocks were moved last; 0: they were not.
     pub compacted_in: Epoch,
-    /// It is a victim, and its survivors move.
+    /// True if the bucket is a victim, and its survivors move.
     pub leaving: bool,
     /// Of nodes: the bucket with their copies. Of copies: the bucket of the nodes.
     pub twin: Option<BucketId>,

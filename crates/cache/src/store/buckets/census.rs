@@ -4,17 +4,17 @@ use format::cache::bucket::BucketKind;
 
 use crate::policy::replacement::Origin;
 
-/// Where appended blocks come from: each stream fills buckets of its own.
+/// A source of appended blocks: each stream fills buckets of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// Writes of clients.
     Writes,
-    /// What was read from the pool and is kept.
+    /// Blocks that were read from the pool and are kept.
     Promoted,
     /// Nodes of the index.
     Nodes,
-    /// What was hit again: survivors, and blocks that came back soon; and what was moved out of
-    /// sparse buckets.
+    /// Blocks that were hit again: survivors, and blocks that came back soon; and what was moved
+    /// out of sparse buckets.
     Main,
 }
 
@@ -25,7 +25,7 @@ impl Stream {
         if self == Stream::Nodes { BucketKind::Nodes } else { BucketKind::Data }
     }
 
-    /// Whose blocks its buckets have; `None`: nodes of the index.
+    /// The origin of the blocks in the stream's buckets; `None`: nodes of the index.
     pub(crate) fn origin(self) -> Option<Origin> {
         match self {
             Stream::Writes => Some(Origin::Write),
@@ -36,7 +36,7 @@ impl Stream {
     }
 }
 
-/// How many buckets are in which state.
+/// The number of buckets in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Census {
     /// Free, or about to be.

@@ -1,13 +1,14 @@
 //! Counts by epoch: how many of something the open epoch has, and each sealed one.
 //!
-//! What is overwritten in the open epoch counts no longer. What is overwritten in a sealed one is
-//! *retained*: its cut has it, so it counts until that epoch is published.
+//! A thing that is overwritten in the open epoch counts no longer. One that is overwritten in a
+//! sealed epoch is *retained*: the cut of that epoch has it, so it counts until that epoch is
+//! published.
 
 use std::collections::VecDeque;
 
 use base::Epoch;
 
-/// What one sealed epoch has.
+/// The counts of one sealed epoch.
 #[derive(Clone, Copy, Debug)]
 struct Sealed {
     epoch: Epoch,
@@ -17,7 +18,7 @@ struct Sealed {
 }
 
 impl Sealed {
-    /// Those that were not overwritten.
+    /// The number of things that were not overwritten.
     fn named(&self) -> u64 {
         self.all - self.retained
     }
@@ -27,14 +28,14 @@ impl Sealed {
 #[derive(Clone, Default, Debug)]
 pub(super) struct EpochCounts {
     open: u64,
-    /// How many of sealed epochs the open one has overwritten.
+    /// The number of things of sealed epochs that the open one has overwritten.
     overwritten: u64,
     /// The oldest first.
     sealed: VecDeque<Sealed>,
     sealed_sum: u64,
 }
 
-/// What published epochs had.
+/// The counts that published epochs had.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Gone {
     pub all: u64,
@@ -70,7 +71,7 @@ impl EpochCounts {
         enough
     }
 
-    /// How many the open epoch has that were in no sealed epoch before, at least.
+    /// The number of things of the open epoch that were in no sealed epoch before, at least.
     pub fn fresh(&self) -> u64 {
         self.open - self.open.min(self.overwritten)
     }
@@ -95,12 +96,12 @@ impl EpochCounts {
         gone
     }
 
-    /// What is not published: of the open epoch, and of all sealed ones.
+    /// The number of things that are not published: of the open epoch, and of all sealed ones.
     pub fn all(&self) -> (u64, u64) {
         (self.open, self.sealed_sum)
     }
 
-    /// What the sealed epochs up to `epoch` have.
+    /// The number of things of the sealed epochs up to `epoch`.
     pub fn upto(&self, epoch: Epoch) -> u64 {
         self.sealed.iter().take_while(|s| s.epoch <= epoch).map(|s| s.all).sum()
     }

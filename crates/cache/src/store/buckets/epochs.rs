@@ -80,7 +80,7 @@ impl Dirt {
         enough
     }
 
-    /// What is of the newest epoch is of `epoch`.
+    /// Gives the newest epoch that is counted the number `epoch`.
     pub fn renumber(&mut self, epoch: Epoch) {
         if let Some(s) = self.counts.last_mut() {
             s.epoch = epoch;
@@ -113,7 +113,7 @@ impl Moment {
 /// All epochs that are not published, and the buckets that have or had blocks of each, once. After
 /// publishing these are gone through, in slices.
 pub(super) struct Epochs {
-    /// What was written up to this epoch is not counted as dirty: see
+    /// The epoch up to which writes are not counted as dirty: see
     /// [`super::Buckets::counted_above`].
     above: Epoch,
     /// The oldest first.
@@ -151,7 +151,7 @@ impl Epochs {
         self.above
     }
 
-    /// What a checkpoint is to tell apart.
+    /// The epochs that a checkpoint is to tell apart.
     pub fn moment(&self) -> Moment {
         Moment { above: self.above, cut: self.cut(), open: self.open }
     }
@@ -175,7 +175,7 @@ impl Epochs {
         dirt.remove(class, len as u16, class != self.open)
     }
 
-    /// What is of the open epoch is of `epoch`, which is open instead.
+    /// Makes `epoch` the open epoch: what was of the open one before is of this one.
     pub fn renumber(&mut self, epoch: Epoch) {
         self.open = epoch;
     }

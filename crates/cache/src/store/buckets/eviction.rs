@@ -15,12 +15,12 @@ use super::Buckets;
 use super::bucket::Life;
 use crate::policy::replacement::{Origin, Survivors};
 
-/// What became of a victim.
+/// The outcome of taking a victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Victim {
-    /// It is evicted, and has this generation now.
+    /// The victim is evicted, and has this generation now.
     Evicted(BucketId, BucketGen),
-    /// Blocks of it are to be moved first. It is pinned.
+    /// Blocks of the victim are to be moved first. It is pinned.
     Leaving(BucketId, BucketGen),
 }
 
@@ -143,7 +143,7 @@ impl Buckets {
         self.unpin(CacheAddr(u64::from(id.0) * u64::from(self.blocks)));
     }
 
-    /// So many survivors were moved.
+    /// Notes that `blocks` survivors were moved.
     pub(in crate::store) fn moved(&mut self, blocks: u64) {
         self.replacement.moved(blocks as u32);
     }

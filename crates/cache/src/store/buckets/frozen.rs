@@ -1,5 +1,6 @@
-//! What all buckets said at a moment, for a checkpoint. Taking it is O(1): a page of them is copied
-//! when the first of it changes after that moment, or when the checkpoint comes to it.
+//! Records of all buckets as they were at a moment, for a checkpoint. Taking them is O(1): a page
+//! of buckets is copied when the first of it changes after that moment, or when the checkpoint
+//! comes to it.
 
 use base::BucketGen;
 use format::cache::bucket::{BucketKind, BucketRecord, RECORDS_PER_PAGE};
@@ -34,9 +35,9 @@ impl FrozenBuckets {
         }
     }
 
-    /// What a page of the table is to say: what was frozen, but for buckets of nodes and of their
-    /// copies, which are as the checkpoint leaves them. Its own nodes count. Those that were
-    /// replaced do not, though they may still be read.
+    /// The records of a page of the table: as they were frozen, but for buckets of nodes and of
+    /// their copies, which are as the checkpoint leaves them. The checkpoint's own nodes count.
+    /// Nodes that were replaced do not, though they may still be read.
     pub fn page(&self, page: u32, all: &[Bucket]) -> Vec<BucketRecord> {
         let from = page as usize * PAGE;
         let to = all.len().min(from + PAGE);
@@ -78,9 +79,10 @@ pub(super) fn record_now(all: &[Bucket], i: usize, moment: Moment) -> BucketReco
 #[cfg(test)]
 mod tests {
     use base::{BucketId, CacheAddr, Epoch, RecordSeq};
+    use model::cache::Policy;
 
     use super::*;
-    use crate::policy::replacement::Policy;
+
     use crate::store::buckets::Buckets;
     use crate::store::buckets::census::Stream;
 

@@ -88,7 +88,7 @@ impl Buckets {
         self.free.iter().copied().collect()
     }
 
-    /// Where the second copy of a node stands whose address is `addr`.
+    /// The address of the second copy of the node at `addr`.
     pub fn copy_of(&self, addr: CacheAddr) -> Option<CacheAddr> {
         let b = self.all.get(self.of(addr).0 as usize)?;
         let twin = b.twin.filter(|_| b.kind == BucketKind::Nodes)?;
@@ -165,7 +165,7 @@ impl Buckets {
         self.look_at(id, false);
     }
 
-    /// Its page of the table, and that of its twin, are about to say something else.
+    /// Keeps the frozen records of a bucket and of its twin, both of which are about to change.
     fn keep_node_frozen(&mut self, id: BucketId) {
         self.keep_frozen(id);
         if let Some(twin) = self.all[id.0 as usize].twin {

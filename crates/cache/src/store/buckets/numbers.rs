@@ -1,4 +1,4 @@
-//! How many buckets and blocks there are of which. All of it is exact at all times, and O(1).
+//! Numbers of buckets and blocks of each kind. All of them are exact at all times, and O(1).
 
 use base::Epoch;
 
@@ -16,7 +16,7 @@ impl Buckets {
         self.unpublished_blocks() != (0, 0) || self.zeros() != (0, 0)
     }
 
-    /// How often the last pin of a bucket was given up.
+    /// The number of times that the last pin of a bucket was given up.
     pub fn unpins(&self) -> u64 {
         self.unpins
     }
@@ -46,7 +46,7 @@ impl Buckets {
         self.index_nodes
     }
 
-    /// Blocks in which they stand.
+    /// Blocks in which nodes of the index stand.
     pub fn node_blocks(&self) -> u64 {
         2 * self.index_nodes - self.nodes_once
     }
@@ -66,7 +66,7 @@ impl Buckets {
         self.dead_zeros = 0;
     }
 
-    /// What there is, by state.
+    /// The number of buckets in each state.
     pub fn census(&self) -> Census {
         let free = self.free() + self.pending();
         let used = self.count() - free - self.retired - self.nodes;

@@ -1,8 +1,8 @@
 //! Buckets while the journal is replayed over a checkpoint.
 //!
-//! What the counters say then comes from the disk, and so do the keys that change them. If these
-//! contradict each other, the disk is wrong and not the program. So it is noted, and is an error of
-//! the replay. At any other time the same is a fault of the program, and ends it.
+//! The counters come from the disk then, and so do the keys that change them. If these contradict
+//! each other, the disk is wrong and not the program. So the contradiction is noted, and is an
+//! error of the replay. At any other time the same is a fault of the program, and ends it.
 
 use base::{BucketGen, BucketId};
 
@@ -31,7 +31,7 @@ impl Buckets {
         false
     }
 
-    /// What is known contradicts itself.
+    /// Notes a contradiction during a replay; at any other time, panics.
     pub(super) fn contradicts(&mut self, what: String) {
         match &mut self.source {
             Source::Memory => panic!("{what}"),
@@ -62,7 +62,7 @@ impl Buckets {
         self.drop_clock.set(generation.0);
         self.live_blocks -= u64::from(b.live);
         b.live = 0;
-        // All that it had was in the pool by then.
+        // All blocks of the bucket were in the pool by then.
         let dirty = u64::from(b.dirt.above(self.epochs.above()));
         b.dirt.clear();
         if !self.dirty.remove(dirty, self.epochs.open()) {

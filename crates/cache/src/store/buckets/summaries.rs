@@ -1,4 +1,4 @@
-//! What buckets were filled with, until their summaries are written.
+//! Keys that buckets were filled with, until their summaries are written.
 //!
 //! A bucket says only here, and in its summary on the device, of which volumes and blocks it has
 //! the data. It is needed when the bucket leaves and some of its blocks are to be kept: the index
@@ -15,7 +15,7 @@ const MOST_WAITING: usize = 256;
 struct Filled {
     generation: BucketGen,
     keys: Vec<SummaryKey>,
-    /// It is full, and its summary waits to be written.
+    /// True if the bucket is full, and its summary waits to be written.
     waits: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Summaries {
     blocks: u32,
     filled: BTreeMap<BucketId, Filled>,
     waiting: VecDeque<BucketId>,
-    /// Buckets that got none, as too many waited.
+    /// Buckets that got no summary, as too many waited.
     lost: u64,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Summaries {
 pub struct NextSummary {
     /// The bucket.
     pub id: BucketId,
-    /// Its generation.
+    /// The generation of the bucket.
     pub generation: BucketGen,
-    /// What its blocks were written as.
+    /// The volume and block that each block of the bucket was written as.
     pub keys: Vec<SummaryKey>,
-    /// Where the summary stands.
+    /// The address of the summary.
     pub addr: CacheAddr,
     /// Blocks of the summary.
     pub blocks: u32,
@@ -93,12 +93,12 @@ impl Summaries {
         self.waiting.len()
     }
 
-    /// Buckets that got none, as too many waited to be written.
+    /// Buckets that got no summary, as too many waited to be written.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Where the summary of a bucket stands.
+    /// The address of the summary of a bucket.
     pub fn place(&self, id: BucketId) -> CacheAddr {
         let end = (u64::from(id.0) + 1) * u64::from(self.bucket_blocks);
         CacheAddr(end - u64::from(self.blocks))

@@ -28,7 +28,7 @@ impl Buckets {
         self.summaries.lost()
     }
 
-    /// Where the summary of a bucket stands, and its blocks.
+    /// The address of the summary of a bucket, and the number of its blocks.
     pub fn summary_place(&self, id: BucketId) -> (CacheAddr, u32) {
         (self.summaries.place(id), self.summaries.blocks())
     }

@@ -12,14 +12,14 @@ use rt::DeviceKind;
 
 use super::mounts::{self, Mounted};
 use super::sysfs;
-use crate::cache_file::newest_superblock;
 use crate::doctor::found::{Device, Mount, Properties, Role, State, Table};
+use crate::host::cache_file::newest_superblock;
 
 const SYSFS: &str = "/sys";
 /// Disks that are files in memory.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 
-/// What is at this path. Files and devices are opened for reading at most, and not locked.
+/// Looks at a path. Files and devices are opened for reading at most, and not locked.
 pub fn look(path: &Path, role: Role, emulate: Option<Emulate>) -> Device {
     let all = mounts::all();
     let meta = metadata(path);

@@ -7,10 +7,10 @@ use uring::Uring;
 
 use crate::doctor::machine::Machine;
 
-/// As few as the kernel makes.
+/// The number of entries of the ring: as few as the kernel makes.
 const ENTRIES: u32 = 8;
 
-/// What is found.
+/// Looks at the machine.
 pub fn look() -> Machine {
     let no_ring = Uring::new(ENTRIES).err().map(|e| (e.to_string(), e.raw_os_error()));
     let memory = read_to_string("/proc/meminfo").unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Looks at this machine, for the checks: reads files of `/proc` and `/sys`, asks file systems, and
 //! makes an io_uring, which is closed at once. Nothing is changed, nothing is locked.
 //!
-//! What cannot be found out is left out; a check that needs it says nothing then.
+//! Facts that cannot be found out are left out; a check that needs one says nothing then.
 
 pub mod device;
 pub mod machine;

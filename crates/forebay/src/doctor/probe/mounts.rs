@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 pub struct Mounted {
     /// Major and minor number, as `8:1`.
     pub number: String,
-    /// Where.
+    /// The directory where it is mounted.
     pub point: PathBuf,
-    /// Its kind.
+    /// The type of the file system.
     pub kind: String,
-    /// What it is on, such as `/dev/sda1`.
+    /// The source of the mount, such as `/dev/sda1`.
     pub source: String,
 }
 
-/// All of them, in the order in which they were mounted.
+/// All mounted file systems, in the order in which they were mounted.
 pub fn all() -> Vec<Mounted> {
     parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
@@ -38,13 +38,14 @@ fn parse(text: &str) -> Vec<Mounted> {
         .collect()
 }
 
-/// The kernel writes blanks and backslashes as numbers: `\040`.
+/// Decodes a path: the kernel writes blanks and backslashes as numbers: `\040`.
 fn plain(text: &str) -> String {
     let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     codes.iter().fold(text.to_owned(), |text, (code, is)| text.replace(code, is))
 }
 
-/// The one that a path without links is on: the last of those that are mounted nearest to it.
+/// The file system that a path without links is on: the last of those that are mounted nearest to
+/// it.
 pub fn of<'a>(all: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     let above = all.iter().filter(|one| path.starts_with(&one.point));
     above.max_by_key(|one| one.point.components().count())

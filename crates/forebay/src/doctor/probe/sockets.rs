@@ -10,12 +10,12 @@ use std::path::Path;
 use posix::look;
 use tls::Acceptor;
 
-use crate::calendar::unix_now;
 use crate::config::{HttpPlace, ServeConfig, TlsMode};
 use crate::doctor::access::{Access, Permit, Tls};
 use crate::doctor::places::{Directory, Places, Socket, SocketState, Tcp, TokenState};
-use crate::http::token;
-use crate::sockets::group_of;
+use crate::host::calendar::unix_now;
+use crate::host::sockets::group_of;
+use crate::serve::http::token;
 
 /// The flag of a listening socket in `/proc/net/unix`.
 const LISTENS: u32 = 1 << 16;
@@ -61,15 +61,16 @@ pub fn look(config: &ServeConfig) -> Places {
 fn access(config: &ServeConfig) -> Access {
     let tls = &config.tls;
     let proves = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
-    let permit = |(what, _, permits): (&'static str, &str, &crate::config::Permits)| Permit {
-        what,
-        mode: permits.mode,
-        refused: permits
-            .group
-            .as_deref()
-            .and_then(|name| group_of(name).err())
-            .map(|e| e.to_string()),
-    };
+    let permit =
+        |(what, _, permits): (&'static str, &str, &crate::host::sockets::Permits)| Permit {
+            what,
+            mode: permits.mode,
+            refused: permits
+                .group
+                .as_deref()
+                .and_then(|name| group_of(name).err())
+                .map(|e| e.to_string()),
+        };
     Access {
         tls: match tls.is_on() && tls.mode == TlsMode::Require {
             false => Tls::NotNeeded,

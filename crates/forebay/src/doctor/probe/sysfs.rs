@@ -1,11 +1,11 @@
-//! What sysfs says of a block device.
+//! The properties of block devices in sysfs.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
 use crate::doctor::found::Queue;
 
-/// Devices that are made of others may be made of such again, so often.
+/// The greatest number of levels: devices that are made of others may be made of such again.
 const MAX_LEVELS: u32 = 8;
 
 /// The directory of a device with this number (`8:1`), if it has one.
@@ -25,12 +25,12 @@ fn disk(dir: &Path) -> PathBuf {
     }
 }
 
-/// Bytes of a device.
+/// The size of a device in bytes.
 pub fn size_bytes(dir: &Path) -> Option<u64> {
     number(&dir.join("size")).map(|sectors| sectors * 512)
 }
 
-/// Its sectors, its place and its write cache.
+/// The sectors of a device, its place on the disk and its write cache.
 pub fn queue(dir: &Path) -> Option<Queue> {
     let queue = disk(dir).join("queue");
     let physical_bytes = number(&queue.join("physical_block_size"))?;

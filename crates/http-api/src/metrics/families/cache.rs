@@ -1,186 +1,193 @@
 //! The cache.
 
-use crate::metrics::family::Each::Once;
-use crate::metrics::family::{Each, Family, Kind, MS, US, count, exists, gauge, info, row};
+use model::cache::{BucketStatus, CacheState, HitRatioStatus};
 
-const CACHE_STATES: Each = Each::State(&["serving", "failed", "aside"]);
-const SPANS: Each = Each::Fields("span", &["last_minute", "last_hour", "total"]);
-const BUCKETS: Each = Each::Fields("state", &["free", "clean", "dirty", "metadata", "retired"]);
+use crate::metrics::family::Of::{By, Number, Texts};
+use crate::metrics::family::Samples::Cache;
+use crate::metrics::family::{Family, Labelled, MS, US, count, gauge, info, one_of};
 
 /// Metrics of this part.
 pub const FAMILIES: &[Family] = &[
     // The cache.
     info(
         "forebay_cache_info",
-        Each::Texts(&["mode", "path"]),
-        "/cache",
+        Cache(Texts(&["mode", "path"], |c| vec![c.mode.word(), &c.path])),
         "the cache; path is shown with a token or on the unix socket only",
     ),
     gauge(
         "forebay_cache_state",
-        CACHE_STATES,
-        "/cache/state",
+        Cache(By("state", |c| one_of(CacheState::ALL, CacheState::word, c.state))),
         "1 for the state that the cache is in",
     ),
-    gauge("forebay_cache_capacity_bytes", Once, "/cache/size_bytes", "room of the cache"),
+    gauge(
+        "forebay_cache_capacity_bytes",
+        Cache(Number(|c| c.size_bytes as f64)),
+        "room of the cache",
+    ),
     gauge(
         "forebay_cache_dirty_bytes",
-        Once,
-        "/cache/dirty_bytes",
+        Cache(Number(|c| c.dirty_bytes as f64)),
         "what is not in the pool's image yet",
     ),
-    gauge("forebay_cache_clean_bytes", Once, "/cache/clean_bytes", "what is in the pool too"),
-    count("forebay_cache_hits_total", Once, "/cache/hits", "blocks found in the cache"),
-    count("forebay_cache_misses_total", Once, "/cache/misses", "blocks read from the pool"),
+    gauge(
+        "forebay_cache_clean_bytes",
+        Cache(Number(|c| c.clean_bytes as f64)),
+        "what is in the pool too",
+    ),
+    count(
+        "forebay_cache_hits_total",
+        Cache(Number(|c| c.hits as f64)),
+        "blocks found in the cache",
+    ),
+    count(
+        "forebay_cache_misses_total",
+        Cache(Number(|c| c.misses as f64)),
+        "blocks read from the pool",
+    ),
     gauge(
         "forebay_cache_hit_ratio",
-        SPANS,
-        "/cache/hit_ratio",
+        Cache(By("span", |c| spans(&c.hit_ratio))),
         "share of the blocks read that was found in the cache, 0 to 1",
     ),
     count(
         "forebay_cache_bypassed_total",
-        Once,
-        "/cache/bypassed",
+        Cache(Number(|c| c.bypassed as f64)),
         "blocks that went past the cache",
     ),
-    count("forebay_cache_promoted_total", Once, "/cache/promoted", "blocks kept after a miss"),
-    count("forebay_cache_evicted_buckets_total", Once, "/cache/evicted", "buckets evicted"),
+    count(
+        "forebay_cache_promoted_total",
+        Cache(Number(|c| c.promoted as f64)),
+        "blocks kept after a miss",
+    ),
+    count(
+        "forebay_cache_evicted_buckets_total",
+        Cache(Number(|c| c.evicted as f64)),
+        "buckets evicted",
+    ),
     count(
         "forebay_cache_refetched_total",
-        Once,
-        "/cache/refetched",
+        Cache(Number(|c| c.refetched as f64)),
         "clean blocks that were bad and were dropped, as the pool has them",
     ),
     count(
         "forebay_cache_lost_reads_total",
-        Once,
-        "/cache/lost",
+        Cache(Number(|c| c.lost as f64)),
         "reads that met a bad block that is not in the pool",
     ),
     gauge(
         "forebay_cache_bad_blocks",
-        Once,
-        "/cache/bad_blocks_known",
+        Cache(Number(|c| c.bad_blocks_known as f64)),
         "known blocks that cannot be written back",
     ),
     gauge(
         "forebay_cache_kept_blocks",
-        Once,
-        "/cache/kept_blocks",
+        Cache(Number(|c| c.kept_blocks as f64)),
         "blocks that cannot come to the pool, as the mapping of their volume cannot be read",
     ),
-    gauge("forebay_cache_buckets", BUCKETS, "/cache/buckets", "buckets by state"),
+    gauge("forebay_cache_buckets", Cache(By("state", |c| buckets(&c.buckets))), "buckets by state"),
     gauge(
         "forebay_cache_index_memory_bytes",
-        Once,
-        "/cache/index/resident_bytes",
+        Cache(Number(|c| c.index.resident_bytes as f64)),
         "nodes of the index in memory",
     ),
     count(
         "forebay_cache_checkpoints_total",
-        Once,
-        "/cache/index/checkpoints",
+        Cache(Number(|c| c.index.checkpoints as f64)),
         "checkpoints of the index",
     ),
     gauge(
         "forebay_cache_journal_used_bytes",
-        Once,
-        "/cache/journal/used",
+        Cache(Number(|c| c.journal.used as f64)),
         "what is taken of the journal",
     ),
     gauge(
         "forebay_cache_journal_capacity_bytes",
-        Once,
-        "/cache/journal/size",
+        Cache(Number(|c| c.journal.size as f64)),
         "room of the journal",
     ),
     count(
         "forebay_cache_journal_commits_total",
-        Once,
-        "/cache/journal/commits",
+        Cache(Number(|c| c.journal.commits as f64)),
         "group commits of the journal",
     ),
     gauge(
         "forebay_cache_writeback_rate_bytes",
-        Once,
-        "/cache/writeback/rate",
+        Cache(Number(|c| c.writeback.rate as f64)),
         "the controller's rate of write-back, which room or age may raise",
     ),
     gauge(
         "forebay_cache_writeback_lag_seconds",
-        Once,
-        "/cache/writeback/lag_seconds",
+        Cache(Number(|c| c.writeback.lag_seconds)),
         "how much older the pool's image is than the volumes",
     ),
     gauge(
         "forebay_cache_writeback_max_lag_seconds",
-        Once,
-        "/cache/writeback/max_lag_seconds",
+        Cache(Number(|c| c.writeback.max_lag_seconds)),
         "how much older it should be at most",
     ),
     gauge(
         "forebay_cache_writeback_writers_waiting",
-        Once,
-        "/cache/writeback/writers_waiting",
+        Cache(Number(|c| c.writeback.writers_waiting as f64)),
         "writes that wait for room",
     ),
     count(
         "forebay_cache_writeback_passes_total",
-        Once,
-        "/cache/writeback/passes",
+        Cache(Number(|c| c.writeback.passes as f64)),
         "passes of write-back",
     ),
     count(
         "forebay_cache_writeback_bytes_total",
-        Once,
-        "/cache/writeback/carried_bytes",
+        Cache(Number(|c| c.writeback.carried_bytes as f64)),
         "bytes that passes have carried",
     ),
-    exists(
+    gauge(
         "forebay_cache_writeback_failing",
-        Once,
-        "/cache/writeback/error",
+        Cache(Number(|c| f64::from(c.writeback.error.is_some()))),
         "1 while write-back fails",
     ),
     count(
         "forebay_cache_gc_passes_total",
-        Once,
-        "/cache/gc/passes",
+        Cache(Number(|c| c.gc.passes as f64)),
         "passes of garbage collection",
     ),
     count(
         "forebay_cache_gc_moved_blocks_total",
-        Once,
-        "/cache/gc/moved_blocks",
+        Cache(Number(|c| c.gc.moved_blocks as f64)),
         "blocks moved out of sparse buckets",
     ),
     count(
         "forebay_cache_lost_summaries_total",
-        Once,
-        "/cache/replacement/lost_summaries",
+        Cache(Number(|c| c.replacement.lost_summaries as f64)),
         "buckets of which nothing is kept, as their summaries were not written in time",
     ),
     count(
         "forebay_cache_compacted_blocks_total",
-        Once,
-        "/cache/gc/compacted_blocks",
+        Cache(Number(|c| c.gc.compacted_blocks as f64)),
         "blocks of thin buckets put together, so that writers find room",
     ),
-    row(
+    gauge(
         "forebay_cache_gc_pass_max_seconds",
-        Kind::Gauge,
-        Once,
-        "/cache/gc/max_duration_ms",
-        MS,
+        Cache(Number(|c| c.gc.max_duration_ms * MS)),
         "the longest pass of garbage collection",
     ),
-    row(
+    gauge(
         "forebay_cache_gc_slice_max_seconds",
-        Kind::Gauge,
-        Once,
-        "/cache/gc/slice_us/max",
-        US,
+        Cache(Number(|c| c.gc.slice_us.max * US)),
         "the longest time that garbage collection gave others no turn",
     ),
 ];
+
+fn spans(ratio: &HitRatioStatus) -> Vec<Labelled> {
+    vec![("last_minute", ratio.last_minute), ("last_hour", ratio.last_hour), ("total", ratio.total)]
+}
+
+fn buckets(of: &BucketStatus) -> Vec<Labelled> {
+    let states = [
+        ("free", of.free),
+        ("clean", of.clean),
+        ("dirty", of.dirty),
+        ("metadata", of.metadata),
+        ("retired", of.retired),
+    ];
+    states.map(|(state, buckets)| (state, Some(f64::from(buckets)))).into()
+}

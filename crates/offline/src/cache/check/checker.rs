@@ -1,4 +1,4 @@
-//! What all parts of a check share.
+//! Parts that all steps of a check share.
 
 use base::Buf;
 use cache::CacheFile;
@@ -12,7 +12,7 @@ use crate::report::{self, CheckOptions, Phase, Progress};
 
 pub(crate) type Log = report::Log<Counts>;
 
-/// What to do about a cache that has lost what it cannot do without.
+/// The advice for a cache that has lost what it cannot do without.
 pub(super) const GIVE_UP: &str = "what the cache alone holds cannot be had; the pool's image is \
                                   whole and older: --forget-cache goes on with it";
 

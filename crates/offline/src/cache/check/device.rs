@@ -80,13 +80,13 @@ impl Checker<'_> {
         (slots, Ok(best))
     }
 
-    /// It is the pool's cache: of any other one nothing counts, and no slot is damage.
+    /// True if this is the pool's cache: of any other cache nothing counts, and no slot is damage.
     fn is_attached(&self, sb: &CacheSuperblock) -> bool {
         sb.pool_uuid == self.image.pool_uuid && self.image.cache_uuid == Some(sb.uuid)
     }
 
-    /// What the device is to the pool. That another one was named is no fault of the pool's cache.
-    /// Where the pool has no cache, nothing that stands there is a fault.
+    /// Tells what the device is to the pool. If another device was named, that is no fault of the
+    /// pool's cache. Where the pool has no cache, nothing that stands on the device is a fault.
     pub(super) fn standing(
         &mut self,
         sb: &Result<Option<CacheSuperblock>, FormatError>,
@@ -103,7 +103,7 @@ impl Checker<'_> {
         };
         let sb = match sb {
             Ok(sb) => sb.as_ref(),
-            // It is all right, and says what to do.
+            // The cache of a newer format is all right, and the error says what to do.
             Err(newer) => return error(newer.to_string(), ""),
         };
         let Some(sb) = sb else {

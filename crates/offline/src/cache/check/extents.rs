@@ -17,7 +17,7 @@ pub(super) fn blocks_of(image: &Image, volume: VolumeId, from: u64, end: u64) ->
     Blocks { volume: volume.0, name, first: from, count: end - from }
 }
 
-/// What is in the cache of one volume and outside of it.
+/// The blocks of one volume that the cache has and that lie outside of the volume.
 #[derive(Default)]
 struct Outside {
     volume: VolumeId,
@@ -33,7 +33,7 @@ pub(super) struct Pass<'a> {
     /// See [`Tally::extent`].
     split: Epoch,
     above: Epoch,
-    /// These are the keys as an open would find them: they are counted, and compared with the
+    /// True if the keys are as an open would find them: they are counted, and compared with the
     /// volumes.
     current: bool,
     before: Option<(VolumeId, u64)>,
@@ -158,8 +158,8 @@ impl<'a> Pass<'a> {
         self.outside.blocks += e.end().saturating_sub(size.div_ceil(base::BLOCK_U64).max(e.lba.0));
     }
 
-    /// What a staged key names has to be in the pool, but for what is behind its volume's end, or
-    /// went with the volume.
+    /// Reports blocks that a staged key names and that are not in the pool. Blocks behind the end
+    /// of the volume, or of a volume that is gone, need not be there.
     fn compare_staged(&self, e: &IndexKey, log: &mut Log) {
         let one;
         let (crcs, epoch) = match (&e.body, e.written) {

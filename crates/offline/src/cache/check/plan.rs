@@ -1,4 +1,4 @@
-//! What a repair would do about what a check of a cache has found.
+//! The plan of a repair, from what a check of a cache has found.
 
 use base::{Crc, EntrySeq, Lba, Sectors, VolumeId};
 use cache::raw::Identity;
@@ -23,7 +23,7 @@ pub(crate) enum Fix {
 }
 
 impl Fix {
-    /// What kind of structure it is.
+    /// Returns the kind of structure.
     pub fn kind(&self) -> Subject {
         match self {
             Fix::Superblock(_) => Subject::Superblock,
@@ -33,7 +33,7 @@ impl Fix {
         }
     }
 
-    /// Where it is on the device, in bytes.
+    /// Returns the offset of the bad copy on the device, in bytes.
     pub fn offset(&self) -> u64 {
         match self {
             Fix::Superblock(sb) => CacheSuperblock::offset_of(sb.sequence),
@@ -43,7 +43,7 @@ impl Fix {
     }
 }
 
-/// What can be done.
+/// The repairs that can be done.
 #[derive(Default)]
 pub(crate) struct Plan {
     most: usize,

@@ -1,4 +1,4 @@
-//! What a check of a cache found.
+//! The report of a check of a cache.
 
 use std::ops::Deref;
 
@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use crate::report::{Findings, Slot};
 
-/// What a device is to the pool that it was checked with.
+/// The relation of a device to the pool that it was checked with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// Its cache.
+    /// The cache of the pool.
     Attached,
-    /// It was its cache: nothing in it counts, and nothing else was checked.
+    /// A former cache of the pool: nothing in it counts, and nothing else was checked.
     Detached,
     /// Something else: nothing else was checked.
     Foreign,
 }
 
-/// How much was looked at.
+/// The counters of what was looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Counts {
     /// Pages of the bucket table.
@@ -52,23 +52,23 @@ pub struct Counts {
 /// The outcome of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
-    /// Where it is.
+    /// The path of the device.
     pub path: String,
-    /// Its uuid, in hexadecimal digits; `None` if it has no superblock.
+    /// The cache's uuid, in hexadecimal digits; `None` if the device has no superblock.
     pub uuid: Option<String>,
-    /// What it is to the pool.
+    /// The relation of the device to the pool.
     pub standing: Standing,
     /// The last checkpoint.
     pub generation: u64,
     /// The newest superblock.
     pub sequence: u64,
-    /// How often it was opened.
+    /// The number of times that the cache was opened.
     pub incarnation: u32,
-    /// Its superblock slots.
+    /// The superblock slots of the device.
     pub slots: Vec<Slot>,
     /// True if the content of blocks was verified too.
     pub data: bool,
-    /// What was found. Of a damaged copy the pool has the blocks.
+    /// The findings of the check. The pool has the blocks of damaged copies.
     #[serde(flatten)]
     pub findings: Findings<Counts>,
 }

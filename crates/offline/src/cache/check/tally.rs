@@ -1,4 +1,4 @@
-//! What a walk over the index meets of each bucket, against what the bucket's record says.
+//! Counts of what a walk over the index meets of each bucket, compared with the bucket's record.
 
 use base::{Bitmap, BucketId, CacheAddr, Epoch};
 use cache::raw::{Body, IndexKey, Layout};
@@ -7,7 +7,7 @@ use format::cache::bucket::{BucketKind, BucketRecord};
 use super::checker::{GIVE_UP, Log};
 use crate::report::Subject;
 
-/// What keys name of a bucket.
+/// The nodes and blocks of a bucket that keys name.
 #[derive(Clone, Copy, Default)]
 struct Met {
     nodes: u16,

@@ -19,7 +19,7 @@ use crate::report::Subject;
 /// Of a node whose other copy is good.
 const WHOLE: &str = "the other copy is good: it is written again when the cache reads it";
 
-/// How a node is called in a report.
+/// Returns the name of a node in a report.
 pub(super) fn place_of(r: &NodeRef) -> String {
     format!("node of the index at block {}", r.ptr.addr)
 }
@@ -29,7 +29,7 @@ pub(crate) fn over(sb: &CacheSuperblock) -> Walk {
     Walk::new(INDEX_TREE, sb.root)
 }
 
-/// Where its nodes are read, and what is wrong with them is reported.
+/// The source of the nodes of a walk: nodes are read here, and what is wrong with them is reported.
 pub(crate) struct IndexNodes<'a> {
     pub src: &'a Source,
     pub log: &'a mut Log,
@@ -40,7 +40,7 @@ pub(crate) struct IndexNodes<'a> {
     pub plan: &'a mut Plan,
 }
 
-/// Where the copies of nodes stand, by the bucket table.
+/// The places of the copies of nodes, by the bucket table.
 #[derive(Default)]
 pub(crate) struct Twins(Vec<Option<BucketId>>);
 
@@ -51,7 +51,7 @@ impl Twins {
         Twins(records.iter().map(twin).collect())
     }
 
-    /// Where the second copy of the node at `addr` stands.
+    /// Returns where the second copy of the node at `addr` stands.
     pub fn copy_of(&self, layout: &Layout, addr: CacheAddr) -> Option<CacheAddr> {
         let blocks = u64::from(layout.bucket_blocks);
         let twin = self.0.get((addr.0 / blocks) as usize).copied().flatten()?;

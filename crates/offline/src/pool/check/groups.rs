@@ -28,10 +28,10 @@ struct Piece {
     crcs: Vec<Crc>,
 }
 
-/// What is wrong with a copy of a block.
+/// The fault of a copy of a block.
 #[derive(Clone)]
 enum Bad {
-    /// Its checksum is this one, and should be that one.
+    /// The checksum is the first one, and should be the second.
     Sum(Crc, Crc),
     Unreadable(String),
 }

@@ -1,4 +1,4 @@
-//! What a repair would do about what a check has found.
+//! The plan of a repair, from what a check of a pool has found.
 //!
 //! A plan holds places and checksums, and no content: the copies are read again when they are
 //! written. It is bounded, so a repair may need several checks where very much is bad.
@@ -11,7 +11,7 @@ use crate::report::Subject;
 /// Bad copies that are written again after one check: 1 GiB, with 25 MiB of memory for the plan.
 pub(crate) const MOST: usize = 1 << 18;
 
-/// What can be done.
+/// The repairs that can be done.
 #[derive(Default)]
 pub(crate) struct Plan {
     most: usize,

@@ -1,27 +1,46 @@
-//! What a check of a pool found.
+//! The report of a check of a pool.
 
 use std::ops::Deref;
 use std::rc::Rc;
 
 use base::{Crc, Epoch, VolumeId};
 use format::cache::pool_seen::PoolSays;
+use model::device::DeviceState;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::report::{Findings, Slot};
 
 /// A device as it was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DeviceReport {
-    /// Where it is; empty if it is missing.
+    /// The path of the device; empty if the device is missing.
     pub path: String,
-    /// `online`, `failed`, `stale` or `missing`.
-    pub state: &'static str,
-    /// Its superblock slots; none if it is missing.
+    /// The state of the device in the pool; `None`, shown as `removed`: the device has left the
+    /// pool.
+    #[serde(serialize_with = "state_word")]
+    pub state: Option<DeviceState>,
+    /// The superblock slots of the device; none if it is missing.
     pub slots: Vec<Slot>,
 }
 
-/// How much was looked at.
+impl DeviceReport {
+    /// The word for the state.
+    pub fn state_word(&self) -> &'static str {
+        self.state.map_or("removed", DeviceState::word)
+    }
+
+    /// True if the device is in use and lacks nothing, or has nothing that could be lacked.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.state, None | Some(DeviceState::Online | DeviceState::Spare))
+    }
+}
+
+fn state_word<S: Serializer>(state: &Option<DeviceState>, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(state.map_or("removed", DeviceState::word))
+}
+
+/// The counters of what was looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Counts {
     /// Table pages.
@@ -53,7 +72,7 @@ pub struct Counts {
 pub struct Report {
     /// The pool's name.
     pub pool: String,
-    /// Its uuid, in hexadecimal digits.
+    /// The pool's uuid, in hexadecimal digits.
     pub uuid: String,
     /// The last committed transaction.
     pub generation: u64,
@@ -65,37 +84,38 @@ pub struct Report {
     pub degraded: bool,
     /// True if the content of data blocks was verified too.
     pub data: bool,
-    /// Its devices.
+    /// The pool's devices.
     pub devices: Vec<DeviceReport>,
-    /// What was found.
+    /// The findings of the check.
     #[serde(flatten)]
     pub findings: Findings<Counts>,
-    /// The uuid of the cache that is attached to it, in hexadecimal digits.
+    /// The uuid of the cache that is attached to the pool, in hexadecimal digits.
     pub cache: Option<String>,
-    /// What that cache has to fit.
+    /// The state of the pool that the attached cache has to fit.
     #[serde(skip)]
     pub image: Image,
 }
 
-/// What a cache in front of the pool has to fit.
+/// The state of the pool that a cache in front of it has to fit.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Image {
     /// The pool.
     pub pool_uuid: [u8; 16],
     /// The cache that is attached to it.
     pub cache_uuid: Option<[u8; 16]>,
-    /// What the pool says of it: an entry of its journal that was durable when the pool last
-    /// committed, say.
+    /// The state of the cache as the pool records it: an entry of the cache's journal that was
+    /// durable when the pool last committed, say.
     pub cache_says: PoolSays,
-    /// Its clean keys do not count.
+    /// True if the clean keys of the cache do not count.
     pub clean_void: bool,
     /// The epoch of the last cut that was published.
     pub published: Epoch,
-    /// Its volumes: number, name, bytes. `None` if not all of the table could be read.
+    /// The pool's volumes: number, name, bytes. `None` if not all of the table could be read.
     pub volumes: Option<Vec<(VolumeId, String, u64)>>,
     /// No volume ever had this number, or a higher one.
     pub next_volume: u32,
-    /// What staging volumes hold. `None` if something that may tell of it could not be read.
+    /// The blocks that staging volumes hold. `None` if something that may tell of them could not be
+    /// read.
     pub staged: Option<Rc<Staged>>,
 }
 

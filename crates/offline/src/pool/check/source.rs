@@ -172,13 +172,13 @@ impl Source {
         self.devices.get(usize::from(device)).map_or(0, |d| d.record().chunks)
     }
 
-    /// Where a block of a group is on a device.
+    /// Returns where a block of a group is on a device.
     pub fn spot(&self, chunks: &[Chunk], block: u32, device: usize) -> Option<Spot> {
         let chunk = chunks.iter().find(|c| usize::from(c.device) == device)?;
         Some(Spot { device, offset: self.geometry.chunk_offset(chunk.chunk, block) })
     }
 
-    /// What users call a device.
+    /// Returns the name by which users call a device.
     pub fn name(&self, device: usize) -> String {
         match self.devices.get(device) {
             Some(d) if !d.path().is_empty() => d.path().to_owned(),
@@ -284,7 +284,7 @@ fn close_all(found: &[Candidate]) {
     found.iter().for_each(|f| f.queue.close());
 }
 
-/// What the report says of a device's slots.
+/// Returns the states of a device's superblock slots, for the report.
 fn report(slots: &Slots) -> Vec<Slot> {
     let say = |copies: &[SlotCopy; SLOT_COPIES]| {
         let sbs = copies

@@ -11,7 +11,7 @@ use base::{Bitmap, GroupId, PoolAddr};
 use format::page::{Chunk, GroupKind, GroupRecord};
 use pool::raw::Geometry;
 
-/// What is known of a block group.
+/// The state of a block group, as far as it is known.
 pub(crate) struct GroupSpace {
     pub record: GroupRecord,
     /// Absent for free groups, and if its bitmap could not be read.
@@ -28,7 +28,7 @@ pub(crate) struct Space {
     pub groups: Vec<GroupSpace>,
 }
 
-/// What came of a claim of blocks.
+/// The outcome of a claim of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Claim {
     /// Blocks that are not allocated.
@@ -62,7 +62,7 @@ impl Space {
         (fits && !g.referred.is_empty()).then_some((group.0 as usize, block))
     }
 
-    /// Where the copies of a block's group are.
+    /// Returns the chunks that hold the copies of a block's group.
     pub fn chunks_of(&self, addr: PoolAddr) -> &[Chunk] {
         let group = self.geometry.split(addr).0.0 as usize;
         self.groups.get(group).map_or(&[], |g| &g.record.chunks)
@@ -114,7 +114,7 @@ impl Space {
     }
 }
 
-/// What a block adds to its group's sum.
+/// Returns what a block adds to its group's sum.
 pub(crate) fn owner_hash(block: u32, volume: u32, lba: u64) -> u64 {
     mix64(mix64(u64::from(block) << 32 | u64::from(volume)) ^ lba)
 }

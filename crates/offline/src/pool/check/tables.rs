@@ -22,7 +22,7 @@ const PAGES_PER_READ: u32 = 64;
 const GROUPS_AT_ONCE: usize = 16;
 const REWRITTEN: &str = "it is rewritten when the pool is opened";
 
-/// What the tables say.
+/// The content of the tables.
 pub(crate) struct Tables {
     pub volumes: Vec<VolumeRecord>,
     pub groups: Vec<GroupRecord>,
@@ -230,8 +230,8 @@ fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
     let mut devices: Vec<u16> = record.chunks.iter().map(|c| c.device).collect();
     devices.sort_unstable();
     devices.dedup();
-    // Their number may be another one than the pool's: copies are made, and given up, while it
-    // serves.
+    // The number of copies may differ from the pool's: copies are made, and given up, while the
+    // pool serves.
     if record.chunks.is_empty() {
         return Some("it has no copies".to_owned());
     }

@@ -166,7 +166,7 @@ impl Checker<'_> {
     }
 }
 
-/// How a volume is called in a report.
+/// Returns the name of a volume in a report.
 pub(super) fn place_of(v: &VolumeRecord) -> String {
     let name = match v.staged {
         None => format!("{:?}", v.name),

@@ -26,7 +26,7 @@ pub(crate) struct Walk {
     root: Option<RootPtr>,
     /// A second walk: space is not claimed and nothing is reported again.
     quiet: bool,
-    /// What to do about a node that is lost.
+    /// The advice for a node that is lost.
     remedy: &'static str,
 }
 
@@ -138,7 +138,8 @@ impl Copies<'_, '_> {
         true
     }
 
-    /// What all copies of a node come to.
+    /// Judges a node by all its copies: reports what is wrong, and returns the node if a copy is
+    /// good.
     fn judge(&mut self, wanted: &Wanted, copies: &[Copy]) -> Option<NodePage> {
         let (place, check) = (self.place(wanted.node.ptr.addr), &mut *self.check);
         let mut good = None;

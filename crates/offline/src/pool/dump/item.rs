@@ -1,4 +1,4 @@
-//! What a dump consists of, ready to be written as JSON: one object a structure.
+//! The items of a dump, ready to be written as JSON: one object a structure.
 
 use base::{BLOCK, crc32c};
 use format::node::{NodePtr, NodeRef, decode};
@@ -72,7 +72,7 @@ pub enum Item {
     Unreadable { what: String },
 }
 
-/// What a superblock says.
+/// The content of a superblock.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
 pub struct SuperblockItem {
@@ -101,7 +101,7 @@ pub struct SuperblockItem {
     pub scrub: ScrubItem,
 }
 
-/// What a superblock says of scrubs.
+/// The state of scrubs in a superblock.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
 pub struct ScrubItem {

@@ -1,0 +1,448 @@
+//! Devices that a served pool gets and gives up: opened, looked at, locked, closed.
+//!
+//! Fault model: a device that holds something is refused before anything is changed, unless the
+//! user says otherwise; one that does not join is closed again.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use base::{ErrorKind, shell_word};
+use emulate::{Emulate, Emulations};
+use model::device::{DeviceSize, DeviceStatus};
+use model::moves::DeviceMoves;
+use model::{Failure, FailureKind};
+use pool::{DeviceFile, Pool};
+use posix::names::is_same;
+use posix::{Handles, OpenFile};
+use rt::Rt;
+use rt::sync::Semaphore;
+
+use crate::error::CommandError;
+use crate::host::device_list::{DeviceList, Listed, together};
+use crate::host::device_names::{Known, by_last_part, exact, same_file};
+use crate::host::devices::DeviceChoice;
+use crate::host::emptiness::Looked;
+use crate::host::world::open_unowned;
+use crate::serve::mailbox::{close_file, spawn_blocking};
+
+/// The purpose of a new device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role<'a> {
+    /// The device serves like the others.
+    Serves,
+    /// The device takes the place of one that stays out of use.
+    Spare,
+    /// The device takes all that this one holds.
+    Replaces(&'a str),
+}
+
+/// The means to open and close devices of the pool while it is served.
+pub struct PoolDevices {
+    rt: Rt,
+    handles: Handles,
+    emulations: Option<Emulations>,
+    /// The behaviour that devices are made to have, by their paths.
+    emulated: RefCell<BTreeMap<String, Emulate>>,
+    /// The list that keeps the places of the devices for the next start.
+    list: Option<DeviceList>,
+    /// The entries of the list, with devices that are joining.
+    listed: RefCell<Vec<Listed>>,
+    one_change: Semaphore,
+}
+
+impl PoolDevices {
+    /// Opens nothing yet. `devices`: those that are open already.
+    pub fn new(
+        rt: &Rt,
+        handles: &Handles,
+        (emulations, devices): (Option<Emulations>, &[DeviceChoice]),
+        list: Option<DeviceList>,
+    ) -> Result<PoolDevices, CommandError> {
+        let emulated = devices.iter().filter_map(|d| Some((name(&d.path), d.emulate?)));
+        let listed = list.as_ref().map(DeviceList::read).transpose()?.flatten();
+        let named = |d: &DeviceChoice| Listed { id: String::new(), path: d.path.clone() };
+        Ok(PoolDevices {
+            rt: rt.clone(),
+            handles: handles.clone(),
+            emulations,
+            emulated: RefCell::new(emulated.collect()),
+            list,
+            listed: RefCell::new(listed.unwrap_or_else(|| devices.iter().map(named).collect())),
+            one_change: Semaphore::new(1),
+        })
+    }
+
+    /// Whether the next start finds the devices by itself.
+    pub fn keeps_list(&self) -> bool {
+        self.list.is_some()
+    }
+
+    /// Keeps for the next start where the devices of the pool are.
+    pub async fn remember(&self, pool: &Pool) {
+        if let Err(e) = self.keep(pool, None).await {
+            tracing::warn!("{e}");
+        }
+    }
+
+    /// The same, with a device that is about to join.
+    async fn keep(&self, pool: &Pool, joins: Option<Listed>) -> Result<(), Failure> {
+        let Some(list) = self.list.clone() else { return Ok(()) };
+        let _alone = self.one_change.acquire(1).await;
+        let (known, before) = (self.known(pool), self.listed.borrow().clone());
+        let at = list.path();
+        let writing = move || {
+            let all = together(known, joins, &before);
+            if all != before {
+                list.write(&all)?;
+            }
+            Ok(all)
+        };
+        let written = spawn_blocking(&self.rt, &self.handles, writing).await;
+        *self.listed.borrow_mut() = written.and_then(|outcome| outcome).map_err(|e| {
+            let text = format!("{}: the list of devices cannot be written: {e}", at.display());
+            Failure::new(FailureKind::Failed, text)
+        })?;
+        Ok(())
+    }
+
+    /// The devices of the pool, and where they are or were.
+    fn known(&self, pool: &Pool) -> Vec<Known> {
+        let (devices, listed) = (pool.status().pool.devices, self.listed.borrow());
+        // However the paths are spelled.
+        let place = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let is_taken = |path: &str| {
+            devices.iter().any(|d| !d.path.is_empty() && place(&d.path) == place(path))
+        };
+        let before = |id: &str| listed.iter().find(|one| one.id == id).map(|one| name(&one.path));
+        let known = |d: &DeviceStatus| {
+            let is_open = !d.path.is_empty();
+            let before = || before(&d.id).filter(|path| !is_taken(path)).unwrap_or_default();
+            let path = if is_open { d.path.clone() } else { before() };
+            Known { path, id: d.id.clone(), is_open }
+        };
+        devices.iter().map(known).collect()
+    }
+
+    /// The device that a user names, by its path however that is spelled, or by its id, or by the
+    /// last part of its path.
+    pub async fn find(&self, pool: &Pool, name: &str) -> Option<Known> {
+        let all = self.known(pool);
+        match exact(&all, name) {
+            Some(one) => Some(one.clone()),
+            None => self.in_file(&all, name).await.or_else(|| by_last_part(&all, name).cloned()),
+        }
+    }
+
+    /// Returns the pool's name of the device that a user names; the user's own if the pool has no
+    /// such device.
+    pub async fn name_of(&self, pool: &Pool, name: &str) -> String {
+        self.find(pool, name).await.map_or_else(|| name.to_owned(), |one| one.name().to_owned())
+    }
+
+    async fn in_file(&self, all: &[Known], name: &str) -> Option<Known> {
+        let (all, name) = (all.to_vec(), name.to_owned());
+        let looking = move || same_file(&all, &name).cloned();
+        spawn_blocking(&self.rt, &self.handles, looking).await.ok().flatten()
+    }
+
+    /// Returns the behaviour that a device is made to have.
+    pub fn emulated(&self, path: &str) -> Option<Emulate> {
+        self.emulated.borrow().get(path).copied()
+    }
+
+    /// A device that is open, as a configuration names it.
+    pub fn choice(&self, path: &str) -> DeviceChoice {
+        let emulate = self.emulated.borrow().get(path).copied();
+        DeviceChoice { path: path.into(), emulate }
+    }
+
+    /// Closes those that are no devices of the pool any more, so that others can have them.
+    pub fn close_unused(&self, pool: &Pool, files: &[DeviceFile]) {
+        for left in files.iter().filter(|f| !pool.uses_file(f.file)) {
+            if let Err(e) = self.handles.close_file(left.file) {
+                tracing::warn!(path = left.path, "closing a device that is left alone: {e}");
+            }
+        }
+    }
+
+    /// Adds a device to the pool, as on a command line: `PATH[,emulate=hdd|ssd]`. `force`: what it
+    /// holds may be overwritten. A spare of the pool is used at once as `role` says.
+    pub async fn add(
+        &self,
+        pool: &Pool,
+        device: &str,
+        role: Role<'_>,
+        force: bool,
+    ) -> Result<DeviceMoves, Failure> {
+        let old = match role {
+            Role::Replaces(old) => Some(self.name_of(pool, old).await),
+            Role::Serves | Role::Spare => None,
+        };
+        let choice = DeviceChoice::parse(OsStr::new(device)).map_err(Failure::invalid)?;
+        let all = self.known(pool);
+        let own = match exact(&all, device) {
+            Some(one) => Some(one.clone()),
+            None => self.in_file(&all, &name(&choice.path)).await,
+        };
+        if role != Role::Spare
+            && let Some(spare) = &own
+            && pool.use_spare(spare.name(), old.as_deref()).await?
+        {
+            tracing::info!(device, "the spare is used");
+            return Ok(self.replaced(pool, spare.name(), old.as_deref()));
+        }
+        if choice.emulate.is_some() && self.emulations.is_none() {
+            let text = "this server emulates nothing: start it with a device that is emulated";
+            return Err(Failure::invalid(text));
+        }
+        let path = choice.path.clone();
+        // A device that is out of use, at the place of the new one.
+        let before = own.filter(|one| one.is_open);
+        before.as_ref().map_or(Ok(()), |one| pool.check_out_of_use(&one.id))?;
+        let opening =
+            spawn_blocking(&self.rt, &self.handles, move || open_empty(&path, force)).await;
+        let failed = |e: std::io::Error| Failure::new(FailureKind::Failed, e.to_string());
+        let refused = |text: String| {
+            let text = match &before {
+                Some(one) => format!(
+                    "{text}; if it is the device of this pool that is out of use: forebay device \
+                     online {} takes it into use again",
+                    shell_word(&one.path)
+                ),
+                None => text,
+            };
+            Failure::new(FailureKind::Refused, text)
+        };
+        let (opened, looked) = opening.map_err(failed)?.map_err(refused)?;
+        let size_bytes = opened.info.size_bytes;
+        // The content of the device is cleared only once the device is known to be fit.
+        pool.check_new_device(&name(&choice.path), size_bytes, old.as_deref())?;
+        let old = self.old_at_place(pool, before, old).await?;
+        let clearing = move || cleared(&looked);
+        let cleared = spawn_blocking(&self.rt, &self.handles, clearing).await.map_err(failed)?;
+        cleared.map_err(|text| Failure::new(FailureKind::Failed, text))?;
+        let file = self.handles.adopt_file(opened);
+        choice.warn();
+        if let (Some(what), Some(emulations)) = (choice.emulate, &self.emulations) {
+            emulations.add(file, what, size_bytes);
+        }
+        let path = name(&choice.path);
+        let device = DeviceFile { path: path.clone(), file, size_bytes };
+        let uuid = uuid::Uuid::new_v4();
+        let joins = Listed { id: uuid.to_string(), path: path.clone().into() };
+        // Before it joins: what the next start does not find could not be read.
+        let joined = match self.keep(pool, Some(joins)).await {
+            Ok(()) => self.join(pool, device, uuid.into_bytes(), (role, old.as_deref())).await,
+            Err(e) => Err(e),
+        };
+        if !pool.uses_file(file) {
+            let _ = close_file(&self.rt, &self.handles, file).await;
+        } else if let Some(what) = choice.emulate {
+            self.emulated.borrow_mut().insert(path.clone(), what);
+        }
+        self.remember(pool).await;
+        joined?;
+        Ok(self.replaced(pool, &path, old.as_deref()))
+    }
+
+    /// The device that was at the place of a new one, and is out of use, counts as missing from
+    /// now on. Returns what the pool calls `old` then.
+    async fn old_at_place(
+        &self,
+        pool: &Pool,
+        before: Option<Known>,
+        old: Option<String>,
+    ) -> Result<Option<String>, Failure> {
+        let Some(one) = before else { return Ok(old) };
+        if let Some(file) = pool.give_up_place(&one.id)? {
+            let _ = close_file(&self.rt, &self.handles, file).await;
+        }
+        tracing::warn!(device = one.path, id = one.id, "another device is at its place now");
+        Ok(old.map(|old| if old == one.path { one.id } else { old }))
+    }
+
+    async fn join(
+        &self,
+        pool: &Pool,
+        device: DeviceFile,
+        uuid: [u8; 16],
+        (role, old): (Role<'_>, Option<&str>),
+    ) -> Result<(), Failure> {
+        match (role, old) {
+            (Role::Spare, _) => pool.add_spare(device, uuid).await?,
+            (_, Some(old)) => pool.replace_device(old, device, uuid).await?,
+            (_, None) => pool.add_device(device, uuid).await?,
+        }
+        Ok(())
+    }
+
+    /// Gives the pool all that a device has, by its path or id. Its file grows to `size_bytes`
+    /// before that, if it is given.
+    pub async fn resize(
+        &self,
+        pool: &Pool,
+        device: &str,
+        size_bytes: Option<u64>,
+    ) -> Result<DeviceSize, Failure> {
+        let failed = |e: std::io::Error| Failure::new(FailureKind::Failed, e.to_string());
+        let (path, file) = pool.file_of_device(&self.name_of(pool, device).await)?;
+        let (at, open) = (PathBuf::from(&path), self.handles.descriptor(file).map_err(failed)?);
+        let growing = move || grown(&at, &open, size_bytes);
+        let growing = spawn_blocking(&self.rt, &self.handles, growing);
+        let size = growing.await.map_err(failed)?.map_err(Failure::invalid)?;
+        if pool.file_of_device(&path)?.1 != file {
+            let text = format!("{path} is another device by now; try again");
+            return Err(Failure::new(FailureKind::Refused, text));
+        }
+        let usable = pool.grow_device(&path, size).await?;
+        tracing::info!(device = %path, size, "the pool uses all of the device");
+        Ok(DeviceSize { device: path, size_bytes: size, usable_bytes: usable })
+    }
+
+    /// Begins to move everything from a device to the others; then it leaves the pool.
+    pub async fn remove(&self, pool: &Pool, device: &str) -> Result<DeviceMoves, Failure> {
+        let device = self.name_of(pool, device).await;
+        pool.remove_device(&device).await?;
+        tracing::info!(device, "device leaves the pool");
+        Ok(self.told(pool, &device))
+    }
+
+    /// Takes a device out of use.
+    pub async fn offline(&self, pool: &Pool, device: &str) -> Result<DeviceMoves, Failure> {
+        let device = self.name_of(pool, device).await;
+        pool.offline_device(&device).await?;
+        tracing::info!(device, "device taken out of use");
+        Ok(self.told(pool, &device))
+    }
+
+    /// Takes a device into use again that was away; it may be named by the path where it is now.
+    pub async fn online(&self, pool: &Pool, device: &str) -> Result<DeviceMoves, Failure> {
+        let (known, mut tried) = (self.find(pool, device).await, None);
+        if let Some(known) = &known {
+            match pool.online_device(known.name()).await {
+                Ok(true) => return Ok(self.told(pool, known.name())),
+                // Not there when the pool was opened; or its file is of a device that was
+                // unplugged.
+                Ok(false) => {}
+                Err(e) if e.kind == ErrorKind::Io => tried = Some(e),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let path = known.map(|one| one.path).filter(|path| !path.is_empty());
+        let path = path.unwrap_or_else(|| device.to_owned());
+        let how = OpenFile { write: true, create: None, direct: true };
+        let at = PathBuf::from(&path);
+        let opening =
+            spawn_blocking(&self.rt, &self.handles, move || open_unowned(&at, &how)).await;
+        let failed = |e: std::io::Error| Failure::new(FailureKind::Failed, e.to_string());
+        let opened = opening.map_err(failed)?;
+        let opened = opened.map_err(|e| {
+            let text = match tried {
+                // The server itself has it open.
+                Some(why) => format!(
+                    "{path} cannot be used yet: {why}; mend that, or say by which path the server \
+                     finds the device now"
+                ),
+                None => format!("{e}; say by which path the server finds the device now"),
+            };
+            Failure::new(FailureKind::Refused, text)
+        })?;
+        let size_bytes = opened.info.size_bytes;
+        let file = self.handles.adopt_file(opened);
+        let returned =
+            pool.return_device(DeviceFile { path: path.clone(), file, size_bytes }).await;
+        if !pool.uses_file(file) {
+            let _ = close_file(&self.rt, &self.handles, file).await;
+        }
+        self.remember(pool).await;
+        returned?;
+        Ok(self.told(pool, &path))
+    }
+
+    /// Closes the files of devices that leave the pool, for as long as it is served.
+    pub async fn close_removed(&self, pool: Pool) {
+        loop {
+            for file in pool.removed_device().await {
+                if let Err(e) = close_file(&self.rt, &self.handles, file).await {
+                    tracing::warn!("closing the file of a device that was removed: {e}");
+                }
+            }
+            self.remember(&pool).await;
+        }
+    }
+
+    /// Returns the answer to a command whose work is done, or has begun: the device, and what is
+    /// moved.
+    fn told(&self, pool: &Pool, device: &str) -> DeviceMoves {
+        let device = device.to_owned();
+        DeviceMoves { moves: pool.moves_status(), device, replaces: None, next_start: None }
+    }
+
+    /// The same of a device that takes the place of `old`, if there is one.
+    fn replaced(&self, pool: &Pool, device: &str, old: Option<&str>) -> DeviceMoves {
+        DeviceMoves { replaces: old.map(str::to_owned), ..self.told(pool, device) }
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The size in bytes of a device that is `open`; of a file, after it has grown to `wanted`. That is
+/// durable: a superblock is to rely on it. Fails if something else is at its path by now: it is not
+/// known then which of the two is meant.
+fn grown(path: &Path, mut open: &File, wanted: Option<u64>) -> Result<u64, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let meta = open.metadata().map_err(failed)?;
+    if path.metadata().is_ok_and(|there| !is_same(&there, &meta)) {
+        return Err(format!(
+            "{} is not what the server has open: something else has taken that place since. \
+             Nothing was changed; put the device back there, or take it out of use (forebay device \
+             offline) and into use again by the path where it is now (forebay device online PATH)",
+            path.display()
+        ));
+    }
+    let size = open.seek(SeekFrom::End(0)).map_err(failed)?;
+    let Some(wanted) = wanted else { return Ok(size) };
+    if wanted < size {
+        return Err(format!(
+            "{} has {size} bytes already; a device does not shrink: replace it with a smaller one",
+            path.display()
+        ));
+    }
+    if wanted > size && !meta.is_file() {
+        return Err(format!(
+            "{} is no file: make the block device larger by its own means, then leave out the size",
+            path.display()
+        ));
+    }
+    if wanted > size {
+        open.set_len(wanted).map_err(failed)?;
+        open.sync_all().map_err(failed)?;
+    }
+    Ok(wanted)
+}
+
+/// Opens a device that holds nothing, or of which that does not matter; and what it holds.
+fn open_empty(path: &Path, force: bool) -> Result<(posix::Opened, Looked), String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let how = OpenFile { write: true, create: None, direct: true };
+    let opened = open_unowned(path, &how).map_err(|e| e.to_string())?;
+    let looked = Looked::at(path, &opened).map_err(failed)?;
+    match looked.held() {
+        Some(held) if !force => Err(format!("{held}; nothing was changed (--force overwrites it)")),
+        _ => Ok((opened, looked)),
+    }
+}
+
+/// Makes a device empty, whose content may be lost.
+fn cleared(looked: &Looked) -> Result<(), String> {
+    if let Some(held) = looked.held() {
+        tracing::warn!("{held}: overwritten, as --force says");
+    }
+    looked.clear().map_err(|e| format!("{}: {e}", looked.path))
+}

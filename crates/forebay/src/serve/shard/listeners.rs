@@ -1,0 +1,89 @@
+//! The sockets for NBD clients: a unix socket, and TCP with TLS.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use nbd::{Addresses, Security};
+use rt::SocketId;
+
+use crate::config::{TlsConfig, TlsMode};
+use crate::error::{CommandError, Result};
+use crate::host::sockets::inherited::Inherited;
+use crate::host::sockets::open_tcp;
+use crate::host::world::World;
+use crate::serve::credentials::{self, Files};
+
+/// Sockets that listen, and how their clients are secured.
+pub struct Listeners {
+    all: Vec<(SocketId, Security)>,
+    /// The security of a unix socket: its mode says who may connect.
+    local: Security,
+    certificates: Option<Files>,
+    addresses: Addresses,
+}
+
+impl Listeners {
+    /// Reads the files of TLS, and listens on TCP.
+    pub fn open(
+        world: &World,
+        tls: &TlsConfig,
+        tcp: &[SocketAddr],
+        inherited: &mut Inherited,
+    ) -> Result<Listeners> {
+        let certificates = match tls.is_on() {
+            true => Some(credentials::watch(&tls.credentials)?),
+            false => None,
+        };
+        let acceptors = certificates.as_ref().map(Files::acceptors);
+        let secured = |required: bool| match &acceptors {
+            Some(acceptors) if required => Security::Required(acceptors.clone()),
+            Some(acceptors) => Security::Offered(acceptors.clone()),
+            None => Security::Plain,
+        };
+        let required = tls.mode == TlsMode::Require;
+        let handles = world.handles.clone();
+        let addresses: Addresses = Rc::new(move |socket| handles.peer(socket));
+        let mut listeners =
+            Listeners { all: Vec::new(), local: secured(false), certificates, addresses };
+        for &address in tcp {
+            let known = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
+            if !(required && known && acceptors.is_some()) {
+                tracing::warn!(
+                    "all who can reach {address} can read and write {}: {}",
+                    if tls.access.is_empty() { "all volumes" } else { "some volumes" },
+                    if required { "tls.verify_peer is false" } else { "TLS is not required" }
+                );
+            }
+            listeners.add(world, open_tcp(address, inherited)?, secured(required))?;
+        }
+        Ok(listeners)
+    }
+
+    /// Adds a unix socket.
+    pub fn add_local(&mut self, world: &World, socket: OwnedFd) -> Result<()> {
+        self.add(world, socket, self.local.clone())
+    }
+
+    fn add(&mut self, world: &World, socket: OwnedFd, security: Security) -> Result<()> {
+        let adopted = world.handles.adopt_listener(socket);
+        let socket = adopted.map_err(|e| CommandError::failed("starting", e))?;
+        self.all.push((socket, security));
+        Ok(())
+    }
+
+    /// The files of TLS.
+    pub fn certificates(&self) -> Option<Files> {
+        self.certificates.clone()
+    }
+
+    /// Returns the function that says where clients are.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses.clone()
+    }
+
+    /// All of them.
+    pub fn into_all(self) -> Vec<(SocketId, Security)> {
+        self.all
+    }
+}
