@@ -59,7 +59,7 @@ impl Cursor {
     pub fn ahead(&self, tree: &Tree, store: &Store, max: usize) -> Vec<Fault> {
         let Some(at) = &self.at else { return Vec::new() };
         let to = self.to.unwrap_or(Key::new(&[0xff; crate::MAX_KEY]));
-        tree.missing_since(store, (at, &to), self.since, max)
+        tree.missing_since(store, at, &to, self.since, max)
     }
 
     /// The key from which the next leaf is read; `None` at the end.

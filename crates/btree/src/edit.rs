@@ -77,7 +77,7 @@ impl Store {
         to: &[u8],
     ) -> Result<Editor<'a>, Fault> {
         self.nodes.trim();
-        let (reach, path) = self.reach(tree, (from, to), true, &mut 0)?;
+        let (reach, path) = self.reach(tree, from, to, true, &mut 0)?;
         self.nodes.relax();
         Ok(Editor::new(self, tree, changes, SmallVec::from_buf([reach]), Some((reach.from, path))))
     }
@@ -93,7 +93,7 @@ impl Store {
         let mut reaches = SmallVec::new();
         for (tree, from, to) in &ranges {
             let alone = ranges.iter().filter(|(t, ..)| t.id == tree.id).nth(1).is_none();
-            reaches.push(self.reach(tree, (from, to), alone, &mut seen)?.0);
+            reaches.push(self.reach(tree, from, to, alone, &mut seen)?.0);
         }
         self.nodes.relax();
         Ok(Ready { store: self, reaches })

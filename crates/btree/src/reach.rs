@@ -67,13 +67,14 @@ impl Store {
     pub(crate) fn reach(
         &mut self,
         tree: &Tree,
-        (from, to): (&[u8], &[u8]),
+        from: &[u8],
+        to: &[u8],
         alone: bool,
         seen: &mut usize,
     ) -> Result<(Reach, Path), Fault> {
         let mut survey = Survey { tree, store: self, seen: *seen };
         let mut path = Path::NONE;
-        let found = survey.range((from, to), alone, &mut path);
+        let found = survey.range(from, to, alone, &mut path);
         *seen = survey.seen;
         match found {
             Ok(low) => {
@@ -106,22 +107,33 @@ impl From<Fault> for Lack {
 }
 
 /// A child of a node.
-type Turn<'a> = Option<(&'a Node, usize)>;
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    parent: &'a Node,
+    child: usize,
+}
+
+impl Turn<'_> {
+    /// The key at which the child begins.
+    fn key(&self) -> Key {
+        self.parent.page.key(self.child)
+    }
+}
 
 /// A place on a way through a tree.
 #[derive(Clone, Copy)]
 struct At<'a> {
     node: &'a Node,
     /// The lowest turnings above it that have a neighbour on this side, and that.
-    left: Turn<'a>,
-    right: Turn<'a>,
+    left: Option<Turn<'a>>,
+    right: Option<Turn<'a>>,
 }
 
 impl At<'_> {
     /// The keys that belong below the link to it.
     fn bounds(&self) -> Bounds {
-        let low = self.left.map_or(Key::EMPTY, |(parent, i)| parent.page.key(i + 1));
-        Bounds { low, high: self.right.map(|(parent, i)| parent.page.key(i)) }
+        let low = self.left.map_or(Key::EMPTY, |turn| turn.parent.page.key(turn.child + 1));
+        Bounds { low, high: self.right.map(|turn| turn.key()) }
     }
 }
 
@@ -133,18 +145,13 @@ struct Survey<'a> {
 
 impl<'a> Survey<'a> {
     /// Goes where edits of the range may go; returns the key of the last record before it.
-    fn range(
-        &mut self,
-        (from, to): (&[u8], &[u8]),
-        alone: bool,
-        path: &mut Path,
-    ) -> Result<Key, Lack> {
+    fn range(&mut self, from: &[u8], to: &[u8], alone: bool, path: &mut Path) -> Result<Key, Lack> {
         let Some(root) = self.tree.root_node(self.store)? else { return Ok(Key::EMPTY) };
         let root: At<'a> = At { node: root, left: None, right: None };
         self.seen += 1;
         let mut way = self.way(root, from, path)?;
         let (page, before) = (&way.node.page, path.step(way.node, from));
-        let one_leaf = way.right.is_none_or(|(parent, i)| *to < *parent.page.key(i));
+        let one_leaf = way.right.is_none_or(|turn| *to < *turn.key());
         if before > 0 && one_leaf && alone {
             return Ok(page.key(before - 1));
         }
@@ -169,10 +176,11 @@ impl<'a> Survey<'a> {
 
     fn child(&mut self, at: At<'a>, i: usize) -> Result<At<'a>, Lack> {
         self.seen += 1;
+        let turn = |child| Some(Turn { parent: at.node, child });
         let child = At {
             node: self.tree.child_to_edit(self.store, at.node, i)?,
-            left: if i > 0 { Some((at.node, i - 1)) } else { at.left },
-            right: if i + 1 < at.node.page.count() { Some((at.node, i + 1)) } else { at.right },
+            left: if i > 0 { turn(i - 1) } else { at.left },
+            right: if i + 1 < at.node.page.count() { turn(i + 1) } else { at.right },
         };
         match child.node.place {
             Place::Disk(ptr) if !child.bounds().hold(&child.node.page) => {
@@ -196,14 +204,14 @@ impl<'a> Survey<'a> {
         &mut self,
         root: At<'a>,
         key: &[u8],
-        (parent, turn): (&'a Node, usize),
+        turn: Turn<'a>,
         outermost: impl Fn(&Node) -> usize,
     ) -> Result<&'a Node, Lack> {
         let mut at = root;
-        while !std::ptr::eq(at.node, parent) {
+        while !std::ptr::eq(at.node, turn.parent) {
             at = self.child(at, at.node.page.child_of(key))?;
         }
-        at = self.child(at, turn)?;
+        at = self.child(at, turn.child)?;
         while at.node.page.level() > 0 {
             at = self.child(at, outermost(at.node))?;
         }

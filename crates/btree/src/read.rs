@@ -9,6 +9,17 @@ use format::node::{Key, NodePtr};
 use crate::node::Node;
 use crate::{Cursor, Fault, Link, Store, Tree};
 
+/// The nodes that are looked for: those of a range of keys that are not resident.
+struct Sought<'a> {
+    from: &'a [u8],
+    /// The last key of the range.
+    to: &'a [u8],
+    /// Older nodes are passed over.
+    since: Generation,
+    /// The most nodes that are to be found.
+    max: usize,
+}
+
 impl Tree {
     fn resident<'a>(
         &self,
@@ -124,20 +135,22 @@ impl Tree {
     /// The nodes that operations on `[from, to]` need and that are not resident, in order, at most
     /// `max`: to be loaded together. Below such a node there may be more.
     pub fn missing(&self, store: &Store, from: &[u8], to: &[u8], max: usize) -> Vec<Fault> {
-        self.missing_since(store, (from, to), Generation(0), max)
+        self.missing_since(store, from, to, Generation(0), max)
     }
 
     /// The same; what is older than `since` is passed over.
     pub(crate) fn missing_since(
         &self,
         store: &Store,
-        range: (&[u8], &[u8]),
+        from: &[u8],
+        to: &[u8],
         since: Generation,
         max: usize,
     ) -> Vec<Fault> {
+        let sought = Sought { from, to, since, max };
         let mut faults = Vec::new();
         match self.root_node(store) {
-            Ok(Some(root)) => self.missing_below(store, root, range, (since, max), &mut faults),
+            Ok(Some(root)) => self.missing_below(store, root, &sought, &mut faults),
             Ok(None) => {}
             Err(fault) => faults.extend((max > 0).then_some(fault)),
         }
@@ -148,22 +161,21 @@ impl Tree {
         &self,
         store: &Store,
         node: &Node,
-        (from, to): (&[u8], &[u8]),
-        (since, max): (Generation, usize),
+        sought: &Sought<'_>,
         faults: &mut Vec<Fault>,
     ) {
         if node.page.level() == 0 {
             return;
         }
-        for i in node.page.child_of(from)..=node.page.child_of(to) {
-            if faults.len() >= max {
+        for i in node.page.child_of(sought.from)..=node.page.child_of(sought.to) {
+            if faults.len() >= sought.max {
                 return;
             }
-            if node.child_generation(i) < since {
+            if node.child_generation(i) < sought.since {
                 continue;
             }
             match self.child_to_edit(store, node, i) {
-                Ok(child) => self.missing_below(store, child, (from, to), (since, max), faults),
+                Ok(child) => self.missing_below(store, child, sought, faults),
                 Err(fault) => faults.push(fault),
             }
         }
@@ -177,7 +189,8 @@ impl Tree {
         &self,
         store: &Store,
         from: &Key,
-        (since, max): (Generation, usize),
+        since: Generation,
+        max: usize,
     ) -> Result<(Vec<NodePtr>, Option<Key>), Fault> {
         let mut out = Vec::new();
         let leaf_only = matches!(self.root, Some(Link::Disk(_))) && self.height <= 1;
@@ -196,7 +209,7 @@ impl Tree {
         if let (Some(Link::Mem(node)), true) = (&self.root, *from == Key::EMPTY) {
             out.extend(self.written(node));
         }
-        let next = self.pointers_below(store, root, from, (since, max), &mut out)?;
+        let next = self.pointers_below(store, root, from, since, max, &mut out)?;
         Ok((out, next))
     }
 
@@ -210,7 +223,8 @@ impl Tree {
         store: &Store,
         node: &Node,
         from: &Key,
-        (since, max): (Generation, usize),
+        since: Generation,
+        max: usize,
         out: &mut Vec<NodePtr>,
     ) -> Result<Option<Key>, Fault> {
         if node.page.level() == 0 {
@@ -235,7 +249,7 @@ impl Tree {
             }
             if node.page.level() > 1 {
                 let child = self.child_node(store, node, i)?;
-                if let Some(next) = self.pointers_below(store, child, from, (since, max), out)? {
+                if let Some(next) = self.pointers_below(store, child, from, since, max, out)? {
                     return Ok(Some(next));
                 }
             }

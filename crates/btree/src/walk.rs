@@ -72,14 +72,14 @@ impl Walk {
     /// The next node; `None` after the last.
     pub async fn next_node(&mut self, nodes: &mut impl Nodes) -> Option<(NodeRef, NodePage)> {
         if let Some(node) = self.root.take() {
-            let root =
-                self.read(nodes, vec![Wanted { node, bounds: Bounds::ALL }]).await.pop_front()?;
-            return Some(self.enter(root));
+            let wanted = vec![Wanted { node, bounds: Bounds::ALL }];
+            let (root, page) = self.read(nodes, wanted).await.pop_front()?;
+            return Some(self.enter(root, page));
         }
         loop {
             let frame = self.stack.last_mut()?;
-            if let Some(found) = frame.ready.pop_front() {
-                return Some(self.enter(found));
+            if let Some((wanted, page)) = frame.ready.pop_front() {
+                return Some(self.enter(wanted, page));
             }
             if frame.next == frame.page.count() {
                 self.stack.pop();
@@ -109,7 +109,7 @@ impl Walk {
     }
 
     /// Hands a node out; an inner node's children come next.
-    fn enter(&mut self, (wanted, page): (Wanted, NodePage)) -> (NodeRef, NodePage) {
+    fn enter(&mut self, wanted: Wanted, page: NodePage) -> (NodeRef, NodePage) {
         if page.level() > 0 {
             self.stack.push(Frame {
                 page: page.clone(),

@@ -78,18 +78,22 @@ impl CacheJournal for Inner {
 #[derive(Clone)]
 pub struct Cache(Rc<Inner>);
 
+/// A cache as it was found on its device.
+pub(crate) struct Found {
+    pub device: CacheDevice,
+    pub state: State,
+    /// The events that tasks wait for.
+    pub wakes: Wakes,
+    pub durable: DurableState,
+    /// The last entry of the journal: all up to it are durable.
+    pub newest: EntrySeq,
+}
+
 impl Cache {
-    /// The cache on `device`, as it was found there. All entries of its journal up to `newest` are
-    /// durable. Nothing runs yet.
-    pub(crate) fn over(
-        (rt, pool): (&Rt, &Pool),
-        settings: Settings,
-        device: CacheDevice,
-        (state, wakes): (State, Wakes),
-        durable: DurableState,
-        newest: EntrySeq,
-    ) -> Cache {
+    /// The cache that was found. Nothing runs yet.
+    pub(crate) fn over(rt: &Rt, pool: &Pool, settings: Settings, found: Found) -> Cache {
         let now = rt.now();
+        let Found { device, state, wakes, durable, newest } = found;
         Cache(Rc::new(Inner {
             rt: rt.clone(),
             pool: pool.clone(),
@@ -366,7 +370,7 @@ impl Loader for Nodes<'_> {
         let Nodes(cache, class) = *self;
         let copy = cache.state().buckets.copy_of(node_addr(fault.ptr.addr));
         let (queue, layout) = (cache.device().queue(), cache.layout());
-        let (bytes, bad) = read_node(queue, layout, (fault, copy), class).await?;
+        let (bytes, bad) = read_node(queue, layout, fault, copy, class).await?;
         if let Some(bad) = bad {
             cache.heal_node(&fault.ptr, bad, bytes.clone(), class);
         }

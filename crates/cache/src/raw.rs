@@ -9,9 +9,9 @@ pub use crate::device::table::{
     FoundPage, PageSlots, buckets_of, choose_slot, open_slot, read_slots,
 };
 pub use crate::lifecycle::replay::{
-    Replayed, Replayer, counted_above, dirty_now, record_now, replay_from,
+    Checkpoint, Replayed, Replayer, counted_above, dirty_now, record_now, replay_from,
 };
-pub use crate::lifecycle::staged::{Committed, StagedBlock};
+pub use crate::lifecycle::staged::{Committed, PoolImage, StagedBlock};
 pub use crate::store::index::node_addr;
 pub use crate::store::journal::{Identity, Place};
 pub use crate::store::key::{Body, Crcs, IndexKey};

@@ -13,7 +13,9 @@
 //! A cache that is opened while a scrub runs is scrubbed from its beginning. It has no other copy,
 //! so there is no place to remember.
 
-use base::{BLOCK_U64, CacheAddr, Duration, Generation, Instant, Lba, Result, VolumeId};
+use base::{
+    BLOCK_U64, BlockRange, CacheAddr, Duration, Generation, Instant, Lba, Result, VolumeId,
+};
 use btree::Key;
 use model::scrub::{CacheScrub, CacheScrubPart};
 use pool::{ScrubState, Step};
@@ -185,8 +187,8 @@ impl Cache {
             }
             let began = self.rt().now();
             let step = |st: &mut State| {
-                let range = (Generation(0), AT_ONCE);
-                let (nodes, next) = st.index.tree().pointers(st.index.store(), &from, range)?;
+                let (tree, store) = (st.index.tree(), st.index.store());
+                let (nodes, next) = tree.pointers(store, &from, Generation(0), AT_ONCE)?;
                 Ok((nodes, next, st.limbo().pin()))
             };
             let (nodes, goes_on, pin) = self.resident(Class::Scrub, step).await?;
@@ -242,7 +244,7 @@ impl Cache {
         self.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
         let Err(bad) = read else {
             drop(e.pin.take());
-            let range = (e.lba, e.lba.plus(blocks));
+            let range = BlockRange::of(e.lba, blocks);
             return match e.dirty && e.is_whole {
                 true => self.note_good(Class::Scrub, e.volume, range, e.addr).await,
                 false => Ok(()),
@@ -259,7 +261,7 @@ impl Cache {
 
     /// Drops and counts blocks of an extent that are bad, and that the pool has.
     async fn drop_bad_clean(&self, e: &Unverified, bad: &[u64]) -> Result<()> {
-        let dropped = self.drop_bad_blocks(e.volume, (e.lba, e.addr), bad).await?;
+        let dropped = self.drop_bad_blocks(e.volume, e.lba, e.addr, bad).await?;
         self.scrub_counts().count(|s| s.dropped += dropped);
         Ok(())
     }
@@ -288,7 +290,7 @@ impl Cache {
     /// The present state of the key of a block of an extent.
     async fn stands(&self, e: &Unverified, block: u64) -> Result<Stands> {
         let place = CacheAddr(e.addr.0 + block);
-        self.what_stands(Class::Scrub, (e.volume, e.lba.plus(block)), place).await
+        self.what_stands(Class::Scrub, e.volume, e.lba.plus(block), place).await
     }
 }
 

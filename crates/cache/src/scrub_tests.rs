@@ -63,7 +63,7 @@ fn bad_copies_of_nodes_are_written_again() {
         cache.checkpoint_now().await.expect("a checkpoint");
         let from = btree::Key::EMPTY;
         let all = |st: &mut State| {
-            Ok(st.index.tree().pointers(st.index.store(), &from, (Generation(0), usize::MAX))?.0)
+            Ok(st.index.tree().pointers(st.index.store(), &from, Generation(0), usize::MAX)?.0)
         };
         let nodes = cache.resident(Class::Foreground, all).await.expect("nodes");
         assert!(nodes.len() > 10);
@@ -93,7 +93,8 @@ fn each_bad_block_of_a_clean_extent_is_dropped_and_counted_once() {
         fill(&cache, a, 0, 64, 1).await;
         cache.publish_all().await.expect("publish");
         let longest = |st: &mut State| {
-            let all = st.index.overlapping(&st.buckets, a, (Lba(0), Lba(64)), usize::MAX)?;
+            let all =
+                st.index.overlapping(&st.buckets, a, BlockRange::of(Lba(0), 64), usize::MAX)?;
             Ok(all.iter().max_by_key(|e| e.len()).map(|e| (e.lba.0, e.len())))
         };
         for (round, by_a_read) in [false, true].into_iter().enumerate() {

@@ -85,7 +85,7 @@ pub(crate) async fn write_part(
     at: usize,
     data: &Slice,
 ) -> Result<BlockPart> {
-    cache.write_parts(block, &[Patch { at, data: data.clone() }], None).await
+    cache.write_parts(block.0, block.1, &[Patch { at, data: data.clone() }], None).await
 }
 
 impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::{BufList, Duration, Instant, Prng, SliceList};
 use proptest::prelude::*;
 use rt::{FileId, Op, OpId, Order, Rt};
-use sim::{DiskModel, World};
+use sim::{DiskModel, Latency, World};
 
 use super::hdd::{Hdd, REVOLUTION, seek};
 use super::*;
@@ -271,7 +271,7 @@ fn simulated(
 fn a_file_is_as_slow_as_the_model() {
     // As fast as a file in memory.
     let memory = || {
-        let quick = (Duration::from_micros(2), Duration::from_micros(4));
+        let quick = Latency::new(Duration::from_micros(2), Duration::from_micros(4));
         DiskModel { read_latency: quick, write_latency: quick, ..DiskModel::nvme(256 << 20) }
     };
     assert_between(
@@ -299,7 +299,7 @@ fn a_file_is_as_slow_as_the_model() {
 #[test]
 fn a_file_that_is_slow_takes_its_own_time_too() {
     let mut slow = DiskModel::nvme(64 << 20);
-    slow.read_latency = (Duration::from_millis(50), Duration::from_millis(50));
+    slow.read_latency = Latency::new(Duration::from_millis(50), Duration::from_millis(50));
     assert_between("a slow file", simulated(Emulate::Ssd, slow, 1, 50, 4096, true), 15.0, 20.0);
 }
 

@@ -14,10 +14,17 @@ mod disk;
 mod tests;
 
 use crate::report::{Report, Scale, Table, grouped, short, time};
-use bench::{Found, Spread};
+use bench::{Found, Groups, Rounds, Spread};
 
-/// Block groups of the pools, and the MiB that each has.
-const GROUPS: &[(u64, u64)] = &[(1_000, 1), (10_000, 1), (100_000, 1), (160, 64)];
+/// Block groups of the pools.
+const GROUPS: &[Groups] = &[
+    Groups { count: 1_000, mib: 1 },
+    Groups { count: 10_000, mib: 1 },
+    Groups { count: 100_000, mib: 1 },
+    Groups { count: 160, mib: 64 },
+];
+/// Block groups of the pools of a short run.
+const FEW_GROUPS: &[Groups] = &[Groups { count: 200, mib: 1 }, Groups { count: 20, mib: 8 }];
 /// The time that btrfs takes to rewrite an item of a block group, in nanoseconds.
 const ITEM_NS: u64 = 10_000;
 /// The time that our freeze takes, in nanoseconds: a few lists are moved out, however long they
@@ -44,11 +51,12 @@ pub fn run(scale: Scale) -> Report {
     );
     let mut critical =
         Table::new(2, &["groups", "load", "btrfs, without the rule", "btrfs, with it", "ours"]);
-    for &size in scale.pick(GROUPS, &[(200, 1), (20, 8)]) {
-        let rounds = scale.pick((4, 10_000), (1, 4_000));
-        for (spread, found) in bench::run(size, rounds) {
-            updates.row(updates_row(size, spread, &found));
-            critical.row(critical_row(size, spread, &found));
+    for &groups in scale.pick(GROUPS, FEW_GROUPS) {
+        let rounds =
+            scale.pick(Rounds { count: 4, writes: 10_000 }, Rounds { count: 1, writes: 4_000 });
+        for (spread, found) in bench::run(groups, rounds) {
+            updates.row(updates_row(groups, spread, &found));
+            critical.row(critical_row(groups, spread, &found));
         }
     }
     report.text(
@@ -102,14 +110,15 @@ fn describe(report: &mut Report) {
     );
 }
 
-fn groups((groups, mib): (u64, u64)) -> String {
-    format!("{} of {mib} MiB", grouped(groups))
+/// The block groups of a pool, as the tables call them.
+fn cell(groups: Groups) -> String {
+    format!("{} of {} MiB", grouped(groups.count), groups.mib)
 }
 
-fn updates_row(size: (u64, u64), spread: Spread, f: &Found) -> Vec<String> {
+fn updates_row(groups: Groups, spread: Spread, f: &Found) -> Vec<String> {
     let each = |n: u64| short(n as f64 / f.commits as f64);
     vec![
-        groups(size),
+        cell(groups),
         spread.name().to_string(),
         f.commits.to_string(),
         each(f.touched()),
@@ -121,10 +130,10 @@ fn updates_row(size: (u64, u64), spread: Spread, f: &Found) -> Vec<String> {
     ]
 }
 
-fn critical_row(size: (u64, u64), spread: Spread, f: &Found) -> Vec<String> {
+fn critical_row(groups: Groups, spread: Spread, f: &Found) -> Vec<String> {
     let items = |n: u64| time(n * ITEM_NS / f.commits);
     vec![
-        groups(size),
+        cell(groups),
         spread.name().to_string(),
         items(f.touched()),
         items(f.touched() - f.same_used),

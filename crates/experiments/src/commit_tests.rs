@@ -6,8 +6,9 @@ use super::*;
 
 #[test]
 fn what_is_written_and_what_is_skipped() {
-    let found: BTreeMap<&str, Found> =
-        bench::run((200, 1), (2, 10_000)).into_iter().map(|(s, f)| (s.name(), f)).collect();
+    let rounds = Rounds { count: 2, writes: 10_000 };
+    let found = bench::run(Groups { count: 200, mib: 1 }, rounds).into_iter();
+    let found: BTreeMap<&str, Found> = found.map(|(s, f)| (s.name(), f)).collect();
     for (name, f) in &found {
         assert!(f.commits > 0 && f.written > 0, "{name}: {f:?}");
         // A bitmap page and a record for each group. A page that is all clear is not written.
@@ -23,5 +24,6 @@ fn what_is_written_and_what_is_skipped() {
 
 #[test]
 fn a_run_is_the_same_again() {
-    assert_eq!(bench::run((100, 1), (1, 1_000)), bench::run((100, 1), (1, 1_000)));
+    let run = || bench::run(Groups { count: 100, mib: 1 }, Rounds { count: 1, writes: 1_000 });
+    assert_eq!(run(), run());
 }

@@ -68,12 +68,18 @@ pub(crate) fn picture(title: &str, panels: &[Panel]) -> String {
          width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>"
     ));
-    out.label((LEFT, 22.0), "start", INK, title);
+    out.label(Point { x: LEFT, y: 22.0 }, "start", INK, title);
     for (i, panel) in panels.iter().enumerate() {
         out.panel(TOP + i as f64 * (PANEL + GAP), panel, end);
     }
     out.0.push_str("</svg>\n");
     out.0
+}
+
+/// A place in a picture.
+struct Point {
+    x: f64,
+    y: f64,
 }
 
 struct Svg(String);
@@ -84,7 +90,8 @@ impl Svg {
         _ = writeln!(self.0, "{line}");
     }
 
-    fn label(&mut self, (x, y): (f64, f64), anchor: &str, colour: &str, text: &str) {
+    fn label(&mut self, at: Point, anchor: &str, colour: &str, text: &str) {
+        let Point { x, y } = at;
         let text = text.replace('&', "&amp;").replace('<', "&lt;");
         self.add(format_args!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\">{text}\
@@ -93,10 +100,11 @@ impl Svg {
     }
 
     fn panel(&mut self, top: f64, panel: &Panel, end: f64) {
-        self.label((LEFT, top - 8.0), "start", INK, &panel.title);
+        self.label(Point { x: LEFT, y: top - 8.0 }, "start", INK, &panel.title);
         let mut right = WIDTH - RIGHT;
         for (i, (name, _)) in panel.curves.iter().enumerate().rev() {
-            self.label((right, top - 8.0), "end", COLOURS[i % COLOURS.len()], name);
+            let at = Point { x: right, y: top - 8.0 };
+            self.label(at, "end", COLOURS[i % COLOURS.len()], name);
             right -= 7.0 * name.len() as f64 + 20.0;
         }
         let (lines, place) = axis(panel.scale, panel.highest());
@@ -107,13 +115,13 @@ impl Svg {
                 "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"{GREY}\"/>",
                 WIDTH - RIGHT
             ));
-            self.label((LEFT - 6.0, at + 4.0), "end", INK, &tick(value));
+            self.label(Point { x: LEFT - 6.0, y: at + 4.0 }, "end", INK, &tick(value));
         }
         let across = WIDTH - LEFT - RIGHT;
         let step = round_step(end / 8.0);
         for i in 0..=(end / step) as u32 {
             let second = f64::from(i) * step;
-            let at = (LEFT + across * second / end, top + PANEL + 16.0);
+            let at = Point { x: LEFT + across * second / end, y: top + PANEL + 16.0 };
             self.label(at, "middle", INK, &format!("{} s", tick(second)));
         }
         for (i, (_, points)) in panel.curves.iter().enumerate() {

@@ -40,10 +40,11 @@ fn latency(
     kind: Kind,
     jobs: usize,
     tags: usize,
-    (warm, counted): (Duration, Duration),
+    warm: Duration,
+    counted: Duration,
 ) -> [Duration; 2] {
     let front = Ours::new(kind.device_kind(), tags);
-    let mut lab = Lab::new(kind.device(), front, (jobs, TOTAL_DEPTH), kind.bytes());
+    let mut lab = Lab::new(kind.device(), front, jobs, TOTAL_DEPTH, kind.bytes());
     let warm = Instant(0).after(warm);
     lab.run(warm);
     lab.take_latency();
@@ -52,32 +53,22 @@ fn latency(
 }
 
 /// One run: warm up, then count.
-fn measured(
-    kind: Kind,
-    jobs: usize,
-    policy: usize,
-    (warm, counted): (Duration, Duration),
-) -> Counts {
-    fn of<F: Front>(
-        kind: Kind,
-        jobs: usize,
-        front: F,
-        (warm, until): (Instant, Instant),
-    ) -> Counts {
-        let mut lab = Lab::new(kind.device(), front, (jobs, TOTAL_DEPTH), kind.bytes());
+fn measured(kind: Kind, jobs: usize, policy: usize, warm: Duration, counted: Duration) -> Counts {
+    fn of<F: Front>(kind: Kind, jobs: usize, front: F, warm: Instant, until: Instant) -> Counts {
+        let mut lab = Lab::new(kind.device(), front, jobs, TOTAL_DEPTH, kind.bytes());
         lab.run(warm);
         let before = lab.counts();
         lab.run(until);
         lab.counts().since(&before)
     }
     let warm = Instant(0).after(warm);
-    let times = (warm, warm.after(counted));
+    let until = warm.after(counted);
     let tags = kind.tags();
     match policy {
-        0 => of(kind, jobs, Old::new(tags, SingleQueue::new(tags, jobs)), times),
-        1 => of(kind, jobs, Old::new(tags, BatchWake::new(tags)), times),
-        2 => of(kind, jobs, Old::new(tags, StashAndWake::new(tags)), times),
-        _ => of(kind, jobs, Ours::new(kind.device_kind(), tags), times),
+        0 => of(kind, jobs, Old::new(tags, SingleQueue::new(tags, jobs)), warm, until),
+        1 => of(kind, jobs, Old::new(tags, BatchWake::new(tags)), warm, until),
+        2 => of(kind, jobs, Old::new(tags, StashAndWake::new(tags)), warm, until),
+        _ => of(kind, jobs, Ours::new(kind.device_kind(), tags), warm, until),
     }
 }
 
@@ -134,7 +125,7 @@ pub fn run(scale: Scale) -> Report {
         let (warm, counted) = (Duration::from_secs(times.0), Duration::from_secs(times.1));
         for jobs in JOBS {
             let all: Vec<Counts> =
-                (0..POLICIES.len()).map(|p| measured(kind, jobs, p, (warm, counted))).collect();
+                (0..POLICIES.len()).map(|p| measured(kind, jobs, p, warm, counted)).collect();
             let row = |cell: &dyn Fn(&Counts) -> String| {
                 let mut cells = vec![kind.name().to_string(), jobs.to_string()];
                 cells.extend(all.iter().map(cell));
@@ -146,7 +137,7 @@ pub fn run(scale: Scale) -> Report {
             tables[3].row(row(&|c| short((c.tag_wakes + c.end_wakes) as f64 / c.grants as f64)));
             if kind != Kind::Disk {
                 let [tags, none] =
-                    [kind.tags(), FOR_ALL].map(|tags| latency(kind, jobs, tags, (warm, counted)));
+                    [kind.tags(), FOR_ALL].map(|tags| latency(kind, jobs, tags, warm, counted));
                 let cells = [tags[0], none[0], tags[1], none[1]];
                 let cells = cells.map(|took| short(took.as_secs_f64() * 1e3));
                 let name = [kind.name().to_string(), jobs.to_string()];

@@ -4,11 +4,11 @@ use super::lab::Piece;
 use super::*;
 
 fn counts(kind: Kind, jobs: usize, policy: usize) -> Counts {
-    let times = match kind {
+    let (warm, counted) = match kind {
         Kind::Disk => (Duration::from_secs(10), Duration::from_secs(40)),
         _ => (Duration::from_secs(1), Duration::from_secs(1)),
     };
-    measured(kind, jobs, policy, times)
+    measured(kind, jobs, policy, warm, counted)
 }
 
 #[test]
@@ -45,9 +45,10 @@ fn with_our_scheduler_no_task_waits_for_a_tag() {
 
 #[test]
 fn on_flash_tags_make_no_read_slower() {
-    let times = (Duration::from_secs(1), Duration::from_secs(1));
+    let second = Duration::from_secs(1);
     for kind in [Kind::Ssd, Kind::Nvme] {
-        let [tags, none] = [kind.tags(), FOR_ALL].map(|tags| latency(kind, 72, tags, times));
+        let [tags, none] =
+            [kind.tags(), FOR_ALL].map(|tags| latency(kind, 72, tags, second, second));
         for (with, without) in tags.into_iter().zip(none) {
             assert!(
                 !without.is_zero() && with <= without * 101 / 100,

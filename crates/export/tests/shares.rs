@@ -12,7 +12,7 @@ use nbd::{Limits, Server};
 use nbd_client::{Client, ClientOptions, Connection, Receiver};
 use pool::VolumeLimit;
 use rt::{Order, Rt, SocketId};
-use sim::{DiskModel, WireModel, World};
+use sim::{DiskModel, Latency, WireModel, World};
 use testkit::MIB;
 use volume::Volumes;
 
@@ -31,7 +31,7 @@ struct Bed {
 
 /// A disk that serves 8000 requests a second, or 200 MB.
 fn disk() -> DiskModel {
-    let latency = (Duration::from_micros(500), Duration::from_micros(500));
+    let latency = Latency::new(Duration::from_micros(500), Duration::from_micros(500));
     DiskModel {
         read_latency: latency,
         write_latency: latency,

@@ -16,15 +16,21 @@ type Key = (Subject, String);
 #[derive(Default)]
 struct Facts(BTreeMap<Key, (String, Fact)>);
 
-/// A status and the list of jobs, at the same moment.
-type Seen<'a> = (&'a Status, &'a [Job]);
+/// The things that are compared, as they were at one moment.
+pub struct Seen<'a> {
+    /// The status.
+    pub status: &'a Status,
+    /// The list of jobs.
+    pub jobs: &'a [Job],
+}
 
 fn word(word: &str) -> Fact {
     Fact::Text(word.to_owned())
 }
 
 impl Facts {
-    fn of((status, jobs): Seen<'_>) -> Facts {
+    fn of(seen: Seen<'_>) -> Facts {
+        let Seen { status, jobs } = seen;
         let mut all = Facts::default();
         for problem in &status.health {
             // Several devices may have the same problem: the first is told.
@@ -141,6 +147,10 @@ mod tests {
         status
     }
 
+    fn seen<'a>(status: &'a Status, jobs: &'a [Job]) -> Seen<'a> {
+        Seen { status, jobs }
+    }
+
     fn told(before: Seen<'_>, now: Seen<'_>) -> Vec<String> {
         let shown = |fact: Option<Fact>| serde_json::to_string(&fact).unwrap();
         let line = |one: Change| {
@@ -172,7 +182,7 @@ mod tests {
         now.volumes[0].volume.read_only = true;
         let later = [job(1, JobState::Done), job(3, JobState::Failed)];
         assert_eq!(
-            told((&before, &jobs), (&now, &later)),
+            told(seen(&before, &jobs), seen(&now, &later)),
             [
                 "problem device-missing: null \"/b is missing\"",
                 "problem pool-full: \"it is 91 % full\" null",
@@ -194,7 +204,7 @@ mod tests {
         );
         // The name that it has again.
         assert!(
-            told((&now, &jobs), (&before, &jobs))
+            told(seen(&now, &jobs), seen(&before, &jobs))
                 .contains(&"device /b: \"missing\" \"online\"".to_owned())
         );
     }
@@ -205,6 +215,6 @@ mod tests {
         now.health[0].what = "it is 92 % full".into();
         now.cache.as_mut().unwrap().hits = 99;
         now.pool.moves.rate = 5;
-        assert!(told((&before, &[]), (&now, &[])).is_empty());
+        assert!(told(seen(&before, &[]), seen(&now, &[])).is_empty());
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::changes::changes;
+use crate::changes::{Seen, changes};
 use crate::engine::Engine;
 use crate::jobs::Jobs;
 use crate::snapshot::Snapshot;
@@ -35,7 +35,9 @@ struct Stream {
 /// A response that does not end by itself: an event `status` at once and then in each `every`, and
 /// before that an event `change` for each thing that has changed since the last one.
 pub fn events(
-    (engine, snapshot, jobs): (Arc<dyn Engine>, Arc<Snapshot>, Jobs),
+    engine: Arc<dyn Engine>,
+    snapshot: Arc<Snapshot>,
+    jobs: Jobs,
     stopped: watch::Receiver<bool>,
     every: Duration,
     place: OwnedSemaphorePermit,
@@ -80,7 +82,8 @@ impl Stream {
                 let told = self.seen.as_ref().map(|seen| {
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     let at = at.as_millis() as f64 / 1e3;
-                    changes((&*seen.0, &seen.1), (&*now.0, &now.1), at)
+                    let before = Seen { status: &seen.0, jobs: &seen.1 };
+                    changes(before, Seen { status: &now.0, jobs: &now.1 }, at)
                 });
                 let mut text = String::new();
                 for change in told.into_iter().flatten() {

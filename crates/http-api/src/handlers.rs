@@ -267,8 +267,8 @@ async fn act(
                     format!("there are {STREAMS} streams of events already"),
                 )
             })?;
-            let sources = (api.engine.clone(), api.snapshot.clone(), api.jobs.clone());
-            Ok(events(sources, api.stopped(), every, place))
+            let (engine, snapshot) = (api.engine.clone(), api.snapshot.clone());
+            Ok(events(engine, snapshot, api.jobs.clone(), api.stopped(), every, place))
         }
         Act::History => Ok(respond(&api.history.shown(input.number("from")))),
         Act::Health => Ok(respond(&health(&*api.snapshot.get(&api.engine).await?, grant))),

@@ -118,9 +118,9 @@ pub fn explain(ledger: &Ledger, question: &Question, moment: Moment) -> Answer {
         says_whose(cause).then(|| ledger.rate(cause.what, question.since, has)).flatten()
     };
     let limit = question.slower_than_ns;
-    let under_way = |kind| UnderWay::of(ledger, (moment, limit), kind, asked);
+    let under_way = |kind| UnderWay::of(ledger, moment, limit, kind, asked);
     let kinds = by_kind.iter().map(|(kind, s)| {
-        let mut of = of_kind(ledger, (*kind, limit), s, |cause| rate(*kind, cause));
+        let mut of = of_kind(ledger, *kind, limit, s, |cause| rate(*kind, cause));
         let now = under_way(Some(*kind));
         if now.longest_ns > of.max_ns {
             of.verdict = format!("{}. {}", now.text, of.verdict);
@@ -141,7 +141,8 @@ pub fn explain(ledger: &Ledger, question: &Question, moment: Moment) -> Answer {
 /// `rate` says how fast the work was that a cause waited for.
 fn of_kind(
     ledger: &Ledger,
-    (kind, slower_than_ns): (RequestClass, u64),
+    kind: RequestClass,
+    slower_than_ns: u64,
     summary: &Summary,
     rate: impl Fn(&Cause) -> Option<u64>,
 ) -> OfKind {

@@ -233,7 +233,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     assert!(reads.verdict.contains("latency_target_read"), "{}", reads.verdict);
     assert_eq!(reads.holders, [("write-back", 500_000_000)]);
     assert_eq!(reads.slow_ns, 10 * 50_001_000);
-    assert_eq!((slow.slowest.len(), slow.slowest[0].0.ns), (10, 50_001_000));
+    assert_eq!((slow.slowest.len(), slow.slowest[0].slow.ns), (10, 50_001_000));
     // The median is made of the same, and is short.
     assert!((81_000..93_000).contains(&reads.percentiles[0].ns));
     // Half of them are of each volume; all slow ones are of the second.
@@ -376,7 +376,7 @@ fn the_slowest_of_each_kind_are_kept() {
         slower_than_ns: 20_000_000,
     };
     let told: Vec<_> =
-        explain(&ledger, &question, at(0)).slowest.iter().map(|s| s.0.kind).collect();
+        explain(&ledger, &question, at(0)).slowest.iter().map(|s| s.slow.kind).collect();
     assert_eq!(told, [RequestClass::Read; 3]);
 }
 
@@ -395,7 +395,7 @@ fn the_slowest_of_each_volume_is_kept() {
         let since = Instant(0);
         let question = Question { volume, kind: None, since, slower_than_ns: 20_000_000 };
         let slowest = explain(&ledger, &question, at(0)).slowest;
-        slowest.iter().map(|s| (s.0.ended, s.0.ns / 1_000)).collect::<Vec<_>>()
+        slowest.iter().map(|s| (s.slow.ended, s.slow.ns / 1_000)).collect::<Vec<_>>()
     };
     assert_eq!(told(Some(VolumeId(2))), [(at(30_004).now, 30_002)]);
     // That of a volume is not told twice.

@@ -211,12 +211,7 @@ struct Inner {
 pub struct Story(Rc<Inner>);
 
 impl Story {
-    fn new(
-        job: Option<Holder>,
-        kind: RequestClass,
-        (offset, len): (u64, u64),
-        at: Moment,
-    ) -> Story {
+    fn new(job: Option<Holder>, kind: RequestClass, offset: u64, len: u64, at: Moment) -> Story {
         let state = State {
             told: at.now,
             away: at.away,
@@ -240,12 +235,12 @@ impl Story {
     /// The story of a request for `len` bytes from `offset` on, which has just arrived. The ledger
     /// makes it ([`crate::Ledger::begin`]), so that it knows what is under way.
     pub(crate) fn of_request(kind: RequestClass, offset: u64, len: u64, at: Moment) -> Story {
-        Story::new(None, kind, (offset, len), at)
+        Story::new(None, kind, offset, len, at)
     }
 
     /// The story of a job, which has not worked yet.
     pub fn of_job(name: &'static str, at: Moment) -> Story {
-        Story::new(Some(Holder::of(name)), RequestClass::Other, (0, 0), at)
+        Story::new(Some(Holder::of(name)), RequestClass::Other, 0, 0, at)
     }
 
     /// The kind of the request.
@@ -302,13 +297,13 @@ impl Story {
 
     /// From now on it waits for this, until the token is given back.
     pub fn enter(&self, what: What, moment: Moment) -> Token {
-        self.insert(usize::MAX, (what, None), moment)
+        self.insert(usize::MAX, what, None, moment)
     }
 
     /// As [`Story::enter`], inside of the first `depth` waits only, and outside of the others:
     /// these were entered since, on the way of this one, at the same moment.
     pub fn enter_at(&self, depth: usize, what: What, moment: Moment) -> Token {
-        self.insert(depth, (what, None), moment)
+        self.insert(depth, what, None, moment)
     }
 
     /// From now on it waits for what a job does.
@@ -322,15 +317,10 @@ impl Story {
         let seen = job.with_parts(moment, |parts| parts.iter().map(|p| p.ns).collect());
         let seen = seen.unwrap_or_default();
         let wait = Box::new(JobWait { job: job.clone(), seen });
-        self.insert(depth, (What { holder, ..What::from(reason) }, Some(wait)), moment)
+        self.insert(depth, What { holder, ..What::from(reason) }, Some(wait), moment)
     }
 
-    fn insert(
-        &self,
-        depth: usize,
-        (what, job): (What, Option<Box<JobWait>>),
-        moment: Moment,
-    ) -> Token {
+    fn insert(&self, depth: usize, what: What, job: Option<Box<JobWait>>, moment: Moment) -> Token {
         let token = self.next_token();
         let Ok(mut state) = self.0.state.try_borrow_mut() else { return Token(Cell::new(token)) };
         if state.ended {

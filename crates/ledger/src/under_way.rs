@@ -30,7 +30,8 @@ impl UnderWay {
     /// one kind, the text says so.
     pub(crate) fn of(
         ledger: &Ledger,
-        (moment, ns): (Moment, u64),
+        moment: Moment,
+        ns: u64,
         kind: Option<RequestClass>,
         asked: impl Fn(Option<VolumeId>, RequestClass) -> bool,
     ) -> UnderWay {
@@ -45,7 +46,7 @@ impl UnderWay {
 }
 
 fn text(of: &UnderWay, kind: Option<RequestClass>, ns: u64) -> String {
-    let Some((longest, parts)) = of.oldest.first() else { return String::new() };
+    let Some(Told { slow: longest, parts }) = of.oldest.first() else { return String::new() };
     let (took, one) = (length(longest.ns), longest.kind.singular());
     let most = parts.first().map_or("", |(_, text)| text.as_str());
     if of.count == 1 && !of.more {
@@ -103,7 +104,7 @@ mod tests {
             "under way now: 1 write for 36.0 s; it waits mostly for the cache's journal, which \
              waited for a transfer of cache device c"
         );
-        let [(slow, parts)] = &told.oldest[..] else { panic!("{told:?}") };
+        let [Told { slow, parts }] = &told.oldest[..] else { panic!("{told:?}") };
         assert_eq!(parts.iter().map(|(part, _)| part.ns).sum::<u64>(), slow.ns);
         assert_eq!((slow.volume, slow.range), (Some(VolumeId(1)), (4096, 512)));
         // To be looked at changes nothing of what is told in the end.
@@ -112,7 +113,7 @@ mod tests {
         ledger.end(&write, at(37_000));
         let answer = ask(&ledger, None, None, 37_001);
         assert_eq!((answer.under_way.count, answer.kinds[0].max_ns), (0, 37_000_000_000));
-        let parts: Vec<u64> = answer.slowest[0].1.iter().map(|(part, _)| part.ns).collect();
+        let parts: Vec<u64> = answer.slowest[0].parts.iter().map(|(part, _)| part.ns).collect();
         assert_eq!(parts, [36_996_000_000, 4_000_000]);
     }
 

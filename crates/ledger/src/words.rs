@@ -7,12 +7,18 @@ use crate::story::{Cause, Part};
 use model::wait::{Layer, Reason};
 
 /// A request with its parts in words.
-pub type Told = (Slow, Vec<(Part, String)>);
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The request.
+    pub slow: Slow,
+    /// The parts of its time, each with what it was spent on.
+    pub parts: Vec<(Part, String)>,
+}
 
 /// A request, with its parts put in words.
 pub(crate) fn in_words(ledger: &Ledger, slow: Slow) -> Told {
     let parts = slow.parts.iter().map(|p| (*p, say(ledger, &p.cause))).collect();
-    (slow, parts)
+    Told { slow, parts }
 }
 
 /// Between what a request waited for and what that came down to.

@@ -43,8 +43,8 @@ pub struct Job {
     pub seconds: f64,
     /// The progress of the write-back; null of a job that writes nothing back.
     pub progress: Option<JobProgress>,
-    /// Of a garbage collection that is done: how collections do then. null of other jobs that are
-    /// done; absent of jobs that are not.
+    /// The state of garbage collection when the job was done; absent of a job that is not done, or
+    /// that does something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<GcStatus>,
     /// Why the job failed; absent if it did not.

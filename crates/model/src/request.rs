@@ -107,7 +107,7 @@ requests! {
 
     /// A new volume.
     "volume-create" VolumeCreate -> () {
-        /// The name of the volume: 1 to 64 bytes, no control characters, no slash, not . or ..
+        /// The name of the volume: 1 to 64 bytes, not . or .., no slash, no control characters.
         #[schemars(length(min = 1, max = 64))]
         name: String,
         /// The size of the volume, in bytes.

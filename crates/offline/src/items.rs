@@ -22,7 +22,8 @@ impl<S> SlotItem<S> {
     /// Makes the item of a slot of a device, from what was read there.
     pub(crate) fn new(
         device: &str,
-        (slot, offset): (u64, u64),
+        slot: u64,
+        offset: u64,
         read: Result<S, String>,
     ) -> SlotItem<S> {
         let (superblock, error) = match read {

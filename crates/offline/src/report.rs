@@ -259,7 +259,8 @@ impl<C: Default> Log<C> {
         &mut self,
         severity: Severity,
         subject: Subject,
-        (place, device): (String, Option<String>),
+        place: String,
+        device: Option<String>,
         what: String,
         remedy: &'static str,
     ) {
@@ -274,7 +275,8 @@ impl<C: Default> Log<C> {
         &mut self,
         blocks: Blocks,
         device: Option<&str>,
-        (what, brief): (String, String),
+        what: String,
+        brief: String,
         remedy: &'static str,
     ) {
         let severity = if device.is_some() { Severity::DamagedCopy } else { Severity::Error };
@@ -330,13 +332,13 @@ impl<C: Default> Log<C> {
         remedy: &'static str,
     ) {
         let (place, what) = (place.into(), what.into());
-        self.add_one(Severity::Error, subject, (place, None), what, remedy);
+        self.add_one(Severity::Error, subject, place, None, what, remedy);
     }
 
     /// Something worth knowing.
     pub fn note(&mut self, subject: Subject, place: impl Into<String>, what: impl Into<String>) {
         let (place, what) = (place.into(), what.into());
-        self.add_one(Severity::Note, subject, (place, None), what, "");
+        self.add_one(Severity::Note, subject, place, None, what, "");
     }
 
     /// Judges slot `number` of the superblocks on `path`, of which there are `slots`; the newest
@@ -345,7 +347,8 @@ impl<C: Default> Log<C> {
     pub fn judge_slot(
         &mut self,
         path: &str,
-        (number, slots): (u64, u64),
+        number: u64,
+        slots: u64,
         slot: &Slot,
         newest: u64,
     ) -> bool {
@@ -377,8 +380,8 @@ impl<C: Default> Log<C> {
         what: impl Into<String>,
         remedy: &'static str,
     ) {
-        let at = (place.to_owned(), Some(device.to_owned()));
-        self.add_one(Severity::DamagedCopy, subject, at, what.into(), remedy);
+        let (place, device) = (place.to_owned(), Some(device.to_owned()));
+        self.add_one(Severity::DamagedCopy, subject, place, device, what.into(), remedy);
     }
 
     /// Returns the number of problems of a severity.

@@ -33,6 +33,15 @@ const MORE_LOAD: usize = 1024;
 /// The log's words for what happens after a bad block is met on a device.
 const MENDED: &str = "it is read from another copy, if one is good, and written again here";
 
+/// The place of a copy of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The row of the device.
+    pub row: usize,
+    /// The offset in bytes there.
+    pub offset: u64,
+}
+
 /// The outcome of a request to a device.
 pub(crate) struct Outcome {
     pub row: usize,
@@ -283,7 +292,7 @@ impl Devices {
     }
 
     /// A read of the device has ended: how long it took, and how many requests were before it.
-    pub fn note_read(&mut self, row: usize, (took, others): (Duration, usize), now: Instant) {
+    pub fn note_read(&mut self, row: usize, took: Duration, others: usize, now: Instant) {
         self.rows[row].source_mut().read(took, others);
         self.judge_sources(now);
     }
@@ -452,20 +461,20 @@ impl Devices {
         sum
     }
 
-    /// Puts a copy (device, offset in bytes) first that continues what its device read last, if
+    /// Puts a copy first that continues what its device read last, if
     /// there is one, and notes that the first is read. Two streams of reads, say of old blocks and
     /// of those that have replaced some, so stay on two disks, instead of moving the heads of both.
-    pub fn put_near_first(&mut self, copies: &mut [(usize, u64)], bytes: u64) {
+    pub fn put_near_first(&mut self, copies: &mut [Place], bytes: u64) {
         let load = |row: usize| self.live(row).map_or(usize::MAX, Disk::load);
-        let least = copies.first().map_or(0, |&(row, _)| load(row));
-        let near = copies.iter().position(|&(row, offset)| {
+        let least = copies.first().map_or(0, |copy| load(copy.row));
+        let near = copies.iter().position(|&Place { row, offset }| {
             let d = &self.rows[row];
             d.is_near(offset) && !d.sits_out() && load(row) <= least.saturating_add(MORE_LOAD)
         });
         if let Some(at) = near {
             copies[..=at].rotate_right(1);
         }
-        if let Some(&(row, offset)) = copies.first() {
+        if let Some(&Place { row, offset }) = copies.first() {
             self.rows[row].read_upto(offset + bytes);
         }
     }

@@ -24,10 +24,10 @@ fn two_streams_stay_on_two_rotating_disks() {
     let row = || row_of_kind(1, DeviceState::Online, Some(rt::DeviceKind::Rotating));
     let mut devices = Devices::new(vec![row(), row()]);
     let mut read = |offset: u64, less_busy: usize| {
-        let mut copies = [(0, offset), (1, offset)];
+        let mut copies = [0, 1].map(|row| Place { row, offset });
         copies.rotate_left(less_busy);
         devices.put_near_first(&mut copies, 4096);
-        copies[0].0
+        copies[0].row
     };
     assert_eq!([read(FAR, 0), read(3 * FAR, 1)], [0, 1], "neither is near");
     for i in 1..100u64 {

@@ -357,7 +357,9 @@ impl Scrub {
     /// verified from its place on.
     pub fn status(
         &self,
-        (now, unix, every): (Instant, u32, u64),
+        now: Instant,
+        unix: u32,
+        every: u64,
         ahead: u64,
         name: impl Fn(usize) -> String,
         volume: impl Fn(VolumeId) -> String,

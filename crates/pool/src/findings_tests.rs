@@ -160,7 +160,7 @@ fn a_pause_that_is_long_is_told() {
 fn a_part_that_was_passed_over_is_known_until_a_whole_scrub_passes_over_none() {
     let mut s = Scrub::new(ScrubRecord::default());
     let shown = |s: &Scrub| {
-        let status = s.status((Instant::default(), 0, 0), 0, |_| String::new(), |_| String::new());
+        let status = s.status(Instant::default(), 0, 0, 0, |_| String::new(), |_| String::new());
         (status.lost, status.passed_over, status.incomplete)
     };
     s.start(None, 100, 1).expect("start");
@@ -189,17 +189,17 @@ fn the_rate_is_that_of_the_last_seconds() {
         s.verified(now, if i < 100 { 10 } else { 1_000 });
         now = now.after(base::Duration::from_millis(100));
     }
-    let rate = s.status((now, 0, 0), 0, |_| String::new(), |_| String::new()).rate;
+    let rate = s.status(now, 0, 0, 0, |_| String::new(), |_| String::new()).rate;
     assert!((9_000..=10_500).contains(&rate), "{rate}");
     s.pause(1).expect("pause");
-    assert_eq!(s.status((now, 0, 0), 0, |_| String::new(), |_| String::new()).rate, 0);
+    assert_eq!(s.status(now, 0, 0, 0, |_| String::new(), |_| String::new()).rate, 0);
 }
 
 #[test]
 fn the_total_is_what_was_verified_and_what_is_left_now() {
     let mut s = Scrub::new(ScrubRecord::default());
     let shown = |s: &Scrub, left: u64| {
-        let status = s.status((Instant::default(), 0, 0), left, |_| "".into(), |_| "".into());
+        let status = s.status(Instant::default(), 0, 0, left, |_| "".into(), |_| "".into());
         (status.verified_bytes, status.all_bytes)
     };
     s.start(None, 100, 1).expect("start");

@@ -11,7 +11,9 @@ mod volume;
 
 use std::collections::BTreeMap;
 
-use base::{Crc, Epoch, ErrorKind, Generation, GroupId, Lba, Result, StorageError, VolumeId};
+use base::{
+    BlockRange, Crc, Epoch, ErrorKind, Generation, GroupId, Lba, Result, StorageError, VolumeId,
+};
 use btree::{Fault, Store, Tree, Unneeded};
 use format::node::RootPtr;
 use format::page::{GroupRecord, VolumeRecord, VolumeState};
@@ -32,7 +34,10 @@ pub(crate) use readers::Ahead;
 use readers::Readers;
 
 /// The transaction that a volume is edited in, and the generations of now.
-pub(crate) type Edit<'a> = (&'a mut Txn, Generations);
+pub(crate) struct Edit<'a> {
+    pub txn: &'a mut Txn,
+    pub g: Generations,
+}
 
 /// Volumes and trees.
 pub(crate) struct Forest {
@@ -66,7 +71,8 @@ impl Forest {
     pub fn new(
         geometry: Geometry,
         cached_nodes: usize,
-        (places, next_volume): (Vec<Option<VolumeRecord>>, u32),
+        places: Vec<Option<VolumeRecord>>,
+        next_volume: u32,
         groups: &[GroupRecord],
     ) -> Result<Forest> {
         let damaged = |text: String| StorageError::new(ErrorKind::Damaged, text);
@@ -192,7 +198,7 @@ impl Forest {
     /// Changes the record of a volume in the direct transaction.
     pub fn change(
         &mut self,
-        (txn, g): Edit<'_>,
+        Edit { txn, g }: Edit<'_>,
         id: VolumeId,
         f: impl FnOnce(&mut VolumeRecord),
     ) -> Result<()> {
@@ -214,11 +220,11 @@ impl Forest {
 
     /// A commit has failed, and with it every creation that waits for one: a client that is told so
     /// must not find the volume later.
-    pub fn give_up_creations(&mut self, (txn, g): Edit<'_>) {
+    pub fn give_up_creations(&mut self, Edit { txn, g }: Edit<'_>) {
         let waiting: Vec<VolumeId> =
             self.volumes.values().filter(|v| v.creating).map(|v| v.record.id).collect();
         for id in waiting {
-            if self.forget((txn, g), id).is_ok()
+            if self.forget(Edit { txn, g }, id).is_ok()
                 && let Some(v) = self.volumes.get_mut(&id)
             {
                 v.creating = false;
@@ -229,14 +235,14 @@ impl Forest {
     /// Marks staging volumes deleted, those that `f` says; their blocks have yet to be freed.
     pub fn end_stagings(
         &mut self,
-        (txn, g): Edit<'_>,
+        Edit { txn, g }: Edit<'_>,
         f: impl Fn(VolumeId, Epoch) -> bool,
     ) -> Vec<VolumeId> {
         let ended: Vec<_> =
             self.stagings().filter(|&(volume, epoch, _)| f(volume, epoch)).collect();
         for &(volume, epoch, id) in &ended {
             self.stagings.remove(&(volume, epoch));
-            let _ = self.change((txn, g), id, |record| record.state = VolumeState::Deleting);
+            let _ = self.change(Edit { txn, g }, id, |record| record.state = VolumeState::Deleting);
         }
         ended.into_iter().map(|(.., id)| id).collect()
     }
@@ -246,23 +252,26 @@ impl Forest {
     pub fn extents(
         &self,
         id: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
         max: usize,
     ) -> Step<SmallVec<[MappedExtent; 4]>> {
         let v = self.volumes.get(&id).filter(|v| v.is_live()).ok_or_else(|| no_such_volume(id))?;
         mapping::overlapping(v.mapping.tree(), &self.store, &self.geometry, range, max)
     }
 
-    /// Appends the checksums of blocks of a group to `out`; false if one is missing or is of
+    /// Appends the checksums of `len` blocks of a group to `out`; false if one is missing or is of
     /// another block than `lba` and those after it of `owner`.
     pub fn checksums(
         &self,
         group: GroupId,
-        blocks: (u32, u32),
-        (owner, lba): (VolumeId, Lba),
+        offset: u32,
+        len: u32,
+        owner: VolumeId,
+        lba: Lba,
         out: &mut impl Extend<Crc>,
     ) -> std::result::Result<bool, Fault> {
-        checksums::lookup(self.sums[group.0 as usize].tree(), &self.store, blocks, owner, lba, out)
+        let tree = self.sums[group.0 as usize].tree();
+        checksums::lookup(tree, &self.store, offset, len, owner, lba, out)
     }
 
     /// The live checksum tree of a group.
@@ -290,7 +299,7 @@ impl Forest {
     pub fn ready_mapping(
         &mut self,
         id: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
     ) -> std::result::Result<(), Fault> {
         if let Some(v) = self.volumes.get(&id) {
             let tree = v.mapping.of(Kind::Pass).unwrap_or(v.mapping.tree());
@@ -301,14 +310,14 @@ impl Forest {
 
     /// Nodes of the pass's checksums of the blocks `[from, to)` of a group that are not resident,
     /// at most `max`; none if the pass does not have the group.
-    pub fn missing_sums(&self, id: GroupId, (from, to): (u32, u32), max: usize) -> Vec<Fault> {
+    pub fn missing_sums(&self, id: GroupId, from: u32, to: u32, max: usize) -> Vec<Fault> {
         let tree = self.sums[id.0 as usize].of(Kind::Pass);
         let (from, to) = (checksum_key(from.saturating_sub(1)), checksum_key(to));
         tree.map_or_else(Vec::new, |tree| tree.missing(&self.store, &from, &to, max))
     }
 
     /// Nodes of the mapping of `range` of a volume that are not resident, at most `max`.
-    pub fn missing_mapping(&self, id: VolumeId, range: (Lba, Lba), max: usize) -> Vec<Fault> {
+    pub fn missing_mapping(&self, id: VolumeId, range: BlockRange, max: usize) -> Vec<Fault> {
         let Some(v) = self.volumes.get(&id) else { return Vec::new() };
         let (tree, from, to) = mapping::range(v.mapping.tree(), range);
         tree.missing(&self.store, &from, &to, max)
@@ -319,13 +328,13 @@ impl Forest {
     pub fn missing_checksums(
         &self,
         id: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
         max: usize,
         missing: &mut Missing,
     ) -> Step<Lba> {
         let extents = self.extents(id, range, max)?;
         for e in &extents {
-            let (from, to) = (e.lba.0.max(range.0.0), e.end().min(range.1.0));
+            let (from, to) = (e.lba.0.max(range.from.0), e.end().min(range.end.0));
             let (group, offset) = self.geometry.split(e.addr.plus(from - e.lba.0));
             let Some(sums) = self.sums.get(group.0 as usize) else { continue };
             let last = offset + (to - from) as u32 - 1;
@@ -335,7 +344,7 @@ impl Forest {
             }
         }
         let last = extents.last().filter(|_| extents.len() >= max);
-        Ok(last.map_or(range.1, |e| Lba(e.end().min(range.1.0))))
+        Ok(last.map_or(range.end, |e| Lba(e.end().min(range.end.0))))
     }
 
     /// A client reads; see [`Readers::follow`].
@@ -366,7 +375,7 @@ impl Forest {
     }
 
     /// The trees of a pass take the place of the live ones, in the direct transaction.
-    pub fn publish_pass(&mut self, (txn, g): Edit<'_>, pass: &Txn) {
+    pub fn publish_pass(&mut self, Edit { txn, g }: Edit<'_>, pass: &Txn) {
         for (id, joined) in pass.volumes() {
             let Some(v) = self.volumes.get_mut(&id) else { continue };
             v.begin_edit(g);

@@ -66,7 +66,7 @@ impl Bench {
     fn new() -> Bench {
         let places = [A, B, C].map(|id| Some(record(id))).to_vec();
         let groups = vec![GroupRecord::free(); GROUPS as usize];
-        let forest = Forest::new(GEOMETRY, 64, (places, 4), &groups).expect("sound");
+        let forest = Forest::new(GEOMETRY, 64, places, 4, &groups).expect("sound");
         Bench {
             forest,
             txns: Progress::new(Generation(1), Generation(1), Generation(1 << 32), 1),
@@ -159,7 +159,8 @@ impl Bench {
     }
 
     fn unmap(&mut self, kind: Kind, volume: VolumeId, lba: u64, end: u64) -> Checked {
-        let change = |at: Lba| Change::Unmap { volume, range: (at.max(Lba(lba)), Lba(end)) };
+        let range = |at: Lba| BlockRange::new(at.max(Lba(lba)), Lba(end));
+        let change = |at: Lba| Change::Unmap { volume, range: range(at) };
         let done = self.edit(kind, &change, Lba(end));
         if kind == Kind::Direct && self.live[&volume].range(lba..end).next().is_none() {
             // Nothing is edited.
@@ -186,7 +187,7 @@ impl Bench {
             self.forest.settle_pass_sums(id, &tree);
         }
         let g = self.txns.generations();
-        self.forest.publish_pass((self.txns.open_mut(), g), &pass);
+        self.forest.publish_pass(Edit { txn: self.txns.open_mut(), g }, &pass);
         self.txns.open_mut().merge(pass, Published { epoch: Epoch(1), taken_at: 0 });
         for (id, blocks) in std::mem::take(&mut self.pass) {
             self.live.insert(id, blocks);
@@ -268,9 +269,9 @@ impl Bench {
             for (&b, &(addr, crc)) in model {
                 let (group, offset) = GEOMETRY.split(PoolAddr(addr));
                 let mut crcs = Vec::new();
-                let owner = (record.owner(), Lba(b));
+                let owner = record.owner();
                 let there = resident(&mut self.forest, &self.disk, |forest| {
-                    Ok(forest.checksums(group, (offset, 1), owner, &mut crcs)?)
+                    Ok(forest.checksums(group, offset, 1, owner, Lba(b), &mut crcs)?)
                 });
                 prop_assert!(
                     there.expect("nothing is damaged"),
@@ -287,7 +288,7 @@ impl Bench {
     }
 }
 
-const ALL: (Lba, Lba) = (Lba(0), Lba(BLOCKS * 2));
+const ALL: BlockRange = BlockRange { from: Lba(0), end: Lba(BLOCKS * 2) };
 
 /// Runs a step until it needs no more nodes.
 fn resident<T>(
@@ -354,17 +355,17 @@ fn a_record_with_too_few_blocks_is_found_before_anything_is_changed() {
     let mut bench = Bench::new();
     bench.map(Kind::Direct, A, 10, 5).expect("it is empty");
     let g = bench.txns.generations();
-    let edit = (bench.txns.open_mut(), g);
+    let edit = Edit { txn: bench.txns.open_mut(), g };
     bench.forest.change(edit, A, |record| record.allocated_blocks = 2).expect("it is there");
-    let range = (Lba(0), Lba(20));
-    for (kind, range) in [(Kind::Direct, range), (Kind::Direct, (Lba(11), Lba(14)))] {
+    let range = BlockRange::of(Lba(0), 20);
+    for (kind, range) in [(Kind::Direct, range), (Kind::Direct, BlockRange::of(Lba(11), 3))] {
         let change = Change::Unmap { volume: A, range };
         let e = bench.try_edit(kind, &change).expect_err("3 blocks and more of 2");
         assert!(e.kind == ErrorKind::Damaged && e.context.contains("has 2 blocks"), "{e}");
     }
     let Ok(left) = bench.forest.extents(A, range, 9) else { unreachable!("it is in memory") };
     assert_eq!(left.iter().map(|e| u64::from(e.len)).sum::<u64>(), 5);
-    let change = Change::Unmap { volume: A, range: (Lba(11), Lba(13)) };
+    let change = Change::Unmap { volume: A, range: BlockRange::of(Lba(11), 2) };
     bench.try_edit(Kind::Direct, &change).expect("2 blocks of 2");
     assert_eq!(bench.forest.held().0, 0);
 }

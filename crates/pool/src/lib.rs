@@ -77,7 +77,7 @@ pub use pool::Pool;
 
 pub use settings::{CreateOptions, Settings, is_name};
 pub use space::Reservation;
-pub use writeback::{HandedOver, Pass};
+pub use writeback::{HandedOver, Pass, PassPart};
 
 /// Blocks of the largest run that a scrub reads.
 pub const SCRUB_RUN_BLOCKS: u32 = transfer::walk::RUN_BLOCKS;

@@ -13,6 +13,10 @@
 //! and no read uses the chunk any more. After a crash before the commit the group still has the old
 //! chunk, and the copy is free space.
 //!
+//! **A device that leaves** is read until its last chunk has moved. Then its row of the table is
+//! cleared, its superblocks and its edges become zeros, and it is closed. A device that leaves may
+//! be missing, or may fail on the way.
+//!
 //! **A device that was away comes back** ([`reattach`]) and keeps its content; its chunks of
 //! groups that have changed since are *behind*, and get what they lack ([`resync`]).
 //!
@@ -36,7 +40,7 @@ mod run;
 mod spares;
 mod unfilled;
 
-use base::{ErrorKind, Result, StorageError};
+use base::{ByteRange, ErrorKind, Result, StorageError};
 use format::page::Chunk;
 use model::moves::MovesStatus;
 use rt::FileId;
@@ -66,8 +70,8 @@ fn invalid<T>(text: String) -> Result<T> {
 pub struct Fill {
     /// The device's file.
     pub file: FileId,
-    /// The chunk's first byte there, and the first behind it.
-    pub place: (u64, u64),
+    /// The chunk's bytes there.
+    pub place: ByteRange,
     /// The number of the fill, counted since the pool was opened.
     pub number: u64,
 }
@@ -81,7 +85,8 @@ impl Pool {
         let of = |c: &Chunk| {
             let file = st.devices.written(c.device.into())?.file();
             let from = geometry.chunk_offset(c.chunk, 0);
-            Some(Fill { file, place: (from, from + geometry.group_bytes()), number })
+            let place = ByteRange::new(from, from + geometry.group_bytes());
+            Some(Fill { file, place, number })
         };
         chunks.iter().filter_map(of).collect()
     }

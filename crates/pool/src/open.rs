@@ -255,24 +255,27 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let mut tables = read.map_err(helps)?;
     let lacking = std::mem::take(&mut tables.lacking);
     let histories = Histories::found(&best, OpenId::drawn(rt.random()));
-    let numbers = (Generation(known), Generation(highest));
-    let assembled = assemble((&best, histories), numbers, settings, (devices, tables));
+    let (known, highest) = (Generation(known), Generation(highest));
+    let assembled = assemble(&best, histories, known, highest, settings, devices, tables);
     let state = assembled.map_err(helps)?;
     Ok(Loaded { state, warnings, lacking })
 }
 
 fn assemble(
-    (best, histories): (&Superblock, Histories),
-    (known, highest): (Generation, Generation),
+    best: &Superblock,
+    histories: Histories,
+    known: Generation,
+    highest: Generation,
     settings: &Settings,
-    (mut devices, tables): (Vec<PoolDevice>, tables::FoundTables),
+    mut devices: Vec<PoolDevice>,
+    tables: tables::FoundTables,
 ) -> Result<State> {
     let geometry = Geometry::of(best);
     take_chunks(&geometry, &tables.groups, &mut devices)?;
     let mut devices = Devices::new(devices);
     devices.set_sit_out(settings.sit_out);
-    let places = (tables.volumes, best.next_volume);
-    let forest = Forest::new(geometry, settings.cached_nodes, places, &tables.groups)?;
+    let (nodes, next_volume) = (settings.cached_nodes, best.next_volume);
+    let forest = Forest::new(geometry, nodes, tables.volumes, next_volume, &tables.groups)?;
     // The upper half counts incarnations: generations of a run that ended in a crash are never used
     // again. One that a device that is left out now may hold the beginning of is skipped.
     let dropped = |(d, was): (&PoolDevice, &DeviceRecord)| d.record().state != was.state;

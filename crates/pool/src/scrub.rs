@@ -15,6 +15,20 @@
 //! **Progress is durable.** The place, the counters and the blocks that are lost stand in each
 //! superblock ([`crate::findings`]), so after a restart or a kill a scrub goes on at the place that
 //! the last commit recorded. The next one begins by itself ([`schedule`]).
+//!
+//! **Lost blocks.** A block is lost if no copy is good. A failed read counts only if the devices
+//! with the copies answer before and after that read; otherwise the scrub waits. Chunks that are
+//! behind are asked last. A device that is away may have a good copy: then the block is not lost,
+//! and the scrub is not complete. If no copy of a node is good, the part of the pool below the node
+//! is passed over. That is known until a scrub of all devices passes over nothing.
+//!
+//! **Devices that go.** A scrub of all devices goes on without a device that is away or behind, and
+//! is not complete. Such a scrub does not put off the next one: that begins a day later, or after
+//! `scrub.every` while the device stays away. A scrub of one device is cancelled if that device is
+//! removed from the pool.
+//!
+//! **Rate.** With a rate a scrub reads for an eighth of a second, drops its pins, rests, and looks
+//! up the next blocks anew. So a scrub that rests keeps no freed block from being used again.
 
 mod progress;
 pub(crate) mod run;
@@ -100,8 +114,8 @@ impl Pool {
             let v = st.forest.volume(id);
             v.map_or_else(|| format!("volume {id}"), |v| v.record().name.clone())
         };
-        let now = (self.now(), self.unix_time(self.now()), self.settings().scrub_every.as_secs());
-        st.scrub.status(now, st.left_to_scrub(), device, volume)
+        let (now, every) = (self.now(), self.settings().scrub_every.as_secs());
+        st.scrub.status(now, self.unix_time(now), every, st.left_to_scrub(), device, volume)
     }
 
     /// Makes a change of the scrub's state durable.

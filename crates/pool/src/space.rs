@@ -34,13 +34,13 @@ use rt::sync::Event;
 use crate::devices::Devices;
 
 pub(crate) use alloc::Alloc;
-pub(crate) use bitmaps::{BitmapPage, PageChange, Planned};
+pub(crate) use bitmaps::{PageChange, Planned};
 pub(crate) use fetched::{Fetched, Load, Part};
 pub(crate) use fit::{Fit, Shortage, Terms};
 pub use geometry::Geometry;
 pub(crate) use held::Era;
 pub(crate) use limbo::Pin;
-pub(crate) use maps::Maps;
+pub(crate) use maps::{BitmapPage, Maps};
 pub(crate) use moving::{Closing, Want};
 pub use reservation::Reservation;
 pub(crate) use room::{Demand, NodeRoom, Purpose};
@@ -95,7 +95,7 @@ pub(crate) struct Space {
     /// Groups that were taken into use or given up since the last freeze.
     changed: BTreeSet<GroupId>,
     /// Bitmap pages that the next commit must write, whatever they say.
-    forced: BTreeSet<(GroupId, u32)>,
+    forced: BTreeSet<BitmapPage>,
     limbo: Limbo,
     reserved: SetAside,
     /// Nodes that the changes of trees under way may add.

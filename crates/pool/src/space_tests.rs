@@ -265,11 +265,11 @@ fn a_plan_that_does_not_fit_changes_nothing() {
     let (place, bits) = planned.pop().expect("one page");
     let before = space.install(place, &bits);
     assert_eq!(space.note_page(place, &before, Generation(7)), PageChange::Changed);
-    assert_eq!(space.bitmap_generations(place.0)[0], Generation(7));
+    assert_eq!(space.bitmap_generations(place.group)[0], Generation(7));
     let mut planned = Planned::default();
     space.plan(&mut planned, run, false).expect("it is allocated");
     let (place, bits) = planned.pop().expect("one page");
     let before = space.install(place, &bits);
     assert_eq!(space.note_page(place, &before, Generation(9)), PageChange::Cleared);
-    assert_eq!(space.bitmap_generations(place.0)[0], Generation(0));
+    assert_eq!(space.bitmap_generations(place.group)[0], Generation(0));
 }

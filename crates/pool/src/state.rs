@@ -7,27 +7,29 @@
 mod drop_devices;
 mod scrubbed;
 
-use base::{BLOCK_U64, Generation, Instant, Lba, PoolAddr, Result, StorageError, VolumeId};
+use base::{
+    BLOCK_U64, BlockRange, Generation, Instant, Lba, PoolAddr, Result, StorageError, VolumeId,
+};
 use btree::Unneeded;
 use format::page::{Chunk, GroupKind, VolumeRecord};
 use format::tree::{tree_name, volume_of_tree};
 use smallvec::SmallVec;
 
 use crate::attached::{Attached, Published};
-use crate::devices::Devices;
 use crate::devices::standing::{Permit, Standing};
 use crate::devices::writers::Writers;
+use crate::devices::{Devices, Place};
 use crate::error::Step;
 use crate::findings::{Moves, Scrub};
-use crate::forest::{Change, Edited, Forest, Volume};
+use crate::forest::{Change, Edit, Edited, Forest, Volume};
 use crate::history::Histories;
 use crate::host_log::HostLog;
 use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, Run, Space};
 use crate::txn::logged::{Logged, encode_map};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
-/// Copies of a block: the row of the device, and the offset in bytes.
-pub(crate) type Copies = SmallVec<[(usize, u64); 3]>;
+/// The places of the copies of a block.
+pub(crate) type Copies = SmallVec<[Place; 3]>;
 
 /// The identity of the pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -115,8 +117,8 @@ impl State {
                 let placed = |run: &Run| (*run, self.space.chunks(geometry.split(run.addr).0));
                 encode_map(&mut payload, volume, lba, runs.iter().map(placed), crcs)
             }
-            Change::Unmap { range: (lba, _), .. } if lba >= end => return,
-            Change::Unmap { range: (lba, _), .. } => {
+            Change::Unmap { range, .. } if range.from >= end => return,
+            Change::Unmap { range: BlockRange { from: lba, .. }, .. } => {
                 Logged::Unmap { volume, lba, end }.encode(&mut payload)
             }
         };
@@ -137,31 +139,31 @@ impl State {
     /// Changes the record of a volume in the direct transaction.
     pub fn change_volume(&mut self, id: VolumeId, f: impl FnOnce(&mut VolumeRecord)) -> Result<()> {
         let g = self.txns.generations();
-        self.forest.change((self.txns.open_mut(), g), id, f)
+        self.forest.change(Edit { txn: self.txns.open_mut(), g }, id, f)
     }
 
     /// Enters a new volume in the direct transaction.
     pub fn add_volume(&mut self, v: Volume) -> Result<VolumeId> {
         let g = self.txns.generations();
-        self.forest.add((self.txns.open_mut(), g), v)
+        self.forest.add(Edit { txn: self.txns.open_mut(), g }, v)
     }
 
     /// Empties the place of a deleted volume that has nothing any more; true of a staging volume.
     pub fn forget_volume(&mut self, id: VolumeId) -> Result<bool> {
         let g = self.txns.generations();
-        self.forest.forget((self.txns.open_mut(), g), id)
+        self.forest.forget(Edit { txn: self.txns.open_mut(), g }, id)
     }
 
     /// A commit has failed: volumes that it would have created do not come to be.
     pub fn give_up_creations(&mut self) {
         let g = self.txns.generations();
-        self.forest.give_up_creations((self.txns.open_mut(), g));
+        self.forest.give_up_creations(Edit { txn: self.txns.open_mut(), g });
     }
 
     /// Marks staging volumes deleted, in the direct transaction. The caller has their blocks freed.
     pub fn end_stagings(&mut self, f: impl Fn(VolumeId, base::Epoch) -> bool) -> Vec<VolumeId> {
         let g = self.txns.generations();
-        self.forest.end_stagings((self.txns.open_mut(), g), f)
+        self.forest.end_stagings(Edit { txn: self.txns.open_mut(), g }, f)
     }
 
     /// Nodes of trees that must find room at a commit.
@@ -282,7 +284,7 @@ impl State {
         let mut out =
             self.places_in(self.space.chunks_for(group, pin), addr, |c| self.devices.is_whole(c));
         if out.len() > 1 {
-            out.sort_by_key(|&(row, _)| self.devices.read_order(row));
+            out.sort_by_key(|copy| self.devices.read_order(copy.row));
         }
         out
     }
@@ -290,7 +292,10 @@ impl State {
     fn places_in(&self, chunks: &[Chunk], addr: PoolAddr, f: impl Fn(&Chunk) -> bool) -> Copies {
         let geometry = self.space.geometry();
         let block = geometry.split(addr).1;
-        let place = |c: &Chunk| (usize::from(c.device), geometry.chunk_offset(c.chunk, block));
+        let place = |c: &Chunk| Place {
+            row: c.device.into(),
+            offset: geometry.chunk_offset(c.chunk, block),
+        };
         chunks.iter().filter(|c| f(c)).map(place).collect()
     }
 
@@ -319,7 +324,7 @@ impl State {
     pub fn merge_pass(&mut self, _: Permit, cut: Published) -> Result<()> {
         let pass = self.end_pass().ok_or_else(not_open)?;
         let g = self.txns.generations();
-        self.forest.publish_pass((self.txns.open_mut(), g), &pass);
+        self.forest.publish_pass(Edit { txn: self.txns.open_mut(), g }, &pass);
         self.txns.open_mut().merge(pass, cut);
         Ok(())
     }

@@ -9,3 +9,4 @@ mod spill;
 mod staging;
 
 pub use pass::{HandedOver, Pass};
+pub use read_ahead::PassPart;

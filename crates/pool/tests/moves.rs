@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{BLOCK_U64, Duration, Epoch, ErrorKind, Lba, SliceList, VolumeId, crc32c};
+use base::{BLOCK_U64, ByteRange, Duration, Epoch, ErrorKind, Lba, SliceList, VolumeId, crc32c};
 use model::device::DeviceState;
 use model::moves::MovesState;
 use model::status::PoolState;
@@ -425,7 +425,7 @@ fn chunks_are_filled_in_ascending_order() {
             let fills = fills.into_iter().filter(|f| f.file == new.file);
             let (order, first) = &mut *noted.borrow_mut();
             let parts = fills.map(|f| (f.place, f.number));
-            let right = order.note(parts, (offset, offset + bytes as u64));
+            let right = order.note(parts, ByteRange::new(offset, offset + bytes as u64));
             *first = std::mem::replace(first, Ok(())).and(right);
         });
         bench.run(|rt, files| async move {

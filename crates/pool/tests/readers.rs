@@ -7,7 +7,7 @@ use std::rc::Rc;
 use base::{BLOCK, Duration, ErrorKind, Lba};
 use pool::{Pool, Settings};
 use rt::{Order, Rt};
-use sim::{DiskModel, World};
+use sim::{DiskModel, Latency, World};
 use testkit::{MIB, boot, create_pool, disk, fill, only_byte, try_put};
 
 const DISK: u64 = 16 * MIB;
@@ -17,7 +17,7 @@ fn a_slow_read_outlives_commits_that_free_nothing_and_one_that_frees_its_blocks(
     let world = World::new(11);
     // Of one copy: wrong data would have no other.
     let slow = Duration::from_secs(600);
-    let model = DiskModel { read_latency: (slow, slow), ..DiskModel::nvme(DISK) };
+    let model = DiskModel { read_latency: Latency::new(slow, slow), ..DiskModel::nvme(DISK) };
     let files = vec![disk(&world, "disk", model)];
     let body = |r: Rt| async move {
         create_pool(&r, &files, 1).await;

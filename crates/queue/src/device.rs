@@ -39,6 +39,24 @@ struct Inner {
     closed: Cell<bool>,
 }
 
+/// A part of what is asked for that fits into one request: all of it, or a piece.
+#[derive(Clone, Copy)]
+struct Part {
+    /// The byte of what is asked for with which it begins.
+    at: usize,
+    /// The first byte on the device.
+    offset: u64,
+    len: usize,
+    /// The number of pieces that follow.
+    more: u32,
+}
+
+impl Part {
+    fn whole(offset: u64, len: usize) -> Part {
+        Part { at: 0, offset, len, more: 0 }
+    }
+}
+
 /// A handle on a device's queue; clones are the same queue. Which request goes when, the scheduler
 /// says (`scheduler.rs`).
 #[derive(Clone)]
@@ -186,13 +204,13 @@ impl Device {
         }
         let end = if len <= self.0.largest {
             let (done, end) = oneshot();
-            self.plug_read(class, (offset, len, 0), buf, ReadDone::One(done));
+            self.plug_read(class, Part::whole(offset, len), buf, ReadDone::One(done));
             end
         } else {
             let pieces = len.div_ceil(self.0.largest);
             let (whole, end) = WholeRead::new(self.0.medium.rt.bufs(), len, pieces, buf);
-            for (at, place) in self.pieces(offset, len) {
-                self.plug_read(class, place, None, ReadDone::Piece(whole.clone(), at));
+            for part in self.pieces(offset, len) {
+                self.plug_read(class, part, None, ReadDone::Piece(whole.clone(), part.at));
             }
             end
         };
@@ -222,34 +240,29 @@ impl Device {
             return Err(IoError::GONE);
         }
         let len = data.iter().map(|s| s.len()).sum();
-        let class = (class, durable);
         let end = if len <= self.0.largest {
             let (done, end) = oneshot();
-            self.plug_write(class, (offset, len, 0), data, WriteDone::One(done));
+            let part = Part::whole(offset, len);
+            self.plug_write(class, durable, part, data, WriteDone::One(done));
             end
         } else {
             let (whole, end) = WholeWrite::new(len.div_ceil(self.0.largest));
-            for (at, place) in self.pieces(offset, len) {
-                let piece = slice_of_list(&data, at, place.1);
-                self.plug_write(class, place, piece, WriteDone::Piece(whole.clone()));
+            for part in self.pieces(offset, len) {
+                let piece = slice_of_list(&data, part.at, part.len);
+                self.plug_write(class, durable, part, piece, WriteDone::Piece(whole.clone()));
             }
             end
         };
         self.0.given_up.or(end).await.unwrap_or(Err(IoError::GONE))
     }
 
-    /// The pieces of a request: where each begins in it, its offset and length, and how many
-    /// follow.
-    fn pieces(
-        &self,
-        offset: u64,
-        len: usize,
-    ) -> impl Iterator<Item = (usize, (u64, usize, u32))> + use<> {
+    /// The pieces of a request.
+    fn pieces(&self, offset: u64, len: usize) -> impl Iterator<Item = Part> + use<> {
         let largest = self.0.largest;
         (0..len).step_by(largest).map(move |at| {
             let left = len - at;
             let more = left.div_ceil(largest) as u32 - 1;
-            (at, (offset + at as u64, left.min(largest), more))
+            Part { at, offset: offset + at as u64, len: left.min(largest), more }
         })
     }
 
@@ -300,13 +313,8 @@ impl Device {
         self.0.given_up.or(end).await.unwrap_or(Err(IoError::GONE))
     }
 
-    fn plug_read(
-        &self,
-        class: Class,
-        (offset, len, more): (u64, usize, u32),
-        buf: Option<Buf>,
-        done: ReadDone,
-    ) {
+    fn plug_read(&self, class: Class, part: Part, buf: Option<Buf>, done: ReadDone) {
+        let Part { offset, len, more, .. } = part;
         let since = self.0.medium.rt.now();
         let told = self.0.medium.rt.tell(self.waits_for(Reason::DeviceQueue));
         let work = Work::Read { buf, told, done };
@@ -326,11 +334,13 @@ impl Device {
 
     fn plug_write(
         &self,
-        (class, durable): (Class, bool),
-        (offset, len, more): (u64, usize, u32),
+        class: Class,
+        durable: bool,
+        part: Part,
         data: SliceList,
         done: WriteDone,
     ) {
+        let Part { offset, len, more, .. } = part;
         let since = self.0.medium.rt.now();
         let segments = data.len();
         let told = self.0.medium.rt.tell(self.waits_for(Reason::DeviceQueue));

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use base::{Duration, Instant};
+use base::{ByteRange, Duration, Instant};
 
 use crate::request::{Merged, Request, RunLimits};
 use crate::stats::Class;
@@ -30,8 +30,21 @@ const OVERTAKEN: u32 = 2 * BATCH.0;
 /// A request that has waited for longer is where the next batch begins.
 const AGE: Duration = Duration::from_millis(100);
 
-/// The offset of a request, and its number in order of arrival.
-type Place = (u64, u64);
+/// The place of a request in a sweep.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The first byte on the device.
+    offset: u64,
+    /// The number of the request in order of arrival.
+    number: u64,
+}
+
+impl Place {
+    /// The place before all others of this offset.
+    fn first_at(offset: u64) -> Place {
+        Place { offset, number: 0 }
+    }
+}
 
 /// The requests of one direction of transfer that wait.
 struct Sweep<W> {
@@ -54,7 +67,7 @@ impl<W> Sweep<W> {
     }
 
     fn push(&mut self, number: u64, request: Request<W>) {
-        let (since, place) = (request.since, (request.offset, number));
+        let (since, place) = (request.since, Place { offset: request.offset, number });
         self.longest = self.longest.max(request.len as u64);
         // One that was held is older than others here.
         let at = self.by_age.partition_point(|(other, _)| *other <= since);
@@ -74,21 +87,22 @@ impl<W> Sweep<W> {
 
     /// The next one upwards, or the lowest.
     fn next(&self) -> Option<Place> {
-        let above = self.by_place.range((self.at, 0)..).next();
+        let above = self.by_place.range(Place::first_at(self.at)..).next();
         above.or_else(|| self.by_place.iter().next()).map(|(place, _)| *place)
     }
 
     fn after(&self, place: Place) -> Option<(Place, &Request<W>)> {
-        self.by_place.range((place.0, place.1 + 1)..).next().map(|(place, r)| (*place, r))
+        let from = Place { number: place.number + 1, ..place };
+        self.by_place.range(from..).next().map(|(place, r)| (*place, r))
     }
 
     fn oldest(&self) -> Option<&Request<W>> {
         self.by_age.front().and_then(|(_, place)| self.by_place.get(place))
     }
 
-    fn overlaps(&self, (start, end): (u64, u64)) -> bool {
-        let from = start.saturating_sub(self.longest);
-        self.by_place.range((from, 0)..(end, 0)).any(|(_, r)| r.overlaps((start, end)))
+    fn overlaps(&self, range: ByteRange) -> bool {
+        let from = Place::first_at(range.from.saturating_sub(self.longest));
+        self.by_place.range(from..Place::first_at(range.end)).any(|(_, r)| r.overlaps(range))
     }
 
     /// Takes a request with those that continue it, and says the place of the last of them.
@@ -136,7 +150,7 @@ pub(crate) struct Elevator<W> {
     line: VecDeque<Request<W>>,
     first: Option<Place>,
     /// The places of writes in flight.
-    in_flight: Vec<(u64, u64)>,
+    in_flight: Vec<ByteRange>,
     batch: Batch,
     /// Runs of reads that have gone since writes wait and one went.
     overtaken: u32,
@@ -189,7 +203,7 @@ impl<W> Elevator<W> {
     }
 
     pub fn push(&mut self, request: Request<W>) {
-        let place = (request.offset, request.end());
+        let place = request.place();
         let earlier = |held: &Request<W>| held.overlaps(place);
         if request.write && (self.conflicts(place) || self.held.iter().any(earlier)) {
             self.held.push_back(request);
@@ -207,7 +221,7 @@ impl<W> Elevator<W> {
         }
         self.arrived += 1;
         if in_line {
-            self.first = Some((request.offset, self.arrived));
+            self.first = Some(Place { offset: request.offset, number: self.arrived });
         }
         let sweep = if request.write { &mut self.writes } else { &mut self.reads };
         sweep.push(self.arrived, request);
@@ -219,8 +233,8 @@ impl<W> Elevator<W> {
     }
 
     /// True if a write of the same place waits in the sweep or is in flight.
-    fn conflicts(&self, place: (u64, u64)) -> bool {
-        self.in_flight.iter().any(|(start, end)| *start < place.1 && place.0 < *end)
+    fn conflicts(&self, place: ByteRange) -> bool {
+        self.in_flight.iter().any(|one| one.overlaps(&place))
             || self.writes.overlaps(place)
             || self.line.iter().any(|r| r.overlaps(place))
             || self.again.iter().any(|r| r.write && r.overlaps(place))
@@ -233,18 +247,18 @@ impl<W> Elevator<W> {
             None => self.sweep_on(now, limits, may)?,
         };
         if run.first().write {
-            self.in_flight.push((run.first().offset, run.end()));
+            self.in_flight.push(run.place());
         }
         Some(run)
     }
 
     /// A write of this place has ended: those that it held may go.
-    pub fn write_ended(&mut self, place: (u64, u64)) {
+    pub fn write_ended(&mut self, place: ByteRange) {
         if let Some(at) = self.in_flight.iter().position(|one| *one == place) {
             self.in_flight.swap_remove(at);
         }
         while let Some(first) = self.held.front()
-            && !self.conflicts((first.offset, first.end()))
+            && !self.conflicts(first.place())
             && let Some(first) = self.held.pop_front()
         {
             self.enter(first);
@@ -263,13 +277,13 @@ impl<W> Elevator<W> {
         let sweep = self.sweep(writes);
         let (run, last) = sweep.take(place, limits)?;
         // The next piece came right after this one.
-        let mut next = (run.end(), last.1 + 1);
+        let mut next = Place { offset: run.end(), number: last.number + 1 };
         if self.first.is_some_and(|first| !self.writes.by_place.contains_key(&first)) {
             self.first = None;
             if let Some(request) = self.line.pop_front() {
                 self.enter(request);
             }
-            next = self.first.filter(|first| first.0 == run.end()).unwrap_or(next);
+            next = self.first.filter(|first| first.offset == run.end()).unwrap_or(next);
         }
         if run.more() > 0 && self.sweep(writes).by_place.contains_key(&next) {
             self.owed = Some((writes, next));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use base::Instant;
+use base::{ByteRange, Instant};
 
 use crate::elevator::Elevator;
 use crate::request::{Merged, Request, RunLimits};
@@ -80,7 +80,7 @@ impl<W> Line<W> {
     }
 
     /// A write of this place has ended.
-    pub fn write_ended(&mut self, place: (u64, u64)) {
+    pub fn write_ended(&mut self, place: ByteRange) {
         if let Line::Place(line) = self {
             line.write_ended(place);
         }

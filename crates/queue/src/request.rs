@@ -1,6 +1,6 @@
 //! Requests as the scheduler sees them, and runs of requests that go to the device as one.
 
-use base::Instant;
+use base::{ByteRange, Instant};
 use smallvec::SmallVec;
 
 use crate::stats::Class;
@@ -36,9 +36,14 @@ impl<W> Request<W> {
         self.offset + self.len as u64
     }
 
-    /// True if both move a common byte.
-    pub fn overlaps(&self, (start, end): (u64, u64)) -> bool {
-        self.offset < end && start < self.end()
+    /// The bytes on the device that it moves.
+    pub fn place(&self) -> ByteRange {
+        ByteRange::new(self.offset, self.end())
+    }
+
+    /// True if it moves a byte of this range.
+    pub fn overlaps(&self, range: ByteRange) -> bool {
+        self.place().overlaps(&range)
     }
 }
 
@@ -78,6 +83,11 @@ impl<W> Merged<W> {
     /// The first byte behind it.
     pub fn end(&self) -> u64 {
         self.last().end()
+    }
+
+    /// The bytes on the device from its start to its end.
+    pub fn place(&self) -> ByteRange {
+        ByteRange::new(self.first().offset, self.end())
     }
 
     /// Bytes from its start to its end.

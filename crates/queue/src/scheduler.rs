@@ -12,7 +12,7 @@
 //! turns is the background's if it waits (of a scrub that is alone there, see `share.rs`), and all
 //! classes of the background are in one line.
 
-use base::Instant;
+use base::{ByteRange, Instant};
 use rt::DeviceKind;
 
 use crate::feedback::{Feedback, Pace};
@@ -43,8 +43,8 @@ pub struct Ticket(u32);
 struct Flight {
     class: Class,
     write: bool,
-    /// The first byte of the request, and the first behind it.
-    place: (u64, u64),
+    /// The bytes on the device that the request moves.
+    place: ByteRange,
     /// When the oldest of its requests came, and when it began.
     since: Instant,
     began: Instant,
@@ -223,7 +223,7 @@ impl<W> Scheduler<W> {
 
     fn begin(&mut self, now: Instant, run: &Merged<W>) -> Ticket {
         let (first, parts) = (run.first(), run.parts());
-        let (class, place) = (first.class, (first.offset, run.end()));
+        let (class, place) = (first.class, run.place());
         let (mut since, mut waited_ns, mut bytes) = (now, 0, 0);
         for part in parts {
             since = since.min(part.since);

@@ -413,7 +413,7 @@ impl Rt {
         let now = self.0.backend.borrow_mut().wait(until, done);
         self.0.now.set(now);
         let ran = || self.0.backend.borrow().ran();
-        self.0.moment.set(self.0.thread.borrow_mut().turned((asked, until), now, ran));
+        self.0.moment.set(self.0.thread.borrow_mut().turned(asked, until, now, ran));
         for completion in done.drain(..) {
             let callback = {
                 let mut slots = self.0.slots.borrow_mut();

@@ -77,7 +77,8 @@ impl Thread {
     /// one, and it is now. `ran` reads what the thread has had of the processors.
     pub fn turned(
         &mut self,
-        (asked, until): (Instant, Option<Instant>),
+        asked: Instant,
+        until: Option<Instant>,
         now: Instant,
         ran: impl Fn() -> Option<Ran>,
     ) -> Moment {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// A part of a disk that is being filled: its first byte, and the first behind it.
-pub type Place = (u64, u64);
+use base::ByteRange;
 
+/// A part of a disk that is being filled.
 #[derive(Default)]
 struct Part {
     number: u64,
@@ -19,20 +19,20 @@ struct Part {
 /// becomes of a write that failed, or was short.
 #[derive(Default)]
 pub struct Ascending {
-    parts: BTreeMap<Place, Part>,
+    parts: BTreeMap<ByteRange, Part>,
     followed: u64,
 }
 
 impl Ascending {
-    /// A write of `[offset, end)` begins while these parts are being filled, each with a number of
+    /// A write of this range begins while these parts are being filled, each with a number of
     /// this time of filling it. What is wrong with it, if anything.
     pub fn note(
         &mut self,
-        filled: impl IntoIterator<Item = (Place, u64)>,
-        (offset, end): (u64, u64),
+        filled: impl IntoIterator<Item = (ByteRange, u64)>,
+        write: ByteRange,
     ) -> Result<(), String> {
         for (place, number) in filled {
-            if end <= place.0 || place.1 <= offset {
+            if !write.overlaps(&place) {
                 continue;
             }
             let part = self.parts.entry(place).or_default();
@@ -40,14 +40,15 @@ impl Ascending {
                 *part = Part { number, ..Part::default() };
             }
             self.followed += 1;
-            if offset < part.at && !part.holds((offset, end.min(part.at))) {
+            let again = ByteRange::new(write.from, write.end.min(part.at));
+            if write.from < part.at && !part.holds(again) {
                 return Err(format!(
-                    "a write of {offset} to {end} comes after one up to {}, in {} to {} that a \
+                    "a write of {} to {} comes after one up to {}, in {} to {} that a \
                      move fills",
-                    part.at, place.0, place.1
+                    write.from, write.end, part.at, place.from, place.end
                 ));
             }
-            part.add((offset, end));
+            part.add(write);
         }
         Ok(())
     }
@@ -60,17 +61,18 @@ impl Ascending {
 
 impl Part {
     /// True if all of this was written.
-    fn holds(&self, (offset, end): (u64, u64)) -> bool {
-        let before = self.written.range(..=offset).next_back();
-        before.is_some_and(|(_, upto)| end <= *upto)
+    fn holds(&self, range: ByteRange) -> bool {
+        let before = self.written.range(..=range.from).next_back();
+        before.is_some_and(|(_, upto)| range.end <= *upto)
     }
 
-    fn add(&mut self, (offset, end): (u64, u64)) {
+    fn add(&mut self, write: ByteRange) {
+        let ByteRange { from, end } = write;
         self.at = self.at.max(end);
-        let joins = self.written.range_mut(..=offset).next_back();
-        match joins.filter(|(_, upto)| offset <= **upto) {
+        let joins = self.written.range_mut(..=from).next_back();
+        match joins.filter(|(_, upto)| from <= **upto) {
             Some((_, upto)) => *upto = end.max(*upto),
-            None => drop(self.written.insert(offset, end)),
+            None => drop(self.written.insert(from, end)),
         }
     }
 }
@@ -82,8 +84,11 @@ mod tests {
     #[test]
     fn a_first_write_below_another_is_found_and_a_second_one_is_none() {
         let mut order = Ascending::default();
-        let parts = [((100, 200), 1), ((300, 400), 2)];
-        let mut note = |parts: &[(Place, u64)], write| order.note(parts.iter().copied(), write);
+        let parts = [(ByteRange::new(100, 200), 1), (ByteRange::new(300, 400), 2)];
+        let anew = [(ByteRange::new(100, 200), 3)];
+        let mut note = |parts: &[(ByteRange, u64)], (from, end)| {
+            order.note(parts.iter().copied(), ByteRange::new(from, end))
+        };
         for write in [(100, 110), (110, 120), (150, 160), (0, 50), (300, 310), (210, 220)] {
             assert_eq!(note(&parts, write), Ok(()));
         }
@@ -92,8 +97,8 @@ mod tests {
         assert!(note(&parts, (130, 140)).is_err());
         assert!(note(&parts, (145, 155)).is_err());
         assert_eq!(note(&[], (130, 140)), Ok(()), "nothing is filled now");
-        assert_eq!(note(&[((100, 200), 3)], (130, 140)), Ok(()), "it is filled anew");
-        assert!(note(&[((100, 200), 3)], (120, 130)).is_err());
+        assert_eq!(note(&anew, (130, 140)), Ok(()), "it is filled anew");
+        assert!(note(&anew, (120, 130)).is_err());
         assert_eq!(order.followed(), 10);
     }
 }

@@ -7,13 +7,13 @@
 
 use std::collections::VecDeque;
 
-use base::{BufList, IoError, Prng, SECTOR, SliceList};
+use base::{BufList, ByteRange, IoError, Prng, SECTOR, SliceList};
 use rt::{Completion, OpId, Payload};
 
 use crate::fault::{
     Armed, Fault, FaultCounts, FaultRates, Flaky, Loses, Times, by_chance, strikes,
 };
-use crate::model::{DiskModel, by_range};
+use crate::model::DiskModel;
 use crate::store::Store;
 use crate::table::{PAGE_U64, Piece, pieces_of_write, pieces_of_zeros};
 
@@ -85,7 +85,7 @@ pub(crate) struct Disk {
     fails_flushes: Option<Loses>,
     flaky: Flaky,
     /// Ranges that take no writes: from, and end.
-    unwritable: Vec<(u64, u64)>,
+    unwritable: Vec<ByteRange>,
     /// The offset and length of the last completed writes, oldest first.
     pub recent: VecDeque<(u64, u64)>,
     /// Sees the offset and the bytes of each write that is begun.
@@ -182,13 +182,13 @@ impl Disk {
     }
 
     fn due(&mut self, now: u64, request: &Request) -> u64 {
-        let (range, bytes) = match request.work {
+        let (latency, bytes) = match request.work {
             Work::Read(_) => (self.model.read_latency, request.len),
             Work::Write { .. } => (self.model.write_latency, request.len),
             Work::Discard => (self.model.write_latency, 0),
             Work::Flush { .. } => (self.model.flush_latency, 0),
         };
-        let latency = by_range(range, &mut self.rng);
+        let latency = latency.draw(&mut self.rng);
         let latency = if self.rng.one_in(100) { latency * 10 } else { latency } + self.delay;
         let transfer =
             (u128::from(bytes) * 1_000_000_000 / u128::from(self.model.bytes_per_second)) as u64;
@@ -251,7 +251,8 @@ impl Disk {
             Work::Write { .. } if len == 0 && request.len > 0 => Err(IoError::NO_SPACE),
             Work::Write { data, fua } => {
                 let len = self.shorten(len);
-                if self.unwritable.iter().any(|r| r.0 < offset + len && offset < r.1) {
+                if self.unwritable.iter().any(|r| r.overlaps(&ByteRange::new(offset, offset + len)))
+                {
                     self.counts.write_errors += 1;
                     return Err(IoError::IO);
                 }
@@ -394,7 +395,7 @@ impl Disk {
             }) = &self.requests[slot as usize]
             {
                 if *from < offset + len && offset < from + n {
-                    glimpse(&mut self.rng, (*from, data), (offset, len, bufs));
+                    glimpse(&mut self.rng, *from, data, offset, len, bufs);
                 }
             }
         }
@@ -441,10 +442,10 @@ impl Disk {
             }
             Fault::FailReads { times: 0, .. } => return false,
             Fault::FailReads { offset, len, times } => {
-                self.flaky.add((offset, offset.saturating_add(len)), times)
+                self.flaky.add(ByteRange::new(offset, offset.saturating_add(len)), times)
             }
             Fault::FailWrites { offset, len } => {
-                self.unwritable.push((offset, offset.saturating_add(len)));
+                self.unwritable.push(ByteRange::new(offset, offset.saturating_add(len)));
             }
             Fault::Stuck(_) | Fault::StuckForever | Fault::Dead | Fault::Unreachable => {
                 unreachable!("the world injects these faults, because they move events")
@@ -557,17 +558,23 @@ impl Disk {
     }
 }
 
-/// Lets a read see some sectors of a write that is in flight.
-fn glimpse(rng: &mut Prng, write: (u64, &SliceList), read: (u64, u64, &mut BufList)) {
+/// Lets a read of `len` bytes at `offset` see some sectors of a write at `from` that is in flight.
+fn glimpse(
+    rng: &mut Prng,
+    mut from: u64,
+    data: &SliceList,
+    offset: u64,
+    len: u64,
+    bufs: &mut BufList,
+) {
     let share = rng.below(5);
     if share == 0 {
         return;
     }
-    let (mut from, data) = write;
     for slice in data {
         for sector in slice.chunks(SECTOR) {
             if rng.below(4) < share {
-                overlay(from, sector, read.0, read.1, read.2);
+                overlay(from, sector, offset, len, bufs);
             }
             from += sector.len() as u64;
         }

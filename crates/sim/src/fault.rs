@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use base::{Duration, Prng};
+use base::{ByteRange, Duration, Prng};
 
 /// A fault to inject into one disk with [`World::inject`](crate::World::inject).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,16 +196,16 @@ pub(crate) struct Armed {
 #[derive(Default)]
 pub(crate) struct Flaky {
     /// Ranges, and how many more of their reads fail.
-    ranges: Vec<((u64, u64), u32)>,
+    ranges: Vec<(ByteRange, u32)>,
     /// Ranges where reads failed last by chance. The next reads there succeed.
-    spared: VecDeque<(u64, u64)>,
+    spared: VecDeque<ByteRange>,
 }
 
 impl Flaky {
     /// The largest number of spared ranges.
     const SPARED: usize = 16;
 
-    pub fn add(&mut self, range: (u64, u64), times: u32) {
+    pub fn add(&mut self, range: ByteRange, times: u32) {
         self.ranges.push((range, times));
     }
 
@@ -216,7 +216,8 @@ impl Flaky {
 
     /// Whether a read of readable sectors fails now.
     pub fn fails(&mut self, offset: u64, len: u64, one_in: u32, rng: &mut Prng) -> bool {
-        let touches = |range: &(u64, u64)| range.0 < offset + len && offset < range.1;
+        let read = ByteRange::new(offset, offset + len);
+        let touches = |range: &ByteRange| range.overlaps(&read);
         if let Some((_, times)) = self.ranges.iter_mut().find(|r| touches(&r.0)) {
             *times -= 1;
             self.ranges.retain(|r| r.1 > 0);
@@ -228,7 +229,7 @@ impl Flaky {
         if self.spared.len() == Self::SPARED {
             self.spared.pop_front();
         }
-        self.spared.push_back((offset, offset + len));
+        self.spared.push_back(read);
         true
     }
 }

@@ -74,11 +74,11 @@ mod table;
 mod wire;
 mod world;
 
-pub use ascending::{Ascending, Place};
+pub use ascending::Ascending;
 pub use compact::CompactDisks;
 pub use fault::{Fault, FaultCounts, FaultRates, Loses, Times};
 pub use host::Host;
-pub use model::DiskModel;
+pub use model::{DiskModel, Latency};
 pub use store::DiskSnapshot;
 pub use wire::WireModel;
 pub use world::World;

@@ -12,7 +12,7 @@ use base::{BufList, Duration, IoError, Prng, SliceList};
 use rt::{Completion, OpId, Payload, SocketId};
 use rustc_hash::FxHashMap;
 
-use crate::model::by_range;
+use crate::model::Latency;
 
 /// EBADF: there is no such socket.
 const BAD_SOCKET: IoError = IoError(9);
@@ -23,7 +23,7 @@ const CLOSED: IoError = IoError::CANCELED;
 #[derive(Clone, Debug)]
 pub struct WireModel {
     /// The smallest and largest time from a send to its arrival, and of other actions on a socket.
-    pub latency: (Duration, Duration),
+    pub latency: Latency,
     /// The limit on bytes that are sent and not received, for each direction of a connection.
     pub buffer_bytes: usize,
     /// Whether sends and receives end at random places, or only where they must.
@@ -32,7 +32,7 @@ pub struct WireModel {
 
 impl Default for WireModel {
     fn default() -> WireModel {
-        let latency = (Duration::from_micros(2), Duration::from_micros(40));
+        let latency = Latency::new(Duration::from_micros(2), Duration::from_micros(40));
         WireModel { latency, buffer_bytes: 256 << 10, fragments: true }
     }
 }
@@ -168,7 +168,7 @@ impl Wire {
     }
 
     fn soon(&mut self, now: u64, socket: SocketId, event: WireEvent) {
-        let when = now + by_range(self.model.latency, &mut self.rng);
+        let when = now + self.model.latency.draw(&mut self.rng);
         self.later.push((when, socket, event));
     }
 
@@ -209,7 +209,9 @@ impl Wire {
         now: u64,
         id: OpId,
         socket: SocketId,
-        (buf, start, fill): (BufList, usize, bool),
+        buf: BufList,
+        start: usize,
+        fill: bool,
     ) -> Option<Completion> {
         match self.sockets.get_mut(&socket) {
             Some(Socket::End(end)) => {
@@ -315,7 +317,7 @@ impl Wire {
 
     /// Sends `what` to `to`. It arrives after everything that is already under way.
     fn dispatch(&mut self, now: u64, to: SocketId, what: Option<usize>) {
-        let latency = by_range(self.model.latency, &mut self.rng);
+        let latency = self.model.latency.draw(&mut self.rng);
         if let Some(Socket::End(end)) = self.sockets.get_mut(&to) {
             end.under_way.push_back(what);
             end.last_arrival = end.last_arrival.max(now + latency);

@@ -434,7 +434,7 @@ impl State {
                 return self.submit_disk(file, Request::new(id, offset, len, Work::Discard));
             }
             Op::Recv { socket, buf, start, fill } => {
-                self.wire.submit_recv(now, id, socket, (buf, start, fill))
+                self.wire.submit_recv(now, id, socket, buf, start, fill)
             }
             Op::Send { socket, data } => self.wire.submit_send(now, id, socket, data),
             Op::Accept { listener } => self.wire.submit_accept(now, id, listener),

@@ -139,13 +139,13 @@ async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
             if !reads || e.kind == ErrorKind::NoSpace {
                 judge(env, "resize", &e);
             }
-            give_up_resize(&mut env.model.borrow_mut(), id, op, (old, to), now);
+            give_up_resize(&mut env.model.borrow_mut(), id, op, old, to, now);
         }
     }
 }
 
 /// Either size may be the durable one.
-fn give_up_resize(model: &mut Model, id: u32, op: u64, (old, to): (u64, u64), now: u64) {
+fn give_up_resize(model: &mut Model, id: u32, op: u64, old: u64, to: u64, now: u64) {
     model.end_resize(id, op, now, false);
     let done = now != old;
     model.doubt_size(id, Doubted { size: if done { old } else { to }, op, done });

@@ -193,13 +193,13 @@ fn crowd(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     plan.settings.journal_interval = Duration::from_millis(20);
     plan.settings.dirty_nodes = 400;
     (plan.settings.dirty_target_percent, plan.settings.dirty_limit_percent) = (60, 95);
-    let most = micros(0, 100_000).1;
+    let most = Duration::from_micros(100_000);
     for disk in &mut s.devices {
         disk.flush_latency = micros(100_000, 400_000);
         // If each of so many requests took a second of the only disk, one of them would wait for
         // longer than the patience of a run.
-        for (least, slowest) in [&mut disk.read_latency, &mut disk.write_latency] {
-            *slowest = (*slowest).min(most).max(*least);
+        for latency in [&mut disk.read_latency, &mut disk.write_latency] {
+            latency.most = latency.most.min(most).max(latency.least);
         }
     }
     s.failures.collects = r.one_in(2);

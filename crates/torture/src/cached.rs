@@ -131,7 +131,8 @@ pub(crate) async fn prepare(
     env: &Env,
     rt: &Rt,
     pool: &pool::Ready,
-    (devices, attachment): (&Devices, &Cell<Attachment>),
+    devices: &Devices,
+    attachment: &Cell<Attachment>,
 ) -> Result<Option<cache::Ready>, StorageError> {
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
     let there = [Attachment::Attached, Attachment::Attaching, Attachment::Detaching];
@@ -164,8 +165,10 @@ pub(crate) fn refused(env: &Env, e: &StorageError, attachment: &Cell<Attachment>
 pub(crate) async fn open(
     env: &Rc<Env>,
     rt: &Rt,
-    (pool, prepared): (&Pool, Option<cache::Ready>),
-    (devices, attachment): (&Devices, &Cell<Attachment>),
+    pool: &Pool,
+    prepared: Option<cache::Ready>,
+    devices: &Devices,
+    attachment: &Cell<Attachment>,
     may_attach: bool,
 ) -> Result<Option<Cache>, Over> {
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
@@ -273,7 +276,7 @@ pub(crate) fn allowed_lag(plan: &CachePlan, settings: &cache::Settings) -> u64 {
     // Each of its blocks may be read alone, some at a time; leaves of the index, the journal and
     // flushes come one after the other.
     let (read, write, flush) =
-        (plan.disk.read_latency.1, plan.disk.write_latency.1, plan.disk.flush_latency.1);
+        (plan.disk.read_latency.most, plan.disk.write_latency.most, plan.disk.flush_latency.most);
     let device = read * (size / BLOCK_U64 / 16) as u32 + (read + write + flush) * 100;
     nanos(settings.max_lag + PASSES + (paced + device) * 2)
 }

@@ -83,7 +83,7 @@ impl Changer {
         let all = env.model.borrow().modes();
         for (name, id, before) in all {
             if env.one_in(2) {
-                self.switch_to((&name, id, before), MODES[env.below(4) as usize]).await;
+                self.switch_to(&name, id, before, MODES[env.below(4) as usize]).await;
             }
         }
     }
@@ -95,10 +95,10 @@ impl Changer {
             return;
         }
         let (name, id, before) = &all[env.below(all.len() as u64) as usize];
-        self.switch_to((name, *id, *before), MODES[env.below(4) as usize]).await;
+        self.switch_to(name, *id, *before, MODES[env.below(4) as usize]).await;
     }
 
-    async fn switch_to(&self, (name, id, before): (&str, u32, CacheMode), to: CacheMode) {
+    async fn switch_to(&self, name: &str, id: u32, before: CacheMode, to: CacheMode) {
         let env = &self.boot.env;
         if to == before {
             return;

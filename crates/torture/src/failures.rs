@@ -20,7 +20,7 @@
 //! | hundreds of writers wait for a flush each, on the smallest ring, under collection | nothing | everything comes to rest |
 
 use base::{Duration, Prng};
-use sim::{FaultRates, Loses};
+use sim::{FaultRates, Latency, Loses};
 
 use crate::settings::*;
 use crate::swarm::one_of;
@@ -103,8 +103,10 @@ impl Failures {
         }
         // Hundreds of writers before a disk that takes up to 750 ms wait for longer than anybody is
         // patient.
-        let fast =
-            settings.devices.iter().all(|d| d.read_latency.1.max(d.write_latency.1) <= STORMY);
+        let fast = settings
+            .devices
+            .iter()
+            .all(|d| d.read_latency.most.max(d.write_latency.most) <= STORMY);
         if r.one_in(8) && cached && !beyond && fast && settings.slow.is_none() {
             (f.storm, f.collects) = (true, true);
             blow(r, settings);
@@ -160,7 +162,7 @@ fn blow(r: &mut Prng, s: &mut Settings) {
     plan.disk.size_bytes = (3 << 20) + r.range(100, 240) * plan.bucket_bytes;
     if r.one_in(2) {
         // The longer a flush takes, the more wait for the next.
-        plan.disk.flush_latency = (Duration::from_millis(1), Duration::from_millis(10));
+        plan.disk.flush_latency = Latency::new(Duration::from_millis(1), Duration::from_millis(10));
     }
     plan.settings.journal_interval = Duration::from_millis(one_of(r, &[1, 20, 1000]));
     (plan.settings.dirty_target_percent, plan.settings.dirty_limit_percent) = (60, 95);

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use base::ByteRange;
 use rt::FileId;
 
 use crate::env::Env;
@@ -14,6 +15,6 @@ pub(crate) fn follow(env: &Rc<Env>, file: FileId) {
         let Some(env) = followed.upgrade() else { return };
         let Some(pool) = env.pool.borrow().clone() else { return };
         let bytes: usize = data.iter().map(|s| s.len()).sum();
-        env.filled.borrow_mut().note(&pool, file, (offset, offset + bytes as u64));
+        env.filled.borrow_mut().note(&pool, file, ByteRange::new(offset, offset + bytes as u64));
     });
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use base::ByteRange;
 use pool::Pool;
 use rt::FileId;
 use sim::Ascending;
@@ -17,7 +18,7 @@ pub(crate) struct Filled {
 
 impl Filled {
     /// Notes a write to a device of a pool that is open.
-    pub fn note(&mut self, pool: &Pool, file: FileId, write: (u64, u64)) {
+    pub fn note(&mut self, pool: &Pool, file: FileId, write: ByteRange) {
         let fills = pool.fills().into_iter().filter(|f| f.file == file);
         let fills = fills.map(|f| (f.place, f.number));
         if let Err(text) = self.orders.entry(file).or_default().note(fills, write) {

@@ -482,8 +482,9 @@ impl Session {
         if !env.beyond() {
             mover::check_copies(env, &pool);
         }
-        let to = (&*self.devices, &*self.attachment);
-        let cache = cached::open(env, &self.rt, (&pool, prepared), to, may_attach).await?;
+        let (devices, attachment) = (&self.devices, &self.attachment);
+        let cache =
+            cached::open(env, &self.rt, &pool, prepared, devices, attachment, may_attach).await?;
         if env.unreachable.borrow().any() {
             // Changes that could not be entered below a lost node are lost.
             env.model.borrow_mut().lose_kept();
@@ -499,8 +500,9 @@ impl Session {
     async fn open_pool(&self, there: Vec<DeviceFile>) -> OpenedPool {
         let ready = Pool::ready(&self.rt, there, self.env.settings.pool.clone()).await?;
         ready.recover(Rc::new(self.env.world.host())).await?;
-        let to = (&*self.devices, &*self.attachment);
-        let prepared = match cached::prepare(&self.env, &self.rt, &ready, to).await {
+        let (devices, attachment) = (&self.devices, &self.attachment);
+        let prepared = cached::prepare(&self.env, &self.rt, &ready, devices, attachment).await;
+        let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(e) => {
                 ready.close();

@@ -23,8 +23,8 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
     let copies = r.range(1, 1 + (count as u64).min(3)) as u8;
     let copies = if r.one_in(2) { copies.max(2.min(count as u8)) } else { copies };
     // Small ones are soon full, and what is freed is soon written again.
-    let sizes = if r.one_in(3) { (8, 16) } else { (16, 65) };
-    let devices: Vec<_> = (0..count).map(|_| disk(r, sizes)).collect();
+    let (least, most) = if r.one_in(3) { (8, 16) } else { (16, 65) };
+    let devices: Vec<_> = (0..count).map(|_| disk(r, least, most)).collect();
     let damage = match (r.below(16), copies) {
         (0..=3, _) => Damage::None,
         (4..=5, _) => Damage::Beyond,
@@ -53,7 +53,7 @@ pub(crate) fn without_failures(seed: u64) -> Settings {
     // Large requests are split, and requests of one segment are not merged. On a device of up to
     // seconds a request, one block at a time, all the patience of a run would not suffice for one
     // commit; nor for a write behind several large ones of a crowd that overlap each other.
-    let slowest = |model: &DiskModel| model.read_latency.1.max(model.write_latency.1);
+    let slowest = |model: &DiskModel| model.read_latency.most.max(model.write_latency.most);
     if devices.iter().any(|model| slowest(model) >= VERY_SLOW) {
         pool.device.max_request_bytes = 1 << 20;
         pool.device.max_segments = 256;
@@ -114,18 +114,18 @@ pub(crate) fn spare_the_moved(settings: &mut Settings) {
     }
 }
 
-fn disk(r: &mut Prng, (least, most): (u64, u64)) -> DiskModel {
+fn disk(r: &mut Prng, least: u64, most: u64) -> DiskModel {
     let size = r.range(least, most) * MIB + r.below(16) * 64 * 1024;
     let mut model = if r.one_in(5) { DiskModel::rotating(size) } else { DiskModel::nvme(size) };
     model.align = one_of(r, &[512, 4096]);
     if r.one_in(4) {
-        model.flush_latency.1 *= 20;
+        model.flush_latency.most *= 20;
     }
     if r.one_in(4) {
-        model.write_latency.1 *= 50;
+        model.write_latency.most *= 50;
     }
     if r.one_in(4) {
-        model.read_latency.1 *= 50;
+        model.read_latency.most *= 50;
     }
     model
 }
@@ -173,13 +173,13 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
     let mut model = DiskModel::nvme(size);
     model.align = one_of(r, &[512, 4096]);
     if r.one_in(4) {
-        model.flush_latency.1 *= 20;
+        model.flush_latency.most *= 20;
     }
     if r.one_in(4) {
-        model.write_latency.1 *= 50;
+        model.write_latency.most *= 50;
     }
     if r.one_in(4) {
-        model.read_latency.1 *= 50;
+        model.read_latency.most *= 50;
     }
     let target = one_of(r, &[5, 20, 40, 60]);
     let max = one_of(r, &[1 << 20, 16 << 20, 1 << 30]);

@@ -4,7 +4,7 @@
 //! that belongs to no wait is that of one which the engine did not tell.
 
 use base::{Duration, Instant};
-use ledger::explain::{Question, explain};
+use ledger::explain::{Question, Told, explain};
 use ledger::{Reason, Slow};
 use rt::Rt;
 
@@ -34,7 +34,7 @@ pub(crate) fn check(env: &Env, rt: &Rt) {
             ));
         }
     }
-    if let Some((slow, parts)) = answer.slowest.iter().find(|(slow, _)| is_untold(slow)) {
+    if let Some(Told { slow, parts }) = answer.slowest.iter().find(|told| is_untold(&told.slow)) {
         env.fail(format!("a slow request does not say what it waited for\n{slow:?}\n{parts:#?}"));
     }
 }

@@ -484,7 +484,7 @@ impl Volume {
             block[..cut].copy_from_slice(&kept[0][..cut]);
             last = Some(block.freeze());
         }
-        self.route().await?.resize((old, size), last, None).await
+        self.route().await?.resize(old, size, last, None).await
     }
 
     async fn grow(&self, old: u64, size: u64) -> Result<()> {
@@ -498,13 +498,13 @@ impl Volume {
         for _ in 0..TRIES {
             let no_pass = self.blocks.no_pass(self.id).await?;
             if let Some(_lock) = self.locks.try_lock_for_resize(old / BLOCK_U64) {
-                return self.route().await?.resize((old, size), None, no_pass).await;
+                return self.route().await?.resize(old, size, None, no_pass).await;
             }
             drop(no_pass);
             drop(self.locks.lock_for_resize(|| old / BLOCK_U64).await);
         }
         let _lock = self.locks.lock_for_resize(|| old / BLOCK_U64).await;
-        self.route().await?.resize((old, size), None, None).await
+        self.route().await?.resize(old, size, None, None).await
     }
 
     fn loses(&self, old: u64, size: u64) -> StorageError {

@@ -9,7 +9,7 @@
 //! with something dirty in it, requests of volumes that write back fail; those of all others go to
 //! the pool.
 
-use base::{BLOCK, BLOCK_U64, Lba, Result, Slice, SliceList, VolumeId};
+use base::{BLOCK, BLOCK_U64, BlockRange, Lba, Result, Slice, SliceList, VolumeId};
 use cache::{BlockPart, Cache, Change, Patch};
 use pool::{CacheMode, Pool};
 
@@ -41,8 +41,10 @@ impl<'a> Route<'a> {
     pub fn new(
         pool: &'a Pool,
         cache: Option<Cache>,
-        (volume, mode): (VolumeId, CacheMode),
-        (_change, _in_flight): (Option<Change>, InFlight),
+        volume: VolumeId,
+        mode: CacheMode,
+        change: Option<Change>,
+        in_flight: InFlight,
     ) -> Route<'a> {
         let by = match (cache, mode) {
             (None, _) | (_, CacheMode::None) => By::Pool,
@@ -50,7 +52,7 @@ impl<'a> Route<'a> {
             (Some(cache), CacheMode::WriteThrough) => By::Direct { cache, keep: true },
             (Some(cache), CacheMode::WriteAround) => By::Direct { cache, keep: false },
         };
-        Route { pool, volume, by, _change, _in_flight }
+        Route { pool, volume, by, _change: change, _in_flight: in_flight }
     }
 
     /// The way that the request goes now: a cache that was set aside is asked for nothing.
@@ -112,7 +114,7 @@ impl<'a> Route<'a> {
         mut known: Option<BlockPart>,
     ) -> Result<BlockPart> {
         if let By::Cache(cache) = self.by() {
-            let outcome = cache.write_parts((self.volume, lba), patches, known).await;
+            let outcome = cache.write_parts(self.volume, lba, patches, known).await;
             if self.stands(&outcome) {
                 return outcome;
             }
@@ -193,7 +195,8 @@ impl<'a> Route<'a> {
     /// it this waits for passes.
     pub async fn resize(
         &self,
-        (old, new): (u64, u64),
+        old: u64,
+        new: u64,
         last: Option<Slice>,
         no_pass: Option<Permit>,
     ) -> Result<()> {
@@ -204,7 +207,7 @@ impl<'a> Route<'a> {
                     Some(no_pass) => no_pass,
                     None => cache.between_cuts().await?,
                 };
-                self.resize_by_cache(cache, (old, new), last, no_pass).await
+                self.resize_by_cache(cache, old, new, last, no_pass).await
             }
             By::Direct { cache, .. } => {
                 // No cut has anything of it that is not published: that was so when it ceased to
@@ -213,7 +216,7 @@ impl<'a> Route<'a> {
                     Some(no_pass) => no_pass,
                     None => cache.between_passes().await,
                 };
-                self.resize_direct(cache, (old, new), last).await
+                self.resize_direct(cache, old, new, last).await
             }
         }
     }
@@ -224,7 +227,8 @@ impl<'a> Route<'a> {
     async fn resize_by_cache(
         &self,
         cache: &Cache,
-        (old, new): (u64, u64),
+        old: u64,
+        new: u64,
         last: Option<Slice>,
         no_pass: Permit,
     ) -> Result<()> {
@@ -246,7 +250,8 @@ impl<'a> Route<'a> {
     async fn resize_direct(
         &self,
         cache: &Cache,
-        (old, new): (u64, u64),
+        old: u64,
+        new: u64,
         last: Option<Slice>,
     ) -> Result<()> {
         // The new last block, if it changes, and what is behind it.
@@ -258,7 +263,7 @@ impl<'a> Route<'a> {
         // old size, and all of the content.
         let resize = self.pool.resize_volume(self.volume, new, last);
         if new < old {
-            cache.change_direct(self.volume, (from, end_of(old)), resize).await
+            cache.change_direct(self.volume, BlockRange::new(from, end_of(old)), resize).await
         } else {
             resize.await
         }

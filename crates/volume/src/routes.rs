@@ -139,7 +139,8 @@ impl Blocks {
     ) -> Result<Route<'_>> {
         let in_flight = quiesce.enter(self.0.pool.rt()).await.ok_or_else(|| is_gone(volume))?;
         let mode = quiesce.mode();
-        Ok(Route::new(&self.0.pool, self.cache_for(mode), (volume, mode), (change, in_flight)))
+        let cache = self.cache_for(mode);
+        Ok(Route::new(&self.0.pool, cache, volume, mode, change, in_flight))
     }
 
     /// Waits until no other task freezes volumes or changes the size of one.

@@ -134,7 +134,7 @@ impl Cache {
         self.write_pages(frozen.named.generation, &pages).await?;
         self.flush_device(Class::Commit, "flush of a checkpoint").await?;
         let durable = self.write_superblock(&frozen.named, &pages).await?;
-        let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
+        let written: Vec<u32> = pages.iter().map(|new| new.page).collect();
         self.checkpoints().durable_mut().complete(frozen.named.generation, pages);
         self.state_mut().complete(durable, &frozen, freed);
         self.give_back_nodes().await;
@@ -246,7 +246,7 @@ impl Cache {
         for page in 0..self.layout().pages() {
             let records = self.state().buckets.frozen_page(page);
             if self.checkpoints().durable().differs(page, &records) {
-                changed.push((page, records));
+                changed.push(NewPage { page, records });
             }
             if page % COMPARED == COMPARED - 1 {
                 self.rt().yield_now().await;
@@ -259,7 +259,7 @@ impl Cache {
     async fn write_pages(&self, generation: Generation, pages: &[NewPage]) -> Result<()> {
         let written = self.write_table(pages.iter(), |durable, page| {
             let (slot, block) = durable.encode_page(page, generation, self.rt().bufs());
-            (page.0, slot, block)
+            (page.page, slot, block)
         });
         let failed = |e| ends_the_cache(self.path(), "write of the bucket table", e);
         written.await.map_err(failed)

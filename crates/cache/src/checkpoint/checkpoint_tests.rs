@@ -167,8 +167,8 @@ fn table(lab: &Lab) -> (Vec<format::cache::bucket::BucketRecord>, crate::device:
         let mut all = Vec::new();
         for page in 0..layout.pages() {
             let slots = read_slots(&device, &layout, page).await;
-            let of = (&layout, sb.uuid);
-            all.extend(choose_slot(&slots, of, page, sb.generation).expect("good").records);
+            let found = choose_slot(&slots, &layout, sb.uuid, page, sb.generation);
+            all.extend(found.expect("good").records);
         }
         device.close();
         all
@@ -279,7 +279,7 @@ fn a_table_page_whose_slots_take_no_write_stands_in_spare_blocks() {
         [0, 1].map(|slot| {
             let mut block = rt.bufs().zeroed(BLOCK);
             block.copy_from_slice(&world.contents(device, layout.page_offset(0, slot), BLOCK));
-            open_slot(Some(&block), (&layout, uuid), 0, slot).is_ok()
+            open_slot(Some(&block), &layout, uuid, 0, slot).is_ok()
         })
     });
     assert_eq!(whole, [true, true]);

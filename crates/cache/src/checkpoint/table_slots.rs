@@ -17,7 +17,10 @@ use crate::device::table::{FoundPage, encode_page};
 use crate::store::frozen::Named;
 
 /// A page and what it is to say.
-pub(crate) type NewPage = (u32, Vec<BucketRecord>);
+pub(crate) struct NewPage {
+    pub page: u32,
+    pub records: Vec<BucketRecord>,
+}
 
 struct TablePage {
     /// The slot in which the page stands; or both.
@@ -80,18 +83,18 @@ impl DurableState {
     /// A page as a checkpoint writes it first, and the slot for it.
     pub fn encode_page(
         &self,
-        (page, records): &NewPage,
+        NewPage { page, records }: &NewPage,
         generation: Generation,
         bufs: &BufPool,
     ) -> (u8, Buf) {
         let slot = 1 - self.page(*page).slot;
-        (slot, encode_page((self.uuid(), *page, slot), records, generation, bufs))
+        (slot, encode_page(self.uuid(), *page, slot, records, generation, bufs))
     }
 
     /// A page that is durable, for its other slot.
     pub fn encode_again(&self, page: u32, bufs: &BufPool) -> (u8, Buf) {
         let TablePage { slot, generation, records } = self.page(page);
-        (1 - slot, encode_page((self.uuid(), page, 1 - slot), records, *generation, bufs))
+        (1 - slot, encode_page(self.uuid(), page, 1 - slot, records, *generation, bufs))
     }
 
     /// The byte at which a slot of a page stands.
@@ -124,7 +127,7 @@ impl DurableState {
     /// superblocks says so.
     pub fn name(&mut self, named: &Named, written: &[NewPage]) {
         let generation_of =
-            |page: usize| match written.binary_search_by_key(&(page as u32), |(page, _)| *page) {
+            |page: usize| match written.binary_search_by_key(&(page as u32), |new| new.page) {
                 Ok(_) => named.generation,
                 Err(_) => self.pages[page].generation,
             };
@@ -165,7 +168,7 @@ impl DurableState {
 
     /// The superblocks of a checkpoint are durable: its pages stand where it wrote them first.
     pub fn complete(&mut self, generation: Generation, written: Vec<NewPage>) {
-        for (page, records) in written {
+        for NewPage { page, records } in written {
             let at = &mut self.pages[page as usize];
             *at = TablePage { slot: 1 - at.slot, generation, records };
         }

@@ -96,7 +96,7 @@ fn empty_table() -> Table {
 fn formatted(bufs: &BufPool) -> Disk {
     let mut disk = Disk::default();
     for (page, records) in empty_table().iter().enumerate() {
-        let block = encode_page((UUID, page as u32, 0), records, Generation(1), bufs);
+        let block = encode_page(UUID, page as u32, 0, records, Generation(1), bufs);
         disk.write(LAYOUT.page_offset(page as u32, 0), &block);
     }
     let mut block = bufs.zeroed(BLOCK);
@@ -132,7 +132,7 @@ fn open_without(disk: &Disk, bufs: &BufPool, unreadable: &[u64]) -> Option<(Dura
             block.copy_from_slice(&disk.read(LAYOUT.page_offset(page, slot)));
             Some(block)
         });
-        let found = choose_slot(&both, (&LAYOUT, UUID), page, best.generation).expect("a page");
+        let found = choose_slot(&both, &LAYOUT, UUID, page, best.generation).expect("a page");
         digest = digest.wrapping_add(page_digest(page, found.generation));
         table.push(found.records.clone());
         durable.add_page(found);
@@ -175,15 +175,15 @@ fn checkpoint(
         disk.flush();
     }
     let pages: Vec<NewPage> = (0..LAYOUT.pages())
-        .map(|page| (page, table[page as usize].clone()))
-        .filter(|(page, records)| durable.differs(*page, records))
+        .map(|page| NewPage { page, records: table[page as usize].clone() })
+        .filter(|new| durable.differs(new.page, &new.records))
         .collect();
     for page in &pages {
         if !goes_on() {
             return End::Nowhere;
         }
         let (slot, block) = durable.encode_page(page, generation, bufs);
-        disk.write(LAYOUT.page_offset(page.0, slot), &block);
+        disk.write(LAYOUT.page_offset(page.page, slot), &block);
     }
     if !goes_on() {
         return End::Nowhere;
@@ -207,7 +207,7 @@ fn checkpoint(
         }
         disk.flush();
     }
-    let written: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
+    let written: Vec<u32> = pages.iter().map(|new| new.page).collect();
     durable.complete(generation, pages);
     for page in written {
         if !goes_on() {

@@ -25,7 +25,8 @@ impl CacheDevice {
     pub fn new(
         file: &CacheFile,
         queue: &Device,
-        (uuid, layout): ([u8; 16], Layout),
+        uuid: [u8; 16],
+        layout: Layout,
         writers: Writers,
         health: &Health,
     ) -> CacheDevice {

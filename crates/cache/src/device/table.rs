@@ -13,7 +13,9 @@ fn page_id(uuid: [u8; 16], page: u32, slot: u8) -> PageId {
 
 /// The records of the buckets that one page is about.
 pub(crate) fn encode_page(
-    (uuid, page, slot): ([u8; 16], u32, u8),
+    uuid: [u8; 16],
+    page: u32,
+    slot: u8,
     records: &[BucketRecord],
     generation: Generation,
     bufs: &BufPool,
@@ -54,7 +56,8 @@ pub async fn read_slots(device: &Device, layout: &Layout, page: u32) -> PageSlot
 /// Returns which checkpoint wrote a slot, and its records; or why the slot is bad.
 pub fn open_slot(
     block: Option<&Buf>,
-    (layout, uuid): (&Layout, [u8; 16]),
+    layout: &Layout,
+    uuid: [u8; 16],
     page: u32,
     slot: u8,
 ) -> std::result::Result<(Generation, Vec<BucketRecord>), String> {
@@ -69,7 +72,8 @@ pub fn open_slot(
 /// The page as a checkpoint not after `newest` wrote it: its slot and what it says.
 pub fn choose_slot(
     slots: &PageSlots,
-    (layout, uuid): (&Layout, [u8; 16]),
+    layout: &Layout,
+    uuid: [u8; 16],
     page: u32,
     newest: Generation,
 ) -> Option<FoundPage> {
@@ -77,7 +81,7 @@ pub fn choose_slot(
     let mut renew = false;
     for slot in 0..2u8 {
         let Ok((generation, records)) =
-            open_slot(slots[usize::from(slot)].as_ref(), (layout, uuid), page, slot)
+            open_slot(slots[usize::from(slot)].as_ref(), layout, uuid, page, slot)
         else {
             renew = true;
             continue;
@@ -93,12 +97,13 @@ pub fn choose_slot(
 /// Reads both slots of a page, and chooses the one that counts.
 pub(crate) async fn read_page(
     device: &Device,
-    (layout, uuid): (&Layout, [u8; 16]),
+    layout: &Layout,
+    uuid: [u8; 16],
     page: u32,
     newest: Generation,
 ) -> Result<FoundPage> {
     let slots = read_slots(device, layout, page).await;
-    choose_slot(&slots, (layout, uuid), page, newest).ok_or_else(|| {
+    choose_slot(&slots, layout, uuid, page, newest).ok_or_else(|| {
         let text = format!(
             "page {page} of the cache's bucket table is damaged in both slots; run forebay check"
         );

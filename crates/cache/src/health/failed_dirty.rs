@@ -20,7 +20,7 @@
 //! all of this is done again. Buckets that became empty may hold nodes by then that no checkpoint
 //! knows of; they are never read as data.
 
-use base::{Lba, Result};
+use base::Result;
 use pool::CacheMark;
 use queue::Class;
 
@@ -50,7 +50,7 @@ impl Cache {
                 if self.state().index.unpublished(&e).is_some() {
                     continue;
                 }
-                let range = (e.lba, Lba(e.end()));
+                let range = e.range();
                 // Not journaled: after a crash it is there again, and dropped again.
                 self.resident(Class::Commit, |st| {
                     if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
@@ -80,7 +80,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use base::{BLOCK, StorageError};
+    use base::{BLOCK, Lba, StorageError};
     use pool::Pool;
 
     use super::*;

@@ -1,7 +1,16 @@
 //! A block of which only some sectors were written, as far as it is known.
 
-use base::{Sectors, Slice};
+use base::{CacheAddr, Sectors, Slice};
 use format::cache::index::Cover;
+
+use crate::store::key::Crcs;
+
+/// A part as its key was found.
+pub(crate) struct FoundPart {
+    pub addr: CacheAddr,
+    pub crcs: Crcs,
+    pub cover: Cover,
+}
 
 /// The known part of a block: some sectors of it; the others are zeros here.
 #[derive(Clone)]

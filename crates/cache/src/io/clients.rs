@@ -57,12 +57,12 @@ impl Clients {
     }
 
     /// Keeps a block that was written in part; see [`RecentParts::keep`].
-    pub fn keep_part(&self, key: (VolumeId, Lba), stands: Stands, part: BlockPart) {
-        self.recent_parts.borrow_mut().keep(key, stands, part);
+    pub fn keep_part(&self, volume: VolumeId, lba: Lba, stands: Stands, part: BlockPart) {
+        self.recent_parts.borrow_mut().keep(volume, lba, stands, part);
     }
 
     /// The content of a block that was written in part a moment ago; see [`RecentParts::find`].
-    pub fn find_part(&self, key: (VolumeId, Lba), stands: Stands) -> Option<BlockPart> {
-        self.recent_parts.borrow().find(key, stands)
+    pub fn find_part(&self, volume: VolumeId, lba: Lba, stands: Stands) -> Option<BlockPart> {
+        self.recent_parts.borrow().find(volume, lba, stands)
     }
 }

@@ -7,7 +7,7 @@
 //! modes sees to that. A cache that has failed is not asked any more by such volumes
 //! ([`crate::health::failed_dirty`]).
 
-use base::{BLOCK, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
+use base::{BLOCK, BlockRange, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId};
 use format::cache::journal::blocks_for;
 use pool::CacheMark;
 use queue::Class;
@@ -23,7 +23,8 @@ use crate::store::ring_room::nodes_for;
 #[must_use = "the change has ended when it is dropped"]
 struct Direct<'c> {
     cache: &'c Cache,
-    range: (VolumeId, Lba, Lba),
+    volume: VolumeId,
+    range: BlockRange,
 }
 
 /// Nothing of a volume is kept until this is dropped.
@@ -34,8 +35,7 @@ pub struct NotKept<'c> {
 
 impl Drop for Direct<'_> {
     fn drop(&mut self) {
-        let (volume, lba, end) = self.range;
-        self.cache.state_mut().promotions.end_direct(volume, lba, end);
+        self.cache.state_mut().promotions.end_direct(self.volume, self.range);
     }
 }
 
@@ -68,8 +68,7 @@ impl Cache {
     ) -> Result<()> {
         let blocks = (data.len() / BLOCK) as u64;
         let sequential = self.clients().follow_write(volume, lba, blocks);
-        let end = lba.plus(blocks);
-        let direct = self.begin_direct(volume, (lba, end), false).await?;
+        let direct = self.begin_direct(volume, BlockRange::of(lba, blocks), false).await?;
         let outcome = self.in_pool(|| self.pool().write(volume, lba, &data)).await;
         drop(direct);
         if sequential || !keep {
@@ -100,7 +99,7 @@ impl Cache {
 
     /// Unmaps blocks in the pool.
     pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let _direct = self.begin_direct(volume, (lba, end), false).await?;
+        let _direct = self.begin_direct(volume, BlockRange::new(lba, end), false).await?;
         self.in_pool(|| self.pool().discard(volume, lba, end)).await
     }
 
@@ -108,7 +107,7 @@ impl Cache {
     /// go on. It is durable when this returns, and nothing of the volume is kept until the guard is
     /// dropped.
     pub async fn drop_volume(&self, volume: VolumeId) -> Result<NotKept<'_>> {
-        let direct = self.begin_direct(volume, (Lba(0), END), false).await?;
+        let direct = self.begin_direct(volume, BlockRange::new(Lba(0), END), false).await?;
         self.flush().await?;
         self.state_mut().forget_volume(volume);
         Ok(NotKept { _direct: direct })
@@ -119,10 +118,10 @@ impl Cache {
     pub async fn change_direct(
         &self,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         change: impl Future<Output = Result<()>>,
     ) -> Result<()> {
-        let _direct = self.begin_direct(volume, (lba, end), true).await?;
+        let _direct = self.begin_direct(volume, range, true).await?;
         change.await
     }
 
@@ -131,23 +130,23 @@ impl Cache {
     async fn begin_direct(
         &self,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         between_passes: bool,
     ) -> Result<Direct<'_>> {
         self.clients().note_request(self.rt().now());
-        self.state_mut().promotions.begin_direct(volume, lba, end);
-        let direct = Direct { cache: self, range: (volume, lba, end) };
-        self.drop_clean(volume, (lba, end), between_passes).await?;
+        self.state_mut().promotions.begin_direct(volume, range);
+        let direct = Direct { cache: self, volume, range };
+        self.drop_clean(volume, range, between_passes).await?;
         Ok(direct)
     }
 
     async fn drop_clean(
         &self,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         between_passes: bool,
     ) -> Result<()> {
-        let mut at = lba;
+        let BlockRange { from: mut at, end } = range;
         while at < end {
             let mut room = if between_passes {
                 self.room_between_passes().await?
@@ -156,7 +155,8 @@ impl Cache {
             };
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    let (old, upto) = st.index.overlapping_step(&st.buckets, volume, (at, end))?;
+                    let left = BlockRange::new(at, end);
+                    let (old, upto) = st.index.overlapping_step(&st.buckets, volume, left)?;
                     if old.is_empty() {
                         return Ok(upto);
                     }
@@ -167,7 +167,7 @@ impl Cache {
                         );
                         return Err(StorageError::new(ErrorKind::Invalid, text).into());
                     }
-                    st.drop_keys(&mut room, volume, (at, upto))?;
+                    st.drop_keys(&mut room, volume, BlockRange::new(at, upto))?;
                     Ok(upto)
                 })
                 .await?;

@@ -42,7 +42,7 @@ impl Cache {
         let first = node_addr(ptr.addr);
         let Some(second) = self.state().buckets.copy_of(first) else { return };
         let (queue, layout) = (self.device().queue(), self.layout());
-        let read = |addr| read_place(queue, layout, (ptr, addr), Class::Scrub);
+        let read = |addr| read_place(queue, layout, ptr, addr, Class::Scrub);
         match (read(first).await, read(second).await) {
             (Ok(good), Err(why)) => {
                 self.heal_node(ptr, BadCopy { addr: second, why }, good, Class::Scrub);

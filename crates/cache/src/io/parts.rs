@@ -16,14 +16,14 @@
 //! that was written anew meanwhile, a newer image may have been read.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, Crc, Lba, Result, Sectors, Slice, SliceList, VolumeId};
+use base::{BLOCK, BlockRange, Crc, Lba, Result, Sectors, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Step;
 use queue::Class;
 
 use crate::Cache;
-use crate::io::block_part::BlockPart;
+use crate::io::block_part::{BlockPart, FoundPart};
 use crate::io::read::Part;
 use crate::io::recent_parts::Stands;
 use crate::job;
@@ -58,15 +58,13 @@ impl Patch {
     }
 }
 
-/// A key that a part was found by.
-type FoundPart = (CacheAddr, Crcs, Cover);
-
 impl Cache {
     /// Writes parts of a block, one over the other, none other of which may be written meanwhile.
     /// `known`: what is known of the block, from the write before; returns what is known now.
     pub async fn write_parts(
         &self,
-        (volume, lba): (VolumeId, Lba),
+        volume: VolumeId,
+        lba: Lba,
         patches: &[Patch],
         known: Option<BlockPart>,
     ) -> Result<BlockPart> {
@@ -90,7 +88,7 @@ impl Cache {
         let now = BlockPart { sectors, data: block.freeze() };
         let addr = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
         let stands = Stands { addr, crc: base::crc32c(&now.data), cover: now.cover() };
-        self.clients().keep_part((volume, lba), stands, now.clone());
+        self.clients().keep_part(volume, lba, stands, now.clone());
         if !now.sectors.is_all() {
             self.state_mut().wrote_part();
         }
@@ -110,7 +108,7 @@ impl Cache {
             Part::Zeros => Ok(BlockPart::whole(zeros())),
             Part::Bucket { addr, crcs, dirty, cover } => {
                 let stands = Stands { addr, crc: crcs[0], cover };
-                if let Some(known) = self.clients().find_part((volume, lba), stands) {
+                if let Some(known) = self.clients().find_part(volume, lba, stands) {
                     return Ok(known);
                 }
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
@@ -128,26 +126,28 @@ impl Cache {
     /// Reads a block of which a pinned bucket has some sectors, and the pool the others.
     pub(crate) async fn read_part(
         &self,
-        (volume, lba): (VolumeId, Lba),
-        (part, pin): (FoundPart, Option<Pinned>),
+        volume: VolumeId,
+        lba: Lba,
+        part: FoundPart,
+        pin: Option<Pinned>,
         sequential: bool,
     ) -> Result<SliceList> {
         let pool = self.pool().clone();
         let image = self.rt().spawn(async move { pool.read(volume, lba, 1).await });
-        let mine = self.read_bucket(part.0, &part.1, Class::Foreground).await;
+        let mine = self.read_bucket(part.addr, &part.crcs, Class::Foreground).await;
         drop(pin);
         let image = image.await.unwrap_or_else(|| Err(base::StorageError::ended()));
         let mine = match mine {
             Ok(mine) => mine,
-            Err(bad) => return self.read_again(volume, lba, 1, part.0, true, &bad).await,
+            Err(bad) => return self.read_again(volume, lba, 1, part.addr, true, &bad).await,
         };
         let same = self.resident(Class::Foreground, |st| st.same_part(volume, lba, &part)).await?;
         if same.is_none() {
             return Box::pin(self.read_step(volume, lba, 1, sequential)).await;
         }
-        let whole = self.laid_over(&mine, part.2.sectors, image?)?;
+        let whole = self.laid_over(&mine, part.cover.sectors, image?)?;
         self.count_read(volume, Hits { hits: 0, misses: 1 });
-        self.complete_part((volume, lba), part, whole.clone());
+        self.complete_part(volume, lba, part, whole.clone());
         Ok(SliceList::from_iter([whole]))
     }
 
@@ -165,7 +165,7 @@ impl Cache {
     }
 
     /// Has a block that was read entered as a whole, if there is time and room for it.
-    fn complete_part(&self, (volume, lba): (VolumeId, Lba), part: FoundPart, whole: Slice) {
+    fn complete_part(&self, volume: VolumeId, lba: Lba, part: FoundPart, whole: Slice) {
         if self.is_low_on_buckets() {
             return;
         }
@@ -174,7 +174,7 @@ impl Cache {
         let cache = self.clone();
         self.rt().detach_job(job::PROMOTION, async move {
             let _running = running;
-            if let Err(e) = cache.enter_whole(room, (volume, lba), &part, whole).await {
+            if let Err(e) = cache.enter_whole(room, volume, lba, &part, whole).await {
                 tracing::debug!("a block that was completed was not kept: {e}");
             }
         });
@@ -183,7 +183,8 @@ impl Cache {
     async fn enter_whole(
         &self,
         mut room: JournalRoom,
-        (volume, lba): (VolumeId, Lba),
+        volume: VolumeId,
+        lba: Lba,
         part: &FoundPart,
         whole: Slice,
     ) -> Result<()> {
@@ -199,8 +200,8 @@ impl Cache {
                     let open = st.buckets.epoch();
                     // A key that belongs to a cut stays as it is.
                     if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
-                        let new = extents((volume, lba), &taken, &crcs, Cover::ALL, Some(open));
-                        st.change(&mut room, volume, (lba, lba.plus(1)), &new)?;
+                        let new = extents(volume, lba, &taken, &crcs, Cover::ALL, Some(open));
+                        st.change(&mut room, volume, BlockRange::of(lba, 1), &new)?;
                         st.completed_part();
                     }
                     Ok(())
@@ -214,12 +215,12 @@ impl Cache {
     /// counts the block, so the journal is told.
     pub(crate) async fn drop_published_part(&self, part: &IndexKey) -> Result<()> {
         let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
-        let found = (*addr, crcs.clone(), *cover);
+        let found = FoundPart { addr: *addr, crcs: crcs.clone(), cover: *cover };
         let mut room = self.ring_room(Share::Clients, blocks_for(1, 0)).await?;
         self.resident(Class::Collection, |st| {
             let same = st.same_part(part.volume, part.lba, &found)?;
             if same.is_some_and(|e| st.index.unpublished(&e).is_none()) {
-                st.drop_keys(&mut room, part.volume, (part.lba, part.lba.plus(1)))?;
+                st.drop_keys(&mut room, part.volume, BlockRange::of(part.lba, 1))?;
             }
             Ok(())
         })
@@ -235,7 +236,7 @@ impl Cache {
         }
         let (volume, lba) = (part.volume, part.lba);
         let image = match self.staged_below(part) {
-            Some(below) => self.read_staged((volume, below.epoch), lba, 1).await?,
+            Some(below) => self.read_staged(volume, below.epoch, lba, 1).await?,
             None => self.pool().read_for(Class::WriteBack, volume, lba, 1).await?,
         };
         let whole = self.laid_over(&data, cover.sectors, image)?;
@@ -252,10 +253,10 @@ impl State {
         lba: Lba,
         part: &FoundPart,
     ) -> Step<Option<IndexKey>> {
-        let found = self.index.overlapping(&self.buckets, volume, (lba, lba.plus(1)), 1)?;
+        let found = self.index.overlapping(&self.buckets, volume, BlockRange::of(lba, 1), 1)?;
         let same = |e: &IndexKey| match &e.body {
             Body::Data { addr, crcs, cover, .. } => {
-                (addr, crcs, cover) == (&part.0, &part.1, &part.2)
+                (addr, crcs, cover) == (&part.addr, &part.crcs, &part.cover)
             }
             _ => false,
         };

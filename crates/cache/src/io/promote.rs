@@ -4,9 +4,15 @@
 //! A clean block must be what the pool holds, also after a crash. So a write that overlaps spoils
 //! what is under way; and what a commit of the pool has yet to make durable is kept back until that
 //! has happened: were it entered before, a checkpoint might outlive it.
+//!
+//! Reads of at most `promote_blocks` are kept, and no sequential streams
+//! ([`crate::policy::streams`]). Blocks that were never written are not kept: the pool tells of
+//! them with the data, and tells it again as fast as the cache could. So a client that reads an
+//! empty volume pushes nothing out. Of a read that meets such holes, up to [`MAX_RUNS`] runs of
+//! blocks are kept.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Crc, Epoch, Lba, Result, Slice, SliceList, VolumeId};
+use base::{BLOCK, BlockRange, Crc, Epoch, Lba, Result, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use queue::Class;
@@ -88,10 +94,10 @@ impl Cache {
     pub(crate) fn begin_promotion(
         &self,
         volume: VolumeId,
-        (from, blocks): (Lba, u64),
+        range: BlockRange,
         ghosts: u64,
     ) -> Option<Promotion> {
-        if blocks > self.settings().promote_blocks.min(MAX_BLOCKS) {
+        if range.blocks() > self.settings().promote_blocks.min(MAX_BLOCKS) {
             return None;
         }
         if self.is_low_on_buckets() {
@@ -104,13 +110,12 @@ impl Cache {
         let wanted = match self.settings().promote {
             Promote::Never => false,
             Promote::First => true,
-            Promote::Second => st.doorkeeper.touch(volume, from),
+            Promote::Second => st.doorkeeper.touch(volume, range.from),
         };
         if !wanted {
             return None;
         }
         // A write may have ended since the read was planned, before there was anything to spoil.
-        let range = (from, from.plus(blocks));
         if !st.is_of_the_pool(volume, range) {
             return None;
         }
@@ -126,14 +131,14 @@ impl Cache {
         from: Lba,
         blocks: u64,
     ) -> Option<Promotion> {
-        let key = self.state_mut().watch(volume, (from, from.plus(blocks)), 0)?;
+        let key = self.state_mut().watch(volume, BlockRange::of(from, blocks), 0)?;
         Some(self.promotion(key, Stage::Begun))
     }
 
     /// Keeps the data of a promotion, now or when the pool has committed it.
     pub(crate) fn keep(&self, mut promotion: Promotion, data: SliceList) {
         let key = promotion.key;
-        let (needs, committed) = (self.pool().edited(key.0), self.pool().committed());
+        let (needs, committed) = (self.pool().edited(key.volume), self.pool().committed());
         let now = self.state_mut().promotions.keep(key, data, needs, committed);
         let Some(data) = now else {
             promotion.stage = Stage::HandedOver;
@@ -169,9 +174,9 @@ impl Cache {
         }
         for (first, data) in runs {
             let blocks = (data.iter().map(|slice| slice.len()).sum::<usize>() / BLOCK) as u64;
-            let from = key.1.plus(first);
+            let from = key.from.plus(first);
             // In one step with the others: what has spoilt the whole has spoilt each part.
-            let part = self.state_mut().promotions.part_of(&key, (from, from.plus(blocks)));
+            let part = self.state_mut().promotions.part_of(&key, BlockRange::of(from, blocks));
             if let Some(part) = part {
                 self.keep(self.promotion(part, Stage::Begun), data);
             }
@@ -223,9 +228,11 @@ impl Cache {
         crcs: &[Crc],
     ) -> Result<()> {
         self.resident(Class::Promotion, |st| {
-            let Some((volume, from, _)) = st.promotions.good(key) else { return Ok(()) };
-            let end = from.plus(crcs.len() as u64);
-            let found = st.index.overlapping(&st.buckets, volume, (from, end), usize::MAX)?;
+            let Some((volume, BlockRange { from, .. })) = st.promotions.good(key) else {
+                return Ok(());
+            };
+            let range = BlockRange::of(from, crcs.len() as u64);
+            let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
             // Data that was published before the promotion began is in what was read.
             let published = st.promotions.published(key);
             if found.iter().any(|e| !hides_nothing(e, published, &st.buckets)) {
@@ -235,10 +242,10 @@ impl Cache {
             // A bucket counts the block of a published part: the journal has to know that it does
             // no more, as it does not learn of clean keys.
             if parts {
-                st.drop_keys(&mut room, volume, (from, end))?;
+                st.drop_keys(&mut room, volume, range)?;
             }
-            let new = extents((volume, from), taken, crcs, Cover::ALL, None);
-            st.promote(volume, (from, end), &new)
+            let new = extents(volume, from, taken, crcs, Cover::ALL, None);
+            st.promote(volume, range, &new)
         })
         .await
     }
@@ -276,7 +283,7 @@ impl Cache {
 impl State {
     /// True if the cache has nothing of a range, so that the pool's published image alone says what
     /// it holds; false also if a node of the index is not in memory.
-    fn is_of_the_pool(&self, volume: VolumeId, range: (Lba, Lba)) -> bool {
+    fn is_of_the_pool(&self, volume: VolumeId, range: BlockRange) -> bool {
         let published = self.index.published();
         let found = self.index.overlapping(&self.buckets, volume, range, usize::MAX);
         found.is_ok_and(|found| found.iter().all(|e| hides_nothing(e, published, &self.buckets)))
@@ -337,17 +344,16 @@ mod tests {
             let a = pool.find_volume("a").unwrap().id;
             let keys = |from, end| {
                 let st = &mut *cache.state_mut();
-                st.index
-                    .overlapping(&st.buckets, a, (Lba(from), Lba(end)), usize::MAX)
-                    .unwrap()
-                    .len()
+                let range = BlockRange::new(Lba(from), Lba(end));
+                st.index.overlapping(&st.buckets, a, range, usize::MAX).unwrap().len()
             };
             // Two blocks were read; that of which the cache has no neighbours is forgotten before
             // it is kept.
             let mut late = Vec::new();
             for lba in [Lba(1), Lba(3600)] {
                 cache.prefetch(a, lba, lba.plus(1)).await.unwrap();
-                let key = cache.begin_promotion(a, (lba, 1), 0).expect("it is not there");
+                let key =
+                    cache.begin_promotion(a, BlockRange::of(lba, 1), 0).expect("it is not there");
                 late.push((key, pool.read(a, lba, 1).await.unwrap()));
             }
             cache.forget_from(a, Lba(3500)).await.unwrap();
@@ -366,7 +372,7 @@ mod tests {
     fn what_was_written_meanwhile_is_not_promoted() {
         let lab = Lab::new();
         lab.within_an_hour(settings(), move |cache, a| async move {
-            let block = |lba| (Lba(lba), 1);
+            let block = |lba| BlockRange::of(Lba(lba), 1);
             cache.prefetch(a, Lba(3500), Lba(3510)).await.unwrap();
             assert!(cache.begin_promotion(a, block(3500), 0).is_some());
             fill(&cache, a, 3500, 1, 7).await;

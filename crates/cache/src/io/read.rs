@@ -3,8 +3,8 @@
 //! dropped, and what came from the pool may be kept.
 
 use base::{
-    BLOCK, BLOCK_U64, CacheAddr, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId,
-    counted, worth_telling,
+    BLOCK, BLOCK_U64, BlockRange, CacheAddr, ErrorKind, Lba, Result, SliceList, StorageError,
+    VolumeId, counted, worth_telling,
 };
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::Cache;
 use crate::error::malformed;
+use crate::io::block_part::FoundPart;
 use crate::space::take::Pinned;
 use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
@@ -152,11 +153,11 @@ impl Cache {
                 Ok(SliceList::from_iter([zeros]))
             }
             Part::Pool(missed) => {
-                Box::pin(self.read_pool(volume, (lba, blocks), missed, sequential)).await
+                Box::pin(self.read_pool(volume, lba, blocks, missed, sequential)).await
             }
             Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
-                Box::pin(self.read_part((volume, lba), ((addr, crcs, cover), pin), sequential))
-                    .await
+                let part = FoundPart { addr, crcs, cover };
+                Box::pin(self.read_part(volume, lba, part, pin, sequential)).await
             }
             Part::Bucket { addr, crcs, dirty, .. } => {
                 let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
@@ -180,12 +181,12 @@ impl Cache {
         self.state_mut().count_read(volume, read, now);
     }
 
-    /// The blocks `[lba, end)` of a volume, which are at `addr`, can be written back.
+    /// The blocks `range` of a volume, which are at `addr`, can be written back.
     pub(crate) async fn note_good(
         &self,
         class: Class,
         volume: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
         addr: CacheAddr,
     ) -> Result<()> {
         if !self.state().bad_blocks().touches(volume, range) {
@@ -209,7 +210,7 @@ impl Cache {
         let first = bad.first().copied().unwrap_or_default();
         let name = self.pool().volume_name(volume);
         let place = CacheAddr(addr.0 + first);
-        let look = || self.what_stands(Class::Foreground, (volume, lba.plus(first)), place);
+        let look = || self.what_stands(Class::Foreground, volume, lba.plus(first), place);
         let mut stands = if dirty { look().await? } else { Stands::Clean };
         if stands == Stands::Dirty {
             let what = format!("block {} of volume {name}", lba.0 + first);
@@ -236,7 +237,7 @@ impl Cache {
         }
         // Of blocks that were dirty when they were looked up, only the first is known to be clean.
         let clean = if dirty { bad.get(..1).unwrap_or_default() } else { bad };
-        self.drop_bad_blocks(volume, (lba, addr), clean).await?;
+        self.drop_bad_blocks(volume, lba, addr, clean).await?;
         if dirty {
             // The pool has the first of them. Of the others it may have what was before.
             return Box::pin(self.read_step(volume, lba, blocks, false)).await;
@@ -249,13 +250,14 @@ impl Cache {
     pub(crate) async fn drop_bad_blocks(
         &self,
         volume: VolumeId,
-        (lba, addr): (Lba, CacheAddr),
+        lba: Lba,
+        addr: CacheAddr,
         bad: &[u64],
     ) -> Result<u64> {
         let mut all = 0;
         for run in bad.chunk_by(|a, b| a + 1 == *b) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let range = (lba.plus(*first), lba.plus(last + 1));
+            let range = BlockRange::new(lba.plus(*first), lba.plus(last + 1));
             // A cache that has failed gives no room for a record. Then the key stays.
             while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
                 && let dropped = self.drop_bad(room, volume, range, addr).await?
@@ -285,11 +287,12 @@ impl Cache {
     pub(crate) async fn what_stands(
         &self,
         class: Class,
-        (volume, lba): (VolumeId, Lba),
+        volume: VolumeId,
+        lba: Lba,
         place: CacheAddr,
     ) -> Result<Stands> {
         self.resident(class, |st| {
-            let found = st.index.overlapping(&st.buckets, volume, (lba, lba.plus(1)), 1)?;
+            let found = st.index.overlapping(&st.buckets, volume, BlockRange::of(lba, 1), 1)?;
             let at_place = |e: &&IndexKey| {
                 let block = e.slice(lba.0, lba.0 + 1);
                 matches!(&block.body, Body::Data { addr, .. } if *addr == place)
@@ -309,23 +312,23 @@ impl Cache {
         &self,
         mut room: JournalRoom,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         addr: CacheAddr,
     ) -> Result<u64> {
         let dropped = self
             .resident(Class::Foreground, |st| {
-                let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
+                let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
                 let bad = |e: &&IndexKey| {
                     let there = matches!(&e.body, Body::Data { addr: a, .. }
                             if st.buckets.of(*a) == st.buckets.of(addr));
                     there && st.index.unpublished(e).is_none()
                 };
                 let Some(e) = found.iter().find(bad) else { return Ok(0) };
-                let range = (e.lba.max(lba), Lba(e.end().min(end.0)));
+                let range = BlockRange::new(e.lba.max(range.from), Lba(e.end().min(range.end.0)));
                 // Told to the journal, and durable before the next commit of the pool: what a
                 // direct write puts there must not be hidden by this block after a crash.
                 st.drop_keys(&mut room, volume, range)?;
-                Ok(range.1.0 - range.0.0)
+                Ok(range.blocks())
             })
             .await?;
         Ok(dropped)
@@ -334,14 +337,15 @@ impl Cache {
     async fn read_pool(
         &self,
         volume: VolumeId,
-        (lba, blocks): (Lba, u64),
+        lba: Lba,
+        blocks: u64,
         missed: Missed,
         sequential: bool,
     ) -> Result<SliceList> {
         let promotion = if sequential {
             None
         } else {
-            self.begin_promotion(volume, (lba, blocks), missed.ghosts)
+            self.begin_promotion(volume, BlockRange::of(lba, blocks), missed.ghosts)
         };
         let outcome = self.pool().read_with_holes(volume, lba, blocks).await;
         let holes = outcome.as_ref().map_or(0, |found| found.holes.iter().map(|h| h.1).sum());
@@ -367,8 +371,9 @@ impl Cache {
         let mut at = lba;
         while at < end {
             let upto = at.plus(STEP_BLOCKS).min(end);
+            let range = BlockRange::new(at, upto);
             self.resident(Class::Foreground, |st| {
-                st.index.overlapping(&st.buckets, volume, (at, upto), usize::MAX)
+                st.index.overlapping(&st.buckets, volume, range, usize::MAX)
             })
             .await?;
             at = upto;
@@ -377,19 +382,18 @@ impl Cache {
         self.pool().prefetch(volume, lba, end).await
     }
 
-    /// Finds the extents in `[lba, end)` that lie over the pool's image: begin, end, and whether it
+    /// Finds the extents in `range` that lie over the pool's image: begin, end, and whether it
     /// is data, for each. Also returns how far the answer goes, as no more than `max` extents are
     /// looked at.
     async fn unpublished_parts(
         &self,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         max: usize,
     ) -> Result<(Vec<(u64, u64, bool)>, Lba)> {
         self.resident(Class::Foreground, |st| {
-            let found =
-                st.index.overlapping(&st.buckets, volume, (lba, end), max.saturating_add(1))?;
-            let complete = if found.len() > max { found[max].lba } else { end };
+            let found = st.index.overlapping(&st.buckets, volume, range, max.saturating_add(1))?;
+            let complete = if found.len() > max { found[max].lba } else { range.end };
             let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
             let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
             Ok((parts.collect(), complete))
@@ -409,7 +413,8 @@ impl Cache {
         let (below, over, complete) = loop {
             let published = self.state().index.published();
             let (below, upto) = self.pool().allocated(volume, lba, end, max).await?;
-            let (over, complete) = self.unpublished_parts(volume, (lba, upto), max).await?;
+            let range = BlockRange::new(lba, upto);
+            let (over, complete) = self.unpublished_parts(volume, range, max).await?;
             // Extents that were published meanwhile may be in neither list.
             if self.state().index.published() == published {
                 break (below, over, complete);
@@ -458,9 +463,9 @@ impl Cache {
 
 /// Looks up where blocks are, and sets a pin on each bucket.
 fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVec<[Piece; 1]>> {
-    let end = lba.plus(blocks);
+    let range = BlockRange::of(lba, blocks);
     let mut pieces: SmallVec<[Piece; 1]> = SmallVec::new();
-    if let Some(e) = st.index.within(&st.buckets, volume, (lba, end))?
+    if let Some(e) = st.index.within(&st.buckets, volume, range)?
         && !e.is_stale(&st.buckets)
     {
         let dirty = st.index.unpublished(&e).is_some();
@@ -476,7 +481,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
             return Ok(pieces);
         }
     }
-    let found = st.index.overlapping(&st.buckets, volume, (lba, end), usize::MAX)?;
+    let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
     let published = st.index.published();
     // Knowledge about the gap that begins at `at`.
     let mut missed = Missed::default();
@@ -489,7 +494,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
     let mut at = lba.0;
     for e in found {
         if e.is_stale(&st.buckets) {
-            let e = e.slice(lba.0, end.0);
+            let e = e.slice(lba.0, range.end.0);
             if let Body::Data { addr, generation, .. } = e.body
                 && st.buckets.missed(addr, generation, e.len())
             {
@@ -501,7 +506,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         if !dirty && (e.is_part() || matches!(e.body, Body::Staged { .. } | Body::Zeros { .. })) {
             continue;
         }
-        let e = e.slice(lba.0, end.0);
+        let e = e.slice(lba.0, range.end.0);
         gap(&mut pieces, &mut missed, at, e.lba.0);
         at = e.end();
         let (from, blocks) = (e.lba, e.len());
@@ -520,7 +525,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         };
         pieces.push(Piece { lba: from, blocks, part, pin: None });
     }
-    gap(&mut pieces, &mut missed, at, end.0);
+    gap(&mut pieces, &mut missed, at, range.end.0);
     debug_assert_eq!(pieces.iter().map(|p| p.blocks).sum::<u64>(), blocks);
     Ok(pieces)
 }

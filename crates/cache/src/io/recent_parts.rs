@@ -44,7 +44,8 @@ pub(crate) struct Stands {
 
 impl RecentParts {
     /// Keeps what was written, instead of what was known of the block.
-    pub fn keep(&mut self, key: Key, stands: Stands, part: BlockPart) {
+    pub fn keep(&mut self, volume: VolumeId, lba: Lba, stands: Stands, part: BlockPart) {
+        let key = (volume, lba);
         if self.all.insert(key, Entry { stands, part }).is_some() {
             return;
         }
@@ -57,8 +58,8 @@ impl RecentParts {
     }
 
     /// The content of a block that stands there by the index.
-    pub fn find(&self, key: Key, stands: Stands) -> Option<BlockPart> {
-        let entry = self.all.get(&key)?;
+    pub fn find(&self, volume: VolumeId, lba: Lba, stands: Stands) -> Option<BlockPart> {
+        let entry = self.all.get(&(volume, lba))?;
         (entry.stands == stands).then(|| entry.part.clone())
     }
 }
@@ -69,6 +70,8 @@ mod tests {
 
     use super::*;
 
+    const V: VolumeId = VolumeId(1);
+
     fn part() -> BlockPart {
         let data = BufPool::new(0).zeroed(base::BLOCK).freeze();
         BlockPart { sectors: Sectors::NONE, data }
@@ -78,30 +81,26 @@ mod tests {
         Stands { addr: CacheAddr(n), crc: n as u32, cover: Cover::ALL }
     }
 
-    fn key(n: u64) -> Key {
-        (VolumeId(1), Lba(n))
-    }
-
     #[test]
     fn only_what_stands_there_is_found_and_the_oldest_go() {
         let mut recent = RecentParts::default();
         for n in 0..KEPT as u64 {
-            recent.keep(key(n), stands(n), part());
+            recent.keep(V, Lba(n), stands(n), part());
         }
-        assert!(recent.find(key(0), stands(0)).is_some());
+        assert!(recent.find(V, Lba(0), stands(0)).is_some());
         for other in [
             Stands { addr: CacheAddr(9), ..stands(0) },
             Stands { crc: 9, ..stands(0) },
             Stands { cover: Cover { sectors: Sectors::NONE, below: None }, ..stands(0) },
         ] {
-            assert!(recent.find(key(0), other).is_none(), "{other:?}");
+            assert!(recent.find(V, Lba(0), other).is_none(), "{other:?}");
         }
-        assert!(recent.find(key(1), stands(0)).is_none());
+        assert!(recent.find(V, Lba(1), stands(0)).is_none());
         // The same block once more keeps its place in line.
-        recent.keep(key(0), stands(5000), part());
-        assert!(recent.find(key(0), stands(5000)).is_some());
-        recent.keep(key(1 << 40), stands(1), part());
-        assert!(recent.find(key(0), stands(5000)).is_none());
+        recent.keep(V, Lba(0), stands(5000), part());
+        assert!(recent.find(V, Lba(0), stands(5000)).is_some());
+        recent.keep(V, Lba(1 << 40), stands(1), part());
+        assert!(recent.find(V, Lba(0), stands(5000)).is_none());
         assert_eq!((recent.all.len(), recent.order.len()), (KEPT, KEPT));
     }
 }

@@ -2,7 +2,7 @@
 //! goes to the device. Settle: the key enters the index, and its record the journal.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, ErrorKind, Lba, Result, Slice, VolumeId};
+use base::{BLOCK, BlockRange, CacheAddr, ErrorKind, Lba, Result, Slice, VolumeId};
 use format::cache::index::Cover;
 use format::cache::journal::blocks_for;
 use pool::Reservation;
@@ -24,7 +24,8 @@ const WRITE_TRIES: u32 = 3;
 #[must_use = "it is written by `transfer`, and visible by `settle`"]
 pub(crate) struct Write {
     cache: Cache,
-    key: (VolumeId, Lba),
+    volume: VolumeId,
+    lba: Lba,
     data: Slice,
     cover: Cover,
     room: JournalRoom,
@@ -55,7 +56,7 @@ impl Cache {
         data: Slice,
         cover: Cover,
     ) -> Result<CacheAddr> {
-        let mut write = self.begin_write((volume, lba), data, cover).await?;
+        let mut write = self.begin_write(volume, lba, data, cover).await?;
         write.transfer().await?;
         let addr = write.taken[0].addr;
         write.settle().await?;
@@ -65,7 +66,8 @@ impl Cache {
     /// Plans a write.
     pub(crate) async fn begin_write(
         &self,
-        (volume, lba): (VolumeId, Lba),
+        volume: VolumeId,
+        lba: Lba,
         data: Slice,
         cover: Cover,
     ) -> Result<Write> {
@@ -75,7 +77,7 @@ impl Cache {
         let reserved = self.reserve(blocks).await?;
         let taken = self.take(self.stream_of(volume, lba), blocks as u32).await?;
         drop(admitted);
-        Ok(Write { cache: self.clone(), key: (volume, lba), data, cover, room, reserved, taken })
+        Ok(Write { cache: self.clone(), volume, lba, data, cover, room, reserved, taken })
     }
 
     /// Chooses the stream whose buckets a write goes to: the main queue's, if its first block is
@@ -100,15 +102,12 @@ impl Cache {
             self.clients().note_request(self.rt().now());
             let upto = self
                 .resident(Class::Foreground, |st| {
-                    let (_, upto) = st.index.overlapping_step(&st.buckets, volume, (at, end))?;
-                    let written = Some(st.buckets.epoch());
-                    let zeros = IndexKey {
-                        volume,
-                        lba: at,
-                        written,
-                        body: Body::Zeros { len: upto.0 - at.0 },
-                    };
-                    st.change(&mut room, volume, (at, upto), std::slice::from_ref(&zeros))?;
+                    let left = BlockRange::new(at, end);
+                    let (_, upto) = st.index.overlapping_step(&st.buckets, volume, left)?;
+                    let (written, range) = (Some(st.buckets.epoch()), BlockRange::new(at, upto));
+                    let body = Body::Zeros { len: range.blocks() };
+                    let zeros = IndexKey { volume, lba: at, written, body };
+                    st.change(&mut room, volume, range, std::slice::from_ref(&zeros))?;
                     Ok(upto)
                 })
                 .await?;
@@ -165,15 +164,14 @@ impl Write {
     /// Enters what was written into the index: now it is visible.
     async fn settle(mut self) -> Result<()> {
         let crcs: Crcs = block_crcs(&self.data).collect();
-        let (cache, (volume, lba)) = (self.cache.clone(), self.key);
+        let (cache, volume, lba) = (self.cache.clone(), self.volume, self.lba);
         cache
             .resident(Class::Foreground, |st| {
                 // The epoch of the moment in which it becomes visible.
                 let written = Some(st.buckets.epoch());
-                let new = extents((volume, lba), &self.taken, &crcs, self.cover, written);
-                let end = lba.plus(crcs.len() as u64);
-                let room = (&mut self.room, &mut self.reserved);
-                st.change_dirty(room, volume, (lba, end), &new)
+                let new = extents(volume, lba, &self.taken, &crcs, self.cover, written);
+                let range = BlockRange::of(lba, crcs.len() as u64);
+                st.change_dirty(&mut self.room, &mut self.reserved, volume, range, &new)
             })
             .await
     }

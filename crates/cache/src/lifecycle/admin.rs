@@ -1,6 +1,6 @@
 //! Operations that must not meet a pass: the end of a volume, or of a part of it.
 
-use base::{Lba, Result, VolumeId};
+use base::{BlockRange, Lba, Result, VolumeId};
 use queue::Class;
 use rt::sync::Permit;
 
@@ -28,17 +28,18 @@ impl Cache {
     /// passes](Cache::between_passes).
     pub async fn forget_from(&self, volume: VolumeId, lba: Lba) -> Result<()> {
         // Blocks that were read and wait to be kept would be entered after this.
-        self.state_mut().promotions.spoil(volume, lba, END);
+        self.state_mut().promotions.spoil(volume, BlockRange::new(lba, END));
         let mut at = lba;
         while at < END {
             let mut room = self.room_between_passes().await?;
             let upto = self
                 .resident(Class::Commit, |st| {
-                    let (old, upto) = st.index.overlapping_step(&st.buckets, volume, (at, END))?;
+                    let left = BlockRange::new(at, END);
+                    let (old, upto) = st.index.overlapping_step(&st.buckets, volume, left)?;
                     if old.is_empty() {
                         return Ok(upto);
                     }
-                    st.drop_keys(&mut room, volume, (at, upto))?;
+                    st.drop_keys(&mut room, volume, BlockRange::new(at, upto))?;
                     Ok(upto)
                 })
                 .await?;

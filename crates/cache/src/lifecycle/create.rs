@@ -128,7 +128,9 @@ async fn format_device(
             let number = page + i as u32;
             let records = vec![BucketRecord::default(); buckets_of(layout, number).count()];
             slots[..BLOCK].copy_from_slice(&encode_page(
-                (sb.uuid, number, 0),
+                sb.uuid,
+                number,
+                0,
                 &records,
                 FIRST,
                 rt.bufs(),

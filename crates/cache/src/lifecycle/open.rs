@@ -7,6 +7,9 @@
 //! An open goes in two steps. All that can be wrong with a cache is found in the first one, before
 //! its pool is open: to open a pool is a commit, which a start that is refused must not make. Only
 //! the second step changes anything.
+//!
+//! A pool that is older than the cache is refused: the cache has seen a later cut published, or a
+//! later entry of the journal named, than the pool says (`format/src/cache/pool_seen.rs`).
 
 use std::collections::VecDeque;
 
@@ -21,6 +24,7 @@ use queue::{Class, Device};
 use rt::Rt;
 
 use crate::Cache;
+use crate::cache::Found;
 use crate::checkpoint::table_slots::DurableState;
 use crate::device::cache_device::CacheDevice;
 use crate::device::file::CacheFile;
@@ -31,8 +35,9 @@ use crate::device::table::read_page;
 use crate::device::writers::Writers;
 use crate::job;
 use crate::latch::Latched;
-use crate::lifecycle::replay::{Replay, Replayed, Replayer};
-use crate::lifecycle::staged::Committed;
+use crate::lifecycle::replay::{Checkpoint, Replay, Replayed, Replayer};
+use crate::lifecycle::staged::{Committed, PoolImage};
+use crate::replacement::Eviction;
 use crate::settings::Settings;
 use crate::store::host_entries::Unwritten;
 use crate::store::journal::{Identity, Journal, Place};
@@ -179,7 +184,7 @@ impl Cache {
                 let (device, number, uuid, generation) =
                     (device.clone(), next, sb.uuid, sb.generation);
                 reads.push_back(rt.spawn(async move {
-                    read_page(&device, (&layout, uuid), number, generation).await
+                    read_page(&device, &layout, uuid, number, generation).await
                 }));
                 next += 1;
             }
@@ -198,12 +203,13 @@ impl Cache {
             return Err(StorageError::new(ErrorKind::Damaged, text));
         }
         let mut replayer = Replayer::new(
-            (rt, device, &file.path),
-            (&sb, layout),
-            records,
-            (published, Committed::Open(pool.clone())),
+            rt,
+            device,
+            &file.path,
+            Checkpoint { sb: &sb, layout, records },
+            PoolImage { published, committed: Committed::Open(pool.clone()) },
             settings.resident_nodes,
-            (settings.policy, rt.random()),
+            Eviction { policy: settings.policy, seed: rt.random() },
         );
         if let Some(place) = pool.host_place() {
             let id = HostMemoryId { incarnation: sb.incarnation, open: sb.opens.opened };
@@ -243,16 +249,15 @@ impl Cache {
         let journal = Journal::new(ring, ring_room, identity, place, settings.journal_entry_blocks)
             .with_host_log(health.host_log().clone());
         let dirty_at_open = if empty { Epoch(0) } else { replayed.epoch };
-        let state = State::new((index, buckets, journal), dirty_at_open, reserved, health.clone());
+        let state = State::new(index, buckets, journal, dirty_at_open, reserved, health.clone());
         let opens = PoolOpens { opened: pool.opened(), named: says.opened };
         let writers = Writers::new(&sb, found, pool.opened());
         let mut durable_state = DurableState::new(sb, incarnation, opens);
         pages.into_iter().for_each(|page| durable_state.add_page(page));
-        let place = (identity.uuid, layout);
-        let device = CacheDevice::new(file, device, place, writers, &health);
+        let device = CacheDevice::new(file, device, identity.uuid, layout, writers, &health);
         let newest = EntrySeq(replayed.end.sequence.0 - 1);
-        let cache =
-            Cache::over((rt, pool), settings, device, (state, wakes), durable_state, newest);
+        let found = Found { device, state, wakes, durable: durable_state, newest };
+        let cache = Cache::over(rt, pool, settings, found);
         cache.make_room_for_nodes()?;
         cache.write_twin().await?;
         Ok(Ready { cache, replayed, began, unwritten })

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use base::checksum::block_crcs;
 use base::{
-    BucketId, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Generation, IoError, Lba, Result, Slice,
-    StorageError, VolumeId,
+    BlockRange, BucketId, CacheAddr, Crc, EntrySeq, Epoch, ErrorKind, Generation, IoError, Lba,
+    Result, Slice, StorageError, VolumeId,
 };
 use btree::{Fault, Loader, NodeError, Store, Tree};
 use format::cache::bucket::BucketRecord;
@@ -32,14 +32,14 @@ use format::cache::journal::{Entry, Record};
 use format::cache::pool_seen::{PoolSays, PoolSeen};
 use format::cache::superblock::CacheSuperblock;
 use format::tree::INDEX_TREE;
-use model::cache::Policy;
 use pool::{Step, Survived};
 use queue::{Class, Device};
 use rt::{Reason, Rt};
 
 use crate::device::layout::Layout;
 use crate::error::damaged;
-use crate::lifecycle::staged::{Committed, StagedVerifier};
+use crate::lifecycle::staged::{PoolImage, StagedVerifier};
+use crate::replacement::Eviction;
 
 use crate::store::buckets::Buckets;
 use crate::store::host_entries::{Unwritten, add_entries};
@@ -53,17 +53,13 @@ use crate::store::ring_read::{FoundEntries, read_journal};
 /// The record of a bucket now that the pool's image has everything up to `published`: it counts
 /// exactly what keys above [`counted_above`] name.
 pub fn record_now(mut f: BucketRecord, sb: &CacheSuperblock, published: Epoch) -> BucketRecord {
-    (f.dirty_open, f.dirty_cut) = dirty_now((f.dirty_open, f.dirty_cut), sb, published);
+    (f.dirty_open, f.dirty_cut) = dirty_now(f.dirty_open, f.dirty_cut, sb, published);
     f
 }
 
 /// Selects which of a checkpoint's dirty counters are still valid: of the open epoch, and of sealed
 /// ones. One that is not is 0.
-pub fn dirty_now<T: Default>(
-    (open, cut): (T, T),
-    sb: &CacheSuperblock,
-    published: Epoch,
-) -> (T, T) {
+pub fn dirty_now<T: Default>(open: T, cut: T, sb: &CacheSuperblock, published: Epoch) -> (T, T) {
     let open = if published >= sb.epoch { T::default() } else { open };
     let cut = if published >= sb.cut { T::default() } else { cut };
     (open, cut)
@@ -186,6 +182,16 @@ impl<'a> Tail<'a> {
     }
 }
 
+/// A checkpoint, as it stands on the device.
+pub struct Checkpoint<'a> {
+    /// The superblock of the checkpoint.
+    pub sb: &'a CacheSuperblock,
+    /// The layout of the device.
+    pub layout: Layout,
+    /// The records of the bucket table.
+    pub records: Vec<BucketRecord>,
+}
+
 /// A checkpoint in memory, and what is needed to go on from it.
 pub struct Replayer {
     rt: Rt,
@@ -200,23 +206,25 @@ pub struct Replayer {
 }
 
 impl Replayer {
-    /// The checkpoint of `sb` on a device of this path, with `records` as its bucket table has
-    /// them. Everything up to `published` is in the pool's image, and the staged blocks that are in
-    /// the pool are in `committed`. `nodes` are kept in memory; `policy`, with a seed, is that of
-    /// eviction.
+    /// The checkpoint on a device of this path. `nodes` of the index are kept in memory.
     pub fn new(
-        (rt, device, path): (&Rt, &Device, &str),
-        (sb, layout): (&CacheSuperblock, Layout),
-        records: impl IntoIterator<Item = BucketRecord>,
-        (published, committed): (Epoch, Committed),
+        rt: &Rt,
+        device: &Device,
+        path: &str,
+        checkpoint: Checkpoint<'_>,
+        image: PoolImage,
         nodes: usize,
-        policy: (Policy, u64),
+        eviction: Eviction,
     ) -> Replayer {
+        let Checkpoint { sb, layout, records } = checkpoint;
+        let PoolImage { published, committed } = image;
+        let Eviction { policy, seed } = eviction;
         let records: Vec<BucketRecord> =
             records.into_iter().map(|f| record_now(f, sb, published)).collect();
-        let epochs = (counted_above(sb, published), epoch_at(sb, published));
-        let buckets = Buckets::restore(&records, layout.bucket_blocks, policy, epochs);
-        let staged = dirty_now(sb.staged, sb, published);
+        let (above, epoch) = (counted_above(sb, published), epoch_at(sb, published));
+        let blocks = layout.bucket_blocks;
+        let buckets = Buckets::restore(&records, blocks, policy, seed, above, epoch);
+        let staged = dirty_now(sb.staged.0, sb.staged.1, sb, published);
         let generation = Generation((u64::from(sb.incarnation) + 1) << 32);
         let tree = Tree::open(INDEX_TREE, sb.root);
         let index = Index::open(tree, Store::new(nodes), generation, published);
@@ -282,14 +290,14 @@ impl Replayer {
         // The knowledge of a pool that is not the cache's says nothing of this journal.
         let is_its = sb.opens.is_of(says.opened);
         let known = if is_its { says.entry } else { EntrySeq(0) };
-        let (from, epoch) = (replay_from(sb), epoch_at(sb, self.restored.index().published()));
+        let epoch = epoch_at(sb, self.restored.index().published());
+        let (of, place) = replay_from(sb);
         let ring = self.layout.ring();
-        let mut found = read_journal((&self.device, &self.path), ring, from, known).await?;
+        let mut found = read_journal(&self.device, &self.path, ring, of, place, known).await?;
         let of_entries = found.entries.iter().map(|entry| entry.pool_seen);
         let seen = of_entries.fold(sb.pool_seen, PoolSeen::max);
         if let Some(survived) = &self.survived {
-            let of = (from.0, ring);
-            self.unwritten = add_entries(&mut found, survived, of, seen, self.rt.bufs())?;
+            self.unwritten = add_entries(&mut found, survived, of, ring, seen, self.rt.bufs())?;
         }
         let FoundEntries { entries, durable, healed, end, .. } = found;
         let has = PoolSeen { entry: says.entry, published: self.restored.index().published() };
@@ -313,9 +321,9 @@ impl Replayer {
             for record in entry.records() {
                 done.records += 1;
                 done.dropped +=
-                    self.apply((done.records, &record), &mut tail, &mut done.epoch).await?;
+                    self.apply(done.records, &record, &mut tail, &mut done.epoch).await?;
                 if let Some(what) = self.restored.contradiction() {
-                    return Err(self.contradicted((entry.sequence, &record), &what));
+                    return Err(self.contradicted(entry.sequence, &record, &what));
                 }
             }
             done.entries += 1;
@@ -327,7 +335,8 @@ impl Replayer {
     /// Applies one record, of this number; returns how many blocks of it had not arrived.
     async fn apply(
         &mut self,
-        (number, record): (u64, &Record<'_>),
+        number: u64,
+        record: &Record<'_>,
         tail: &mut Tail<'_>,
         newest: &mut Epoch,
     ) -> Result<u64> {
@@ -341,7 +350,7 @@ impl Replayer {
                 Ok(0)
             }
             Record::Remove { volume, lba, len } => {
-                self.change(volume, (lba, lba.plus(len)), &[]).await?;
+                self.change(volume, BlockRange::of(lba, len), &[]).await?;
                 Ok(0)
             }
             Record::Insert { volume, lba, value } => {
@@ -355,7 +364,7 @@ impl Replayer {
                 if let Some(written) = e.written {
                     *newest = written.max(*newest);
                 }
-                let range = (e.lba, Lba(e.end()));
+                let range = e.range();
                 if e.is_stale(self.restored.buckets()) {
                     // The bucket was evicted later: the blocks were in the pool by then.
                     self.change(volume, range, &[]).await?;
@@ -401,7 +410,7 @@ impl Replayer {
                 continue;
             }
             let one = e.slice(e.lba.0 + i as u64, e.lba.0 + i as u64 + 1);
-            let range = (one.lba, one.lba.plus(1));
+            let range = one.range();
             self.change(e.volume, range, &[one]).await?;
         }
         Ok(dropped)
@@ -495,7 +504,7 @@ impl Replayer {
 
     /// Which blocks of an extent the index has, in the same places with the same checksums.
     async fn known(&mut self, e: &IndexKey) -> Result<Vec<bool>> {
-        let range = (e.lba, Lba(e.end()));
+        let range = e.range();
         let found = self
             .resident(|r| r.index().overlapping(r.buckets(), e.volume, range, usize::MAX))
             .await?;
@@ -510,7 +519,7 @@ impl Replayer {
 
     /// The error for a record of this entry that contradicts the checkpoint and the records before
     /// it.
-    fn contradicted(&self, (entry, record): (EntrySeq, &Record<'_>), what: &str) -> StorageError {
+    fn contradicted(&self, entry: EntrySeq, record: &Record<'_>, what: &str) -> StorageError {
         let of = match *record {
             Record::Insert { volume, lba, .. } | Record::Remove { volume, lba, .. } => {
                 format!(", about block {lba} of volume {volume}")
@@ -529,7 +538,7 @@ impl Replayer {
     async fn change(
         &mut self,
         volume: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
         new: &[IndexKey],
     ) -> Result<()> {
         self.resident(|r| r.replace(volume, range, new)).await
@@ -568,7 +577,7 @@ impl Loader for Replayer {
 
     async fn read(&mut self, fault: &Fault, _: &()) -> Result<Slice> {
         let copy = self.copy_of(fault);
-        let read = read_node(&self.device, &self.layout, (fault, copy), Class::Commit).await;
+        let read = read_node(&self.device, &self.layout, fault, copy, Class::Commit).await;
         read.map(|(bytes, _)| bytes)
     }
 

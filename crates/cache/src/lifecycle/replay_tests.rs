@@ -16,7 +16,7 @@ fn offset_of(cache: &Cache, lba: u64) -> u64 {
     let a = cache.pool().find_volume("a").expect("there").id;
     let st = &mut *cache.state_mut();
     let found =
-        st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1).expect("resident");
+        st.index.overlapping(&st.buckets, a, BlockRange::of(Lba(lba), 1), 1).expect("resident");
     let [IndexKey { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else {
         panic!("{found:?}")
     };

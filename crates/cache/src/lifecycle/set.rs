@@ -1,4 +1,7 @@
 //! Settings that change while the cache is open: the one door for that.
+//!
+//! One synchronous step replaces the settings, tells the parts that have a copy, and wakes the
+//! tasks that sleep by a setting. A change of a size that is fixed at the open is refused.
 
 use base::Result;
 

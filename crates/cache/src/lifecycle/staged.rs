@@ -40,6 +40,14 @@ pub enum Committed {
     Unknown,
 }
 
+/// The image of the pool, as a replay has to know it.
+pub struct PoolImage {
+    /// Everything up to this epoch is in the image.
+    pub published: Epoch,
+    /// The staged blocks that are in the pool.
+    pub committed: Committed,
+}
+
 /// A verifier of which staged blocks have arrived.
 pub(crate) struct StagedVerifier {
     pool: Committed,

@@ -34,6 +34,15 @@ pub fn keeps_blocks(policy: Policy) -> bool {
     policy == Policy::Adaptive
 }
 
+/// The way in which victims are chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Eviction {
+    /// The policy.
+    pub policy: Policy,
+    /// The seed, for the policy that draws victims.
+    pub seed: u64,
+}
+
 #[derive(Debug)]
 enum Chooser {
     Ordered(Ordered),

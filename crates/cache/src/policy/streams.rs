@@ -1,4 +1,7 @@
 //! Sequential streams: several of them, interleaved, are told apart by where each would go on.
+//!
+//! Reads and direct writes are followed apart. Blocks that a stream reads or writes past the cutoff
+//! are not kept in the cache.
 
 use std::cell::{Cell, RefCell};
 

@@ -89,10 +89,10 @@ impl Cache {
         };
         let is_dirty =
             |st: &State, e: &IndexKey| is_movable(st, e) && st.index.unpublished(e).is_some();
-        let is_needed = if whole { is_movable } else { is_dirty };
+        let is_needed: fn(&State, &IndexKey) -> bool = if whole { is_movable } else { is_dirty };
         let places = 0..keys.len() as u32;
-        let wanted: (fn(&State, &IndexKey) -> bool, Class) = (is_needed, Class::Compaction);
-        let all = self.still_there((id, generation), &keys, places, wanted).await?;
+        let all =
+            self.still_there(id, generation, &keys, places, is_needed, Class::Compaction).await?;
         let mut left = &all[..];
         while !left.is_empty() {
             self.check_open()?;

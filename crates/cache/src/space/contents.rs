@@ -1,7 +1,7 @@
 //! Contents of a bucket: the blocks that it was filled with, and those of them that the index still
 //! has there.
 
-use base::{BucketGen, BucketId, CacheAddr, Lba, Result};
+use base::{BlockRange, BucketGen, BucketId, CacheAddr, Lba, Result};
 use format::cache::summary::{SummaryKey, SummaryOf, decode_summary};
 use queue::Class;
 
@@ -45,10 +45,12 @@ impl Cache {
     /// `wanted`, neighbours of one key together. `keys` says what they were written as.
     pub(crate) async fn still_there(
         &self,
-        (id, generation): (BucketId, BucketGen),
+        id: BucketId,
+        generation: BucketGen,
         keys: &[SummaryKey],
         places: impl IntoIterator<Item = u32>,
-        (wanted, class): (fn(&State, &IndexKey) -> bool, Class),
+        wanted: fn(&State, &IndexKey) -> bool,
+        class: Class,
     ) -> Result<Vec<IndexKey>> {
         // Each with where its key begins: a part of one key can be moved by itself.
         let mut found: Vec<(IndexKey, Lba)> = Vec::new();
@@ -57,7 +59,8 @@ impl Cache {
             let there = CacheAddr(self.first_of(id).0 + u64::from(place));
             let block = self
                 .resident(class, |st| {
-                    let all = st.index.overlapping(&st.buckets, volume, (lba, lba.plus(1)), 1)?;
+                    let range = BlockRange::of(lba, 1);
+                    let all = st.index.overlapping(&st.buckets, volume, range, 1)?;
                     let first = all.into_iter().next();
                     let block = first.map(|e| (e.slice(lba.0, lba.0 + 1), e.lba));
                     let is_there = |e: &IndexKey| {

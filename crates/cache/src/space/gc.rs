@@ -10,6 +10,10 @@
 //! what made it stale must be durable before a direct write may rely on its absence. So the next
 //! commit of the pool waits for the journal.
 //!
+//! A pass is due a minute after an open, when the garbage is an eighth of the blocks (young stale
+//! keys aside), when the buckets of nodes have three times the blocks of their nodes, when nodes
+//! are to be moved, and when room for nodes is short.
+//!
 //! A pass that has changed the index asks for one checkpoint at its end, if nodes have more than
 //! their reserve. Without it, a cache without clients would keep the buckets of all nodes that the
 //! pass has emptied. It asks for one alone: what a cut holds, no other one gives back.

@@ -7,7 +7,7 @@
 //! are left alone, and the new copy is wasted.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, CacheAddr, Crc, ErrorKind, Lba, Result, Slice};
+use base::{BLOCK, CacheAddr, Crc, ErrorKind, Result, Slice};
 use btree::Stop;
 use format::cache::journal::blocks_for;
 use pool::Step;
@@ -194,7 +194,7 @@ fn settle_move(
     hits: fn(&Buckets, CacheAddr) -> u8,
 ) -> Step<bool> {
     let Body::Data { addr, crcs, cover, .. } = &e.body else { return Ok(false) };
-    let range = (e.lba, Lba(e.end()));
+    let range = e.range();
     let now = st.index.overlapping(&st.buckets, e.volume, range, 2)?;
     let is_same = |now: &IndexKey| {
         now.lba <= e.lba && e.end() <= now.end() && now.slice(e.lba.0, e.end()) == *e
@@ -208,7 +208,7 @@ fn settle_move(
     }
     let kept: SmallVec<[u8; 64]> =
         (0..crcs.len() as u64).map(|i| hits(&st.buckets, CacheAddr(addr.0 + i))).collect();
-    let new = extents((e.volume, e.lba), taken, crcs, *cover, written);
+    let new = extents(e.volume, e.lba, taken, crcs, *cover, written);
     // A clean key is journaled too, because its old place will be overwritten.
     st.change(room, e.volume, range, &new)?;
     let places = taken.iter().flat_map(|t| t.addr.0..t.addr.0 + u64::from(t.len));

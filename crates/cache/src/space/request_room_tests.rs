@@ -177,7 +177,7 @@ async fn wear(cache: &Cache, a: VolumeId, (world, device): (World, FileId), spar
     fill(cache, a, 3_500, 1, 1).await;
     let found = cache
         .resident(queue::Class::Commit, |st| {
-            st.index.overlapping(&st.buckets, a, (base::Lba(3_500), base::Lba(3_501)), 1)
+            st.index.overlapping(&st.buckets, a, base::BlockRange::of(base::Lba(3_500), 1), 1)
         })
         .await
         .unwrap();

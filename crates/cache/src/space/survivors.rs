@@ -93,7 +93,7 @@ impl Cache {
         // A bucket that leaves has nothing dirty. Of a published part, the pool has the whole
         // block.
         let is_clean = |st: &State, e: &IndexKey| !e.is_part() && st.index.unpublished(e).is_none();
-        self.still_there((id, generation), keys, places, (is_clean, Class::Collection)).await
+        self.still_there(id, generation, keys, places, is_clean, Class::Collection).await
     }
 
     /// Writes the summaries of buckets that are full.

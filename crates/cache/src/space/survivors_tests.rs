@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::{CacheAddr, Lba, VolumeId};
+use base::{BlockRange, CacheAddr, Lba, VolumeId};
 use sim::Fault;
 
 use super::*;
@@ -40,7 +40,7 @@ async fn churn(cache: &Cache, a: VolumeId) {
 async fn find(cache: &Cache, a: VolumeId, lba: u64) -> (IndexKey, CacheAddr) {
     let found = cache
         .resident(Class::Commit, |st| {
-            st.index.overlapping(&st.buckets, a, (Lba(lba), Lba(lba + 1)), 1)
+            st.index.overlapping(&st.buckets, a, BlockRange::of(Lba(lba), 1), 1)
         })
         .await
         .unwrap();

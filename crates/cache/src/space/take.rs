@@ -94,7 +94,7 @@ impl Cache {
                 // While the pool rejects what is written back it may come to itself at any time.
                 if of_clients && self.check_carried().is_ok() {
                     let bad = self.stuck_blocks();
-                    self.turns().refused(waiting, self.rt().now(), (taken.blocks(), bad));
+                    self.turns().refused(waiting, self.rt().now(), taken.blocks(), bad);
                 }
                 return Err(e);
             }

@@ -86,7 +86,7 @@ impl Turns {
     /// that needs more does not wait to find out the same: of many large writes in line each would
     /// wait for as long as the first.
     /// `bad` dirty blocks, more than none, cannot be written back.
-    pub fn refused(&self, waiting: WaitStart, now: Instant, (room, bad): (u32, u64)) {
+    pub fn refused(&self, waiting: WaitStart, now: Instant, room: u32, bad: u64) {
         let until = now.after(now.since(waiting.since).max(PATIENCE));
         self.verdict.set((bad > 0).then_some(Verdict { room, bad, until }));
     }

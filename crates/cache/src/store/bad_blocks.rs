@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Lba, VolumeId};
+use base::{BlockRange, Lba, VolumeId};
 
 /// The number of ranges that are remembered at most. If there are more, the number of blocks is a
 /// lower bound.
@@ -41,8 +41,9 @@ impl BadBlocks {
         Some(self.blocks)
     }
 
-    /// Forgets that blocks of `[lba, end)` are bad: their content was replaced.
-    pub fn replaced(&mut self, volume: VolumeId, (lba, end): (Lba, Lba)) {
+    /// Forgets that blocks of a range are bad: their content was replaced.
+    pub fn replaced(&mut self, volume: VolumeId, range: BlockRange) {
+        let BlockRange { from: lba, end } = range;
         while let Some((&(v, from), &upto)) = self.ranges.range(..(volume, end)).next_back()
             && v == volume
             && upto > lba
@@ -60,13 +61,13 @@ impl BadBlocks {
 
     /// True if a block is known to be bad.
     pub fn has(&self, volume: VolumeId, lba: Lba) -> bool {
-        self.touches(volume, (lba, lba.plus(1)))
+        self.touches(volume, BlockRange::of(lba, 1))
     }
 
-    /// True if a block of `[lba, end)` is known to be bad.
-    pub fn touches(&self, volume: VolumeId, (lba, end): (Lba, Lba)) -> bool {
-        let before = self.ranges.range(..(volume, end)).next_back();
-        before.is_some_and(|(&(v, _), &upto)| v == volume && upto > lba)
+    /// True if a block of a range is known to be bad.
+    pub fn touches(&self, volume: VolumeId, range: BlockRange) -> bool {
+        let before = self.ranges.range(..(volume, range.end)).next_back();
+        before.is_some_and(|(&(v, _), &upto)| v == volume && upto > range.from)
     }
 
     /// The number of blocks that are known to be bad.
@@ -98,7 +99,7 @@ mod tests {
             let (volume, lba) = (VolumeId(r.below(2) as u32), r.below(60));
             if r.one_in(3) {
                 let end = lba + 1 + r.below(8);
-                bad.replaced(volume, (Lba(lba), Lba(end)));
+                bad.replaced(volume, BlockRange::new(Lba(lba), Lba(end)));
                 (lba..end).for_each(|lba| _ = model.remove(&(volume, Lba(lba))));
             } else {
                 let new = model.insert((volume, Lba(lba)));
@@ -107,9 +108,9 @@ mod tests {
             }
             assert_eq!(bad.blocks(), model.len() as u64);
             assert_eq!(bad.has(volume, Lba(lba)), model.contains(&(volume, Lba(lba))));
-            let (from, end) = (Lba(lba), Lba(lba + 1 + r.below(8)));
-            let any = (from.0..end.0).any(|lba| model.contains(&(volume, Lba(lba))));
-            assert_eq!(bad.touches(volume, (from, end)), any);
+            let range = BlockRange::of(Lba(lba), 1 + r.below(8));
+            let any = (range.from.0..range.end.0).any(|lba| model.contains(&(volume, Lba(lba))));
+            assert_eq!(bad.touches(volume, range), any);
             assert!(bad.first(usize::MAX).eq(model.iter().copied()));
             let touching =
                 bad.ranges.iter().any(|(&(v, _), &end)| bad.ranges.contains_key(&(v, end)));

@@ -129,8 +129,10 @@ impl Buckets {
     pub fn restore(
         records: &[BucketRecord],
         blocks: u32,
-        (policy, seed): (Policy, u64),
-        (above, epoch): (Epoch, Epoch),
+        policy: Policy,
+        seed: u64,
+        above: Epoch,
+        epoch: Epoch,
     ) -> Buckets {
         let mut b = Buckets::new(records.len() as u32, blocks, policy, seed, epoch);
         b.epochs = Epochs::new(epoch, above);

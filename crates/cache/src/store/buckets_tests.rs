@@ -248,7 +248,7 @@ fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
         dirty_cut: 2,
         ..BucketRecord::default()
     }];
-    let mut b = Buckets::restore(&records, 8, (Policy::Fifo, 0), (Epoch(4), Epoch(6)));
+    let mut b = Buckets::restore(&records, 8, Policy::Fifo, 0, Epoch(4), Epoch(6));
     assert_eq!((b.dirty_blocks(), b.counted_above()), ((3, 0), Epoch(4)));
     b.settle(Epoch(8));
     assert_eq!(b.class_of(Epoch(5)), Epoch(8));

@@ -27,7 +27,8 @@ pub(crate) struct Unwritten {
 pub(crate) fn add_entries(
     found: &mut FoundEntries,
     survived: &Survived,
-    (of, ring): (Identity, Ring),
+    of: Identity,
+    ring: Ring,
     seen: PoolSeen,
     bufs: &BufPool,
 ) -> Result<Vec<Unwritten>> {

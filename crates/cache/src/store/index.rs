@@ -14,7 +14,9 @@
 
 use std::ops::ControlFlow;
 
-use base::{BucketGen, BucketId, CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId};
+use base::{
+    BlockRange, BucketGen, BucketId, CacheAddr, Epoch, Generation, Lba, PoolAddr, VolumeId,
+};
 use btree::{Changes, Editor, NodePtr, Store, Tree};
 use format::cache::index::{Cover, IndexValue, decode_key, index_key};
 use pool::Step;
@@ -183,14 +185,15 @@ impl Index {
         }
     }
 
-    /// The part `[lba, end)` of the data extent that has all of it, if there is one. No more than
-    /// that is decoded, which is what most reads want.
+    /// The part `range` of the data extent that has all of it, if there is one. No more than that
+    /// is decoded, which is what most reads want.
     pub fn within(
         &self,
         buckets: &Buckets,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
     ) -> Step<Option<IndexKey>> {
+        let BlockRange { from: lba, end } = range;
         let found = self.tree.get_le(&self.store, &index_key(volume, lba), |k, v| {
             let (_, first) = decode_key(k).filter(|(v, _)| *v == volume)?;
             let IndexValue::Data { dirty, epoch, addr, generation, crcs } = IndexValue::decode(v)?
@@ -231,16 +234,17 @@ impl Index {
         found.ok().flatten().flatten()
     }
 
-    /// The extents of `volume` that overlap `[lba, end)`, in order, at most `max`, whole as they
-    /// stand, stale ones too.
+    /// The extents of `volume` that overlap a range, in order, at most `max`, whole as they stand,
+    /// stale ones too.
     pub fn overlapping(
         &self,
         buckets: &Buckets,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         max: usize,
     ) -> Step<SmallVec<[IndexKey; 2]>> {
         let mut out: SmallVec<[IndexKey; 2]> = SmallVec::new();
+        let BlockRange { from: lba, end } = range;
         if let Some(e) = self.floor(buckets, volume, lba)?.filter(|e| e.end() > lba.0) {
             let all = e.end() >= end.0;
             out.push(e);
@@ -270,25 +274,26 @@ impl Index {
         &self,
         buckets: &Buckets,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
     ) -> Step<(SmallVec<[IndexKey; 2]>, Lba)> {
-        let found = self.overlapping(buckets, volume, (lba, end), STEP_EXTENTS)?;
+        let found = self.overlapping(buckets, volume, range, STEP_EXTENTS)?;
         let upto = match found.last() {
-            Some(last) if found.len() >= STEP_EXTENTS => Lba(last.end().min(end.0)),
-            _ => end,
+            Some(last) if found.len() >= STEP_EXTENTS => Lba(last.end().min(range.end.0)),
+            _ => range.end,
         };
         Ok((found, upto))
     }
 
-    /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows.
+    /// Makes `range` of `volume` what `new` says, or nothing that the cache knows.
     pub(super) fn replace(
         &mut self,
         buckets: &mut Buckets,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         new: &[IndexKey],
     ) -> Step<()> {
-        let old = self.overlapping(buckets, volume, (lba, end), usize::MAX)?;
+        let old = self.overlapping(buckets, volume, range, usize::MAX)?;
+        let BlockRange { from: lba, end } = range;
         let mut keys = self.edit(&index_key(volume, lba), &index_key(volume, end))?;
         let mut hits: SmallVec<[(u64, u8); 4]> = SmallVec::new();
         for e in old {
@@ -319,7 +324,7 @@ impl Index {
             match &e.body {
                 Body::Data { addr, crcs, .. } => {
                     buckets.add(*addr, crcs.len() as u32, buckets.counted(e.written).is_some());
-                    buckets.name(*addr, (volume, e.lba), crcs.len() as u64);
+                    buckets.name(*addr, volume, e.lba, crcs.len() as u64);
                     // Hits of a block at its old place are worth as much here.
                     for &(lba, hits) in hits.iter().filter(|h| e.lba.0 <= h.0 && h.0 < e.end()) {
                         buckets.set_hits(CacheAddr(addr.0 + (lba - e.lba.0)), hits);

@@ -153,7 +153,8 @@ impl World {
     }
 
     fn replace(&mut self, volume: VolumeId, (from, end): (u64, u64), new: &[IndexKey]) {
-        self.run(|index, buckets| index.replace(buckets, volume, (Lba(from), Lba(end)), new));
+        let range = BlockRange::new(Lba(from), Lba(end));
+        self.run(|index, buckets| index.replace(buckets, volume, range, new));
         self.model.retain(|&(v, lba), _| v != volume || lba < from || lba >= end);
         self.model.extend(new.iter().flat_map(blocks));
     }
@@ -294,9 +295,9 @@ impl World {
     }
 
     fn look(&mut self, volume: VolumeId, from: u64, end: u64) {
-        let found = self.run(|index, buckets| {
-            index.overlapping(buckets, volume, (Lba(from), Lba(end)), usize::MAX)
-        });
+        let range = BlockRange::new(Lba(from), Lba(end));
+        let found =
+            self.run(|index, buckets| index.overlapping(buckets, volume, range, usize::MAX));
         let mut met = BTreeMap::new();
         for e in found.iter().filter(|e| !self.index.is_dead(&self.buckets, e)) {
             for (at, block) in blocks(&e.slice(from, end)) {
@@ -432,8 +433,8 @@ fn steps_over_a_range_meet_all_of_it() {
     let (volume, end, mut steps) = (VolumeId(1), Lba(VOLUME_BLOCKS), 0);
     let (mut at, mut met) = (Lba(0), BTreeMap::new());
     while at < end {
-        let (found, upto) =
-            w.run(|index, buckets| index.overlapping_step(buckets, volume, (at, end)));
+        let range = BlockRange::new(at, end);
+        let (found, upto) = w.run(|index, buckets| index.overlapping_step(buckets, volume, range));
         assert!(at < upto && (found.len() == STEP_EXTENTS || upto == end));
         let live = found.iter().filter(|e| !w.index.is_dead(&w.buckets, e));
         for (place, block) in live.flat_map(|e| blocks(&e.slice(at.0, upto.0)).collect::<Vec<_>>())

@@ -1,6 +1,6 @@
 //! Keys of the index: neighbouring blocks of a volume, and where their data is.
 
-use base::{BucketGen, CacheAddr, Crc, Epoch, Lba, VolumeId};
+use base::{BlockRange, BucketGen, CacheAddr, Crc, Epoch, Lba, VolumeId};
 use format::cache::index::{Cover, IndexValue, MAX_EXTENT_BLOCKS, decode_key};
 use smallvec::SmallVec;
 
@@ -65,6 +65,11 @@ impl IndexKey {
         self.lba.0 + self.len()
     }
 
+    /// The blocks, as a range of the volume.
+    pub(crate) fn range(&self) -> BlockRange {
+        BlockRange::new(self.lba, Lba(self.end()))
+    }
+
     /// Reads a record and sees that it lies in the cache; `None` if not.
     pub(crate) fn decode(buckets: &Buckets, key: &[u8], value: &[u8]) -> Option<IndexKey> {
         IndexKey::decode_within(|addr, len| buckets.contains(addr, len), key, value)
@@ -120,7 +125,8 @@ impl IndexKey {
                     format::cache::index::encode_part(
                         out,
                         epoch,
-                        (*addr, *generation),
+                        *addr,
+                        *generation,
                         cover,
                         crcs[0],
                     );

@@ -19,16 +19,17 @@ pub struct BadCopy {
 pub async fn read_node(
     device: &Device,
     layout: &Layout,
-    (fault, copy): (&Fault, Option<CacheAddr>),
+    fault: &Fault,
+    copy: Option<CacheAddr>,
     class: Class,
 ) -> Result<(Slice, Option<BadCopy>)> {
     let addr = node_addr(fault.ptr.addr);
-    let why = match read_place(device, layout, (&fault.ptr, addr), class).await {
+    let why = match read_place(device, layout, &fault.ptr, addr, class).await {
         Ok(bytes) => return Ok((bytes, None)),
         Err(why) => why,
     };
     let Some(copy) = copy else { return Err(damaged(fault, why)) };
-    match read_place(device, layout, (&fault.ptr, copy), class).await {
+    match read_place(device, layout, &fault.ptr, copy, class).await {
         Ok(bytes) => Ok((bytes, Some(BadCopy { addr, why }))),
         Err(other) => {
             let both = format!("{why}; and its copy at block {copy}: {other}");
@@ -41,7 +42,8 @@ pub async fn read_node(
 pub(crate) async fn read_place(
     device: &Device,
     layout: &Layout,
-    (ptr, addr): (&NodePtr, CacheAddr),
+    ptr: &NodePtr,
+    addr: CacheAddr,
     class: Class,
 ) -> std::result::Result<Slice, String> {
     if addr.0 >= layout.data_blocks() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use base::{Epoch, Generation, Lba, SliceList, VolumeId};
+use base::{BlockRange, Epoch, Generation, Lba, SliceList, VolumeId};
 
 use crate::store::buckets::census::Stream;
 
@@ -14,7 +14,12 @@ const AT_ONCE: usize = 32;
 const MAX_WAITING: usize = 16 << 20;
 
 /// The block of a volume at which a promotion begins, and the number of the promotion.
-pub(crate) type Key = (VolumeId, Lba, u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub volume: VolumeId,
+    pub from: Lba,
+    pub number: u64,
+}
 
 /// A range that is read for a promotion.
 struct Watched {
@@ -43,7 +48,7 @@ pub(crate) struct Promotions {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     /// Ranges that a direct write is changing in the pool.
-    direct: Vec<(VolumeId, Lba, Lba)>,
+    direct: Vec<(VolumeId, BlockRange)>,
 }
 
 impl Promotions {
@@ -51,57 +56,64 @@ impl Promotions {
     pub(super) fn begin(
         &mut self,
         volume: VolumeId,
-        (from, end): (Lba, Lba),
+        range: BlockRange,
         published: Epoch,
         stream: Stream,
     ) -> Option<Key> {
-        if self.direct.iter().any(|&(v, a, b)| v == volume && a < end && from < b) {
+        let overlaps = |other: BlockRange| other.from < range.end && range.from < other.end;
+        if self.direct.iter().any(|&(v, other)| v == volume && overlaps(other)) {
             return None;
         }
         self.next += 1;
-        let key = (volume, from, self.next);
-        self.all.insert(key, Watched { end, spoiled: false, published, stream });
+        let key = Key { volume, from: range.from, number: self.next };
+        self.all.insert(key, Watched { end: range.end, spoiled: false, published, stream });
         Some(key)
     }
 
     /// Watches a part of what a promotion that is still good watches, by itself.
-    pub fn part_of(&mut self, key: &Key, (from, end): (Lba, Lba)) -> Option<Key> {
+    pub fn part_of(&mut self, key: &Key, range: BlockRange) -> Option<Key> {
         let whole = self.all.get(key).filter(|p| !p.spoiled)?;
-        let part =
-            Watched { end, spoiled: false, published: whole.published, stream: whole.stream };
+        let part = Watched {
+            end: range.end,
+            spoiled: false,
+            published: whole.published,
+            stream: whole.stream,
+        };
         self.next += 1;
-        let key = (key.0, from, self.next);
+        let key = Key { volume: key.volume, from: range.from, number: self.next };
         self.all.insert(key, part);
         Some(key)
     }
 
-    /// The blocks of `[lba, end)` are changed: what is under way of them is not to be kept.
-    pub fn spoil(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
+    /// The blocks of a range are changed: what is under way of them is not to be kept.
+    pub fn spoil(&mut self, volume: VolumeId, range: BlockRange) {
         if self.all.is_empty() {
             return;
         }
-        let from = (volume, Lba(lba.0.saturating_sub(MAX_BLOCKS)), 0);
-        for (_, p) in self.all.range_mut(from..(volume, end, 0)) {
-            p.spoiled |= p.end > lba;
+        let first = |from| Key { volume, from, number: 0 };
+        let from = first(Lba(range.from.0.saturating_sub(MAX_BLOCKS)));
+        for (_, p) in self.all.range_mut(from..first(range.end)) {
+            p.spoiled |= p.end > range.from;
         }
     }
 
-    /// A direct write begins to change `[lba, end)`.
-    pub fn begin_direct(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
-        self.spoil(volume, lba, end);
-        self.direct.push((volume, lba, end));
+    /// A direct write begins to change a range.
+    pub fn begin_direct(&mut self, volume: VolumeId, range: BlockRange) {
+        self.spoil(volume, range);
+        self.direct.push((volume, range));
     }
 
-    /// A direct write of `[lba, end)` has ended.
-    pub fn end_direct(&mut self, volume: VolumeId, lba: Lba, end: Lba) {
-        if let Some(i) = self.direct.iter().position(|&d| d == (volume, lba, end)) {
+    /// A direct write of a range has ended.
+    pub fn end_direct(&mut self, volume: VolumeId, range: BlockRange) {
+        if let Some(i) = self.direct.iter().position(|&d| d == (volume, range)) {
             self.direct.swap_remove(i);
         }
     }
 
-    /// The range of a promotion that is still good.
-    pub fn good(&self, key: &Key) -> Option<(VolumeId, Lba, Lba)> {
-        self.all.get(key).filter(|p| !p.spoiled).map(|p| (key.0, key.1, p.end))
+    /// The volume and the range of a promotion that is still good.
+    pub fn good(&self, key: &Key) -> Option<(VolumeId, BlockRange)> {
+        let watched = self.all.get(key).filter(|p| !p.spoiled)?;
+        Some((key.volume, BlockRange::new(key.from, watched.end)))
     }
 
     /// The stream whose buckets a promotion fills.
@@ -172,29 +184,33 @@ mod tests {
 
     const V: VolumeId = VolumeId(1);
 
+    fn range(from: u64, end: u64) -> BlockRange {
+        BlockRange::new(Lba(from), Lba(end))
+    }
+
     #[test]
     fn writes_spoil_what_they_overlap() {
         let mut p = Promotions::default();
-        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0), Stream::Promoted).unwrap();
-        let b = p.begin(V, (Lba(20), Lba(30)), Epoch(0), Stream::Promoted).unwrap();
-        let other = p.begin(VolumeId(2), (Lba(10), Lba(20)), Epoch(0), Stream::Promoted).unwrap();
-        p.spoil(V, Lba(19), Lba(20));
+        let a = p.begin(V, range(10, 20), Epoch(0), Stream::Promoted).unwrap();
+        let b = p.begin(V, range(20, 30), Epoch(0), Stream::Promoted).unwrap();
+        let other = p.begin(VolumeId(2), range(10, 20), Epoch(0), Stream::Promoted).unwrap();
+        p.spoil(V, range(19, 20));
         assert!(p.good(&a).is_none() && p.good(&b).is_some() && p.good(&other).is_some());
-        p.spoil(V, Lba(0), Lba(21));
+        p.spoil(V, range(0, 21));
         assert!(p.good(&b).is_none() && p.good(&other).is_some());
     }
 
     #[test]
     fn nothing_is_kept_of_what_is_being_changed() {
         let mut p = Promotions::default();
-        let a = p.begin(V, (Lba(10), Lba(20)), Epoch(0), Stream::Promoted).unwrap();
-        p.begin_direct(V, Lba(15), Lba(16));
+        let a = p.begin(V, range(10, 20), Epoch(0), Stream::Promoted).unwrap();
+        p.begin_direct(V, range(15, 16));
         assert!(p.good(&a).is_none());
         assert!(
-            p.begin(V, (Lba(15), Lba(18)), Epoch(0), Stream::Promoted).is_none()
-                && p.begin(V, (Lba(16), Lba(18)), Epoch(0), Stream::Promoted).is_some()
+            p.begin(V, range(15, 18), Epoch(0), Stream::Promoted).is_none()
+                && p.begin(V, range(16, 18), Epoch(0), Stream::Promoted).is_some()
         );
-        p.end_direct(V, Lba(15), Lba(16));
-        assert!(p.begin(V, (Lba(15), Lba(18)), Epoch(0), Stream::Promoted).is_some());
+        p.end_direct(V, range(15, 16));
+        assert!(p.begin(V, range(15, 18), Epoch(0), Stream::Promoted).is_some());
     }
 }

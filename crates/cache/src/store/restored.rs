@@ -1,7 +1,7 @@
 //! Index and buckets of a checkpoint, while the journal is replayed over them: they change without
 //! a journal, and what they contradict is an error of the disk.
 
-use base::{BucketGen, BucketId, Epoch, Lba, VolumeId};
+use base::{BlockRange, BucketGen, BucketId, Epoch, VolumeId};
 use btree::Store;
 use pool::Step;
 
@@ -35,8 +35,8 @@ impl Restored {
         &self.buckets
     }
 
-    /// Makes `[lba, end)` of `volume` what `new` says, or nothing that the cache knows.
-    pub fn replace(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[IndexKey]) -> Step<()> {
+    /// Makes `range` of `volume` what `new` says, or nothing that the cache knows.
+    pub fn replace(&mut self, volume: VolumeId, range: BlockRange, new: &[IndexKey]) -> Step<()> {
         self.index.replace(&mut self.buckets, volume, range, new)
     }
 

@@ -62,7 +62,8 @@ pub async fn read_copy(device: &Device, offset: u64, of: &Identity, sequence: En
 /// The entry at `position`, and whether its first copy is bad; or `None` if no durable one is
 /// missing there, unless something knows better.
 async fn read_entry(
-    (device, path): (&Device, &str),
+    device: &Device,
+    path: &str,
     ring: Ring,
     of: &Identity,
     Place { position, sequence }: Place,
@@ -105,9 +106,11 @@ pub(crate) async fn read_watermark(device: &Device, of: &Identity) -> EntrySeq {
 /// entry that is damaged in both its places, and was durable, is an error: what was flushed with it
 /// is not to be had, and what was before must not be taken for it.
 pub async fn read_journal(
-    (device, path): (&Device, &str),
+    device: &Device,
+    path: &str,
     ring: Ring,
-    (of, place): (Identity, Place),
+    of: Identity,
+    place: Place,
     known: EntrySeq,
 ) -> Result<FoundEntries> {
     let known = known.max(read_watermark(device, &of).await);
@@ -123,7 +126,7 @@ pub async fn read_journal(
         if ring.blocks - end.position < MAX_ENTRY_BLOCKS {
             end.position = 0;
         }
-        let Some((entry, healed)) = read_entry((device, path), ring, &of, *end).await? else {
+        let Some((entry, healed)) = read_entry(device, path, ring, &of, *end).await? else {
             break;
         };
         found.positions.push(end.position);

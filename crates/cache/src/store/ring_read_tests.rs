@@ -1,6 +1,6 @@
 //! What recovery believes of what it can and cannot read.
 
-use base::{BLOCK, CacheAddr, ErrorKind, Lba, StorageError, VolumeId};
+use base::{BLOCK, BlockRange, CacheAddr, ErrorKind, Lba, StorageError, VolumeId};
 use pool::Pool;
 use sim::Fault;
 
@@ -34,7 +34,7 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
         }
         let found = cache
             .resident(Class::Commit, |st| {
-                st.index.overlapping(&st.buckets, a, (Lba(AT), Lba(AT + 1)), 1)
+                st.index.overlapping(&st.buckets, a, BlockRange::of(Lba(AT), 1), 1)
             })
             .await
             .unwrap();

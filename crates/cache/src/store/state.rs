@@ -5,7 +5,8 @@
 //! a flow can call is right by itself.
 
 use base::{
-    BucketGen, BufPool, CacheAddr, EntrySeq, Epoch, Instant, Lba, PoolAddr, RecordSeq, VolumeId,
+    BlockRange, BucketGen, BufPool, CacheAddr, EntrySeq, Epoch, Instant, Lba, PoolAddr, RecordSeq,
+    VolumeId,
 };
 use btree::{NodePtr, Tree, WriteOut};
 use format::cache::journal::Record;
@@ -95,7 +96,9 @@ pub(crate) struct State {
 impl State {
     /// The state of a cache that is opened. `reserved` is the pool's room for its dirty blocks.
     pub fn new(
-        (index, buckets, journal): (Index, Buckets, Journal),
+        index: Index,
+        buckets: Buckets,
+        journal: Journal,
         dirty_at_open: Epoch,
         reserved: Reservation,
         health: Health,
@@ -185,11 +188,11 @@ impl State {
 
     /// Begins to watch a range that is to be kept; `None` if it cannot be. If at least half of it
     /// are `ghosts`, which the main queue takes, all goes there.
-    pub fn watch(&mut self, volume: VolumeId, range: (Lba, Lba), ghosts: u64) -> Option<Key> {
+    pub fn watch(&mut self, volume: VolumeId, range: BlockRange, ghosts: u64) -> Option<Key> {
         if self.health.has_failed() {
             return None;
         }
-        let is_main = ghosts > 0 && ghosts * 2 >= range.1.0 - range.0.0;
+        let is_main = ghosts > 0 && ghosts * 2 >= range.blocks();
         let stream = if is_main { Stream::Main } else { Stream::Promoted };
         let key = self.promotions.begin(volume, range, self.index.published(), stream)?;
         self.stats.ghost_hits += if is_main { ghosts } else { 0 };
@@ -211,7 +214,7 @@ impl State {
     /// A volume was deleted: nothing is said of it any more.
     pub fn forget_volume(&mut self, volume: VolumeId) {
         self.dirty_volumes.forget(volume);
-        self.bad.replaced(volume, (Lba(0), Lba(u64::MAX)));
+        self.bad.replaced(volume, BlockRange::new(Lba(0), Lba(u64::MAX)));
         self.ratios.forget(volume);
     }
 
@@ -246,14 +249,14 @@ impl State {
         self.reserved.split_all().keep();
     }
 
-    /// Makes `[lba, end)` what `new` says: the index, the buckets' counters, and, in `room`, the
+    /// Makes `range` what `new` says: the index, the buckets' counters, and, in `room`, the
     /// journal. The open epoch has no more dirty blocks then than before. Where `new` is empty this
     /// is [`State::drop_keys`].
     pub fn change(
         &mut self,
         room: &mut JournalRoom,
         volume: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
         new: &[IndexKey],
     ) -> Step<()> {
         if new.is_empty() {
@@ -265,36 +268,37 @@ impl State {
     /// Like `change`, for dirty blocks. Each of them takes its room in the pool out of `reserved`.
     pub fn change_dirty(
         &mut self,
-        (room, reserved): (&mut JournalRoom, &mut Reservation),
+        room: &mut JournalRoom,
+        reserved: &mut Reservation,
         volume: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
         new: &[IndexKey],
     ) -> Step<()> {
         self.enter(Some(room), Some(reserved), volume, range, new)
     }
 
     /// Enters what the pool has and is to be kept, without a journal record.
-    pub fn promote(&mut self, volume: VolumeId, range: (Lba, Lba), new: &[IndexKey]) -> Step<()> {
+    pub fn promote(&mut self, volume: VolumeId, range: BlockRange, new: &[IndexKey]) -> Step<()> {
         self.enter(None, None, volume, range, new)?;
         self.stats.promoted += new.iter().map(IndexKey::len).sum::<u64>();
         Ok(())
     }
 
-    /// Drops all keys of `[lba, end)`. Commits of the pool wait until the journal has it, and all
+    /// Drops all keys of `range`. Commits of the pool wait until the journal has it, and all
     /// that it was told before: what made keys stale, too. Fails if the cache is closed: no record
     /// would tell of what is dropped after the last entry.
     pub fn drop_keys(
         &mut self,
         room: &mut JournalRoom,
         volume: VolumeId,
-        range: (Lba, Lba),
+        range: BlockRange,
     ) -> Step<()> {
         self.health.check_open()?;
         self.enter(Some(room), None, volume, range, &[])
     }
 
     /// The same without a journal record: after a crash they are there again.
-    pub fn drop_unlogged(&mut self, volume: VolumeId, range: (Lba, Lba)) -> Step<()> {
+    pub fn drop_unlogged(&mut self, volume: VolumeId, range: BlockRange) -> Step<()> {
         self.enter(None, None, volume, range, &[])
     }
 
@@ -316,7 +320,7 @@ impl State {
         room: Option<&mut JournalRoom>,
         reserved: Option<&mut Reservation>,
         volume: VolumeId,
-        (lba, end): (Lba, Lba),
+        range: BlockRange,
         new: &[IndexKey],
     ) -> Step<()> {
         // Blocks that cease to be needed may be overwritten when the records of this change are
@@ -324,10 +328,10 @@ impl State {
         let records = if room.is_none() { 0 } else { new.len().max(1) as u64 };
         let pushed = self.journal.pushed();
         self.buckets.set_clock(RecordSeq(pushed.0 + records));
-        let outcome = self.index.replace(&mut self.buckets, volume, (lba, end), new);
+        let outcome = self.index.replace(&mut self.buckets, volume, range, new);
         self.buckets.set_clock(pushed);
         outcome?;
-        self.bad.replaced(volume, (lba, end));
+        self.bad.replaced(volume, range);
         let (dirty, before) = (self.buckets.dirty_blocks().0, self.reserved.blocks());
         match reserved {
             Some(reserved) if dirty > before => self.reserved.merge(reserved.split(dirty - before)),
@@ -337,13 +341,13 @@ impl State {
             self.buckets.add_zeros(
                 new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64,
             );
-            self.promotions.spoil(volume, lba, end);
+            self.promotions.spoil(volume, range);
             if new.iter().any(|e| e.written.is_some()) {
                 self.dirty_volumes.note(volume, self.buckets.epoch());
             }
             new.iter().for_each(|e| self.push_insert(room, e));
             if new.is_empty() {
-                self.push(room, &Record::Remove { volume, lba, len: end.0 - lba.0 });
+                self.push(room, &Record::Remove { volume, lba: range.from, len: range.blocks() });
             }
         }
         if new.is_empty() {
@@ -501,19 +505,14 @@ impl State {
         self.unread
     }
 
-    /// The blocks `[lba, end)` of a volume, which are at `addr`, can be written back: those that
-    /// the index has there still are bad no more.
-    pub fn note_good(
-        &mut self,
-        volume: VolumeId,
-        (lba, end): (Lba, Lba),
-        addr: CacheAddr,
-    ) -> Step<()> {
-        for e in self.index.overlapping(&self.buckets, volume, (lba, end), usize::MAX)? {
-            let e = e.slice(lba.0, end.0);
-            let there = CacheAddr(addr.0 + (e.lba.0 - lba.0));
+    /// The blocks `range` of a volume, which are at `addr`, can be written back: those that the
+    /// index has there still are bad no more.
+    pub fn note_good(&mut self, volume: VolumeId, range: BlockRange, addr: CacheAddr) -> Step<()> {
+        for e in self.index.overlapping(&self.buckets, volume, range, usize::MAX)? {
+            let e = e.slice(range.from.0, range.end.0);
+            let there = CacheAddr(addr.0 + (e.lba.0 - range.from.0));
             if matches!(e.body, Body::Data { addr, .. } if addr == there) {
-                self.bad.replaced(volume, (e.lba, Lba(e.end())));
+                self.bad.replaced(volume, e.range());
             }
         }
         Ok(())

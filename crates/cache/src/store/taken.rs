@@ -23,7 +23,8 @@ pub(crate) const fn most_extents(blocks: u64) -> usize {
 
 /// The extents that blocks in `taken` make.
 pub(crate) fn extents(
-    (volume, lba): (VolumeId, Lba),
+    volume: VolumeId,
+    lba: Lba,
     taken: &[Taken],
     crcs: &[Crc],
     cover: Cover,

@@ -11,7 +11,7 @@
 //! **Room.** A volume of which an eighth of the cache is kept is not written to any more: others
 //! need the rest.
 
-use base::{Epoch, ErrorKind, Lba, Result, StorageError, VolumeId, counted};
+use base::{BlockRange, Epoch, ErrorKind, Lba, Result, StorageError, VolumeId, counted};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 use queue::Class;
 
@@ -117,7 +117,7 @@ impl Cache {
             // Only while the cache is opened, which fails then.
             Content::Staged(_) => return Err(why),
         }
-        self.note_kept(run.volume, (self.epoch(), 0), &why);
+        self.note_kept(run.volume, self.epoch(), 0, &why);
         Ok(())
     }
 
@@ -125,7 +125,8 @@ impl Cache {
     pub(super) fn note_kept(
         &self,
         volume: VolumeId,
-        (epoch, blocks): (Epoch, u64),
+        epoch: Epoch,
+        blocks: u64,
         why: &StorageError,
     ) {
         self.writeback().passes_mut().keeps(volume, blocks, epoch, why);
@@ -142,32 +143,33 @@ impl Cache {
             let mut reserved = self.pool().take_over(most);
             let (upto, kept) = self
                 .resident(Class::WriteBack, |st| {
+                    let left = BlockRange::new(at, end);
                     let (found, upto) =
-                        st.index.overlapping_step(&st.buckets, part.volume, (at, end))?;
+                        st.index.overlapping_step(&st.buckets, part.volume, left)?;
                     for now in found {
                         let now = now.slice(at.0, upto.0);
                         let same = now.body == part.slice(now.lba.0, now.end()).body;
                         let Some(written) = st.index.unpublished(&now).filter(|_| same) else {
                             continue;
                         };
-                        let range = (now.lba, Lba(now.end()));
+                        let range = now.range();
                         let blocks = if is_data { now.len() } else { 0 };
                         if written > cut.epoch {
                             // By an earlier try, which has counted it.
-                            return Ok((range.1, None));
+                            return Ok((range.end, None));
                         }
                         let open = st.buckets.epoch();
                         let again = IndexKey { written: Some(open), ..now };
-                        let room = (&mut room.ring, &mut reserved);
-                        st.change_dirty(room, part.volume, range, &[again])?;
-                        return Ok((range.1, Some((open, blocks))));
+                        let room = &mut room.ring;
+                        st.change_dirty(room, &mut reserved, part.volume, range, &[again])?;
+                        return Ok((range.end, Some((open, blocks))));
                     }
                     Ok((upto, None))
                 })
                 .await?;
             at = upto;
-            if let Some(kept) = kept {
-                self.note_kept(part.volume, kept, why);
+            if let Some((epoch, blocks)) = kept {
+                self.note_kept(part.volume, epoch, blocks, why);
             }
             self.rt().yield_now().await;
         }

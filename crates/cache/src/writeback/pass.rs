@@ -21,7 +21,9 @@
 //! epoch, so that it stays dirty and reading it stays an error: if it became clean, reads would get
 //! the pool's old block.
 
-use base::{BLOCK_U64, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, worth_telling};
+use base::{
+    BLOCK_U64, BlockRange, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, worth_telling,
+};
 use pool::Pass;
 use queue::Class;
 use rt::sync::Semaphore;
@@ -145,8 +147,8 @@ impl Cache {
                     break;
                 }
                 // Zeros write no data, so no rate holds them up.
-                let range = (run.lba, run.lba.plus(run.blocks));
-                if n > 0 && pass.unreachable(run.volume, range.0, range.1).is_none() {
+                let end = run.lba.plus(run.blocks);
+                if n > 0 && pass.unreachable(run.volume, run.lba, end).is_none() {
                     self.pace(n * BLOCK_U64).await;
                 }
                 let (cache, pass, cut) = (self.clone(), pass.clone(), cut.clone());
@@ -195,7 +197,8 @@ impl Cache {
             Content::Data(_) => pass.reach(run.volume, run.lba, end).await,
             Content::Zeros => gone_is_fine(pass.discard(run.volume, run.lba, end).await),
             Content::Staged(epoch) => {
-                self.copy_staged(pass, (run.volume, *epoch), (run.lba, end)).await
+                let range = BlockRange::new(run.lba, end);
+                self.copy_staged(pass, run.volume, *epoch, range).await
             }
         };
         match entered {
@@ -239,7 +242,7 @@ impl Cache {
         }
         drop(turn);
         for (data, crcs, lba) in good {
-            self.write_in(pass, (run.volume, lba), data, &crcs).await?;
+            self.write_in(pass, run.volume, lba, data, &crcs).await?;
         }
         Ok(())
     }
@@ -248,7 +251,8 @@ impl Cache {
     pub(super) async fn write_in(
         &self,
         pass: &Pass,
-        (volume, lba): (VolumeId, Lba),
+        volume: VolumeId,
+        lba: Lba,
         data: SliceList,
         crcs: &[base::Crc],
     ) -> Result<()> {
@@ -266,13 +270,8 @@ impl Cache {
             let why = match read {
                 Ok(data) => match self.carried(&one, data).await {
                     Ok((data, crcs)) => {
-                        self.write_in(
-                            pass,
-                            (one.volume, one.lba),
-                            SliceList::from_iter([data]),
-                            &crcs,
-                        )
-                        .await?;
+                        let data = SliceList::from_iter([data]);
+                        self.write_in(pass, one.volume, one.lba, data, &crcs).await?;
                         self.note_carried(&one).await?;
                         continue;
                     }
@@ -296,9 +295,9 @@ impl Cache {
             let mut reserved = self.pool().take_over(1);
             let known = self
                 .resident(Class::WriteBack, |st| {
-                    let range = (bad.lba, bad.lba.plus(1));
+                    let range = bad.range();
                     let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
-                    let now = now.first().map(|e| e.slice(range.0.0, range.1.0));
+                    let now = now.first().map(|e| e.slice(range.from.0, range.end.0));
                     let same =
                         now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
                     match same.map(|e| e.written.is_some_and(|w| w <= cut.epoch)) {
@@ -318,7 +317,7 @@ impl Cache {
                     // The block is entered again, and is as bad as before.
                     let was_known = st.bad_blocks().has(bad.volume, bad.lba);
                     let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
-                    st.change_dirty((&mut room, &mut reserved), bad.volume, range, &[again])?;
+                    st.change_dirty(&mut room, &mut reserved, bad.volume, range, &[again])?;
                     let known = if mine {
                         st.buckets.condemn(addr);
                         st.note_bad(bad.volume, bad.lba)
@@ -341,8 +340,7 @@ impl Cache {
     async fn note_carried(&self, e: &IndexKey) -> Result<()> {
         match e.body {
             Body::Data { addr, .. } => {
-                let range = (e.lba, Lba(e.end()));
-                self.note_good(Class::WriteBack, e.volume, range, addr).await
+                self.note_good(Class::WriteBack, e.volume, e.range(), addr).await
             }
             Body::Zeros { .. } | Body::Staged { .. } => Ok(()),
         }

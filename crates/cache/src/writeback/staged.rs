@@ -8,7 +8,10 @@
 //! request meets one that is not published.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, counted};
+use base::{
+    BLOCK, BlockRange, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId,
+    counted,
+};
 use format::cache::index::StagedBelow;
 use pool::{Pass, Pool};
 use queue::Class;
@@ -82,25 +85,27 @@ impl Cache {
     pub(super) async fn copy_staged(
         &self,
         pass: &Pass,
-        of: (VolumeId, Epoch),
-        (lba, end): (Lba, Lba),
+        volume: VolumeId,
+        epoch: Epoch,
+        range: BlockRange,
     ) -> Result<()> {
-        match self.read_staged(of, lba, end.0 - lba.0).await {
+        let BlockRange { from: lba, end } = range;
+        match self.read_staged(volume, epoch, lba, range.blocks()).await {
             Ok(data) => {
                 let crcs: Vec<Crc> = data.iter().flat_map(|part| block_crcs(part)).collect();
-                self.write_in(pass, (of.0, lba), data, &crcs).await
+                self.write_in(pass, volume, lba, data, &crcs).await
             }
             Err(e) if e.kind == ErrorKind::Io => {
                 let mut lost = 0;
                 for at in lba.0..end.0 {
-                    lost += u64::from(self.copy_block(pass, of, Lba(at)).await?);
+                    lost += u64::from(self.copy_block(pass, volume, epoch, Lba(at)).await?);
                 }
                 if lost > 0 {
                     tracing::error!(
                         cache = %self.path(),
                         "{} of volume {} from block {lba} to {}, which an older version has \
                          written past the cache, cannot be read and stay an error: {e}",
-                        counted(lost, "block", "blocks"), self.pool().volume_name(of.0), end.0 - 1
+                        counted(lost, "block", "blocks"), self.pool().volume_name(volume), end.0 - 1
                     );
                 }
                 Ok(())
@@ -111,9 +116,14 @@ impl Cache {
 
     /// Copies a block; true if the pool has no good copy. Such a block stays an error: zeros stand
     /// for it, which do not have its checksum.
-    async fn copy_block(&self, pass: &Pass, of: (VolumeId, Epoch), lba: Lba) -> Result<bool> {
-        let (volume, epoch) = of;
-        let (data, crc, lost) = match self.read_staged(of, lba, 1).await {
+    async fn copy_block(
+        &self,
+        pass: &Pass,
+        volume: VolumeId,
+        epoch: Epoch,
+        lba: Lba,
+    ) -> Result<bool> {
+        let (data, crc, lost) = match self.read_staged(volume, epoch, lba, 1).await {
             Ok(data) => {
                 let crc = data.iter().flat_map(|part| block_crcs(part)).next();
                 (data, crc, false)
@@ -131,8 +141,8 @@ impl Cache {
             }
             Err(e) => return gone_is_fine(Err(e)).map(|()| false),
         };
-        let Some(crc) = crc else { return Err(self.staging_is_lost(of, lba)) };
-        self.write_in(pass, (volume, lba), data, &[crc]).await.map(|()| lost)
+        let Some(crc) = crc else { return Err(self.staging_is_lost(volume, epoch, lba)) };
+        self.write_in(pass, volume, lba, data, &[crc]).await.map(|()| lost)
     }
 
     /// The staged block below a part, if the part lies over one that no cut has published.
@@ -145,14 +155,14 @@ impl Cache {
     /// pass, and from then on the part lies over the pool's image.
     pub(super) async fn copy_below(&self, pass: &Pass, part: &IndexKey) -> Result<()> {
         let Some(below) = self.staged_below(part) else { return Ok(()) };
-        let range = (part.lba, part.lba.plus(part.len()));
-        self.copy_staged(pass, (part.volume, below.epoch), range).await
+        self.copy_staged(pass, part.volume, below.epoch, part.range()).await
     }
 
     /// Reads what is staged for a volume in this epoch.
     pub(crate) async fn read_staged(
         &self,
-        (volume, epoch): (VolumeId, Epoch),
+        volume: VolumeId,
+        epoch: Epoch,
         lba: Lba,
         blocks: u64,
     ) -> Result<SliceList> {
@@ -163,11 +173,11 @@ impl Cache {
                 return Ok(found.data);
             }
         }
-        Err(self.staging_is_lost((volume, epoch), lba))
+        Err(self.staging_is_lost(volume, epoch, lba))
     }
 
     /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
-    fn staging_is_lost(&self, (volume, epoch): (VolumeId, Epoch), lba: Lba) -> StorageError {
+    fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch, lba: Lba) -> StorageError {
         if self.pool().volume(volume).is_none() {
             let text = format!("there is no volume with the id {volume}");
             return StorageError::new(ErrorKind::NotFound, text);

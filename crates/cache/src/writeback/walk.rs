@@ -7,8 +7,8 @@
 //! tree has few, and all leaves of a batch are read in one sweep. It ends where the nodes that it
 //! needs become too many to be held.
 
-use base::{Epoch, Generation, Lba, Result, VolumeId};
-use pool::Pass;
+use base::{BlockRange, Epoch, Generation, Lba, Result, VolumeId};
+use pool::{Pass, PassPart};
 use queue::Class;
 use rt::JoinHandle;
 
@@ -85,7 +85,7 @@ impl Cache {
                 .iter()
                 .map(|run| {
                     let small = if run.blocks <= RUN_BLOCKS { run.blocks } else { 0 };
-                    (run.volume, run.lba, run.lba.plus(small))
+                    PassPart { volume: run.volume, range: BlockRange::of(run.lba, small) }
                 })
                 .collect();
             let blocks = runs.iter().map(Carried::carried).sum();

@@ -1,6 +1,6 @@
 //! The pool under its load.
 
-use base::{BLOCK, BLOCK_U64, Lba, Prng, Slice, VolumeId};
+use base::{BLOCK, BLOCK_U64, BlockRange, Lba, Prng, Slice, VolumeId};
 use model::status::CommitStatus;
 use pool::raw::Geometry;
 
@@ -16,6 +16,22 @@ const JOBS: u64 = 4;
 const SLOTS: usize = 4096;
 /// The pool's uuid, and the disk's.
 const IDS: [[u8; 16]; 2] = [[1; 16], [2; 16]];
+
+/// The block groups of a pool.
+#[derive(Clone, Copy)]
+pub(super) struct Groups {
+    pub count: u64,
+    /// The size of each.
+    pub mib: u64,
+}
+
+/// The rounds of a load.
+#[derive(Clone, Copy)]
+pub(super) struct Rounds {
+    pub count: u64,
+    /// The writes of each round, by all jobs together.
+    pub writes: u64,
+}
 
 /// The range of the volume that each job writes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,13 +52,13 @@ impl Spread {
         }
     }
 
-    /// The first block of a job's range in a volume of so many blocks, and how many there are.
-    fn range(self, job: u64, blocks: u64) -> (u64, u64) {
+    /// A job's range in a volume of so many blocks.
+    fn range(self, job: u64, blocks: u64) -> BlockRange {
         let quarter = blocks / JOBS;
         match self {
-            Spread::Hot => (job * quarter, MIB_BLOCKS.min(quarter)),
-            Spread::Files => (job * quarter, (512 * MIB_BLOCKS).min(quarter)),
-            Spread::Everything => (0, blocks),
+            Spread::Hot => BlockRange::of(Lba(job * quarter), MIB_BLOCKS.min(quarter)),
+            Spread::Files => BlockRange::of(Lba(job * quarter), (512 * MIB_BLOCKS).min(quarter)),
+            Spread::Everything => BlockRange::of(Lba(0), blocks),
         }
     }
 }
@@ -67,32 +83,40 @@ impl Found {
     }
 }
 
-/// Fills a pool of so many groups of so many MiB, and writes to it under one load after the other:
-/// so many rounds of so many writes, each of which ends with a commit.
-pub(super) fn run((groups, mib): (u64, u64), rounds: (u64, u64)) -> Vec<(Spread, Found)> {
-    let group_bytes = mib * MIB;
+/// The counters of the pool and of the disk at some time.
+struct Counters {
+    commit: CommitStatus,
+    tables: Tables,
+}
+
+impl Counters {
+    fn of(pool: &Pool, disk: &Disk) -> Counters {
+        Counters { commit: pool.status().commit, tables: disk.tables() }
+    }
+}
+
+/// Fills a pool of these groups, and writes to it under one load after the other: in rounds, each
+/// of which ends with a commit.
+pub(super) fn run(groups: Groups, rounds: Rounds) -> Vec<(Spread, Found)> {
+    let group_bytes = groups.mib * MIB;
     // The tables take a little, and have room for a larger pool.
-    let size_bytes = groups * group_bytes * 21 / 20 + 16 * MIB;
+    let size_bytes = groups.count * group_bytes * 21 / 20 + 16 * MIB;
     let geometry = Geometry::choose(&[size_bytes], Some(group_bytes));
     let disk = Disk::new(size_bytes, IDS[0], geometry);
     let rt = Rt::new(disk.backend(), Order::Fifo, SLOTS);
-    let found = rt.block_on(loads(rt.clone(), disk, (groups, group_bytes), rounds));
+    let found = rt.block_on(loads(rt.clone(), disk, groups, rounds));
     rt.kill();
     found.expect("the runtime ends when its task does")
 }
 
-async fn loads(
-    rt: Rt,
-    disk: Disk,
-    (groups, group_bytes): (u64, u64),
-    (rounds, writes): (u64, u64),
-) -> Vec<(Spread, Found)> {
+async fn loads(rt: Rt, disk: Disk, groups: Groups, rounds: Rounds) -> Vec<(Spread, Found)> {
     let files = vec![disk.file.clone()];
+    let group_bytes = groups.mib * MIB;
     let options =
         CreateOptions { name: "experiment".into(), copies: 1, group_bytes: Some(group_bytes) };
     pool::create(&rt, &files, &options, &IDS).await.expect("create");
     let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");
-    let blocks = groups * group_bytes * 7 / 10 / MIB * MIB_BLOCKS;
+    let blocks = groups.count * group_bytes * 7 / 10 / MIB * MIB_BLOCKS;
     let volume = pool.create_volume("volume", blocks * BLOCK_U64, 4096).await.expect("a volume");
     let mib = full_of(&pool, MIB as usize);
     for at in (0..blocks).step_by(MIB_BLOCKS as usize) {
@@ -101,12 +125,12 @@ async fn loads(
     pool.commit().await.expect("commit");
     let mut found = Vec::new();
     for spread in Spread::ALL {
-        let before = (pool.status().commit, disk.tables());
-        for round in 0..rounds {
+        let before = Counters::of(&pool, &disk);
+        for round in 0..rounds.count {
             let start = |job| {
                 let seed = round * JOBS + job;
                 let range = spread.range(job, blocks);
-                rt.spawn(write(pool.clone(), volume, range, (seed, writes / JOBS)))
+                rt.spawn(write(pool.clone(), volume, range, seed, rounds.writes / JOBS))
             };
             let jobs: Vec<_> = (0..JOBS).map(start).collect();
             for job in jobs {
@@ -114,18 +138,18 @@ async fn loads(
             }
             pool.commit().await.expect("commit");
         }
-        found.push((spread, counted(before, (pool.status().commit, disk.tables()))));
+        found.push((spread, counted(&before, &Counters::of(&pool, &disk))));
     }
     pool.close().await.expect("close");
     found
 }
 
 /// A job: writes so many blocks at random.
-async fn write(pool: Pool, volume: VolumeId, range: (u64, u64), (seed, writes): (u64, u64)) {
+async fn write(pool: Pool, volume: VolumeId, range: BlockRange, seed: u64, writes: u64) {
     let block = full_of(&pool, BLOCK);
     let mut rng = Prng::new(seed);
     for _ in 0..writes {
-        let at = range.0 + rng.below(range.1);
+        let at = range.from.0 + rng.below(range.blocks());
         pool.write(volume, Lba(at), &block).await.expect("write");
     }
 }
@@ -137,14 +161,15 @@ fn full_of(pool: &Pool, len: usize) -> Slice {
     buf.freeze()
 }
 
-fn counted(before: (CommitStatus, Tables), after: (CommitStatus, Tables)) -> Found {
-    let (a, b) = (&before.0.block_group_updates, &after.0.block_group_updates);
+fn counted(before: &Counters, after: &Counters) -> Found {
+    let (a, b) = (&before.commit.block_group_updates, &after.commit.block_group_updates);
+    let (old, new) = (&before.tables, &after.tables);
     Found {
-        commits: after.0.count - before.0.count,
+        commits: after.commit.count - before.commit.count,
         written: b.written - a.written,
         skipped: b.skipped - a.skipped,
-        bitmap_pages: after.1.bitmap_pages - before.1.bitmap_pages,
-        record_pages: after.1.record_pages - before.1.record_pages,
-        same_used: after.1.same_used - before.1.same_used,
+        bitmap_pages: new.bitmap_pages - old.bitmap_pages,
+        record_pages: new.record_pages - old.record_pages,
+        same_used: new.same_used - old.same_used,
     }
 }

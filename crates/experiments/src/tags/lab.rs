@@ -116,7 +116,7 @@ pub(super) struct Lab<F> {
 
 impl<F: Front> Lab<F> {
     /// Sets up `jobs` tasks, which share the depth `depth`, on a device of `bytes` bytes.
-    pub fn new(device: Device, front: F, (jobs, depth): (usize, usize), bytes: u64) -> Lab<F> {
+    pub fn new(device: Device, front: F, jobs: usize, depth: usize, bytes: u64) -> Lab<F> {
         let task = |i| Task {
             state: State::Runs,
             depth: depth / jobs + usize::from(i < depth % jobs),

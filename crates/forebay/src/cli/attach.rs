@@ -108,7 +108,8 @@ fn attachment_name(text: &str) -> std::result::Result<String, String> {
 
 /// The volume, and where the server has its NBD socket.
 fn wanted(
-    (volume, name): (String, Option<String>),
+    volume: String,
+    name: Option<String>,
     means: Option<Means>,
     read_only: bool,
     client: &ClientOptions,
@@ -162,7 +163,7 @@ fn shown(record: &Record) -> Shown {
 
 impl Attach {
     pub fn run(self) -> Result<()> {
-        let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
+        let wanted = wanted(self.volume, self.name, self.by, self.read_only, &self.client)?;
         let records = Records::open()?;
         let (record, note) = waiting("attaching", || attachment::attach(&records, &wanted))?;
         if let Some(NoDevice(why)) = note {
@@ -228,7 +229,7 @@ fn listed(all: &[Shown], look: &Look) -> String {
 
 impl Mount {
     pub fn run(self) -> Result<()> {
-        let wanted = wanted((self.volume, self.name), self.by, self.read_only, &self.client)?;
+        let wanted = wanted(self.volume, self.name, self.by, self.read_only, &self.client)?;
         let request = request::VolumeData { name: wanted.volume.clone() };
         let holds_data = self.client.ask(request)?.offset.is_some();
         let what = MountWanted {

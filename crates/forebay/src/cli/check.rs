@@ -55,7 +55,7 @@ impl Check {
         let (rt, json) = (world.rt.clone(), self.json);
         let checked = world.rt.block_on(async move {
             let mut progress = Progress::new(json);
-            Checked::of(&rt, files, (cache, is_named), &options, &mut progress).await
+            Checked::of(&rt, files, cache, is_named, &options, &mut progress).await
         });
         let checked =
             checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;

@@ -77,7 +77,8 @@ impl Checked {
     pub async fn of(
         rt: &Rt,
         files: Vec<DeviceFile>,
-        (cache, is_named): (Option<CacheFile>, bool),
+        cache: Option<CacheFile>,
+        is_named: bool,
         options: &CheckOptions,
         shown: &mut Shown,
     ) -> base::Result<Checked> {

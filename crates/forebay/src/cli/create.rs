@@ -90,7 +90,7 @@ impl Create {
         let mut files = Vec::new();
         for device in &self.devices {
             let new = self.size.map(NewFile::Sparse);
-            files.push(self.open(&world, device, new, (&mut *made, &mut looked))?);
+            files.push(self.open(&world, device, new, made, &mut looked)?);
         }
         let cache = match &self.cache {
             Some(path) => {
@@ -100,7 +100,7 @@ impl Create {
                     check_room(path, size, meta.as_ref())?;
                 }
                 let new = self.cache_size.map(NewFile::Reserved);
-                Some(self.open(&world, &path.clone().into(), new, (made, &mut looked))?)
+                Some(self.open(&world, &path.clone().into(), new, made, &mut looked)?)
             }
             None => None,
         };
@@ -136,7 +136,8 @@ impl Create {
         world: &World,
         device: &DeviceChoice,
         new: Option<NewFile>,
-        (made, looked): (&mut Vec<PathBuf>, &mut Vec<Looked>),
+        made: &mut Vec<PathBuf>,
+        looked: &mut Vec<Looked>,
     ) -> Result<DeviceFile> {
         let path = device.path.as_path();
         let is_new = path.symlink_metadata().is_err();

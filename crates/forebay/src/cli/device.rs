@@ -507,7 +507,7 @@ pub fn line(moves: &MovesStatus) -> Option<String> {
 fn list(pool: &PoolStatus, look: &Look) -> String {
     let whole = table(&pool.devices, true);
     let end = format!("\ncopies of every block: {}\n", pool.copies);
-    let end = end + &paragraph((Tone::Plain, ""), &progress(&pool.moves), look);
+    let end = end + &paragraph(Tone::Plain, "", &progress(&pool.moves), look);
     if whole.natural_width() <= look.columns {
         return whole.text(look) + &end;
     }

@@ -82,11 +82,11 @@ fn text(answer: &Explanation, since: Duration, look: &Look) -> String {
              before.",
             human_seconds(since.as_secs().max(1))
         );
-        out += &format!("{}\n", paragraph((Tone::Plain, ""), &text, look));
+        out += &format!("{}\n", paragraph(Tone::Plain, "", &text, look));
     }
     for class in classes {
         let verdict = format!("{}: {}", class.class, class.verdict);
-        out += &paragraph((Tone::Plain, ""), &verdict, look);
+        out += &paragraph(Tone::Plain, "", &verdict, look);
         out += &format!("\n{}", percentiles(class, look));
         let holders: Vec<String> = class
             .holders
@@ -101,7 +101,7 @@ fn text(answer: &Explanation, since: Duration, look: &Look) -> String {
                 "of the time that slow ones took they waited for the work of: {}",
                 holders.join(", ")
             );
-            out += &paragraph((Tone::Plain, "  "), &text, look);
+            out += &paragraph(Tone::Plain, "  ", &text, look);
         }
         out.push('\n');
     }
@@ -114,7 +114,7 @@ fn text(answer: &Explanation, since: Duration, look: &Look) -> String {
     } else if classes.iter().any(|class| class.slow_requests > 0) {
         let text = "of these slow requests no story is told: they ended before the time that was \
                     asked for, in the minute in which it begins";
-        out += &paragraph((Tone::Plain, ""), text, look);
+        out += &paragraph(Tone::Plain, "", text, look);
     }
     out
 }
@@ -149,7 +149,7 @@ fn percentiles(class: &ExplainedClass, look: &Look) -> String {
 /// The requests that hang now.
 fn under_way(now: &UnderWay, look: &Look) -> String {
     let Some(text) = &now.text else { return String::new() };
-    let mut out = paragraph((Tone::Warn, ""), text, look);
+    let mut out = paragraph(Tone::Warn, "", text, look);
     now.oldest.iter().for_each(|one| out += &story(one, "not ended yet", look));
     out + "\n"
 }
@@ -168,10 +168,10 @@ fn story(of: &RequestStory, when: &str, look: &Look) -> String {
         of.length_bytes,
         of.offset,
     );
-    let mut out = paragraph((Tone::Plain, "  "), &text, look);
+    let mut out = paragraph(Tone::Plain, "  ", &text, look);
     for part in of.parts.iter().take(6) {
         let head = format!("    {:>10}  ", human_us(part.part.us));
-        out += &paragraph((Tone::Plain, &head), &part.text, look);
+        out += &paragraph(Tone::Plain, &head, &part.text, look);
     }
     out
 }

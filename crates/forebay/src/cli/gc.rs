@@ -36,6 +36,6 @@ impl Gc {
             gc.moved_nodes,
             gc.miscounted_buckets,
         );
-        print(&paragraph((Tone::Plain, ""), &text, &Look::of_stdout()))
+        print(&paragraph(Tone::Plain, "", &text, &Look::of_stdout()))
     }
 }

@@ -56,7 +56,7 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
     let rt = world.rt.clone();
     let repaired = world.rt.block_on(async move {
         let mut shown = Shown::new(json);
-        Repaired::of(&rt, opened.files, (cache, is_named), dry_run, &mut shown).await
+        Repaired::of(&rt, opened.files, cache, is_named, dry_run, &mut shown).await
     });
     let repaired =
         repaired.ok_or_else(|| CommandError::Failed("the repair was ended".into()))??;
@@ -116,7 +116,8 @@ impl Repaired {
     async fn of(
         rt: &Rt,
         files: Vec<DeviceFile>,
-        (cache, is_named): (Option<CacheFile>, bool),
+        cache: Option<CacheFile>,
+        is_named: bool,
         dry_run: bool,
         shown: &mut Shown,
     ) -> base::Result<Repaired> {
@@ -127,9 +128,10 @@ impl Repaired {
         let has_cache = pool.now().cache.is_some();
         let mut done = None;
         if let Some(file) = cache {
-            let of = (&file, &pool.now().image);
+            let image = &pool.now().image;
             let dry_run = dry_run || refused;
-            let outcome = cache_repair::repair(rt, of, files, &options, dry_run, &mut show).await?;
+            let outcome =
+                cache_repair::repair(rt, &file, image, files, &options, dry_run, &mut show).await?;
             done = Some(outcome).filter(|o| is_named || !is_anothers(o.now(), has_cache));
         }
         if let Some(cache) = done.as_mut().filter(|_| refused) {

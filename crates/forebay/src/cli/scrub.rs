@@ -322,7 +322,7 @@ fn found_earlier(s: &PoolScrub, look: &Look) -> String {
         "{} found before the server started: on which device is not known any more.",
         counted(more, "bad copy was", "bad copies were")
     );
-    format!("\n{}", paragraph((Tone::Plain, ""), &said, look))
+    format!("\n{}", paragraph(Tone::Plain, "", &said, look))
 }
 
 /// Says what it means that parts were passed over, and what to type.
@@ -339,7 +339,7 @@ fn passed_over(s: &PoolScrub, look: &Look) -> String {
          verified. The log names the parts. Stop the server, and forebay check says what is \
          damaged."
     );
-    format!("\n{}", paragraph((Tone::Bad, ""), &said, look))
+    format!("\n{}", paragraph(Tone::Bad, "", &said, look))
 }
 
 fn lost_blocks(lost: &[LostBlocks], look: &Look) -> String {
@@ -368,7 +368,7 @@ fn more_lost(s: &PoolScrub, look: &Look) -> String {
              scrub start --wait)."
         }
     };
-    format!("\n{}", paragraph((Tone::Bad, ""), said, look))
+    format!("\n{}", paragraph(Tone::Bad, "", said, look))
 }
 
 #[cfg(test)]

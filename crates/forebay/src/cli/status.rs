@@ -87,7 +87,7 @@ fn text(s: &model::Status, all: bool, look: &Look) -> String {
     let mut out = summary(rows, look);
     out += &health(&s.health, look);
     if let Some(stalls) = &s.stalls {
-        out += &format!("\n{}", paragraph((Tone::Warn, ""), stalls, look));
+        out += &format!("\n{}", paragraph(Tone::Warn, "", stalls, look));
         out += "  see forebay explain\n";
     }
     out += &format!("\n{}", devices(&pool.devices).text(look));
@@ -122,8 +122,8 @@ fn health(problems: &[Problem], look: &Look) -> String {
     let mut out = String::new();
     for Problem { page, what, todo } in problems {
         let todo = format!("{todo} ({page} in docs/operations.md)");
-        out += &format!("\n{}", paragraph((Tone::Bad, "! "), what, look));
-        out += &paragraph((Tone::Plain, "  to do: "), &todo, look);
+        out += &format!("\n{}", paragraph(Tone::Bad, "! ", what, look));
+        out += &paragraph(Tone::Plain, "  to do: ", &todo, look);
     }
     out
 }

@@ -27,7 +27,7 @@ pub fn text(status: &Status, all: bool, command: &str, look: &Look) -> String {
     for one in ranked.iter().take(TOLD) {
         if let Some(problem) = one.problem {
             let text = format!("{} {problem}", one.name);
-            out += &paragraph((Tone::Bad, "! "), &text, look);
+            out += &paragraph(Tone::Bad, "! ", &text, look);
         }
     }
     if bad > TOLD {
@@ -45,7 +45,7 @@ pub fn not_shown(hidden: usize, what: &str, command: &str, look: &Look) -> Strin
         0 => String::new(),
         n => {
             let text = format!("{n} more {what} are not shown: {command}");
-            paragraph((Tone::Plain, ""), &text, look)
+            paragraph(Tone::Plain, "", &text, look)
         }
     }
 }

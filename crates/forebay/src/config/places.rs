@@ -22,155 +22,195 @@ pub struct Place {
     pub what: &'static str,
 }
 
-const fn place(
-    (name, option): (&'static str, &'static str),
-    (default, example): (&'static str, &'static str),
-    what: &'static str,
-) -> Place {
-    Place { name, option, default, example, what }
-}
-
 /// An example of rules.
 const ACCESS: &str = r#"[{ client = "vm1", volumes = ["vm1-*", "iso"], read_only = false }]"#;
 
 /// All of them, in the order in which the configuration file has its sections.
 pub static PLACES: &[Place] = &[
-    place(
-        ("devices", "--device"),
-        ("none, at least one is needed", r#"["/dev/disk/by-id/one", "/dev/disk/by-id/two"]"#),
-        "files and block devices of the pool, in any order; each is a path, or a table such as \
-         { path = \"/srv/a.img\", emulate = \"hdd\" }",
-    ),
-    place(
-        ("access", ""),
-        ("none: clients over TLS may open all volumes", ACCESS),
-        "what clients over TLS may open: a name of their certificate or key and names of volumes, \
-         in which * stands for any text and ? for one character; what no rule gives is not there \
-         for them",
-    ),
-    place(
-        ("nbd.socket", "--nbd-socket"),
-        ("./forebay-data/nbd.sock", r#""/run/forebay/nbd.sock""#),
-        "unix socket of NBD clients",
-    ),
-    place(
-        ("nbd.socket_mode", "--nbd-socket-mode"),
-        ("0600; with a group 0660", r#""0660""#),
-        "mode of that socket: who may write may connect, and read and write all volumes",
-    ),
-    place(
-        ("nbd.socket_group", "--nbd-socket-group"),
-        ("that of the process", r#""kvm""#),
-        "group of that socket, of which the user that runs the server is a member",
-    ),
-    place(
-        ("nbd.listen", "--nbd-listen"),
-        ("none", r#"["127.0.0.1:10809"]"#),
-        "addresses to serve on TCP too, with TLS",
-    ),
-    place(
-        ("nbd.tls", "--tls"),
-        ("require", r#""require""#),
-        "clients over TCP must have TLS (require), may have it (offer), or cannot have it (off); \
-         without it all who can connect can read and write all volumes",
-    ),
-    place(
-        ("tls.certificates", "--tls-certificates"),
-        ("none", r#""/etc/forebay/tls""#),
-        "directory with server-cert.pem, server-key.pem, ca-cert.pem and, if there is one, \
-         ca-crl.pem; read again when they change",
-    ),
-    place(
-        ("tls.psk", "--tls-psk"),
-        ("none", r#""/etc/forebay/keys.psk""#),
-        "file of keys that clients may have instead of certificates, a line NAME:HEX for each, for \
-         its owner alone; read again when it changes",
-    ),
-    place(
-        ("tls.verify_peer", "--tls-verify-peer"),
-        ("true", "true"),
-        "clients without such a key need a certificate of ca-cert.pem; false: any client may \
-         connect, and is not known by a name",
-    ),
-    place(
-        ("control.socket", "--socket"),
-        ("./forebay-data/control.sock", r#""/run/forebay/control.sock""#),
-        "unix socket of commands such as forebay status",
-    ),
-    place(
-        ("control.socket_mode", ""),
-        ("0600; with a group 0660", r#""0660""#),
-        "mode of that socket: users with write permission may do everything",
-    ),
-    place(
-        ("control.socket_group", ""),
-        ("that of the process", r#""forebay""#),
-        "group of that socket, of which the user that runs the server is a member",
-    ),
-    place(
-        ("http.listen", "--http-listen"),
-        (
-            "none; forebay up: a socket in its directory and 127.0.0.1:10810",
-            r#"["127.0.0.1:10810"]"#,
-        ),
-        "where the HTTP API and metrics are served: \"ADDRESS:PORT\", \"unix:PATH\", or a list of \
-         them",
-    ),
-    place(
-        ("http.socket_mode", ""),
-        ("0600; with a group 0660", r#""0660""#),
-        "mode of its unix sockets: users with write permission may do everything, without a token",
-    ),
-    place(
-        ("http.socket_group", ""),
-        ("that of the process", r#""forebay""#),
-        "group of its unix sockets, of which the user that runs the server is a member",
-    ),
-    place(
-        ("http.token_file", "--http-token-file"),
-        ("none; forebay up: http.token in its directory", r#""/etc/forebay/http.token""#),
-        "file with the token that HTTP clients on TCP need, for its owner alone; without one they \
-         get metrics and health only",
-    ),
-    place(
-        ("http.hosts", ""),
-        ("none", r#"["box.lan"]"#),
-        "names by which HTTP clients may ask for the server over TCP, beside localhost and \
-         addresses",
-    ),
-    place(
-        ("cache.path", "--cache"),
-        ("none", r#""/dev/disk/by-id/fast-part1""#),
-        "file or block device of the write-back cache; needed where the pool has a cache",
-    ),
-    place(
-        ("cache.size", "--cache-size"),
-        ("none", r#""100G""#),
-        "if the pool has no cache, one of this size is made at the path; 0: what is dirty is \
-         written back, and the cache is detached",
-    ),
-    place(
-        ("io.backend", "--io"),
-        ("auto", r#""auto""#),
-        "what I/O goes through: uring or posix; auto: io_uring where it is permitted, else posix",
-    ),
-    place(
-        ("io.host_log", "--host-log"),
-        ("auto", r#""auto""#),
-        "where answered writes are recorded for the case that the process dies: a directory, best \
-         in memory; auto: in /dev/shm, /run, or beside the sockets; off: nowhere",
-    ),
-    place(
-        ("log.format", "--log"),
-        ("human", r#""human""#),
-        "where the log goes and what a line looks like: human or json on standard error, \
-         journal for systemd's",
-    ),
-    place(
-        ("log.level", "--log-level"),
-        ("info", r#""info""#),
-        "which events are logged: error, warn, info, debug, trace, or by part: \"warn,nbd=debug\"",
-    ),
+    Place {
+        name: "devices",
+        option: "--device",
+        default: "none, at least one is needed",
+        example: r#"["/dev/disk/by-id/one", "/dev/disk/by-id/two"]"#,
+        what: "files and block devices of the pool, in any order; each is a path, or a table such \
+               as { path = \"/srv/a.img\", emulate = \"hdd\" }",
+    },
+    Place {
+        name: "access",
+        option: "",
+        default: "none: clients over TLS may open all volumes",
+        example: ACCESS,
+        what: "what clients over TLS may open: a name of their certificate or key and names of \
+               volumes, in which * stands for any text and ? for one character; what no rule gives \
+               is not there for them",
+    },
+    Place {
+        name: "nbd.socket",
+        option: "--nbd-socket",
+        default: "./forebay-data/nbd.sock",
+        example: r#""/run/forebay/nbd.sock""#,
+        what: "unix socket of NBD clients",
+    },
+    Place {
+        name: "nbd.socket_mode",
+        option: "--nbd-socket-mode",
+        default: "0600; with a group 0660",
+        example: r#""0660""#,
+        what: "mode of that socket: who may write may connect, and read and write all volumes",
+    },
+    Place {
+        name: "nbd.socket_group",
+        option: "--nbd-socket-group",
+        default: "that of the process",
+        example: r#""kvm""#,
+        what: "group of that socket, of which the user that runs the server is a member",
+    },
+    Place {
+        name: "nbd.listen",
+        option: "--nbd-listen",
+        default: "none",
+        example: r#"["127.0.0.1:10809"]"#,
+        what: "addresses to serve on TCP too, with TLS",
+    },
+    Place {
+        name: "nbd.tls",
+        option: "--tls",
+        default: "require",
+        example: r#""require""#,
+        what: "clients over TCP must have TLS (require), may have it (offer), or cannot have it \
+               (off); without it all who can connect can read and write all volumes",
+    },
+    Place {
+        name: "tls.certificates",
+        option: "--tls-certificates",
+        default: "none",
+        example: r#""/etc/forebay/tls""#,
+        what: "directory with server-cert.pem, server-key.pem, ca-cert.pem and, if there is one, \
+               ca-crl.pem; read again when they change",
+    },
+    Place {
+        name: "tls.psk",
+        option: "--tls-psk",
+        default: "none",
+        example: r#""/etc/forebay/keys.psk""#,
+        what: "file of keys that clients may have instead of certificates, a line NAME:HEX for \
+               each, for its owner alone; read again when it changes",
+    },
+    Place {
+        name: "tls.verify_peer",
+        option: "--tls-verify-peer",
+        default: "true",
+        example: "true",
+        what: "clients without such a key need a certificate of ca-cert.pem; false: any client may \
+               connect, and is not known by a name",
+    },
+    Place {
+        name: "control.socket",
+        option: "--socket",
+        default: "./forebay-data/control.sock",
+        example: r#""/run/forebay/control.sock""#,
+        what: "unix socket of commands such as forebay status",
+    },
+    Place {
+        name: "control.socket_mode",
+        option: "",
+        default: "0600; with a group 0660",
+        example: r#""0660""#,
+        what: "mode of that socket: users with write permission may do everything",
+    },
+    Place {
+        name: "control.socket_group",
+        option: "",
+        default: "that of the process",
+        example: r#""forebay""#,
+        what: "group of that socket, of which the user that runs the server is a member",
+    },
+    Place {
+        name: "http.listen",
+        option: "--http-listen",
+        default: "none; forebay up: a socket in its directory and 127.0.0.1:10810",
+        example: r#"["127.0.0.1:10810"]"#,
+        what: "where the HTTP API and metrics are served: \"ADDRESS:PORT\", \"unix:PATH\", or a \
+               list of them",
+    },
+    Place {
+        name: "http.socket_mode",
+        option: "",
+        default: "0600; with a group 0660",
+        example: r#""0660""#,
+        what: "mode of its unix sockets: users with write permission may do everything, without a \
+               token",
+    },
+    Place {
+        name: "http.socket_group",
+        option: "",
+        default: "that of the process",
+        example: r#""forebay""#,
+        what: "group of its unix sockets, of which the user that runs the server is a member",
+    },
+    Place {
+        name: "http.token_file",
+        option: "--http-token-file",
+        default: "none; forebay up: http.token in its directory",
+        example: r#""/etc/forebay/http.token""#,
+        what: "file with the token that HTTP clients on TCP need, for its owner alone; without one \
+               they get metrics and health only",
+    },
+    Place {
+        name: "http.hosts",
+        option: "",
+        default: "none",
+        example: r#"["box.lan"]"#,
+        what: "names by which HTTP clients may ask for the server over TCP, beside localhost and \
+               addresses",
+    },
+    Place {
+        name: "cache.path",
+        option: "--cache",
+        default: "none",
+        example: r#""/dev/disk/by-id/fast-part1""#,
+        what: "file or block device of the write-back cache; needed where the pool has a cache",
+    },
+    Place {
+        name: "cache.size",
+        option: "--cache-size",
+        default: "none",
+        example: r#""100G""#,
+        what: "if the pool has no cache, one of this size is made at the path; 0: what is dirty is \
+               written back, and the cache is detached",
+    },
+    Place {
+        name: "io.backend",
+        option: "--io",
+        default: "auto",
+        example: r#""auto""#,
+        what: "what I/O goes through: uring or posix; auto: io_uring where it is permitted, else \
+               posix",
+    },
+    Place {
+        name: "io.host_log",
+        option: "--host-log",
+        default: "auto",
+        example: r#""auto""#,
+        what: "where answered writes are recorded for the case that the process dies: a directory, \
+               best in memory; auto: in /dev/shm, /run, or beside the sockets; off: nowhere",
+    },
+    Place {
+        name: "log.format",
+        option: "--log",
+        default: "human",
+        example: r#""human""#,
+        what: "where the log goes and what a line looks like: human or json on standard error, \
+               journal for systemd's",
+    },
+    Place {
+        name: "log.level",
+        option: "--log-level",
+        default: "info",
+        example: r#""info""#,
+        what: "which events are logged: error, warn, info, debug, trace, or by part: \
+               \"warn,nbd=debug\"",
+    },
 ];
 
 /// The value of a place, and where it comes from.

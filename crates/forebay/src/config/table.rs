@@ -74,52 +74,61 @@ impl Key {
     }
 }
 
-type Field = (fn(&Settings) -> Value, fn(&mut Settings, Value));
+/// The access to a field of the settings.
+struct Field {
+    get: fn(&Settings) -> Value,
+    put: fn(&mut Settings, Value),
+}
 
 const fn key(
-    (section, name): (&'static str, &'static str),
+    section: &'static str,
+    name: &'static str,
     kind: Kind,
-    (get, put): Field,
+    field: Field,
     what: &'static str,
 ) -> Key {
+    let Field { get, put } = field;
     Key { section, name, option: "", kind, live: true, what, get, put }
 }
 
 /// A field that is a number of bytes, or another number.
 macro_rules! number {
     ($kind:ident: $($field:ident).+) => {
-        (|s| Value::$kind(s.$($field).+ as u64), |s, v| s.$($field).+ = v.number() as _)
+        Field {
+            get: |s| Value::$kind(s.$($field).+ as u64),
+            put: |s, v| s.$($field).+ = v.number() as _,
+        }
     };
 }
 
 macro_rules! time {
     ($($field:ident).+) => {
-        (|s| Value::Time(s.$($field).+), |s, v| s.$($field).+ = v.time())
+        Field { get: |s| Value::Time(s.$($field).+), put: |s, v| s.$($field).+ = v.time() }
     };
 }
 
 /// A field that is the kind of devices; without one, the kernel is asked.
 macro_rules! kind {
     ($($field:ident).+) => {
-        (
-            |s| Value::Word(s.$($field).+.map_or("auto", DeviceKind::word)),
-            |s, v| {
+        Field {
+            get: |s| Value::Word(s.$($field).+.map_or("auto", DeviceKind::word)),
+            put: |s, v| {
                 s.$($field).+ = DeviceKind::ALL.into_iter().find(|one| one.word() == v.word());
             },
-        )
+        }
     };
 }
 
 /// A field that is one of an enumeration; one without a word cannot be met.
 macro_rules! word {
     ($all:expr, $($field:ident).+) => {
-        (
-            |s| Value::Word(s.$($field).+.word()),
-            |s, v| {
+        Field {
+            get: |s| Value::Word(s.$($field).+.word()),
+            put: |s, v| {
                 let known = $all.into_iter().find(|one| one.word() == v.word());
                 s.$($field).+ = known.unwrap_or_else(|| unreachable!("the table has its words"));
             },
-        )
+        }
     };
 }
 
@@ -141,7 +150,8 @@ const SCRUB: &str = "scrub";
 /// All settings.
 pub static KEYS: &[Key] = &[
     key(
-        (NBD, "max_connections"),
+        NBD,
+        "max_connections",
         Kind::Number(1, 4096),
         number!(Number: limits.max_connections),
         "connections at a time",
@@ -149,35 +159,40 @@ pub static KEYS: &[Key] = &[
     .option("--max-connections")
     .at_start(),
     key(
-        (NBD, "max_requests_per_connection"),
+        NBD,
+        "max_requests_per_connection",
         Kind::Number(1, 4096),
         number!(Number: limits.max_in_flight_requests),
         "requests of one connection that are worked on at a time",
     )
     .at_start(),
     key(
-        (NBD, "max_payload"),
+        NBD,
+        "max_payload",
         Kind::Size(32 * M, T),
         number!(Size: limits.max_payload_bytes),
         "data of all requests being worked on",
     )
     .at_start(),
     key(
-        (POOL, "commit_interval"),
+        POOL,
+        "commit_interval",
         Kind::Time(MS, HOUR),
         time!(pool.commit_interval),
         "what was written becomes durable at least this often, flushed or not",
     )
     .option("--commit-interval"),
     key(
-        (POOL, "dirty_nodes"),
+        POOL,
+        "dirty_nodes",
         Kind::Number(64, MANY),
         number!(Number: pool.dirty_nodes),
         "tree nodes (4 KiB each) changed in memory at which a commit begins before its time; at \
          as many a write-back pass writes those that it has changed",
     ),
     key(
-        (POOL, "cached_nodes"),
+        POOL,
+        "cached_nodes",
         // A commit and a few readers need the least of them at the same time.
         Kind::Number(256, 1 << 28),
         number!(Number: pool.cached_nodes),
@@ -185,78 +200,93 @@ pub static KEYS: &[Key] = &[
     )
     .at_start(),
     key(
-        (POOL, "loaded_groups"),
+        POOL,
+        "loaded_groups",
         Kind::Number(16, MANY),
         number!(Number: pool.loaded_groups),
         "block groups whose allocation bitmaps are kept in memory",
     ),
     key(
-        (POOL, "device_depth"),
+        POOL,
+        "device_depth",
         Kind::Number(1, 4096),
         number!(Number: pool.device.depth),
         "requests in flight on each device",
     )
     .at_start(),
-    key((POOL, "kind"), KINDS, kind!(pool.device.kind), "what kind of disk each device is")
+    key(POOL, "kind", KINDS, kind!(pool.device.kind), "what kind of disk each device is")
         .at_start(),
     key(
-        (POOL, "latency_target_read"),
+        POOL,
+        "latency_target_read",
         Kind::Time(Duration::ZERO, LATE),
         time!(pool.targets.read),
         "how long a client's read of a device should take at most",
     ),
     key(
-        (POOL, "latency_target_write"),
+        POOL,
+        "latency_target_write",
         Kind::Time(Duration::ZERO, LATE),
         time!(pool.targets.write),
         "the same for a client's write to a device of the pool",
     ),
     key(
-        (POOL, "read_ahead"),
+        POOL,
+        "read_ahead",
         Kind::Size(0, 1 << 20),
         number!(Size: pool.read_ahead),
         "on disks that rotate, data is read so far ahead of clients that read in order; 0: none is",
     ),
     key(
-        (POOL, "sit_out"),
+        POOL,
+        "sit_out",
         Kind::Time(Duration::ZERO, Duration::from_secs(86_400)),
         time!(pool.sit_out),
         "so long a device that is slow beside others or errs often is read only where it must be; \
          0: never",
     ),
     key(
-        (POOL, "spare_after"),
+        POOL,
+        "spare_after",
         Kind::Time(Duration::ZERO, Duration::from_secs(7 * 86_400)),
         time!(pool.spare_after),
         "a spare takes the place of a device that was missing or failed for so long; 0: none does \
          by itself",
     ),
     key(
-        (SCRUB, "every"),
+        SCRUB,
+        "every",
         Kind::Time(Duration::ZERO, Duration::from_secs(3650 * 86_400)),
         time!(pool.scrub_every),
         "a scrub begins by itself so long after the last one; 0: none does",
     ),
     key(
-        (SCRUB, "at"),
+        SCRUB,
+        "at",
         Kind::TimeOfDay,
-        (|s| Value::TimeOfDay(s.pool.scrub_at), |s, v| s.pool.scrub_at = v.time_of_day()),
+        Field {
+            get: |s| Value::TimeOfDay(s.pool.scrub_at),
+            put: |s, v| s.pool.scrub_at = v.time_of_day(),
+        },
         "the time of day, UTC, at which a scrub that is due begins",
     ),
     key(
-        (SCRUB, "rate"),
+        SCRUB,
+        "rate",
         Kind::Size(0, T),
         number!(Size: pool.scrub_rate),
         "bytes a second that a scrub reads of each copy at most; 0: as fast as devices let it",
     ),
     key(
-        (SCRUB, "gap"),
+        SCRUB,
+        "gap",
         Kind::Size(0, M),
         number!(Size: pool.scrub_gap),
         "a scrub reads through gaps of so many bytes between blocks",
     ),
     key(
-        (CACHE, "policy"),
+        CACHE,
+        "policy",
         Kind::Word(&["lru", "fifo", "random", "adaptive"]),
         word!(Policy::ALL, cache.policy),
         "which blocks are kept",
@@ -264,121 +294,139 @@ pub static KEYS: &[Key] = &[
     .option("--cache-policy")
     .at_start(),
     key(
-        (CACHE, "max_lag"),
+        CACHE,
+        "max_lag",
         Kind::Time(Duration::from_millis(100), HOUR),
         time!(cache.max_lag),
         "how much older than the volumes the pool's image should be at most",
     )
     .option("--max-lag"),
     key(
-        (CACHE, "max_lag_policy"),
+        CACHE,
+        "max_lag_policy",
         Kind::Word(&["aim", "strict"]),
         word!(LagPolicy::ALL, cache.max_lag_policy),
         "what becomes of writers when the image is older",
     ),
     key(
-        (CACHE, "dirty_target"),
+        CACHE,
+        "dirty_target",
         Kind::Number(1, 90),
         number!(Number: cache.dirty_target_percent),
         "percent of the cache that dirty data is held to",
     ),
     key(
-        (CACHE, "dirty_limit"),
+        CACHE,
+        "dirty_limit",
         Kind::Number(2, 98),
         number!(Number: cache.dirty_limit_percent),
         "percent of the cache's room that dirty data may take before a write waits 100 ms",
     ),
     key(
-        (CACHE, "writeback_rate_min"),
+        CACHE,
+        "writeback_rate_min",
         Kind::Size(64 * K, T),
         number!(Size: cache.writeback.min),
         "bytes a second that a pass of write-back carries at least",
     ),
     key(
-        (CACHE, "writeback_rate_max"),
+        CACHE,
+        "writeback_rate_max",
         Kind::Size(64 * K, T),
         number!(Size: cache.writeback.max),
         "bytes a second that write-back carries at most; a cache flush or detach does not wait",
     ),
     key(
-        (CACHE, "writeback_rate_idle"),
+        CACHE,
+        "writeback_rate_idle",
         Kind::Size(0, T),
         number!(Size: cache.writeback.idle_rate),
         "bytes a second that write-back may come to while no client asks for anything",
     ),
     key(
-        (CACHE, "promote"),
+        CACHE,
+        "promote",
         Kind::Word(&["never", "first", "second"]),
         word!(Promote::ALL, cache.promote),
         "which reads are kept after a miss",
     ),
     key(
-        (CACHE, "promote_max"),
+        CACHE,
+        "promote_max",
         Kind::Size(BLOCK_U64, M),
-        (
-            |s| Value::Size(s.cache.promote_blocks * BLOCK_U64),
-            |s, v| s.cache.promote_blocks = v.number() / BLOCK_U64,
-        ),
+        Field {
+            get: |s| Value::Size(s.cache.promote_blocks * BLOCK_U64),
+            put: |s, v| s.cache.promote_blocks = v.number() / BLOCK_U64,
+        },
         "reads that are longer are not kept",
     ),
     key(
-        (CACHE, "sequential_cutoff"),
+        CACHE,
+        "sequential_cutoff",
         Kind::Size(0, T),
         number!(Size: cache.sequential_cutoff),
         "reads that are longer are streams, which are not kept; 0: none is",
     ),
-    key((CACHE, "kind"), KINDS, kind!(cache.device.kind), "what kind of disk the cache device is")
+    key(CACHE, "kind", KINDS, kind!(cache.device.kind), "what kind of disk the cache device is")
         .at_start(),
     key(
-        (CACHE, "latency_target_read"),
+        CACHE,
+        "latency_target_read",
         Kind::Time(Duration::ZERO, LATE),
         time!(cache.targets.read),
         "how long a client's read of the cache device should take at most",
     ),
     key(
-        (CACHE, "latency_target_write"),
+        CACHE,
+        "latency_target_write",
         Kind::Time(Duration::ZERO, LATE),
         time!(cache.targets.write),
         "the same for a client's write to the cache device",
     ),
     key(
-        (CACHE, "index_memory"),
+        CACHE,
+        "index_memory",
         Kind::Size(M, T),
-        (
-            |s| Value::Size(s.cache.resident_nodes as u64 * BLOCK_U64),
-            |s, v| s.cache.resident_nodes = (v.number() / BLOCK_U64) as usize,
-        ),
+        Field {
+            get: |s| Value::Size(s.cache.resident_nodes as u64 * BLOCK_U64),
+            put: |s, v| s.cache.resident_nodes = (v.number() / BLOCK_U64) as usize,
+        },
         "memory for clean nodes of the index",
     )
     .option("--index-memory")
     .at_start(),
     key(
-        (CACHE, "dirty_nodes"),
+        CACHE,
+        "dirty_nodes",
         Kind::Number(64, MANY),
         number!(Number: cache.dirty_nodes),
         "changed nodes (4 KiB each) of the index from which on a checkpoint begins",
     )
     .at_start(),
     key(
-        (CACHE, "journal_interval"),
+        CACHE,
+        "journal_interval",
         Kind::Time(MS, Duration::from_secs(60)),
         time!(cache.journal_interval),
         "what was written becomes durable in the cache at least this often, flushed or not",
     ),
     key(
-        (CACHE, "gc_slice"),
+        CACHE,
+        "gc_slice",
         Kind::Time(Duration::from_micros(10), Duration::from_millis(100)),
         time!(cache.gc_slice),
         "garbage collection gives others a turn after so much time",
     ),
     key(
-        (CACHE, "gc_min_nodes"),
+        CACHE,
+        "gc_min_nodes",
         Kind::Number(1, 1000),
         number!(Number: cache.gc_min_nodes),
         "leaves of the index that such a slice looks at, at least",
     ),
     key(
-        (CACHE, "gc_pause"),
+        CACHE,
+        "gc_pause",
         Kind::Time(Duration::ZERO, Duration::from_secs(1)),
         time!(cache.gc_pause),
         "garbage collection rests for so long after a slice at most, while clients are at work",

@@ -1,6 +1,6 @@
 //! Checks of who may connect: TLS, and the modes of sockets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::finding::{Finding, Level};
 use crate::serve::health::expiry;
@@ -46,7 +46,7 @@ pub fn check(access: &Access) -> Vec<Finding> {
         Some(Ok(ends)) if ends.is_empty() => {
             vec![Finding::ok("tls", "its certificates and keys can be used")]
         }
-        Some(Ok(ends)) => ends.iter().map(ending).collect(),
+        Some(Ok(ends)) => ends.iter().map(|(path, left_s)| ending(path, *left_s)).collect(),
         Some(Err(why)) => {
             let todo = "docs/operations.md shows how certificates and keys are made";
             vec![Finding::new(Level::Problem, "tls", why, todo)]
@@ -55,9 +55,9 @@ pub fn check(access: &Access) -> Vec<Finding> {
     credentials.into_iter().chain(access.permits.iter().flat_map(permit)).collect()
 }
 
-fn ending((path, left_s): &(PathBuf, i64)) -> Finding {
-    let level = if *left_s < 0 { Level::Problem } else { Level::Warning };
-    Finding::new(level, "tls", expiry::what(path, *left_s), expiry::todo(path))
+fn ending(path: &Path, left_s: i64) -> Finding {
+    let level = if left_s < 0 { Level::Problem } else { Level::Warning };
+    Finding::new(level, "tls", expiry::what(path, left_s), expiry::todo(path))
 }
 
 fn permit(one: &Permit) -> Option<Finding> {

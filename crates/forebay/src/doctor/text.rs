@@ -14,10 +14,10 @@ pub fn text(all: &[Finding], look: &Look) -> String {
     for level in Level::ALL {
         for one in all.iter().filter(|one| one.level == level) {
             let head = format!("{:LEVEL$}{:CHECK$}", level.word(), one.check);
-            out += &paragraph((tone(level), &head), &one.found, look);
+            out += &paragraph(tone(level), &head, &one.found, look);
             if let Some(todo) = &one.todo {
                 let head = format!("{:1$}-> ", "", LEVEL + CHECK);
-                out += &paragraph((Tone::Plain, &head), todo, look);
+                out += &paragraph(Tone::Plain, &head, todo, look);
             }
         }
     }

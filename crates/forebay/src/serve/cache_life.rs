@@ -192,7 +192,7 @@ impl Caches {
                 )));
             }
         };
-        match self.open_place(pool_uuid, path, (Some(size), false)).await {
+        match self.open_place(pool_uuid, path, Some(size), false).await {
             Ok(place) => Ok(Prepared::Place(place)),
             Err(e) if self.config.optional => Ok(Prepared::Unused(without(&e))),
             Err(e) => Err(e),
@@ -331,7 +331,8 @@ impl Caches {
         &self,
         pool_uuid: [u8; 16],
         path: &Path,
-        (size, force): (Option<u64>, bool),
+        size: Option<u64>,
+        force: bool,
     ) -> Result<NewPlace> {
         let at = path.to_owned();
         let open = move || open_place(&at, size, pool_uuid, force);
@@ -463,7 +464,8 @@ impl Caches {
         &self,
         volumes: &Volumes,
         path: &Path,
-        (size, force): (Option<u64>, bool),
+        size: Option<u64>,
+        force: bool,
     ) -> std::result::Result<(), Failure> {
         let _alone = Alone::take(&self.changing)?;
         if volumes.cache().is_some() || volumes.pool().cache_uuid().is_some() {
@@ -480,7 +482,7 @@ impl Caches {
         let before = self.remembered().await.map_err(failed)?;
         // Before the pool has it: then no crash leaves a cache that the next start does not find.
         self.remember(CachePlace::At(path.to_owned())).await.map_err(failed)?;
-        let attached = self.attach_at(volumes, path, (size, force)).await;
+        let attached = self.attach_at(volumes, path, size, force).await;
         if attached.is_err()
             && let Err(e) = self.remember(before).await
         {
@@ -493,9 +495,10 @@ impl Caches {
         &self,
         volumes: &Volumes,
         path: &Path,
-        how: (Option<u64>, bool),
+        size: Option<u64>,
+        force: bool,
     ) -> std::result::Result<Cache, Failure> {
-        let made = match self.open_place(volumes.pool().uuid(), path, how).await {
+        let made = match self.open_place(volumes.pool().uuid(), path, size, force).await {
             Ok(place) => self.make(volumes.pool(), place).await,
             Err(e) => Err(e),
         };

@@ -59,7 +59,8 @@ impl PoolDevices {
     pub fn new(
         rt: &Rt,
         handles: &Handles,
-        (emulations, devices): (Option<Emulations>, &[DeviceChoice]),
+        emulations: Option<Emulations>,
+        devices: &[DeviceChoice],
         list: Option<DeviceList>,
     ) -> Result<PoolDevices, CommandError> {
         let emulated = devices.iter().filter_map(|d| Some((name(&d.path), d.emulate?)));
@@ -236,7 +237,7 @@ impl PoolDevices {
         let joins = Listed { id: uuid.to_string(), path: path.clone().into() };
         // Before it joins: what the next start does not find could not be read.
         let joined = match self.keep(pool, Some(joins)).await {
-            Ok(()) => self.join(pool, device, uuid.into_bytes(), (role, old.as_deref())).await,
+            Ok(()) => self.join(pool, device, uuid.into_bytes(), role, old.as_deref()).await,
             Err(e) => Err(e),
         };
         if !pool.uses_file(file) {
@@ -270,7 +271,8 @@ impl PoolDevices {
         pool: &Pool,
         device: DeviceFile,
         uuid: [u8; 16],
-        (role, old): (Role<'_>, Option<&str>),
+        role: Role<'_>,
+        old: Option<&str>,
     ) -> Result<(), Failure> {
         match (role, old) {
             (Role::Spare, _) => pool.add_spare(device, uuid).await?,

@@ -18,14 +18,15 @@ const STATUS_MINUTES: u64 = 10;
 
 /// All that the ledger says about a question. `name` is that of a volume, if it still exists.
 pub fn explanation(
-    (ledger, moment): (&Ledger, Moment),
+    ledger: &Ledger,
+    moment: Moment,
     question: &Question,
     name: impl Fn(VolumeId) -> Option<String>,
 ) -> Explanation {
     let Answer { under_way, kinds, slowest } = explain(ledger, question, moment);
     let slowest = slowest.iter().map(|told| SlowRequest {
         story: story(ledger, told, &name),
-        ended_seconds_ago: moment.now.since(told.0.ended).as_secs(),
+        ended_seconds_ago: moment.now.since(told.slow.ended).as_secs(),
     });
     Explanation {
         slower_than_us: us(question.slower_than_ns),
@@ -42,11 +43,8 @@ pub fn explanation(
 }
 
 /// A request whole, as it ended or as it is.
-fn story(
-    ledger: &Ledger,
-    (slow, parts): &Told,
-    name: &impl Fn(VolumeId) -> Option<String>,
-) -> RequestStory {
+fn story(ledger: &Ledger, told: &Told, name: &impl Fn(VolumeId) -> Option<String>) -> RequestStory {
+    let Told { slow, parts } = told;
     let parts = parts
         .iter()
         .map(|(of, text)| WaitPartInWords { part: part(ledger, of, 1), text: text.to_string() });

@@ -75,7 +75,7 @@ fn of_pool(pool: &PoolStatus, commit: &CommitStatus, all: &mut Vec<Problem>) {
         };
         all.push(problem("commits-fail", what, "see the log for why; each was tried again"));
     }
-    all.extend(answers::of_pool(pool).map(at_risk));
+    all.extend(answers::of_pool(pool).map(|(what, todo)| at_risk(what, todo)));
     let scrub = &pool.scrub;
     all.extend(of_lost(scrub));
     if scrub.incomplete {
@@ -116,7 +116,7 @@ fn of_pool(pool: &PoolStatus, commit: &CommitStatus, all: &mut Vec<Problem>) {
     }
 }
 
-fn at_risk((what, todo): (String, String)) -> Problem {
+fn at_risk(what: String, todo: String) -> Problem {
     problem("answers-at-risk", what, todo)
 }
 
@@ -344,7 +344,7 @@ fn of_cache(cache: &CacheStatus, all: &mut Vec<Problem>) {
         )),
         CacheState::Serving => {}
     }
-    all.extend(answers::of_cache(cache).map(at_risk));
+    all.extend(answers::of_cache(cache).map(|(what, todo)| at_risk(what, todo)));
     all.extend(of_silence(path, &cache.queue, false));
     if !cache.bad_blocks.is_empty() {
         let what = format!("blocks in the cache {path} were damaged before they came to the pool");

@@ -95,9 +95,8 @@ pub fn serve(
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let mut inherited = Inherited::of_environment()?;
     let mut places = banner::Places::of(&config);
-    let chosen = (config.settings, config.places);
-    let tuning = Tuning::new(&world.rt, &world.handles, chosen, origin);
-    let tuning = Rc::new(tuning);
+    let (chosen, placed) = (config.settings, config.places);
+    let tuning = Rc::new(Tuning::new(&world.rt, &world.handles, chosen, placed, origin));
     if let Source::Devices(files) = &source {
         // This thread may wait for a device: for as long as it does, a signal ends the process as
         // it ends any other.
@@ -128,8 +127,8 @@ pub fn serve(
                 inherited.finish()?;
                 listeners.add_local(&world, nbd_socket.into())?;
                 let (rt, backend) = (world.rt.clone(), world.backend);
-                let emulations = (world.emulations(), &config.devices[..]);
-                let devices = PoolDevices::new(&rt, &world.handles, emulations, list)?;
+                let (emulations, devices) = (world.emulations(), &config.devices);
+                let devices = PoolDevices::new(&rt, &world.handles, emulations, devices, list)?;
                 let devices = Rc::new(devices);
                 let access = Access::by(&config.tls.access);
                 let take_back = config.take_back;

@@ -53,7 +53,8 @@ impl Tuning {
     pub fn new(
         rt: &Rt,
         handles: &Handles,
-        (chosen, places): (Chosen, Places),
+        chosen: Chosen,
+        places: Places,
         origin: Option<Origin>,
     ) -> Tuning {
         let said = origin.as_ref().map(|origin| origin.said().clone()).unwrap_or_default();

@@ -94,7 +94,7 @@ pub fn wrapped(text: &str, columns: usize, long: Long) -> Vec<String> {
 }
 
 /// A paragraph behind a head: its lines below each other, its long words whole.
-pub fn paragraph((tone, head): (Tone, &str), text: &str, look: &Look) -> String {
+pub fn paragraph(tone: Tone, head: &str, text: &str, look: &Look) -> String {
     let indent = width(head);
     let room = look.columns.saturating_sub(indent).max(1);
     let lines = wrapped(&visible(text), room, Long::Whole);
@@ -164,7 +164,7 @@ mod tests {
         let path = format!("/{}", "p".repeat(100));
         let text = format!("{path} is missing");
         let look = Look { columns: 40, colour: false };
-        let shown = paragraph((Tone::Bad, "head "), &text, &look);
+        let shown = paragraph(Tone::Bad, "head ", &text, &look);
         assert_eq!(shown, format!("head {path}\n     is missing\n"));
         let lines = wrapped(&text, 40, Long::Shortened);
         assert!(lines[0].contains('…') && lines.iter().all(|line| width(line) <= 40), "{lines:?}");

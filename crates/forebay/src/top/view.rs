@@ -208,7 +208,7 @@ fn tail(before: &Sample, now: &Sample, seconds: f64, look: &Look) -> Vec<String>
     let mut out = summary(rows, look);
     let problems = &now.status.health;
     for problem in problems.iter().take(PROBLEMS) {
-        out += &paragraph((Tone::Bad, "! "), &problem.what, look);
+        out += &paragraph(Tone::Bad, "! ", &problem.what, look);
     }
     match problems.len() {
         0 => {}

@@ -255,7 +255,8 @@ pub fn encode_staged(out: &mut Vec<u8>, epoch: Epoch, crcs: &[Crc]) {
 pub fn encode_part(
     out: &mut Vec<u8>,
     epoch: Epoch,
-    (addr, generation): (CacheAddr, BucketGen),
+    addr: CacheAddr,
+    generation: BucketGen,
     cover: &Cover,
     crc: Crc,
 ) {
@@ -317,7 +318,7 @@ mod tests {
             let (sectors, crc) = (Sectors::from_bits((generation.0 as u8).clamp(1, 0xfe)), crcs[0]);
             for below in [None, Some(StagedBelow { epoch: Epoch(epoch.0.div_ceil(2)), crc })] {
                 let cover = Cover { sectors, below };
-                encode_part(&mut out, epoch, (addr, generation), &cover, crc);
+                encode_part(&mut out, epoch, addr, generation, &cover, crc);
                 let part = IndexValue::Part { epoch, addr, generation, cover, crc };
                 prop_assert_eq!(IndexValue::decode(&out), Some(part));
                 prop_assert_eq!(IndexValue::decode(&out[..out.len() - 1]), None);

@@ -215,7 +215,7 @@ fn index(key: &[u8], value: &[u8]) {
             encode_staged(&mut again, epoch, &crcs.iter().collect::<Vec<_>>());
         }
         Some(IndexValue::Part { epoch, addr, generation, cover, crc }) => {
-            encode_part(&mut again, epoch, (addr, generation), &cover, crc);
+            encode_part(&mut again, epoch, addr, generation, &cover, crc);
         }
         None => return,
     }
@@ -230,7 +230,7 @@ fn values() -> Vec<Vec<u8>> {
     encode_zeros(&mut all[1], Epoch(4), 8);
     encode_staged(&mut all[2], Epoch(4), &[5, 6]);
     let cover = Cover { sectors: Sectors::from_bits(0b1110), below: None };
-    encode_part(&mut all[3], Epoch(4), (addr, generation), &cover, 7);
+    encode_part(&mut all[3], Epoch(4), addr, generation, &cover, 7);
     all
 }
 

@@ -55,7 +55,8 @@ pub(super) struct Connection {
 impl Connection {
     pub fn new(
         rt: &Rt,
-        (number, address): (u64, Option<SocketAddr>),
+        number: u64,
+        address: Option<SocketAddr>,
         socket: SocketId,
         max_in_flight: usize,
     ) -> Connection {
@@ -121,8 +122,10 @@ impl Connection {
     /// Sends a reply, or the rest of it.
     pub fn push(
         &self,
-        (head, data): (reply::Head, SliceList),
-        (place, payload): (Permit, Option<Bytes>),
+        head: reply::Head,
+        data: SliceList,
+        place: Permit,
+        payload: Option<Bytes>,
         mut request: Request,
     ) {
         request.replies();

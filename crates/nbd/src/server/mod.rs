@@ -187,7 +187,7 @@ async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId, security: Secu
         let number = s.accepted.get() + 1;
         s.accepted.set(number);
         let in_flight = s.limits.max_in_flight_requests;
-        let c = Rc::new(Connection::new(&s.rt, (number, address), socket, in_flight));
+        let c = Rc::new(Connection::new(&s.rt, number, address, socket, in_flight));
         s.connections.borrow_mut().insert(number, c.clone());
         let (s2, security) = (s.clone(), security.clone());
         drop(s.rt.spawn(async move {

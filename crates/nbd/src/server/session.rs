@@ -213,7 +213,7 @@ async fn requests<E: Exports>(
             if request.payload_len() > SKIP_MAX || receiver.skip(len).await.is_err() {
                 return End::Broken;
             }
-            c.push((refusal(&request, &terms, e), SliceList::new()), (place, None), story);
+            c.push(refusal(&request, &terms, e), SliceList::new(), place, None, story);
             continue;
         }
         // Before it takes memory: a request may wait for long, and others need that.
@@ -263,16 +263,16 @@ async fn requests<E: Exports>(
         if in_pieces(&request, &terms) {
             s.rt.detach_for(story, |story| async move {
                 let push = |head, data| c.push_part(head, data);
-                let reply = answer_in_pieces(&rt, &export, &request, &terms, push).await;
-                c.push(reply, (place, payload), story);
+                let (head, data) = answer_in_pieces(&rt, &export, &request, &terms, push).await;
+                c.push(head, data, place, payload, story);
             });
             continue;
         }
         s.rt.detach_for(story, |story| async move {
-            let reply = answer(rt.bufs(), &export, &request, &terms, data).await;
+            let (head, data) = answer(rt.bufs(), &export, &request, &terms, data).await;
             // A WRITE's payload is gone when it is done, its reply carries none.
             let payload = payload.filter(|_| request.command != Command::Write);
-            c.push(reply, (place, payload), story);
+            c.push(head, data, place, payload, story);
         });
     }
 }

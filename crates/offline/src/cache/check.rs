@@ -28,9 +28,10 @@ use base::{BucketId, Epoch, counted};
 use btree::{Cursor, Loader, resident};
 use cache::CacheFile;
 use cache::raw::{
-    Committed, Layout, Replayer, counted_above, dirty_now, layout_of, node_addr, read_node,
-    record_now,
+    Checkpoint, Committed, Layout, PoolImage, Replayer, counted_above, dirty_now, layout_of,
+    node_addr, read_node, record_now,
 };
+use cache::replacement::Eviction;
 
 use format::cache::bucket::BucketRecord;
 use format::cache::superblock::CacheSuperblock;
@@ -150,7 +151,7 @@ impl Checker<'_> {
         let mut tally = Tally::new(layout);
         let generation = |bucket: usize| records.and_then(|f| f.get(bucket)).map(|f| f.generation);
         let above = counted_above(sb, self.image.published);
-        let mut pass = Pass::over_checkpoint(layout, self.image, (above, sb.cut, sb.epoch));
+        let mut pass = Pass::over_checkpoint(layout, self.image, above, sb.cut, sb.epoch);
         let mut walk = walk::over(sb);
         let mut whole = true;
         let twins = records.map(Twins::of).unwrap_or_default();
@@ -169,7 +170,7 @@ impl Checker<'_> {
                 for i in 0..page.count() {
                     let key = page.key(i);
                     whole &= pass
-                        .key((&key, page.value(i)), generation, &mut tally, &mut self.log)
+                        .key(&key, page.value(i), generation, &mut tally, &mut self.log)
                         .is_ok();
                 }
             }
@@ -180,8 +181,8 @@ impl Checker<'_> {
             let now = |id: BucketId| record_now(records[id.0 as usize], sb, self.image.published);
             tally.compare("the bucket table", now, true, &mut self.log);
             self.pairs(records);
-            let staged = dirty_now(sb.staged, sb, self.image.published);
-            tally.compare_staged("the superblock", staged, &mut self.log);
+            let (open, cut) = dirty_now(sb.staged.0, sb.staged.1, sb, self.image.published);
+            tally.compare_staged("the superblock", open, cut, &mut self.log);
         }
         whole
     }
@@ -204,13 +205,14 @@ impl Checker<'_> {
     async fn replayed(&mut self, sb: &CacheSuperblock, layout: Layout, records: Vec<BucketRecord>) {
         let Source { rt, device, path } = self.src.clone();
         let mut replayer = Replayer::new(
-            (&rt, &device, &path),
-            (sb, layout),
-            records,
-            (self.image.published, committed(self.image)),
+            &rt,
+            &device,
+            &path,
+            Checkpoint { sb, layout, records },
+            PoolImage { published: self.image.published, committed: committed(self.image) },
             NODES,
             // Nothing is evicted here: any policy will do.
-            (Policy::Fifo, 0),
+            Eviction { policy: Policy::Fifo, seed: 0 },
         );
         self.progress(Phase::Journal, 0, 1);
         match replayer.run(sb, self.image.cache_says).await {
@@ -243,7 +245,7 @@ impl Checker<'_> {
     async fn keys(&mut self, replayer: &mut Replayer, layout: &Layout, newest: Epoch) {
         let mut tally = Tally::new(layout);
         let above = replayer.counted_above();
-        let mut pass = Pass::over_replayed(layout, self.image, (above, newest));
+        let mut pass = Pass::over_replayed(layout, self.image, above, newest);
         let mut cursor = Cursor::new(&[], None);
         let mut more = true;
         while more {
@@ -256,7 +258,7 @@ impl Checker<'_> {
                 |bucket: usize| Some(replayer.record(BucketId(bucket as u32)).generation);
             let mut data = Vec::new();
             for (k, v) in &records {
-                let counts = pass.key((k, v), generation, &mut tally, &mut self.log);
+                let counts = pass.key(k, v, generation, &mut tally, &mut self.log);
                 data.extend(counts.ok().flatten().filter(|_| self.options.data));
             }
             self.verify(layout, data).await;
@@ -270,7 +272,8 @@ impl Checker<'_> {
             f => f,
         };
         tally.compare("the journal", records, false, &mut self.log);
-        tally.compare_staged("the journal", replayer.staged_named(), &mut self.log);
+        let (open, cut) = replayer.staged_named();
+        tally.compare_staged("the journal", open, cut, &mut self.log);
     }
 
     /// The records of the next leaf, reading ahead.
@@ -286,8 +289,7 @@ impl Checker<'_> {
             let (src, layout) = (self.src.clone(), *layout);
             let copy = replayer.copy_of(&fault);
             self.src.rt.spawn(async move {
-                let of = (&fault, copy);
-                let read = read_node(&src.device, &layout, of, Class::Foreground).await;
+                let read = read_node(&src.device, &layout, &fault, copy, Class::Foreground).await;
                 (fault, read.map(|(bytes, _)| bytes))
             })
         });

@@ -189,7 +189,7 @@ async fn dump_on(
             let decode = |block: &Buf| CacheSuperblock::decode(block).map_err(|e| e.to_string());
             let read = read.as_ref().map_err(String::clone).and_then(decode);
             let read = read.as_ref().map(SuperblockItem::from).map_err(String::clone);
-            out(Item::Superblock(Box::new(SlotItem::new(&src.path, (slot, offset), read))));
+            out(Item::Superblock(Box::new(SlotItem::new(&src.path, slot, offset, read))));
             continue;
         }
         let found = Slot::of(read.as_ref().map(|block| &block[..]).map_err(String::clone));
@@ -222,7 +222,7 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
     let (mut bucket, mut free) = (0, 0);
     for page in 0..layout.pages() {
         let slots = read_slots(&src.device, layout, page).await;
-        let Some(found) = choose_slot(&slots, (layout, sb.uuid), page, sb.generation) else {
+        let Some(found) = choose_slot(&slots, layout, sb.uuid, page, sb.generation) else {
             out(Item::Unreadable {
                 what: format!("page {page} of the bucket table; run forebay check"),
             });
@@ -260,7 +260,7 @@ async fn twins(src: &Source, sb: &CacheSuperblock, layout: &Layout) -> Twins {
     let mut records = Vec::with_capacity(layout.buckets as usize);
     for page in 0..layout.pages() {
         let slots = read_slots(&src.device, layout, page).await;
-        let found = choose_slot(&slots, (layout, sb.uuid), page, sb.generation);
+        let found = choose_slot(&slots, layout, sb.uuid, page, sb.generation);
         let unknown = || vec![BucketRecord::default(); buckets_of(layout, page).count()];
         records.extend(found.map_or_else(unknown, |f| f.records));
     }
@@ -308,7 +308,7 @@ async fn summaries(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mu
     let mut first = 0;
     for page in 0..layout.pages() {
         let slots = read_slots(&src.device, layout, page).await;
-        let found = choose_slot(&slots, (layout, sb.uuid), page, sb.generation);
+        let found = choose_slot(&slots, layout, sb.uuid, page, sb.generation);
         if found.is_none() {
             let what = format!("page {page} of the bucket table; run forebay check");
             out(Item::Unreadable { what });
@@ -334,10 +334,9 @@ async fn journal(
     layout: &Layout,
     out: &mut dyn FnMut(Item),
 ) -> Result<()> {
-    let entries =
-        read_journal((&src.device, &src.path), layout.ring(), replay_from(sb), EntrySeq(0))
-            .await?
-            .entries;
+    let ((of, place), ring) = (replay_from(sb), layout.ring());
+    let found = read_journal(&src.device, &src.path, ring, of, place, EntrySeq(0)).await?;
+    let entries = found.entries;
     for e in entries {
         out(Item::Entry { sequence: e.sequence.0, durable: e.durable.0, blocks: e.blocks() });
         for record in e.records() {

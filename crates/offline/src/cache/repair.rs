@@ -35,7 +35,8 @@ const BATCH: usize = 256;
 /// may use them meanwhile. `dry_run`: says what would be done, and writes nothing.
 pub async fn repair(
     rt: &Rt,
-    (file, image): (&CacheFile, &Image),
+    file: &CacheFile,
+    image: &Image,
     files: Vec<DeviceFile>,
     options: &CheckOptions,
     dry_run: bool,

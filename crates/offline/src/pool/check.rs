@@ -82,7 +82,7 @@ impl<'a> Checker<'a> {
         let mut whole = tables.whole & tables::check_groups(&src, &mut tables.groups, &mut log);
         let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
         let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
-        whole &= tables::read_bitmaps(&src, &mut space, (&mut log, &mut plan), step).await;
+        whole &= tables::read_bitmaps(&src, &mut space, &mut log, &mut plan, step).await;
         let checker = Checker {
             src,
             space,

@@ -122,7 +122,7 @@ async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(Item)) {
                     Ok(Err(e)) => Err(e.to_string()),
                     Err(e) => Err(e.to_string()),
                 };
-                out(Item::Superblock(Box::new(SlotItem::new(&f.path, (slot, offset), read))));
+                out(Item::Superblock(Box::new(SlotItem::new(&f.path, slot, offset, read))));
             }
         }
         queue.close();

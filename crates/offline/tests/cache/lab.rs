@@ -158,9 +158,8 @@ impl Lab {
     pub fn repair(&self, dry_run: bool) -> Outcome<Report> {
         let (before, image) = (self.contents(), self.image());
         let outcome = self.run(move |rt, c| async move {
-            let of = (&c.file, &image);
-            let options = CheckOptions::default();
-            repair(&rt, of, vec![c.disk.clone()], &options, dry_run, &mut |_| ()).await
+            let (disks, options) = (vec![c.disk.clone()], CheckOptions::default());
+            repair(&rt, &c.file, &image, disks, &options, dry_run, &mut |_| ()).await
         });
         assert!(!dry_run || self.contents() == before, "a dry run wrote");
         outcome.expect("repaired")
@@ -223,7 +222,7 @@ impl Lab {
         let bufs = base::BufPool::new(0);
         let read = |slot| Some(bufs.copy_of(&self.block(layout.page_offset(0, slot))));
         let slots: PageSlots = [read(0), read(1)];
-        let found = choose_slot(&slots, (&layout, sb.uuid), 0, sb.generation).expect("whole");
+        let found = choose_slot(&slots, &layout, sb.uuid, 0, sb.generation).expect("whole");
         (found.generation, found.records)
     }
 

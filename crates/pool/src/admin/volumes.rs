@@ -162,8 +162,8 @@ impl Pool {
         }
         match last {
             Some(block) => {
-                let whom = (id, Class::Foreground);
-                self.write_step(whom, Lba(size / BLOCK_U64), block, Some(size)).await?
+                let (class, lba) = (Class::Foreground, Lba(size / BLOCK_U64));
+                self.write_step(id, class, lba, block, Some(size)).await?
             }
             None => {
                 let mut st = self.state_mut();

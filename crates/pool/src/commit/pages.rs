@@ -9,7 +9,7 @@ use format::superblock::{DeviceState, Superblock};
 use queue::Class;
 
 use super::frozen::{FrozenTxn, SLICE};
-use crate::devices::PoolDevice;
+use crate::devices::{Place, PoolDevice};
 use crate::pool::Pool;
 use crate::space::{BitmapPage, PageChange};
 use crate::state::State;
@@ -113,7 +113,7 @@ impl Pool {
                         PageChange::Changed => frozen.bitmap_pages.push(place),
                     }
                     written += 1;
-                    frozen.table_pages.insert(st.space.page_of(place.0));
+                    frozen.table_pages.insert(st.space.page_of(place.group));
                 }
             }
             self.breathe(pages).await;
@@ -130,7 +130,7 @@ impl Pool {
                 PageChange::Cleared => {}
                 PageChange::Changed => frozen.bitmap_pages.push(place),
             }
-            frozen.table_pages.insert(st.space.page_of(place.0));
+            frozen.table_pages.insert(st.space.page_of(place.group));
         }
         let geometry = self.state().space.geometry();
         for (n, &id) in (1..).zip(frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0))) {
@@ -177,7 +177,7 @@ impl Pool {
     async fn write_everywhere(&self, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
         for (offset, block) in blocks {
             let devices = self.state().devices.written_rows();
-            let places: Vec<_> = devices.iter().map(|&d| (d, offset)).collect();
+            let places: Vec<_> = devices.iter().map(|&row| Place { row, offset }).collect();
             let (pool, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
             writes
                 .add(

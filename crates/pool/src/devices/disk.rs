@@ -77,8 +77,8 @@ impl Disk {
         offset: u64,
         buf: Buf,
     ) -> (Result<(), IoError>, Buf) {
-        let first = self.queue.read(class, offset, buf).await;
-        self.again(class, offset, first).await
+        let (outcome, buf) = self.queue.read(class, offset, buf).await;
+        self.again(class, offset, outcome, buf).await
     }
 
     /// As [`Disk::read`], into a buffer that is taken when the device is asked.
@@ -88,15 +88,16 @@ impl Disk {
         offset: u64,
         len: usize,
     ) -> (Result<(), IoError>, Buf) {
-        let first = self.queue.read_new(class, offset, len).await;
-        self.again(class, offset, first).await
+        let (outcome, buf) = self.queue.read_new(class, offset, len).await;
+        self.again(class, offset, outcome, buf).await
     }
 
     async fn again(
         &self,
         class: Class,
         offset: u64,
-        (outcome, buf): (Result<(), IoError>, Buf),
+        outcome: Result<(), IoError>,
+        buf: Buf,
     ) -> (Result<(), IoError>, Buf) {
         let e = match outcome {
             Err(e) if !e.is_gone() => e,
@@ -144,7 +145,8 @@ impl Disk {
     /// generation and can be decoded to `bits` bits.
     pub(crate) async fn read_bitmap_slots(
         &self,
-        (page, offset): (&PageId, u64),
+        page: &PageId,
+        offset: u64,
         want: Generation,
         bits: usize,
     ) -> BitmapSlots {

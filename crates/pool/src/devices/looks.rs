@@ -13,6 +13,13 @@ const COUNTS_FOR: Duration = Duration::from_secs(1);
 /// writes ever waits for one.
 const NEXT_AFTER: Duration = Duration::from_millis(600);
 
+/// The place of a superblock: a slot, and the row of its device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SlotPlace {
+    pub row: usize,
+    pub slot: u64,
+}
+
 /// The last look, and the next one.
 #[derive(Default)]
 pub struct Looks {
@@ -21,7 +28,7 @@ pub struct Looks {
     asked: Event,
     ended: Event,
     /// Places whose read is under way: a device that does not answer gets no second one.
-    reads: RefCell<BTreeSet<(usize, u64)>>,
+    reads: RefCell<BTreeSet<SlotPlace>>,
 }
 
 impl Looks {
@@ -56,13 +63,13 @@ impl Looks {
         self.asked.wait()
     }
 
-    /// The read of a place begins, a slot of the device of a row; false if one is under way.
-    pub fn begin_read(&self, place: (usize, u64)) -> bool {
+    /// The read of a place begins; false if one is under way.
+    pub fn begin_read(&self, place: SlotPlace) -> bool {
         self.reads.borrow_mut().insert(place)
     }
 
     /// The read of a place has ended.
-    pub fn end_read(&self, place: (usize, u64)) {
+    pub fn end_read(&self, place: SlotPlace) {
         self.reads.borrow_mut().remove(&place);
     }
 

@@ -111,8 +111,10 @@ impl Writers {
     pub fn judge(
         &self,
         seen: Seen,
-        (pool, device): ([u8; 16], [u8; 16]),
-        (found, newest): (&Found, u64),
+        pool: [u8; 16],
+        device: [u8; 16],
+        found: &Found,
+        newest: u64,
     ) -> Whose {
         if (seen.pool, seen.device) != (pool, device) {
             Whose::OtherDevice
@@ -162,7 +164,7 @@ mod tests {
         let found = Found { marks: vec![newest, mark(9, 2, 7)], unread: vec![10 % SLOTS] };
         let writers = Writers::new(newest, OpenId(105));
         let is = |mark, (pool, device), upto| {
-            writers.judge(Seen { mark, pool, device }, HERE, (&found, upto))
+            writers.judge(Seen { mark, pool, device }, HERE.0, HERE.1, &found, upto)
         };
         for (mark, upto, whose) in [
             // Superblocks that were found, or are older.

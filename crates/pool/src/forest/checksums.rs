@@ -101,7 +101,8 @@ pub(crate) fn record(edit: &mut Editor<'_>, offset: u32, volume: VolumeId, lba: 
 pub(crate) fn lookup(
     tree: &Tree,
     store: &Store,
-    (offset, len): (u32, u32),
+    offset: u32,
+    len: u32,
     volume: VolumeId,
     lba: Lba,
     out: &mut impl Extend<Crc>,

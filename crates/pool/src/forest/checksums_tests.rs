@@ -26,14 +26,14 @@ proptest! {
             }
             for (&block, &(volume, lba, crc)) in &model {
                 let mut out = Vec::new();
-                let found = lookup(&tree, &store, (block, 1), volume, lba, &mut out);
+                let found = lookup(&tree, &store, block, 1, volume, lba, &mut out);
                 prop_assert!(found.expect("resident"));
                 prop_assert_eq!(&out, &[crc]);
-                let found = lookup(&tree, &store, (block, 1), volume, lba.plus(1), &mut out);
+                let found = lookup(&tree, &store, block, 1, volume, lba.plus(1), &mut out);
                 prop_assert!(!found.expect("resident"));
             }
             let mut out = Vec::new();
-            let found = lookup(&tree, &store, (offset, len), volume, lba, &mut out);
+            let found = lookup(&tree, &store, offset, len, volume, lba, &mut out);
             prop_assert!(found.expect("resident"));
             prop_assert_eq!(out, crcs);
         }

@@ -5,7 +5,7 @@
 //! ([`Kind`]). An edit first finds out what it will do, while nothing is changed yet and nodes may
 //! be missing. Then it makes the ranges ready that it touches, and from there on nothing can fail.
 
-use base::{Crc, ErrorKind, Lba, PoolAddr, Result, StorageError, VolumeId};
+use base::{BlockRange, Crc, ErrorKind, Lba, PoolAddr, Result, StorageError, VolumeId};
 use format::records::MappedExtent;
 use smallvec::{SmallVec, smallvec};
 
@@ -24,7 +24,7 @@ pub(crate) enum Change<'a> {
     /// `size` the volume has that many bytes from now on; only direct changes have it.
     Map { volume: VolumeId, lba: Lba, runs: &'a [Run], crcs: &'a [Crc], size: Option<u64> },
     /// Blocks of a volume read as zeros.
-    Unmap { volume: VolumeId, range: (Lba, Lba) },
+    Unmap { volume: VolumeId, range: BlockRange },
 }
 
 /// The outcome of an edit.
@@ -51,21 +51,25 @@ impl Change<'_> {
         if let Change::Map { size, .. } = *self { size } else { None }
     }
 
-    fn range(&self) -> (Lba, Lba) {
+    fn range(&self) -> BlockRange {
         match *self {
-            Change::Map { lba, crcs, .. } => (lba, lba.plus(crcs.len() as u64)),
+            Change::Map { lba, crcs, .. } => BlockRange::of(lba, crcs.len() as u64),
             Change::Unmap { range, .. } => range,
         }
     }
 }
 
 /// Blocks of a volume, and what they will be mapped to.
-type EditPiece = ((Lba, Lba), Option<PoolAddr>);
+#[derive(Clone, Copy)]
+struct EditPiece {
+    part: BlockRange,
+    addr: Option<PoolAddr>,
+}
 
 /// The changes that an edit will make to the mapping of its volume.
 struct EditPlan {
     /// Blocks that it touches.
-    range: (Lba, Lba),
+    range: BlockRange,
     /// Parts of them, in order, and what they are mapped to.
     pieces: SmallVec<[EditPiece; 1]>,
     upto: Lba,
@@ -76,15 +80,15 @@ struct EditPlan {
 impl EditPlan {
     /// Blocks that it maps.
     fn maps(&self) -> u64 {
-        self.pieces.iter().filter(|p| p.1.is_some()).map(|&((from, to), _)| to.0 - from.0).sum()
+        self.pieces.iter().filter(|p| p.addr.is_some()).map(|p| p.part.blocks()).sum()
     }
 
     /// Counts the blocks of `old`, which is all that overlaps its range, that it unmaps.
     fn count(mut self, old: &[MappedExtent]) -> EditPlan {
-        let common = |(from, to): (Lba, Lba), e: &MappedExtent| {
-            e.end().min(to.0).saturating_sub(e.lba.0.max(from.0))
+        let common = |part: BlockRange, e: &MappedExtent| {
+            e.end().min(part.end.0).saturating_sub(e.lba.0.max(part.from.0))
         };
-        let of = |&(part, _): &EditPiece| old.iter().map(move |e| common(part, e)).sum::<u64>();
+        let of = |p: &EditPiece| old.iter().map(|e| common(p.part, e)).sum::<u64>();
         self.unmaps = self.pieces.iter().map(of).sum();
         self
     }
@@ -98,10 +102,10 @@ impl Forest {
             return Ok(Edited::Busy);
         }
         let Some(plan) = self.plan(kind, change)? else {
-            return Ok(Edited::Upto(change.range().1));
+            return Ok(Edited::Upto(change.range().end));
         };
         let (maps, unmaps) = (plan.maps(), plan.unmaps);
-        let blocks = self.blocks_after(txn, volume, (maps, unmaps))?;
+        let blocks = self.blocks_after(txn, volume, maps, unmaps)?;
         let Forest { store, volumes, sums, geometry, held, .. } = self;
         let tree = volumes.get(&volume).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)?;
         let mut ranges: SmallVec<[_; 2]> = smallvec![mapping::range(tree, plan.range)];
@@ -120,7 +124,7 @@ impl Forest {
         }
         let generation = txn.volume(volume).map_or(g.open, |joined| joined.generation);
         let (mut freed, mut unmapped) = (Vec::new(), 0u64);
-        for (i, &(part, addr)) in plan.pieces.iter().enumerate() {
+        for (i, &EditPiece { part, addr }) in plan.pieces.iter().enumerate() {
             if let (Some(run), Change::Map { lba, crcs, .. }) = (change.runs().get(i), change) {
                 let (group, offset) = geometry.split(run.addr);
                 let live = &mut sums[group.0 as usize];
@@ -128,14 +132,14 @@ impl Forest {
                     live.begin_edit(g);
                     txn.join_sums(group, g.open);
                 }
-                let at = (part.0.0 - lba.0) as usize;
+                let at = (part.from.0 - lba.0) as usize;
                 let changes = txn.changes(txn.sums(group).unwrap_or(g.open));
                 let Some(tree) = live.of_mut(kind) else { unreachable!("it was just looked at") };
                 checksums::record(
                     &mut ready.edit(tree, changes),
                     offset,
                     owner,
-                    part.0,
+                    part.from,
                     &crcs[at..at + run.len as usize],
                 );
                 txn.note_alloc(*run, geometry.group_blocks);
@@ -167,7 +171,7 @@ impl Forest {
 
     /// Blocks that a transaction's version of a volume will have after an edit that maps and unmaps
     /// these numbers of blocks. Error: its record says fewer than it has.
-    fn blocks_after(&self, txn: &Txn, id: VolumeId, (maps, unmaps): (u64, u64)) -> Result<u64> {
+    fn blocks_after(&self, txn: &Txn, id: VolumeId, maps: u64, unmaps: u64) -> Result<u64> {
         let had = match txn.kind() {
             Kind::Direct => self.volumes.get(&id).map(|v| v.record.allocated_blocks),
             Kind::Pass => txn.volume(id).map(|joined| joined.blocks),
@@ -211,27 +215,29 @@ impl Forest {
 
     /// The plan of a change; `None`: nothing is to be done. Malformed records are found here.
     fn plan(&self, kind: Kind, change: &Change<'_>) -> Step<Option<EditPlan>> {
-        let (lba, end) = change.range();
+        let range = change.range();
         let v = self.volumes.get(&change.volume());
         let tree = v.and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)?;
         let look = |range, max| mapping::overlapping(tree, &self.store, &self.geometry, range, max);
         let plan = match *change {
             Change::Map { runs, .. } => {
-                let mut at = lba;
+                let mut at = range.from;
                 let piece = |run: &Run| {
                     let from = at;
                     at = at.plus(u64::from(run.len));
-                    ((from, at), Some(run.addr))
+                    EditPiece { part: BlockRange::new(from, at), addr: Some(run.addr) }
                 };
                 let pieces = runs.iter().map(piece).collect();
-                EditPlan { range: (lba, end), pieces, upto: end, unmaps: 0 }
+                EditPlan { range, pieces, upto: range.end, unmaps: 0 }
             }
             Change::Unmap { .. } => {
-                let old = look((lba, end), STEP_EXTENTS)?;
+                let old = look(range, STEP_EXTENTS)?;
                 let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
-                let range = (first.lba.max(lba), Lba(last.end().min(end.0)));
-                let upto = if old.len() >= STEP_EXTENTS { range.1 } else { end };
-                let plan = EditPlan { range, pieces: smallvec![(range, None)], upto, unmaps: 0 };
+                let end = Lba(last.end().min(range.end.0));
+                let part = BlockRange::new(first.lba.max(range.from), end);
+                let upto = if old.len() >= STEP_EXTENTS { end } else { range.end };
+                let pieces = smallvec![EditPiece { part, addr: None }];
+                let plan = EditPlan { range: part, pieces, upto, unmaps: 0 };
                 return Ok(Some(plan.count(&old)));
             }
         };

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use base::{ErrorKind, Lba, PoolAddr, StorageError};
+use base::{BlockRange, ErrorKind, Lba, PoolAddr, StorageError};
 use btree::{Editor, Key, Store, Tree};
 use format::records::{MAX_EXTENT, MappedExtent, mapping_key};
 use smallvec::SmallVec;
@@ -39,25 +39,26 @@ fn floor(tree: &Tree, store: &Store, geometry: &Geometry, lba: Lba) -> Step<Opti
     }
 }
 
-/// The extents that overlap `[lba, end)`, in order, at most `max`, whole as they stand.
+/// The extents that overlap a range, in order, at most `max`, whole as they stand.
 pub(crate) fn overlapping(
     tree: &Tree,
     store: &Store,
     geometry: &Geometry,
-    (lba, end): (Lba, Lba),
+    range: BlockRange,
     max: usize,
 ) -> Step<SmallVec<[MappedExtent; 4]>> {
+    let BlockRange { from, end } = range;
     let mut out: SmallVec<[MappedExtent; 4]> = SmallVec::new();
-    if let Some(e) = floor(tree, store, geometry, lba)? {
-        if e.end() > lba.0 {
+    if let Some(e) = floor(tree, store, geometry, from)? {
+        if e.end() > from.0 {
             out.push(e);
         }
-        if e.lba == lba && e.end() >= end.0 {
+        if e.lba == from && e.end() >= end.0 {
             return Ok(out);
         }
     }
     let mut bad = false;
-    tree.scan(store, &mapping_key(lba.plus(1)), &mapping_key(end), |k, v| {
+    tree.scan(store, &mapping_key(from.plus(1)), &mapping_key(end), |k, v| {
         match sound(geometry, k, v) {
             Some(_) if out.len() >= max => ControlFlow::Break(()),
             Some(e) => {
@@ -75,21 +76,22 @@ pub(crate) fn overlapping(
     if bad { Err(malformed(tree).into()) } else { Ok(out) }
 }
 
-/// The tree and the range of keys that [`replace`] of `[lba, end)` edits.
-pub(crate) fn range(tree: &Tree, (lba, end): (Lba, Lba)) -> (&Tree, Key, Key) {
-    (tree, Key::new(&mapping_key(lba)), Key::new(&mapping_key(end)))
+/// The tree and the range of keys that [`replace`] of these blocks edits.
+pub(crate) fn range(tree: &Tree, blocks: BlockRange) -> (&Tree, Key, Key) {
+    (tree, Key::new(&mapping_key(blocks.from)), Key::new(&mapping_key(blocks.end)))
 }
 
-/// Maps `[lba, end)` to `new`, or to nothing. What it was mapped to is appended to `freed`; returns
+/// Maps a range to `new`, or to nothing. What it was mapped to is appended to `freed`; returns
 /// the number of those blocks. A malformed record must have been found before ([`overlapping`]).
 pub(crate) fn replace(
     edit: &mut Editor<'_>,
-    (lba, end): (Lba, Lba),
+    range: BlockRange,
     new: Option<PoolAddr>,
     geometry: &Geometry,
     freed: &mut Vec<Run>,
 ) -> u32 {
-    let old = edit.look(|tree, store| overlapping(tree, store, geometry, (lba, end), usize::MAX));
+    let BlockRange { from: lba, end } = range;
+    let old = edit.look(|tree, store| overlapping(tree, store, geometry, range, usize::MAX));
     let mut blocks = 0;
     for e in old.unwrap_or_else(|e| unreachable!("it was looked at before: {e}")) {
         let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));

@@ -20,7 +20,7 @@ proptest! {
         let mut model: BTreeMap<u64, u64> = BTreeMap::new();
         for (lba, len, addr) in ops {
             let addr = addr.map(|a| PoolAddr(a * u64::from(GROUP)));
-            let blocks_of = (Lba(lba), Lba(lba + len));
+            let blocks_of = BlockRange::of(Lba(lba), len);
             let mut freed = Vec::new();
             let mut ready = store.ready([range(&tree, blocks_of)]).expect("resident");
             let mut edit = ready.edit(&mut tree, &mut changes);
@@ -35,7 +35,7 @@ proptest! {
             if let Some(a) = addr {
                 model.extend((0..len).map(|i| (lba + i, a.0 + i)));
             }
-            let range = (Lba(0), Lba(1 << 40));
+            let range = BlockRange::of(Lba(0), 1 << 40);
             let all = overlapping(&tree, &store, &GEOMETRY, range, usize::MAX).expect("resident");
             let flat: Vec<(u64, u64)> = all
                 .iter()

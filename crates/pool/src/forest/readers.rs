@@ -11,7 +11,7 @@
 //! more than for its head. A large request may come here in pieces, of which the first and the last
 //! are small: so some requests in a row have to be.
 
-use base::{Lba, VolumeId};
+use base::{BlockRange, Lba, VolumeId};
 
 /// Readers that are followed at once.
 const READERS: usize = 16;
@@ -40,16 +40,13 @@ const DATA_REQUESTS: u32 = 4;
 /// are at most such a part of that.
 const DATA_PART: u64 = 8;
 
-/// Blocks of a volume, and the end of them.
-type Range = (Lba, Lba);
-
 /// The nodes and the data that a reader will need soon.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Ahead {
     /// Blocks whose nodes should be read.
-    pub nodes: Option<Range>,
+    pub nodes: Option<BlockRange>,
     /// Blocks that should be read.
-    pub data: Option<Range>,
+    pub data: Option<BlockRange>,
 }
 
 #[derive(Clone, Copy)]
@@ -91,10 +88,10 @@ impl Reader {
 
     /// The part behind `asked` of a window of so many blocks, if less than half of it was asked
     /// for.
-    fn window(&self, asked: u64, blocks: u64) -> Option<Range> {
+    fn window(&self, asked: u64, blocks: u64) -> Option<BlockRange> {
         let (from, end) = (asked.max(self.next), self.next.saturating_add(blocks));
         let is_due = from - self.next <= blocks / 2 && from < end;
-        is_due.then_some((Lba(from), Lba(end)))
+        is_due.then_some(BlockRange::new(Lba(from), Lba(end)))
     }
 }
 
@@ -141,8 +138,8 @@ impl Readers {
             let window = (reader.dense * DATA_GROWTH).min(most);
             ahead.data = reader.window(reader.data, window);
         }
-        reader.ahead = ahead.nodes.map_or(reader.ahead, |(_, end)| end.0);
-        reader.data = ahead.data.map_or(reader.data, |(_, end)| end.0);
+        reader.ahead = ahead.nodes.map_or(reader.ahead, |range| range.end.0);
+        reader.data = ahead.data.map_or(reader.data, |range| range.end.0);
         ahead
     }
 
@@ -176,7 +173,7 @@ mod tests {
         for i in 0..4096 {
             let asked = readers.follow(V, Lba(i * 64), 64, 0).nodes;
             assert!(asked.is_none() || i > 0, "a first read is no stream");
-            if let Some((from, to)) = asked {
+            if let Some(BlockRange { from, end: to }) = asked {
                 assert!(covered.is_none_or(|end| end == from), "a gap before {from:?}");
                 assert!(to.0 - i * 64 <= (i + 2) * 64 * GROWTH);
                 largest = largest.max(to.0 - (i + 1) * 64);
@@ -191,7 +188,7 @@ mod tests {
     fn a_small_store_has_a_small_window() {
         let mut readers = Readers::new(256);
         let asked = (0..1000).filter_map(|i| readers.follow(V, Lba(i * 256), 256, 0).nodes);
-        assert!(asked.map(|(from, to)| to.0 - from.0).max() <= Some(256 * BLOCKS_A_NODE));
+        assert!(asked.map(|range| range.blocks()).max() <= Some(256 * BLOCKS_A_NODE));
     }
 
     #[test]
@@ -232,7 +229,7 @@ mod tests {
                 let lba = (stream as u64) << 32 | (i * 2);
                 unforeseen += u32::from(upto.is_none_or(|upto| upto < lba + 3));
                 let ahead = readers.follow(V, Lba(lba), 3, 128);
-                if let Some((from, end)) = ahead.data {
+                if let Some(BlockRange { from, end }) = ahead.data {
                     assert!(upto.is_none_or(|upto| upto == from.0), "{from:?} after {upto:?}");
                     assert!(end.0 - (lba + 3) <= (3 * i * DATA_GROWTH).min(128));
                     *upto = Some(end.0);
@@ -275,7 +272,7 @@ mod tests {
             let (mut asked, mut read) = (0, 0);
             for lba in places {
                 let data = readers.follow(V, Lba(lba), 2, 128).data;
-                asked += data.map_or(0, |(from, end)| end.0 - from.0);
+                asked += data.map_or(0, |range| range.blocks());
                 read += 2;
             }
             assert!(asked <= read * 3 + 256, "a gap of {every}: {asked} for {read}");

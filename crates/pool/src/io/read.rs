@@ -6,7 +6,9 @@
 //! What a client reads in order has its nodes read ahead, and on disks that rotate its data
 //! ([`read_ahead`](super::read_ahead)).
 
-use base::{BLOCK, Crc, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId};
+use base::{
+    BLOCK, BlockRange, Crc, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,
+};
 use format::superblock::scrub::LostExtent;
 use queue::Class;
 use smallvec::SmallVec;
@@ -33,15 +35,19 @@ pub(super) struct Place {
     pub ahead: Option<(Load, u32)>,
 }
 
-/// The volume that is read, and the class of the requests.
-type Asked = (VolumeId, Class);
+/// A block of a volume.
+#[derive(Clone, Copy)]
+pub(super) struct BlockOf {
+    pub volume: VolumeId,
+    pub lba: Lba,
+}
 
 pub(super) struct Plan {
     pub pieces: SmallVec<[Piece; 1]>,
     pub crcs: SmallVec<[Crc; 8]>,
     pub pin: Pin,
-    /// The volume in whose name the blocks are, and the first one.
-    pub of: (VolumeId, Lba),
+    /// The first block, of the volume in whose name the blocks are.
+    pub of: BlockOf,
 }
 
 /// The result of a read.
@@ -80,32 +86,45 @@ impl Pool {
         lba: Lba,
         blocks: u64,
     ) -> Result<SliceList> {
-        Ok(self.read_from((volume, class), lba, blocks).await?.data)
+        Ok(self.read_from(class, volume, lba, blocks).await?.data)
     }
 
     /// As [`Pool::read`], and tells what was never written. That is known from the look at the
     /// mapping, and costs nothing more.
     pub async fn read_with_holes(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<Blocks> {
-        self.read_from((volume, Class::Foreground), lba, blocks).await
+        self.read_from(Class::Foreground, volume, lba, blocks).await
     }
 
-    async fn read_from(&self, from: Asked, lba: Lba, blocks: u64) -> Result<Blocks> {
-        if let (volume, Class::Foreground) = from {
+    async fn read_from(
+        &self,
+        class: Class,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<Blocks> {
+        if class == Class::Foreground {
             self.follow_reader(volume, lba, blocks);
         }
         if blocks <= STEP_BLOCKS {
-            return self.read_step(from, lba, blocks).await;
+            return self.read_step(class, volume, lba, blocks).await;
         }
-        Box::pin(self.read_steps(from, lba, blocks)).await
+        Box::pin(self.read_steps(class, volume, lba, blocks)).await
     }
 
-    async fn read_steps(&self, asked: Asked, lba: Lba, blocks: u64) -> Result<Blocks> {
+    async fn read_steps(
+        &self,
+        class: Class,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<Blocks> {
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
             let (n, pool) = ((blocks - at).min(STEP_BLOCKS), self.clone());
             let from = lba.plus(at);
-            tasks.push(self.rt().spawn(async move { pool.read_step(asked, from, n).await }));
+            let step = async move { pool.read_step(class, volume, from, n).await };
+            tasks.push(self.rt().spawn(step));
             at += n;
         }
         let mut all = Blocks::nothing();
@@ -115,8 +134,14 @@ impl Pool {
         Ok(all)
     }
 
-    async fn read_step(&self, (from, class): Asked, lba: Lba, blocks: u64) -> Result<Blocks> {
-        let plan = self.resident(class, |st| plan_for(st, class, from, lba, blocks)).await?;
+    async fn read_step(
+        &self,
+        class: Class,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<Blocks> {
+        let plan = self.resident(class, |st| plan_for(st, class, volume, lba, blocks)).await?;
         let mut out = Blocks::nothing();
         if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
@@ -124,8 +149,8 @@ impl Pool {
             out.data.push(match read {
                 Ok(data) => data,
                 Err(why) => {
-                    let of = (plan.of, class);
-                    return Err(self.unread(of, (addr, &plan.crcs, &plan.pin), why).await);
+                    let Plan { crcs, pin, of, .. } = &plan;
+                    return Err(self.unread(*of, class, addr, crcs, pin, why).await);
                 }
             });
             return Ok(out);
@@ -136,24 +161,24 @@ impl Pool {
     async fn read_pieces(&self, plan: Plan, class: Class) -> Result<Blocks> {
         let mut out = Blocks::nothing();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
-        let (owner, mut lba) = plan.of;
+        let mut next = plan.of;
         for p in &plan.pieces {
-            let of = (owner, lba);
-            lba = lba.plus(u64::from(p.len));
+            let of = next;
+            next.lba = of.lba.plus(u64::from(p.len));
             tasks.push(p.place.as_ref().map(|place| {
                 let (addr, ahead) = (place.addr, place.ahead.clone());
                 let crcs: SmallVec<[Crc; 8]> =
                     SmallVec::from_slice(&plan.crcs[place.crcs..place.crcs + p.len as usize]);
                 let (pool, pin) = (self.clone(), plan.pin.clone());
                 self.rt().spawn(async move {
-                    if let Some(ahead) = ahead
-                        && let Some(data) = pool.take_fetched(ahead, &crcs).await
+                    if let Some((load, skip)) = ahead
+                        && let Some(data) = pool.take_fetched(load, skip, &crcs).await
                     {
                         return Ok(data);
                     }
                     match pool.read_copies(addr, &crcs, class, &pin).await {
                         Ok(data) => Ok(data),
-                        Err(why) => Err(pool.unread((of, class), (addr, &crcs, &pin), why).await),
+                        Err(why) => Err(pool.unread(of, class, addr, &crcs, &pin, why).await),
                     }
                 })
             }));
@@ -178,15 +203,18 @@ impl Pool {
     /// blocks.
     async fn unread(
         &self,
-        ((volume, lba), class): ((VolumeId, Lba), Class),
-        (addr, crcs, pin): (PoolAddr, &[Crc], &Pin),
+        of: BlockOf,
+        class: Class,
+        addr: PoolAddr,
+        crcs: &[Crc],
+        pin: &Pin,
         why: Unread,
     ) -> StorageError {
         let Unread::Bad(block, _) = why else { return why.into() };
         let at = block.0 - addr.0;
         if self.is_lost(block, crcs[at as usize], class, pin).await {
             let mut st = self.state_mut();
-            let lba = lba.plus(at);
+            let (volume, lba) = (of.volume, of.lba.plus(at));
             let extent = LostExtent { addr: block, volume, lba, blocks: 1 };
             if st.scrub.enter_lost(extent) {
                 st.note_in_superblock();
@@ -252,9 +280,10 @@ impl Pool {
         end: Lba,
         max: usize,
     ) -> Result<(Vec<(Lba, u64)>, Lba)> {
+        let range = BlockRange::new(lba, end);
         let extents = self
             .resident(Class::Foreground, |st| {
-                st.forest.extents(volume, (lba, end), max.saturating_add(1))
+                st.forest.extents(volume, range, max.saturating_add(1))
             })
             .await?;
         // One more than was asked for: there may be others behind it, whether it joins its
@@ -279,7 +308,8 @@ impl Pool {
 impl Plan {
     /// Blocks with their checksums from `crcs` on, in as many pieces as what was read ahead makes
     /// of them.
-    fn push(&mut self, (mut addr, mut len): (PoolAddr, u32), mut crcs: usize, fetched: &Fetched) {
+    fn push(&mut self, run: Run, mut crcs: usize, fetched: &Fetched) {
+        let Run { mut addr, mut len } = run;
         while len > 0 {
             let part = match fetched.is_empty() {
                 true => Part { len, found: None },
@@ -306,14 +336,14 @@ fn plan_for(st: &mut State, class: Class, from: VolumeId, lba: Lba, blocks: u64)
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.
 pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<Plan> {
     let end = lba.plus(blocks);
-    let extents = st.forest.extents(volume, (lba, end), usize::MAX)?;
+    let extents = st.forest.extents(volume, BlockRange::new(lba, end), usize::MAX)?;
     let owner = st.forest.volume(volume).map_or(volume, |v| v.record().owner());
     let geometry = st.space.geometry();
     let mut plan = Plan {
         pieces: SmallVec::new(),
         crcs: SmallVec::new(),
         pin: st.space.pin(),
-        of: (owner, lba),
+        of: BlockOf { volume: owner, lba },
     };
     let mut at = lba.0;
     for e in extents {
@@ -331,13 +361,13 @@ pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64)
             .into());
         }
         let start = plan.crcs.len();
-        if !st.forest.checksums(group, (offset, len), (owner, Lba(from)), &mut plan.crcs)? {
+        if !st.forest.checksums(group, offset, len, owner, Lba(from), &mut plan.crcs)? {
             let what = format!(
                 "block {addr} of the pool has no checksum for volume {volume}; run forebay check"
             );
             return Err(StorageError::new(ErrorKind::Damaged, what).into());
         }
-        plan.push((addr, len), start, st.space.fetched());
+        plan.push(Run { addr, len }, start, st.space.fetched());
         at = to;
     }
     if at < end.0 {

@@ -8,7 +8,7 @@
 //! way waits for that.
 
 use base::checksum::block_crcs;
-use base::{BLOCK, BLOCK_U64, Crc, Lba, Slice, VolumeId};
+use base::{BLOCK, BLOCK_U64, BlockRange, Crc, Lba, Slice, VolumeId};
 use queue::Class;
 use rt::Reason;
 use rt::sync::Worker;
@@ -43,8 +43,8 @@ impl Pool {
             let load = async move { pool.read_nodes_ahead(volume, range).await };
             self.rt().detach_job(JOB, load);
         }
-        if let Some((lba, end)) = data {
-            self.read_data_ahead(volume, lba, (end.0 - lba.0).min(STEP_BLOCKS));
+        if let Some(range) = data {
+            self.read_data_ahead(volume, range.from, range.blocks().min(STEP_BLOCKS));
         }
     }
 
@@ -94,11 +94,7 @@ impl Pool {
     }
 
     /// Blocks with these checksums, of what is read ahead; `None` if it could not be read.
-    pub(super) async fn take_fetched(
-        &self,
-        (load, skip): (Load, u32),
-        crcs: &[Crc],
-    ) -> Option<Slice> {
+    pub(super) async fn take_fetched(&self, load: Load, skip: u32, crcs: &[Crc]) -> Option<Slice> {
         let whole = self.rt().waits_for_job(Reason::ReadAhead, JOB, load.wait()).await??;
         let data = whole.slice(skip as usize * BLOCK, crcs.len() * BLOCK);
         let is_good = block_crcs(&data).eq(crcs.iter().copied());
@@ -115,7 +111,7 @@ impl Pool {
 
     /// Brings the nodes into memory that reads of a range need. What goes wrong is left to the
     /// reads.
-    async fn read_nodes_ahead(&self, volume: VolumeId, range: (Lba, Lba)) {
+    async fn read_nodes_ahead(&self, volume: VolumeId, range: BlockRange) {
         for _ in 0..ROUNDS {
             let pin = self.state().space.pin();
             let mut missing = Missing::default();
@@ -134,11 +130,11 @@ impl Pool {
     }
 
     /// Nodes of checksums that are not resident. `None`: the mapping is not resident any more.
-    async fn missing_checksums(&self, volume: VolumeId, (lba, end): (Lba, Lba)) -> Option<Missing> {
-        let (mut missing, mut at) = (Missing::default(), lba);
-        while at < end && missing.len() < NODES {
-            let range = (at, end);
-            let upto = self.state().forest.missing_checksums(volume, range, SLICE, &mut missing);
+    async fn missing_checksums(&self, volume: VolumeId, range: BlockRange) -> Option<Missing> {
+        let (mut missing, mut at) = (Missing::default(), range.from);
+        while at < range.end && missing.len() < NODES {
+            let left = BlockRange::new(at, range.end);
+            let upto = self.state().forest.missing_checksums(volume, left, SLICE, &mut missing);
             at = upto.ok()?;
             self.rt().yield_now().await;
         }

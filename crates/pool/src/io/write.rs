@@ -8,7 +8,8 @@
 
 use base::checksum::block_crcs;
 use base::{
-    BLOCK, BLOCK_U64, Crc, ErrorKind, Lba, Result, Slice, SliceList, StorageError, VolumeId,
+    BLOCK, BLOCK_U64, BlockRange, Crc, ErrorKind, Lba, Result, Slice, SliceList, StorageError,
+    VolumeId,
 };
 use queue::Class;
 use smallvec::SmallVec;
@@ -29,7 +30,7 @@ impl Pool {
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let part = data.slice(at as usize * BLOCK, n as usize * BLOCK);
-            self.write_step((volume, Class::Foreground), lba.plus(at), part, None).await?;
+            self.write_step(volume, Class::Foreground, lba.plus(at), part, None).await?;
             at += n;
         }
         Ok(())
@@ -39,7 +40,8 @@ impl Pool {
     /// the same step.
     pub(crate) async fn write_step(
         &self,
-        (volume, class): (VolumeId, Class),
+        volume: VolumeId,
+        class: Class,
         lba: Lba,
         data: Slice,
         size: Option<u64>,
@@ -68,7 +70,7 @@ impl Pool {
         let mut at = lba;
         while at < end {
             let room = self.admit(Purpose::Free).await?;
-            let change = Change::Unmap { volume, range: (at, end) };
+            let change = Change::Unmap { volume, range: BlockRange::new(at, end) };
             at = self.resident(Class::Foreground, |st| st.edit_direct(&change)).await?;
             drop(room);
             self.rt().yield_now().await;
@@ -95,7 +97,8 @@ impl Pool {
                 }
                 let size = v.map_or(0, |v| v.record().size_bytes);
                 let from = at.max(Lba(size.div_ceil(BLOCK_U64)));
-                st.edit_direct(&Change::Unmap { volume, range: (from, END_OF_SPACE) }).map(Some)
+                let range = BlockRange::new(from, END_OF_SPACE);
+                st.edit_direct(&Change::Unmap { volume, range }).map(Some)
             };
             let done = self.resident(Class::Foreground, step).await?;
             drop(room);

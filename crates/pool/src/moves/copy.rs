@@ -215,7 +215,7 @@ impl Pool {
         loop {
             let volume = self.state().forest.volume_from(VolumeId(next));
             let Some(volume) = volume else { break };
-            self.nodes_of((Which::Mapping(volume), since), id, &mut nodes).await?;
+            self.nodes_of(Which::Mapping(volume), since, id, &mut nodes).await?;
             next = volume.0 + 1;
         }
         let (group_blocks, groups) = {
@@ -223,7 +223,7 @@ impl Pool {
             (geometry.group_blocks, geometry.group_capacity)
         };
         for group in (0..groups).map(GroupId) {
-            self.nodes_of((Which::Sums(group), since), id, &mut nodes).await?;
+            self.nodes_of(Which::Sums(group), since, id, &mut nodes).await?;
         }
         if !flights.to.is_for(&self.state().space, id) {
             return Ok(());
@@ -234,10 +234,11 @@ impl Pool {
         flights.copy(runs.collect()).await
     }
 
-    /// Appends the nodes of a tree that stand in a group.
+    /// Appends the nodes of a tree, of `since` and later generations, that stand in a group.
     async fn nodes_of(
         &self,
-        (which, since): (Which, Generation),
+        which: Which,
+        since: Generation,
         id: GroupId,
         into: &mut Vec<Expected>,
     ) -> Result<()> {
@@ -397,7 +398,7 @@ mod tests {
     }
 
     fn group_of_first(pool: &Pool) -> GroupId {
-        let range = (base::Lba(0), base::Lba(1));
+        let range = base::BlockRange::of(base::Lba(0), 1);
         let st = pool.state_mut();
         let at = st.forest.extents(VolumeId(1), range, 1).expect("resident")[0].addr;
         st.space.geometry().split(at).0

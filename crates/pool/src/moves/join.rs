@@ -246,7 +246,7 @@ impl Pool {
                 let is_it = outcome.is_ok()
                     && open_page(&id.in_slot(slot), &block).is_ok_and(|(found, _)| found == want);
                 if is_it {
-                    return self.write_page(disk, (page, slot), block.freeze()).await;
+                    return self.write_page(disk, page, slot, block.freeze()).await;
                 }
             }
         }
@@ -256,7 +256,7 @@ impl Pool {
 
     /// Writes a page into its slot and zeros into the other slot, so that no crash brings back the
     /// version that stands there.
-    async fn write_page(&self, disk: &Disk, (page, slot): (u64, u8), block: Slice) -> Result<()> {
+    async fn write_page(&self, disk: &Disk, page: u64, slot: u8, block: Slice) -> Result<()> {
         let what = |e| StorageError::from_io(e, format!("write of page {page} of the tables"));
         let zeros = self.bufs().zeroed(BLOCK).freeze();
         let both = if slot == 0 { [block, zeros] } else { [zeros, block] };

@@ -15,6 +15,10 @@
 //!    counts as away from then on ([`join`](super::join)).
 //! 7. The chunks that are behind get what they lack ([`resync`](super::resync)).
 //!
+//! After a failure the pool tries this by itself: 10 s later, a minute after that, and five minutes
+//! after that. A device that has failed more than three times within an hour is left out until the
+//! user acts.
+//!
 //! When a device goes away, the generation up to which it has everything is recorded
 //! ([`everyone_has`](crate::txn::Progress::everyone_has)).
 //!

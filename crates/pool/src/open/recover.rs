@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 
 use base::{
-    BLOCK, BLOCK_U64, Crc, Generation, HostMemoryId, Lba, PoolAddr, Result, SharedPlace, VolumeId,
-    counted,
+    BLOCK, BLOCK_U64, BlockRange, Crc, Generation, HostMemoryId, Lba, PoolAddr, Result,
+    SharedPlace, VolumeId, counted,
 };
 use format::page::Chunk;
 use queue::Class;
@@ -234,7 +234,7 @@ impl Pool {
             }
             let mut at = lba;
             while at < end {
-                let change = Change::Unmap { volume, range: (at, end) };
+                let change = Change::Unmap { volume, range: BlockRange::new(at, end) };
                 let Some(upto) = self.enter_again(&change).await? else { break };
                 at = upto;
             }

@@ -34,7 +34,7 @@ impl State {
         let only = self.scrub.device();
         let counts = |row: usize| only.is_none_or(|only| only == row) && self.devices.is_live(row);
         let place = self.scrub.place();
-        let at = match place.stage {
+        let (id, block) = match place.stage {
             ScrubStage::Groups => (GroupId(place.index), place.block),
             ScrubStage::Tables | ScrubStage::Volumes => (GroupId(0), 0),
         };
@@ -45,6 +45,6 @@ impl State {
             }
             ScrubStage::Volumes | ScrubStage::Groups => 0,
         };
-        tables + self.space.unpassed_bytes(at, counts)
+        tables + self.space.unpassed_bytes(id, block, counts)
     }
 }

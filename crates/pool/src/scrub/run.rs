@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use base::{BLOCK_U64, Duration, ErrorKind, GroupId, Instant, Result, StorageError};
+use base::{BLOCK_U64, BlockRange, Duration, ErrorKind, GroupId, Instant, Result, StorageError};
 use format::page::GroupKind;
 use format::superblock::scrub::{ScrubPlace, ScrubStage};
 use queue::Class;
@@ -410,9 +410,9 @@ impl Pool {
     pub(super) async fn drop_found_again(&self) {
         let extents = self.state().scrub.extents().to_vec();
         for e in extents {
-            let end = e.lba.plus(u64::from(e.blocks));
+            let range = BlockRange::of(e.lba, e.blocks.into());
             let found = self
-                .resident(Class::Scrub, |st| st.forest.extents(e.volume, (e.lba, end), usize::MAX))
+                .resident(Class::Scrub, |st| st.forest.extents(e.volume, range, usize::MAX))
                 .await;
             // A volume that is gone has lost nothing. Of one whose tree cannot be read all blocks
             // stay in the list.

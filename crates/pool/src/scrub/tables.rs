@@ -9,13 +9,18 @@ use model::scrub::BlockKind;
 use queue::Class;
 
 use super::run::{Stop, Went, Window};
-use super::verify::{Copy, Mended, Places};
-
+use super::verify::{Mended, Places};
+use crate::devices::Place;
 use crate::pool::Pool;
+use crate::space::BitmapPage;
 use crate::state::State;
 
 /// A page, and the version that it must be.
-type Page = (PageId, PageVersion);
+#[derive(Clone, Copy)]
+struct Page {
+    id: PageId,
+    version: PageVersion,
+}
 
 impl Pool {
     /// Scrubs the superblocks of all devices. They come last: the start of the scrub has just
@@ -43,9 +48,9 @@ impl Pool {
     /// A device has the newest superblock twice. Where one of them is bad it is written again from
     /// the other; where both are, the next commit writes them all.
     async fn scrub_superblock(&self, row: usize) -> Result<()> {
-        let copies = |sequence: u64| -> [Copy; SLOT_COPIES] {
+        let copies = |sequence: u64| -> [Place; SLOT_COPIES] {
             let at = Superblock::offset_of(sequence);
-            std::array::from_fn(|i| (row, at + i as u64 * BLOCK_U64))
+            std::array::from_fn(|i| Place { row, offset: at + i as u64 * BLOCK_U64 })
         };
         let is_good = |sequence: u64| {
             move |block: &[u8]| {
@@ -64,7 +69,7 @@ impl Pool {
             let sequence = self.state().txns.sequence();
             let copies = copies(sequence);
             let places = Places::of(&copies);
-            self.mend((places, Class::Commit), BlockKind::Superblock, is_good(sequence)).await?
+            self.mend(places, Class::Commit, BlockKind::Superblock, is_good(sequence)).await?
         };
         if outcome == Mended::Lost {
             tracing::error!(
@@ -92,7 +97,7 @@ impl Pool {
                 if let Err(e) = self.surely(async || self.load_maps(group).await).await? {
                     return Ok(Err(e));
                 }
-                let force = |st: &mut State| st.space.force_page((group, i));
+                let force = |st: &mut State| st.space.force_page(BitmapPage { group, page: i });
                 let which =
                     |st: &State| st.space.has_maps(group).then(|| bitmap_page(st, group, i));
                 if self.scrub_page(which, force).await? {
@@ -111,12 +116,14 @@ impl Pool {
         which: impl Fn(&State) -> Option<Option<Page>>,
         force: impl FnOnce(&mut State),
     ) -> Result<bool> {
-        let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Copy> {
+        let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Place> {
             let offset = st.space.geometry().page_offset(id.page, id.slot);
-            rows.into_iter().map(|row| (row, offset)).collect()
+            rows.into_iter().map(|row| Place { row, offset }).collect()
         };
-        let is_good = |(id, want): Page| {
-            move |block: &[u8]| open_page(&id, block).is_ok_and(|(found, _)| found == want)
+        let is_good = |page: Page| {
+            move |block: &[u8]| {
+                open_page(&page.id, block).is_ok_and(|(found, _)| found == page.version)
+            }
         };
         let (page, scrubbed) = {
             let st = self.state();
@@ -125,7 +132,7 @@ impl Pool {
             let rows = st.devices.live_rows();
             drop(st);
             let rows = self.scrubbed(rows);
-            let scrubbed = copies(&self.state(), &page.0, rows);
+            let scrubbed = copies(&self.state(), &page.id, rows);
             (page, scrubbed)
         };
         let (now, bytes) = (self.now(), scrubbed.len() as u64 * BLOCK_U64);
@@ -138,13 +145,13 @@ impl Pool {
             let st = self.state();
             let Some(page) = which(&st) else { return Ok(false) };
             let Some(page) = page else { return Ok(true) };
-            (page, copies(&st, &page.0, st.devices.live_rows()))
+            (page, copies(&st, &page.id, st.devices.live_rows()))
         };
         let places = Places::of(&all);
-        let outcome = self.mend((places, Class::Commit), BlockKind::Page, is_good(page)).await?;
+        let outcome = self.mend(places, Class::Commit, BlockKind::Page, is_good(page)).await?;
         if outcome == Mended::Lost {
             tracing::error!(
-                page = page.0.page,
+                page = page.id.page,
                 "scrub: no copy of a page is good; a commit writes it again from memory"
             );
             let mut st = self.state_mut();
@@ -166,7 +173,7 @@ fn table_page(st: &State, page: u32) -> Page {
     let kind = st.space.geometry().kind_of_table_page(page);
     let (slot, version) = st.tables.committed(page);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page: u64::from(page), slot };
-    (id, version)
+    Page { id, version }
 }
 
 /// A bitmap page, as of the last commit; `None`: it has no bit and was not written, or is not in
@@ -177,5 +184,5 @@ fn bitmap_page(st: &State, group: GroupId, i: u32) -> Option<Page> {
     let page = st.space.geometry().bitmap_page(group, i);
     let (kind, slot) = (PageKind::Bitmap, slots[i as usize]);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page, slot };
-    (generation != Generation(0)).then_some((id, generation.into()))
+    (generation != Generation(0)).then_some(Page { id, version: generation.into() })
 }

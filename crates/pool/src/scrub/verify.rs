@@ -6,31 +6,29 @@ use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
 use model::scrub::BlockKind;
 use queue::{Class, ScrubReads};
 
+use crate::devices::Place;
 use crate::pool::Pool;
 use crate::space::Pin;
 use crate::transfer::walk::{Expected, Owner, ReadRun};
-
-/// A copy of a block: the row of its device, and the offset in bytes.
-pub(super) type Copy = (usize, u64);
 
 /// The places of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     /// The copies of the block that count.
-    copies: &'a [Copy],
+    copies: &'a [Place],
     /// The places where chunks that are behind may have the block. They are asked last, and never
     /// written.
-    behind: &'a [Copy],
+    behind: &'a [Place],
 }
 
 impl<'a> Places<'a> {
     /// Of a block of which each device in use has a copy.
-    pub fn of(copies: &'a [Copy]) -> Places<'a> {
+    pub fn of(copies: &'a [Place]) -> Places<'a> {
         Places { copies, behind: &[] }
     }
 
     fn rows(self) -> impl Iterator<Item = usize> + 'a {
-        self.copies.iter().chain(self.behind).map(|copy| copy.0)
+        self.copies.iter().chain(self.behind).map(|copy| copy.row)
     }
 }
 
@@ -51,7 +49,7 @@ struct Sorted {
     /// The content of a good copy.
     good: Option<Slice>,
     /// The copies that are bad, or cannot be read.
-    bad: Vec<Copy>,
+    bad: Vec<Place>,
     /// A device in use that answered nothing: what it has is not known.
     gone: Option<usize>,
 }
@@ -63,7 +61,7 @@ impl Pool {
         let only = self.state().scrub.device();
         let copies = self.state().copies_for(run.first(), &pin);
         let mut reads = Vec::new();
-        for (row, offset) in copies {
+        for Place { row, offset } in copies {
             if only.is_some_and(|only| only != row) {
                 continue;
             }
@@ -82,7 +80,7 @@ impl Pool {
             let Some((outcome, buf)) = read.await else { continue };
             let blocks = blocks_of(&run, &piece);
             // One unreadable block fails the whole read, so then each block is looked at alone.
-            let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, (&run, &piece), e);
+            let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, &run, &piece, e);
             suspects.extend(blocks.iter().filter(bad));
             let now = self.now();
             self.state_mut().scrub.verified(now, (blocks.len() * BLOCK) as u64);
@@ -107,7 +105,7 @@ impl Pool {
         let crc: Crc = e.crc;
         let is_good = |block: &[u8]| crc32c(block) == crc;
         let places = Places { copies: &copies, behind: &behind };
-        if self.mend((places, Class::Scrub), kind, is_good).await? != Mended::Lost {
+        if self.mend(places, Class::Scrub, kind, is_good).await? != Mended::Lost {
             return Ok(());
         }
         // A device with a copy may have come back, or have gone, meanwhile.
@@ -143,7 +141,8 @@ impl Pool {
     /// device answers nothing.
     pub(super) async fn mend(
         &self,
-        (places, class): (Places<'_>, Class),
+        places: Places<'_>,
+        class: Class,
         kind: BlockKind,
         is_good: impl Fn(&[u8]) -> bool,
     ) -> Result<Mended> {
@@ -164,15 +163,15 @@ impl Pool {
             }
             // Of a page the caller has the content, and a commit writes it again.
             let healed = kind == BlockKind::Page;
-            bad.iter().for_each(|&(row, _)| self.state_mut().scrub.found(row, kind, healed));
+            bad.iter().for_each(|copy| self.state_mut().scrub.found(copy.row, kind, healed));
             return Ok(if bad.is_empty() { Mended::Good } else { Mended::Lost });
         };
         if bad.is_empty() {
             return Ok(Mended::Good);
         }
         for copy in bad {
-            let healed = self.rewrite((copy, class), &good, &is_good).await.is_ok();
-            self.state_mut().scrub.found(copy.0, kind, healed);
+            let healed = self.rewrite(copy, class, &good, &is_good).await.is_ok();
+            self.state_mut().scrub.found(copy.row, kind, healed);
         }
         Ok(Mended::Healed)
     }
@@ -184,8 +183,9 @@ impl Pool {
         is_good: &impl Fn(&[u8]) -> bool,
     ) -> Sorted {
         let mut sorted = Sorted::default();
-        for &(row, offset) in copies {
-            match self.read_copy((row, offset), class).await {
+        for &copy in copies {
+            let Place { row, offset } = copy;
+            match self.read_copy(copy, class).await {
                 None => {}
                 Some(Ok(block)) if is_good(&block) => {
                     sorted.good.get_or_insert_with(|| block.freeze());
@@ -198,7 +198,7 @@ impl Pool {
                         Ok(_) => st.note_bad_block(row, offset, now),
                         Err(e) => st.devices.note_read_error(row, offset, e, now),
                     }
-                    sorted.bad.push((row, offset));
+                    sorted.bad.push(copy);
                 }
             }
         }
@@ -208,7 +208,7 @@ impl Pool {
             }
             match self.read_copy(copy, class).await {
                 Some(Ok(block)) if is_good(&block) => sorted.good = Some(block.freeze()),
-                Some(Err(e)) if e.is_gone() => sorted.gone = Some(copy.0),
+                Some(Err(e)) if e.is_gone() => sorted.gone = Some(copy.row),
                 _ => {}
             }
         }
@@ -216,7 +216,7 @@ impl Pool {
     }
 
     /// True if all of these copies are good whose devices are in use.
-    pub(super) async fn are_good(&self, copies: &[Copy], is_good: impl Fn(&[u8]) -> bool) -> bool {
+    pub(super) async fn are_good(&self, copies: &[Place], is_good: impl Fn(&[u8]) -> bool) -> bool {
         for &copy in copies {
             match self.read_copy(copy, Class::Scrub).await {
                 None => {}
@@ -231,7 +231,7 @@ impl Pool {
     /// A copy; `None` if its device is out of use.
     async fn read_copy(
         &self,
-        (row, offset): Copy,
+        Place { row, offset }: Place,
         class: Class,
     ) -> Option<std::result::Result<Buf, base::IoError>> {
         let disk = self.disk(row)?;
@@ -242,12 +242,13 @@ impl Pool {
     /// Writes a copy and reads it again.
     async fn rewrite(
         &self,
-        (copy, class): (Copy, Class),
+        copy: Place,
+        class: Class,
         good: &Slice,
         is_good: impl Fn(&[u8]) -> bool,
     ) -> Result<()> {
-        let (row, offset) = copy;
-        self.heal(row, offset, good.clone(), class).await?;
+        let Place { row, offset } = copy;
+        self.heal(copy, good.clone(), class).await?;
         match self.read_copy(copy, class).await {
             Some(Ok(block)) if is_good(&block) => Ok(()),
             _ => {
@@ -279,7 +280,7 @@ fn blocks_of<'a>(run: &'a ReadRun, piece: &Range<usize>) -> &'a [Expected] {
 }
 
 /// True if a block of a run, in what was read of a piece of it, is what it should be.
-fn is_right(buf: &[u8], (run, piece): (&ReadRun, &Range<usize>), e: &Expected) -> bool {
+fn is_right(buf: &[u8], run: &ReadRun, piece: &Range<usize>, e: &Expected) -> bool {
     let at = ((e.addr.0 - run.first().0) as usize - piece.start) * BLOCK;
     buf.get(at..at + BLOCK).is_some_and(|block| crc32c(block) == e.crc)
 }

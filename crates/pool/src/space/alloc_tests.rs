@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Lba, VolumeId};
+use base::{BLOCK, BLOCK_U64, BlockRange, Duration, ErrorKind, Lba, VolumeId};
 use model::status::PoolState;
 use queue::Class;
 use rt::sync::within;
@@ -230,7 +230,8 @@ fn what_background_work_reads_keeps_no_other_block() {
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
         let one = |st: &crate::state::State| {
-            let at = st.forest.extents(VolumeId(1), (Lba(0), Lba(1)), 1).expect("resident");
+            let first = BlockRange::of(Lba(0), 1);
+            let at = st.forest.extents(VolumeId(1), first, 1).expect("resident");
             st.space.pin_blocks([Run { addr: at[0].addr, len: 1 }], &st.space.pin())
         };
         let (pin, blocks) = discarded_while_pinned(&rt, &pool, one).await;

@@ -10,13 +10,10 @@ use base::{
 };
 use format::page::{BITS_PER_PAGE, PageId, PageKind, encode_bitmap, payload_mut, seal_page};
 
-use super::maps::Maps;
+use super::maps::{BitmapPage, Maps};
 use super::{Run, Space};
 
 const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
-
-/// A bitmap page of a group.
-pub(crate) type BitmapPage = (GroupId, u32);
 
 /// Pages as a commit will make them.
 #[derive(Default)]
@@ -177,7 +174,7 @@ impl Space {
         while at < end {
             let page = at / BITS_PER_PAGE;
             let (first, upto) = (page * BITS_PER_PAGE, end.min((page + 1) * BITS_PER_PAGE));
-            let bits = planned.0.entry((id, page)).or_insert_with(|| {
+            let bits = planned.0.entry(BitmapPage { group: id, page }).or_insert_with(|| {
                 let mut bits = Bitmap::new(self.geometry.bits_of_page(page) as usize);
                 bits.set_words(0, page_words(self.maps(id), page));
                 bits
@@ -199,7 +196,11 @@ impl Space {
     }
 
     /// Makes a page what was planned; returns what it was.
-    pub fn install(&mut self, (id, page): BitmapPage, bits: &Bitmap) -> Vec<u64> {
+    pub fn install(
+        &mut self,
+        BitmapPage { group: id, page }: BitmapPage,
+        bits: &Bitmap,
+    ) -> Vec<u64> {
         let before = page_words(self.maps(id), page).to_vec();
         if let Some(maps) = &mut self.group_mut(id).maps {
             maps.durable.set_words(page as usize * WORDS_PER_PAGE, bits.words());
@@ -211,13 +212,13 @@ impl Space {
     /// its record, if the page is not what it was `before`.
     pub fn note_page(
         &mut self,
-        (id, page): BitmapPage,
+        place: BitmapPage,
         before: &[u64],
         generation: Generation,
     ) -> PageChange {
-        match &self.group(id).maps {
-            Some(maps) if page_words(maps, page) != before => {
-                self.renew_page((id, page), generation)
+        match &self.group(place.group).maps {
+            Some(maps) if page_words(maps, place.page) != before => {
+                self.renew_page(place, generation)
             }
             _ => PageChange::Same,
         }
@@ -225,7 +226,11 @@ impl Space {
 
     /// As [`Space::note_page`], whatever the page was before. [`PageChange::Same`]: it is not in
     /// memory.
-    pub fn renew_page(&mut self, (id, page): BitmapPage, generation: Generation) -> PageChange {
+    pub fn renew_page(
+        &mut self,
+        BitmapPage { group: id, page }: BitmapPage,
+        generation: Generation,
+    ) -> PageChange {
         let Some(maps) = &self.group(id).maps else { return PageChange::Same };
         let words = page_words(maps, page);
         // A page without a bit names no generation and is not written; so an empty group names no
@@ -258,7 +263,7 @@ impl Space {
     /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
     pub fn encode_bitmap_page(
         &self,
-        (id, page): BitmapPage,
+        BitmapPage { group: id, page }: BitmapPage,
         pool_uuid: [u8; 16],
         generation: Generation,
         bufs: &BufPool,
@@ -278,7 +283,7 @@ impl Space {
 
     /// To be called when a commit that has written a page is durable: that slot is the committed
     /// one now.
-    pub fn flip_slot(&mut self, (id, page): BitmapPage) {
+    pub fn flip_slot(&mut self, BitmapPage { group: id, page }: BitmapPage) {
         if let Some(maps) = &mut self.group_mut(id).maps {
             let slot = &mut maps.slots[page as usize];
             *slot = 1 - *slot;

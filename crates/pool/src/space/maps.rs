@@ -1,7 +1,15 @@
 //! The bitmaps of a group in memory.
 
-use base::Bitmap;
+use base::{Bitmap, GroupId};
 use format::page::MAX_BITMAP_PAGES;
+
+/// A bitmap page of a group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct BitmapPage {
+    pub group: GroupId,
+    /// The number of the page among those of the group.
+    pub page: u32,
+}
 
 /// The bitmaps of a group that is loaded.
 pub(crate) struct Maps {

@@ -14,11 +14,7 @@ impl Space {
 
     /// Bytes in use of all copies on these devices, as of the last commit, that a scrub has before
     /// it which has passed the blocks before `block` of group `id` too. Groups are not gone over.
-    pub fn unpassed_bytes(
-        &self,
-        (id, block): (GroupId, u32),
-        counts: impl Fn(usize) -> bool,
-    ) -> u64 {
+    pub fn unpassed_bytes(&self, id: GroupId, block: u32, counts: impl Fn(usize) -> bool) -> u64 {
         let rows = self.sets.rows().filter(|&row| counts(row));
         let left: u64 = rows.map(|row| self.sets.used_on(row) - self.sets.passed_on(row)).sum();
         let chunks = self.chunks(id).iter().filter(|c| counts(c.device.into())).count() as u64;

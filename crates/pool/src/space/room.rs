@@ -10,6 +10,9 @@
 //! Room for what write-back will write is [reserved](super::reservation) before the block is dirty,
 //! and direct writes take only what is left. So a write-back pass finds room, for its blocks and
 //! for the nodes that publishing them will change, whatever happens meanwhile.
+//!
+//! So a lack of space is an error of the write itself, and never of a later commit. A full pool can
+//! still be emptied, as a change that gives space back may use the reserve ([`Purpose::Free`]).
 
 use rt::sync::Event;
 

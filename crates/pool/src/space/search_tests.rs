@@ -55,14 +55,14 @@ impl Naive<'_> {
             .all(|(_, g)| g.record.chunks.iter().any(stays) || !g.record.chunks.iter().any(is_lost))
     }
 
-    fn unpassed_bytes(&self, from: (GroupId, u32), counts: impl Fn(usize) -> bool) -> u64 {
+    fn unpassed_bytes(&self, from: GroupId, block: u32, counts: impl Fn(usize) -> bool) -> u64 {
         let copies = |g: &Group| {
             g.record.chunks.iter().filter(|c| counts(usize::from(c.device))).count() as u64
         };
-        let groups = (0..).map(GroupId).zip(&self.space.groups).filter(|(id, _)| *id >= from.0);
+        let groups = (0..).map(GroupId).zip(&self.space.groups).filter(|(id, _)| *id >= from);
         let each = groups.map(|(id, g)| {
             let (used, blocks) = (u64::from(g.record.used), u64::from(GEOMETRY.group_blocks));
-            let passed = if id == from.0 { used * u64::from(from.1) / blocks } else { 0 };
+            let passed = if id == from { used * u64::from(block) / blocks } else { 0 };
             (used - passed) * copies(g)
         });
         each.sum::<u64>() * BLOCK_U64
@@ -201,10 +201,10 @@ fn all_answers_are_those_of_sweeps_over_all_groups() {
             assert_eq!(space.goes_on_without(devices, &lost), naive.goes_on_without(&lost));
             seen[2] += usize::from(naive.goes_on_without(&lost) && !lost.is_empty());
             let counts = |row| !lost.contains(&row) && devices.is_live(row);
-            let at = (from, rng.below(u64::from(GEOMETRY.group_blocks)) as u32);
-            let unpassed = naive.unpassed_bytes(at, counts);
+            let block = rng.below(u64::from(GEOMETRY.group_blocks)) as u32;
+            let unpassed = naive.unpassed_bytes(from, block, counts);
             space.pass_to(from);
-            assert_eq!(space.unpassed_bytes(at, counts), unpassed);
+            assert_eq!(space.unpassed_bytes(from, block, counts), unpassed);
             let naive = Naive { space: &space, devices };
             let behind = naive.next_behind(from);
             assert_eq!(space.next_behind(from, devices), behind);

@@ -4,6 +4,24 @@
 //! `transfer/heal.rs`), if a flush or a superblock write fails (`commit/superblocks.rs`), or if the
 //! user takes it out of use (`moves/reattach.rs`). The next commit records that in the superblocks
 //! of the others. Reads that fail drop no device; it may sit out (`devices/sources.rs`).
+//!
+//! The pool goes on without a device if every block group has another live copy. While the pool
+//! serves:
+//!
+//! | event | action of the pool |
+//! | --- | --- |
+//! | a read fails or is wrong | another copy is read, the bad one is written again, and both are counted (`transfer/heal.rs`) |
+//! | a write fails, also when tried again | the device is dropped, or the request fails if the pool needs the device |
+//! | a file system under a device is full | the write fails with ENOSPC, or a bad block stays bad; nothing is dropped, as space may come back |
+//! | a flush or a superblock write fails, for want of space too | the device is dropped, or the standing of the pool ends (`commit/superblocks.rs`) |
+//! | several devices fail one flush | all of them are dropped together, or none is |
+//! | a device shows a superblock of another pool or device | the device is dropped, or the standing ends (`transfer/look.rs`) |
+//! | another process writes to a device | the standing ends, and the cache is out of use |
+//! | a bitmap of a block group cannot be read | nothing is taken from that group; a commit that has to change the bitmap fails (`space/bitmaps.rs`) |
+//! | a node of a checksum tree is lost | writes go to other groups for a while; reads below the node fail (`transfer/load.rs`) |
+//! | a node of a mapping tree is lost | reads and direct writes below the node fail; a pass leaves the blocks in the cache |
+//!
+//! `open/judge.rs` says what an open does with the devices that it finds.
 
 use std::collections::BTreeSet;
 

@@ -13,15 +13,12 @@ use base::{
 use queue::Class;
 
 use crate::devices::standing::Permit;
-use crate::devices::{Disk, Outcome};
+use crate::devices::{Disk, Outcome, Place};
 use crate::pool::Pool;
 use crate::space::{Pin, Run};
 
 /// The number of times that a failed write is tried again before its device is dropped.
 const WRITE_RETRIES: u32 = 2;
-
-/// A copy: the row of its device, and the offset in bytes.
-pub(super) type Copy = (usize, u64);
 
 /// Why blocks could not be read.
 pub(crate) enum Unread {
@@ -66,13 +63,15 @@ impl Pool {
         pin: &Pin,
     ) -> std::result::Result<Slice, Unread> {
         let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, pin);
-        let Some(&(first, offset)) = copies.first() else { return Err(Unread::Away(addr)) };
+        let Some(&Place { row: first, offset }) = copies.first() else {
+            return Err(Unread::Away(addr));
+        };
         let Some(disk) = self.disk(first) else { return Err(Unread::Away(addr)) };
         let (began, others) = (self.now(), disk.load());
         let read = disk.read_copy(class, offset, crcs).await;
         if class == Class::Foreground {
             let now = self.now();
-            self.state_mut().devices.note_read(first, (now.since(began), others), now);
+            self.state_mut().devices.note_read(first, now.since(began), others, now);
         }
         if read.bad.is_empty() {
             return Ok(read.buf.freeze());
@@ -127,7 +126,7 @@ impl Pool {
             return false;
         }
         let copies = self.state_mut().copies_to_read(addr, BLOCK, pin);
-        for (row, offset) in copies {
+        for Place { row, offset } in copies {
             let Some(disk) = self.disk(row) else { return false };
             let read = disk.read_copy(class, offset, &[crc]).await;
             if read.bad.is_empty() || read.error.is_some_and(IoError::is_gone) {
@@ -180,17 +179,17 @@ impl Pool {
         outcome
     }
 
-    /// Writes `data` to every place (device, offset in bytes) at once, with the policy of
+    /// Writes `data` to every place at once, with the policy of
     /// [`Pool::write_copies`].
     pub(crate) async fn write_places(
         &self,
-        places: &[(usize, u64)],
+        places: &[Place],
         data: SliceList,
         class: Class,
     ) -> Result<()> {
         let permit = self.permit_to_write().await?;
         let data = Rc::new(data);
-        let (&(d0, offset0), others) = match places.split_first() {
+        let (&first, others) = match places.split_first() {
             Some(split) => split,
             None => {
                 return Err(StorageError::new(ErrorKind::Missing, "no device is left to write to"));
@@ -198,13 +197,12 @@ impl Pool {
         };
         let others: Vec<_> = others
             .iter()
-            .map(|&(d, offset)| {
+            .map(|&place| {
                 let (pool, data) = (self.clone(), data.clone());
-                self.rt()
-                    .spawn(async move { pool.write_live(permit, d, offset, &data, class).await })
+                self.rt().spawn(async move { pool.write_live(permit, place, &data, class).await })
             })
             .collect();
-        let mut outcomes = vec![self.write_live(permit, d0, offset0, &data, class).await];
+        let mut outcomes = vec![self.write_live(permit, first, &data, class).await];
         for task in others {
             outcomes.extend(task.await);
         }
@@ -220,7 +218,8 @@ impl Pool {
         data: SliceList,
         class: Class,
     ) -> Result<()> {
-        let outcome = self.write_live(self.permit_to_write().await?, d, offset, &data, class).await;
+        let (permit, place) = (self.permit_to_write().await?, Place { row: d, offset });
+        let outcome = self.write_live(permit, place, &data, class).await;
         self.judge(vec![outcome], true)
     }
 
@@ -257,14 +256,14 @@ impl Pool {
     async fn write_live(
         &self,
         permit: Permit,
-        row: usize,
-        offset: u64,
+        place: Place,
         data: &SliceList,
         class: Class,
     ) -> Outcome {
+        let row = place.row;
         let (of, disk) = self.state().devices.to_write(row);
         let result = match disk {
-            Some(disk) => self.write_one(permit, (row, &disk), offset, data, class).await,
+            Some(disk) => self.write_one(permit, place, &disk, data, class).await,
             None => Err(IoError::GONE),
         };
         Outcome { row, of, result }
@@ -273,8 +272,8 @@ impl Pool {
     pub(super) async fn write_one(
         &self,
         permit: Permit,
-        (d, device): (usize, &Disk),
-        offset: u64,
+        Place { row, offset }: Place,
+        device: &Disk,
         data: &SliceList,
         class: Class,
     ) -> std::result::Result<(), IoError> {
@@ -284,11 +283,11 @@ impl Pool {
                 Err(e)
                     if tries < WRITE_RETRIES
                         && !e.is_no_space()
-                        && self.state().devices.is_live(d) =>
+                        && self.state().devices.is_live(row) =>
                 {
                     tries += 1;
                     tracing::warn!(
-                        device = %self.state().devices.path(d), offset,
+                        device = %self.state().devices.path(row), offset,
                         "a write failed: {e}; it is tried again"
                     );
                 }

@@ -11,8 +11,8 @@ use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, Slice, SliceList, Stora
 use queue::Class;
 use rt::Reason;
 
-use super::copies::{Copy, Unread};
-use crate::devices::Copied;
+use super::copies::Unread;
+use crate::devices::{Copied, Place};
 use crate::pool::Pool;
 use crate::space::Pin;
 
@@ -26,11 +26,12 @@ impl Pool {
         class: Class,
         pin: &Pin,
         Copied { mut buf, bad, .. }: Copied,
-        copies: &[Copy],
+        copies: &[Place],
     ) -> std::result::Result<Slice, Unread> {
-        let mut heals: Vec<(Copy, usize)> = Vec::new();
+        let mut heals: Vec<(Place, usize)> = Vec::new();
         for (i, _) in bad.iter().enumerate().filter(|(_, b)| **b) {
-            let of_block = |&(d, start): &Copy| (d, start + (i * BLOCK) as u64);
+            let of_block =
+                |&Place { row, offset }: &Place| Place { row, offset: offset + (i * BLOCK) as u64 };
             let (good, broken) = self.find_good(copies.iter().map(of_block), crcs[i], class).await;
             let good = good.ok_or_else(|| Unread::Bad(addr.plus(i as u64), broken.len()))?;
             buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
@@ -40,10 +41,10 @@ impl Pool {
         if !heals.is_empty() {
             let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
             drop(self.rt().spawn(async move {
-                for ((d, offset), i) in heals {
+                for (copy, i) in heals {
                     let good = data.slice(i * BLOCK, BLOCK);
                     // `heal` counts an error itself.
-                    let _ = pool.heal(d, offset, good, Class::Foreground).await;
+                    let _ = pool.heal(copy, good, Class::Foreground).await;
                 }
                 drop(pin);
             }));
@@ -54,13 +55,14 @@ impl Pool {
     /// The first good one of the copies of a block, and those before it, which are bad.
     async fn find_good(
         &self,
-        copies: impl Iterator<Item = Copy>,
+        copies: impl Iterator<Item = Place>,
         crc: Crc,
         class: Class,
-    ) -> (Option<Buf>, Vec<Copy>) {
+    ) -> (Option<Buf>, Vec<Place>) {
         let mut broken = Vec::new();
-        for (d, offset) in copies {
-            let Some(disk) = self.disk(d) else { continue };
+        for copy in copies {
+            let Place { row, offset } = copy;
+            let Some(disk) = self.disk(row) else { continue };
             let read = disk.read_copy(class, offset, std::slice::from_ref(&crc));
             let read = self.rt().waits(Reason::Heal, read).await;
             if read.bad.is_empty() {
@@ -68,10 +70,10 @@ impl Pool {
             }
             let mut st = self.state_mut();
             match read.error {
-                None => st.note_bad_block(d, offset, self.now()),
-                Some(e) => st.devices.note_read_error(d, offset, e, self.now()),
+                None => st.note_bad_block(row, offset, self.now()),
+                Some(e) => st.devices.note_read_error(row, offset, e, self.now()),
             }
-            broken.push((d, offset));
+            broken.push(copy);
         }
         (None, broken)
     }
@@ -86,8 +88,8 @@ impl Pool {
         let pin = self.state().space.pin();
         let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, &pin);
         let (mut any, mut all) = (vec![false; crcs.len()], vec![true; crcs.len()]);
-        for (d, offset) in copies {
-            let Some(disk) = self.disk(d) else { continue };
+        for Place { row, offset } in copies {
+            let Some(disk) = self.disk(row) else { continue };
             let read = disk.read_copy(class, offset, crcs).await;
             for (i, crc) in crcs.chunks(1).enumerate() {
                 // An error says nothing of the other blocks.
@@ -111,43 +113,38 @@ impl Pool {
         let pin = self.state().space.pin();
         let copies = self.state_mut().copies_to_read(addr, BLOCK, &pin);
         let (mut good, mut bad) = (None, Vec::new());
-        for (d, offset) in copies {
-            let Some(disk) = self.disk(d) else { continue };
-            let read = disk.read_copy(class, offset, &[crc]).await;
+        for copy in copies {
+            let Some(disk) = self.disk(copy.row) else { continue };
+            let read = disk.read_copy(class, copy.offset, &[crc]).await;
             match read.bad.is_empty() {
                 true => good = good.or(Some(read.buf.freeze())),
-                false => bad.push((d, offset)),
+                false => bad.push(copy),
             }
         }
         let Some(good) = good else { return };
-        for (d, offset) in bad {
+        for copy in bad {
             // `heal` counts an error itself.
-            let _ = self.heal(d, offset, good.clone(), class).await;
+            let _ = self.heal(copy, good.clone(), class).await;
         }
     }
 
     /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
     /// do without it.
-    pub(crate) async fn heal(
-        &self,
-        d: usize,
-        offset: u64,
-        good: Slice,
-        class: Class,
-    ) -> Result<()> {
+    pub(crate) async fn heal(&self, copy: Place, good: Slice, class: Class) -> Result<()> {
+        let Place { row, offset } = copy;
         let permit = self.permit_to_write().await?;
         let gone = || StorageError::new(ErrorKind::Missing, "the device is out of use");
-        let device = self.disk(d).ok_or_else(gone)?;
+        let device = self.disk(row).ok_or_else(gone)?;
         let data = SliceList::from_iter([good]);
-        let outcome = self.write_one(permit, (d, &device), offset, &data, class).await;
+        let outcome = self.write_one(permit, copy, &device, &data, class).await;
         let mut st = self.state_mut();
         match outcome {
-            Ok(()) => st.devices.note_healed(d),
+            Ok(()) => st.devices.note_healed(row),
             Err(e) => {
-                st.devices.note_heal_error(d, offset, e);
+                st.devices.note_heal_error(row, offset, e);
                 // Space may come back.
                 if !e.is_no_space() {
-                    st.fail_devices(&[d]);
+                    st.fail_devices(&[row]);
                     drop(st);
                     self.see_to_dropped();
                 }

@@ -260,7 +260,7 @@ impl Pool {
         let (mut found, mut bad) = (None, Vec::new());
         for d in 0..devices {
             let Some(disk) = self.state().devices.live(d).cloned() else { continue };
-            let slots = disk.read_bitmap_slots((page, offset), want, bits).await;
+            let slots = disk.read_bitmap_slots(page, offset, want, bits).await;
             let mut st = self.state_mut();
             for (at, e) in slots.errors {
                 st.devices.note_read_error(d, at, e, self.now());

@@ -19,6 +19,7 @@ use rt::Reason;
 use rt::sync::{either, within};
 
 use crate::devices::Tenure;
+use crate::devices::looks::SlotPlace;
 use crate::devices::standing::Permit;
 use crate::devices::writers::{Seen, Whose};
 use crate::pool::Pool;
@@ -89,14 +90,15 @@ impl Pool {
     /// Looks at all slots.
     async fn look_around(&self) {
         let rows = self.state().devices.live_rows();
-        let places = rows.into_iter().flat_map(|row| (0..SLOTS).map(move |slot| (row, slot)));
+        let places =
+            rows.into_iter().flat_map(|row| (0..SLOTS).map(move |slot| SlotPlace { row, slot }));
         self.look_for_a_while(places.collect()).await;
         self.looks().note(self.now());
     }
 
     /// Looks into these slots, as far as the devices answer soon. What comes later is judged all
     /// the same.
-    async fn look_for_a_while(&self, places: Vec<(usize, u64)>) {
+    async fn look_for_a_while(&self, places: Vec<SlotPlace>) {
         let mut all = std::pin::pin!(self.look_at(places));
         within(&mut all, self.rt().sleep(PATIENCE)).await;
     }
@@ -104,7 +106,8 @@ impl Pool {
     /// Looks into the slot in which the superblock of `sequence` is to be written.
     pub(crate) async fn look_before(&self, sequence: u64) -> Result<()> {
         let rows = self.state().devices.live_rows();
-        self.look_for_a_while(rows.into_iter().map(|row| (row, sequence % SLOTS)).collect()).await;
+        let place = |row| SlotPlace { row, slot: sequence % SLOTS };
+        self.look_for_a_while(rows.into_iter().map(place).collect()).await;
         self.permit()?;
         self.state_mut().writers.note_may_write(sequence);
         Ok(())
@@ -112,11 +115,11 @@ impl Pool {
 
     /// Looks into these slots of these devices, all at once. Ends the pool's standing if need be,
     /// also where the caller waits no longer.
-    async fn look_at(&self, places: Vec<(usize, u64)>) {
-        let look = |place: (usize, u64)| {
+    async fn look_at(&self, places: Vec<SlotPlace>) {
+        let look = |place: SlotPlace| {
             let pool = self.clone();
             self.rt().spawn(async move {
-                pool.look_into(place.0, place.1).await;
+                pool.look_into(place.row, place.slot).await;
                 pool.looks().end_read(place);
             })
         };
@@ -144,20 +147,20 @@ impl Pool {
                 // Torn, perhaps by a write that is under way, or damaged.
                 Err(_) => continue,
             };
-            return self.judge_found((row, of), &found);
+            return self.judge_found(row, of, &found);
         }
     }
 
-    fn judge_found(&self, (row, of): (usize, Tenure), found: &Read) {
+    fn judge_found(&self, row: usize, of: Tenure, found: &Read) {
         let mut st = self.state_mut();
         let Some(d) = st.devices.row(row).filter(|d| d.tenure() == of && d.live().is_some()) else {
             return;
         };
         let whose = match found {
             Read::Superblock(sb) => {
-                let here = (st.identity.uuid, d.record().uuid);
+                let (pool, device) = (st.identity.uuid, d.record().uuid);
                 let newest = st.txns.sequence();
-                st.writers.judge(Seen::of(sb), here, (d.found(), newest))
+                st.writers.judge(Seen::of(sb), pool, device, d.found(), newest)
             }
             Read::Newer(_) => Whose::OtherWriter,
         };

@@ -123,7 +123,7 @@ pub(crate) fn nodes_from(
         Which::Sums(id) => Some(st.forest.sums_tree(id)),
     };
     let Some(tree) = tree else { return Ok((Vec::new(), None)) };
-    let (nodes, next) = tree.pointers(st.forest.store(), from, (since, NODES))?;
+    let (nodes, next) = tree.pointers(st.forest.store(), from, since, NODES)?;
     Ok((of_nodes(tree.id(), nodes), next))
 }
 

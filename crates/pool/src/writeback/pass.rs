@@ -17,7 +17,9 @@
 
 use std::rc::Rc;
 
-use base::{BLOCK, Crc, Epoch, Instant, Lba, Result, SliceList, StorageError, VolumeId};
+use base::{
+    BLOCK, BlockRange, Crc, Epoch, Instant, Lba, Result, SliceList, StorageError, VolumeId,
+};
 use btree::Fault;
 use format::page::GroupKind;
 use queue::Class;
@@ -123,7 +125,7 @@ impl Pass {
     pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
-            let change = Change::Unmap { volume, range: (at, end) };
+            let change = Change::Unmap { volume, range: BlockRange::new(at, end) };
             let edited = self.edit(&change).await;
             at = edited.map_err(|failed| told(&self.pool, volume, failed))?;
             self.pool.rt().yield_now().await;
@@ -146,7 +148,8 @@ impl Pass {
     /// Sees that what a write of `[lba, end)` needs of the volume's mapping is in memory. So a
     /// write that cannot be entered is not begun.
     pub async fn reach(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
-        let reached = self.step(|st| Ok(st.forest.ready_mapping(volume, (lba, end))?)).await;
+        let range = BlockRange::new(lba, end);
+        let reached = self.step(|st| Ok(st.forest.ready_mapping(volume, range)?)).await;
         reached.map_err(|failed| told(&self.pool, volume, failed))
     }
 
@@ -177,7 +180,8 @@ impl Pass {
 
     /// Why a write of `[lba, end)` would fail, if that is known.
     pub fn unreachable(&self, volume: VolumeId, lba: Lba, end: Lba) -> Option<StorageError> {
-        let fault = self.pool.state_mut().forest.ready_mapping(volume, (lba, end)).err()?;
+        let range = BlockRange::new(lba, end);
+        let fault = self.pool.state_mut().forest.ready_mapping(volume, range).err()?;
         let why = self.lost.why(&fault)?;
         Some(told(&self.pool, volume, NotEntered { why, node: Some(fault) }))
     }

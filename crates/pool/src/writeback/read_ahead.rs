@@ -8,7 +8,7 @@
 //! however few nodes it keeps. That needs the memory of one batch, and these nodes are about to be
 //! changed.
 
-use base::{Lba, VolumeId};
+use base::{BlockRange, VolumeId};
 use btree::Fault;
 use queue::Class;
 
@@ -36,7 +36,13 @@ const NODES: usize = 2048;
 type Pinned = (Fault, Pin);
 
 /// A part of a volume that a pass will write to. Nothing is read for an empty one.
-pub type Part = (VolumeId, Lba, Lba);
+#[derive(Clone, Copy, Debug)]
+pub struct PassPart {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The blocks that will be written.
+    pub range: BlockRange,
+}
 
 impl Pass {
     /// Brings into memory what writes of these parts need, and holds it there: of the mappings, and
@@ -44,7 +50,7 @@ impl Pass {
     /// sweeps, and then writes in one; a writer that faults after its write sends the head there
     /// and back. An error is left to the write. Returns how many of the parts, from the first on,
     /// it was done for: as many as the store can hold nodes of. At least one, if there is one.
-    pub async fn read_ahead(&self, parts: &[Part], blocks: u64) -> usize {
+    pub async fn read_ahead(&self, parts: &[PassPart], blocks: u64) -> usize {
         let pool = self.pool();
         pool.state_mut().forest.store_mut().next_turn();
         let (mut done, mut lacking, mut wanted) = (0, Vec::new(), Vec::new());
@@ -68,7 +74,7 @@ impl Pass {
     }
 
     /// As [`Pass::lacking`], once the inner nodes above the leaves are resident.
-    async fn lacking_leaves(&self, parts: &[Part]) -> (Vec<Part>, Vec<Pinned>) {
+    async fn lacking_leaves(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<Pinned>) {
         for _ in 0..ROUNDS {
             let (lacking, missing) = self.lacking(parts).await;
             let (leaves, inner): (Vec<_>, Vec<_>) =
@@ -83,19 +89,19 @@ impl Pass {
 
     /// The parts that cannot be written to without a node that is not resident, and these nodes.
     /// Those that the pass could not read are left out.
-    async fn lacking(&self, parts: &[Part]) -> (Vec<Part>, Vec<Pinned>) {
+    async fn lacking(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<Pinned>) {
         let pool = self.pool();
         let pin = pool.state().space.pin();
         let (mut lacking, mut wanted) = (Vec::new(), Missing::default());
         for slice in parts.chunks(SLICE) {
             {
                 let mut st = pool.state_mut();
-                for &(volume, lba, end) in slice.iter().filter(|(_, lba, end)| lba < end) {
-                    if let Err(fault) = st.forest.ready_mapping(volume, (lba, end))
+                for part in slice.iter().filter(|part| !part.range.is_empty()) {
+                    if let Err(fault) = st.forest.ready_mapping(part.volume, part.range)
                         && self.lost().why(&fault).is_none()
                     {
                         wanted.add([fault]);
-                        lacking.push((volume, lba, end));
+                        lacking.push(*part);
                     }
                 }
             }
@@ -125,8 +131,8 @@ impl Pool {
     fn missing_sums(&self, blocks: u64) -> Vec<Pinned> {
         let (mut missing, pin) = (Missing::default(), self.state().space.pin());
         let next = self.state().space.next_of_pass(blocks);
-        if let Some((id, part)) = next {
-            missing.add(self.state().forest.missing_sums(id, part, SUMS));
+        if let Some((id, (from, to))) = next {
+            missing.add(self.state().forest.missing_sums(id, from, to, SUMS));
         }
         self.pin_nodes(missing.into_faults(), pin)
     }

@@ -3,7 +3,7 @@
 
 use base::{Duration, Prng};
 use cache::Promote;
-use sim::Loses;
+use sim::{Latency, Loses};
 
 use super::small::{boot, buckets, quick_and_wide};
 use crate::settings::*;
@@ -135,7 +135,7 @@ pub(super) fn sizes(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
 /// Much happens while the pool commits.
 fn slow_commits(s: &mut Settings) {
     for disk in &mut s.devices {
-        disk.flush_latency = (Duration::from_millis(4), Duration::from_millis(40));
+        disk.flush_latency = Latency::new(Duration::from_millis(4), Duration::from_millis(40));
     }
 }
 

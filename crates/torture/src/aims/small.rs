@@ -1,6 +1,7 @@
 //! Building blocks of aimed runs.
 
 use base::Duration;
+use sim::Latency;
 
 use crate::settings::*;
 
@@ -11,17 +12,17 @@ pub(super) fn buckets(plan: &mut CachePlan, n: u64) {
     plan.disk.size_bytes = (3 << 20) + n * plan.bucket_bytes;
 }
 
-pub(super) fn micros(least: u64, most: u64) -> (Duration, Duration) {
-    (Duration::from_micros(least), Duration::from_micros(most))
+pub(super) fn micros(least: u64, most: u64) -> Latency {
+    Latency::new(Duration::from_micros(least), Duration::from_micros(most))
 }
 
 /// No disk is so slow that a volume which is read block by block outlasts the patience of a run,
 /// nor so small that it is soon full.
 pub(super) fn quick_and_wide(s: &mut Settings) {
-    let most = micros(0, 20_000).1;
+    let most = Duration::from_micros(20_000);
     for disk in &mut s.devices {
-        for (least, slowest) in [&mut disk.read_latency, &mut disk.write_latency] {
-            (*least, *slowest) = ((*least).min(most), (*slowest).min(most));
+        for latency in [&mut disk.read_latency, &mut disk.write_latency] {
+            *latency = Latency::new(latency.least.min(most), latency.most.min(most));
         }
         disk.size_bytes = disk.size_bytes.max(40 << 20);
     }

@@ -21,6 +21,8 @@
 
 use std::collections::BTreeMap;
 
+use base::{BlockRange, Lba};
+
 /// The state of the engine, and of the world, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
@@ -37,10 +39,24 @@ pub(crate) struct Sight {
     pub unstuck_ns: u64,
 }
 
+/// Blocks of a volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub volume: u32,
+    pub blocks: BlockRange,
+}
+
+impl Place {
+    fn overlaps(&self, other: &Place) -> bool {
+        let (a, b) = (&self.blocks, &other.blocks);
+        self.volume == other.volume && a.from < b.end && b.from < a.end
+    }
+}
+
 /// Something that the pool's image lacks.
 struct Missing {
-    /// Volume, first block, end; `None`: what a boot before left.
-    place: Option<(u32, u64, u64)>,
+    /// `None`: what a boot before left.
+    place: Option<Place>,
     epoch: u32,
     since: Sight,
 }
@@ -49,8 +65,8 @@ struct Missing {
 pub(crate) struct Lag {
     /// `max_lag` and the allowance, in nanoseconds; `None`: not judged.
     limit: Option<u64>,
-    /// Writes under way: volume, first block, end, and the epoch in which they began.
-    begun: BTreeMap<u64, (u32, u64, u64, u32)>,
+    /// Writes under way, and the epoch in which they began.
+    begun: BTreeMap<u64, (Place, u32)>,
     missing: Vec<Missing>,
     pub judged: u64,
     /// The longest that something was missing, in thousandths of what was allowed.
@@ -81,26 +97,26 @@ impl Lag {
         self.missing.clear();
     }
 
-    pub fn begin(&mut self, op: u64, place: (u32, u64, u64), now: Option<Sight>) {
+    pub fn begin(&mut self, op: u64, place: Place, now: Option<Sight>) {
         if let (Some(_), Some(now)) = (self.limit, now) {
-            self.begun.insert(op, (place.0, place.1, place.2, now.open));
+            self.begun.insert(op, (place, now.open));
         }
     }
 
     /// The write was answered; well, if `ok`, and so that nothing that gives up its blocks was
     /// under way.
     pub fn end(&mut self, op: u64, ok: bool, now: Option<Sight>) {
-        let Some((volume, first, end, epoch)) = self.begun.remove(&op) else { return };
+        let Some((place, epoch)) = self.begun.remove(&op) else { return };
         if let Some(since) = now.filter(|_| ok) {
-            self.missing.push(Missing { place: Some((volume, first, end)), epoch, since });
+            self.missing.push(Missing { place: Some(place), epoch, since });
         }
     }
 
     /// Blocks of a volume may be given up from now on, or need no cache any more.
     pub fn give_up(&mut self, volume: u32, first: u64, end: u64) {
-        let overlaps = |v: u32, a: u64, b: u64| v == volume && a < end && first < b;
-        self.begun.retain(|_, b| !overlaps(b.0, b.1, b.2));
-        self.missing.retain(|m| m.place.is_some_and(|(v, a, b)| !overlaps(v, a, b)));
+        let given = Place { volume, blocks: BlockRange::new(Lba(first), Lba(end)) };
+        self.begun.retain(|_, (place, _)| !place.overlaps(&given));
+        self.missing.retain(|m| m.place.is_some_and(|place| !place.overlaps(&given)));
     }
 
     /// Judges what is missing.
@@ -120,7 +136,7 @@ impl Lag {
                  for {} ms, in {waited} ns of which no pool device had anything to do; allowed \
                  are {limit} ns",
                 oldest.since.now_ns,
-                oldest.place,
+                oldest.place.map(|p| (p.volume, p.blocks.from.0, p.blocks.end.0)),
                 oldest.epoch,
                 now.now_ns,
                 now.published,

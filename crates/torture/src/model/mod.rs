@@ -16,11 +16,12 @@ pub(crate) mod volume;
 
 use std::collections::BTreeMap;
 
-use base::{BLOCK_U64, SECTOR};
+use base::{BLOCK_U64, BlockRange, Lba, SECTOR};
 use pool::{CacheMode, VolumeInfo};
 
 use block::Value;
 use cuts::Cuts;
+use lag::Place;
 use volume::{Doubted, End, Mismatch, Volume};
 
 /// The doubt about a name after a crash.
@@ -129,11 +130,12 @@ impl Model {
         let (op, (tick, sight), era) = (self.op(), self.tick_and_look(), self.era);
         let back = self.writes_back(id);
         let Some(v) = self.volumes.get_mut(&id) else { return op };
-        let blocks = (offset / BLOCK_U64, (offset + len).div_ceil(BLOCK_U64));
+        let (from, behind) = (offset / BLOCK_U64, (offset + len).div_ceil(BLOCK_U64));
         if kind != Kind::Write {
-            self.cuts.lag.give_up(id, blocks.0, blocks.1);
+            self.cuts.lag.give_up(id, from, behind);
         } else if back && v.switching.is_none() {
-            self.cuts.lag.begin(op, (id, blocks.0, blocks.1), sight);
+            let blocks = BlockRange::new(Lba(from), Lba(behind));
+            self.cuts.lag.begin(op, Place { volume: id, blocks }, sight);
         }
         let (first, mut end) = (offset / SECTOR as u64, (offset + len) / SECTOR as u64);
         // The last block of a volume ends with it: what reaches the end reaches the end of the
@@ -149,7 +151,7 @@ impl Model {
             Kind::Discard | Kind::Zeroes { allocate: false } => Value::Hole,
             Kind::Zeroes { allocate: true } => Value::Zero,
         };
-        v.begin(op, (first, end), value, kind == Kind::Discard, (tick, era));
+        v.begin(op, first..end, value, kind == Kind::Discard, tick, era);
         op
     }
 
@@ -258,9 +260,8 @@ impl Model {
         v.note_resize();
         if size < v.size {
             self.cuts.lag.give_up(id, size / BLOCK_U64, u64::MAX);
-            let cut =
-                (size / SECTOR as u64, (v.size / SECTOR as u64).next_multiple_of(block::SECTORS));
-            v.begin(op, cut, Value::Hole, false, (tick, era));
+            let end = (v.size / SECTOR as u64).next_multiple_of(block::SECTORS);
+            v.begin(op, size / SECTOR as u64..end, Value::Hole, false, tick, era);
         }
         Some(op)
     }

@@ -172,15 +172,17 @@ impl Volume {
         self.readers.values().min().copied().unwrap_or(u64::MAX)
     }
 
-    /// A change of the sectors `[first, end)` begins.
+    /// A change of these sectors begins.
     pub fn begin(
         &mut self,
         op: u64,
-        (first, end): (u64, u64),
+        sectors: std::ops::Range<u64>,
         value: Value,
         whole_only: bool,
-        (tick, era): (u64, u32),
+        tick: u64,
+        era: u32,
     ) {
+        let std::ops::Range { start: first, end } = sectors;
         let change = Change {
             op,
             mask: WHOLE,

@@ -133,7 +133,7 @@ impl Subsets {
             Ok(found) => found,
             Err(e) => env.fail(format!("a read failed: {}", e.text)),
         };
-        self.compare(&served, &before, (&expected, found));
+        self.compare(&served, &before, &expected, found);
         Some(served)
     }
 
@@ -156,7 +156,7 @@ impl Subsets {
 
     /// Fails if the volume holds what none of the histories allows. From now on the devices that
     /// are there know the history that goes on.
-    fn compare(&self, served: &Served, before: &[Knows], (expected, found): (&Expected, Vec<u64>)) {
+    fn compare(&self, served: &Served, before: &[Knows], expected: &Expected, found: Vec<u64>) {
         let env = &self.env;
         let outcome = self.histories.borrow_mut().found(served.id, &found);
         if let Err((block, text)) = outcome {

@@ -206,7 +206,7 @@ impl Histories {
             picks = picks.iter().flat_map(longer).collect();
         }
         for pick in picks {
-            self.expect(&pick, there, (away, spare), &mut expected);
+            self.expect(&pick, there, away, spare, &mut expected);
         }
         expected
     }
@@ -216,7 +216,8 @@ impl Histories {
         &self,
         pick: &[Id],
         there: &[&Knows],
-        (away, spare): (usize, usize),
+        away: usize,
+        spare: usize,
         expected: &mut Expected,
     ) {
         let mut any = false;

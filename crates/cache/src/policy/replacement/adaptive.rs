@@ -28,6 +28,10 @@
 //! **Shares.** A block that was read, and that a queue had dropped lately ([`drops`]), gives that
 //! queue a quarter of a bucket ([`shares`]).
 //!
+//! **After a restart** hits, queues and shares are learnt anew. Buckets with data that the open
+//! found begin in the queue of blocks that were written. Stale keys and summaries are still on the
+//! device.
+//!
 //! **Memory**: for a bucket of 128 blocks 32 bytes of hits, 8 of links, 5 of its own, and 16 to 32
 //! of drops: 61 to 77 bytes, 0.12 to 0.15 GiB for a TiB.
 

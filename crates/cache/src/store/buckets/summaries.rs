@@ -76,7 +76,7 @@ impl Summaries {
     }
 
     /// Blocks of a bucket from its block `from` on are those of a volume from `lba` on.
-    pub fn name(&mut self, id: BucketId, from: usize, (volume, lba): (VolumeId, Lba), len: u64) {
+    pub fn name(&mut self, id: BucketId, from: usize, volume: VolumeId, lba: Lba, len: u64) {
         if let Some(filled) = self.filled.get_mut(&id) {
             let keys = filled.keys[from..].iter_mut().take(len as usize);
             keys.zip(lba.0..).for_each(|(key, lba)| *key = Some((volume, Lba(lba))));

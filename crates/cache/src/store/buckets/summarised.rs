@@ -8,9 +8,9 @@ use super::summaries::NextSummary;
 
 impl Buckets {
     /// Blocks at `addr` are those of a volume from `lba` on.
-    pub(in crate::store) fn name(&mut self, addr: CacheAddr, of: (VolumeId, Lba), len: u64) {
+    pub(in crate::store) fn name(&mut self, addr: CacheAddr, volume: VolumeId, lba: Lba, len: u64) {
         let from = (addr.0 % u64::from(self.blocks)) as usize;
-        self.summaries.name(self.of(addr), from, of, len);
+        self.summaries.name(self.of(addr), from, volume, lba, len);
     }
 
     /// The keys of a bucket whose summary is not written yet.

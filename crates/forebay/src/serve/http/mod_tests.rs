@@ -261,13 +261,13 @@ mod answers {
         let now = at(60_000_000);
         let hangs = ledger.begin(RequestClass::Flush, 0, 0, at(0));
         let name = |id: VolumeId| (id.0 > 2).then(|| format!("volume {}", id.0));
-        let told = explain::explanation((&ledger, now), &slow, name);
+        let told = explain::explanation(&ledger, now, &slow, name);
         check("Explanation", &told);
         assert_eq!(told.classes.len(), RequestClass::ALL.len());
         assert_eq!(told.slowest.len(), RequestClass::ALL.len());
         assert!(told.classes[0].causes[0].bytes_per_second.is_some(), "{told:?}");
         let none = Question { since: now.now, slower_than_ns: u64::MAX, ..slow };
-        check("Explanation", &explain::explanation((&ledger, now), &none, name));
+        check("Explanation", &explain::explanation(&ledger, now, &none, name));
         let stalls = explain::Stalls::of(&ledger, now).slow_requests();
         check("SlowRequests", &stalls);
         assert_eq!((stalls.requests, stalls.under_way), (RequestClass::ALL.len() as u64, 1));

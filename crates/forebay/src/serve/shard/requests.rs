@@ -181,7 +181,7 @@ impl Shard {
         if r.path.as_os_str().is_empty() {
             return Err(Failure::invalid("the path of the cache is empty"));
         }
-        self.caches.attach(&self.volumes, &r.path, (r.size_bytes, r.force)).await?;
+        self.caches.attach(&self.volumes, &r.path, r.size_bytes, r.force).await?;
         self.note_device(&r.path);
         Ok(())
     }
@@ -355,6 +355,6 @@ impl Shard {
         let slower_than_ns = r.slower_than_us.saturating_mul(1_000);
         let question = Question { volume, kind: r.class, since, slower_than_ns };
         let name = |id| pool.volume(id).map(|v| v.name);
-        Ok(explanation((ledger, self.rt.moment()), &question, name))
+        Ok(explanation(ledger, self.rt.moment(), &question, name))
     }
 }

@@ -59,8 +59,8 @@ impl Tuning {
             text.strip_prefix(&prefix).map_or(text.clone(), str::to_owned)
         })?;
         let before = self.chosen.borrow().clone();
-        let mut plan = plan(origin, (&self.said.borrow(), &read), &before)?;
-        plan.notes.extend(waiting(&read, &before, (&self.places, now)));
+        let mut plan = plan(origin, &self.said.borrow(), &read, &before)?;
+        plan.notes.extend(waiting(&read, &before, &self.places, now));
         apply_all(volumes, &plan, &before)?;
         *self.chosen.borrow_mut() = plan.new.clone();
         *self.said.borrow_mut() = read.said;
@@ -75,7 +75,7 @@ fn in_file(said: &Said, key: &Key) -> Option<Value> {
 
 /// Returns the plan that follows from a file that said one thing and now says another. A setting of
 /// which the file says the same as before stays as it is, also if it was set meanwhile.
-fn plan(origin: &Origin, (said, read): (&Said, &Reading), before: &Chosen) -> Result<Plan, String> {
+fn plan(origin: &Origin, said: &Said, read: &Reading, before: &Chosen) -> Result<Plan, String> {
     let mut plan = Plan { new: before.clone(), changes: Vec::new(), notes: Vec::new() };
     let default = Chosen::default();
     for key in KEYS {
@@ -114,7 +114,8 @@ fn plan(origin: &Origin, (said, read): (&Said, &Reading), before: &Chosen) -> Re
 fn waiting(
     read: &Reading,
     before: &Chosen,
-    (started, now): (&Places, &Places),
+    started: &Places,
+    now: &Places,
 ) -> impl Iterator<Item = String> {
     let told = |name: &str, is: String, holds: String| {
         format!("{name} is {is} there, and {holds} until the server is started again")

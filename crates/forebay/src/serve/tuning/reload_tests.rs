@@ -24,7 +24,7 @@ fn started(dir: &Path, text: &str) -> (Origin, Chosen, Places) {
 fn again(origin: &Origin, text: &str, before: &Chosen) -> Result<Plan, String> {
     write(origin.file(), format!("{HEAD}{text}")).unwrap();
     let read = origin.read().map_err(|e| one_line(&e.to_string()))?;
-    plan(origin, (origin.said(), &read), before)
+    plan(origin, origin.said(), &read, before)
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn what_needs_a_restart_is_told_until_it_holds() {
     write(origin.file(), format!("devices = [\"a\", \"b\"]\n{text}")).unwrap();
     let read = origin.read().unwrap();
     let told = |now: &Places| -> Vec<String> {
-        let names = waiting(&read, &before, (&places, now));
+        let names = waiting(&read, &before, &places, now);
         names.map(|text| text.split(' ').next().unwrap().to_owned()).collect()
     };
     assert_eq!(told(&places), ["devices", "nbd.socket", "nbd.max_connections"]);

@@ -43,10 +43,10 @@ impl Checker<'_> {
                     let blocks = blocks_of(self.image, e.volume, from, end);
                     if dirty {
                         let what = format!("dirty, and bad: {why}");
-                        self.log.content(blocks, None, (what.clone(), what), LOST);
+                        self.log.content(blocks, None, what.clone(), what, LOST);
                     } else {
                         let path = self.src.path.clone();
-                        self.log.content(blocks, Some(&path), (why.clone(), why), REFETCHED);
+                        self.log.content(blocks, Some(&path), why.clone(), why, REFETCHED);
                         for lba in from..end {
                             let at = lba - e.lba.0;
                             self.plan.add(Fix::Data {

@@ -61,7 +61,7 @@ impl Checker<'_> {
         if let Some(best) = best.as_ref().filter(|sb| self.is_attached(sb)) {
             for (number, slot) in (0..).zip(&slots) {
                 let before = self.log.total(Severity::DamagedCopy);
-                self.log.judge_slot(&self.src.path, (number, SLOTS), slot, best.sequence);
+                self.log.judge_slot(&self.src.path, number, SLOTS, slot, best.sequence);
                 if self.log.total(Severity::DamagedCopy) > before {
                     self.plan.slot(number, best.sequence, &all);
                 }
@@ -142,7 +142,6 @@ impl Checker<'_> {
         sb: &CacheSuperblock,
         layout: &Layout,
     ) -> Option<Vec<BucketRecord>> {
-        let of = (layout, sb.uuid);
         let mut records = Vec::with_capacity(layout.buckets as usize);
         let (mut whole, mut digest, mut at) = (true, 0u64, 0);
         while at < layout.pages() {
@@ -156,7 +155,7 @@ impl Checker<'_> {
             for (page, read) in pages {
                 let slots = read.await.unwrap_or_default();
                 self.log.counts.table_pages += 1;
-                let Some(found) = choose_slot(&slots, of, page, sb.generation) else {
+                let Some(found) = choose_slot(&slots, layout, sb.uuid, page, sb.generation) else {
                     whole = false;
                     let place = format!("page {page} of the bucket table");
                     self.log.error(
@@ -170,7 +169,7 @@ impl Checker<'_> {
                 for (slot, block) in slots.iter().enumerate() {
                     let never = block.as_ref().is_some_and(|b| b.iter().all(|&b| b == 0));
                     if let (false, Err(why)) =
-                        (never, open_slot(block.as_ref(), of, page, slot as u8))
+                        (never, open_slot(block.as_ref(), layout, sb.uuid, page, slot as u8))
                     {
                         let what =
                             format!("{why}; the other slot counts: a crash may have torn it");

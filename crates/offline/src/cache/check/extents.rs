@@ -46,7 +46,9 @@ impl<'a> Pass<'a> {
     pub fn over_checkpoint(
         layout: &Layout,
         image: &'a Image,
-        (above, cut, open): (Epoch, Epoch, Epoch),
+        above: Epoch,
+        cut: Epoch,
+        open: Epoch,
     ) -> Pass<'a> {
         let (before, outside) = (None, Outside::default());
         Pass {
@@ -63,19 +65,16 @@ impl<'a> Pass<'a> {
 
     /// Over an index that the journal was applied to, with this open epoch, and counters of what
     /// was written after `above`: all of it counts for the open epoch.
-    pub fn over_replayed(
-        layout: &Layout,
-        image: &'a Image,
-        (above, open): (Epoch, Epoch),
-    ) -> Pass<'a> {
-        Pass { current: true, ..Pass::over_checkpoint(layout, image, (above, Epoch(0), open)) }
+    pub fn over_replayed(layout: &Layout, image: &'a Image, above: Epoch, open: Epoch) -> Pass<'a> {
+        Pass { current: true, ..Pass::over_checkpoint(layout, image, above, Epoch(0), open) }
     }
 
     /// Looks at one key, and tells the tally of it. `generation` says that of a bucket. Returns the
     /// extent if it counts; `Err` if it is no record.
     pub fn key(
         &mut self,
-        (key, value): (&[u8], &[u8]),
+        key: &[u8],
+        value: &[u8],
         generation: impl Fn(usize) -> Option<BucketGen>,
         tally: &mut Tally,
         log: &mut Log,
@@ -106,7 +105,7 @@ impl<'a> Pass<'a> {
         }
         let dirty = e.written.is_some_and(|w| w > self.image.published);
         if let Body::Staged { .. } = &e.body {
-            tally.extent(&e, (self.split, self.above));
+            tally.extent(&e, self.split, self.above);
         }
         if let Body::Data { addr, generation: of, .. } = &e.body {
             let bucket = addr.0 / u64::from(self.layout.bucket_blocks);
@@ -121,7 +120,7 @@ impl<'a> Pass<'a> {
                 log.counts.stale_keys += u64::from(self.current);
                 return Ok(None);
             }
-            let twice = tally.extent(&e, (self.split, self.above));
+            let twice = tally.extent(&e, self.split, self.above);
             if twice > 0 {
                 let what = format!("{twice} of its blocks in the cache are something else's too");
                 log.error(Subject::Extent, place(), what, GIVE_UP);

@@ -28,7 +28,7 @@ impl Checker<'_> {
         let (of, place) = replay_from(sb);
         let known = self.image.cache_says.entry;
         let ring = layout.ring();
-        let found = match read_journal((&src.device, &src.path), ring, (of, place), known).await {
+        let found = match read_journal(&src.device, &src.path, ring, of, place, known).await {
             Ok(found) => found,
             Err(e) => return self.log.error(Subject::Journal, "journal", e.to_string(), GIVE_UP),
         };

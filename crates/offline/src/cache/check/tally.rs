@@ -54,7 +54,7 @@ impl Tally {
     /// Counts the blocks of a key that is inside a bucket and not stale. Returns how many of them
     /// something else has too. `split`: newest epoch that the open epoch's counter does not cover;
     /// `above`: newest epoch that no counter covers.
-    pub fn extent(&mut self, e: &IndexKey, (split, above): (Epoch, Epoch)) -> u64 {
+    pub fn extent(&mut self, e: &IndexKey, split: Epoch, above: Epoch) -> u64 {
         if let Body::Staged { crcs } = &e.body {
             match e.written {
                 Some(written) if written > split => self.staged.0 += crcs.len() as u64,
@@ -74,12 +74,12 @@ impl Tally {
         self.claim(addr.0, crcs.len())
     }
 
-    /// Reports it if `says` is another number of staged blocks. `source`: where that is from.
-    pub fn compare_staged(&self, source: &str, says: (u64, u64), log: &mut Log) {
-        for (of, found, says) in [
-            ("the open epoch", self.staged.0, says.0),
-            ("the sealed epochs", self.staged.1, says.1),
-        ] {
+    /// Reports it if `open` and `cut` are other numbers of staged blocks. `source`: where these
+    /// are from.
+    pub fn compare_staged(&self, source: &str, open: u64, cut: u64, log: &mut Log) {
+        for (of, found, says) in
+            [("the open epoch", self.staged.0, open), ("the sealed epochs", self.staged.1, cut)]
+        {
             if found != says {
                 let what = format!(
                     "the index names {found} staged blocks of {of}, by {source} it names {says}"

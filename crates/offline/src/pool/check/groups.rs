@@ -211,14 +211,14 @@ impl Checker<'_> {
                 if let Some(&good) = good_on.first() {
                     let at = |d| self.src.spot(&chunks, block, d);
                     let good = at(good);
-                    for (d, why) in verdicts {
+                    for (d, (what, brief)) in verdicts {
                         if let (Some(bad), Some(good)) = (at(d), good) {
                             let content = Content::Block(p.crcs[n]);
                             self.plan.copy(Subject::Data, bad, good, content);
                         }
                         let name = self.src.name(d);
                         let heals = "it is healed when it is read";
-                        self.log.content(blocks.clone(), Some(&name), why, heals);
+                        self.log.content(blocks.clone(), Some(&name), what, brief, heals);
                     }
                 } else {
                     // Groups have their devices in any order.
@@ -229,9 +229,9 @@ impl Checker<'_> {
                         .into_iter()
                         .map(|(d, (what, brief))| (format!("{d}: {what}"), format!("{d}: {brief}")))
                         .unzip();
-                    let texts =
+                    let [what, brief] =
                         [what, brief].map(|all| format!("no good copy ({})", all.join("; ")));
-                    self.log.content(blocks, None, texts.into(), LOST);
+                    self.log.content(blocks, None, what, brief, LOST);
                 }
             }
         }

@@ -57,7 +57,7 @@ impl Source {
             let foreign = slots.trouble().is_none();
             match slots.newest().cloned() {
                 Some(sb) => {
-                    judge_slots(&file.path, &slots, &sb, (&mut *log, &mut *plan));
+                    judge_slots(&file.path, &slots, &sb, log, plan);
                     slots_of.push((file.path.clone(), report(&slots)));
                     found.push(Candidate { file, queue, sb, slots, unsure: None });
                 }
@@ -243,20 +243,21 @@ impl Source {
         addr: PoolAddr,
         blocks: usize,
     ) -> Vec<Copy> {
-        self.read_chunks(chunks, (addr, blocks), |c| self.is_whole(c)).await
+        self.read_chunks(chunks, addr, blocks, |c| self.is_whole(c)).await
     }
 
     /// As [`Source::read_copies`], of one block, from each of the chunks that are behind. They may
     /// have it, if it was written before their devices were away; no copy is missing if not.
     pub async fn read_behind(self: &Rc<Self>, chunks: &[Chunk], addr: PoolAddr) -> Vec<Copy> {
         let is_behind = |c: &Chunk| c.behind && self.is_live(usize::from(c.device));
-        self.read_chunks(chunks, (addr, 1), is_behind).await
+        self.read_chunks(chunks, addr, 1, is_behind).await
     }
 
     async fn read_chunks(
         self: &Rc<Self>,
         chunks: &[Chunk],
-        (addr, blocks): (PoolAddr, usize),
+        addr: PoolAddr,
+        blocks: usize,
         which: impl Fn(&Chunk) -> bool,
     ) -> Vec<Copy> {
         let (_, block) = self.geometry.split(addr);
@@ -314,13 +315,14 @@ fn judge_slots(
     path: &str,
     slots: &Slots,
     best: &Superblock,
-    (log, plan): (&mut Log<Counts>, &mut Plan),
+    log: &mut Log<Counts>,
+    plan: &mut Plan,
 ) {
     let said = report(slots);
     let twins = slots.copies().filter_map(|(_, [_, twin])| sequence(twin)).min();
     for (i, copies) in slots.copies() {
         let before = log.total(Severity::DamagedCopy);
-        let is_next = log.judge_slot(path, (i as u64, SLOTS), &said[i], best.sequence);
+        let is_next = log.judge_slot(path, i as u64, SLOTS, &said[i], best.sequence);
         if log.total(Severity::DamagedCopy) > before {
             plan.slot(path);
         }

@@ -60,7 +60,7 @@ pub(crate) async fn read_tables(
                 [2 * i, 2 * i + 1].map(|s| blocks[s as usize].as_ref().map(|b| b.to_vec()))
             };
             let copies: Vec<_> = read.iter().map(|(d, blocks)| (*d, slots(blocks))).collect();
-            let chosen = choose(src, (kind, page), &copies, log, plan);
+            let chosen = choose(src, kind, page, &copies, log, plan);
             let version = chosen.as_ref().map_or(PageVersion::default(), |c| c.version);
             digest = digest.wrapping_add(page_digest(page, version));
             let decoded = chosen.is_some_and(|c| take_in(kind, page, &c.payload, &mut tables, log));
@@ -88,7 +88,8 @@ pub(crate) async fn read_tables(
 /// are reported.
 fn choose(
     src: &Source,
-    (kind, page): (PageKind, u32),
+    kind: PageKind,
+    page: u32,
     copies: &[(usize, [Option<Vec<u8>>; 2])],
     log: &mut Log<Counts>,
     plan: &mut Plan,
@@ -255,7 +256,8 @@ fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
 pub(crate) async fn read_bitmaps(
     src: &Rc<Source>,
     space: &mut Space,
-    (log, plan): (&mut Log<Counts>, &mut Plan),
+    log: &mut Log<Counts>,
+    plan: &mut Plan,
     mut step: impl FnMut(u64, u64),
 ) -> bool {
     let used: Vec<usize> = (0..space.groups.len())
@@ -279,7 +281,7 @@ pub(crate) async fn read_bitmaps(
         for (i, record, task) in tasks {
             let copies = task.await.unwrap_or_default();
             log.counts.groups += 1;
-            space.groups[i].allocated = bitmap(src, (i, &record), &copies, log, plan);
+            space.groups[i].allocated = bitmap(src, i, &record, &copies, log, plan);
             whole &= space.groups[i].allocated.is_some();
         }
         step((n * GROUPS_AT_ONCE + part.len()) as u64, used.len() as u64);
@@ -289,7 +291,8 @@ pub(crate) async fn read_bitmaps(
 
 fn bitmap(
     src: &Source,
-    (group, record): (usize, &GroupRecord),
+    group: usize,
+    record: &GroupRecord,
     copies: &[(usize, Vec<Option<Buf>>)],
     log: &mut Log<Counts>,
     plan: &mut Plan,

@@ -41,7 +41,8 @@ impl Checker<'_> {
                     let what = "another staging volume is for the same volume and epoch";
                     self.log.error(Subject::Volume, &place, what, "restore from a backup");
                 }
-                self.needless_staging(&place, staged, volumes);
+                let (volume, epoch) = staged;
+                self.needless_staging(&place, volume, epoch, volumes);
             } else if v.state == VolumeState::Live && !names.insert(v.name.as_str()) {
                 self.log.error(
                     Subject::Volume,
@@ -61,7 +62,8 @@ impl Checker<'_> {
     fn needless_staging(
         &mut self,
         place: &str,
-        (volume, epoch): (VolumeId, Epoch),
+        volume: VolumeId,
+        epoch: Epoch,
         volumes: &[VolumeRecord],
     ) {
         let is_it =
