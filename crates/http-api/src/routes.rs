@@ -180,7 +180,11 @@ const TABLE: &[Row] = &[
         "POST",
         "/v1/volumes",
         ask::<request::VolumeCreate>(),
-        &[must("name"), must("size_bytes"), may("sector_bytes").of(Kind::Whole(0, 65536)).or("512")],
+        &[
+            must("name"),
+            must("size_bytes"),
+            may("sector_bytes").of(Kind::Whole(0, 65536)).or("512"),
+        ],
         "make a volume",
     ),
     row(
