@@ -173,7 +173,7 @@ fn a_device_that_does_not_answer_is_told_of() {
 }
 
 /// A status with most of what can be wrong, and others with the rest.
-fn all_that_can_be_wrong() -> (Status, [Status; 3]) {
+fn all_that_can_be_wrong() -> (Status, [Box<Status>; 3]) {
     let of = |state| device("/a", state);
     let online = || of(DeviceState::Online);
     let sits_out =
@@ -240,18 +240,18 @@ fn all_that_can_be_wrong() -> (Status, [Status; 3]) {
     };
     let full = CacheStatus { error: some("write: full"), ..cache("/c", CacheState::Serving) };
     let rest = [
-        Status {
+        Box::new(Status {
             pool: PoolStatus { moves: paused, ..Default::default() },
             commit: CommitStatus { failed: 2, ..Default::default() },
             cache: Some(cache("/c", CacheState::Aside)),
             ..Default::default()
-        },
-        Status {
+        }),
+        Box::new(Status {
             pool: PoolStatus { answers_at_risk: some("/dev/shm: full"), ..Default::default() },
             cache: Some(full),
             ..Default::default()
-        },
-        Status {
+        }),
+        Box::new(Status {
             pool: PoolStatus {
                 state: PoolState::Failed,
                 trouble: some("another process"),
@@ -259,7 +259,7 @@ fn all_that_can_be_wrong() -> (Status, [Status; 3]) {
                 ..Default::default()
             },
             ..Default::default()
-        },
+        }),
     ];
     (most, rest)
 }
@@ -269,7 +269,7 @@ fn all_that_can_be_wrong() -> (Status, [Status; 3]) {
 fn every_problem_has_a_page() {
     let (status, rest) = all_that_can_be_wrong();
     let mut found = pages(&status);
-    found.extend(rest.iter().flat_map(pages));
+    found.extend(rest.iter().flat_map(|status| pages(status)));
     let lines = include_str!("../../../../docs/operations.md").lines();
     let sections: BTreeSet<&str> =
         lines.filter_map(|l| l.strip_prefix("## `")?.strip_suffix('`')).collect();
