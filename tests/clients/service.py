@@ -231,7 +231,7 @@ def test_journal(t):
     assert b"FOREBAY_NBD_SOCKET" in entries[said[1]], entries
     entry = entries[said[0]]
     assert (
-        b"forebay::shard" in entry
+        b"forebay::serve::shard" in entry
         and b"FOREBAY_IO" in entry
         and b"\n\x01\0\0\0\0\0\0\0006\n" in entry
         and b"SYSLOG_IDENTIFIER" in entry

@@ -43,10 +43,10 @@ pub(super) fn log_problems(rt: &Rt, status: impl Fn() -> Option<Status> + 'stati
         while let Some(status) = status() {
             let (new, over) = known.look(&status.health);
             for problem in new {
-                tracing::warn!(page = %problem.page, "{}; {}", problem.what, problem.todo);
+                tracing::warn!(page = &*problem.page, "{}; {}", problem.what, problem.todo);
             }
             for page in over {
-                tracing::info!(%page, "this problem is over");
+                tracing::info!(page = &*page, "this problem is over");
             }
             rt.sleep(LOOK).await;
         }
