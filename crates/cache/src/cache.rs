@@ -1,394 +1,380 @@
-//! An open cache: its parts, and the way to them.
+//! An open cache: its flows, built one on the other, and the requests that it takes.
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::ops::{Deref, DerefMut};
-use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::rc::Rc;
 
-use base::{CacheAddr, EntrySeq, Epoch, Result, Slice, StorageError};
-use btree::{Fault, Loader, NodeError, Store};
-use pool::{CacheJournal, JournalDurable, Link, Pool, Step};
-use queue::Class;
-use rt::sync::either;
-use rt::{Reason, Rt};
+use base::{BlockRange, Epoch, Lba, Result, Slice, SliceList, VolumeId};
+use model::scrub::CacheScrubPart;
+use pool::Pool;
+use rt::sync::Permit;
 
-use crate::checkpoint::state::Checkpoints;
-use crate::checkpoint::table_slots::DurableState;
-use crate::device::cache_device::CacheDevice;
-use crate::device::flush_barrier::Health;
-use crate::device::layout::Layout;
-use crate::error::damaged;
-use crate::io::clients::Clients;
-use crate::io::group_commit_state::GroupCommits;
-use crate::lifecycle::replay::Replay;
+use crate::checkpoint::checkpoint::Checkpointer;
+use crate::core::Core;
+use crate::health::fail::Failures;
+use crate::health::look::WriterWatch;
+use crate::io::direct::{DirectWriter, NotKept};
+use crate::io::journal_clock::JournalClock;
+use crate::io::part_reader::PartReader;
+use crate::io::parts::Patch;
+use crate::io::pool_commits::PoolCommits;
+use crate::io::promote::Promoter;
+use crate::io::read::Reader;
+use crate::io::volume_ends::VolumeEnds;
+use crate::io::write::Writer;
+use crate::scrub::Scrubber;
 use crate::settings::Settings;
-use crate::space::admission::Admission;
-use crate::space::collected::Collections;
-use crate::space::turns::Turns;
-use crate::store::index::node_addr;
-use crate::store::limbo::Pin;
-use crate::store::load::read_node;
-use crate::store::node_copies::NodeCopies;
-use crate::store::scrubbed::ScrubCounts;
-use crate::store::state::State;
-use crate::wakes::{Marks, Wakes};
-use crate::writeback::drain_gate::DrainGate;
-use crate::writeback::state::WriteBack;
+use crate::space::compact::Compactor;
+use crate::space::contents::BucketContents;
+use crate::space::evict::Evictor;
+use crate::space::gc::Collector;
+use crate::space::mover::Mover;
+use crate::space::pacer::Pacer;
+use crate::space::request_room::Room;
+use crate::space::survivors::Survivors;
+use crate::space::throttle::Throttle;
+use crate::transfer::block_part::BlockPart;
+use crate::transfer::bucket_io::BucketIo;
+use crate::transfer::group_commit::JournalWriter;
+use crate::writeback::all_kept::Kept;
+use crate::writeback::asked::PassRunner;
+use crate::writeback::drain::{Drain, Drainer};
+use crate::writeback::drain_gate::Change;
+use crate::writeback::kept::Keeper;
+use crate::writeback::pass::Carrier;
+use crate::writeback::run_carrier::RunCarrier;
+use crate::writeback::staged::StagedCopies;
+use crate::writeback::take_cut::CutTaker;
 
-/// Each part is of the folder that its type is in, and changes by the methods of that type alone.
-struct Inner {
-    rt: Rt,
-    pool: Pool,
-    /// The settings. They change in [`Cache::set`] alone.
-    settings: RefCell<Settings>,
-    state: RefCell<State>,
-    wakes: Wakes,
-    device: CacheDevice,
-    health: Health,
-    admission: Rc<Admission>,
-    turns: Turns,
-    collections: Collections,
-    checkpoints: Checkpoints,
-    writeback: WriteBack,
-    group_commits: GroupCommits,
-    clients: Clients,
-    scrub_counts: ScrubCounts,
-    node_copies: NodeCopies,
-    replay: Cell<Replay>,
+/// The flows of an open cache, in the order in which they are built: none knows one below it here.
+pub(crate) struct Flows {
+    pub core: Core,
+    pub failures: Rc<Failures>,
+    pub watch: Rc<WriterWatch>,
+    pub journal: Rc<JournalWriter>,
+    pub commits: Rc<PoolCommits>,
+    pub room: Rc<Room>,
+    pub pacer: Rc<Pacer>,
+    pub throttle: Rc<Throttle>,
+    pub checkpointer: Rc<Checkpointer>,
+    pub promoter: Rc<Promoter>,
+    pub reader: Rc<Reader>,
+    pub cut_taker: Rc<CutTaker>,
+    pub passes: Rc<PassRunner>,
+    pub writer: Rc<Writer>,
+    pub direct: Rc<DirectWriter>,
+    pub drainer: Rc<Drainer>,
+    pub ends: Rc<VolumeEnds>,
+    pub compactor: Rc<Compactor>,
+    pub survivors: Rc<Survivors>,
+    pub evictor: Rc<Evictor>,
+    pub collector: Rc<Collector>,
+    pub scrubber: Rc<Scrubber>,
+    pub journal_clock: Rc<JournalClock>,
 }
 
-impl Drop for Inner {
-    /// Keeps the room in the pool of dirty data reserved, unless the cache was set aside: dirty
-    /// data needs its room when the cache is opened again.
-    fn drop(&mut self) {
-        if !self.health.is_aside() {
-            self.state.get_mut().keep_room();
-            self.writeback.keep_room();
+impl Flows {
+    fn over(core: Core) -> Flows {
+        let failures = Failures::new(&core);
+        let watch = WriterWatch::new(&core, &failures);
+        let bucket_io = BucketIo::new(&core, &watch);
+        let journal = JournalWriter::new(&core, &failures, &watch);
+        let commits = PoolCommits::new(&core, &journal);
+        let room = Room::new(&core, &failures, &journal);
+        let pacer = Pacer::new(&core);
+        let throttle = Throttle::new(&core, &failures, &room, &pacer);
+        let checkpointer = Checkpointer::new(&core, &failures, &watch, &journal, &room);
+        let promoter = Promoter::new(&core, &bucket_io, &room);
+        let part_reader = PartReader::new(&core, &bucket_io, &room, &promoter);
+        let reader = Reader::new(&core, &failures, &bucket_io, &room, &promoter, &part_reader);
+        let keeper = Keeper::new(&core, &failures, &room);
+        let cut_taker = CutTaker::new(&core, &room);
+        let staged = StagedCopies::new(&core);
+        let runs = RunCarrier::new(&core, &failures, &bucket_io, &room, &keeper, &staged);
+        let carrier = Carrier::new(&core, &failures, &journal, &pacer, &keeper, &cut_taker, &runs);
+        let passes = PassRunner::new(&core, &carrier);
+        let writer = Writer::new(&core, &failures, &bucket_io, &room, &throttle, &reader, &passes);
+        let direct = DirectWriter::new(&core, &journal, &room, &promoter, &passes);
+        let drainer = Drainer::new(&core, &passes);
+        let ends = VolumeEnds::new(&core, &room);
+        let mover = Mover::new(&core, &bucket_io, &room);
+        let contents = BucketContents::new(&core);
+        let compactor = Compactor::new(&core, &failures, &room, &mover, &contents);
+        let survivors = Survivors::new(&core, &failures, &watch, &room, &mover, &contents);
+        let evictor = Evictor::new(&core, &failures, &journal, &room, &survivors);
+        let collector = Collector::new(&core, &failures, &room, &mover);
+        let scrubber = Scrubber::new(&core, &failures, &bucket_io, &reader);
+        let journal_clock = JournalClock::new(&core, &failures, &journal);
+        Flows {
+            core,
+            failures,
+            watch,
+            journal,
+            commits,
+            room,
+            pacer,
+            throttle,
+            checkpointer,
+            promoter,
+            reader,
+            cut_taker,
+            passes,
+            writer,
+            direct,
+            drainer,
+            ends,
+            compactor,
+            survivors,
+            evictor,
+            collector,
+            scrubber,
+            journal_clock,
         }
-    }
-}
-
-impl CacheJournal for Inner {
-    fn make_durable(self: Rc<Self>) -> JournalDurable {
-        Box::pin(async move { Cache(self).records_durable().await })
     }
 }
 
 /// An open cache; clones are the same.
 #[derive(Clone)]
-pub struct Cache(Rc<Inner>);
-
-/// A cache as it was found on its device.
-pub(crate) struct Found {
-    pub device: CacheDevice,
-    pub state: State,
-    /// The events that tasks wait for.
-    pub wakes: Wakes,
-    pub durable: DurableState,
-    /// The last entry of the journal: all up to it are durable.
-    pub newest: EntrySeq,
-}
+pub struct Cache(Rc<Flows>);
 
 impl Cache {
-    /// The cache that was found. Nothing runs yet.
-    pub(crate) fn over(rt: &Rt, pool: &Pool, settings: Settings, found: Found) -> Cache {
-        let now = rt.now();
-        let Found { device, state, wakes, durable, newest } = found;
-        Cache(Rc::new(Inner {
-            rt: rt.clone(),
-            pool: pool.clone(),
-            health: state.health().clone(),
-            state: RefCell::new(state),
-            wakes,
-            device,
-            admission: Rc::new(Admission::new(&settings)),
-            turns: Turns::new(),
-            collections: Collections::new(now),
-            checkpoints: Checkpoints::new(durable),
-            writeback: WriteBack::new(&settings),
-            group_commits: GroupCommits::new(newest),
-            clients: Clients::new(now, settings.sequential_cutoff),
-            scrub_counts: ScrubCounts::default(),
-            node_copies: NodeCopies::default(),
-            replay: Cell::default(),
-            settings: RefCell::new(settings),
-        }))
+    /// The flows on a core. Nothing runs yet.
+    pub(crate) fn over(core: Core) -> Cache {
+        Cache(Rc::new(Flows::over(core)))
     }
 
-    /// The runtime that it is on.
-    pub(crate) fn rt(&self) -> &Rt {
-        &self.0.rt
+    /// The core, on which the flows are built.
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.core
+    }
+
+    /// The flows.
+    pub(crate) fn flows(&self) -> &Flows {
+        &self.0
     }
 
     /// The pool behind it.
     pub fn pool(&self) -> &Pool {
-        &self.0.pool
-    }
-
-    /// Has the pool's commits ask this cache what they have to wait for
-    /// ([`Cache::records_durable`]).
-    pub(crate) fn link_to_pool(&self) {
-        let journal: Weak<dyn CacheJournal> = Rc::downgrade(&self.0) as _;
-        self.pool().link_journal(Link::Live(journal));
-    }
-
-    pub(crate) fn state(&self) -> Ref<'_, State> {
-        self.0.state.borrow()
-    }
-
-    /// The one way to change the state. When it is dropped it wakes the tasks that the change
-    /// concerns.
-    pub(crate) fn state_mut(&self) -> Transact<'_> {
-        let st = self.0.state.borrow_mut();
-        Transact { cache: self, before: Marks::of(&st), st: Some(st) }
-    }
-
-    /// The events that tasks wait for.
-    pub(crate) fn wakes(&self) -> &Wakes {
-        &self.0.wakes
+        self.0.core.pool()
     }
 
     /// A copy of the settings that hold now.
     pub fn current_settings(&self) -> Settings {
-        self.settings().clone()
-    }
-
-    pub(crate) fn settings(&self) -> Ref<'_, Settings> {
-        self.0.settings.borrow()
-    }
-
-    /// Puts settings in the place of the old ones. To be called by [`Cache::set`] alone.
-    pub(crate) fn replace_settings(&self, new: Settings) {
-        self.0.settings.replace(new);
-    }
-
-    /// Sleeps for as long as the settings say, also where they change meanwhile, or until the cache
-    /// is closed.
-    pub(crate) async fn sleep_by(&self, time: impl Fn(&Settings) -> Duration) {
-        let began = self.rt().now();
-        loop {
-            let changed = self.wakes().settings.wait();
-            let due = began.after(time(&self.settings()));
-            if self.rt().now() >= due || self.health().is_closed() {
-                return;
-            }
-            either(self.rt().sleep_until(due), changed).await;
-        }
-    }
-
-    /// Clones that are left.
-    #[cfg(test)]
-    pub(crate) fn handles(&self) -> usize {
-        Rc::strong_count(&self.0)
-    }
-
-    /// The device of the cache.
-    pub(crate) fn device(&self) -> &CacheDevice {
-        &self.0.device
-    }
-
-    /// The path of the cache's device, as the user names it.
-    pub(crate) fn path(&self) -> &str {
-        self.0.device.path()
-    }
-
-    /// The layout of the cache's device.
-    pub(crate) fn layout(&self) -> &Layout {
-        self.0.device.layout()
-    }
-
-    /// The byte on the device at which a block of a bucket stands.
-    pub(crate) fn offset_of(&self, addr: CacheAddr) -> u64 {
-        self.layout().offset_of(addr)
-    }
-
-    /// The health of the cache: whether it may still be written to.
-    pub(crate) fn health(&self) -> &Health {
-        &self.0.health
-    }
-
-    /// The writers that wait until they may go on.
-    pub(crate) fn admission(&self) -> &Rc<Admission> {
-        &self.0.admission
-    }
-
-    /// The lines in which requests wait for room.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.0.turns
-    }
-
-    /// The passes of garbage collection.
-    pub(crate) fn collections(&self) -> &Collections {
-        &self.0.collections
-    }
-
-    /// The checkpoint that runs, and what the last one has made durable.
-    pub(crate) fn checkpoints(&self) -> &Checkpoints {
-        &self.0.checkpoints
-    }
-
-    /// The passes of write-back.
-    pub(crate) fn writeback(&self) -> &WriteBack {
-        &self.0.writeback
-    }
-
-    /// The gate through which changes come in that passes are to carry.
-    pub(crate) fn gate(&self) -> &Rc<DrainGate> {
-        self.0.writeback.gate()
-    }
-
-    /// The group commit that runs, and the journal's watermark.
-    pub(crate) fn group_commits(&self) -> &GroupCommits {
-        &self.0.group_commits
-    }
-
-    /// Knowledge about clients from their requests.
-    pub(crate) fn clients(&self) -> &Clients {
-        &self.0.clients
-    }
-
-    /// Counts of what scrubs have found.
-    pub(crate) fn scrub_counts(&self) -> &ScrubCounts {
-        &self.0.scrub_counts
-    }
-
-    /// Counts of what happened to copies of the index's nodes.
-    pub(crate) fn node_copies(&self) -> &NodeCopies {
-        &self.0.node_copies
-    }
-
-    /// Counts of what the open has replayed.
-    pub(crate) fn replayed(&self) -> Replay {
-        self.0.replay.get()
-    }
-
-    /// Notes what was replayed. To be called by the open alone.
-    pub(crate) fn note_replayed(&self, replay: Replay) {
-        self.0.replay.set(replay);
+        self.0.core.current_settings()
     }
 
     /// The open epoch: what is written now belongs to the cut of this number.
     pub fn epoch(&self) -> Epoch {
-        self.state().buckets.epoch()
-    }
-}
-
-/// A change of the state, until the next await.
-pub(crate) struct Transact<'c> {
-    cache: &'c Cache,
-    before: Marks,
-    st: Option<RefMut<'c, State>>,
-}
-
-impl Deref for Transact<'_> {
-    type Target = State;
-
-    fn deref(&self) -> &State {
-        self.st.as_deref().unwrap_or_else(|| unreachable!("it is there until the drop"))
-    }
-}
-
-impl DerefMut for Transact<'_> {
-    fn deref_mut(&mut self) -> &mut State {
-        self.st.as_deref_mut().unwrap_or_else(|| unreachable!("it is there until the drop"))
-    }
-}
-
-impl Drop for Transact<'_> {
-    fn drop(&mut self) {
-        let after = Marks::of(self);
-        self.st = None;
-        if after != self.before {
-            self.cache.wake(&self.before, &after);
-        }
-    }
-}
-
-impl Cache {
-    /// Wakes the tasks that a change concerns.
-    fn wake(&self, before: &Marks, after: &Marks) {
-        let wakes = self.wakes();
-        if after.has_more_room(before) {
-            wakes.room.notify();
-        }
-        if after.may_reclaim(before) && self.wants_victims() {
-            wakes.reclaim.notify();
-        }
-        if after.takes_room(before) && self.wants_compaction() {
-            wakes.compact.notify();
-        }
-        if after.has_more_summaries(before) {
-            wakes.summary.notify();
-        }
-        if (after.has_more_records(before) || after.takes_room(before)) && self.wants_checkpoint() {
-            wakes.checkpoint.notify();
-        }
-        if after.has_other_dirt(before) {
-            self.note_dirty();
-            self.pressed();
-            if self.wants_seal() {
-                wakes.seal.notify();
-            }
-            if self.much_is_dirty() {
-                wakes.pass.notify();
-            }
-        }
-    }
-}
-
-/// A loader of the index's nodes, by requests of a class.
-struct Nodes<'c>(&'c Cache, Class);
-
-impl Loader for Nodes<'_> {
-    type State = State;
-    type Error = StorageError;
-    type Pin = Pin;
-
-    fn state(&mut self) -> impl DerefMut<Target = State> {
-        self.0.state_mut()
+        self.0.core.epoch()
     }
 
-    fn store(st: &mut State) -> &mut Store {
-        st.index.store_mut()
+    /// True if the cache device has failed: what this cache alone has cannot be read, and the cache
+    /// does not learn of further writes.
+    pub fn has_failed(&self) -> bool {
+        self.0.core.has_failed()
     }
 
-    fn pin(st: &State, _: &Fault) -> Pin {
-        st.limbo().pin()
+    /// The pool goes on alone from now on, and says so with its next commit: the pool must have all
+    /// that this cache had, and clients may ask for nothing meanwhile. The device is not waited
+    /// for. Nothing is written to the cache any more, so whatever the pool changes, a crash before
+    /// that commit leaves both as they are now.
+    pub fn leave(&self) {
+        self.0.failures.leave()
     }
 
-    const REASON: Reason = Reason::Index;
-
-    fn rt(&self) -> Rt {
-        self.0.rt().clone()
+    /// All that waits for the device of a cache that has [left](Cache::leave) fails at once: the
+    /// device may hang.
+    pub fn give_up_device(&self) {
+        self.0.failures.give_up_device()
     }
 
-    fn gives_way(&self) -> bool {
-        self.1.is_background()
-    }
-
-    async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {
-        let Nodes(cache, class) = *self;
-        let copy = cache.state().buckets.copy_of(node_addr(fault.ptr.addr));
-        let (queue, layout) = (cache.device().queue(), cache.layout());
-        let (bytes, bad) = read_node(queue, layout, fault, copy, class).await?;
-        if let Some(bad) = bad {
-            cache.heal_node(&fault.ptr, bad, bytes.clone(), class);
-        }
-        Ok(bytes)
-    }
-
-    fn refused(fault: &Fault, why: NodeError) -> StorageError {
-        damaged(fault, why)
-    }
-}
-
-impl Cache {
-    /// Runs a synchronous step over resident nodes until it needs no more.
-    pub(crate) async fn resident<T>(
+    /// Writes whole blocks to the pool; with `keep` they are kept here too, as clean, when the pool
+    /// has committed them.
+    pub async fn write_direct(
         &self,
-        class: Class,
-        step: impl FnMut(&mut State) -> Step<T>,
-    ) -> Result<T> {
-        btree::resident(&mut Nodes(self, class), step).await
+        volume: VolumeId,
+        lba: Lba,
+        data: &Slice,
+        keep: bool,
+    ) -> Result<()> {
+        self.0.direct.write_direct(volume, lba, data, keep).await
+    }
+
+    /// Unmaps blocks in the pool.
+    pub async fn discard_direct(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.0.direct.discard_direct(volume, lba, end).await
+    }
+
+    /// Drops all that the cache has of a volume, which has nothing dirty here, while its requests
+    /// go on. It is durable when this returns, and nothing of the volume is kept until the guard is
+    /// dropped.
+    pub async fn drop_volume(&self, volume: VolumeId) -> Result<NotKept<'_>> {
+        self.0.direct.drop_volume(volume).await
+    }
+
+    /// Lets `change` change `range` of a volume in the pool, when the cache has dropped what it has
+    /// of that. To be called [between passes](Cache::between_passes).
+    pub async fn change_direct(
+        &self,
+        volume: VolumeId,
+        range: BlockRange,
+        change: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
+        self.0.direct.change_direct(volume, range, change).await
+    }
+
+    /// True if the pool has all of a volume.
+    pub fn is_written_back(&self, volume: VolumeId) -> bool {
+        self.0.core.levels().is_written_back(volume)
+    }
+
+    /// True if the cache has failed while it held nothing that the pool lacks, or is being detached
+    /// and was closed: the pool goes on alone.
+    pub fn is_aside(&self) -> bool {
+        self.0.core.is_aside()
+    }
+
+    /// Makes all writes that completed before durable.
+    pub async fn flush(&self) -> Result<()> {
+        self.0.journal.flush().await
+    }
+
+    /// Writes parts of a block, one over the other, none other of which may be written meanwhile.
+    /// `known`: what is known of the block, from the write before; returns what is known now.
+    pub async fn write_parts(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        patches: &[Patch],
+        known: Option<BlockPart>,
+    ) -> Result<BlockPart> {
+        self.0.writer.write_parts(volume, lba, patches, known).await
+    }
+
+    /// Reads whole blocks of `volume`; the slices are in order.
+    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+        self.0.reader.read(volume, lba, blocks).await
+    }
+
+    /// Brings what reads of `[lba, end)` have to look up into memory.
+    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.0.reader.prefetch(volume, lba, end).await
+    }
+
+    /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with
+    /// what is not published yet over it.
+    pub async fn allocated(
+        &self,
+        volume: VolumeId,
+        lba: Lba,
+        end: Lba,
+        max: usize,
+    ) -> Result<(Vec<(Lba, u64)>, Lba)> {
+        self.0.reader.allocated(volume, lba, end, max).await
+    }
+
+    /// Writes whole blocks. Every block is visible when this returns, and durable after the next
+    /// [`Cache::flush`].
+    pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+        self.0.writer.write(volume, lba, data).await
+    }
+
+    /// Makes `[lba, end)` read as zeros.
+    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+        self.0.writer.discard(volume, lba, end).await
+    }
+
+    /// Waits for the end of the running pass, which is not paced any more; none begins while the
+    /// permit is held, and no cut is taken. There may be cuts: see [`Cache::between_cuts`]. A
+    /// request that is waited for while the permit is held may wait for a pass.
+    pub async fn between_passes(&self) -> Permit {
+        self.0.passes.between_passes().await
+    }
+
+    /// Forgets all blocks of a volume that was deleted, in slices. To be called [between
+    /// passes](Cache::between_passes).
+    pub async fn forget(&self, volume: VolumeId) -> Result<()> {
+        self.0.ends.forget(volume).await
+    }
+
+    /// Forgets the blocks of a volume from `lba` on: it ends there now. To be called [between
+    /// passes](Cache::between_passes).
+    pub async fn forget_from(&self, volume: VolumeId, lba: Lba) -> Result<()> {
+        self.0.ends.forget_from(volume, lba).await
+    }
+
+    /// The part of the newest scrub that is the cache's.
+    pub fn scrub_part(&self) -> CacheScrubPart {
+        self.0.scrubber.scrub_part()
+    }
+
+    /// Pauses the part, where the pool's has ended. Fails if it does not run.
+    pub fn pause_scrub(&self) -> Result<()> {
+        self.0.scrubber.pause_scrub()
+    }
+
+    /// Resumes the part, where the pool's has ended, at `rate` bytes a second if it is given. Fails
+    /// if it is not paused.
+    pub fn resume_scrub(&self, rate: Option<u64>) -> Result<()> {
+        self.0.scrubber.resume_scrub(rate)
+    }
+
+    /// Cancels the part, where the pool's has ended. Fails if it is over.
+    pub fn cancel_scrub(&self) -> Result<()> {
+        self.0.scrubber.cancel_scrub()
+    }
+
+    /// Collects now, as fast as slices allow; a task that asks while a pass runs waits for a pass
+    /// of its own.
+    pub async fn collect(&self) -> Result<()> {
+        self.0.collector.collect().await
+    }
+
+    /// Publishes everything that is dirty now, as fast as the pool takes it.
+    pub async fn publish_all(&self) -> Result<()> {
+        self.0.passes.publish_all().await
+    }
+
+    /// The same for a user, who is told if blocks are lost: of these nothing came to the pool.
+    pub async fn write_all_back(&self) -> Result<()> {
+        self.0.passes.write_all_back().await
+    }
+
+    /// Begins a client's change of a volume that writes back, which costs so much work; waits for
+    /// a drain.
+    pub async fn begin_change(&self, work: u64) -> Change {
+        self.0.drainer.begin_change(work).await
+    }
+
+    /// Writes everything back, while clients go on. When it returns the pool has all of `volume`,
+    /// or of all, and no client changes anything of a volume that writes back until the drain is
+    /// dropped. What cannot be written back is left. `last` is waited for once, before the gate
+    /// shuts. `go_on` is asked after each pass: its error ends this. There may be one drain at a
+    /// time.
+    pub async fn drain<T>(
+        &self,
+        volume: Option<VolumeId>,
+        last: impl Future<Output = T>,
+        go_on: impl Fn() -> Result<()>,
+    ) -> Result<(Drain, T)> {
+        self.0.drainer.drain(volume, last, go_on).await
+    }
+
+    /// The blocks that are kept of each volume that is there.
+    pub fn kept(&self) -> Vec<(VolumeId, Kept)> {
+        self.0.core.levels().kept()
+    }
+
+    /// Fails if something is kept, of one volume or of all.
+    pub fn check_kept(&self, volume: Option<VolumeId>) -> Result<()> {
+        self.0.core.levels().check_kept(volume)
+    }
+
+    /// As [`Cache::between_passes`], and there is no cut while the permit is held. The size of a
+    /// volume that writes back changes with this permit only. Otherwise a cut could have blocks
+    /// from behind a new end, and a pass would carry them to the volume after it has grown again.
+    /// This runs passes that are not paced until there is no cut, and returns the error of one that
+    /// fails. If the cache has failed, cuts may be left: of these only one that the pool has
+    /// already is still published.
+    pub async fn between_cuts(&self) -> Result<Permit> {
+        self.0.passes.between_cuts().await
     }
 }

@@ -19,10 +19,11 @@
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that
 //!    write back.
 //! 6. A clean key is what the pool has; but for those of a cache that has failed, of which the pool
-//!    then says that they do not count ([`health::failed_dirty`]).
+//!    then says that they do not count ([`lifecycle::failed_dirty`]).
 
 mod cache;
 mod checkpoint;
+mod core;
 mod device;
 mod error;
 mod health;
@@ -39,12 +40,12 @@ mod status;
 mod store;
 #[cfg(test)]
 mod testkit;
+mod transfer;
 mod wakes;
 mod writeback;
 
 pub use cache::Cache;
 pub use device::file::CacheFile;
-pub use io::block_part::BlockPart;
 pub use io::direct::NotKept;
 pub use io::parts::Patch;
 pub use lifecycle::create::{CreateOptions, check_create, create};
@@ -53,5 +54,6 @@ pub use lifecycle::open::Ready;
 pub use model::cache::Policy;
 pub use policy::{gc_pace, rate_controller, replacement, writer_delay};
 pub use settings::{LagPolicy, Promote, Settings};
+pub use transfer::block_part::BlockPart;
 pub use writeback::drain::Drain;
 pub use writeback::drain_gate::{Change, work_of_discard, work_of_write};

@@ -13,6 +13,8 @@
 //! A cache that is opened while a scrub runs is scrubbed from its beginning. It has no other copy,
 //! so there is no place to remember.
 
+use std::rc::Rc;
+
 use base::{
     BLOCK_U64, BlockRange, CacheAddr, Duration, Generation, Instant, Lba, Result, VolumeId,
 };
@@ -21,14 +23,17 @@ use model::scrub::{CacheScrub, CacheScrubPart};
 use pool::{ScrubState, Step};
 use queue::Class;
 
-use crate::Cache;
+use crate::core::Core;
+use crate::core::pins::Pinned;
+use crate::health::fail::Failures;
+use crate::io::read::Reader;
 use crate::io::read::Stands;
 use crate::job;
-use crate::space::take::Pinned;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, Crcs};
 use crate::store::scrubbed::Part;
 use crate::store::state::State;
+use crate::transfer::bucket_io::BucketIo;
 
 /// A look whether the pool is being scrubbed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -50,12 +55,35 @@ struct Unverified {
     pin: Option<Pinned>,
 }
 
-impl Cache {
+/// Scrubs the cache's part of a pool.
+pub(crate) struct Scrubber {
+    core: Core,
+    failures: Rc<Failures>,
+    bucket_io: Rc<BucketIo>,
+    reader: Rc<Reader>,
+}
+
+impl Scrubber {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        bucket_io: &Rc<BucketIo>,
+        reader: &Rc<Reader>,
+    ) -> Rc<Scrubber> {
+        Rc::new(Scrubber {
+            core: core.clone(),
+            failures: failures.clone(),
+            bucket_io: bucket_io.clone(),
+            reader: reader.clone(),
+        })
+    }
+
     /// Scrubs whenever the pool is scrubbed.
-    pub(crate) async fn scrubber(&self) {
+    pub(crate) async fn scrubber(self: &Rc<Self>) {
         self.follow_scrub();
-        while !self.health().is_closed() {
-            self.rt().sleep(LOOK).await;
+        while !self.core.health().is_closed() {
+            self.core.rt().sleep(LOOK).await;
             let part = self.follow_scrub();
             if part.state != ScrubState::Running {
                 continue;
@@ -65,12 +93,12 @@ impl Cache {
             let mut pause = AGAIN;
             while let Err(e) = self.scrub_all(part.number).await {
                 tracing::warn!(
-                    cache = %self.path(), again_in_s = pause.as_secs(), "{}: {e}", job::SCRUB
+                    cache = %self.core.path(), again_in_s = pause.as_secs(), "{}: {e}", job::SCRUB
                 );
-                let until = self.rt().now().after(pause);
+                let until = self.core.rt().now().after(pause);
                 pause = (pause * 2).min(AGAIN_AT_LAST);
-                while self.rt().now() < until {
-                    self.rt().sleep(LOOK).await;
+                while self.core.rt().now() < until {
+                    self.core.rt().sleep(LOOK).await;
                 }
                 if !self.scrub_goes_on(part.number).await {
                     break;
@@ -81,40 +109,39 @@ impl Cache {
 
     /// Counts of what scrubs have found.
     pub(crate) fn scrub_found(&self) -> CacheScrub {
-        self.scrub_counts().found()
+        self.core.scrub_counts().found()
     }
 
-    /// The part of the newest scrub that is the cache's.
-    pub fn scrub_part(&self) -> CacheScrubPart {
+    /// See [`crate::Cache::scrub_part`].
+    pub(crate) fn scrub_part(&self) -> CacheScrubPart {
         self.follow_scrub();
-        self.scrub_counts().status()
+        self.core.scrub_counts().status()
     }
 
-    /// Pauses the part, where the pool's has ended. Fails if it does not run.
-    pub fn pause_scrub(&self) -> Result<()> {
+    /// See [`crate::Cache::pause_scrub`].
+    pub(crate) fn pause_scrub(&self) -> Result<()> {
         self.follow_scrub();
-        self.scrub_counts().turn_to(&[ScrubState::Running], ScrubState::Paused, None)
+        self.core.scrub_counts().turn_to(&[ScrubState::Running], ScrubState::Paused, None)
     }
 
-    /// Resumes the part, where the pool's has ended, at `rate` bytes a second if it is given. Fails
-    /// if it is not paused.
-    pub fn resume_scrub(&self, rate: Option<u64>) -> Result<()> {
+    /// See [`crate::Cache::resume_scrub`].
+    pub(crate) fn resume_scrub(&self, rate: Option<u64>) -> Result<()> {
         self.follow_scrub();
-        self.scrub_counts().turn_to(&[ScrubState::Paused], ScrubState::Running, rate)
+        self.core.scrub_counts().turn_to(&[ScrubState::Paused], ScrubState::Running, rate)
     }
 
-    /// Cancels the part, where the pool's has ended. Fails if it is over.
-    pub fn cancel_scrub(&self) -> Result<()> {
+    /// See [`crate::Cache::cancel_scrub`].
+    pub(crate) fn cancel_scrub(&self) -> Result<()> {
         self.follow_scrub();
         let from = [ScrubState::Running, ScrubState::Paused];
-        self.scrub_counts().turn_to(&from, ScrubState::Cancelled, None)
+        self.core.scrub_counts().turn_to(&from, ScrubState::Cancelled, None)
     }
 
     /// The part, after what the pool's scrub did. A cache that has failed is scrubbed no more.
     fn follow_scrub(&self) -> Part {
-        let counts = self.scrub_counts();
-        let part = counts.follow(self.pool().newest_scrub(), self.bytes_to_scrub());
-        match part.is_under_way() && self.check_failed().is_err() {
+        let counts = self.core.scrub_counts();
+        let part = counts.follow(self.core.pool().newest_scrub(), self.bytes_to_scrub());
+        match part.is_under_way() && self.failures.check_failed().is_err() {
             true => counts.give_up(),
             false => part,
         }
@@ -122,7 +149,7 @@ impl Cache {
 
     /// Bytes in the cache that the scrub has before it.
     fn bytes_to_scrub(&self) -> u64 {
-        let st = self.state();
+        let st = self.core.state();
         st.index.unscrubbed_blocks(&st.buckets) * BLOCK_U64
     }
 
@@ -130,12 +157,12 @@ impl Cache {
     async fn scrub_goes_on(&self, number: u64) -> bool {
         loop {
             let part = self.follow_scrub();
-            if part.number != number || self.health().is_closed() {
+            if part.number != number || self.core.health().is_closed() {
                 return false;
             }
             match part.state {
                 ScrubState::Running => return true,
-                ScrubState::Paused => self.rt().sleep(LOOK).await,
+                ScrubState::Paused => self.core.rt().sleep(LOOK).await,
                 ScrubState::Never | ScrubState::Done | ScrubState::Cancelled => return false,
             }
         }
@@ -145,25 +172,26 @@ impl Cache {
     /// over meanwhile.
     async fn scrub_keeps_rate(&self, number: u64, from: Instant, bytes: u64) -> bool {
         while self.scrub_goes_on(number).await {
-            let rate = self.follow_scrub().rate.unwrap_or_else(|| self.pool().newest_scrub().rate);
+            let rate =
+                self.follow_scrub().rate.unwrap_or_else(|| self.core.pool().newest_scrub().rate);
             if rate == 0 {
                 return true;
             }
             let due = from.after(Duration::from_secs_f64(bytes as f64 / rate as f64));
-            let now = self.rt().now();
+            let now = self.core.rt().now();
             if due <= now {
                 return true;
             }
-            self.rt().sleep(due.since(now).min(LOOK)).await;
+            self.core.rt().sleep(due.since(now).min(LOOK)).await;
         }
         false
     }
 
     /// Goes over the index, until it is done or the part is over.
-    async fn scrub_all(&self, number: u64) -> Result<()> {
-        self.scrub_counts().begin();
+    async fn scrub_all(self: &Rc<Self>, number: u64) -> Result<()> {
+        self.core.scrub_counts().begin();
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             let buckets = st.buckets.count();
             st.index.begin_scrub(buckets);
         }
@@ -171,31 +199,31 @@ impl Cache {
             Ok(true) => self.scrub_leaves(number).await,
             outcome => outcome,
         };
-        self.state_mut().index.end_scrub();
+        self.core.state_mut().index.end_scrub();
         if done? {
-            self.scrub_counts().complete();
+            self.core.scrub_counts().complete();
         }
         Ok(())
     }
 
     /// Verifies both copies of each node of the index. False: the part is over before that.
-    async fn scrub_nodes(&self, number: u64) -> Result<bool> {
+    async fn scrub_nodes(self: &Rc<Self>, number: u64) -> Result<bool> {
         let mut next = Some(Key::EMPTY);
         while let Some(from) = next {
             if !self.scrub_goes_on(number).await {
                 return Ok(false);
             }
-            let began = self.rt().now();
+            let began = self.core.rt().now();
             let step = |st: &mut State| {
                 let (tree, store) = (st.index.tree(), st.index.store());
                 let (nodes, next) = tree.pointers(store, &from, Generation(0), AT_ONCE)?;
                 Ok((nodes, next, st.limbo().pin()))
             };
-            let (nodes, goes_on, pin) = self.resident(Class::Scrub, step).await?;
+            let (nodes, goes_on, pin) = self.core.resident(Class::Scrub, step).await?;
             let bytes = 2 * nodes.len() as u64 * BLOCK_U64;
             let verify = |node| {
-                let cache = self.clone();
-                self.rt().spawn(async move { cache.verify_copies(&node).await })
+                let this = self.clone();
+                self.core.rt().spawn(async move { this.core.verify_copies(&node).await })
             };
             for task in nodes.into_iter().map(verify).collect::<Vec<_>>() {
                 task.await;
@@ -205,26 +233,27 @@ impl Cache {
             if !self.scrub_keeps_rate(number, began, bytes).await {
                 return Ok(false);
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Ok(true)
     }
 
     /// False: the part is over before all leaves were verified.
-    async fn scrub_leaves(&self, number: u64) -> Result<bool> {
+    async fn scrub_leaves(self: &Rc<Self>, number: u64) -> Result<bool> {
         let mut walk = IndexWalk::over_all();
         while walk.goes_on() {
             if !self.scrub_goes_on(number).await {
                 return Ok(false);
             }
-            let from = self.rt().now();
-            let extents = self.resident(Class::Scrub, |st| next_extents(st, &mut walk)).await?;
+            let from = self.core.rt().now();
+            let extents =
+                self.core.resident(Class::Scrub, |st| next_extents(st, &mut walk)).await?;
             let bytes: u64 = extents.iter().map(|e| e.crcs.len() as u64 * BLOCK_U64).sum();
             let mut tasks = Vec::with_capacity(extents.len().min(AT_ONCE));
             for mut e in extents {
-                e.pin = Some(self.pinned(e.addr));
-                let cache = self.clone();
-                tasks.push(self.rt().spawn(async move { cache.verify_extent(e).await }));
+                e.pin = Some(self.core.pinned(e.addr));
+                let this = self.clone();
+                tasks.push(self.core.rt().spawn(async move { this.verify_extent(e).await }));
             }
             for task in tasks {
                 task.await.unwrap_or(Ok(()))?;
@@ -233,25 +262,25 @@ impl Cache {
             if !self.scrub_keeps_rate(number, from, bytes).await {
                 return Ok(false);
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Ok(true)
     }
 
     async fn verify_extent(&self, mut e: Unverified) -> Result<()> {
         let blocks = e.crcs.len() as u64;
-        let read = self.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
-        self.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
+        let read = self.bucket_io.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
+        self.core.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
         let Err(bad) = read else {
             drop(e.pin.take());
             let range = BlockRange::of(e.lba, blocks);
             return match e.dirty && e.is_whole {
-                true => self.note_good(Class::Scrub, e.volume, range, e.addr).await,
+                true => self.core.note_good(Class::Scrub, e.volume, range, e.addr).await,
                 false => Ok(()),
             };
         };
         // A block that was written again meanwhile is not lost. The bucket is bad all the same.
-        self.state_mut().buckets.condemn(e.addr);
+        self.core.state_mut().buckets.condemn(e.addr);
         if e.dirty {
             return self.find_lost(&e, &bad).await;
         }
@@ -261,8 +290,8 @@ impl Cache {
 
     /// Drops and counts blocks of an extent that are bad, and that the pool has.
     async fn drop_bad_clean(&self, e: &Unverified, bad: &[u64]) -> Result<()> {
-        let dropped = self.drop_bad_blocks(e.volume, e.lba, e.addr, bad).await?;
-        self.scrub_counts().count(|s| s.dropped += dropped);
+        let dropped = self.reader.drop_bad_blocks(e.volume, e.lba, e.addr, bad).await?;
+        self.core.scrub_counts().count(|s| s.dropped += dropped);
         Ok(())
     }
 
@@ -275,12 +304,12 @@ impl Cache {
                 // A pass has published it meanwhile.
                 Stands::Clean => self.drop_bad_clean(e, &[i]).await?,
                 Stands::Dirty => {
-                    let volume = self.pool().volume_name(e.volume);
+                    let volume = self.core.pool().volume_name(e.volume);
                     let what = format!("block {lba} of volume {volume}");
-                    self.check_answers(Class::Scrub, what).await?;
-                    self.scrub_counts().count(|s| s.lost += 1);
+                    self.failures.check_answers(Class::Scrub, what).await?;
+                    self.core.scrub_counts().count(|s| s.lost += 1);
                     // An error, which names it.
-                    let _ = self.read_again(e.volume, lba, 1, addr, true, &[0]).await;
+                    let _ = self.reader.read_again(e.volume, lba, 1, addr, true, &[0]).await;
                 }
             }
         }
@@ -290,7 +319,7 @@ impl Cache {
     /// The present state of the key of a block of an extent.
     async fn stands(&self, e: &Unverified, block: u64) -> Result<Stands> {
         let place = CacheAddr(e.addr.0 + block);
-        self.what_stands(Class::Scrub, e.volume, e.lba.plus(block), place).await
+        self.reader.what_stands(Class::Scrub, e.volume, e.lba.plus(block), place).await
     }
 }
 

@@ -7,20 +7,21 @@ use pool::ScrubOptions;
 use sim::Fault;
 
 use super::*;
+use crate::Cache;
 use crate::testkit::{Lab, fill, place_of, settings};
 
 /// Where a block of volume `a` is on the device.
 async fn offset_of(cache: &Cache, volume: VolumeId, lba: u64) -> u64 {
-    cache.offset_of(place_of(cache, volume, lba).await)
+    cache.core().offset_of(place_of(cache, volume, lba).await)
 }
 
 async fn scrub(cache: &Cache) -> CacheScrub {
-    let before = cache.scrub_found().completed;
+    let before = cache.flows().scrubber.scrub_found().completed;
     cache.pool().start_scrub(ScrubOptions::default()).await.expect("start");
-    while cache.scrub_found().completed == before {
-        cache.rt().sleep(Duration::from_millis(100)).await;
+    while cache.flows().scrubber.scrub_found().completed == before {
+        cache.core().rt().sleep(Duration::from_millis(100)).await;
     }
-    cache.scrub_found()
+    cache.flows().scrubber.scrub_found()
 }
 
 #[test]
@@ -60,22 +61,22 @@ fn bad_copies_of_nodes_are_written_again() {
         for i in 0..900 {
             fill(&cache, a, i * 3, 1, 1).await;
         }
-        cache.checkpoint_now().await.expect("a checkpoint");
+        cache.flows().checkpointer.checkpoint_now().await.expect("a checkpoint");
         let from = btree::Key::EMPTY;
         let all = |st: &mut State| {
             Ok(st.index.tree().pointers(st.index.store(), &from, Generation(0), usize::MAX)?.0)
         };
-        let nodes = cache.resident(Class::Foreground, all).await.expect("nodes");
+        let nodes = cache.core().resident(Class::Foreground, all).await.expect("nodes");
         assert!(nodes.len() > 10);
         for (i, node) in nodes.iter().enumerate() {
             let addr = crate::store::index::node_addr(node.addr);
-            let copy = cache.state().buckets.copy_of(addr).expect("each stands twice");
-            let offset = cache.offset_of(if i % 2 == 0 { addr } else { copy });
+            let copy = cache.core().state().buckets.copy_of(addr).expect("each stands twice");
+            let offset = cache.core().offset_of(if i % 2 == 0 { addr } else { copy });
             assert!(world.inject(device, Fault::BitRot { offset, len: BLOCK_U64 }));
         }
         let found = scrub(&cache).await;
         assert_eq!((found.dropped, found.lost), (0, 0));
-        cache.rt().sleep(Duration::from_secs(1)).await;
+        cache.core().rt().sleep(Duration::from_secs(1)).await;
         let index = cache.status().index;
         let all = nodes.len() as u64;
         assert_eq!((index.bad_copies, index.healed_copies), (all, all));
@@ -98,7 +99,7 @@ fn each_bad_block_of_a_clean_extent_is_dropped_and_counted_once() {
             Ok(all.iter().max_by_key(|e| e.len()).map(|e| (e.lba.0, e.len())))
         };
         for (round, by_a_read) in [false, true].into_iter().enumerate() {
-            let found = cache.resident(Class::Foreground, longest).await.expect("look");
+            let found = cache.core().resident(Class::Foreground, longest).await.expect("look");
             let (lba, len) = found.expect("an extent");
             assert!(len >= 5, "{len} blocks from {lba} on");
             for block in [lba, lba + 1, lba + len - 1] {
@@ -135,9 +136,9 @@ fn a_scrub_of_one_device_of_the_pool_does_not_read_the_cache() {
         let name = cache.pool().status().pool.devices[0].path.clone();
         let only = ScrubOptions { device: Some(name), rate: None };
         cache.pool().start_scrub(only).await.expect("start");
-        cache.rt().sleep(Duration::from_secs(20)).await;
+        cache.core().rt().sleep(Duration::from_secs(20)).await;
         assert_eq!(cache.pool().newest_scrub().state, ScrubState::Done);
-        assert_eq!(cache.scrub_found(), CacheScrub::default());
+        assert_eq!(cache.flows().scrubber.scrub_found(), CacheScrub::default());
         assert_eq!(cache.scrub_part().state, ScrubState::Never);
     });
 }
@@ -147,7 +148,7 @@ async fn scrub_pool(cache: &Cache) {
     cache.pool().start_scrub(ScrubOptions::default()).await.expect("start");
     assert_eq!(cache.scrub_part().state, ScrubState::Running, "from the first moment");
     while cache.pool().newest_scrub().state == ScrubState::Running {
-        cache.rt().sleep(Duration::from_millis(1)).await;
+        cache.core().rt().sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -162,22 +163,26 @@ fn it_outlasts_the_pool_and_is_paused_resumed_and_cancelled_alone() {
         assert_eq!(part.state, ScrubState::Running, "{part:?}");
         cache.pause_scrub().expect("pause");
         assert!(cache.pause_scrub().is_err());
-        cache.rt().sleep(Duration::from_secs(60)).await;
+        cache.core().rt().sleep(Duration::from_secs(60)).await;
         assert_eq!(
             (cache.scrub_part().state, cache.scrub_part().verified_bytes),
             (ScrubState::Paused, 0)
         );
         cache.resume_scrub(Some(0)).expect("resume");
-        cache.rt().sleep(Duration::from_secs(5)).await;
+        cache.core().rt().sleep(Duration::from_secs(5)).await;
         let done = cache.scrub_part();
-        assert_eq!((done.state, cache.scrub_found().completed), (ScrubState::Done, 1), "{done:?}");
+        assert_eq!(
+            (done.state, cache.flows().scrubber.scrub_found().completed),
+            (ScrubState::Done, 1),
+            "{done:?}"
+        );
         assert!(done.verified_bytes >= 64 * 16 * BLOCK_U64, "{done:?}");
         assert!(cache.cancel_scrub().is_err() && cache.resume_scrub(None).is_err());
         scrub_pool(&cache).await;
         cache.cancel_scrub().expect("cancel");
-        cache.rt().sleep(Duration::from_secs(60)).await;
+        cache.core().rt().sleep(Duration::from_secs(60)).await;
         assert_eq!(
-            (cache.scrub_part().state, cache.scrub_found().completed),
+            (cache.scrub_part().state, cache.flows().scrubber.scrub_found().completed),
             (ScrubState::Cancelled, 1)
         );
     });
@@ -189,15 +194,15 @@ fn it_keeps_the_rate_of_the_scrub() {
         for at in 0..256 {
             fill(&cache, a, 8 * at, 4, 1).await;
         }
-        let rate = cache.bytes_to_scrub() / 100;
+        let rate = cache.flows().scrubber.bytes_to_scrub() / 100;
         let slow = ScrubOptions { rate: Some(rate), device: None };
         cache.pool().start_scrub(slow).await.expect("start");
-        cache.rt().sleep(Duration::from_secs(50)).await;
+        cache.core().rt().sleep(Duration::from_secs(50)).await;
         let part = cache.scrub_part();
         assert!(part.state == ScrubState::Running && part.verified_bytes > 0, "{part:?}");
         // A leaf more than the rate gives.
         assert!(part.verified_bytes < part.all_bytes * 3 / 4, "{part:?}");
-        cache.rt().sleep(Duration::from_secs(70)).await;
+        cache.core().rt().sleep(Duration::from_secs(70)).await;
         assert_eq!(cache.scrub_part().state, ScrubState::Done);
     });
 }
@@ -212,13 +217,17 @@ fn it_rests_with_the_pool_and_goes_on_with_it() {
             .await
             .expect("start");
         cache.pool().pause_scrub().await.expect("pause");
-        cache.rt().sleep(Duration::from_secs(10)).await;
-        assert_eq!(cache.scrub_found(), CacheScrub::default());
+        cache.core().rt().sleep(Duration::from_secs(10)).await;
+        assert_eq!(cache.flows().scrubber.scrub_found(), CacheScrub::default());
         cache.pool().resume_scrub(Some(0)).await.expect("resume");
-        cache.rt().sleep(Duration::from_secs(10)).await;
-        assert_eq!(cache.scrub_found().completed, 1);
-        cache.rt().sleep(Duration::from_secs(10)).await;
-        assert_eq!(cache.scrub_found().completed, 1, "once for each scrub of the pool");
+        cache.core().rt().sleep(Duration::from_secs(10)).await;
+        assert_eq!(cache.flows().scrubber.scrub_found().completed, 1);
+        cache.core().rt().sleep(Duration::from_secs(10)).await;
+        assert_eq!(
+            cache.flows().scrubber.scrub_found().completed,
+            1,
+            "once for each scrub of the pool"
+        );
     });
 }
 
@@ -230,11 +239,14 @@ fn it_tells_what_is_left_while_the_cache_changes() {
         for at in 0..128 {
             fill(&cache, a, 1_000 + 8 * at, 4, 1).await;
         }
-        let (blocks, rate) = (cache.bytes_to_scrub() / BLOCK_U64, cache.bytes_to_scrub() / 50);
+        let (blocks, rate) = (
+            cache.flows().scrubber.bytes_to_scrub() / BLOCK_U64,
+            cache.flows().scrubber.bytes_to_scrub() / 50,
+        );
         let slow = ScrubOptions { rate: Some(rate), device: None };
         cache.pool().start_scrub(slow).await.expect("start");
         assert_eq!(cache.scrub_part().all_bytes, blocks * BLOCK_U64);
-        cache.rt().sleep(Duration::from_secs(25)).await;
+        cache.core().rt().sleep(Duration::from_secs(25)).await;
         let before = cache.scrub_part();
         assert_eq!((before.state, before.all_bytes), (ScrubState::Running, blocks * BLOCK_U64));
         assert!(before.verified_bytes > 0 && before.verified_bytes < before.all_bytes);
@@ -256,7 +268,7 @@ fn it_tells_what_is_left_while_the_cache_changes() {
                 break;
             }
             assert_eq!(part.all_bytes, more - 32 * BLOCK_U64);
-            cache.rt().sleep(Duration::from_millis(500)).await;
+            cache.core().rt().sleep(Duration::from_millis(500)).await;
         }
     });
 }

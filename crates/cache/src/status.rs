@@ -18,27 +18,27 @@ const NAMED: usize = 256;
 impl Cache {
     fn working(&self) -> Vec<CacheJob> {
         let jobs = [
-            (CacheJob::WriteBack, self.writeback().passes().carried() > 0),
-            (CacheJob::Checkpoint, self.checkpoints().is_running()),
-            (CacheJob::Collection, self.collections().is_running()),
+            (CacheJob::WriteBack, self.core().writeback().passes().carried() > 0),
+            (CacheJob::Checkpoint, self.core().checkpoints().is_running()),
+            (CacheJob::Collection, self.core().collections().is_running()),
         ];
         jobs.into_iter().filter(|(_, works)| *works).map(|(job, _)| job).collect()
     }
 
     fn kept_status(&self) -> Vec<KeptStatus> {
         let status = |(id, kept): (VolumeId, Kept)| KeptStatus {
-            volume: self.pool().volume_name(id),
+            volume: self.core().pool().volume_name(id),
             id: id.0,
             blocks: kept.blocks,
             why: kept.why.to_string(),
         };
-        self.kept().into_iter().map(status).collect()
+        self.core().levels().kept().into_iter().map(status).collect()
     }
 
     fn gc_status(&self) -> GcStatus {
-        let gc = self.collections().stats();
+        let gc = self.core().collections().stats();
         let ms = |d: std::time::Duration| d.as_secs_f64() * 1e3;
-        let now = self.rt().precise_now();
+        let now = self.core().rt().precise_now();
         GcStatus {
             passes: gc.runs.count(),
             average_duration_ms: gc.runs.duration().map(ms),
@@ -60,11 +60,11 @@ impl Cache {
     }
 
     fn hit_ratio(&self) -> HitRatioStatus {
-        let (now, st) = (self.rt().now(), self.state());
+        let (now, st) = (self.core().rt().now(), self.core().state());
         let all = st.ratios().all(now);
         // A volume may be on its way out.
         let named = |(volume, sums): (VolumeId, Sums)| {
-            let name = self.pool().volume(volume)?.name;
+            let name = self.core().pool().volume(volume)?.name;
             Some(VolumeHitRatio {
                 name,
                 hits: sums.total.hits,
@@ -83,13 +83,13 @@ impl Cache {
     }
 
     fn replacement(&self) -> ReplacementStatus {
-        let st = self.state();
+        let st = self.core().state();
         let shares = st.buckets.shares().map(|thousandths| {
             let [read, write, main] = thousandths.map(|n| f64::from(n) / 1e3);
             ShareStatus { read, write, main }
         });
         ReplacementStatus {
-            policy: self.settings().policy,
+            policy: self.core().settings().policy,
             shares,
             ghost_hits: st.stats().ghost_hits,
             moved_blocks: st.stats().survivors,
@@ -100,25 +100,25 @@ impl Cache {
     }
 
     fn mode(&self) -> CommonMode {
-        let mut modes = self.pool().volumes().into_iter().map(|v| v.cache_mode);
+        let mut modes = self.core().pool().volumes().into_iter().map(|v| v.cache_mode);
         let first = modes.next().unwrap_or_default();
         if modes.all(|m| m == first) { first.into() } else { CommonMode::Mixed }
     }
 
     /// The state now.
     pub fn status(&self) -> CacheStatus {
-        let st = self.state();
-        let passes = self.writeback().passes();
+        let st = self.core().state();
+        let passes = self.core().writeback().passes();
         let (open, cut) = st.buckets.dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
         let controller = passes.controller();
         let (used, size) = st.journal().usage();
         let journal = st.journal().stats();
-        let replay = self.replayed();
+        let replay = self.core().replayed();
         CacheStatus {
-            path: self.path().to_owned(),
-            state: match (st.health().has_failed(), self.is_aside()) {
+            path: self.core().path().to_owned(),
+            state: match (st.health().has_failed(), self.core().is_aside()) {
                 (_, true) => CacheState::Aside,
                 (true, false) => CacheState::Failed,
                 (false, false) => CacheState::Serving,
@@ -127,7 +127,7 @@ impl Cache {
             answers_at_risk: st.health().host_log().lost(),
             working: self.working(),
             mode: self.mode(),
-            size_bytes: self.layout().data_blocks() * BLOCK_U64,
+            size_bytes: self.core().layout().data_blocks() * BLOCK_U64,
             dirty_bytes: dirty,
             clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
             hit_ratio: self.hit_ratio(),
@@ -143,7 +143,7 @@ impl Cache {
             bad_blocks: st.bad_blocks().first(NAMED).map(|(v, l)| (v.0, l.0)).collect(),
             bad_blocks_known: st.bad_blocks().blocks(),
             kept: self.kept_status(),
-            kept_blocks: self.kept_blocks(),
+            kept_blocks: self.core().levels().kept_blocks(),
             replacement: self.replacement(),
             buckets: BucketStatus {
                 free: census.free,
@@ -155,16 +155,16 @@ impl Cache {
             index: IndexStatus {
                 nodes: st.buckets.index_nodes(),
                 nodes_once: st.buckets.nodes_once(),
-                bad_copies: self.node_copies().bad_and_healed().0,
-                healed_copies: self.node_copies().bad_and_healed().1,
-                moved: self.node_copies().moved(),
-                key_bytes: self.collections().stats().key_bytes,
+                bad_copies: self.core().node_copies().bad_and_healed().0,
+                healed_copies: self.core().node_copies().bad_and_healed().1,
+                moved: self.core().node_copies().moved(),
+                key_bytes: self.core().collections().stats().key_bytes,
                 resident_bytes: st.index.store().resident_bytes() as u64,
                 unwritten_nodes: st.index.dirty_nodes(),
                 keys: st.index.keys(),
-                stale_keys: self.collections().stats().dead_last,
+                stale_keys: self.core().collections().stats().dead_last,
                 stale_blocks: st.buckets.stale_blocks(),
-                checkpoints: self.checkpoints().count(),
+                checkpoints: self.core().checkpoints().count(),
             },
             journal: JournalStatus {
                 used: u64::from(used) * BLOCK_U64,
@@ -182,24 +182,27 @@ impl Cache {
                 sealed_cuts: passes.cuts().count() as u64,
                 passes: passes.published(),
                 carried_bytes: passes.bytes(),
-                lag_seconds: self.age().as_secs_f64(),
-                max_lag_seconds: self.settings().max_lag.as_secs_f64(),
-                writers_waiting: self.admission().waiting(),
-                room_gone: self.load(self.rt().now()).gone(),
-                min: self.settings().writeback.min,
-                max: self.settings().writeback.max,
+                lag_seconds: self.core().levels().age().as_secs_f64(),
+                max_lag_seconds: self.core().settings().max_lag.as_secs_f64(),
+                writers_waiting: self.core().admission().waiting(),
+                room_gone: self.core().levels().load(self.core().rt().now()).gone(),
+                min: self.core().settings().writeback.min,
+                max: self.core().settings().writeback.max,
                 error: passes.failing().map(|(_, e)| e.to_string()),
             },
             gc: self.gc_status(),
-            scrub: self.scrub_found(),
-            scrub_part: self.scrub_part(),
+            scrub: self.flows().scrubber.scrub_found(),
+            scrub_part: self.flows().scrubber.scrub_part(),
             replay: ReplayStatus {
                 entries: replay.entries,
                 records: replay.records,
                 dropped_blocks: replay.dropped,
                 took_ms: replay.took.as_secs_f64() * 1e3,
             },
-            queue: queue_status(self.device().queue().kind(), &self.device().queue().stats()),
+            queue: queue_status(
+                self.core().device().queue().kind(),
+                &self.core().device().queue().stats(),
+            ),
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn open(
 /// Where a block of a volume is in the cache.
 pub(crate) async fn place_of(cache: &Cache, volume: VolumeId, lba: u64) -> CacheAddr {
     let step = |st: &mut State| Ok(st.index.place_of(&st.buckets, volume, Lba(lba)));
-    cache.resident(Class::Foreground, step).await.expect("look").expect("there").0
+    cache.core().resident(Class::Foreground, step).await.expect("look").expect("there").0
 }
 
 pub(crate) async fn fill(cache: &Cache, volume: VolumeId, lba: u64, blocks: u64, byte: u8) {

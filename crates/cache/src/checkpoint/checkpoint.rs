@@ -17,6 +17,8 @@
 //! A write that fails here, and fails again, ends the use of the cache: what the device holds then
 //! cannot be known, but the state before is whole. Not one of step 5: by then all is durable.
 
+use std::rc::Rc;
+
 use std::time::Duration;
 
 use base::{
@@ -27,14 +29,18 @@ use format::node::RootPtr;
 use queue::Class;
 use smallvec::SmallVec;
 
-use crate::Cache;
 use crate::checkpoint::table_slots::{DurableState, NewPage};
+use crate::core::Core;
 use crate::device::cache_device::{ends_the_cache, write_vital};
 use crate::device::flush_barrier::Durable;
+use crate::health::fail::Failures;
+use crate::health::look::WriterWatch;
+use crate::space::request_room::Room;
 use crate::store::buckets::census::Stream;
 use crate::store::frozen::{FrozenIndex, Named};
 use crate::store::index::node_addr;
 use crate::store::taken::Taken;
+use crate::transfer::group_commit::JournalWriter;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;
@@ -47,101 +53,99 @@ const GIVEN_BACK: usize = 256;
 /// A checkpoint that had no room is tried again after this time.
 const AGAIN: Duration = Duration::from_millis(200);
 
-impl Cache {
+/// Writes checkpoints.
+pub(crate) struct Checkpointer {
+    core: Core,
+    failures: Rc<Failures>,
+    watch: Rc<WriterWatch>,
+    journal: Rc<JournalWriter>,
+    room: Rc<Room>,
+}
+
+impl Checkpointer {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        watch: &Rc<WriterWatch>,
+        journal: &Rc<JournalWriter>,
+        room: &Rc<Room>,
+    ) -> Rc<Checkpointer> {
+        Rc::new(Checkpointer {
+            core: core.clone(),
+            failures: failures.clone(),
+            watch: watch.clone(),
+            journal: journal.clone(),
+            room: room.clone(),
+        })
+    }
+
     /// Runs checkpoints when asked.
     pub(crate) async fn checkpointer(&self) {
-        while !self.health().is_closed() {
-            let wait = self.wakes().checkpoint.wait();
-            if !self.wants_checkpoint() {
+        while !self.core.health().is_closed() {
+            let wait = self.core.wakes().checkpoint.wait();
+            if !self.core.due().wants_checkpoint() {
                 wait.await;
                 continue;
             }
             if let Err(e) = self.checkpoint_now().await {
-                if self.check_failed().is_err() {
+                if self.failures.check_failed().is_err() {
                     return;
                 }
-                tracing::warn!(cache = %self.path(), "a checkpoint has no room yet: {e}");
-                self.state().journal().room().refuse_clients(&e);
-                self.rt().sleep(AGAIN).await;
+                tracing::warn!(cache = %self.core.path(), "a checkpoint has no room yet: {e}");
+                self.core.state().journal().room().refuse_clients(&e);
+                self.core.rt().sleep(AGAIN).await;
             }
         }
-    }
-
-    /// Much has changed, or a checkpoint would make room that is short.
-    pub(crate) fn wants_checkpoint(&self) -> bool {
-        let much = self.state().index.dirty_nodes() >= self.settings().dirty_nodes;
-        much || self.journal_wants_checkpoint() || self.would_give_back()
-    }
-
-    /// Half of the ring is taken.
-    fn journal_is_crowded(&self) -> bool {
-        let (used, all) = self.state().journal().usage();
-        used * 2 >= all
-    }
-
-    /// The same, or somebody waits for room in the ring that a checkpoint would make.
-    fn journal_wants_checkpoint(&self) -> bool {
-        let st = self.state();
-        let waited_for = st.journal().room().has_line()
-            && st.journal().room().wants_checkpoint(st.journal().blocks());
-        drop(st);
-        waited_for || self.journal_is_crowded()
-    }
-
-    /// Room for nodes is short, or a collection asks, and a checkpoint would give back what it
-    /// replaces.
-    fn would_give_back(&self) -> bool {
-        let wanted = self.wants_node_room() || self.checkpoints().is_called_for();
-        wanted && self.state().index.dirty_nodes() > 0
     }
 
     /// A checkpoint that begins now, or when the running one has ended.
     pub(crate) async fn checkpoint_now(&self) -> Result<()> {
         let _turn = loop {
-            self.check_failed()?;
-            match self.checkpoints().begin() {
+            self.failures.check_failed()?;
+            match self.core.checkpoints().begin() {
                 Some(turn) => break turn,
-                None => self.checkpoints().moved().await,
+                None => self.core.checkpoints().moved().await,
             }
         };
-        self.check_alone().await?;
+        self.watch.check_alone().await?;
         self.write_crowded_journal().await?;
         // The last that is waited for: nodes find room in what is free when it begins.
-        self.room_for_checkpoint().await?;
-        self.checkpoint().await.inspect_err(|e| self.fail(e))
+        self.room.room_for_checkpoint().await?;
+        self.checkpoint().await.inspect_err(|e| self.failures.fail(e))
     }
 
     /// A checkpoint makes room for those records only that are in the ring when it begins: where
     /// room is short, all are brought there.
     async fn write_crowded_journal(&self) -> Result<()> {
-        if self.journal_wants_checkpoint() {
-            let target = self.state().journal().pushed();
-            self.durable(target, Class::Commit).await?;
+        if self.core.due().journal_wants_checkpoint() {
+            let target = self.core.state().journal().pushed();
+            self.journal.durable(target, Class::Commit).await?;
         }
         Ok(())
     }
 
     async fn checkpoint(&self) -> Result<()> {
-        let mut frozen = self.state_mut().freeze(self.pool().named_entry());
-        self.checkpoints().note_frozen();
+        let mut frozen = self.core.state_mut().freeze(self.core.pool().named_entry());
+        self.core.checkpoints().note_frozen();
         // Before anything is written that the checkpoint before this superblock may need.
-        if self.checkpoints().durable().lacks_twin() {
+        if self.core.checkpoints().durable().lacks_twin() {
             self.write_next_superblock().await?;
         }
         frozen.named.root = self.write_nodes(&frozen).await?;
         let freed = std::mem::take(&mut frozen.freed).resolve().collect::<Vec<_>>();
         let pages = self.changed_pages(&freed).await;
         self.write_pages(frozen.named.generation, &pages).await?;
-        self.flush_device(Class::Commit, "flush of a checkpoint").await?;
+        self.failures.flush_device(Class::Commit, "flush of a checkpoint").await?;
         let durable = self.write_superblock(&frozen.named, &pages).await?;
         let written: Vec<u32> = pages.iter().map(|new| new.page).collect();
-        self.checkpoints().durable_mut().complete(frozen.named.generation, pages);
-        self.state_mut().complete(durable, &frozen, freed);
-        self.give_back_nodes().await;
+        self.core.checkpoints().durable_mut().complete(frozen.named.generation, pages);
+        self.core.state_mut().complete(durable, &frozen, freed);
+        self.core.give_back_nodes().await;
         if let Err(e) = self.write_again(&written).await {
             // The pages count all the same: each of them is in one of its two places.
             tracing::error!(
-                cache = %self.path(),
+                cache = %self.core.path(),
                 "pages of the bucket table are in one of their two places only: {e}"
             );
         }
@@ -153,13 +157,13 @@ impl Cache {
         let mut in_vain = 0;
         loop {
             // A run of neighbouring blocks, as long as there are nodes.
-            let left = self.state().nodes_left();
+            let left = self.core.state().nodes_left();
             if left == 0 {
                 return Ok(out.root());
             }
-            let mut taken = self.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
+            let mut taken = self.room.take(Stream::Nodes, left.min(SLICE as u64) as u32).await?;
             // The nodes of this run have their room; other tasks may count on what is left of it.
-            self.state_mut().took_for_nodes(u64::from(taken.blocks()));
+            self.core.state_mut().took_for_nodes(u64::from(taken.blocks()));
             let outcome = taken.write(async |all| self.write_twice(&mut out, all).await).await;
             drop(taken);
             match outcome {
@@ -170,17 +174,17 @@ impl Cache {
                 Err(e) => {
                     in_vain += 1;
                     if in_vain > ELSEWHERE || e.is_gone() || e.is_no_space() {
-                        return Err(ends_the_cache(self.path(), "write of the index", e));
+                        return Err(ends_the_cache(self.core.path(), "write of the index", e));
                     }
-                    let moved = self.state_mut().take_nodes_back(&mut out);
-                    self.node_copies().note_moved(moved);
+                    let moved = self.core.state_mut().take_nodes_back(&mut out);
+                    self.core.node_copies().note_moved(moved);
                     tracing::warn!(
-                        cache = %self.path(),
+                        cache = %self.core.path(),
                         "nodes of the index are written elsewhere, as a write failed: {e}"
                     );
                 }
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
     }
 
@@ -193,14 +197,14 @@ impl Cache {
     ) -> std::result::Result<(), base::IoError> {
         let mut writes = Vec::with_capacity(taken.len());
         for t in taken {
-            let mut buf = self.rt().bufs().take(t.len as usize * BLOCK);
+            let mut buf = self.core.rt().bufs().take(t.len as usize * BLOCK);
             for (next, block) in (t.addr.0..).zip(buf.chunks_exact_mut(BLOCK)) {
-                self.state_mut().write_node(out, PoolAddr(next), block);
+                self.core.state_mut().write_node(out, PoolAddr(next), block);
             }
-            let (nodes, copy) = (buf.freeze(), self.state().buckets.copy_of(t.addr));
+            let (nodes, copy) = (buf.freeze(), self.core.state().buckets.copy_of(t.addr));
             let places = [Some(t.addr), copy].into_iter().flatten();
             let each =
-                places.map(|addr| (addr, self.write_at(self.offset_of(addr), nodes.clone())));
+                places.map(|addr| (addr, self.write_at(self.core.offset_of(addr), nodes.clone())));
             writes.push(each.collect::<SmallVec<[_; 2]>>());
         }
         let mut outcome = Ok(());
@@ -210,7 +214,7 @@ impl Cache {
                 match write.await.unwrap_or(Err(base::IoError::CANCELED)) {
                     Ok(()) => well = Ok(()),
                     Err(e) => {
-                        self.leave_bucket(addr);
+                        self.core.leave_bucket(addr);
                         well = well.or(Err(e));
                     }
                 }
@@ -225,8 +229,8 @@ impl Cache {
         offset: u64,
         bytes: Slice,
     ) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
-        let (device, data) = (self.device().queue().clone(), SliceList::from_iter([bytes]));
-        self.rt().spawn(async move { write_vital(&device, Class::Commit, offset, data).await })
+        let (device, data) = (self.core.device().queue().clone(), SliceList::from_iter([bytes]));
+        self.core.rt().spawn(async move { write_vital(&device, Class::Commit, offset, data).await })
     }
 
     /// The pages that say something else than on the device, and what. Buckets of nodes are as this
@@ -234,34 +238,34 @@ impl Cache {
     async fn changed_pages(&self, freed: &[NodePtr]) -> Vec<NewPage> {
         for part in freed.chunks(GIVEN_BACK) {
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 for node in part {
                     let id = st.buckets.of(node_addr(node.addr));
                     st.buckets.replace_node(id);
                 }
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         let mut changed = Vec::new();
-        for page in 0..self.layout().pages() {
-            let records = self.state().buckets.frozen_page(page);
-            if self.checkpoints().durable().differs(page, &records) {
+        for page in 0..self.core.layout().pages() {
+            let records = self.core.state().buckets.frozen_page(page);
+            if self.core.checkpoints().durable().differs(page, &records) {
                 changed.push(NewPage { page, records });
             }
             if page % COMPARED == COMPARED - 1 {
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
             }
         }
-        self.state_mut().buckets.thaw();
+        self.core.state_mut().buckets.thaw();
         changed
     }
 
     async fn write_pages(&self, generation: Generation, pages: &[NewPage]) -> Result<()> {
         let written = self.write_table(pages.iter(), |durable, page| {
-            let (slot, block) = durable.encode_page(page, generation, self.rt().bufs());
+            let (slot, block) = durable.encode_page(page, generation, self.core.rt().bufs());
             (page.page, slot, block)
         });
-        let failed = |e| ends_the_cache(self.path(), "write of the bucket table", e);
+        let failed = |e| ends_the_cache(self.core.path(), "write of the bucket table", e);
         written.await.map_err(failed)
     }
 
@@ -276,7 +280,7 @@ impl Cache {
                 .by_ref()
                 .take(SLICE)
                 .map(|page| {
-                    let (page, slot, block) = encode(&self.checkpoints().durable(), page);
+                    let (page, slot, block) = encode(&self.core.checkpoints().durable(), page);
                     let block = block.freeze();
                     (page, slot, block.clone(), self.write_slot(page, slot, block))
                 })
@@ -298,7 +302,7 @@ impl Cache {
                 outcome = outcome.and(written);
             }
             outcome?;
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
     }
 
@@ -308,18 +312,18 @@ impl Cache {
         slot: u8,
         block: Slice,
     ) -> rt::JoinHandle<std::result::Result<(), base::IoError>> {
-        let offset = self.checkpoints().durable().offset_of(self.layout(), page, slot);
+        let offset = self.core.checkpoints().durable().offset_of(self.core.layout(), page, slot);
         self.write_at(offset, block)
     }
 
     /// A slot of a page is to stand in a spare block, as its place takes no write. False: there is
     /// none left.
     fn move_page(&self, page: u32, slot: u8, e: base::IoError) -> bool {
-        let moved = self.checkpoints().durable_mut().move_page(page, slot);
+        let moved = self.core.checkpoints().durable_mut().move_page(page, slot);
         if moved {
-            self.node_copies().note_moved(1);
+            self.core.node_copies().note_moved(1);
             tracing::warn!(
-                cache = %self.path(),
+                cache = %self.core.path(),
                 "page {page} of the bucket table is written to a spare block: a write failed: {e}"
             );
         }
@@ -329,7 +333,7 @@ impl Cache {
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it
     /// says is not lost.
     async fn write_superblock(&self, named: &Named, pages: &[NewPage]) -> Result<Durable> {
-        self.checkpoints().durable_mut().name(named, pages);
+        self.core.checkpoints().durable_mut().name(named, pages);
         self.write_next_superblock().await?;
         self.write_next_superblock().await
     }
@@ -338,61 +342,55 @@ impl Cache {
     /// the pool name this open for the cache.
     pub(crate) async fn renew_superblock(&self, named: OpenId) -> Result<()> {
         let _turn = loop {
-            self.check_failed()?;
-            match self.checkpoints().begin() {
+            self.failures.check_failed()?;
+            match self.core.checkpoints().begin() {
                 Some(turn) => break turn,
-                None => self.checkpoints().moved().await,
+                None => self.core.checkpoints().moved().await,
             }
         };
-        self.checkpoints().durable_mut().named_by_pool(named);
+        self.core.checkpoints().durable_mut().named_by_pool(named);
         for _ in 0..2 {
-            self.write_next_superblock().await.inspect_err(|e| self.fail(e))?;
+            self.write_next_superblock().await.inspect_err(|e| self.failures.fail(e))?;
         }
         Ok(())
     }
 
     async fn write_next_superblock(&self) -> Result<Durable> {
-        self.look_before_superblock().await?;
-        let (offset, block) = self.checkpoints().durable_mut().next_superblock(self.rt().bufs());
+        self.watch.look_before_superblock().await?;
+        let (offset, block) =
+            self.core.checkpoints().durable_mut().next_superblock(self.core.rt().bufs());
         let data = SliceList::from_iter([block.freeze()]);
-        self.write_durable(Class::Commit, offset, data, "write of the superblock").await
+        self.failures.write_durable(Class::Commit, offset, data, "write of the superblock").await
     }
 
     /// Writes the twin of the superblock that was found, of its pair, again. It says the same, and
     /// the one that was found stays: so this changes nothing, and a device that takes no writes any
     /// more is found out.
     pub(crate) async fn write_twin(&self) -> Result<()> {
-        let (offset, block) = self.checkpoints().durable_mut().twin(self.rt().bufs());
-        let (queue, data) = (self.device().queue(), SliceList::from_iter([block.freeze()]));
+        let (offset, block) = self.core.checkpoints().durable_mut().twin(self.core.rt().bufs());
+        let (queue, data) = (self.core.device().queue(), SliceList::from_iter([block.freeze()]));
         let written = match queue.write(Class::Commit, offset, data).await {
             Ok(()) => queue.flush(Class::Commit).await,
             Err(e) => Err(e),
         };
         written.map_err(|e| {
             if e.is_no_space() {
-                return ends_the_cache(self.path(), "write of the superblock", e);
+                return ends_the_cache(self.core.path(), "write of the superblock", e);
             }
             let text = format!(
                 "{}: the cache device cannot be written to ({e}): nothing was changed; try again, \
                  or replace it",
-                self.path()
+                self.core.path()
             );
             StorageError::new(ErrorKind::Io, text)
         })
-    }
-
-    /// Gives back the blocks of replaced nodes that no read can be using.
-    pub(crate) async fn give_back_nodes(&self) {
-        while self.state_mut().drain_limbo(GIVEN_BACK) {
-            self.rt().yield_now().await;
-        }
     }
 
     /// Writes the pages that a checkpoint has changed into their other slots too: if one goes bad,
     /// the other has the same.
     async fn write_again(&self, pages: &[u32]) -> std::result::Result<(), base::IoError> {
         self.write_table(pages.iter(), |durable, &page| {
-            let (slot, block) = durable.encode_again(page, self.rt().bufs());
+            let (slot, block) = durable.encode_again(page, self.core.rt().bufs());
             (page, slot, block)
         })
         .await

@@ -19,10 +19,10 @@ fn few_nodes() -> Settings {
 
 /// Where each node of the last checkpoint stands, and its copy.
 fn places(cache: &Cache) -> Vec<(CacheAddr, Option<CacheAddr>)> {
-    let st = cache.state();
-    let all = (0..cache.layout().buckets).flat_map(|id| {
+    let st = cache.core().state();
+    let all = (0..cache.core().layout().buckets).flat_map(|id| {
         let record = st.buckets.record(BucketId(id));
-        let blocks = u64::from(cache.layout().bucket_blocks);
+        let blocks = u64::from(cache.core().layout().bucket_blocks);
         let first = u64::from(id) * blocks;
         let is_nodes = record.kind == BucketKind::Nodes;
         (first..first + if is_nodes { blocks } else { 0 }).map(CacheAddr)
@@ -62,7 +62,7 @@ fn spoil(lab: &Lab, cache: &Cache, which: Which, rots: bool) -> usize {
             Which::ByTurns if i % 2 == 0 => addr,
             Which::ByTurns => copy,
         };
-        let offset = cache.offset_of(bad);
+        let offset = cache.core().offset_of(bad);
         let fault = match rots {
             true => Fault::BitRot { offset, len: BLOCK_U64 },
             false => Fault::ReadError { offset, len: BLOCK_U64 },
@@ -89,7 +89,7 @@ fn an_unreadable_copy_of_each_node_stops_neither_write_back_nor_a_start() {
         // A start that reads the nodes, and replays over them.
         lab.power_cut(|cache| async move {
             let a = cache.pool().find_volume("a").expect("there").id;
-            cache.checkpoint_now().await.expect("a checkpoint");
+            cache.flows().checkpointer.checkpoint_now().await.expect("a checkpoint");
             fill_many(&cache, a, 900, 2).await;
             cache.flush().await.expect("flush");
         });
@@ -101,7 +101,7 @@ fn an_unreadable_copy_of_each_node_stops_neither_write_back_nor_a_start() {
                 let lab = Lab { world: world.0, device: world.1, disk: world.1 };
                 assert!(spoil(&lab, &cache, which, rots) > 30);
                 cache.publish_all().await.expect("written back");
-                assert!(cache.all_written_back());
+                assert!(cache.core().levels().all_written_back());
                 expect_many(&cache, a, 900, 2).await;
                 let index = cache.status().index;
                 assert!(matches!(which, Which::Copy) || index.bad_copies > 0, "{index:?}");
@@ -134,7 +134,7 @@ fn a_start_reads_the_copy_of_a_node_that_cannot_be_read() {
     lab.power_cut(|cache| async move {
         let a = cache.pool().find_volume("a").expect("there").id;
         fill_many(&cache, a, 900, 1).await;
-        cache.checkpoint_now().await.expect("a checkpoint");
+        cache.flows().checkpointer.checkpoint_now().await.expect("a checkpoint");
         fill_many(&cache, a, 900, 2).await;
         cache.flush().await.expect("flush");
     });
@@ -184,7 +184,7 @@ fn nodes_whose_place_takes_no_write_are_written_elsewhere() {
     lab.boot(move |rt| async move {
         let (pool, cache, a) = open(&rt, files, &file, settings()).await;
         // The buckets that the next nodes would get, and those of their copies.
-        let mut free = cache.state().buckets.all_free();
+        let mut free = cache.core().state().buckets.all_free();
         let mut next = Vec::new();
         for _ in 0..3 {
             let first = free.remove(0);
@@ -192,13 +192,13 @@ fn nodes_whose_place_takes_no_write_are_written_elsewhere() {
             next.extend([first, free.remove(far)]);
         }
         for id in next {
-            let blocks = u64::from(cache.layout().bucket_blocks);
-            let offset = cache.offset_of(CacheAddr(u64::from(id.0) * blocks));
+            let blocks = u64::from(cache.core().layout().bucket_blocks);
+            let offset = cache.core().offset_of(CacheAddr(u64::from(id.0) * blocks));
             let len = blocks * BLOCK_U64;
             world.inject(device, Fault::FailWrites { offset, len });
         }
         fill_many(&cache, a, 900, 1).await;
-        cache.checkpoint_now().await.expect("written elsewhere");
+        cache.flows().checkpointer.checkpoint_now().await.expect("written elsewhere");
         let status = cache.status();
         assert_eq!(status.state, CacheState::Serving);
         assert!(status.index.moved > 0, "{:?}", status.index);
@@ -235,9 +235,10 @@ fn a_device_that_takes_no_writes_at_all_ends_the_cache_as_before() {
         let (pool, cache, a) = open(&rt, files, &file, settings()).await;
         fill_many(&cache, a, 900, 1).await;
         cache.flush().await.expect("flush");
-        let (offset, len) = (cache.layout().buckets_offset(), u64::MAX / 2);
+        let (offset, len) = (cache.core().layout().buckets_offset(), u64::MAX / 2);
         world.inject(device, Fault::FailWrites { offset, len });
-        let e = cache.checkpoint_now().await.expect_err("nothing can be written");
+        let e =
+            cache.flows().checkpointer.checkpoint_now().await.expect_err("nothing can be written");
         assert!(e.to_string().contains("write of the index"), "{e}");
         assert_eq!(cache.status().state, CacheState::Failed);
         cache.close().await.ok();
@@ -259,7 +260,7 @@ fn a_table_page_whose_slots_take_no_write_stands_in_spare_blocks() {
         lab.with(move |cache| async move {
             let a = cache.pool().find_volume("a").expect("there").id;
             fill_many(&cache, a, 300, byte).await;
-            cache.checkpoint_now().await.expect("a page is written elsewhere");
+            cache.flows().checkpointer.checkpoint_now().await.expect("a page is written elsewhere");
             fill_many(&cache, a, 900, byte).await;
             assert_eq!(cache.status().state, CacheState::Serving);
         });

@@ -41,7 +41,7 @@ impl Checkpoints {
     }
 
     /// True if one was called for, and none has begun since.
-    pub(super) fn is_called_for(&self) -> bool {
+    pub fn is_called_for(&self) -> bool {
         self.called_for.get()
     }
 

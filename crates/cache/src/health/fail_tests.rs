@@ -9,6 +9,7 @@ use pool::Pool;
 use sim::{Fault, Loses, Times};
 
 use super::*;
+use crate::Cache;
 use crate::testkit::{Lab, fill, settings};
 
 #[test]
@@ -18,17 +19,23 @@ fn one_at_a_time_asks_for_durability() {
     lab.within_an_hour(settings(), move |cache, _| async move {
         let slow = Duration::from_millis(100);
         world.set_delay(device, slow);
-        let began = cache.rt().now();
-        let flush = |cache: Cache| async move { cache.flush_device(Class::Commit, "flush").await };
-        let (a, b) =
-            (cache.rt().spawn(flush(cache.clone())), cache.rt().spawn(flush(cache.clone())));
+        let began = cache.core().rt().now();
+        let flush = |cache: Cache| async move {
+            cache.flows().failures.flush_device(Class::Commit, "flush").await
+        };
+        let (a, b) = (
+            cache.core().rt().spawn(flush(cache.clone())),
+            cache.core().rt().spawn(flush(cache.clone())),
+        );
         assert!(a.await.unwrap().is_ok() && b.await.unwrap().is_ok());
-        assert!(cache.rt().now().since(began) >= 2 * slow);
+        assert!(cache.core().rt().now().since(began) >= 2 * slow);
         world.set_delay(device, Duration::ZERO);
         // The first fails, and the second is not asked any more.
         world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
-        let (a, b) =
-            (cache.rt().spawn(flush(cache.clone())), cache.rt().spawn(flush(cache.clone())));
+        let (a, b) = (
+            cache.core().rt().spawn(flush(cache.clone())),
+            cache.core().rt().spawn(flush(cache.clone())),
+        );
         assert!(a.await.unwrap().is_err() && b.await.unwrap().is_err() && cache.has_failed());
     });
 }
@@ -52,17 +59,24 @@ fn nothing_under_way_becomes_durable_when_a_flush_has_failed() {
             for i in 0..40 {
                 fill(&cache, a, 100 * i, 16, 101).await;
             }
-            let before = cache.mark(false).entry;
+            let before = cache.flows().commits.mark(false).entry;
             world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
             let c = cache.clone();
-            let checkpoint = cache.rt().spawn(async move { c.checkpoint_now().await });
-            cache.rt().sleep(Duration::from_micros(50 * late)).await;
+            let checkpoint = cache
+                .core()
+                .rt()
+                .spawn(async move { c.flows().checkpointer.checkpoint_now().await });
+            cache.core().rt().sleep(Duration::from_micros(50 * late)).await;
             let flushed = cache.flush().await;
             let checkpoint = checkpoint.await.unwrap();
             // The first of them to ask fails; there is nothing left to flush if the checkpoint had
             // ended before.
             assert!(flushed.is_err() && checkpoint.is_err(), "{late}: {flushed:?}, {checkpoint:?}");
-            assert_eq!(cache.mark(false).entry, before, "the pool is told of what is not durable");
+            assert_eq!(
+                cache.flows().commits.mark(false).entry,
+                before,
+                "the pool is told of what is not durable"
+            );
             assert!(flushed.unwrap_err().context.contains("restart forebay"));
             tell.set(Some(cache.has_failed()));
         });

@@ -5,6 +5,8 @@
 //! This cache is out of use if another process has written to its device, or if the pool has found
 //! another writer: no start would ever see what the cache would still take.
 
+use std::rc::Rc;
+
 use base::{ErrorKind, Result, StorageError};
 use format::FormatError;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
@@ -12,29 +14,42 @@ use pool::Looks;
 use queue::Class;
 use rt::Reason;
 
-use crate::{Cache, job};
+use crate::core::Core;
+use crate::health::fail::Failures;
+use crate::job;
 
-impl Cache {
+/// Looks for another process that writes to the cache's device.
+pub(crate) struct WriterWatch {
+    core: Core,
+    failures: Rc<Failures>,
+}
+
+impl WriterWatch {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core, failures: &Rc<Failures>) -> Rc<WriterWatch> {
+        Rc::new(WriterWatch { core: core.clone(), failures: failures.clone() })
+    }
+
     /// Waits for a look, before anything is written to the device, unless one was taken not long
     /// ago. Fails if the cache has failed.
     pub(crate) async fn check_alone(&self) -> Result<()> {
-        self.check_failed()?;
-        if self.looks().counts(self.rt().now()) {
+        self.failures.check_failed()?;
+        if self.looks().counts(self.core.rt().now()) {
             return Ok(());
         }
-        self.rt().waits_for_job(Reason::Look, job::LOOK, Box::pin(self.wait_for_look())).await;
-        self.check_failed()
+        self.core.rt().waits_for_job(Reason::Look, job::LOOK, Box::pin(self.wait_for_look())).await;
+        self.failures.check_failed()
     }
 
     fn looks(&self) -> &Looks {
-        &self.device().writers().looks
+        &self.core.device().writers().looks
     }
 
     async fn wait_for_look(&self) {
         loop {
             let ended = self.looks().ended();
-            let over = self.health().is_closed() || self.check_failed().is_err();
-            if over || self.looks().counts(self.rt().now()) {
+            let over = self.core.health().is_closed() || self.failures.check_failed().is_err();
+            if over || self.looks().counts(self.core.rt().now()) {
                 return;
             }
             ended.await;
@@ -42,16 +57,16 @@ impl Cache {
     }
 
     /// Takes looks when they are asked for, until the cache is closed.
-    pub(crate) fn begin_looking(&self) {
-        let cache = self.clone();
-        self.rt().detach_job(job::LOOK, async move {
+    pub(crate) fn begin_looking(self: &Rc<Self>) {
+        let this = self.clone();
+        self.core.rt().detach_job(job::LOOK, async move {
             loop {
-                let asked = cache.looks().asked();
-                if cache.health().is_closed() {
+                let asked = this.looks().asked();
+                if this.core.health().is_closed() {
                     return;
                 }
-                match cache.looks().is_asked() {
-                    true => cache.look_around().await,
+                match this.looks().is_asked() {
+                    true => this.look_around().await,
                     false => asked.await,
                 }
             }
@@ -64,37 +79,37 @@ impl Cache {
     }
 
     /// Looks at all slots.
-    async fn look_around(&self) {
+    async fn look_around(self: &Rc<Self>) {
         let look = |slot| {
-            let cache = self.clone();
-            self.rt().spawn(async move { cache.look_into(slot).await })
+            let this = self.clone();
+            self.core.rt().spawn(async move { this.look_into(slot).await })
         };
         let looks: Vec<_> = (0..SLOTS).map(look).collect();
         for one in looks {
             one.await;
         }
-        self.looks().note(self.rt().now());
+        self.looks().note(self.core.rt().now());
     }
 
     /// Looks into the slot in which the next superblock is to be written.
     pub(crate) async fn look_before_superblock(&self) -> Result<()> {
-        let next = self.checkpoints().durable().sequence() + 1;
+        let next = self.core.checkpoints().durable().sequence() + 1;
         self.look_into(next % SLOTS).await;
-        self.check_failed()
+        self.failures.check_failed()
     }
 
     async fn look_into(&self, slot: u64) {
         let at = CacheSuperblock::offset_of(slot);
-        let read = self.device().queue().read_blocks(Class::Commit, at, 1).await;
+        let read = self.core.device().queue().read_blocks(Class::Commit, at, 1).await;
         let Ok(block) = read.get(0) else { return };
-        let own = self.device().writers().incarnation();
+        let own = self.core.device().writers().incarnation();
         let theirs = match CacheSuperblock::decode(block) {
             Ok(sb) => {
-                let newest = self.checkpoints().durable().sequence();
-                if !self.device().writers().is_anothers(&sb, newest) {
+                let newest = self.core.checkpoints().durable().sequence();
+                if !self.core.device().writers().is_anothers(&sb, newest) {
                     return;
                 }
-                match sb.uuid == self.device().uuid() {
+                match sb.uuid == self.core.device().uuid() {
                     true => format!("start number {} of this cache", sb.incarnation),
                     false => "which has made a new cache there".to_owned(),
                 }
@@ -110,11 +125,11 @@ impl Cache {
              start number {own}. Both reach the same disk, from two machines or by two names of \
              it. Stop both, see that one alone can reach the disk, then run forebay check --data \
              before one is started",
-            self.path()
+            self.core.path()
         );
         let e = StorageError::new(ErrorKind::Foreign, text);
-        self.pool().end_for_other_writer(e.clone());
-        self.fail(&e);
+        self.core.pool().end_for_other_writer(e.clone());
+        self.failures.fail(&e);
     }
 }
 

@@ -43,7 +43,7 @@ fn one_that_stood_still_writes_nothing_more() {
                     wrote.and(cache.flush().await)
                 }
                 1 => cache.discard(a, Lba(0), Lba(8)).await.and(cache.flush().await),
-                _ => cache.checkpoint_now().await,
+                _ => cache.flows().checkpointer.checkpoint_now().await,
             };
             let e = outcome.expect_err("another one has it");
             assert!(e.context.contains("another process writes to this cache"), "{e}");
@@ -80,7 +80,7 @@ fn a_superblock_of_another_one_is_seen_before_it_is_overwritten() {
         let looked = rt.now();
         let (_, _other, _) = open(&rt, files, &file, settings()).await;
         assert!(rt.now().since(looked) < Duration::from_millis(500), "the last look counts");
-        let e = cache.checkpoint_now().await.expect_err("another one has it");
+        let e = cache.flows().checkpointer.checkpoint_now().await.expect_err("another one has it");
         assert!(e.context.contains("another process writes to this cache"), "{e}");
     });
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use base::{Instant, Lba, VolumeId};
 
-use crate::io::block_part::BlockPart;
 use crate::io::recent_parts::{RecentParts, Stands};
 use crate::policy::streams::Streams;
+use crate::transfer::block_part::BlockPart;
 
 /// See the [module](self).
 pub(crate) struct Clients {

@@ -4,6 +4,7 @@ use base::{Prng, SECTOR};
 use pool::Pool;
 
 use super::*;
+use crate::Cache;
 use crate::testkit::{Lab, settings, write_part};
 
 const BLOCKS: u64 = 100;
@@ -118,7 +119,7 @@ fn a_read_completes_a_block_and_the_next_one_needs_no_pool() {
         assert_eq!((before.part_writes, before.misses), (400, 0));
         for completed in [1, 1, 1] {
             cache.read(a, Lba(399), 1).await.unwrap();
-            cache.rt().sleep(std::time::Duration::from_millis(50)).await;
+            cache.core().rt().sleep(std::time::Duration::from_millis(50)).await;
             assert_eq!((cache.status().misses, cache.status().completed_parts), (1, completed));
         }
     });
@@ -128,7 +129,8 @@ fn a_read_completes_a_block_and_the_next_one_needs_no_pool() {
 fn a_block_that_was_written_in_part_a_moment_ago_is_not_read() {
     Lab::new().with(|cache| async move {
         let a = cache.pool().find_volume("a").unwrap().id;
-        let foreground_reads = || cache.device().queue().stats().of(Class::Foreground).read.count;
+        let foreground_reads =
+            || cache.core().device().queue().stats().of(Class::Foreground).read.count;
         let sector = |byte: u8| {
             let mut data = cache.pool().bufs().take(SECTOR);
             data.fill(byte);

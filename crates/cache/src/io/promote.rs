@@ -11,6 +11,8 @@
 //! empty volume pushes nothing out. Of a read that meets such holes, up to [`MAX_RUNS`] runs of
 //! blocks are kept.
 
+use std::rc::Rc;
+
 use base::checksum::block_crcs;
 use base::{BLOCK, BlockRange, Crc, Epoch, Lba, Result, Slice, SliceList, VolumeId};
 use format::cache::index::Cover;
@@ -18,16 +20,18 @@ use format::cache::journal::blocks_for;
 use queue::Class;
 use smallvec::SmallVec;
 
-use crate::Cache;
+use crate::core::Core;
+use crate::core::pins::TakenBlocks;
 use crate::job;
 use crate::settings::Promote;
-use crate::space::take::TakenBlocks;
+use crate::space::request_room::Room;
 use crate::store::buckets::Buckets;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::promotions::{Key, MAX_BLOCKS};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents};
+use crate::transfer::bucket_io::BucketIo;
 
 /// Runs that are kept of one read which met holes.
 const MAX_RUNS: usize = 8;
@@ -35,7 +39,7 @@ const MAX_RUNS: usize = 8;
 /// Blocks that are to be kept. They are watched for writes until this is dropped.
 #[must_use = "it is kept by `keep`, and given up when it is dropped"]
 pub(crate) struct Promotion {
-    cache: Cache,
+    core: Core,
     key: Key,
     stage: Stage,
 }
@@ -54,7 +58,7 @@ enum Stage {
 impl Drop for Promotion {
     fn drop(&mut self) {
         if self.stage != Stage::HandedOver {
-            let mut st = self.cache.state_mut();
+            let mut st = self.core.state_mut();
             st.promotions.end(&self.key);
             if self.stage == Stage::Running {
                 st.promotions.ran();
@@ -64,7 +68,7 @@ impl Drop for Promotion {
 }
 
 /// Blocks are being written into buckets as those of a promotion are, until this is dropped.
-pub(crate) struct Running(Cache);
+pub(crate) struct Running(Core);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -72,42 +76,54 @@ impl Drop for Running {
     }
 }
 
-impl Cache {
-    fn promotion(&self, key: Key, stage: Stage) -> Promotion {
-        Promotion { cache: self.clone(), key, stage }
+/// Keeps blocks that were read from the pool, or written to it directly.
+pub(crate) struct Promoter {
+    core: Core,
+    bucket_io: Rc<BucketIo>,
+    room: Rc<Room>,
+}
+
+impl Promoter {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core, bucket_io: &Rc<BucketIo>, room: &Rc<Room>) -> Rc<Promoter> {
+        Rc::new(Promoter { core: core.clone(), bucket_io: bucket_io.clone(), room: room.clone() })
+    }
+
+    fn promotion(self: &Rc<Self>, key: Key, stage: Stage) -> Promotion {
+        Promotion { core: self.core.clone(), key, stage }
     }
 
     /// Counts something that is written into buckets as one of the promotions that are. `None`:
     /// there are as many as may be.
-    pub(crate) fn begin_running(&self) -> Option<Running> {
-        let mut st = self.state_mut();
+    pub(crate) fn begin_running(self: &Rc<Self>) -> Option<Running> {
+        let mut st = self.core.state_mut();
         if !st.promotions.may_run() {
             return None;
         }
         st.promotions.run();
         drop(st);
-        Some(Running(self.clone()))
+        Some(Running(self.core.clone()))
     }
 
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
     /// now on. `ghosts` of them were here not long ago.
     pub(crate) fn begin_promotion(
-        &self,
+        self: &Rc<Self>,
         volume: VolumeId,
         range: BlockRange,
         ghosts: u64,
     ) -> Option<Promotion> {
-        if range.blocks() > self.settings().promote_blocks.min(MAX_BLOCKS) {
+        if range.blocks() > self.core.settings().promote_blocks.min(MAX_BLOCKS) {
             return None;
         }
-        if self.is_low_on_buckets() {
+        if self.core.levels().is_low_on_buckets() {
             return None;
         }
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         if !st.promotions.may_run() || st.health().has_failed() {
             return None;
         }
-        let wanted = match self.settings().promote {
+        let wanted = match self.core.settings().promote {
             Promote::Never => false,
             Promote::First => true,
             Promote::Second => st.doorkeeper.touch(volume, range.from),
@@ -126,32 +142,35 @@ impl Cache {
 
     /// Begins to keep what a direct write wrote. To be called in one go with the end of the write.
     pub(crate) fn begin_keeping(
-        &self,
+        self: &Rc<Self>,
         volume: VolumeId,
         from: Lba,
         blocks: u64,
     ) -> Option<Promotion> {
-        let key = self.state_mut().watch(volume, BlockRange::of(from, blocks), 0)?;
+        let key = self.core.state_mut().watch(volume, BlockRange::of(from, blocks), 0)?;
         Some(self.promotion(key, Stage::Begun))
     }
 
     /// Keeps the data of a promotion, now or when the pool has committed it.
-    pub(crate) fn keep(&self, mut promotion: Promotion, data: SliceList) {
+    pub(crate) fn keep(self: &Rc<Self>, mut promotion: Promotion, data: SliceList) {
         let key = promotion.key;
-        let (needs, committed) = (self.pool().edited(key.volume), self.pool().committed());
-        let now = self.state_mut().promotions.keep(key, data, needs, committed);
+        let (needs, committed) =
+            (self.core.pool().edited(key.volume), self.core.pool().committed());
+        let now = self.core.state_mut().promotions.keep(key, data, needs, committed);
         let Some(data) = now else {
             promotion.stage = Stage::HandedOver;
             return;
         };
         promotion.stage = Stage::Running;
-        let cache = self.clone();
-        self.rt().detach_job(job::PROMOTION, async move { cache.promote(promotion, data).await });
+        let this = self.clone();
+        self.core
+            .rt()
+            .detach_job(job::PROMOTION, async move { this.promote(promotion, data).await });
     }
 
     /// Keeps what was written of the data of a promotion: between holes, in the order of the
     /// volume, up to [`MAX_RUNS`] runs.
-    pub(crate) fn keep_written(&self, promotion: Promotion, found: &pool::Blocks) {
+    pub(crate) fn keep_written(self: &Rc<Self>, promotion: Promotion, found: &pool::Blocks) {
         let key = promotion.key;
         let mut runs: SmallVec<[(u64, SliceList); MAX_RUNS]> = SmallVec::new();
         // Each hole is one slice.
@@ -176,7 +195,7 @@ impl Cache {
             let blocks = (data.iter().map(|slice| slice.len()).sum::<usize>() / BLOCK) as u64;
             let from = key.from.plus(first);
             // In one step with the others: what has spoilt the whole has spoilt each part.
-            let part = self.state_mut().promotions.part_of(&key, BlockRange::of(from, blocks));
+            let part = self.core.state_mut().promotions.part_of(&key, BlockRange::of(from, blocks));
             if let Some(part) = part {
                 self.keep(self.promotion(part, Stage::Begun), data);
             }
@@ -192,7 +211,7 @@ impl Cache {
     /// Plan, transfer, settle.
     async fn promote_blocks(&self, key: &Key, data: SliceList) -> Result<()> {
         let Some((mut taken, room, data)) = self.plan_promotion(key, data) else { return Ok(()) };
-        self.write_taken(&mut taken, &data, Class::Promotion).await?;
+        self.bucket_io.write_taken(&mut taken, &data, Class::Promotion).await?;
         let crcs: Crcs = block_crcs(&data).collect();
         self.settle_promotion(key, room, &taken, &crcs).await
     }
@@ -203,18 +222,18 @@ impl Cache {
         key: &Key,
         data: SliceList,
     ) -> Option<(TakenBlocks, JournalRoom, Slice)> {
-        self.state().promotions.good(key)?;
-        if self.is_low_on_buckets() {
+        self.core.state().promotions.good(key)?;
+        if self.core.levels().is_low_on_buckets() {
             return None;
         }
         let blocks = data.iter().map(|s| s.len()).sum::<usize>() / BLOCK;
-        let Some(room) = self.try_room(blocks_for(1, 0), nodes_for(blocks as u64)) else {
-            self.wakes().checkpoint.notify();
+        let Some(room) = self.room.try_room(blocks_for(1, 0), nodes_for(blocks as u64)) else {
+            self.core.wakes().checkpoint.notify();
             return None;
         };
         let whole = self.one_piece(data);
-        let stream = self.state().promotions.stream(key);
-        let taken = self.take_some(stream, blocks as u32);
+        let stream = self.core.state().promotions.stream(key);
+        let taken = self.room.take_some(stream, blocks as u32);
         let blocks = taken.blocks() as usize;
         (blocks > 0).then(|| (taken, room, whole.slice(0, blocks * BLOCK)))
     }
@@ -227,36 +246,37 @@ impl Cache {
         taken: &[Taken],
         crcs: &[Crc],
     ) -> Result<()> {
-        self.resident(Class::Promotion, |st| {
-            let Some((volume, BlockRange { from, .. })) = st.promotions.good(key) else {
-                return Ok(());
-            };
-            let range = BlockRange::of(from, crcs.len() as u64);
-            let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
-            // Data that was published before the promotion began is in what was read.
-            let published = st.promotions.published(key);
-            if found.iter().any(|e| !hides_nothing(e, published, &st.buckets)) {
-                return Ok(());
-            }
-            let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
-            // A bucket counts the block of a published part: the journal has to know that it does
-            // no more, as it does not learn of clean keys.
-            if parts {
-                st.drop_keys(&mut room, volume, range)?;
-            }
-            let new = extents(volume, from, taken, crcs, Cover::ALL, None);
-            st.promote(volume, range, &new)
-        })
-        .await
+        self.core
+            .resident(Class::Promotion, |st| {
+                let Some((volume, BlockRange { from, .. })) = st.promotions.good(key) else {
+                    return Ok(());
+                };
+                let range = BlockRange::of(from, crcs.len() as u64);
+                let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
+                // Data that was published before the promotion began is in what was read.
+                let published = st.promotions.published(key);
+                if found.iter().any(|e| !hides_nothing(e, published, &st.buckets)) {
+                    return Ok(());
+                }
+                let parts = found.iter().any(|e| e.is_part() && !e.is_stale(&st.buckets));
+                // A bucket counts the block of a published part: the journal has to know that it
+                // does no more, as it does not learn of clean keys.
+                if parts {
+                    st.drop_keys(&mut room, volume, range)?;
+                }
+                let new = extents(volume, from, taken, crcs, Cover::ALL, None);
+                st.promote(volume, range, &new)
+            })
+            .await
     }
 
-    pub(crate) fn one_piece(&self, mut data: SliceList) -> Slice {
+    fn one_piece(&self, mut data: SliceList) -> Slice {
         if data.len() == 1
             && let Some(one) = data.pop()
         {
             return one;
         }
-        let mut whole = self.rt().bufs().take(data.iter().map(|s| s.len()).sum());
+        let mut whole = self.core.rt().bufs().take(data.iter().map(|s| s.len()).sum());
         let mut at = 0;
         for part in &data {
             whole[at..at + part.len()].copy_from_slice(part);
@@ -266,12 +286,12 @@ impl Cache {
     }
 
     /// Keeps blocks that waited for a commit of the pool.
-    pub(crate) async fn keeper(&self) {
-        while !self.health().is_closed() && !self.pool().is_closed() {
-            let ended = self.pool().commit_ended();
-            let committed = self.pool().committed();
+    pub(crate) async fn keeper(self: &Rc<Self>) {
+        while !self.core.health().is_closed() && !self.core.pool().is_closed() {
+            let ended = self.core.pool().commit_ended();
+            let committed = self.core.pool().committed();
             loop {
-                let ready = self.state_mut().promotions.take_ready(committed);
+                let ready = self.core.state_mut().promotions.take_ready(committed);
                 let Some((key, data)) = ready else { break };
                 self.promote(self.promotion(key, Stage::Running), data).await;
             }
@@ -306,6 +326,7 @@ mod tests {
     use pool::Pool;
 
     use super::*;
+    use crate::Cache;
     use crate::Settings;
     use crate::testkit::{Lab, fill, fill_pool_alone, settings};
 
@@ -343,7 +364,7 @@ mod tests {
             let cache = Cache::open(&rt, &file, &pool, settings()).await.unwrap();
             let a = pool.find_volume("a").unwrap().id;
             let keys = |from, end| {
-                let st = &mut *cache.state_mut();
+                let st = &mut *cache.core().state_mut();
                 let range = BlockRange::new(Lba(from), Lba(end));
                 st.index.overlapping(&st.buckets, a, range, usize::MAX).unwrap().len()
             };
@@ -352,13 +373,16 @@ mod tests {
             let mut late = Vec::new();
             for lba in [Lba(1), Lba(3600)] {
                 cache.prefetch(a, lba, lba.plus(1)).await.unwrap();
-                let key =
-                    cache.begin_promotion(a, BlockRange::of(lba, 1), 0).expect("it is not there");
+                let key = cache
+                    .flows()
+                    .promoter
+                    .begin_promotion(a, BlockRange::of(lba, 1), 0)
+                    .expect("it is not there");
                 late.push((key, pool.read(a, lba, 1).await.unwrap()));
             }
             cache.forget_from(a, Lba(3500)).await.unwrap();
             for (key, data) in late {
-                cache.keep(key, data);
+                cache.flows().promoter.keep(key, data);
             }
             rt.sleep(Duration::from_secs(1)).await;
             assert_eq!((keys(1, 2), keys(3500, 1 << 39)), (1, 0));
@@ -374,10 +398,10 @@ mod tests {
         lab.within_an_hour(settings(), move |cache, a| async move {
             let block = |lba| BlockRange::of(Lba(lba), 1);
             cache.prefetch(a, Lba(3500), Lba(3510)).await.unwrap();
-            assert!(cache.begin_promotion(a, block(3500), 0).is_some());
+            assert!(cache.flows().promoter.begin_promotion(a, block(3500), 0).is_some());
             fill(&cache, a, 3500, 1, 7).await;
-            assert!(cache.begin_promotion(a, block(3500), 0).is_none());
-            assert!(cache.begin_promotion(a, block(3501), 0).is_some());
+            assert!(cache.flows().promoter.begin_promotion(a, block(3500), 0).is_none());
+            assert!(cache.flows().promoter.begin_promotion(a, block(3501), 0).is_some());
         });
     }
 }

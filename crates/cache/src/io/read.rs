@@ -2,6 +2,8 @@
 //! Transfer: they come from buckets, verified, or from the pool. Settle: blocks that are bad are
 //! dropped, and what came from the pool may be kept.
 
+use std::rc::Rc;
+
 use base::{
     BLOCK, BLOCK_U64, BlockRange, CacheAddr, ErrorKind, Lba, Result, SliceList, StorageError,
     VolumeId, counted, worth_telling,
@@ -12,14 +14,19 @@ use pool::Step;
 use queue::Class;
 use smallvec::SmallVec;
 
-use crate::Cache;
+use crate::core::Core;
+use crate::core::pins::Pinned;
 use crate::error::malformed;
-use crate::io::block_part::FoundPart;
-use crate::space::take::Pinned;
+use crate::health::fail::Failures;
+use crate::io::part_reader::{PartRead, PartReader};
+use crate::io::promote::Promoter;
+use crate::space::request_room::Room;
 use crate::store::hit_ratio::Hits;
 use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{JournalRoom, Share};
 use crate::store::state::State;
+use crate::transfer::block_part::FoundPart;
+use crate::transfer::bucket_io::BucketIo;
 
 /// Blocks that one step looks up.
 const STEP_BLOCKS: u64 = 256;
@@ -68,20 +75,56 @@ pub(crate) enum Stands {
     Replaced,
 }
 
-impl Cache {
-    /// Reads whole blocks of `volume`; the slices are in order.
-    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
-        self.clients().note_request(self.rt().now());
-        let sequential = self.clients().follow_read(volume, lba, blocks);
+/// Reads blocks of volumes.
+pub(crate) struct Reader {
+    core: Core,
+    failures: Rc<Failures>,
+    bucket_io: Rc<BucketIo>,
+    room: Rc<Room>,
+    promoter: Rc<Promoter>,
+    part_reader: Rc<PartReader>,
+}
+
+impl Reader {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        bucket_io: &Rc<BucketIo>,
+        room: &Rc<Room>,
+        promoter: &Rc<Promoter>,
+        part_reader: &Rc<PartReader>,
+    ) -> Rc<Reader> {
+        Rc::new(Reader {
+            core: core.clone(),
+            failures: failures.clone(),
+            bucket_io: bucket_io.clone(),
+            room: room.clone(),
+            promoter: promoter.clone(),
+            part_reader: part_reader.clone(),
+        })
+    }
+
+    /// See [`crate::Cache::read`].
+    pub(crate) async fn read(
+        self: &Rc<Self>,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<SliceList> {
+        self.core.clients().note_request(self.core.rt().now());
+        let sequential = self.core.clients().follow_read(volume, lba, blocks);
         if blocks <= STEP_BLOCKS {
             return self.read_step(volume, lba, blocks, sequential).await;
         }
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
-            let (n, cache, from) = ((blocks - at).min(STEP_BLOCKS), self.clone(), lba.plus(at));
+            let (n, this, from) = ((blocks - at).min(STEP_BLOCKS), self.clone(), lba.plus(at));
             tasks.push(
-                self.rt().spawn(async move { cache.read_step(volume, from, n, sequential).await }),
+                self.core
+                    .rt()
+                    .spawn(async move { this.read_step(volume, from, n, sequential).await }),
             );
             at += n;
         }
@@ -93,7 +136,7 @@ impl Cache {
     }
 
     pub(crate) async fn read_step(
-        &self,
+        self: &Rc<Self>,
         volume: VolumeId,
         lba: Lba,
         blocks: u64,
@@ -107,9 +150,11 @@ impl Cache {
         }
         let mut tasks = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            let cache = self.clone();
+            let this = self.clone();
             tasks.push(
-                self.rt().spawn(async move { cache.read_piece(volume, piece, sequential).await }),
+                self.core
+                    .rt()
+                    .spawn(async move { this.read_piece(volume, piece, sequential).await }),
             );
         }
         let mut all = Ok(SliceList::new());
@@ -131,17 +176,17 @@ impl Cache {
         blocks: u64,
     ) -> Result<SmallVec<[Piece; 1]>> {
         let mut pieces =
-            self.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
+            self.core.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
         for piece in &mut pieces {
             if let Part::Bucket { addr, .. } = piece.part {
-                piece.pin = Some(self.pinned(addr));
+                piece.pin = Some(self.core.pinned(addr));
             }
         }
         Ok(pieces)
     }
 
-    pub(crate) async fn read_piece(
-        &self,
+    async fn read_piece(
+        self: &Rc<Self>,
         volume: VolumeId,
         piece: Piece,
         sequential: bool,
@@ -149,7 +194,7 @@ impl Cache {
         let Piece { lba, blocks, part, pin } = piece;
         match part {
             Part::Zeros => {
-                let zeros = self.rt().bufs().zeroed(blocks as usize * BLOCK).freeze();
+                let zeros = self.core.rt().bufs().zeroed(blocks as usize * BLOCK).freeze();
                 Ok(SliceList::from_iter([zeros]))
             }
             Part::Pool(missed) => {
@@ -157,10 +202,20 @@ impl Cache {
             }
             Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
                 let part = FoundPart { addr, crcs, cover };
-                Box::pin(self.read_part(volume, lba, part, pin, sequential)).await
+                let addr = part.addr;
+                match Box::pin(self.part_reader.read_part(volume, lba, part, pin)).await? {
+                    PartRead::Whole(whole) => {
+                        self.count_read(volume, Hits { hits: 0, misses: 1 });
+                        Ok(SliceList::from_iter([whole]))
+                    }
+                    PartRead::Bad(bad) => {
+                        Box::pin(self.read_again(volume, lba, 1, addr, true, &bad)).await
+                    }
+                    PartRead::Changed => Box::pin(self.read_step(volume, lba, 1, sequential)).await,
+                }
             }
             Part::Bucket { addr, crcs, dirty, .. } => {
-                let data = self.read_bucket(addr, &crcs, Class::Foreground).await;
+                let data = self.bucket_io.read_bucket(addr, &crcs, Class::Foreground).await;
                 drop(pin);
                 match data {
                     Ok(data) => {
@@ -177,29 +232,15 @@ impl Cache {
 
     /// Counts blocks that were read.
     pub(crate) fn count_read(&self, volume: VolumeId, read: Hits) {
-        let now = self.rt().now();
-        self.state_mut().count_read(volume, read, now);
-    }
-
-    /// The blocks `range` of a volume, which are at `addr`, can be written back.
-    pub(crate) async fn note_good(
-        &self,
-        class: Class,
-        volume: VolumeId,
-        range: BlockRange,
-        addr: CacheAddr,
-    ) -> Result<()> {
-        if !self.state().bad_blocks().touches(volume, range) {
-            return Ok(());
-        }
-        self.resident(class, |st| st.note_good(volume, range, addr)).await
+        let now = self.core.rt().now();
+        self.core.state_mut().count_read(volume, read, now);
     }
 
     /// Blocks of a bucket are bad, those of the numbers `bad` behind `lba`. Clean ones are dropped,
     /// and all `blocks` are read from the pool. Dirty ones are an error, and the first is named as
     /// lost, but not if the device has failed or answers nothing.
     pub(crate) async fn read_again(
-        &self,
+        self: &Rc<Self>,
         volume: VolumeId,
         lba: Lba,
         blocks: u64,
@@ -208,27 +249,27 @@ impl Cache {
         bad: &[u64],
     ) -> Result<SliceList> {
         let first = bad.first().copied().unwrap_or_default();
-        let name = self.pool().volume_name(volume);
+        let name = self.core.pool().volume_name(volume);
         let place = CacheAddr(addr.0 + first);
         let look = || self.what_stands(Class::Foreground, volume, lba.plus(first), place);
         let mut stands = if dirty { look().await? } else { Stands::Clean };
         if stands == Stands::Dirty {
             let what = format!("block {} of volume {name}", lba.0 + first);
-            self.check_answers(Class::Foreground, what).await?;
+            self.failures.check_answers(Class::Foreground, what).await?;
             stands = look().await?;
         }
-        self.state_mut().buckets.condemn(addr);
+        self.core.state_mut().buckets.condemn(addr);
         if stands == Stands::Replaced {
             return Box::pin(self.read_step(volume, lba, blocks, false)).await;
         }
         if stands == Stands::Dirty {
-            let known = self.state_mut().note_bad(volume, lba.plus(first));
+            let known = self.core.state_mut().note_bad(volume, lba.plus(first));
             let text = format!(
                 "block {} of volume {name} is bad in the cache ({}, bucket {}), and not yet in \
                  the pool: what was written there is lost",
                 lba.0 + first,
-                self.path(),
-                self.state().buckets.of(addr)
+                self.core.path(),
+                self.core.state().buckets.of(addr)
             );
             if known.is_some_and(worth_telling) {
                 tracing::error!("{text}");
@@ -242,7 +283,7 @@ impl Cache {
             // The pool has the first of them. Of the others it may have what was before.
             return Box::pin(self.read_step(volume, lba, blocks, false)).await;
         }
-        self.pool().read(volume, lba, blocks).await
+        self.core.pool().read(volume, lba, blocks).await
     }
 
     /// Drops clean blocks that are bad, those of these numbers behind `lba`, which is at `addr`.
@@ -259,7 +300,7 @@ impl Cache {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let range = BlockRange::new(lba.plus(*first), lba.plus(last + 1));
             // A cache that has failed gives no room for a record. Then the key stays.
-            while let Ok(room) = self.ring_room(Share::Clients, blocks_for(1, 0)).await
+            while let Ok(room) = self.room.ring_room(Share::Clients, blocks_for(1, 0)).await
                 && let dropped = self.drop_bad(room, volume, range, addr).await?
                 && dropped > 0
             {
@@ -267,13 +308,13 @@ impl Cache {
             }
         }
         if all > 0 {
-            self.state_mut().refetched(all);
-            let name = self.pool().volume_name(volume);
+            self.core.state_mut().refetched(all);
+            let name = self.core.pool().volume_name(volume);
             let which: Vec<String> =
                 bad.iter().take(NAMED).map(|i| (lba.0 + i).to_string()).collect();
             let more = if bad.len() > NAMED { ", and more" } else { "" };
             tracing::warn!(
-                cache = %self.path(),
+                cache = %self.core.path(),
                 "{} of volume {name} bad in the cache, and dropped, as the pool has what was \
                  written: {}{more}",
                 counted(all, "block", "blocks"),
@@ -291,19 +332,20 @@ impl Cache {
         lba: Lba,
         place: CacheAddr,
     ) -> Result<Stands> {
-        self.resident(class, |st| {
-            let found = st.index.overlapping(&st.buckets, volume, BlockRange::of(lba, 1), 1)?;
-            let at_place = |e: &&IndexKey| {
-                let block = e.slice(lba.0, lba.0 + 1);
-                matches!(&block.body, Body::Data { addr, .. } if *addr == place)
-            };
-            Ok(match found.iter().find(at_place) {
-                None => Stands::Replaced,
-                Some(e) if st.index.unpublished(e).is_some() => Stands::Dirty,
-                Some(_) => Stands::Clean,
+        self.core
+            .resident(class, |st| {
+                let found = st.index.overlapping(&st.buckets, volume, BlockRange::of(lba, 1), 1)?;
+                let at_place = |e: &&IndexKey| {
+                    let block = e.slice(lba.0, lba.0 + 1);
+                    matches!(&block.body, Body::Data { addr, .. } if *addr == place)
+                };
+                Ok(match found.iter().find(at_place) {
+                    None => Stands::Replaced,
+                    Some(e) if st.index.unpublished(e).is_some() => Stands::Dirty,
+                    Some(_) => Stands::Clean,
+                })
             })
-        })
-        .await
+            .await
     }
 
     /// Drops a clean key that still points into a bucket where its blocks are bad. Returns how many
@@ -316,6 +358,7 @@ impl Cache {
         addr: CacheAddr,
     ) -> Result<u64> {
         let dropped = self
+            .core
             .resident(Class::Foreground, |st| {
                 let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
                 let bad = |e: &&IndexKey| {
@@ -345,9 +388,9 @@ impl Cache {
         let promotion = if sequential {
             None
         } else {
-            self.begin_promotion(volume, BlockRange::of(lba, blocks), missed.ghosts)
+            self.promoter.begin_promotion(volume, BlockRange::of(lba, blocks), missed.ghosts)
         };
-        let outcome = self.pool().read_with_holes(volume, lba, blocks).await;
+        let outcome = self.core.pool().read_with_holes(volume, lba, blocks).await;
         let holes = outcome.as_ref().map_or(0, |found| found.holes.iter().map(|h| h.1).sum());
         // A block that was never written is not there to be had: it is no hit, and no miss.
         let misses = blocks.saturating_sub(holes);
@@ -355,31 +398,34 @@ impl Cache {
             self.count_read(volume, Hits { hits: 0, misses });
         }
         if sequential {
-            self.state_mut().bypassed(misses);
+            self.core.state_mut().bypassed(misses);
         }
         let found = outcome?;
         match promotion {
-            Some(promotion) if misses == blocks => self.keep(promotion, found.data.clone()),
-            Some(promotion) if misses > 0 => self.keep_written(promotion, &found),
+            Some(promotion) if misses == blocks => {
+                self.promoter.keep(promotion, found.data.clone())
+            }
+            Some(promotion) if misses > 0 => self.promoter.keep_written(promotion, &found),
             _ => {}
         }
         Ok(found.data)
     }
 
-    /// Brings what reads of `[lba, end)` have to look up into memory.
-    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+    /// See [`crate::Cache::prefetch`].
+    pub(crate) async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
             let upto = at.plus(STEP_BLOCKS).min(end);
             let range = BlockRange::new(at, upto);
-            self.resident(Class::Foreground, |st| {
-                st.index.overlapping(&st.buckets, volume, range, usize::MAX)
-            })
-            .await?;
+            self.core
+                .resident(Class::Foreground, |st| {
+                    st.index.overlapping(&st.buckets, volume, range, usize::MAX)
+                })
+                .await?;
             at = upto;
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
-        self.pool().prefetch(volume, lba, end).await
+        self.core.pool().prefetch(volume, lba, end).await
     }
 
     /// Finds the extents in `range` that lie over the pool's image: begin, end, and whether it
@@ -391,19 +437,20 @@ impl Cache {
         range: BlockRange,
         max: usize,
     ) -> Result<(Vec<(u64, u64, bool)>, Lba)> {
-        self.resident(Class::Foreground, |st| {
-            let found = st.index.overlapping(&st.buckets, volume, range, max.saturating_add(1))?;
-            let complete = if found.len() > max { found[max].lba } else { range.end };
-            let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
-            let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
-            Ok((parts.collect(), complete))
-        })
-        .await
+        self.core
+            .resident(Class::Foreground, |st| {
+                let found =
+                    st.index.overlapping(&st.buckets, volume, range, max.saturating_add(1))?;
+                let complete = if found.len() > max { found[max].lba } else { range.end };
+                let new = found.into_iter().filter(|e| st.index.unpublished(e).is_some());
+                let parts = new.map(|e| (e.lba.0, e.end(), !matches!(e.body, Body::Zeros { .. })));
+                Ok((parts.collect(), complete))
+            })
+            .await
     }
 
-    /// The allocated parts of `[lba, end)`, as `Pool::allocated` tells them: the pool's image with
-    /// what is not published yet over it.
-    pub async fn allocated(
+    /// See [`crate::Cache::allocated`].
+    pub(crate) async fn allocated(
         &self,
         volume: VolumeId,
         lba: Lba,
@@ -411,12 +458,12 @@ impl Cache {
         max: usize,
     ) -> Result<(Vec<(Lba, u64)>, Lba)> {
         let (below, over, complete) = loop {
-            let published = self.state().index.published();
-            let (below, upto) = self.pool().allocated(volume, lba, end, max).await?;
+            let published = self.core.state().index.published();
+            let (below, upto) = self.core.pool().allocated(volume, lba, end, max).await?;
             let range = BlockRange::new(lba, upto);
             let (over, complete) = self.unpublished_parts(volume, range, max).await?;
             // Extents that were published meanwhile may be in neither list.
-            if self.state().index.published() == published {
+            if self.core.state().index.published() == published {
                 break (below, over, complete);
             }
         };

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use base::Duration;
 
 use super::*;
+use crate::Cache;
 use crate::testkit::{Lab, fill, open, place_of, settings};
 
 #[test]
@@ -50,7 +51,7 @@ fn what_was_never_written_is_not_kept_and_counts_for_nothing() {
             let data = cache.read(a, Lba(from), 10).await.unwrap();
             assert!(data.iter().all(|slice| slice.iter().all(|&b| b == 0)));
         }
-        cache.rt().sleep(Duration::from_secs(1)).await;
+        cache.core().rt().sleep(Duration::from_secs(1)).await;
         assert_eq!(counts(&cache), before);
 
         // Five blocks between holes, which the pool alone has.
@@ -71,7 +72,7 @@ fn what_was_never_written_is_not_kept_and_counts_for_nothing() {
             should[4..8].fill(one);
             should[10] = two;
             assert_eq!(bytes, should);
-            cache.rt().sleep(Duration::from_secs(1)).await;
+            cache.core().rt().sleep(Duration::from_secs(1)).await;
             assert_eq!(counts(&cache), (hits, misses, promoted + 5));
         }
     });
@@ -84,11 +85,15 @@ fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
     lab.within_an_hour(settings(), move |cache, a| async move {
         fill(&cache, a, 3000, 16, 1).await;
         let addr = place_of(&cache, a, 3000).await;
-        let offset = cache.offset_of(CacheAddr(addr.0 + 5));
+        let offset = cache.core().offset_of(CacheAddr(addr.0 + 5));
         let read_all = async || {
             let read = |i: u64| {
                 let cache = cache.clone();
-                cache.rt().clone().spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
+                cache
+                    .core()
+                    .rt()
+                    .clone()
+                    .spawn(async move { cache.read(a, Lba(3000 + i), 1).await })
             };
             let reads: Vec<_> = (0..16).map(read).collect();
             let mut failed = Vec::new();
@@ -100,14 +105,15 @@ fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
             }
             failed
         };
-        let condemned = || cache.state().buckets.has_errors(addr);
+        let condemned = || cache.core().state().buckets.has_errors(addr);
         // All of them are one request, which fails, and so does the first try of the block
         // alone.
-        let merged = cache.device().queue().stats().of(Class::Foreground).merged;
+        let merged = cache.core().device().queue().stats().of(Class::Foreground).merged;
         assert!(world.inject(device, sim::Fault::FailReads { offset, len: 512, times: 2 }));
         assert_eq!(read_all().await, Vec::<usize>::new());
         assert!(
-            cache.device().queue().stats().of(Class::Foreground).merged > merged && !condemned()
+            cache.core().device().queue().stats().of(Class::Foreground).merged > merged
+                && !condemned()
         );
         assert!(world.inject(device, sim::Fault::ReadError { offset, len: 512 }));
         assert_eq!(read_all().await, [5]);
@@ -124,7 +130,7 @@ fn a_bad_block_that_is_in_the_pool_by_now_is_not_lost() {
         fill(&cache, a, 3000, 1, 7).await;
         let addr = place_of(&cache, a, 3000).await;
         // It was dirty when it was looked up.
-        let read = || cache.read_again(a, Lba(3000), 1, addr, true, &[0]);
+        let read = || cache.flows().reader.read_again(a, Lba(3000), 1, addr, true, &[0]);
         assert!(read().await.is_err());
         assert_eq!(cache.status().bad_blocks.len(), 1);
         fill(&cache, a, 3000, 1, 8).await;
@@ -158,7 +164,7 @@ fn what_cannot_be_read_of_a_device_that_has_failed_is_not_lost() {
         is_unread("answers nothing").await;
         cache.publish_all().await.unwrap_err();
         is_unread("").await;
-        cache.checkpoint_now().await.unwrap_err();
+        cache.flows().checkpointer.checkpoint_now().await.unwrap_err();
         assert!(cache.has_failed());
         is_unread("restart forebay").await;
     });
@@ -179,7 +185,7 @@ fn more_reads_of_a_bucket_than_sixteen_bits_count() {
         let reads: Vec<_> = (0..70_000)
             .map(|_| {
                 let reader = cache.clone();
-                cache.rt().spawn(async move { reader.read(a, Lba(2000), 1).await.map(drop) })
+                cache.core().rt().spawn(async move { reader.read(a, Lba(2000), 1).await.map(drop) })
             })
             .collect();
         for read in reads {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use base::{CacheAddr, Crc, Lba, VolumeId};
 use format::cache::index::Cover;
 
-use crate::io::block_part::BlockPart;
+use crate::transfer::block_part::BlockPart;
 
 /// Blocks that are kept: 4 MiB of memory.
 const KEPT: usize = 1024;

@@ -1,8 +1,8 @@
-//! Creating, opening, and closing a cache; its settings; the end of a volume.
+//! Creating, opening, and closing a cache; its settings.
 
-mod admin;
 pub(crate) mod create;
 pub(crate) mod detached;
+pub(crate) mod failed_dirty;
 pub(crate) mod open;
 pub(crate) mod replay;
 mod set;

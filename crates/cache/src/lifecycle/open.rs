@@ -12,6 +12,7 @@
 //! later entry of the journal named, than the pool says (`format/src/cache/pool_seen.rs`).
 
 use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
 
 use base::{
     EntrySeq, Epoch, ErrorKind, HostMemoryId, Instant, Lba, OpenId, Result, SharedPlace, SliceList,
@@ -19,13 +20,15 @@ use base::{
 };
 use format::cache::pool_seen::{PoolOpens, PoolSays};
 use format::page::page_digest;
-use pool::{Link, Pool, Survived};
+use pool::{CacheJournal, Link, Pool, Survived};
 use queue::{Class, Device};
 use rt::Rt;
 
 use crate::Cache;
-use crate::cache::Found;
+use crate::cache::Flows;
 use crate::checkpoint::table_slots::DurableState;
+use crate::core::Core;
+use crate::core::parts::Found;
 use crate::device::cache_device::CacheDevice;
 use crate::device::file::CacheFile;
 use crate::device::flush_barrier::Health;
@@ -35,6 +38,7 @@ use crate::device::table::read_page;
 use crate::device::writers::Writers;
 use crate::job;
 use crate::latch::Latched;
+use crate::lifecycle::failed_dirty::drop_all_clean;
 use crate::lifecycle::replay::{Checkpoint, Replay, Replayed, Replayer};
 use crate::lifecycle::staged::{Committed, PoolImage};
 use crate::replacement::Eviction;
@@ -67,11 +71,11 @@ impl Ready {
         if unwritten.is_empty() {
             return Ok(());
         }
-        let path = self.cache.path().to_owned();
+        let path = self.cache.core().path().to_owned();
         let failed = |e: base::IoError| {
             StorageError::from_io(e, format_args!("{path}: finishing the cache's journal"))
         };
-        let queue = self.cache.device().queue();
+        let queue = self.cache.core().device().queue();
         for Unwritten { offsets, bytes } in &unwritten {
             for offset in offsets {
                 let data = SliceList::from_iter([bytes.clone()]);
@@ -94,18 +98,18 @@ impl Ready {
         }
         let Ready { cache, replayed, began, .. } = self;
         assert!(cache.pool().is_open(), "a cache serves an open pool");
-        cache.begin_looking();
+        cache.flows().watch.begin_looking();
         let outcome = cache.serve(&replayed, began).await;
         if outcome.is_err() {
             cache.stop();
-            cache.device().queue().close();
+            cache.core().device().queue().close();
         }
         outcome.map(|()| cache)
     }
 
     /// Lets go of its device, as it was found.
     pub fn close(self) {
-        self.cache.device().queue().close();
+        self.cache.core().device().queue().close();
     }
 }
 
@@ -257,9 +261,9 @@ impl Cache {
         let device = CacheDevice::new(file, device, identity.uuid, layout, writers, &health);
         let newest = EntrySeq(replayed.end.sequence.0 - 1);
         let found = Found { device, state, wakes, durable: durable_state, newest };
-        let cache = Cache::over(rt, pool, settings, found);
-        cache.make_room_for_nodes()?;
-        cache.write_twin().await?;
+        let cache = Cache::over(Core::over(rt, pool, settings, found));
+        cache.flows().room.make_room_for_nodes()?;
+        cache.flows().checkpointer.write_twin().await?;
         Ok(Ready { cache, replayed, began, unwritten })
     }
 
@@ -271,12 +275,12 @@ impl Cache {
             // The checkpoint has begun this incarnation: what is left of others does not count.
             place.remove_others(uuid, id);
         }
-        let no_pass = self.between_passes().await;
+        let no_pass = self.flows().passes.between_passes().await;
         self.start();
         let outcome = self.prepare_to_serve().await;
         drop(no_pass);
         outcome.inspect_err(|_| {
-            self.pool().link_journal(Link::None);
+            self.core().pool().link_journal(Link::None);
             self.stop();
         })
     }
@@ -285,23 +289,23 @@ impl Cache {
     async fn prepare_to_serve(&self) -> Result<()> {
         self.forget_behind_ends().await?;
         self.be_named().await?;
-        self.carry_staged().await
+        self.flows().passes.carry_staged().await
     }
 
     /// Begins to record what is answered from now on in memory of the host, too.
     fn begin_host_log(&self) -> Option<(SharedPlace, [u8; 16], Option<HostMemoryId>)> {
-        let place = self.pool().host_place()?;
+        let place = self.core().pool().host_place()?;
         let (Identity { uuid, incarnation }, durable) = {
-            let st = self.state();
+            let st = self.core().state();
             (st.journal().identity(), st.journal().durable_entry().0)
         };
         if !place.keeps() {
             return Some((place, uuid, None));
         }
-        let id = HostMemoryId { incarnation, open: self.pool().opened() };
-        if let Err(e) = self.health().host_log().begin(&place, uuid, id, durable) {
+        let id = HostMemoryId { incarnation, open: self.core().pool().opened() };
+        if let Err(e) = self.core().health().host_log().begin(&place, uuid, id, durable) {
             tracing::error!(
-                cache = %self.path(),
+                cache = %self.core().path(),
                 "what is answered does not outlive this process before it is flushed: the host has \
                  no memory for it in {} ({e})",
                 place.name()
@@ -313,19 +317,19 @@ impl Cache {
     /// The pool says that the cache was opened in this open of it, and the cache knows that the
     /// pool says so. From then on neither goes with a copy of the other. This is before any client.
     async fn be_named(&self) -> Result<()> {
-        self.pool().name_cache().await?;
-        self.renew_superblock(self.pool().opened()).await
+        self.core().pool().name_cache().await?;
+        self.flows().checkpointer.renew_superblock(self.core().pool().opened()).await
     }
 
     /// A crash may have come between a shrink in the pool and here. Where the index is damaged,
     /// what is behind an end stays for now: no client can read it, and before a volume grows this
     /// is done again, or it does not grow.
     async fn forget_behind_ends(&self) -> Result<()> {
-        for v in self.pool().volumes() {
+        for v in self.core().pool().volumes() {
             let end = Lba(v.size_bytes.div_ceil(base::BLOCK_U64));
-            match self.forget_from(v.id, end).await {
+            match self.flows().ends.forget_from(v.id, end).await {
                 Err(e) if e.kind == ErrorKind::Damaged => {
-                    tracing::error!(cache = %self.path(), volume = %v.name, "{e}");
+                    tracing::error!(cache = %self.core().path(), volume = %v.name, "{e}");
                 }
                 outcome => outcome?,
             }
@@ -334,60 +338,62 @@ impl Cache {
     }
 
     async fn recover(&self, replayed: &Replayed, began: Instant) -> Result<()> {
-        self.checkpoint_now().await?;
-        if self.pool().clean_void() {
-            self.drop_all_clean().await?;
+        self.flows().checkpointer.checkpoint_now().await?;
+        if self.core().pool().clean_void() {
+            let Flows { core, room, checkpointer, .. } = self.flows();
+            drop_all_clean(core, room, checkpointer).await?;
         }
         let Replayed { entries, records, dropped, healed, .. } = *replayed;
         if healed > 0 {
-            tracing::warn!(cache = %self.path(), entries = healed, "entries of the journal were \
-                bad in their first place, and read \
-                from the second");
+            tracing::warn!(cache = %self.core().path(), entries = healed, "entries of the journal \
+                were bad in their first place, and read from the second");
         }
         let replay =
-            Replay { entries, records, dropped, took: self.rt().precise_now().since(began) };
+            Replay { entries, records, dropped, took: self.core().rt().precise_now().since(began) };
         tracing::info!(
-            cache = %self.path(), entries, records, dropped,
-            dirty_blocks = self.state().buckets.unpublished_blocks().0, "cache opened"
+            cache = %self.core().path(), entries, records, dropped,
+            dirty_blocks = self.core().state().buckets.unpublished_blocks().0, "cache opened"
         );
-        self.note_replayed(replay);
+        self.core().note_replayed(replay);
         Ok(())
     }
 
     fn start(&self) {
-        self.note_dirty();
-        let spawn = |f: std::pin::Pin<Box<dyn Future<Output = ()>>>| self.rt().detach(f);
-        let c = self.clone();
-        spawn(Box::pin(async move { c.journal_clock().await }));
-        let c = self.clone();
-        self.rt().detach_job(job::RECLAIM, async move { c.reclaimer().await });
-        let c = self.clone();
-        self.rt().detach_job(job::CHECKPOINT, async move { c.checkpointer().await });
-        let c = self.clone();
-        self.rt().detach_background(job::WRITE_BACK, async move { c.write_back().await });
-        let c = self.clone();
-        spawn(Box::pin(async move { c.sealer().await }));
-        let c = self.clone();
-        spawn(Box::pin(async move { c.keeper().await }));
-        let c = self.clone();
-        self.rt().detach_background(job::COLLECTION, async move { c.collector().await });
-        let c = self.clone();
-        self.rt().detach_job(job::COMPACTION, async move { c.compactor().await });
-        let c = self.clone();
-        self.rt().detach_background(job::SCRUB, async move { c.scrubber().await });
-        let c = self.clone();
-        self.rt().detach_background(job::SURVIVORS, async move { c.summarizer().await });
-        let c = self.clone();
-        spawn(Box::pin(async move { c.admitter().await }));
-        self.link_to_pool();
+        let flows = self.flows();
+        flows.core.note_dirty();
+        let rt = flows.core.rt();
+        let flow = flows.journal_clock.clone();
+        rt.detach(Box::pin(async move { flow.journal_clock().await }));
+        let flow = flows.evictor.clone();
+        rt.detach_job(job::RECLAIM, async move { flow.reclaimer().await });
+        let flow = flows.checkpointer.clone();
+        rt.detach_job(job::CHECKPOINT, async move { flow.checkpointer().await });
+        let flow = flows.passes.clone();
+        rt.detach_background(job::WRITE_BACK, async move { flow.write_back().await });
+        let flow = flows.cut_taker.clone();
+        rt.detach(Box::pin(async move { flow.sealer().await }));
+        let flow = flows.promoter.clone();
+        rt.detach(Box::pin(async move { flow.keeper().await }));
+        let flow = flows.collector.clone();
+        rt.detach_background(job::COLLECTION, async move { flow.collector().await });
+        let flow = flows.compactor.clone();
+        rt.detach_job(job::COMPACTION, async move { flow.compactor().await });
+        let flow = flows.scrubber.clone();
+        rt.detach_background(job::SCRUB, async move { flow.scrubber().await });
+        let flow = flows.survivors.clone();
+        rt.detach_background(job::SURVIVORS, async move { flow.summarizer().await });
+        let flow = flows.throttle.clone();
+        rt.detach(Box::pin(async move { flow.admitter().await }));
+        let asked: Weak<dyn CacheJournal> = Rc::downgrade(&self.flows().commits) as _;
+        self.core().pool().link_journal(Link::Live(asked));
     }
 
     /// Writes everything back and detaches the cache from its pool: it holds nothing that counts
     /// from then on. No client may ask for anything meanwhile.
     pub async fn detach(&self) -> Result<()> {
         self.empty().await?;
-        self.leave();
-        let left = self.pool().set_cache_uuid(None).await;
+        self.flows().failures.leave();
+        let left = self.core().pool().set_cache_uuid(None).await;
         self.end().await;
         left
     }
@@ -395,16 +401,16 @@ impl Cache {
     /// Writes everything back for a detach; fails if something cannot be. Nothing is done where
     /// the pool has everything.
     pub async fn empty(&self) -> Result<()> {
-        if self.is_aside() {
+        if self.core().is_aside() {
             return Ok(());
         }
         let stays =
             |e: StorageError| StorageError::new(e.kind, format!("{e}. The cache stays attached"));
-        if !self.holds_nothing() {
-            self.publish_all().await.map_err(stays)?;
+        if !self.core().levels().holds_nothing() {
+            self.flows().passes.publish_all().await.map_err(stays)?;
         }
-        self.check_all_came().map_err(stays)?;
-        let (open, cut) = self.state().buckets.unpublished_blocks();
+        self.flows().passes.check_all_came().map_err(stays)?;
+        let (open, cut) = self.core().state().buckets.unpublished_blocks();
         if open + cut > 0 {
             let blocks = counted(open + cut, "block", "blocks");
             let text = format!("{blocks} could not be written back: the cache stays attached");
@@ -416,44 +422,47 @@ impl Cache {
     /// Ends the background work of a cache that has [left](Cache::leave), and its use of the
     /// device, which may take as long as that likes.
     pub async fn end(&self) {
-        assert!(self.is_aside(), "the pool does not need it");
+        assert!(self.core().is_aside(), "the pool does not need it");
         // No write can be made any more, and none needs to be.
         let _ = self.close().await;
     }
 
     /// Takes a cache that was never used out of the pool, whatever fails: the next commit says so.
     pub async fn abandon(&self) {
-        self.leave();
+        self.flows().failures.leave();
         self.end().await;
     }
 
     /// Makes everything durable, writes a checkpoint, so that the next open has nothing to replay,
     /// and ends the background work.
     pub async fn close(&self) -> Result<()> {
-        if self.health().is_closed() {
+        if self.core().health().is_closed() {
             // A detach that failed at the pool is tried again: the device takes no requests any
             // more.
             return Ok(());
         }
         let mut outcome = self.settle().await;
-        if outcome.is_err() && self.check_failed().is_ok() {
+        if outcome.is_err() && self.flows().failures.check_failed().is_ok() {
             // The first try may have waited for a commit that failed for a reason that is gone.
             outcome = self.settle().await;
         }
         self.stop();
-        let _collected = self.collections().lock().await;
-        let _alone = self.writeback().lock().await;
+        let _collected = self.core().collections().lock().await;
+        let _alone = self.core().writeback().lock().await;
         let _told = self.tell_the_journal().await;
-        self.device().queue().close();
-        let link =
-            if self.is_aside() { Link::None } else { Link::Closed(Ok(Some(self.last_word()))) };
+        self.core().device().queue().close();
+        let link = if self.core().is_aside() {
+            Link::None
+        } else {
+            Link::Closed(Ok(Some(self.flows().commits.last_word())))
+        };
         // An older copy of this cache lacks the newest entry, and the pool is to know.
-        self.pool().note_cache_closed(&link);
-        self.pool().link_journal(link);
+        self.core().pool().note_cache_closed(&link);
+        self.core().pool().link_journal(link);
         if outcome.is_ok() {
-            self.health().host_log().end();
-            if let Some(place) = self.pool().host_place() {
-                place.remove_others(self.state().journal().identity().uuid, None);
+            self.core().health().host_log().end();
+            if let Some(place) = self.core().pool().host_place() {
+                place.remove_others(self.core().state().journal().identity().uuid, None);
             }
         }
         outcome
@@ -464,30 +473,30 @@ impl Cache {
     /// the step in which it is returned. `None`: the cache has failed.
     async fn tell_the_journal(&self) -> Option<Latched<'_>> {
         loop {
-            let needs = self.state().dropped();
-            if self.state().journal().durable() < needs {
-                self.durable(needs, Class::Commit).await.ok()?;
-            } else if let Some(turn) = self.group_commits().begin() {
+            let needs = self.core().state().dropped();
+            if self.core().state().journal().durable() < needs {
+                self.flows().journal.durable(needs, Class::Commit).await.ok()?;
+            } else if let Some(turn) = self.core().group_commits().begin() {
                 return Some(turn);
             } else {
-                self.group_commits().moved().await;
+                self.core().group_commits().moved().await;
             }
         }
     }
 
     /// Ends the background work.
     fn stop(&self) {
-        self.health().close();
-        self.end_looking();
-        self.state().journal().room().wake_all();
-        self.wakes().all();
-        self.admission().wake();
+        self.core().health().close();
+        self.flows().watch.end_looking();
+        self.core().state().journal().room().wake_all();
+        self.core().wakes().all();
+        self.core().admission().wake();
     }
 
     /// Makes everything durable, and writes a checkpoint.
     async fn settle(&self) -> Result<()> {
-        self.flush().await?;
-        self.checkpoint_now().await
+        self.flows().journal.flush().await?;
+        self.flows().checkpointer.checkpoint_now().await
     }
 }
 

@@ -14,13 +14,13 @@ use crate::testkit::{Lab, fill};
 /// Where the cache has the first block of volume "a" from `lba` on.
 fn offset_of(cache: &Cache, lba: u64) -> u64 {
     let a = cache.pool().find_volume("a").expect("there").id;
-    let st = &mut *cache.state_mut();
+    let st = &mut *cache.core().state_mut();
     let found =
         st.index.overlapping(&st.buckets, a, BlockRange::of(Lba(lba), 1), 1).expect("resident");
     let [IndexKey { lba: from, body: Body::Data { addr, .. }, .. }] = &found[..] else {
         panic!("{found:?}")
     };
-    cache.layout().offset_of(CacheAddr(addr.0 + lba - from.0))
+    cache.core().layout().offset_of(CacheAddr(addr.0 + lba - from.0))
 }
 
 #[test]

@@ -7,6 +7,7 @@ use base::Result;
 
 use crate::Cache;
 use crate::settings::Settings;
+use crate::writeback::age::watch_age;
 
 impl Cache {
     /// Takes over settings. They hold from now on, also for a pass that sleeps, a collection that
@@ -14,21 +15,21 @@ impl Cache {
     /// a cache is open. Nothing is stored: the next open is told anew.
     pub fn set(&self, mut new: Settings) -> Result<()> {
         // As at open: a small cache takes fewer.
-        new.dirty_nodes = self.layout().dirty_nodes(new.dirty_nodes);
-        self.settings().check_change(&new)?;
+        new.dirty_nodes = self.core().layout().dirty_nodes(new.dirty_nodes);
+        self.core().settings().check_change(&new)?;
         // Parts that have a copy: they need it for every request, or have a state of their own.
-        self.writeback().set_rates(new.writeback.clone());
-        self.admission().set(&new);
-        self.clients().set_cutoff(new.sequential_cutoff);
-        self.device().queue().set_targets(new.targets);
-        self.replace_settings(new);
+        self.core().writeback().set_rates(new.writeback.clone());
+        self.core().admission().set(&new);
+        self.core().clients().set_cutoff(new.sequential_cutoff);
+        self.core().device().queue().set_targets(new.targets);
+        self.core().replace_settings(new);
         // A pass may be due now, or a cut; one that carries looks at its rate again.
-        let wakes = self.wakes();
+        let wakes = self.core().wakes();
         for event in [&wakes.settings, &wakes.pass, &wakes.pace, &wakes.seal] {
             event.notify();
         }
-        self.share_device();
-        self.watch_age();
+        self.flows().pacer.share_device();
+        watch_age(self.core());
         Ok(())
     }
 }

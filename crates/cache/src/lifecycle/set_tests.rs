@@ -29,9 +29,9 @@ fn set(cache: &Cache, change: impl FnOnce(&mut Settings)) {
 
 /// How long a write of one block takes.
 async fn time_of_write(cache: &Cache, a: VolumeId, lba: u64) -> Duration {
-    let began = cache.rt().now();
+    let began = cache.core().rt().now();
     fill(cache, a, lba, 1, 1).await;
-    cache.rt().now().since(began)
+    cache.core().rt().now().since(began)
 }
 
 #[test]
@@ -44,14 +44,14 @@ fn a_higher_rate_wakes_a_pass_that_sleeps() {
                 fill(&cache, a, i * 7, 1, turn as u8).await;
             }
             // So that it is another part of the time after which it looks by itself.
-            cache.rt().sleep(3000 * MS + turn * (LOOK / 5)).await;
+            cache.core().rt().sleep(3000 * MS + turn * (LOOK / 5)).await;
             let dirty = cache.status().dirty_bytes;
             assert!(dirty > 10 * 4096, "it crawls");
             set(&cache, |s| s.writeback = rates(1 << 30, 1 << 30, 1 << 30));
             let status = cache.status().writeback;
             assert_eq!((status.rate, status.min, status.max), (1 << 30, 1 << 30, 1 << 30));
-            cache.rt().sleep(LOOK / 10).await;
-            assert!(cache.writeback().passes().sleeps_at().is_none(), "it sleeps on");
+            cache.core().rt().sleep(LOOK / 10).await;
+            assert!(cache.core().writeback().passes().sleeps_at().is_none(), "it sleeps on");
             cache.publish_all().await.expect("publish");
         }
     });
@@ -65,13 +65,13 @@ fn rates_are_never_outside_of_their_bounds() {
         cache.publish_all().await.expect("publish");
         set(&cache, |s| s.writeback = rates(4096, 8192, 8192));
         assert_eq!(cache.status().writeback.rate, 8192);
-        let bytes = || cache.writeback().passes().bytes();
-        let (began, from) = (cache.rt().now(), bytes());
+        let bytes = || cache.core().writeback().passes().bytes();
+        let (began, from) = (cache.core().rt().now(), bytes());
         for i in 0..60 {
             fill(&cache, a, i * 7, 1, 3).await;
         }
-        while cache.rt().now().since(began) < Duration::from_secs(10) {
-            cache.rt().sleep(LOOK).await;
+        while cache.core().rt().now().since(began) < Duration::from_secs(10) {
+            cache.core().rt().sleep(LOOK).await;
             let rate = cache.status().writeback.rate;
             assert!((4096..=8192).contains(&rate), "{rate}");
         }
@@ -88,18 +88,18 @@ fn a_shorter_lag_makes_a_pass_due() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         cache.publish_all().await.expect("publish");
         fill(&cache, a, 0, 10, 1).await;
-        cache.rt().sleep(10_000 * MS).await;
+        cache.core().rt().sleep(10_000 * MS).await;
         assert!(cache.status().dirty_bytes > 0);
         // It is a quarter of that old: the pass begins at half of it, less what has gone by.
         set(&cache, |s| s.max_lag = 40_000 * MS);
-        cache.rt().sleep(5_000 * MS).await;
+        cache.core().rt().sleep(5_000 * MS).await;
         assert!(cache.status().dirty_bytes > 0, "it is not due yet");
-        cache.rt().sleep(10_000 * MS).await;
+        cache.core().rt().sleep(10_000 * MS).await;
         assert_eq!(cache.status().dirty_bytes, 0);
         fill(&cache, a, 0, 10, 2).await;
-        cache.rt().sleep(10_000 * MS).await;
+        cache.core().rt().sleep(10_000 * MS).await;
         set(&cache, |s| s.max_lag = 2_000 * MS);
-        cache.rt().sleep(LOOK).await;
+        cache.core().rt().sleep(LOOK).await;
         assert_eq!(cache.status().dirty_bytes, 0, "it was overdue");
     });
 }
@@ -109,10 +109,10 @@ fn a_lower_target_makes_a_pass_due() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         cache.publish_all().await.expect("publish");
         fill(&cache, a, 0, 200, 1).await;
-        cache.rt().sleep(10_000 * MS).await;
+        cache.core().rt().sleep(10_000 * MS).await;
         assert!(cache.status().dirty_bytes > 0);
         set(&cache, |s| s.dirty_target_percent = 1);
-        cache.rt().sleep(10_000 * MS).await;
+        cache.core().rt().sleep(10_000 * MS).await;
         assert_eq!(cache.status().dirty_bytes, 0);
         assert!(cache.status().writeback.target < 1 << 20);
     });
@@ -131,13 +131,13 @@ fn a_lower_limit_holds_writers_and_a_higher_one_lets_them_go() {
         let slow = time_of_write(&cache, a, 1002).await;
         assert!(slow > LOOK / 2, "{slow:?}");
         // One that waits by now, though less has gone by than it was to wait for.
-        let (c, began) = (cache.clone(), cache.rt().now());
-        let writer = cache.rt().spawn(async move { fill(&c, a, 1003, 1, 1).await });
-        cache.rt().sleep(10 * MS).await;
+        let (c, began) = (cache.clone(), cache.core().rt().now());
+        let writer = cache.core().rt().spawn(async move { fill(&c, a, 1003, 1, 1).await });
+        cache.core().rt().sleep(10 * MS).await;
         assert_eq!(cache.status().writeback.writers_waiting, 1);
         set(&cache, |s| s.dirty_limit_percent = 95);
         writer.await.expect("it ended");
-        assert!(cache.rt().now().since(began) < 12 * MS);
+        assert!(cache.core().rt().now().since(began) < 12 * MS);
     });
 }
 
@@ -148,7 +148,7 @@ fn a_strict_lag_slows_writers_at_once_and_an_aim_does_not() {
         for i in 0..50 {
             fill(&cache, a, i * 7, 1, 1).await;
         }
-        cache.rt().sleep(5_000 * MS).await;
+        cache.core().rt().sleep(5_000 * MS).await;
         assert!(cache.status().writeback.lag_seconds > 2.0);
         assert!(time_of_write(&cache, a, 1000).await < MS);
         set(&cache, |s| s.max_lag_policy = LagPolicy::Strict);
@@ -158,13 +158,13 @@ fn a_strict_lag_slows_writers_at_once_and_an_aim_does_not() {
             slow = slow.max(time_of_write(&cache, a, 1001 + i).await);
         }
         assert!(slow > LOOK / 2, "{slow:?}");
-        let (c, began) = (cache.clone(), cache.rt().now());
-        let writer = cache.rt().spawn(async move { fill(&c, a, 2000, 1, 1).await });
-        cache.rt().sleep(10 * MS).await;
+        let (c, began) = (cache.clone(), cache.core().rt().now());
+        let writer = cache.core().rt().spawn(async move { fill(&c, a, 2000, 1, 1).await });
+        cache.core().rt().sleep(10 * MS).await;
         assert_eq!(cache.status().writeback.writers_waiting, 1);
         set(&cache, |s| s.max_lag_policy = LagPolicy::Aim);
         writer.await.expect("it ended");
-        assert!(cache.rt().now().since(began) < 12 * MS);
+        assert!(cache.core().rt().now().since(began) < 12 * MS);
     });
 }
 
@@ -176,7 +176,7 @@ fn streams_and_promotion_go_by_the_new_settings() {
         let promoted = async |lba: u64| {
             let before = cache.status().promoted;
             cache.read(a, Lba(lba), 1).await.expect("read");
-            cache.rt().sleep(1000 * MS).await;
+            cache.core().rt().sleep(1000 * MS).await;
             cache.status().promoted - before
         };
         assert_eq!(promoted(1).await, 1);
@@ -187,7 +187,7 @@ fn streams_and_promotion_go_by_the_new_settings() {
         set(&cache, |s| s.promote_blocks = 64);
         assert_eq!(promoted(7).await, 1);
         // A stream of one request.
-        let is_stream = |lba, blocks| cache.clients().follow_write(a, Lba(lba), blocks);
+        let is_stream = |lba, blocks| cache.core().clients().follow_write(a, Lba(lba), blocks);
         assert!(!is_stream(0, 256));
         set(&cache, |s| s.sequential_cutoff = 1 << 20);
         assert!(is_stream(256, 256), "with what went before");
@@ -198,10 +198,10 @@ fn streams_and_promotion_go_by_the_new_settings() {
 
 /// A client at work for so long.
 async fn busy_for(cache: &Cache, volume: VolumeId, time: Duration) {
-    let until = cache.rt().now().after(time);
-    while cache.rt().now() < until {
+    let until = cache.core().rt().now().after(time);
+    while cache.core().rt().now() < until {
         cache.read(volume, Lba(0), 1).await.expect("read");
-        cache.rt().sleep(50 * MS).await;
+        cache.core().rt().sleep(50 * MS).await;
     }
 }
 
@@ -217,9 +217,9 @@ fn a_collection_that_rests_does_not_hold_up_one_that_is_asked_for() {
         busy_for(&cache, a, 100_000 * MS).await;
         assert_eq!((gc().passes, gc().slices), (0, 1));
         // Both passes: the one that rests, and the one that is asked for.
-        let began = cache.rt().now();
+        let began = cache.core().rt().now();
         cache.collect().await.expect("collect");
-        assert!(gc().passes == 2 && cache.rt().now().since(began) < LOOK);
+        assert!(gc().passes == 2 && cache.core().rt().now().since(began) < LOOK);
     });
 }
 
@@ -230,7 +230,7 @@ fn a_collection_without_clients_does_not_rest() {
         for i in 0..600 {
             fill(&cache, a, i * 2, 1, 1).await;
         }
-        cache.rt().sleep(100_000 * MS).await;
+        cache.core().rt().sleep(100_000 * MS).await;
         let gc = cache.status().gc;
         assert!(gc.passes == 1 && gc.slices > 3, "{} passes, {} slices", gc.passes, gc.slices);
         assert!(cache.status().index.key_bytes > Some(600 * 16));
@@ -247,7 +247,7 @@ fn a_collection_goes_by_the_new_settings_at_once() {
         let gc = || cache.status().gc;
         busy_for(&cache, a, 100_000 * MS).await;
         set(&cache, |s| s.gc_pause = Duration::ZERO);
-        cache.rt().sleep(LOOK).await;
+        cache.core().rt().sleep(LOOK).await;
         let slices = gc().slices;
         assert!(gc().passes == 1 && slices > 3, "{slices} slices");
         // As many leaves, in slices of several.
@@ -271,11 +271,12 @@ fn a_shorter_interval_of_the_journal_counts_at_once() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         cache.flush().await.expect("flush");
         fill(&cache, a, 0, 1, 1).await;
-        cache.rt().sleep(10_000 * MS).await;
-        let lacks = || cache.state().journal().durable() < cache.state().journal().pushed();
+        cache.core().rt().sleep(10_000 * MS).await;
+        let lacks =
+            || cache.core().state().journal().durable() < cache.core().state().journal().pushed();
         assert!(lacks());
         set(&cache, |s| s.journal_interval = 5_000 * MS);
-        cache.rt().sleep(LOOK).await;
+        cache.core().rt().sleep(LOOK).await;
         assert!(!lacks());
     });
 }
@@ -287,6 +288,6 @@ fn what_cannot_change_is_named_and_nothing_changes() {
         (new.resident_nodes, new.max_lag) = (7, 1000 * MS);
         let e = cache.set(new).expect_err("it cannot change");
         assert!(e.kind == ErrorKind::Invalid && e.context.contains("resident_nodes"), "{e}");
-        assert_eq!(cache.settings().max_lag, HOUR);
+        assert_eq!(cache.core().settings().max_lag, HOUR);
     });
 }

@@ -15,14 +15,19 @@
 //! its blocks where they are. Only those of which at most half is dirty: so each block that is
 //! moved makes room for one at least. Their summaries say what they were filled with.
 
+use std::rc::Rc;
+
 use base::Result;
 use queue::Class;
 use rt::sync::Semaphore;
 
-use crate::Cache;
-use crate::replacement::keeps_blocks;
+use crate::core::Core;
+use crate::core::pins::Pinned;
+use crate::health::fail::Failures;
+use crate::space::contents::BucketContents;
+use crate::space::mover::Mover;
 use crate::space::mover::{is_movable, place_of, room_to_move};
-use crate::space::take::Pinned;
+use crate::space::request_room::Room;
 use crate::store::buckets::Thinnest;
 use crate::store::key::IndexKey;
 use crate::store::state::State;
@@ -40,20 +45,46 @@ struct Thin {
     _pin: Pinned,
 }
 
-impl Cache {
+/// Puts the dirty blocks of thin buckets together.
+pub(crate) struct Compactor {
+    core: Core,
+    failures: Rc<Failures>,
+    room: Rc<Room>,
+    mover: Rc<Mover>,
+    contents: Rc<BucketContents>,
+}
+
+impl Compactor {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        room: &Rc<Room>,
+        mover: &Rc<Mover>,
+        contents: &Rc<BucketContents>,
+    ) -> Rc<Compactor> {
+        Rc::new(Compactor {
+            core: core.clone(),
+            failures: failures.clone(),
+            room: room.clone(),
+            mover: mover.clone(),
+            contents: contents.clone(),
+        })
+    }
+
     /// Compacts thin buckets while the room is getting short.
-    pub(crate) async fn compactor(&self) {
+    pub(crate) async fn compactor(self: &Rc<Self>) {
         let turns = Semaphore::new(AT_ONCE);
-        while !self.health().is_closed() && self.check_failed().is_ok() {
-            let less_room = self.wakes().compact.wait();
-            let thin = if self.wants_compaction() { self.pin_thin() } else { None };
+        while !self.core.health().is_closed() && self.failures.check_failed().is_ok() {
+            let less_room = self.core.wakes().compact.wait();
+            let thin = if self.core.due().wants_compaction() { self.pin_thin() } else { None };
             let Some(thin) = thin else {
                 less_room.await;
                 continue;
             };
-            let (cache, turn) = (self.clone(), turns.acquire(1).await);
-            self.rt().detach(async move {
-                if let Err(e) = cache.compact(thin).await {
+            let (this, turn) = (self.clone(), turns.acquire(1).await);
+            self.core.rt().detach(async move {
+                if let Err(e) = this.compact(thin).await {
                     tracing::debug!("a bucket was not compacted: {e}");
                 }
                 drop(turn);
@@ -61,47 +92,35 @@ impl Cache {
         }
     }
 
-    /// True if the room for dirty blocks is getting short, or buckets are while most of what they
-    /// hold is garbage.
-    pub(crate) fn wants_compaction(&self) -> bool {
-        let keeps_blocks = keeps_blocks(self.settings().policy);
-        keeps_blocks && (self.pressure() > 0.0 || self.evicts_garbage_soon())
-    }
-
-    /// True if buckets would be evicted soon, although at most half of what they hold is needed.
-    fn evicts_garbage_soon(&self) -> bool {
-        let soon = self.free_target() + self.layout().free_band();
-        let st = self.state();
-        st.buckets.free() + st.buckets.pending() < soon && st.buckets.is_half_garbage()
-    }
-
     fn pin_thin(&self) -> Option<Thin> {
-        let clean_too = self.evicts_garbage_soon();
-        let bucket = self.state_mut().buckets.pin_thinnest(LOOKED_AT, clean_too)?;
-        Some(Thin { bucket, _pin: self.pinned(self.first_of(bucket.id)) })
+        let clean_too = self.core.due().evicts_garbage_soon();
+        let bucket = self.core.state_mut().buckets.pin_thinnest(LOOKED_AT, clean_too)?;
+        Some(Thin { bucket, _pin: self.core.pinned(self.contents.first_of(bucket.id)) })
     }
 
     /// Moves the dirty blocks of a bucket, or all.
     async fn compact(&self, thin: Thin) -> Result<()> {
         let Thinnest { id, generation, whole } = thin.bucket;
-        let Some(keys) = self.keys_of(id, generation, Class::Compaction).await else {
+        let Some(keys) = self.contents.keys_of(id, generation, Class::Compaction).await else {
             return Ok(());
         };
         let is_dirty =
             |st: &State, e: &IndexKey| is_movable(st, e) && st.index.unpublished(e).is_some();
         let is_needed: fn(&State, &IndexKey) -> bool = if whole { is_movable } else { is_dirty };
         let places = 0..keys.len() as u32;
-        let all =
-            self.still_there(id, generation, &keys, places, is_needed, Class::Compaction).await?;
+        let all = self
+            .contents
+            .still_there(id, generation, &keys, places, is_needed, Class::Compaction)
+            .await?;
         let mut left = &all[..];
         while !left.is_empty() {
-            self.check_open()?;
+            self.core.check_open()?;
             let (some, rest) = left.split_at(next_together(left));
             left = rest;
             let (blocks, nodes) = room_to_move(some.iter());
-            let room = self.room_for_request(blocks, nodes).await?;
-            let moved = self.move_together(some, room, Class::Compaction).await?;
-            self.collections().count(|gc| gc.compacted_blocks += moved);
+            let room = self.room.room_for_request(blocks, nodes).await?;
+            let moved = self.mover.move_together(some, room, Class::Compaction).await?;
+            self.core.collections().count(|gc| gc.compacted_blocks += moved);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::{Prng, VolumeId};
 use sim::Fault;
 
-use super::*;
+use crate::Cache;
 use crate::testkit::{Lab, fill, settings};
 use crate::{Policy, Settings};
 
@@ -49,9 +49,9 @@ fn writers_of_a_small_set_do_not_wait_for_the_pool() {
     lab.within_an_hour(settings(), move |cache, a| async move {
         cache.publish_all().await.unwrap();
         world.inject(disk, Fault::Stuck(STUCK));
-        let began = cache.rt().now();
+        let began = cache.core().rt().now();
         let has = overwrite(&cache, a, SET).await;
-        let took = cache.rt().now().since(began);
+        let took = cache.core().rt().now().since(began);
         let gc = cache.status().gc;
         assert!(took < STUCK / 2, "{took:?}, {} blocks compacted", gc.compacted_blocks);
         assert!(gc.compacted_blocks > 0, "{gc:?}");
@@ -95,7 +95,7 @@ fn a_set_that_is_overwritten_gets_no_cut_after_the_other() {
         cache.publish_all().await.unwrap();
         world.inject(disk, Fault::Stuck(STUCK));
         overwrite(&cache, a, SET).await;
-        let cuts = cache.writeback().passes().cuts().count() as u64;
+        let cuts = cache.core().writeback().passes().cuts().count() as u64;
         assert!((1..=2 + SET / 100).contains(&cuts), "{cuts} cuts");
     });
 }

@@ -1,26 +1,38 @@
 //! Contents of a bucket: the blocks that it was filled with, and those of them that the index still
 //! has there.
 
+use std::rc::Rc;
+
 use base::{BlockRange, BucketGen, BucketId, CacheAddr, Lba, Result};
 use format::cache::summary::{SummaryKey, SummaryOf, decode_summary};
 use queue::Class;
 
-use crate::Cache;
+use crate::core::Core;
 use crate::store::key::{Body, IndexKey};
 use crate::store::state::State;
 
 /// Blocks looked up before others get a turn.
 const SLICE: usize = 16;
 
-impl Cache {
+/// Finds out which blocks are in a bucket.
+pub(crate) struct BucketContents {
+    core: Core,
+}
+
+impl BucketContents {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core) -> Rc<BucketContents> {
+        Rc::new(BucketContents { core: core.clone() })
+    }
+
     /// The first block of a bucket.
     pub(crate) fn first_of(&self, id: BucketId) -> CacheAddr {
-        CacheAddr(u64::from(id.0) * u64::from(self.layout().bucket_blocks))
+        CacheAddr(u64::from(id.0) * u64::from(self.core.layout().bucket_blocks))
     }
 
     /// The identity that the summary of a bucket carries.
     pub(crate) fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOf {
-        SummaryOf { uuid: self.device().uuid(), bucket, generation }
+        SummaryOf { uuid: self.core.device().uuid(), bucket, generation }
     }
 
     /// The volume and block of each block of a bucket, as they were written, if that is known. Read
@@ -31,13 +43,17 @@ impl Cache {
         generation: BucketGen,
         class: Class,
     ) -> Option<Vec<SummaryKey>> {
-        let unwritten = self.state().buckets.unwritten_summary(id);
+        let unwritten = self.core.state().buckets.unwritten_summary(id);
         if unwritten.is_some() {
             return unwritten;
         }
-        let (addr, blocks) = self.state().buckets.summary_place(id);
-        let read =
-            self.device().queue().read_blocks(class, self.offset_of(addr), blocks as usize).await;
+        let (addr, blocks) = self.core.state().buckets.summary_place(id);
+        let read = self
+            .core
+            .device()
+            .queue()
+            .read_blocks(class, self.core.offset_of(addr), blocks as usize)
+            .await;
         decode_summary(&self.summary_of(id, generation), &read.buf).ok()
     }
 
@@ -58,6 +74,7 @@ impl Cache {
             let Some(&Some((volume, lba))) = keys.get(place as usize) else { continue };
             let there = CacheAddr(self.first_of(id).0 + u64::from(place));
             let block = self
+                .core
                 .resident(class, |st| {
                     let range = BlockRange::of(lba, 1);
                     let all = st.index.overlapping(&st.buckets, volume, range, 1)?;
@@ -71,7 +88,7 @@ impl Cache {
                 })
                 .await?;
             if let Some((e, key)) = block {
-                let blocks = self.layout().bucket_blocks;
+                let blocks = self.core.layout().bucket_blocks;
                 let goes_on =
                     |last: &&mut (IndexKey, Lba)| last.1 == key && last.0.continued_by(&e, blocks);
                 match found.last_mut().filter(goes_on) {
@@ -80,7 +97,7 @@ impl Cache {
                 }
             }
             if i % SLICE == SLICE - 1 {
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
             }
         }
         Ok(found.into_iter().map(|(e, _)| e).collect())

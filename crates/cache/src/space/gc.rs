@@ -22,24 +22,30 @@
 //! cache not long ago, and where. So it stays until it is too old for that, or until a task asks
 //! for a collection or room for nodes is short.
 
+use std::rc::Rc;
+
 use std::time::Duration;
 
-use base::{BucketId, CacheAddr, Instant, Lba, Result, StorageError, VolumeId};
+use base::{BlockRange, BucketId, CacheAddr, Instant, Lba, Result, StorageError, VolumeId};
 use format::cache::journal::blocks_for;
 use queue::Class;
 use rt::Rt;
 use rt::sync::oneshot;
 
-use crate::Cache;
+use crate::core::Core;
+use crate::core::pins::Pinned;
+use crate::health::fail::Failures;
 use crate::job;
 use crate::policy::gc_pace::{Beside, Pace};
+use crate::space::mover::Mover;
 use crate::space::mover::{Moved, is_movable};
-use crate::space::take::Pinned;
+use crate::space::request_room::Room;
 use crate::store::buckets::Buckets;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::Share;
 use crate::store::taken::most_extents;
+use crate::transfer::block_part::FoundPart;
 
 /// The time between two looks whether a pass is due.
 const EVERY: Duration = Duration::from_secs(1);
@@ -54,16 +60,16 @@ const COMPARED: usize = 4096;
 
 /// A count of the blocks of all buckets that is under way. It is given up when this is dropped.
 struct Audited<'c> {
-    cache: &'c Cache,
+    core: &'c Core,
     complete: bool,
 }
 
 impl<'c> Audited<'c> {
-    fn begin(cache: &'c Cache) -> Audited<'c> {
-        let mut st = cache.state_mut();
+    fn begin(core: &'c Core) -> Audited<'c> {
+        let mut st = core.state_mut();
         let buckets = st.buckets.count();
         st.index.begin_audit(buckets);
-        Audited { cache, complete: false }
+        Audited { core, complete: false }
     }
 
     /// The count is complete, or was given up.
@@ -74,7 +80,7 @@ impl<'c> Audited<'c> {
 
 impl Drop for Audited<'_> {
     fn drop(&mut self) {
-        self.cache.state_mut().index.end_audit(self.complete);
+        self.core.state_mut().index.end_audit(self.complete);
     }
 }
 
@@ -108,22 +114,62 @@ struct Leaf {
     sparse: Vec<IndexKey>,
 }
 
-impl Cache {
+/// Collects garbage.
+pub(crate) struct Collector {
+    core: Core,
+    failures: Rc<Failures>,
+    room: Rc<Room>,
+    mover: Rc<Mover>,
+}
+
+impl Collector {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        room: &Rc<Room>,
+        mover: &Rc<Mover>,
+    ) -> Rc<Collector> {
+        Rc::new(Collector {
+            core: core.clone(),
+            failures: failures.clone(),
+            room: room.clone(),
+            mover: mover.clone(),
+        })
+    }
+
+    /// Drops the key of a part that is published, as the pool has the whole block. Its bucket
+    /// counts the block, so the journal is told.
+    async fn drop_published_part(&self, part: &IndexKey) -> Result<()> {
+        let Body::Data { addr, crcs, cover, .. } = &part.body else { return Ok(()) };
+        let found = FoundPart { addr: *addr, crcs: crcs.clone(), cover: *cover };
+        let mut room = self.room.ring_room(Share::Clients, blocks_for(1, 0)).await?;
+        self.core
+            .resident(Class::Collection, |st| {
+                let same = st.same_part(part.volume, part.lba, &found)?;
+                if same.is_some_and(|e| st.index.unpublished(&e).is_none()) {
+                    st.drop_keys(&mut room, part.volume, BlockRange::of(part.lba, 1))?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
     /// Runs passes when they are due.
     pub(crate) async fn collector(&self) {
         // Of a row of failures the first is logged.
         let mut fails = false;
-        while !self.health().is_closed() {
-            self.rt().sleep(EVERY).await;
-            self.collections().note_held(self.state().buckets.census().metadata);
-            if self.health().is_closed() || !self.gc_is_due() {
+        while !self.core.health().is_closed() {
+            self.core.rt().sleep(EVERY).await;
+            self.core.collections().note_held(self.core.state().buckets.census().metadata);
+            if self.core.health().is_closed() || !self.gc_is_due() {
                 continue;
             }
             let Err(e) = self.pass().await else {
                 fails = false;
                 continue;
             };
-            if self.check_failed().is_err() {
+            if self.failures.check_failed().is_err() {
                 return;
             }
             if !std::mem::replace(&mut fails, true) {
@@ -134,53 +180,54 @@ impl Cache {
 
     /// True if a pass would be of use.
     pub(crate) fn gc_is_due(&self) -> bool {
-        let since = self.collections().none_since();
-        if since.is_some_and(|since| self.rt().now().since(since) > FIRST)
-            || self.collections().is_called_for()
+        let since = self.core.collections().none_since();
+        if since.is_some_and(|since| self.core.rt().now().since(since) > FIRST)
+            || self.core.collections().is_called_for()
         {
             return true;
         }
-        let st = self.state();
-        let garbage = st.buckets.garbage().saturating_sub(self.collections().stats().ghosts);
-        if garbage * 8 > self.layout().data_blocks() {
+        let st = self.core.state();
+        let garbage = st.buckets.garbage().saturating_sub(self.core.collections().stats().ghosts);
+        if garbage * 8 > self.core.layout().data_blocks() {
             return true;
         }
         // Nodes are written next to each other and replaced one by one, so in the end their buckets
         // are mostly empty.
         let census = st.buckets.census();
-        let held = u64::from(census.metadata) * u64::from(self.layout().bucket_blocks);
-        let much = census.metadata > self.layout().node_reserve()
+        let held = u64::from(census.metadata) * u64::from(self.core.layout().bucket_blocks);
+        let much = census.metadata > self.core.layout().node_reserve()
             && held > SPARSE * st.buckets.node_blocks();
         drop(st);
         // A pass that gave nothing back, because a cut holds what it moved for example, is not
         // repeated before nodes have more buckets.
-        let least = self.collections().least_held();
+        let least = self.core.collections().least_held();
         let more = least.is_none_or(|least| census.metadata > least + least / 4);
-        much && more || census.metadata > 1 && self.wants_node_room()
+        much && more || census.metadata > 1 && self.core.levels().wants_node_room()
     }
 
-    /// Collects now, as fast as slices allow; a task that asks while a pass runs waits for a pass
-    /// of its own.
-    pub async fn collect(&self) -> Result<()> {
-        self.check_failed()?;
-        let _awaited = self.collections().awaited();
+    /// See [`crate::Cache::collect`].
+    pub(crate) async fn collect(self: &Rc<Self>) -> Result<()> {
+        self.failures.check_failed()?;
+        let _awaited = self.core.collections().awaited();
         // A pass that pauses looks again.
-        self.wakes().settings.notify();
+        self.core.wakes().settings.notify();
         // The task that asks may be of the foreground, and a pass is not: it gives way, and what
         // waits for it is told so.
-        let (cache, (done, ended)) = (self.clone(), oneshot());
-        self.rt().detach_background(job::COLLECTION, async move { done.send(cache.pass().await) });
+        let (this, (done, ended)) = (self.clone(), oneshot());
+        self.core
+            .rt()
+            .detach_background(job::COLLECTION, async move { done.send(this.pass().await) });
         ended.await.unwrap_or_else(|| Err(StorageError::ended()))
     }
 
     async fn pass(&self) -> Result<()> {
-        let _alone = self.collections().lock().await;
-        let began = self.rt().precise_now();
-        let before = self.collections().stats().changes();
-        self.collections().count(|gc| gc.dead_last = 0);
-        self.state_mut().buckets.forget_dead_zeros();
-        let called_for = self.collections().note_begun();
-        let audited = Audited::begin(self);
+        let _alone = self.core.collections().lock().await;
+        let began = self.core.rt().precise_now();
+        let before = self.core.collections().stats().changes();
+        self.core.collections().count(|gc| gc.dead_last = 0);
+        self.core.state_mut().buckets.forget_dead_zeros();
+        let called_for = self.core.collections().note_begun();
+        let audited = Audited::begin(&self.core);
         let (outcome, whole) = match self.walk().await {
             Ok(true) => (self.compare().await, true),
             // The cache is closed: a part of the count says nothing.
@@ -188,14 +235,14 @@ impl Cache {
             Err(e) => (Err(e), false),
         };
         audited.end(whole && outcome.is_ok());
-        let ended = self.rt().precise_now();
-        let held = self.state().buckets.census().metadata;
-        self.collections().ended(began, ended, held);
+        let ended = self.core.rt().precise_now();
+        let held = self.core.state().buckets.census().metadata;
+        self.core.collections().ended(began, ended, held);
         // Until the changes are written, the nodes that they replace keep their buckets.
-        let much = called_for || held > self.layout().node_reserve();
-        if self.collections().stats().changes() > before && much {
-            self.checkpoints().call_for_one();
-            self.wakes().checkpoint.notify();
+        let much = called_for || held > self.core.layout().node_reserve();
+        if self.core.collections().stats().changes() > before && much {
+            self.core.checkpoints().call_for_one();
+            self.core.wakes().checkpoint.notify();
         }
         outcome
     }
@@ -203,65 +250,68 @@ impl Cache {
     /// Returns false if the cache was closed before the end of the walk.
     async fn walk(&self) -> Result<bool> {
         let mut walk = IndexWalk::over_all();
-        let mut slice_began = self.rt().precise_now();
-        let nodes = self.state().buckets.index_nodes();
-        let mut pace = Pace::begin(slice_began, nodes, &self.collections().stats().runs);
+        let mut slice_began = self.core.rt().precise_now();
+        let nodes = self.core.state().buckets.index_nodes();
+        let mut pace = Pace::begin(slice_began, nodes, &self.core.collections().stats().runs);
         // The time since the last pause in which no other task had a turn.
         let mut busy = Duration::ZERO;
         // The leaves that were looked at since then.
         let mut leaves = 0;
         let mut ghosts = 0;
-        while walk.goes_on() && !self.health().is_closed() {
+        while walk.goes_on() && !self.core.health().is_closed() {
             let leaf = self.next_gc_leaf(&mut walk, &mut busy).await?;
             ghosts += leaf.ghosts;
-            self.collections().count(|gc| gc.dead_last += leaf.dead.len() as u64);
+            self.core.collections().count(|gc| gc.dead_last += leaf.dead.len() as u64);
             for (volume, lba) in leaf.dead {
                 let dropped = self
+                    .core
                     .resident(Class::Collection, |st| {
-                        let _timer = Timer::new(self.rt(), &mut busy);
+                        let _timer = Timer::new(self.core.rt(), &mut busy);
                         st.drop_dead(volume, lba)
                     })
                     .await?;
-                self.collections().count(|gc| gc.dropped_keys += u64::from(dropped));
+                self.core.collections().count(|gc| gc.dropped_keys += u64::from(dropped));
             }
             if let Some((volume, lba)) = leaf.first {
                 let merged = self
+                    .core
                     .resident(Class::Collection, |st| {
-                        let _timer = Timer::new(self.rt(), &mut busy);
+                        let _timer = Timer::new(self.core.rt(), &mut busy);
                         st.index.merge_thin(volume, lba)
                     })
                     .await?;
-                self.collections().count(|gc| gc.merged_nodes += u64::from(merged));
-                let short = self.wants_node_room();
+                self.core.collections().count(|gc| gc.merged_nodes += u64::from(merged));
+                let short = self.core.levels().wants_node_room();
                 let moved = self
+                    .core
                     .resident(Class::Collection, |st| {
-                        let _timer = Timer::new(self.rt(), &mut busy);
+                        let _timer = Timer::new(self.core.rt(), &mut busy);
                         // If room is short, only nodes are moved whose room comes back at once:
                         // nodes of the cut are held for it.
                         let held = st.limbo().cut().filter(|_| short);
                         st.index.leave_sparse(&st.buckets, volume, lba, held)
                     })
                     .await?;
-                self.collections().count(|gc| gc.moved_nodes += moved);
+                self.core.collections().count(|gc| gc.moved_nodes += moved);
             }
-            self.crowd_of_upkeep().await?;
+            self.room.crowd_of_upkeep().await?;
             for e in leaf.sparse {
                 self.move_sparse(e).await?;
             }
             leaves += 1;
-            if self.settings().gc().ends_slice(busy, leaves) || !walk.goes_on() {
-                let ended = self.rt().precise_now();
+            if self.core.settings().gc().ends_slice(busy, leaves) || !walk.goes_on() {
+                let ended = self.core.rt().precise_now();
                 pace.worked(leaves, ended.since(slice_began));
-                self.collections().count(|gc| gc.slices.record(std::mem::take(&mut busy)));
+                self.core.collections().count(|gc| gc.slices.record(std::mem::take(&mut busy)));
                 leaves = 0;
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
                 if walk.goes_on() {
-                    self.sleep_by(|s| pace.pause(ended, &s.gc(), self.beside_gc())).await;
+                    self.core.sleep_by(|s| pace.pause(ended, &s.gc(), self.beside_gc())).await;
                 }
-                slice_began = self.rt().precise_now();
+                slice_began = self.core.rt().precise_now();
             }
         }
-        self.collections().count(|gc| {
+        self.core.collections().count(|gc| {
             gc.ghosts = ghosts;
             gc.key_bytes = Some(walk.bytes()).filter(|_| !walk.goes_on());
         });
@@ -270,8 +320,11 @@ impl Cache {
 
     /// The activity that a pass gives way to, or has to hurry for.
     fn beside_gc(&self) -> Beside {
-        let quiet = self.clients().quiet_for(self.rt().now());
-        if self.collections().is_awaited() || self.wants_node_room() || self.turns().is_dry() {
+        let quiet = self.core.clients().quiet_for(self.core.rt().now());
+        if self.core.collections().is_awaited()
+            || self.core.levels().wants_node_room()
+            || self.core.turns().is_dry()
+        {
             Beside::Need
         } else if quiet > QUIET {
             Beside::Nothing
@@ -284,17 +337,17 @@ impl Cache {
     /// random writes change most of its nodes, and nearly as many as begin a checkpoint, ghosts
     /// would cause one checkpoint after the other.
     fn has_room_for_ghosts(&self) -> bool {
-        let changed = self.state().index.dirty_nodes();
-        !self.collections().is_awaited()
-            && !self.wants_node_room()
-            && 4 * changed < 3 * self.settings().dirty_nodes
+        let changed = self.core.state().index.dirty_nodes();
+        !self.core.collections().is_awaited()
+            && !self.core.levels().wants_node_room()
+            && 4 * changed < 3 * self.core.settings().dirty_nodes
     }
 
     /// Counts the keys of the next leaf, and finds those that are dead or in sparse buckets.
     async fn next_gc_leaf(&self, walk: &mut IndexWalk, busy: &mut Duration) -> Result<Leaf> {
         let ghosts_stay = self.has_room_for_ghosts();
-        self.resident(Class::Collection, |st| {
-            let _timer = Timer::new(self.rt(), busy);
+        self.core.resident(Class::Collection, |st| {
+            let _timer = Timer::new(self.core.rt(), busy);
             let all = walk.next_leaf(&st.index, &st.buckets)?;
             st.index.audit_leaf(&st.buckets, &all, walk.passed());
             let first = all.first().map(|e| (e.volume, e.lba));
@@ -322,60 +375,61 @@ impl Cache {
     /// epoch, is bad, or there is no room: then it stays.
     async fn move_sparse(&self, e: IndexKey) -> Result<()> {
         let Body::Data { addr, .. } = &e.body else { return Ok(()) };
-        if e.is_part() && self.state().index.unpublished(&e).is_none() {
+        if e.is_part() && self.core.state().index.unpublished(&e).is_none() {
             return self.drop_published_part(&e).await;
         }
         let mut room = self
+            .room
             .ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize))
             .await?;
         let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
-        if self.move_extent(&e, &mut room, Buckets::hits).await? == Moved::Done {
-            self.collections().count(|gc| gc.moved_blocks += e.len());
+        if self.mover.move_extent(&e, &mut room, Buckets::hits).await? == Moved::Done {
+            self.core.collections().count(|gc| gc.moved_blocks += e.len());
         }
         Ok(())
     }
 
     /// Pins the bucket of an extent that is to be moved.
     fn plan_move(&self, e: &IndexKey, addr: CacheAddr) -> Option<Pinned> {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         if !is_movable(&st, e) || e.is_stale(&st.buckets) || !st.buckets.is_sparse(addr) {
             return None;
         }
         st.buckets.pin(addr);
         drop(st);
-        Some(self.pinned(addr))
+        Some(self.core.pinned(addr))
     }
 
     /// Compares the count with the buckets' counters, which are to be exact at all times.
     async fn compare(&self) -> Result<()> {
-        let buckets = self.layout().buckets as usize;
+        let buckets = self.core.layout().buckets as usize;
         for from in (0..buckets).step_by(COMPARED) {
             {
-                let st = self.state();
+                let st = self.core.state();
                 let Some(audit) = st.index.audit() else { return Ok(()) };
                 for i in from..buckets.min(from + COMPARED) {
                     let id = BucketId(i as u32);
                     let (record, counted) = (st.buckets.record(id), audit.blocks_of(id));
                     if !record.kind.is_of_index() && record.live != counted {
-                        self.collections().count(|gc| gc.miscounted += 1);
+                        self.core.collections().count(|gc| gc.miscounted += 1);
                         tracing::error!(
-                            cache = %self.path(), bucket = i, counter = record.live,
+                            cache = %self.core.path(), bucket = i, counter = record.live,
                             keys = counted,
                             "a bucket's counter is not what the index says; run forebay check"
                         );
                     }
                 }
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
-        let st = self.state();
+        let st = self.core.state();
         let Some(audit) = st.index.audit() else { return Ok(()) };
         let found = audit.staged_above(st.buckets.counted_above());
         let (open, cut) = st.buckets.staged_named();
         if found != (open + cut) as i64 {
-            self.collections().count(|gc| gc.miscounted += 1);
+            self.core.collections().count(|gc| gc.miscounted += 1);
             tracing::error!(
-                cache = %self.path(), counter = open + cut, keys = found,
+                cache = %self.core.path(), counter = open + cut, keys = found,
                 "the number of staged blocks is not what the index says; run forebay check"
             );
         }

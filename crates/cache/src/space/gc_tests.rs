@@ -10,10 +10,10 @@ use crate::testkit::{Lab, fill, settings, write_part};
 fn a_part_that_is_published_before_it_is_moved_is_not_moved() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         cache.publish_all().await.expect("publish");
-        let bucket = u64::from(cache.layout().bucket_blocks);
+        let bucket = u64::from(cache.core().layout().bucket_blocks);
         // The open bucket is filled, so that the next one begins with the part.
         let left = u64::from(
-            cache.state().buckets.left_open(crate::store::buckets::census::Stream::Writes),
+            cache.core().state().buckets.left_open(crate::store::buckets::census::Stream::Writes),
         );
         if left > 0 {
             fill(&cache, a, 3_000, left, 1).await;
@@ -24,11 +24,11 @@ fn a_part_that_is_published_before_it_is_moved_is_not_moved() {
             fill(&cache, a, 3_300, bucket - 1, byte).await;
         }
         cache.flush().await.expect("flush");
-        let ring = cache.state().journal().room().clone();
+        let ring = cache.core().state().journal().room().clone();
         let held: Vec<_> = std::iter::from_fn(|| ring.try_take(Share::Clients, 1)).collect();
         let collector = cache.clone();
-        let collection = cache.rt().spawn(async move { collector.collect().await });
-        cache.rt().sleep(Duration::from_secs(1)).await;
+        let collection = cache.core().rt().spawn(async move { collector.collect().await });
+        cache.core().rt().sleep(Duration::from_secs(1)).await;
         assert!(ring.has_line(), "the part waits for room to be moved");
         cache.publish_all().await.expect("publish");
         drop(held);

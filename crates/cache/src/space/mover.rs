@@ -6,6 +6,8 @@
 //! same key, the key gets the new place. Blocks that were overwritten, discarded or moved meanwhile
 //! are left alone, and the new copy is wasted.
 
+use std::rc::Rc;
+
 use base::checksum::block_crcs;
 use base::{BLOCK, CacheAddr, Crc, ErrorKind, Result, Slice};
 use btree::Stop;
@@ -14,14 +16,16 @@ use pool::Step;
 use queue::Class;
 use smallvec::SmallVec;
 
-use crate::Cache;
-use crate::space::take::TakenBlocks;
+use crate::core::Core;
+use crate::core::pins::TakenBlocks;
+use crate::space::request_room::Room;
 use crate::store::buckets::Buckets;
 use crate::store::buckets::census::Stream;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::{Taken, extents, most_extents};
+use crate::transfer::bucket_io::BucketIo;
 
 /// The outcome of the move of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +38,19 @@ pub(crate) enum Moved {
     Bad,
 }
 
-impl Cache {
+/// Moves blocks from one bucket to another.
+pub(crate) struct Mover {
+    core: Core,
+    bucket_io: Rc<BucketIo>,
+    room: Rc<Room>,
+}
+
+impl Mover {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core, bucket_io: &Rc<BucketIo>, room: &Rc<Room>) -> Rc<Mover> {
+        Rc::new(Mover { core: core.clone(), bucket_io: bucket_io.clone(), room: room.clone() })
+    }
+
     /// Moves an extent of a pinned bucket. `hits` gives the hits of each block after the move, by
     /// its old address.
     pub(crate) async fn move_extent(
@@ -44,14 +60,16 @@ impl Cache {
         hits: fn(&Buckets, CacheAddr) -> u8,
     ) -> Result<Moved> {
         let Body::Data { addr, crcs, .. } = &e.body else { return Ok(Moved::Stays) };
-        let Ok(data) = self.read_bucket(*addr, crcs, Class::Collection).await else {
+        let Ok(data) = self.bucket_io.read_bucket(*addr, crcs, Class::Collection).await else {
             return Ok(Moved::Bad);
         };
         let Some(taken) = self.write_elsewhere(&data, Class::Collection).await? else {
             return Ok(Moved::Stays);
         };
-        let settled =
-            self.resident(Class::Collection, |st| settle_move(st, room, e, &taken, hits)).await?;
+        let settled = self
+            .core
+            .resident(Class::Collection, |st| settle_move(st, room, e, &taken, hits))
+            .await?;
         Ok(if settled { Moved::Done } else { Moved::Stays })
     }
 
@@ -71,10 +89,10 @@ impl Cache {
             // While a node is read an entry of the journal may end. Then what comes after it takes
             // blocks of another one, for which the room was not meant.
             let (blocks, nodes) = room_to_move(left.iter().copied());
-            let again = room.take().or_else(|| self.try_room(blocks, nodes));
+            let again = room.take().or_else(|| self.room.try_room(blocks, nodes));
             let Some(mut room) = again else { break };
             let fault = {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 loop {
                     let Some((e, rest)) = left.split_first() else { break None };
                     let part = part_of(&taken, at, e.len() as u32);
@@ -89,27 +107,23 @@ impl Cache {
             drop(room);
             if let Some(mut fault) = fault.map(Some) {
                 let read = |_: &mut State| fault.take().map_or(Ok(()), |f| Err(Stop::Fault(f)));
-                self.resident(class, read).await?;
+                self.core.resident(class, read).await?;
             }
         }
         Ok(moved)
     }
 
     /// Writes whole blocks into an open bucket of the main queue; `None`: there is no room.
-    pub(crate) async fn write_elsewhere(
-        &self,
-        data: &Slice,
-        class: Class,
-    ) -> Result<Option<TakenBlocks>> {
+    async fn write_elsewhere(&self, data: &Slice, class: Class) -> Result<Option<TakenBlocks>> {
         let blocks = (data.len() / BLOCK) as u32;
-        let mut taken = self.take_some(Stream::Main, blocks);
+        let mut taken = self.room.take_some(Stream::Main, blocks);
         if taken.blocks() < blocks {
             return Ok(None);
         }
-        if let Err(e) = self.write_taken(&mut taken, data, class).await {
+        if let Err(e) = self.bucket_io.write_taken(&mut taken, data, class).await {
             // Nothing is wrong with the bucket where the file system under the cache is full.
             if e.kind != ErrorKind::NoSpace {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 taken.iter().for_each(|t| st.buckets.condemn(t.addr));
             }
             return Err(e);
@@ -126,17 +140,17 @@ impl Cache {
         let places: Vec<_> =
             all.iter().filter_map(|e| place_of(e).map(|(at, crcs)| (e, at, crcs))).collect();
         let (&(_, first, _), &(last, at, _)) = (places.first()?, places.last()?);
-        let (from, blocks) = (self.offset_of(CacheAddr(first)), at + last.len() - first);
-        let read = self.device().queue().read_blocks(class, from, blocks as usize).await;
+        let (from, blocks) = (self.core.offset_of(CacheAddr(first)), at + last.len() - first);
+        let read = self.core.device().queue().read_blocks(class, from, blocks as usize).await;
         let bytes = places.iter().map(|p| p.2.len() * BLOCK).sum();
-        let (mut data, mut good, mut filled) = (self.rt().bufs().take(bytes), Vec::new(), 0);
+        let (mut data, mut good, mut filled) = (self.core.rt().bufs().take(bytes), Vec::new(), 0);
         for (e, at, crcs) in places {
             let begin = (at - first) as usize * BLOCK;
             let mut found = &read.buf[begin..begin + crcs.len() * BLOCK];
             let again;
             if !block_crcs(found).eq(crcs.iter().copied()) {
                 // The extent may be good when it is read again.
-                let read = self.read_bucket(CacheAddr(at), crcs, class).await;
+                let read = self.bucket_io.read_bucket(CacheAddr(at), crcs, class).await;
                 let Ok(good) = read else { continue };
                 again = good;
                 found = &again;

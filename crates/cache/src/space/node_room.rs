@@ -19,80 +19,26 @@
 use base::{ErrorKind, Result, StorageError};
 use rt::sync::either;
 
-use crate::Cache;
 use crate::policy::writer_delay::PATIENCE;
+use crate::space::request_room::Room;
 
-impl Cache {
-    /// Nodes that checkpoints have yet to write: the running one, and the next.
-    pub(crate) fn nodes_due(&self) -> u64 {
-        self.state().nodes_due()
-    }
-
-    /// Nodes that find room, each twice.
-    fn node_room(&self) -> u64 {
-        self.state().buckets.room_for_nodes()
-    }
-
-    /// True if the nodes that are due would not find room if each were written once.
-    fn lacks_room_for_one_copy(&self) -> bool {
-        self.nodes_due() > self.state().buckets.room_for_nodes_once()
-    }
-
-    /// Nodes that are reserved for requests under way.
-    fn nodes_reserved(&self) -> u64 {
-        self.state().journal().room().nodes()
-    }
-
-    /// True if a request that may change `nodes` nodes finds room for them beside all other
-    /// requests.
-    pub(crate) fn has_nodes_for(&self, nodes: u64) -> bool {
-        !self.lacks_node_room(self.nodes_reserved() + nodes + self.layout().node_margin())
-    }
-
-    /// True if steps of a pass may change `nodes` nodes together, which they take of the margin.
-    pub(crate) fn margin_has(&self, nodes: u64) -> bool {
-        !self.lacks_node_room(self.nodes_reserved() + nodes)
-    }
-
-    /// Buckets that only nodes may take: a share of the cache, or more if nodes will need more
-    /// soon.
-    pub(crate) fn node_reserve(&self) -> u32 {
-        let due = self.nodes_due() + self.nodes_reserved() + self.layout().node_margin();
-        let needed = 2 * due.div_ceil(u64::from(self.layout().bucket_blocks)) as u32;
-        self.layout().node_reserve().max(needed)
-    }
-
-    /// Buckets that are to be free.
-    pub(crate) fn free_target(&self) -> u32 {
-        self.node_reserve() + self.layout().free_band()
-    }
-
-    /// True if nodes would not find room if `spare` more had to be written than are due.
-    pub(crate) fn lacks_node_room(&self, spare: u64) -> bool {
-        self.nodes_due() + spare > self.node_room()
-    }
-
-    /// True if clients have to wait until there is room for nodes.
-    pub(crate) fn wants_node_room(&self) -> bool {
-        self.lacks_node_room(self.layout().node_margin())
-    }
-
+impl Room {
     /// Wakes all jobs that make room, and waits until there may be more. Returns after `PATIENCE`
     /// in any case, so that the caller can check whether a longer wait is of use.
-    pub(crate) async fn wait_for_room(&self) {
-        let room = self.wakes().room.wait();
-        self.wakes().wanted();
-        either(room, self.rt().sleep(PATIENCE)).await;
+    pub(super) async fn wait_for_room(&self) {
+        let room = self.core.wakes().room.wait();
+        self.core.wakes().wanted();
+        either(room, self.core.rt().sleep(PATIENCE)).await;
     }
 
     /// Waits until a checkpoint that begins now has room for its nodes. Where no room can be made
     /// for their second copies, it goes on without.
     pub(crate) async fn room_for_checkpoint(&self) -> Result<()> {
-        while self.lacks_node_room(0) {
-            self.check_failed()?;
-            self.check_open()?;
-            match self.check_carried() {
-                Err(_) if !self.lacks_room_for_one_copy() => return Ok(()),
+        while self.core.levels().lacks_node_room(0) {
+            self.failures.check_failed()?;
+            self.core.check_open()?;
+            match self.core.levels().check_carried() {
+                Err(_) if !self.core.levels().lacks_room_for_one_copy() => return Ok(()),
                 outcome => outcome?,
             }
             self.wait_for_room().await;
@@ -105,18 +51,18 @@ impl Cache {
     /// evicted all the same: after a crash its blocks fail their checksums and are read from the
     /// pool. Fails if that does not make enough room.
     pub(crate) fn make_room_for_nodes(&self) -> Result<()> {
-        self.state_mut().free_durable();
+        self.core.state_mut().free_durable();
         // The checkpoint that follows records these evictions.
-        while self.state().buckets.free() < self.node_reserve()
-            && self.state_mut().buckets.evict_unlogged()
+        while self.core.state().buckets.free() < self.core.levels().node_reserve()
+            && self.core.state_mut().buckets.evict_unlogged()
         {}
-        if self.lacks_room_for_one_copy() {
+        if self.core.levels().lacks_room_for_one_copy() {
             let text = format!(
                 "the cache {} has no room for the {} changed nodes of its index, only for {}: \
                  start without it (--forget-cache) to use the pool's image",
-                self.path(),
-                self.nodes_due(),
-                self.state().buckets.room_for_nodes_once()
+                self.core.path(),
+                self.core.levels().nodes_due(),
+                self.core.state().buckets.room_for_nodes_once()
             );
             return Err(StorageError::new(ErrorKind::NoSpace, text));
         }

@@ -25,10 +25,10 @@ fn discards_over_a_full_cache_wait_for_write_back_and_nothing_else() {
         }
         let (mut most, before) = (Duration::ZERO, cache.status().writeback.passes);
         for i in 0..60_000 {
-            let began = cache.rt().now();
+            let began = cache.core().rt().now();
             let lba = i * 7_919 % 100_003 * 2;
             cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
-            most = most.max(cache.rt().now().since(began));
+            most = most.max(cache.core().rt().now().since(began));
         }
         let passes = cache.status().writeback.passes - before;
         // The first has 3,000 blocks to carry, 16 a second.
@@ -61,17 +61,17 @@ fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
         let mut tasks = Vec::new();
         for task in 0..400 {
             let cache = cache.clone();
-            tasks.push(cache.rt().clone().spawn(async move {
+            tasks.push(cache.core().rt().clone().spawn(async move {
                 for i in 0..20 {
                     let lba = (task * 7_919 + i * 104_729) % 30_000 * 64 + 2 + i;
                     cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
                     assert!(
-                        !cache.lacks_node_room(0),
+                        !cache.core().levels().lacks_node_room(0),
                         "{} nodes are due, {} held, margin {}, room {}",
-                        cache.nodes_due(),
-                        cache.nodes_reserved(),
-                        cache.layout().node_margin(),
-                        cache.node_room()
+                        cache.core().levels().nodes_due(),
+                        cache.core().levels().nodes_reserved(),
+                        cache.core().layout().node_margin(),
+                        cache.core().levels().node_room()
                     );
                 }
             }));
@@ -79,7 +79,7 @@ fn however_many_change_the_index_at_once_a_checkpoint_has_its_room() {
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(cache.state().journal().room().nodes(), 0);
+        assert_eq!(cache.core().state().journal().room().nodes(), 0);
     });
     let report = lab.check();
     assert!(report.is_clean(), "{report:?}");
@@ -98,10 +98,10 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
                 cache.discard(wide, Lba(lba), Lba(lba + 1)).await.unwrap();
             }
             if i % 10 == 0 {
-                cache.rt().sleep(Duration::from_millis(10)).await;
+                cache.core().rt().sleep(Duration::from_millis(10)).await;
             }
             if i > 10_000 {
-                let st = cache.state();
+                let st = cache.core().state();
                 let held = st.buckets.census().metadata * st.buckets.bucket_blocks();
                 most = most.max(f64::from(held) / st.buckets.node_blocks() as f64);
             }
@@ -110,7 +110,7 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
         assert!(most < 5.0, "buckets of {most} times the nodes");
         // Nor was a checkpoint tried for what none can do.
         assert!(cache.status().index.checkpoints < 20_000, "{}", cache.status().index.checkpoints);
-        assert!(cache.collections().stats().moved_nodes > 0 && cache.status().gc.passes > 0);
+        assert!(cache.core().collections().stats().moved_nodes > 0 && cache.status().gc.passes > 0);
         assert_eq!(cache.status().writeback.passes, 0, "room was short");
     });
     let report = lab.check();
@@ -125,13 +125,13 @@ fn a_collection_in_a_cache_that_stands_idle_gives_its_buckets_back() {
         for i in 0..60_000 {
             cache.discard(wide, Lba(i * 2), Lba(i * 2 + 1)).await.unwrap();
         }
-        cache.checkpoint_now().await.unwrap();
+        cache.flows().checkpointer.checkpoint_now().await.unwrap();
         cache.publish_all().await.unwrap();
-        let held = || cache.state().buckets.census().metadata;
+        let held = || cache.core().state().buckets.census().metadata;
         let (full, before) = (held(), cache.status().index.checkpoints);
-        let reserve = cache.layout().node_reserve();
+        let reserve = cache.core().layout().node_reserve();
         assert!(full > 2 * reserve, "{full} buckets of nodes, {reserve} in reserve");
-        cache.rt().sleep(Duration::from_secs(120)).await;
+        cache.core().rt().sleep(Duration::from_secs(120)).await;
         assert!(held() <= reserve, "{full} buckets of nodes, {} after the collection", held());
         let checkpoints = cache.status().index.checkpoints - before;
         assert!(checkpoints <= 3, "{checkpoints} checkpoints of an idle cache");
@@ -150,17 +150,17 @@ fn keys_of_discards_that_are_published_go_by_themselves() {
             cache.discard(wide, Lba(i * 2), Lba(i * 2 + 1)).await.unwrap();
         }
         cache.publish_all().await.unwrap();
-        cache.checkpoint_now().await.unwrap();
+        cache.flows().checkpointer.checkpoint_now().await.unwrap();
         let full = cache.status().index.nodes;
-        cache.rt().sleep(Duration::from_secs(3)).await;
-        cache.checkpoint_now().await.unwrap();
+        cache.core().rt().sleep(Duration::from_secs(3)).await;
+        cache.flows().checkpointer.checkpoint_now().await.unwrap();
         cache.flush().await.unwrap();
-        cache.give_back_nodes().await;
+        cache.core().give_back_nodes().await;
         let after = cache.status().index.nodes;
         assert!(
             full > before + 40 && after <= before + 2,
             "{before} nodes, then {full}, then {after}"
         );
-        assert!(!cache.gc_is_due(), "again, for nothing");
+        assert!(!cache.flows().collector.gc_is_due(), "again, for nothing");
     });
 }

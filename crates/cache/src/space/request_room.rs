@@ -1,19 +1,21 @@
 //! Room that a request takes at the door: in the journal, and for the nodes that it changes.
 
+use std::rc::Rc;
+
 use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::blocks_for;
 use queue::Class;
 use rt::Reason;
 use rt::sync::{either, within};
 
-use crate::Cache;
+use crate::core::Core;
+use crate::core::levels::JOURNAL_WAITING;
+use crate::health::fail::Failures;
 use crate::job;
 use crate::policy::writer_delay::PATIENCE;
 use crate::space::admission::WaitStart;
 use crate::store::ring_room::{JournalRoom, Share};
-
-/// Entries of the journal that may wait in memory before writers do.
-const JOURNAL_WAITING: usize = 64;
+use crate::transfer::group_commit::JournalWriter;
 
 /// The room for nodes that a task needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,34 +28,53 @@ enum Nodes {
     Any,
 }
 
-impl Cache {
+/// Room for requests: blocks of buckets, room in the journal's ring, and room for nodes.
+pub(crate) struct Room {
+    pub(super) core: Core,
+    pub(super) failures: Rc<Failures>,
+    pub(super) journal: Rc<JournalWriter>,
+}
+
+impl Room {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        journal: &Rc<JournalWriter>,
+    ) -> Rc<Room> {
+        Rc::new(Room { core: core.clone(), failures: failures.clone(), journal: journal.clone() })
+    }
+
     /// Room for a client's request, which may push records of `blocks` blocks of the ring and
     /// change `nodes` nodes. Requests get room in the order of arrival. It is to be taken before
     /// anything else that a request waits for, and kept until its records are pushed.
     pub(crate) async fn room_for_request(&self, blocks: u32, nodes: u64) -> Result<JournalRoom> {
-        self.check_failed()?;
+        self.failures.check_failed()?;
         match self.try_room(blocks, nodes) {
             Some(room) => Ok(room),
             None => Box::pin(self.wait_at_the_door(blocks, nodes)).await,
         }
     }
 
-    /// Like [`Cache::room_for_request`], but returns `None` instead of waiting.
+    /// Like [`Room::room_for_request`], but returns `None` instead of waiting.
     pub(crate) fn try_room(&self, blocks: u32, nodes: u64) -> Option<JournalRoom> {
-        if !self.turns().is_door_free() || self.is_crowded() || !self.has_nodes_for(nodes) {
+        if !self.core.turns().is_door_free()
+            || self.core.levels().is_crowded()
+            || !self.core.levels().has_nodes_for(nodes)
+        {
             return None;
         }
-        let room = self.state().journal().room().try_take(Share::Clients, blocks)?;
+        let room = self.core.state().journal().room().try_take(Share::Clients, blocks)?;
         Some(room.with_nodes(nodes))
     }
 
     /// The reason for which a request at the door waits, and the job that it waits for.
     fn why_at_the_door(&self, nodes: u64) -> (Reason, &'static str) {
-        if !self.has_nodes_for(nodes) {
+        if !self.core.levels().has_nodes_for(nodes) {
             (Reason::NodeRoom, job::WRITE_BACK)
-        } else if self.state().journal().waiting() > JOURNAL_WAITING {
+        } else if self.core.state().journal().waiting() > JOURNAL_WAITING {
             (Reason::JournalEntries, job::JOURNAL)
-        } else if self.has_many_changed_nodes() {
+        } else if self.core.levels().has_many_changed_nodes() {
             (Reason::ChangedNodes, job::CHECKPOINT)
         } else {
             (Reason::Ring, job::CHECKPOINT)
@@ -61,13 +82,13 @@ impl Cache {
     }
 
     async fn wait_at_the_door(&self, blocks: u32, nodes: u64) -> Result<JournalRoom> {
-        let waiting = self.begin_waiting();
+        let waiting = self.core.levels().begin_waiting();
         let (reason, job) = self.why_at_the_door(nodes);
-        let _first = self.rt().waits_for_job(reason, job, self.turns().door()).await;
+        let _first = self.core.rt().waits_for_job(reason, job, self.core.turns().door()).await;
         loop {
             self.uncrowd(Nodes::Reserved(nodes), waiting).await?;
             let room = self.ring_room(Share::Clients, blocks).await?;
-            if !self.is_crowded() && self.has_nodes_for(nodes) {
+            if !self.core.levels().is_crowded() && self.core.levels().has_nodes_for(nodes) {
                 return Ok(room.with_nodes(nodes));
             }
         }
@@ -76,10 +97,10 @@ impl Cache {
     /// Waits until garbage collection may go on. It may use half of the margin, where clients have
     /// to wait, as it makes room in the end.
     pub(crate) async fn crowd_of_upkeep(&self) -> Result<()> {
-        self.check_failed()?;
-        let spare = self.layout().node_margin() / 2;
-        if self.is_crowded() || self.lacks_node_room(spare) {
-            Box::pin(self.uncrowd(Nodes::Spare(spare), self.begin_waiting())).await?;
+        self.failures.check_failed()?;
+        let spare = self.core.layout().node_margin() / 2;
+        if self.core.levels().is_crowded() || self.core.levels().lacks_node_room(spare) {
+            Box::pin(self.uncrowd(Nodes::Spare(spare), self.core.levels().begin_waiting())).await?;
         }
         Ok(())
     }
@@ -88,21 +109,21 @@ impl Cache {
     /// for nodes and so for checkpoints, a wait for it would never end: after `PATIENCE` this fails
     /// with [`ErrorKind::NoSpace`].
     pub(crate) async fn room_between_passes(&self) -> Result<JournalRoom> {
-        self.check_failed()?;
+        self.failures.check_failed()?;
         let blocks = blocks_for(1, 0);
-        if self.is_crowded() && !self.wants_node_room() {
-            Box::pin(self.uncrowd(Nodes::Any, self.begin_waiting())).await?;
+        if self.core.levels().is_crowded() && !self.core.levels().wants_node_room() {
+            Box::pin(self.uncrowd(Nodes::Any, self.core.levels().begin_waiting())).await?;
         }
-        let room = self.state().journal().room().clone();
+        let room = self.core.state().journal().room().clone();
         if let Some(room) = room.try_take(Share::Upkeep, blocks) {
             return Ok(room);
         }
         let (mut line, mut without_since) = (room.line_up(Share::Upkeep, blocks), None);
         loop {
-            let wakes = self.wakes();
+            let wakes = self.core.wakes();
             let changed = either(wakes.room.wait(), wakes.reclaim.wait());
-            let now = self.rt().now();
-            let since = if self.lacks_node_room(0) {
+            let now = self.core.rt().now();
+            let since = if self.core.levels().lacks_node_room(0) {
                 *without_since.get_or_insert(now)
             } else {
                 without_since = None;
@@ -113,10 +134,10 @@ impl Cache {
                             back: try again later";
                 return Err(StorageError::new(ErrorKind::NoSpace, text));
             }
-            let look = either(changed, self.rt().sleep_until(since.after(PATIENCE)));
+            let look = either(changed, self.core.rt().sleep_until(since.after(PATIENCE)));
             if let Some(room) = within(&mut line, look).await {
-                self.check_failed()?;
-                self.check_open()?;
+                self.failures.check_failed()?;
+                self.core.check_open()?;
                 return room.unwrap_or_else(|| Err(base::StorageError::ended()));
             }
         }
@@ -129,48 +150,34 @@ impl Cache {
     }
 
     /// The same for so many records with so many checksums, all of which are pushed in one step.
-    pub(crate) async fn upkeep_room_for(
-        &self,
-        records: usize,
-        checksums: usize,
-    ) -> Result<JournalRoom> {
+    async fn upkeep_room_for(&self, records: usize, checksums: usize) -> Result<JournalRoom> {
         self.ring_room(Share::Upkeep, blocks_for(records, checksums)).await
     }
 
     /// Room in the journal's ring.
     pub(crate) async fn ring_room(&self, share: Share, blocks: u32) -> Result<JournalRoom> {
         loop {
-            self.check_failed()?;
-            let ring = self.state().journal().room().clone();
+            self.failures.check_failed()?;
+            let ring = self.core.state().journal().room().clone();
             if let Some(room) = ring.try_take(share, blocks) {
                 return Ok(room);
             }
-            self.check_open()?;
+            self.core.check_open()?;
             let line = ring.line_up(share, blocks);
-            let room = self.rt().waits_for_job(Reason::Ring, job::CHECKPOINT, line).await;
+            let room = self.core.rt().waits_for_job(Reason::Ring, job::CHECKPOINT, line).await;
             if let Some(room) = room {
                 return room;
             }
-            self.check_failed()?;
-            self.check_open()?;
+            self.failures.check_failed()?;
+            self.core.check_open()?;
         }
-    }
-
-    /// True if more has changed than checkpoints and the journal keep up with.
-    fn is_crowded(&self) -> bool {
-        self.has_many_changed_nodes() || self.state().journal().waiting() > JOURNAL_WAITING
-    }
-
-    /// True if so many nodes have changed that a checkpoint has to write them first.
-    fn has_many_changed_nodes(&self) -> bool {
-        self.state().index.dirty_nodes() >= 2 * self.settings().dirty_nodes
     }
 
     /// True if a task that needs room for nodes has to wait.
     fn lacks(&self, nodes: Nodes) -> bool {
         match nodes {
-            Nodes::Reserved(nodes) => !self.has_nodes_for(nodes),
-            Nodes::Spare(spare) => self.lacks_node_room(spare),
+            Nodes::Reserved(nodes) => !self.core.levels().has_nodes_for(nodes),
+            Nodes::Spare(spare) => self.core.levels().lacks_node_room(spare),
             Nodes::Any => false,
         }
     }
@@ -179,33 +186,33 @@ impl Cache {
     /// share one checkpoint. They need only its beginning: from then on changed nodes are counted
     /// anew.
     async fn uncrowd(&self, nodes: Nodes, waiting: WaitStart) -> Result<()> {
-        while self.is_crowded() || self.lacks(nodes) {
-            self.check_failed()?;
-            self.check_open()?;
-            if nodes == Nodes::Any && self.wants_node_room() {
+        while self.core.levels().is_crowded() || self.lacks(nodes) {
+            self.failures.check_failed()?;
+            self.core.check_open()?;
+            if nodes == Nodes::Any && self.core.levels().wants_node_room() {
                 // A checkpoint may not find room before the next pass, and this task must not wait
                 // for passes.
                 break;
             }
-            let wait = self.checkpoints().moved();
-            if self.state().journal().waiting() > JOURNAL_WAITING {
-                let target = self.state().journal().pushed();
-                let durable = self.durable(target, Class::Foreground);
-                self.rt().waits(Reason::JournalEntries, durable).await?;
+            let wait = self.core.checkpoints().moved();
+            if self.core.state().journal().waiting() > JOURNAL_WAITING {
+                let target = self.core.state().journal().pushed();
+                let durable = self.journal.durable(target, Class::Foreground);
+                self.core.rt().waits(Reason::JournalEntries, durable).await?;
                 continue;
             }
             if self.lacks(nodes) {
-                self.check_carried()?;
-                if self.rt().now().since(waiting.since) > PATIENCE {
+                self.core.levels().check_carried()?;
+                if self.core.rt().now().since(waiting.since) > PATIENCE {
                     self.check_hopeful(waiting)?;
                     Box::pin(self.check_worn(waiting)).await?;
                 }
                 let room = self.wait_for_room();
-                self.rt().waits_for_job(Reason::NodeRoom, job::WRITE_BACK, room).await;
+                self.core.rt().waits_for_job(Reason::NodeRoom, job::WRITE_BACK, room).await;
                 continue;
             }
-            self.wakes().checkpoint.notify();
-            self.rt().waits_for_job(Reason::ChangedNodes, job::CHECKPOINT, wait).await;
+            self.core.wakes().checkpoint.notify();
+            self.core.rt().waits_for_job(Reason::ChangedNodes, job::CHECKPOINT, wait).await;
         }
         Ok(())
     }

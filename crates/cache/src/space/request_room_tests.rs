@@ -5,6 +5,7 @@ use rt::FileId;
 use sim::{Fault, World};
 
 use super::*;
+use crate::Cache;
 use crate::policy::writer_delay::PASSES;
 use crate::store::buckets::census::Stream;
 use crate::testkit::{Lab, fill, settings};
@@ -16,15 +17,15 @@ fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
         cache.flush().await.unwrap();
         {
             // All that writers may have is empty, and waits for entries that are durable.
-            let mut st = cache.state_mut();
+            let mut st = cache.core().state_mut();
             let st = &mut *st;
-            while st.buckets.free() > cache.layout().node_reserve()
+            while st.buckets.free() > cache.core().layout().node_reserve()
                 || st.buckets.left_open(Stream::Writes) > 0
             {
                 let (addr, ..) = st.buckets.append(Stream::Writes, u32::MAX).unwrap();
                 st.buckets.unpin(addr);
             }
-            assert!(st.buckets.pending() > 2 * cache.layout().free_band());
+            assert!(st.buckets.pending() > 2 * cache.core().layout().free_band());
         }
         fill(&cache, a, 3_500, 16, 1).await;
     });
@@ -34,9 +35,9 @@ fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
 fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         // None is due soon.
-        cache.checkpoint_now().await.unwrap();
-        let bucket = u64::from(cache.layout().bucket_blocks);
-        let pending = |cache: &crate::Cache| cache.state().buckets.pending();
+        cache.flows().checkpointer.checkpoint_now().await.unwrap();
+        let bucket = u64::from(cache.core().layout().bucket_blocks);
+        let pending = |cache: &crate::Cache| cache.core().state().buckets.pending();
         // Blocks of several buckets, overwritten: the journal has it in memory, in an entry that
         // may be torn.
         for byte in [1, 2] {
@@ -44,7 +45,7 @@ fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
         }
         let before = pending(&cache);
         assert!(before >= 2, "{before} buckets wait for the journal");
-        cache.checkpoint_now().await.unwrap();
+        cache.flows().checkpointer.checkpoint_now().await.unwrap();
         // It has the newer blocks. But replay would apply the older ones first, if their entry
         // alone got to the device.
         assert!(pending(&cache) >= before, "{} of {before} buckets still wait", pending(&cache));
@@ -59,8 +60,8 @@ fn writers_of_a_cache_that_wears_out_do_not_wait_for_ever() {
         cache.publish_all().await.unwrap();
         {
             // All have had an error: what is emptied is not used again.
-            let mut st = cache.state_mut();
-            let blocks = cache.layout().bucket_blocks;
+            let mut st = cache.core().state_mut();
+            let blocks = cache.core().layout().bucket_blocks;
             for bucket in 0..st.buckets.count() {
                 st.buckets.condemn(base::CacheAddr(u64::from(bucket) * u64::from(blocks)));
             }
@@ -90,18 +91,18 @@ fn who_waits_for_a_checkpoint_that_cannot_come_is_told_why() {
     let (world, disk) = (lab.world.clone(), lab.files()[0].file);
     lab.within_an_hour(settings(), move |cache, a| async move {
         fill(&cache, a, 3500, 1, 1).await;
-        let ring = cache.state().journal().room().clone();
+        let ring = cache.core().state().journal().room().clone();
         let all: Vec<_> = std::iter::from_fn(|| ring.try_take(Share::Clients, 1)).collect();
         world.inject(disk, Fault::Dead);
         let nodes = 1 << 20;
-        cache.state_mut().suppose_nodes(nodes);
-        cache.wakes().checkpoint.notify();
-        let refused = cache.ring_room(Share::Clients, 1).await.err().unwrap();
+        cache.core().state_mut().suppose_nodes(nodes);
+        cache.core().wakes().checkpoint.notify();
+        let refused = cache.flows().room.ring_room(Share::Clients, 1).await.err().unwrap();
         assert!(refused.context.contains("write-back fails"), "{refused}");
-        cache.state_mut().took_for_nodes(nodes);
+        cache.core().state_mut().took_for_nodes(nodes);
         drop(all);
         world.revive(disk);
-        drop(cache.ring_room(Share::Clients, 1).await.unwrap());
+        drop(cache.flows().room.ring_room(Share::Clients, 1).await.unwrap());
     });
 }
 
@@ -114,13 +115,13 @@ fn writers_that_wait_one_behind_the_other_are_refused_together() {
     let device = (lab.world.clone(), lab.device);
     lab.within_an_hour(settings(), move |cache, a| async move {
         wear(&cache, a, device, 0).await;
-        let rt = cache.rt().clone();
+        let rt = cache.core().rt().clone();
         let writers: Vec<_> = (0..8)
             .map(|_| {
                 let cache = cache.clone();
                 rt.spawn(async move {
-                    let refused = cache.take(Stream::Writes, 1).await.err().unwrap();
-                    (cache.passes(), refused)
+                    let refused = cache.flows().room.take(Stream::Writes, 1).await.err().unwrap();
+                    (cache.core().levels().passes(), refused)
                 })
             })
             .collect();
@@ -134,7 +135,7 @@ fn writers_that_wait_one_behind_the_other_are_refused_together() {
         assert!(passes[0] > PASSES && passes[7] <= passes[0] + 1, "refused at {passes:?}");
         // The test took the buckets that only nodes may take, which no writer can: a checkpoint has
         // no room for its nodes, and a close would wait for ever.
-        cache.fail(&refused_by_test());
+        cache.flows().failures.fail(&refused_by_test());
     });
 }
 
@@ -146,20 +147,20 @@ fn a_large_write_that_waited_in_vain_spares_others_the_wait() {
     let lab = Lab::new();
     let device = (lab.world.clone(), lab.device);
     lab.within_an_hour(settings(), move |cache, a| async move {
-        wear(&cache, a, device, cache.node_reserve() + 6).await;
+        wear(&cache, a, device, cache.core().levels().node_reserve() + 6).await;
         let write = async |blocks: u32| {
-            let before = cache.passes();
-            let taken = cache.take(Stream::Writes, blocks).await;
-            (cache.passes() - before, taken)
+            let before = cache.core().levels().passes();
+            let taken = cache.flows().room.take(Stream::Writes, blocks).await;
+            (cache.core().levels().passes() - before, taken)
         };
         let (passes, taken) = write(200).await;
         let refused = taken.err().expect("there is no such room");
         assert!(passes > PASSES && refused.context.contains("bad_blocks"), "{passes}, {refused}");
         for blocks in [190, 180, 170, 160] {
-            let before = cache.passes();
-            cache.rt().sleep(std::time::Duration::from_secs(1)).await;
+            let before = cache.core().levels().passes();
+            cache.core().rt().sleep(std::time::Duration::from_secs(1)).await;
             // A pass has nothing to carry but the bad block, however short room is.
-            let in_vain = cache.passes() - before;
+            let in_vain = cache.core().levels().passes() - before;
             assert!((1..=8).contains(&in_vain), "{in_vain} passes in a second");
             let (passes, small) = write(1).await;
             assert!(passes <= 1 && small.is_ok(), "{passes} passes for a block");
@@ -167,7 +168,7 @@ fn a_large_write_that_waited_in_vain_spares_others_the_wait() {
             let (passes, taken) = write(blocks).await;
             assert!(passes <= 1 && taken.is_err(), "{passes} passes for {blocks} blocks");
         }
-        cache.fail(&refused_by_test());
+        cache.flows().failures.fail(&refused_by_test());
     });
 }
 
@@ -176,16 +177,17 @@ async fn wear(cache: &Cache, a: VolumeId, (world, device): (World, FileId), spar
     cache.publish_all().await.unwrap();
     fill(cache, a, 3_500, 1, 1).await;
     let found = cache
+        .core()
         .resident(queue::Class::Commit, |st| {
             st.index.overlapping(&st.buckets, a, base::BlockRange::of(base::Lba(3_500), 1), 1)
         })
         .await
         .unwrap();
     let crate::store::key::Body::Data { addr, .. } = found[0].body else { panic!() };
-    let offset = cache.offset_of(addr);
+    let offset = cache.core().offset_of(addr);
     assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
-    let mut st = cache.state_mut();
-    let blocks = u64::from(cache.layout().bucket_blocks);
+    let mut st = cache.core().state_mut();
+    let blocks = u64::from(cache.core().layout().bucket_blocks);
     for bucket in u64::from(spare)..u64::from(st.buckets.count()) {
         st.buckets.condemn(base::CacheAddr(bucket * blocks));
     }

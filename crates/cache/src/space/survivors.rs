@@ -6,15 +6,22 @@
 //! or the incarnation that filled it ended before it wrote one. A bucket that is evicted while room
 //! is short has none either. A survivor that is bad is dropped with the others.
 
+use std::rc::Rc;
+
 use base::{BLOCK, BucketGen, BucketId, Result, SliceList};
 use format::cache::journal::blocks_for;
 use format::cache::summary::{SummaryKey, encode_summary};
 use queue::Class;
 use rt::sync::Semaphore;
 
-use crate::Cache;
+use crate::core::Core;
+use crate::health::fail::Failures;
+use crate::health::look::WriterWatch;
 use crate::job;
+use crate::space::contents::BucketContents;
 use crate::space::mover::Moved;
+use crate::space::mover::Mover;
+use crate::space::request_room::Room;
 use crate::store::buckets::Buckets;
 use crate::store::buckets::summaries::NextSummary;
 use crate::store::key::IndexKey;
@@ -29,7 +36,7 @@ const SUMMARIES_AT_ONCE: u64 = 32;
 
 /// A bucket whose survivors move. When this is dropped they have moved, or were given up, and the
 /// bucket may be evicted.
-struct Leaving(Cache, BucketId);
+struct Leaving(Core, BucketId);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -37,46 +44,76 @@ impl Drop for Leaving {
     }
 }
 
-impl Cache {
+/// Moves the blocks that are worth it out of buckets that are evicted.
+pub(crate) struct Survivors {
+    core: Core,
+    failures: Rc<Failures>,
+    watch: Rc<WriterWatch>,
+    room: Rc<Room>,
+    mover: Rc<Mover>,
+    contents: Rc<BucketContents>,
+}
+
+impl Survivors {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        watch: &Rc<WriterWatch>,
+        room: &Rc<Room>,
+        mover: &Rc<Mover>,
+        contents: &Rc<BucketContents>,
+    ) -> Rc<Survivors> {
+        Rc::new(Survivors {
+            core: core.clone(),
+            failures: failures.clone(),
+            watch: watch.clone(),
+            room: room.clone(),
+            mover: mover.clone(),
+            contents: contents.clone(),
+        })
+    }
+
     /// Begins to move the survivors of a leaving bucket; then the bucket may be evicted.
-    pub(crate) fn keep_survivors(&self, id: BucketId, generation: BucketGen) {
-        let leaving = Leaving(self.clone(), id);
-        self.rt().detach_background(job::SURVIVORS, async move {
-            if let Err(e) = leaving.0.move_survivors(id, generation).await {
+    pub(crate) fn keep_survivors(self: &Rc<Self>, id: BucketId, generation: BucketGen) {
+        let (this, leaving) = (self.clone(), Leaving(self.core.clone(), id));
+        self.core.rt().detach_background(job::SURVIVORS, async move {
+            let _leaving = leaving;
+            if let Err(e) = this.move_survivors(id, generation).await {
                 tracing::debug!("survivors of bucket {id} were dropped: {e}");
             }
         });
     }
 
     async fn move_survivors(&self, id: BucketId, generation: BucketGen) -> Result<()> {
-        let Some(keys) = self.keys_of(id, generation, Class::Collection).await else {
+        let Some(keys) = self.contents.keys_of(id, generation, Class::Collection).await else {
             return Ok(());
         };
         let mut left = self.survivors_of(id, generation, &keys).await?;
         // The last first.
         left.reverse();
         while let Some(e) = left.pop() {
-            self.check_failed().and_then(|()| self.check_open())?;
+            self.failures.check_failed().and_then(|()| self.core.check_open())?;
             let records = blocks_for(most_extents(e.len()), e.len() as usize);
-            let room = if self.must_evict_now() {
+            let room = if self.core.levels().must_evict_now() {
                 None
             } else {
-                self.try_room(records, nodes_for(e.len()))
+                self.room.try_room(records, nodes_for(e.len()))
             };
             let Some(mut room) = room else {
-                self.wakes().checkpoint.notify();
+                self.core.wakes().checkpoint.notify();
                 let lost = left.iter().map(IndexKey::len).sum::<u64>() + e.len();
-                self.state_mut().buckets.lose_survivors(lost);
+                self.core.state_mut().buckets.lose_survivors(lost);
                 break;
             };
-            match self.move_extent(&e, &mut room, Buckets::hits_after).await? {
-                Moved::Done => self.state_mut().survived(e.len()),
+            match self.mover.move_extent(&e, &mut room, Buckets::hits_after).await? {
+                Moved::Done => self.core.state_mut().survived(e.len()),
                 Moved::Stays => {}
                 // The blocks are moved one by one, so that the bad one takes no other with it.
                 Moved::Bad if e.len() > 1 => {
                     left.extend((e.lba.0..e.end()).rev().map(|lba| e.slice(lba, lba + 1)));
                 }
-                Moved::Bad => self.state_mut().bad_survivor(self.first_of(id)),
+                Moved::Bad => self.core.state_mut().bad_survivor(self.contents.first_of(id)),
             }
         }
         Ok(())
@@ -89,42 +126,42 @@ impl Cache {
         generation: BucketGen,
         keys: &[SummaryKey],
     ) -> Result<Vec<IndexKey>> {
-        let places = self.state().buckets.survivors(id);
+        let places = self.core.state().buckets.survivors(id);
         // A bucket that leaves has nothing dirty. Of a published part, the pool has the whole
         // block.
         let is_clean = |st: &State, e: &IndexKey| !e.is_part() && st.index.unpublished(e).is_none();
-        self.still_there(id, generation, keys, places, is_clean, Class::Collection).await
+        self.contents.still_there(id, generation, keys, places, is_clean, Class::Collection).await
     }
 
     /// Writes the summaries of buckets that are full.
-    pub(crate) async fn summarizer(&self) {
+    pub(crate) async fn summarizer(self: &Rc<Self>) {
         let turns = Semaphore::new(SUMMARIES_AT_ONCE);
-        while !self.health().is_closed() && self.check_failed().is_ok() {
-            let (wait, turn) = (self.wakes().summary.wait(), turns.acquire(1).await);
-            let next = self.state_mut().buckets.next_summary();
+        while !self.core.health().is_closed() && self.failures.check_failed().is_ok() {
+            let (wait, turn) = (self.core.wakes().summary.wait(), turns.acquire(1).await);
+            let next = self.core.state_mut().buckets.next_summary();
             let Some(next) = next else {
                 drop(turn);
                 wait.await;
                 continue;
             };
-            let cache = self.clone();
-            self.rt().detach(async move {
-                cache.write_summary(next).await;
+            let this = self.clone();
+            self.core.rt().detach(async move {
+                this.write_summary(next).await;
                 drop(turn);
             });
         }
     }
 
     async fn write_summary(&self, next: NextSummary) {
-        let mut buf = self.rt().bufs().take(next.blocks as usize * BLOCK);
-        encode_summary(&self.summary_of(next.id, next.generation), &next.keys, &mut buf);
-        let (at, data) = (self.offset_of(next.addr), SliceList::from_iter([buf.freeze()]));
-        if self.check_alone().await.is_err() {
-            self.state_mut().buckets.unpin(next.addr);
+        let mut buf = self.core.rt().bufs().take(next.blocks as usize * BLOCK);
+        encode_summary(&self.contents.summary_of(next.id, next.generation), &next.keys, &mut buf);
+        let (at, data) = (self.core.offset_of(next.addr), SliceList::from_iter([buf.freeze()]));
+        if self.watch.check_alone().await.is_err() {
+            self.core.state_mut().buckets.unpin(next.addr);
             return;
         }
-        let outcome = self.device().queue().write(Class::Commit, at, data).await;
-        let mut st = self.state_mut();
+        let outcome = self.core.device().queue().write(Class::Commit, at, data).await;
+        let mut st = self.core.state_mut();
         // Nothing is wrong with the bucket where the file system under the cache is full.
         if outcome.is_err_and(|e| !e.is_no_space()) {
             st.buckets.condemn(next.addr);

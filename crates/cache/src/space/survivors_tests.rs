@@ -6,6 +6,7 @@ use base::{BlockRange, CacheAddr, Lba, VolumeId};
 use sim::Fault;
 
 use super::*;
+use crate::Cache;
 use crate::store::key::Body;
 use crate::testkit::{BLOCKS, Lab, fill, settings};
 
@@ -27,11 +28,11 @@ async fn churn(cache: &Cache, a: VolumeId) {
     read_hot(cache, a).await;
     for i in 0..400 {
         fill(cache, wide, i * 40, 16, 1).await;
-        cache.rt().sleep(Duration::from_millis(20)).await;
+        cache.core().rt().sleep(Duration::from_millis(20)).await;
         if i % 20 == 19 {
             cache.publish_all().await.unwrap();
             read_hot(cache, a).await;
-            cache.rt().sleep(Duration::from_millis(100)).await;
+            cache.core().rt().sleep(Duration::from_millis(100)).await;
         }
     }
 }
@@ -39,6 +40,7 @@ async fn churn(cache: &Cache, a: VolumeId) {
 /// The block's key, and where it is.
 async fn find(cache: &Cache, a: VolumeId, lba: u64) -> (IndexKey, CacheAddr) {
     let found = cache
+        .core()
         .resident(Class::Commit, |st| {
             st.index.overlapping(&st.buckets, a, BlockRange::of(Lba(lba), 1), 1)
         })
@@ -74,12 +76,13 @@ fn blocks_that_come_back_soon_enter_the_main_queue() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         churn(&cache, a).await;
         let before = cache.status().replacement.ghost_hits;
-        let main = || cache.state().buckets.left_open(crate::store::buckets::census::Stream::Main);
+        let main =
+            || cache.core().state().buckets.left_open(crate::store::buckets::census::Stream::Main);
         let left = main();
         for i in 0..10 {
             // They were never hit.
             cache.read(a, Lba(402 + i * 8), 1).await.unwrap();
-            cache.rt().sleep(Duration::from_millis(10)).await;
+            cache.core().rt().sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(cache.status().replacement.ghost_hits - before, 10);
         assert_ne!(main(), left);
@@ -98,11 +101,11 @@ fn young_stale_keys_stay_when_a_pass_is_due_and_old_ones_go() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         churn(&cache, a).await;
         // The first pass after an open, and perhaps others.
-        cache.rt().sleep(Duration::from_secs(120)).await;
+        cache.core().rt().sleep(Duration::from_secs(120)).await;
         let passes = cache.status().gc.passes;
         let left = cache.status().index.stale_blocks;
         assert!(passes > 0 && left > BLOCKS / 8, "{left} after {passes}");
-        cache.rt().sleep(Duration::from_secs(600)).await;
+        cache.core().rt().sleep(Duration::from_secs(600)).await;
         assert_eq!(cache.status().gc.passes, passes, "it has nothing to do");
     });
 }
@@ -117,14 +120,14 @@ fn a_survivor_that_is_bad_is_dropped_and_takes_no_other_with_it() {
         read_hot(&cache, a).await;
         read_hot(&cache, a).await;
         let (_, bad) = find(&cache, a, 24).await;
-        let offset = cache.offset_of(bad);
+        let offset = cache.core().offset_of(bad);
         assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
         for i in 0..400 {
             fill(&cache, wide, i * 40, 16, 1).await;
-            cache.rt().sleep(Duration::from_millis(20)).await;
+            cache.core().rt().sleep(Duration::from_millis(20)).await;
             if i % 20 == 19 {
                 cache.publish_all().await.unwrap();
-                cache.rt().sleep(Duration::from_millis(100)).await;
+                cache.core().rt().sleep(Duration::from_millis(100)).await;
             }
         }
         let before = cache.status();
@@ -140,11 +143,11 @@ fn what_is_overwritten_while_it_moves_is_not_moved() {
     Lab::new().within_an_hour(settings(), |cache, a| async move {
         cache.publish_all().await.unwrap();
         let (e, addr) = find(&cache, a, 20).await;
-        cache.state_mut().buckets.pin(addr);
-        let _pin = cache.pinned(addr);
+        cache.core().state_mut().buckets.pin(addr);
+        let _pin = cache.core().pinned(addr);
         let move_it = async || {
-            let mut room = cache.try_room(blocks_for(1, 1), nodes_for(1)).unwrap();
-            cache.move_extent(&e, &mut room, Buckets::hits).await.unwrap()
+            let mut room = cache.flows().room.try_room(blocks_for(1, 1), nodes_for(1)).unwrap();
+            cache.flows().survivors.mover.move_extent(&e, &mut room, Buckets::hits).await.unwrap()
         };
         fill(&cache, a, 20, 1, 99).await;
         assert_eq!(move_it().await, Moved::Stays);
@@ -163,7 +166,7 @@ fn hits_go_with_a_block_that_is_overwritten_and_the_main_queue_keeps_it() {
         let state = async |lba: u64| {
             let (e, addr) = find(&cache, a, lba).await;
             let Body::Data { generation, .. } = e.body else { panic!("{e:?}") };
-            let st = cache.state();
+            let st = cache.core().state();
             (st.buckets.hits(addr), st.buckets.is_in_main(addr, generation))
         };
         for _ in 0..2 {

@@ -11,7 +11,7 @@
 //! entry is verified as a whole, entries count only in sequence, and each names the last entry that
 //! was known durable when it was written: what comes behind it has its data verified at replay. Of
 //! the newest entry the watermark tells, when none follows it for a while
-//! ([`Cache::write_watermark`](crate::Cache)).
+//! ([`crate::transfer::watermark`]).
 //!
 //! **The death of the process** loses nothing that was pushed: until an entry is durable, its
 //! records are in the [host log](pool::HostLog) too, and the next start writes the entries that are

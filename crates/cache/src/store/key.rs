@@ -1,7 +1,7 @@
 //! Keys of the index: neighbouring blocks of a volume, and where their data is.
 
 use base::{BlockRange, BucketGen, CacheAddr, Crc, Epoch, Lba, VolumeId};
-use format::cache::index::{Cover, IndexValue, MAX_EXTENT_BLOCKS, decode_key};
+use format::cache::index::{Cover, IndexValue, MAX_EXTENT_BLOCKS, StagedBelow, decode_key};
 use smallvec::SmallVec;
 
 use crate::store::buckets::Buckets;
@@ -53,6 +53,12 @@ pub struct IndexKey {
 }
 
 impl IndexKey {
+    /// The staged block below a part, if the part lies over one that no cut has published by then.
+    pub fn staged_below(&self, published: Epoch) -> Option<StagedBelow> {
+        let Body::Data { cover, .. } = &self.body else { return None };
+        cover.below.filter(|below| below.epoch > published)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         match &self.body {
             Body::Data { crcs, .. } | Body::Staged { crcs } => crcs.len() as u64,

@@ -26,13 +26,14 @@ fn flushed(lab: &Lab, mark: bool) -> Last {
         fill(&cache, a, AT, BLOCKS, 1).await;
         cache.flush().await.unwrap();
         fill(&cache, a, AT, BLOCKS, 101).await;
-        let ring = cache.layout().ring();
-        let position = cache.state().journal().next_place().0.position;
+        let ring = cache.core().layout().ring();
+        let position = cache.core().state().journal().next_place().0.position;
         cache.flush().await.unwrap();
         if mark {
-            cache.write_watermark().await.unwrap();
+            cache.flows().journal.write_watermark().await.unwrap();
         }
         let found = cache
+            .core()
             .resident(Class::Commit, |st| {
                 st.index.overlapping(&st.buckets, a, BlockRange::of(Lba(AT), 1), 1)
             })

@@ -12,7 +12,7 @@
 //! 1. the cache's device;
 //! 2. writing the journal: for the device;
 //! 3. a commit of the pool: for the journal, up to the last dropped key
-//!    ([`crate::Cache::records_durable`]), and the pool's devices;
+//!    ([`crate::io::pool_commits`]), and the pool's devices;
 //! 4. a checkpoint: for the journal, and, if more has changed than was foreseen, for buckets that
 //!    evictions and passes make free;
 //! 5. room in the ring for upkeep (evictions, cuts, blocks that passes found bad): for checkpoints.
@@ -30,7 +30,7 @@
 //! clients that wait for it are told why ([`RingRoom::refuse_clients`]).
 //!
 //! **Order.** Room is given in the order of arrival, to upkeep first. Clients' requests stand at
-//! one more door ([`crate::Cache::room_for_request`]), so that it is the same order for nodes.
+//! one more door ([`crate::space::request_room`]), so that it is the same order for nodes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

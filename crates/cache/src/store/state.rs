@@ -218,7 +218,7 @@ impl State {
         self.ratios.forget(volume);
     }
 
-    /// Blocks to be filled next: [`Buckets::append`].
+    /// Blocks to be filled next: [`Buckets::append_beside`].
     pub fn append(&mut self, stream: Stream, want: u32) -> Option<(CacheAddr, u32, BucketGen)> {
         self.buckets.append_beside(stream, want, self.nodes_left)
     }

@@ -10,28 +10,49 @@
 //! these writes would keep their room in the journal's ring and the locks on their blocks, and
 //! others would wait for them.
 
+use std::rc::Rc;
+
 use base::{ErrorKind, Result, StorageError, counted};
 use rt::Reason;
+use rt::sync::Permit;
 
 use super::state::Urgent;
-use crate::Cache;
+use crate::core::Core;
 use crate::job;
+use crate::writeback::pass::Carrier;
 
-impl Cache {
+/// Runs passes, when they are due and when a task asks for one.
+pub(crate) struct PassRunner {
+    pub(super) core: Core,
+    pub(super) carrier: Rc<Carrier>,
+}
+
+impl PassRunner {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core, carrier: &Rc<Carrier>) -> Rc<PassRunner> {
+        Rc::new(PassRunner { core: core.clone(), carrier: carrier.clone() })
+    }
+
+    /// See [`crate::Cache::between_passes`].
+    pub(crate) async fn between_passes(&self) -> Permit {
+        let _urgent = self.urgent();
+        self.core.writeback().lock().await
+    }
+
     /// Passes are not paced until the guard is dropped.
-    pub(crate) fn urgent(&self) -> Urgent<'_> {
-        let urgent = self.writeback().urgent();
-        self.wakes().pace.notify();
+    fn urgent(&self) -> Urgent<'_> {
+        let urgent = self.core.writeback().urgent();
+        self.core.wakes().pace.notify();
         urgent
     }
 
-    /// Publishes everything that is dirty now, as fast as the pool takes it.
-    pub async fn publish_all(&self) -> Result<()> {
-        let target = self.epoch();
+    /// See [`crate::Cache::publish_all`].
+    pub(crate) async fn publish_all(&self) -> Result<()> {
+        let target = self.core.epoch();
         let _urgent = self.urgent();
         let mut outcome = Ok(());
         // The first pass may carry an older cut: then the next one carries what came after it.
-        while outcome.is_ok() && self.state().index.published() < target {
+        while outcome.is_ok() && self.core.state().index.published() < target {
             outcome = self.next_pass().await;
         }
         outcome
@@ -40,19 +61,19 @@ impl Cache {
     /// The same for a request for which the pool has no room: that may give some back.
     pub(crate) async fn publish_for_room(&self) -> Result<()> {
         let publish = Box::pin(self.publish_all());
-        self.rt().waits_for_job(Reason::Publish, job::WRITE_BACK, publish).await
+        self.core.rt().waits_for_job(Reason::Publish, job::WRITE_BACK, publish).await
     }
 
-    /// The same for a user, who is told if blocks are lost: of these nothing came to the pool.
-    pub async fn write_all_back(&self) -> Result<()> {
+    /// See [`crate::Cache::write_all_back`].
+    pub(crate) async fn write_all_back(&self) -> Result<()> {
         self.publish_all().await?;
         self.check_all_came()
     }
 
     /// An error if something is left in the cache that passes cannot carry.
     pub(crate) fn check_all_came(&self) -> Result<()> {
-        self.check_kept(None)?;
-        match self.state().bad_blocks().blocks() {
+        self.core.levels().check_kept(None)?;
+        match self.core.state().bad_blocks().blocks() {
             0 => Ok(()),
             bad => Err(StorageError::new(
                 ErrorKind::Io,
@@ -68,10 +89,10 @@ impl Cache {
 
     /// Waits for a pass that begins from now on, and returns how it ended. The first task in line
     /// runs it.
-    pub(crate) async fn next_pass(&self) -> Result<()> {
-        let begun = self.writeback().passes_mut().tries().begun();
-        let _alone = self.writeback().lock().await;
-        let shared = self.writeback().passes_mut().tries().after(begun);
+    pub(super) async fn next_pass(&self) -> Result<()> {
+        let begun = self.core.writeback().passes_mut().tries().begun();
+        let _alone = self.core.writeback().lock().await;
+        let shared = self.core.writeback().passes_mut().tries().ended_after(begun);
         match shared {
             Some(outcome) => outcome,
             None => self.run_pass().await,
@@ -80,16 +101,69 @@ impl Cache {
 
     /// Runs a pass. The caller holds the lock of passes.
     pub(crate) async fn run_pass(&self) -> Result<()> {
-        let number = self.writeback().passes_mut().tries().begin();
+        let number = self.core.writeback().passes_mut().tries().begin();
         // A pass is work of write-back, also in a task of a request: requests that wait for it say
         // so.
-        let outcome = self.rt().as_job(job::WRITE_BACK, self.one_pass()).await;
+        let outcome = self.core.rt().as_job(job::WRITE_BACK, self.carrier.one_pass()).await;
         if outcome.is_err() {
             // The cut may be left: then it is carried first.
-            self.wakes().pass.notify();
+            self.core.wakes().pass.notify();
         }
-        self.writeback().passes_mut().tries().end(number, outcome.clone());
+        self.core.writeback().passes_mut().tries().end(number, outcome.clone());
         outcome
+    }
+
+    /// Carries all staged blocks to their volumes. To be called while the cache is opened, [between
+    /// passes](PassRunner::between_passes).
+    pub(crate) async fn carry_staged(&self) -> Result<()> {
+        let blocks = self.core.pool().staged_blocks();
+        if blocks == 0 {
+            return Ok(());
+        }
+        tracing::info!(
+            cache = %self.core.path(), blocks,
+            "what an older version has written past the cache is carried to the volumes, which are \
+             served after that"
+        );
+        self.publish_staged(blocks).await.map_err(|e| {
+            let text = format!(
+                "{}: {} that an older version of Forebay has written past the cache cannot be \
+                 carried to the volumes, which are not served before that: {e}",
+                self.core.path(),
+                counted(blocks, "block", "blocks")
+            );
+            // Nothing is lost by it: the cache is not to be given up.
+            let kind = match e.kind {
+                ErrorKind::NoSpace => ErrorKind::NoSpace,
+                _ => ErrorKind::Unreachable,
+            };
+            StorageError::new(kind, text)
+        })?;
+        tracing::info!(cache = %self.core.path(), blocks, "carried");
+        Ok(())
+    }
+
+    async fn publish_staged(&self, blocks: u64) -> Result<()> {
+        let _urgent = self.urgent();
+        let room = self.core.pool().reserve(blocks)?;
+        // The pass takes a cut of this epoch.
+        self.core.writeback().passes_mut().cuts_mut().put_room(self.core.epoch(), room);
+        self.run_pass().await
+    }
+
+    /// See [`crate::Cache::between_cuts`].
+    pub(crate) async fn between_cuts(&self) -> Result<Permit> {
+        let _urgent = self.urgent();
+        let alone = self.between_passes().await;
+        let _none = self.core.writeback().keep_cuts_away();
+        let mut outcome = Ok(());
+        while outcome.is_ok()
+            && !self.core.has_failed()
+            && self.core.writeback().passes().cuts().count() > 0
+        {
+            outcome = Box::pin(self.run_pass()).await;
+        }
+        outcome.map(|()| alone)
     }
 }
 

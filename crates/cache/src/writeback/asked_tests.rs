@@ -8,14 +8,14 @@ use base::VolumeId;
 use queue::Class;
 use sim::Fault;
 
-use super::*;
+use crate::Cache;
 use crate::store::state::State;
 use crate::testkit::{Asked, Lab, fill, settings, write_part};
 
 const MANY: u64 = 300;
 
 fn begun(cache: &Cache) -> u64 {
-    cache.writeback().passes_mut().tries().begun()
+    cache.core().writeback().passes_mut().tries().begun()
 }
 
 /// Takes all room that the pool has.
@@ -48,7 +48,7 @@ fn writes_that_a_lost_pool_has_no_room_for_fail_with_one_pass() {
         let tasks: Vec<_> = (0..MANY)
             .map(|i| {
                 let (cache, failed) = (cache.clone(), failed.clone());
-                cache.rt().clone().spawn(async move {
+                cache.core().rt().clone().spawn(async move {
                     if !write(&cache, a, i).await {
                         failed.set(failed.get() + 1);
                     }
@@ -76,15 +76,15 @@ fn all_who_ask_at_once_share_a_pass() {
         let before = begun(&cache);
         let publish = |cache: &Cache| {
             let cache = cache.clone();
-            cache.rt().clone().spawn(async move {
+            cache.core().rt().clone().spawn(async move {
                 let target = cache.epoch();
                 cache.publish_all().await.unwrap();
-                assert!(cache.state().index.published() >= target);
+                assert!(cache.core().state().index.published() >= target);
             })
         };
         let mut tasks: Vec<_> = (0..MANY).map(|_| publish(&cache)).collect();
         while begun(&cache) == before {
-            cache.rt().sleep(Duration::from_micros(1)).await;
+            cache.core().rt().sleep(Duration::from_micros(1)).await;
         }
         fill(&cache, a, 600, 500, 2).await;
         tasks.extend((0..MANY).map(|_| publish(&cache)));
@@ -92,7 +92,7 @@ fn all_who_ask_at_once_share_a_pass() {
             t.await.unwrap();
         }
         assert_eq!(begun(&cache) - before, 2);
-        assert!(cache.all_written_back());
+        assert!(cache.core().levels().all_written_back());
     });
 }
 
@@ -114,12 +114,12 @@ fn a_pass_that_ran_already_is_nobodys_answer() {
             }
         });
         let c = cache.clone();
-        let first = cache.rt().spawn(async move { c.publish_all().await });
+        let first = cache.core().rt().spawn(async move { c.publish_all().await });
         while !refused.get() {
-            cache.rt().sleep(Duration::from_micros(1)).await;
+            cache.core().rt().sleep(Duration::from_micros(1)).await;
         }
         let c = cache.clone();
-        let second = cache.rt().spawn(async move { c.publish_all().await });
+        let second = cache.core().rt().spawn(async move { c.publish_all().await });
         assert!(first.await.unwrap().is_err());
         second.await.unwrap().unwrap();
     });
@@ -140,8 +140,8 @@ fn a_block_that_is_read_well_later_is_bad_no_more() {
     lab.within_an_hour(settings(), move |cache, a| async move {
         let read_badly = async |lba: u64| {
             let step = |st: &mut State| Ok(st.index.place_of(&st.buckets, a, base::Lba(lba)));
-            let (addr, _) = cache.resident(Class::Foreground, step).await.unwrap().unwrap();
-            let offset = cache.offset_of(addr);
+            let (addr, _) = cache.core().resident(Class::Foreground, step).await.unwrap().unwrap();
+            let offset = cache.core().offset_of(addr);
             assert!(world.inject(device, Fault::FailReads { offset, len: 512, times: 3 }));
             cache.read(a, base::Lba(lba), 1).await.unwrap_err();
             assert_eq!(cache.status().bad_blocks, [(a.0, lba)]);
@@ -153,8 +153,8 @@ fn a_block_that_is_read_well_later_is_bad_no_more() {
         fill(&cache, a, 3500, 8, 2).await;
         read_badly(3504).await;
         cache.pool().start_scrub(pool::ScrubOptions::default()).await.unwrap();
-        while cache.scrub_found().completed == 0 {
-            cache.rt().sleep(Duration::from_secs(1)).await;
+        while cache.flows().scrubber.scrub_found().completed == 0 {
+            cache.core().rt().sleep(Duration::from_secs(1)).await;
         }
         assert!(cache.status().bad_blocks.is_empty());
         assert_eq!(cache.read(a, base::Lba(3504), 1).await.unwrap()[0][0], 6);
@@ -167,7 +167,7 @@ fn a_block_that_cannot_be_completed_is_named_until_it_is() {
     let (world, disk) = (lab.world.clone(), lab.files()[0].file);
     lab.within_an_hour(settings(), move |cache, a| async move {
         let (pool, place) = (cache.pool().clone(), Rc::new(Cell::new(None)));
-        let mut block = cache.rt().bufs().take(base::BLOCK);
+        let mut block = cache.core().rt().bufs().take(base::BLOCK);
         block.fill(0xA5);
         let found = place.clone();
         world.watch_writes(disk, move |at, data| {
@@ -178,16 +178,41 @@ fn a_block_that_cannot_be_completed_is_named_until_it_is() {
         pool.write(a, base::Lba(3600), &block.freeze()).await.unwrap();
         pool.commit().await.unwrap();
         let offset = place.get().expect("it was written");
-        let sector = cache.rt().bufs().zeroed(base::SECTOR).freeze();
+        let sector = cache.core().rt().bufs().zeroed(base::SECTOR).freeze();
         write_part(&cache, (a, base::Lba(3600)), 512, &sector).await.unwrap();
         assert!(world.inject(disk, Fault::ReadError { offset, len: 512 }));
         for _ in 0..2 {
             assert_eq!(write_back(&cache).await, (vec![3600], false));
         }
         // It heals when it is written again.
-        let mut block = cache.rt().bufs().take(base::BLOCK);
+        let mut block = cache.core().rt().bufs().take(base::BLOCK);
         block.fill(0xA5);
         pool.write(a, base::Lba(3600), &block.freeze()).await.unwrap();
         assert_eq!(write_back(&cache).await, (vec![], true));
+    });
+}
+
+/// A task that cannot call for passes asks the task of write-back. Of a closed cache nothing can be
+/// asked any more.
+#[test]
+fn who_asks_the_task_of_write_back_is_answered_until_it_ends() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        fill(&cache, a, 0, 500, 1).await;
+        let ask = || {
+            let asked = cache.core().writeback().ask_to_publish();
+            cache.core().wakes().pass.notify();
+            asked
+        };
+        let (one, two) = (ask().expect("it runs"), ask().expect("it runs"));
+        one.await.expect("answered").expect("published");
+        two.await.expect("answered").expect("published");
+        assert!(cache.is_written_back(a));
+        cache.close().await.expect("closed");
+        // The task learns of the end at its next turn.
+        if let Some(late) = ask() {
+            assert!(late.await.is_none());
+        }
+        assert!(ask().is_none());
     });
 }

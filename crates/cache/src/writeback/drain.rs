@@ -19,42 +19,56 @@
 //! pool's trees, and a long one more of them. The count says how long a drain goes on, and nothing
 //! else: the caller has to look whether the pool has everything.
 
+use std::rc::Rc;
+
 use base::{Result, VolumeId};
 use rt::Reason;
 
 use super::drain_gate::{Change, LITTLE, Limit, Progress};
-use crate::{Cache, job};
+use crate::core::Core;
+use crate::job;
+use crate::writeback::asked::PassRunner;
 
 /// After so many rounds what is left is what single requests do, each of which is more than little.
 const MOST_ROUNDS: u32 = 24;
 
 /// A drain, until it is dropped.
 pub struct Drain {
-    cache: Cache,
+    core: Core,
 }
 
 impl Drop for Drain {
     fn drop(&mut self) {
-        let gate = self.cache.gate();
+        let gate = self.core.gate();
         gate.limit.set(Limit::None);
         gate.moved.notify();
     }
 }
 
-impl Cache {
-    /// Begins a client's change of a volume that writes back, which costs so much work; waits for
-    /// a drain.
-    pub async fn begin_change(&self, work: u64) -> Change {
-        let gate = self.gate();
+/// Holds changes of clients up while a drain goes on.
+pub(crate) struct Drainer {
+    core: Core,
+    passes: Rc<PassRunner>,
+}
+
+impl Drainer {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core, passes: &Rc<PassRunner>) -> Rc<Drainer> {
+        Rc::new(Drainer { core: core.clone(), passes: passes.clone() })
+    }
+
+    /// See [`crate::Cache::begin_change`].
+    pub(crate) async fn begin_change(&self, work: u64) -> Change {
+        let gate = self.core.gate();
         if gate.door.free() > 0 && gate.lets_in(self.pass_progress()) {
             return gate.enter(work);
         }
         let wait = Box::pin(self.wait_at_gate(work));
-        self.rt().waits_for_job(Reason::Drain, job::WRITE_BACK, wait).await
+        self.core.rt().waits_for_job(Reason::Drain, job::WRITE_BACK, wait).await
     }
 
     async fn wait_at_gate(&self, work: u64) -> Change {
-        let gate = self.gate();
+        let gate = self.core.gate();
         let _first = gate.door.acquire(1).await;
         loop {
             let moved = gate.moved.wait();
@@ -66,41 +80,37 @@ impl Cache {
     }
 
     fn pass_progress(&self) -> Progress {
-        self.writeback().passes().progress()
+        self.core.writeback().passes().progress()
     }
 
     /// True if the pool has all of a volume, or of all.
     fn is_drained(&self, volume: Option<VolumeId>) -> bool {
         match volume {
-            Some(volume) => self.is_written_back(volume),
-            None => self.all_written_back(),
+            Some(volume) => self.core.levels().is_written_back(volume),
+            None => self.core.levels().all_written_back(),
         }
     }
 
-    /// Writes everything back, while clients go on. When it returns the pool has all of `volume`,
-    /// or of all, and no client changes anything of a volume that writes back until the drain is
-    /// dropped. What cannot be written back is left. `last` is waited for once, before the gate
-    /// shuts. `go_on` is asked after each pass: its error ends this. There may be one drain at a
-    /// time.
-    pub async fn drain<T>(
-        &self,
+    /// See [`crate::Cache::drain`].
+    pub(crate) async fn drain<T>(
+        self: &Rc<Self>,
         volume: Option<VolumeId>,
         last: impl Future<Output = T>,
         go_on: impl Fn() -> Result<()>,
     ) -> Result<(Drain, T)> {
-        let (drain, gate) = (Drain { cache: self.clone() }, self.gate());
+        let (drain, gate) = (Drain { core: self.core.clone() }, self.core.gate());
         let (mut last, mut had) = (Some(last), None);
         for round in 0.. {
             gate.begin_round(round == 0);
             // A cache that holds nothing is not asked for anything: its device may hang.
-            if volume.is_some() || !self.holds_nothing() {
-                self.publish_all().await?;
+            if volume.is_some() || !self.core.levels().holds_nothing() {
+                self.passes.publish_all().await?;
             }
             go_on()?;
             if round == 0 && volume.is_none() {
                 // A commit now leaves little to do for the commit without the cache. If it fails,
                 // the later one tells why.
-                let _ = self.pool().commit().await;
+                let _ = self.core.pool().commit().await;
                 go_on()?;
             }
             let little = || gate.next.get() <= LITTLE || round >= MOST_ROUNDS;
@@ -121,7 +131,7 @@ impl Cache {
                 if !little() {
                     continue;
                 }
-                self.publish_all().await?;
+                self.passes.publish_all().await?;
                 go_on()?;
             }
             if let Some(had) = had {

@@ -11,85 +11,46 @@
 //! **Room.** A volume of which an eighth of the cache is kept is not written to any more: others
 //! need the rest.
 
-use base::{BlockRange, Epoch, ErrorKind, Lba, Result, StorageError, VolumeId, counted};
+use std::rc::Rc;
+
+use base::{BlockRange, Epoch, Lba, Result, StorageError, VolumeId, counted};
 use format::cache::index::MAX_EXTENT_BLOCKS;
 use queue::Class;
 
-use crate::Cache;
+use crate::core::Core;
+use crate::health::fail::Failures;
+use crate::space::request_room::Room;
 use crate::store::key::{Body, IndexKey};
-use crate::writeback::all_kept::Kept;
 use crate::writeback::cuts::Cut;
 use crate::writeback::walk::{Carried, Content};
 
-/// One part in so many of the cache that may be kept of a volume before its writes are refused.
-const SHARE: u64 = 8;
+/// Keeps blocks that a pass cannot carry.
+pub(crate) struct Keeper {
+    pub(super) core: Core,
+    pub(super) failures: Rc<Failures>,
+    pub(super) room: Rc<Room>,
+}
 
-impl Cache {
-    /// The blocks that are kept of each volume that is there.
-    pub fn kept(&self) -> Vec<(VolumeId, Kept)> {
-        let is_there = |volume| self.pool().volume_size(volume).is_some();
-        let passes = self.writeback().passes();
-        let all = passes.kept().all().filter(|&(volume, _)| is_there(volume));
-        all.map(|(volume, kept)| (volume, kept.clone())).collect()
-    }
-
-    /// The number of blocks that are kept.
-    pub(crate) fn kept_blocks(&self) -> u64 {
-        self.writeback().passes().kept().all().map(|(_, kept)| kept.blocks).sum()
-    }
-
-    /// Fails if something is kept, of one volume or of all.
-    pub fn check_kept(&self, volume: Option<VolumeId>) -> Result<()> {
-        let kept = self.kept();
-        let mut kept = kept.iter().filter(|(id, _)| volume.is_none_or(|v| v == *id));
-        let Some((id, first)) = kept.next() else { return Ok(()) };
-        let more = match kept.count() {
-            0 => String::new(),
-            more => format!(
-                " ({} more: see forebay cache status)",
-                counted(more as u64, "volume", "volumes")
-            ),
-        };
-        let what = format!(
-            "{} of volume {} in the cache cannot come to the pool: {}{more}. Everything else that \
-             was written before is in the pool",
-            counted(first.blocks, "block", "blocks"),
-            self.pool().volume_name(*id),
-            first.why
-        );
-        Err(StorageError::new(ErrorKind::Io, what))
-    }
-
-    /// Fails if so much of a volume is kept that it is not written to any more.
-    pub(crate) fn check_writable(&self, volume: VolumeId) -> Result<()> {
-        let passes = self.writeback().passes();
-        let Some(kept) = passes.kept().of(volume) else { return Ok(()) };
-        if kept.blocks <= self.layout().data_blocks() / SHARE {
-            return Ok(());
-        }
-        let what = format!(
-            "volume {} takes no more writes, as an eighth of the cache has blocks of it that \
-             cannot come to the pool: {}",
-            self.pool().volume_name(volume),
-            kept.why
-        );
-        Err(StorageError::new(ErrorKind::Io, what))
+impl Keeper {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core, failures: &Rc<Failures>, room: &Rc<Room>) -> Rc<Keeper> {
+        Rc::new(Keeper { core: core.clone(), failures: failures.clone(), room: room.clone() })
     }
 
     /// Tells the log of which volumes something is kept from now on, and of which nothing is any
     /// more.
-    pub(super) fn tell_kept(&self, kept: &[VolumeId], well: &[VolumeId]) {
+    pub(crate) fn tell_kept(&self, kept: &[VolumeId], well: &[VolumeId]) {
         for &id in kept {
-            let passes = self.writeback().passes();
+            let passes = self.core.writeback().passes();
             let Some(kept) = passes.kept().of(id) else { continue };
             let (blocks, why) = (kept.blocks, &kept.why);
-            tracing::error!(cache = %self.path(), "{} of volume {} cannot come to the pool, and \
-                {} in the cache: {why}", counted(blocks, "block", "blocks"),
-                self.pool().volume_name(id), if blocks == 1 { "stays" } else { "stay" });
+            tracing::error!(cache = %self.core.path(), "{} of volume {} cannot come to the pool, \
+                and {} in the cache: {why}", counted(blocks, "block", "blocks"),
+                self.core.pool().volume_name(id), if blocks == 1 { "stays" } else { "stay" });
         }
         for &id in well {
-            if self.pool().volume_size(id).is_some() {
-                let name = self.pool().volume_name(id);
+            if self.core.pool().volume_size(id).is_some() {
+                let name = self.core.pool().volume_name(id);
                 tracing::info!("what the cache kept of volume {name} is in the pool, or replaced");
             }
         }
@@ -97,11 +58,14 @@ impl Cache {
 
     /// The pass leaves a run, which stays dirty.
     pub(super) async fn keep_run(&self, run: &Carried, why: StorageError, cut: &Cut) -> Result<()> {
-        self.check_failed()?;
-        self.check_open()?;
+        self.failures.check_failed()?;
+        self.core.check_open()?;
+        let published = self.core.state().index.published();
         match &run.content {
             // The staging volume below it ends with this pass.
-            Content::Data(parts) if parts.iter().any(|part| self.staged_below(part).is_some()) => {
+            Content::Data(parts)
+                if parts.iter().any(|part| part.staged_below(published).is_some()) =>
+            {
                 return Err(why);
             }
             Content::Data(parts) => {
@@ -117,19 +81,13 @@ impl Cache {
             // Only while the cache is opened, which fails then.
             Content::Staged(_) => return Err(why),
         }
-        self.note_kept(run.volume, self.epoch(), 0, &why);
+        self.note_kept(run.volume, self.core.epoch(), 0, &why);
         Ok(())
     }
 
     /// Notes that `blocks` kept blocks of a volume are of this epoch now.
-    pub(super) fn note_kept(
-        &self,
-        volume: VolumeId,
-        epoch: Epoch,
-        blocks: u64,
-        why: &StorageError,
-    ) {
-        self.writeback().passes_mut().keeps(volume, blocks, epoch, why);
+    fn note_kept(&self, volume: VolumeId, epoch: Epoch, blocks: u64, why: &StorageError) {
+        self.core.writeback().passes_mut().keeps(volume, blocks, epoch, why);
     }
 
     /// Enters what of a part of a cut was not changed since into the open epoch: it stays dirty.
@@ -140,8 +98,9 @@ impl Cache {
             let mut room = self.room_to_keep(1, MAX_EXTENT_BLOCKS, why).await?;
             // The cut keeps its own room: a later try may carry the blocks.
             let most = if is_data { end.0 - at.0 } else { 0 };
-            let mut reserved = self.pool().take_over(most);
+            let mut reserved = self.core.pool().take_over(most);
             let (upto, kept) = self
+                .core
                 .resident(Class::WriteBack, |st| {
                     let left = BlockRange::new(at, end);
                     let (found, upto) =
@@ -171,7 +130,7 @@ impl Cache {
             if let Some((epoch, blocks)) = kept {
                 self.note_kept(part.volume, epoch, blocks, why);
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Ok(())
     }

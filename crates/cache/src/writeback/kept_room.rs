@@ -13,8 +13,8 @@
 use base::{ErrorKind, Result, StorageError};
 use format::cache::journal::blocks_for;
 
-use crate::Cache;
 use crate::store::ring_room::{JournalRoom, Share, nodes_for};
+use crate::writeback::kept::Keeper;
 use crate::writeback::margin::MarginNodes;
 
 /// Room for records, and for the nodes that they change.
@@ -24,7 +24,7 @@ pub(super) struct KeptRoom {
     _nodes: MarginNodes,
 }
 
-impl Cache {
+impl Keeper {
     /// Room for records and for the nodes that they change.
     pub(super) async fn room_to_keep(
         &self,
@@ -33,16 +33,16 @@ impl Cache {
         why: &StorageError,
     ) -> Result<KeptRoom> {
         let nodes = self.margin_nodes(nodes_for(records as u64), why).await?;
-        let ring = self.ring_room(Share::Upkeep, blocks_for(records, checksums)).await?;
+        let ring = self.room.ring_room(Share::Upkeep, blocks_for(records, checksums)).await?;
         Ok(KeptRoom { ring, _nodes: nodes })
     }
 
     /// Reserves `nodes` nodes of the margin. Waits while others have reserved what is left.
     async fn margin_nodes(&self, nodes: u64, why: &StorageError) -> Result<MarginNodes> {
-        let margin = self.writeback().margin();
+        let margin = self.core.writeback().margin();
         loop {
             let (reserved, freed) = (margin.reserved(), margin.freed());
-            if self.margin_has(reserved + nodes) {
+            if self.core.levels().margin_has(reserved + nodes) {
                 return Ok(margin.reserve(nodes));
             }
             if reserved == 0 {
@@ -66,23 +66,51 @@ mod tests {
     fn steps_of_a_pass_never_reserve_more_than_the_margin_together() {
         Lab::new().within_an_hour(settings(), |cache, _| async move {
             let why = StorageError::new(ErrorKind::Unreachable, "lost");
-            let all = (1..).take_while(|&nodes| cache.margin_has(nodes)).last().expect("some");
-            let first = cache.margin_nodes(all - 1, &why).await.expect("they are there");
-            let small = cache.margin_nodes(1, &why).await.expect("the last one");
+            let all = (1..)
+                .take_while(|&nodes| cache.core().levels().margin_has(nodes))
+                .last()
+                .expect("some");
+            let first = cache
+                .flows()
+                .passes
+                .carrier
+                .keeper
+                .margin_nodes(all - 1, &why)
+                .await
+                .expect("they are there");
+            let small = cache
+                .flows()
+                .passes
+                .carrier
+                .keeper
+                .margin_nodes(1, &why)
+                .await
+                .expect("the last one");
             let (c, w) = (cache.clone(), why.clone());
-            let second = cache.rt().spawn(async move { c.margin_nodes(2, &w).await });
-            cache.rt().sleep(Duration::from_secs(1)).await;
-            let reserved = || cache.writeback().margin().reserved();
+            let second = cache
+                .core()
+                .rt()
+                .spawn(async move { c.flows().passes.carrier.keeper.margin_nodes(2, &w).await });
+            cache.core().rt().sleep(Duration::from_secs(1)).await;
+            let reserved = || cache.core().writeback().margin().reserved();
             assert_eq!(reserved(), all, "the second one waits");
             drop(small);
-            cache.rt().sleep(Duration::from_secs(1)).await;
+            cache.core().rt().sleep(Duration::from_secs(1)).await;
             assert_eq!(reserved(), all - 1, "the second one waits still");
             drop(first);
             let second = second.await.expect("it ends").expect("there is room by now");
             assert_eq!(reserved(), 2);
             drop(second);
             // No other step has them: it would wait for ever.
-            let e = cache.margin_nodes(all + 1, &why).await.err().expect("too many");
+            let e = cache
+                .flows()
+                .passes
+                .carrier
+                .keeper
+                .margin_nodes(all + 1, &why)
+                .await
+                .err()
+                .expect("too many");
             assert!(e.context.ends_with("no room for more nodes of its index now"), "{e}");
             assert_eq!(reserved(), 0);
         });

@@ -79,13 +79,13 @@ fn what_is_dirty_no_more_is_not_kept() {
     lab.within_an_hour(settings(), |cache, a| async move {
         fill(&cache, a, 2000, 600, 1).await;
         cache.publish_all().await.expect("published");
-        assert_eq!(cache.kept_blocks(), 600);
-        let why = cache.check_writable(a).expect_err("much is kept");
+        assert_eq!(cache.core().levels().kept_blocks(), 600);
+        let why = cache.core().levels().check_writable(a).expect_err("much is kept");
         assert!(why.context.starts_with("volume a takes no more writes"), "{why}");
         let alone = cache.between_passes().await;
         cache.forget_from(a, Lba(0)).await.expect("forget");
         drop(alone);
-        assert_eq!((cache.kept().len(), cache.kept_blocks()), (0, 0));
+        assert_eq!((cache.kept().len(), cache.core().levels().kept_blocks()), (0, 0));
         fill(&cache, a, 7, 1, 5).await;
     });
 }

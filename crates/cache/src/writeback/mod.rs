@@ -1,19 +1,20 @@
 //! Write-back: cuts, and the passes that carry them to the pool.
 
-mod age;
+pub(crate) mod age;
 pub(crate) mod all_kept;
-mod asked;
+pub(crate) mod asked;
 mod cuts;
 pub(crate) mod drain;
 pub(crate) mod drain_gate;
-mod kept;
-mod kept_room;
+mod into_pass;
+pub(crate) mod kept;
+pub(crate) mod kept_room;
 mod margin;
-mod pass;
+pub(crate) mod pass;
 mod pass_state;
-mod rate;
 mod run;
+pub(crate) mod run_carrier;
 pub(crate) mod staged;
 pub(crate) mod state;
-mod take_cut;
+pub(crate) mod take_cut;
 mod walk;

@@ -21,19 +21,23 @@
 //! epoch, so that it stays dirty and reading it stays an error: if it became clean, reads would get
 //! the pool's old block.
 
-use base::{
-    BLOCK_U64, BlockRange, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId, worth_telling,
-};
+use std::rc::Rc;
+
+use base::{BLOCK_U64, ErrorKind, Result, StorageError};
 use pool::Pass;
 use queue::Class;
 use rt::sync::Semaphore;
-use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-use crate::Cache;
-use crate::store::key::{Body, IndexKey};
+use crate::core::Core;
+use crate::health::fail::Failures;
+use crate::space::pacer::Pacer;
+use crate::transfer::group_commit::JournalWriter;
 use crate::writeback::cuts::Cut;
-use crate::writeback::walk::{Carried, Content, Walk};
+use crate::writeback::kept::Keeper;
+use crate::writeback::run_carrier::RunCarrier;
+use crate::writeback::take_cut::CutTaker;
+use crate::writeback::walk::Walk;
 
 /// Runs under way at once. Many: runs of single blocks go to neighbouring places of the pool, and
 /// the queue merges those that wait together into one request. A disk with too few requests at hand
@@ -45,40 +49,72 @@ const BLOCKS: u64 = 4096;
 /// cache device (checkpoints, collection, promotion) waits behind them.
 const READS: u64 = 128;
 
-impl Cache {
+/// Carries one cut to the pool.
+pub(crate) struct Carrier {
+    pub(super) core: Core,
+    failures: Rc<Failures>,
+    journal: Rc<JournalWriter>,
+    pacer: Rc<Pacer>,
+    pub(super) keeper: Rc<Keeper>,
+    cut_taker: Rc<CutTaker>,
+    runs: Rc<RunCarrier>,
+}
+
+impl Carrier {
+    /// Over these parts of the cache.
+    pub(crate) fn new(
+        core: &Core,
+        failures: &Rc<Failures>,
+        journal: &Rc<JournalWriter>,
+        pacer: &Rc<Pacer>,
+        keeper: &Rc<Keeper>,
+        cut_taker: &Rc<CutTaker>,
+        runs: &Rc<RunCarrier>,
+    ) -> Rc<Carrier> {
+        Rc::new(Carrier {
+            core: core.clone(),
+            failures: failures.clone(),
+            journal: journal.clone(),
+            pacer: pacer.clone(),
+            keeper: keeper.clone(),
+            cut_taker: cut_taker.clone(),
+            runs: runs.clone(),
+        })
+    }
+
     /// One pass, from the cut (or with the cut that an error left) to its publication. To be
-    /// called by [`Cache::run_pass`] alone.
-    pub(crate) async fn one_pass(&self) -> Result<()> {
-        let left = self.writeback().passes().cuts().carried().cloned();
+    /// called by [`crate::writeback::asked::PassRunner`] alone.
+    pub(crate) async fn one_pass(self: &Rc<Self>) -> Result<()> {
+        let left = self.core.writeback().passes().cuts().carried().cloned();
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
             // The pool has all of it, and publishes it with whichever commit ends well: perhaps one
             // of another task has.
-            if self.pool().published() < cut.epoch {
-                self.check_failed()?;
-                self.pool().commit().await?;
-                let published = self.pool().published();
+            if self.core.pool().published() < cut.epoch {
+                self.failures.check_failed()?;
+                self.core.pool().commit().await?;
+                let published = self.core.pool().published();
                 assert!(published >= cut.epoch, "a commit publishes what was handed over");
             }
             return self.conclude(cut).await;
         }
-        self.check_failed()?;
+        self.failures.check_failed()?;
         let cut = match left {
             Some(cut) => cut,
-            None => self.choose_cut().await?,
+            None => self.cut_taker.choose_cut().await?,
         };
-        let _passing = self.passing();
+        let _passing = self.cut_taker.passing();
         self.carry_and_publish(&cut).await
     }
 
-    async fn carry_and_publish(&self, cut: &Cut) -> Result<()> {
+    async fn carry_and_publish(self: &Rc<Self>, cut: &Cut) -> Result<()> {
         let pass = self.begin_pass(cut)?;
         let mut outcome = self.carry(&pass, cut).await;
         if outcome.is_ok() {
-            self.writeback().passes_mut().publishes();
-            self.gate().wake();
+            self.core.writeback().passes_mut().publishes();
+            self.core.gate().wake();
             outcome = self.finish(&pass, cut).await;
         }
-        self.writeback().passes_mut().ends();
+        self.core.writeback().passes_mut().ends();
         if outcome.is_err() {
             self.abort_pass(pass, cut).await;
         }
@@ -87,12 +123,12 @@ impl Cache {
 
     /// Begins to write into the pool, within the room of the cut and of those before it.
     fn begin_pass(&self, cut: &Cut) -> Result<Pass> {
-        let mut room = self.state_mut().empty_reservation();
-        let mut passes = self.writeback().passes_mut();
+        let mut room = self.core.state_mut().empty_reservation();
+        let mut passes = self.core.writeback().passes_mut();
         passes.begins(cut.epoch);
         let cuts = passes.cuts_mut();
         cuts.take_room(cut.epoch, &mut room);
-        let pass = self.pool().begin_pass(&mut room);
+        let pass = self.core.pool().begin_pass(&mut room);
         if pass.is_err() {
             cuts.put_room(cut.epoch, room);
         }
@@ -101,19 +137,13 @@ impl Cache {
 
     async fn abort_pass(&self, pass: Pass, cut: &Cut) {
         if let Some(room) = pass.abort().await {
-            self.writeback().passes_mut().cuts_mut().put_room(cut.epoch, room);
+            self.core.writeback().passes_mut().cuts_mut().put_room(cut.epoch, room);
         }
     }
 
-    /// True if the pool has all of the carried cut: it publishes the cut with the next good commit,
-    /// even if the cache device fails.
-    pub(super) fn has_handed_over(&self) -> bool {
-        self.writeback().passes().cuts().handed_over().is_some()
-    }
-
-    async fn carry(&self, pass: &Pass, cut: &Cut) -> Result<()> {
-        let walk = Walk::over(cut, self.state().limbo().published_before());
-        let mut ahead = Some(self.find_batch(pass, walk));
+    async fn carry(self: &Rc<Self>, pass: &Pass, cut: &Cut) -> Result<()> {
+        let walk = Walk::over(cut, self.core.state().limbo().published_before());
+        let mut ahead = Some(walk.find_batch(&self.core, pass));
         let (mut tasks, reading) = (VecDeque::new(), Semaphore::new(READS));
         let mut in_flight = 0;
         let mut outcome = Ok(());
@@ -121,7 +151,7 @@ impl Cache {
             let batch = match join_task(batch).await {
                 Ok((batch, walk)) => {
                     if walk.goes_on() && outcome.is_ok() {
-                        ahead = Some(self.find_batch(pass, walk));
+                        ahead = Some(walk.find_batch(&self.core, pass));
                     }
                     batch
                 }
@@ -139,7 +169,7 @@ impl Cache {
                     in_flight -= done;
                     outcome = outcome.and(join_task(t).await);
                 }
-                if self.health().is_closed() {
+                if self.core.health().is_closed() {
                     let text = "the cache is closed: the next start carries the rest";
                     outcome = outcome.and(Err(StorageError::new(ErrorKind::Io, text)));
                 }
@@ -149,17 +179,17 @@ impl Cache {
                 // Zeros write no data, so no rate holds them up.
                 let end = run.lba.plus(run.blocks);
                 if n > 0 && pass.unreachable(run.volume, run.lba, end).is_none() {
-                    self.pace(n * BLOCK_U64).await;
+                    self.pacer.pace(n * BLOCK_U64).await;
                 }
-                let (cache, pass, cut) = (self.clone(), pass.clone(), cut.clone());
+                let (this, pass, cut) = (self.clone(), pass.clone(), cut.clone());
                 let reading = reading.clone();
                 in_flight += n;
                 tasks.push_back((
                     n,
-                    self.rt().spawn(async move {
-                        let outcome = cache.carry_run(&pass, run, &cut, reading).await;
-                        cache.writeback().passes_mut().came(n);
-                        cache.gate().wake();
+                    self.core.rt().spawn(async move {
+                        let outcome = this.runs.carry_run(&pass, run, &cut, reading).await;
+                        this.core.writeback().passes_mut().came(n);
+                        this.core.gate().wake();
                         outcome
                     }),
                 ));
@@ -171,186 +201,11 @@ impl Cache {
         outcome
     }
 
-    /// Reads one run from the cache and writes it into the pass.
-    async fn carry_run(
-        &self,
-        pass: &Pass,
-        mut run: Carried,
-        cut: &Cut,
-        reading: Semaphore,
-    ) -> Result<()> {
-        // A cut that a failed pass has left may have blocks behind the volume's end by now. The
-        // size changes between passes only.
-        let end = self.pool().volume_size(run.volume).unwrap_or(0).div_ceil(BLOCK_U64);
-        if run.lba.0 + run.blocks > end {
-            run.blocks = end.saturating_sub(run.lba.0);
-            if let Content::Data(parts) = &mut run.content {
-                parts.retain(|p| p.lba.0 < end);
-                parts.iter_mut().for_each(|p| *p = p.slice(p.lba.0, end));
-            }
-            if run.blocks == 0 {
-                return Ok(());
-            }
-        }
-        let end = run.lba.plus(run.blocks);
-        let entered = match &run.content {
-            Content::Data(_) => pass.reach(run.volume, run.lba, end).await,
-            Content::Zeros => gone_is_fine(pass.discard(run.volume, run.lba, end).await),
-            Content::Staged(epoch) => {
-                let range = BlockRange::new(run.lba, end);
-                self.copy_staged(pass, run.volume, *epoch, range).await
-            }
-        };
-        match entered {
-            Err(e) if e.kind == ErrorKind::Unreachable => return self.keep_run(&run, e, cut).await,
-            other => other?,
-        }
-        let Content::Data(parts) = run.content else { return Ok(()) };
-        let turn = reading.acquire(1).await;
-        let mut reads = Vec::with_capacity(parts.len());
-        for part in parts {
-            let cache = self.clone();
-            reads.push(self.rt().spawn(async move {
-                let Body::Data { addr, crcs, .. } = &part.body else {
-                    unreachable!("a run of data")
-                };
-                let data = cache.read_bucket(*addr, crcs, Class::WriteBack).await;
-                let data = match data {
-                    Ok(data) => Some(cache.carried(&part, data).await),
-                    Err(_) => None,
-                };
-                (data, part)
-            }));
-        }
-        let mut good: SmallVec<[(SliceList, Vec<base::Crc>, Lba); 1]> = SmallVec::new();
-        for r in reads {
-            let Some((data, part)) = r.await else {
-                return Err(StorageError::new(ErrorKind::Io, "the runtime has ended"));
-            };
-            let Some(Ok((data, crcs))) = data else {
-                self.carry_bad(part, pass, cut).await?;
-                continue;
-            };
-            self.note_carried(&part).await?;
-            match good.last_mut() {
-                Some((list, sums, lba)) if lba.0 + sums.len() as u64 == part.lba.0 => {
-                    list.push(data);
-                    sums.extend(crcs);
-                }
-                _ => good.push((SliceList::from_iter([data]), crcs, part.lba)),
-            }
-        }
-        drop(turn);
-        for (data, crcs, lba) in good {
-            self.write_in(pass, run.volume, lba, data, &crcs).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes blocks into the pass. A volume that was deleted meanwhile needs nothing.
-    pub(super) async fn write_in(
-        &self,
-        pass: &Pass,
-        volume: VolumeId,
-        lba: Lba,
-        data: SliceList,
-        crcs: &[base::Crc],
-    ) -> Result<()> {
-        gone_is_fine(pass.write(volume, lba, data, crcs).await)
-    }
-
-    /// Carries an extent with a bad block, block by block: good blocks go into the pass, bad ones
-    /// stay dirty.
-    async fn carry_bad(&self, part: IndexKey, pass: &Pass, cut: &Cut) -> Result<()> {
-        for i in 0..part.len() {
-            let one = part.slice(part.lba.0 + i, part.lba.0 + i + 1);
-            let Body::Data { addr, crcs, .. } = &one.body else { continue };
-            let read = self.read_bucket(*addr, crcs, Class::WriteBack).await;
-            let mine = read.is_err();
-            let why = match read {
-                Ok(data) => match self.carried(&one, data).await {
-                    Ok((data, crcs)) => {
-                        let data = SliceList::from_iter([data]);
-                        self.write_in(pass, one.volume, one.lba, data, &crcs).await?;
-                        self.note_carried(&one).await?;
-                        continue;
-                    }
-                    // Gone with its volume.
-                    Err(e) if e.kind == ErrorKind::NotFound => continue,
-                    Err(e) => {
-                        format!("is written in part, and the pool cannot read the rest ({e}): it")
-                    }
-                },
-                Err(_) => {
-                    let volume = self.pool().volume_name(one.volume);
-                    let what = format!("block {} of volume {volume}", one.lba);
-                    self.check_answers(Class::WriteBack, what).await?;
-                    "is bad in the cache and".to_owned()
-                }
-            };
-            self.copy_below(pass, &one).await?;
-            self.writeback().passes_mut().leaves_bad();
-            let (bad, addr, mut room) = (one.clone(), *addr, self.upkeep_room().await?);
-            // The cut keeps its own room: a later try may read the block well.
-            let mut reserved = self.pool().take_over(1);
-            let known = self
-                .resident(Class::WriteBack, |st| {
-                    let range = bad.range();
-                    let now = st.index.overlapping(&st.buckets, bad.volume, range, 1)?;
-                    let now = now.first().map(|e| e.slice(range.from.0, range.end.0));
-                    let same =
-                        now.filter(|e| matches!(e.body, Body::Data { addr: a, .. } if a == addr));
-                    match same.map(|e| e.written.is_some_and(|w| w <= cut.epoch)) {
-                        Some(true) => {}
-                        // Entered again by an earlier try.
-                        Some(false) => return Ok(None),
-                        None => {
-                            // Overwritten since: the pool's image will lack what the cut has there,
-                            // until the next one.
-                            if mine {
-                                st.buckets.condemn(addr);
-                            }
-                            st.lost_in_cut();
-                            return Ok(None);
-                        }
-                    }
-                    // The block is entered again, and is as bad as before.
-                    let was_known = st.bad_blocks().has(bad.volume, bad.lba);
-                    let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
-                    st.change_dirty(&mut room, &mut reserved, bad.volume, range, &[again])?;
-                    let known = if mine {
-                        st.buckets.condemn(addr);
-                        st.note_bad(bad.volume, bad.lba)
-                    } else {
-                        st.note_stuck(bad.volume, bad.lba)
-                    };
-                    Ok(known.filter(|_| !was_known))
-                })
-                .await?;
-            if known.is_some_and(worth_telling) {
-                tracing::error!(cache = %self.path(), "block {} of volume {} {why} cannot be \
-                    written back; forebay cache status names all such blocks", one.lba,
-                    self.pool().volume_name(one.volume));
-            }
-        }
-        Ok(())
-    }
-
-    /// Blocks that a pass has carried are bad no more, unless they were replaced since.
-    async fn note_carried(&self, e: &IndexKey) -> Result<()> {
-        match e.body {
-            Body::Data { addr, .. } => {
-                self.note_good(Class::WriteBack, e.volume, e.range(), addr).await
-            }
-            Body::Zeros { .. } | Body::Staged { .. } => Ok(()),
-        }
-    }
-
     async fn finish(&self, pass: &Pass, cut: &Cut) -> Result<()> {
-        let target = self.state().journal().pushed();
-        self.durable(target, Class::Commit).await?;
+        let target = self.core.state().journal().pushed();
+        self.journal.durable(target, Class::Commit).await?;
         let handed_over = pass.hand_over(cut.epoch, cut.taken_at).await?;
-        self.writeback().passes_mut().cuts_mut().hand_over(&handed_over);
+        self.core.writeback().passes_mut().cuts_mut().hand_over(&handed_over);
         handed_over.commit().await?;
         self.conclude(cut).await
     }
@@ -359,27 +214,19 @@ impl Cache {
     async fn conclude(&self, cut: &Cut) -> Result<()> {
         let (kept, well) = {
             // Nothing is woken before both are settled.
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.publish(cut.epoch);
             let (open, dirty) = (st.buckets.epoch(), st.buckets.is_dirty());
-            self.writeback().passes_mut().conclude(cut, open, dirty)
+            self.core.writeback().passes_mut().conclude(cut, open, dirty)
         };
-        self.tell_kept(&kept, &well);
-        while self.state_mut().buckets.tidy(256) {
-            self.rt().yield_now().await;
+        self.keeper.tell_kept(&kept, &well);
+        while self.core.state_mut().buckets.tidy(256) {
+            self.core.rt().yield_now().await;
         }
         // The device of the cache may have failed since the pool had all of the cut.
-        self.set_aside_if_failed();
-        self.give_back_nodes().await;
+        self.failures.set_aside_if_failed();
+        self.core.give_back_nodes().await;
         Ok(())
-    }
-}
-
-/// A volume that was deleted meanwhile needs nothing.
-pub(super) fn gone_is_fine(outcome: Result<()>) -> Result<()> {
-    match outcome {
-        Err(e) if e.kind == ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }
 

@@ -325,7 +325,7 @@ impl Tries {
     }
 
     /// The outcome of the last pass that has ended, if `begun` others had begun before it.
-    pub fn after(&self, begun: u64) -> Option<Result<()>> {
+    pub fn ended_after(&self, begun: u64) -> Option<Result<()>> {
         self.last.clone().filter(|&(number, _)| number > begun).map(|(_, outcome)| outcome)
     }
 }

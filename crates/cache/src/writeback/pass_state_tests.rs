@@ -18,7 +18,7 @@ fn cut(epoch: u32, taken_at: Instant) -> Cut {
 #[test]
 fn the_age_is_never_less_than_that_of_the_oldest_write_which_is_not_published() {
     Lab::new().with(|cache| async move {
-        let mut room = cache.state_mut().empty_reservation();
+        let mut room = cache.core().state_mut().empty_reservation();
         (0..200).for_each(|seed| some_passes(seed, &mut room));
     });
 }

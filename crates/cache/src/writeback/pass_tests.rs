@@ -36,7 +36,7 @@ fn a_long_pass_holds_the_nodes_that_its_cuts_know_and_no_others() {
             for i in 0..2_000 {
                 fill(&cache, a, i * 1_237 % 4_000, 1, i as u8).await;
                 cuts = cuts.max(cache.status().writeback.sealed_cuts);
-                let st = cache.state();
+                let st = cache.core().state();
                 let replaced = st.limbo().nodes().count();
                 most = most.max(replaced);
                 known = known.max(st.buckets.index_nodes() as usize - replaced);
@@ -76,10 +76,10 @@ fn a_pass_that_a_burst_made_begin_goes_slowly_at_first() {
         for i in 0..300 {
             fill(&cache, a, i * 2, 1, 1).await;
         }
-        let carried = || cache.writeback().passes().bytes() / base::BLOCK_U64;
-        let (before, published) = (carried(), cache.passes());
+        let carried = || cache.core().writeback().passes().bytes() / base::BLOCK_U64;
+        let (before, published) = (carried(), cache.core().levels().passes());
         for half_second in 1..=80 {
-            cache.rt().sleep(Duration::from_millis(500)).await;
+            cache.core().rt().sleep(Duration::from_millis(500)).await;
             // A client is at work.
             fill(&cache, a, 4_000, 1, 1).await;
             if half_second == 18 {
@@ -87,8 +87,12 @@ fn a_pass_that_a_burst_made_begin_goes_slowly_at_first() {
                 assert!((4 * 7..4 * 11).contains(&early), "{early} blocks in 9 s");
             }
         }
-        assert!(cache.passes() > published, "{:?}", cache.status().writeback);
-        assert!(cache.age() < Duration::from_secs(40), "{:?}", cache.age());
+        assert!(cache.core().levels().passes() > published, "{:?}", cache.status().writeback);
+        assert!(
+            cache.core().levels().age() < Duration::from_secs(40),
+            "{:?}",
+            cache.core().levels().age()
+        );
     });
 }
 
@@ -109,7 +113,7 @@ fn what_carries_no_data_waits_for_no_rate() {
             cache.discard(a, Lba(i * 4), Lba(i * 4 + 1)).await.unwrap();
         }
         rt.sleep(Duration::from_secs(4)).await;
-        assert!(cache.all_written_back(), "{:?}", cache.status().writeback);
+        assert!(cache.core().levels().all_written_back(), "{:?}", cache.status().writeback);
         cache.close().await.unwrap();
         pool.close().await.unwrap();
     });
@@ -133,7 +137,7 @@ fn a_close_does_not_wait_for_a_slow_pass() {
             fill(&cache, a, i * 2, 1, 7).await;
         }
         rt.sleep(Duration::from_secs(8)).await;
-        assert!(cache.writeback().passes().cuts().carried().is_some(), "a pass runs");
+        assert!(cache.core().writeback().passes().cuts().carried().is_some(), "a pass runs");
         let began = rt.now();
         cache.close().await.unwrap();
         pool.close().await.unwrap();
@@ -158,12 +162,12 @@ fn a_cache_that_has_nothing_dirty_knows_it_soon_after_it_was_opened() {
     let lab = Lab::new();
     lab.with(|cache| async move { cache.publish_all().await.unwrap() });
     lab.with(|cache| async move {
-        assert!(!cache.all_written_back());
-        cache.rt().sleep(Duration::from_secs(3600)).await;
-        assert!(cache.all_written_back());
+        assert!(!cache.core().levels().all_written_back());
+        cache.core().rt().sleep(Duration::from_secs(3600)).await;
+        assert!(cache.core().levels().all_written_back());
         // To move clean blocks, or to forget a volume, changes nothing of that.
         cache.collect().await.unwrap();
-        assert!(cache.all_written_back());
+        assert!(cache.core().levels().all_written_back());
     });
 }
 
@@ -179,22 +183,22 @@ fn a_pass_whose_commit_failed_is_not_carried_again() {
         let before = cache.pool().status().pool;
         assert_eq!(before.reserved_bytes, 1_000 * 4096);
         {
-            let _alone = cache.writeback().lock().await;
-            let cut = cache.choose_cut().await.unwrap();
-            let pass = cache.begin_pass(&cut).unwrap();
-            cache.carry(&pass, &cut).await.unwrap();
+            let _alone = cache.core().writeback().lock().await;
+            let cut = cache.flows().cut_taker.choose_cut().await.unwrap();
+            let pass = cache.flows().passes.carrier.begin_pass(&cut).unwrap();
+            cache.flows().passes.carrier.carry(&pass, &cut).await.unwrap();
             cache
                 .pool()
                 .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
-            cache.finish(&pass, &cut).await.unwrap_err();
+            cache.flows().passes.carrier.finish(&pass, &cut).await.unwrap_err();
             assert!(pass.abort().await.is_none(), "it was published");
             cache.pool().link_journal(Link::None);
-            cache.wakes().pass.notify();
+            cache.core().wakes().pass.notify();
         }
         // Room for the next cut is reserved meanwhile.
         fill(&cache, a, 2_000, 500, 2).await;
-        cache.rt().sleep(Duration::from_secs(2)).await;
-        assert!(cache.writeback().passes().cuts().count() == 0);
+        cache.core().rt().sleep(Duration::from_secs(2)).await;
+        assert!(cache.core().writeback().passes().cuts().count() == 0);
         assert_eq!(cache.pool().status().pool.reserved_bytes, 500 * 4096);
         cache.publish_all().await.unwrap();
         assert_eq!(cache.pool().status().pool.reserved_bytes, 0);
@@ -216,10 +220,10 @@ fn a_cache_that_fails_while_its_last_pass_is_published_goes_aside() {
             fill(&cache, a, 0, 100, 1).await;
             let c = cache.clone();
             let _asked = Asked::link(&pool, move || {
-                c.fail(&StorageError::new(ErrorKind::Io, "broken"));
+                c.flows().failures.fail(&StorageError::new(ErrorKind::Io, "broken"));
                 if later { Err(StorageError::new(ErrorKind::Io, "not now")) } else { Ok(None) }
             });
-            let outcome = cache.next_pass().await;
+            let outcome = cache.flows().passes.next_pass().await;
             assert_eq!((outcome.is_ok(), cache.is_aside()), (!later, !later));
             if later {
                 pool.link_journal(Link::None);
@@ -248,9 +252,9 @@ fn a_pass_that_fails_while_it_writes_nodes_was_not_handed_over() {
         world.inject(disk, Fault::Full(true));
         let e = cache.publish_all().await.unwrap_err();
         assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
-        let handed_over = || cache.writeback().passes().cuts().handed_over();
+        let handed_over = || cache.core().writeback().passes().cuts().handed_over();
         assert_eq!((handed_over(), cache.pool().published()), (None, published));
-        assert!(cache.writeback().passes().cuts().carried().is_some(), "the cut is left");
+        assert!(cache.core().writeback().passes().cuts().carried().is_some(), "the cut is left");
         // A commit publishes nothing of it.
         cache.pool().commit().await.ok();
         assert_eq!(cache.pool().published(), published);

@@ -7,18 +7,20 @@
 //! client is served before that. So keys of staged blocks count as absent from then on, and no
 //! request meets one that is not published.
 
+use std::rc::Rc;
+
 use base::checksum::block_crcs;
 use base::{
-    BLOCK, BlockRange, Crc, Epoch, ErrorKind, Lba, Result, SliceList, StorageError, VolumeId,
-    counted,
+    BLOCK, BlockRange, Crc, Epoch, ErrorKind, Lba, Result, Slice, SliceList, StorageError,
+    VolumeId, counted,
 };
-use format::cache::index::StagedBelow;
 use pool::{Pass, Pool};
 use queue::Class;
 
-use super::pass::gone_is_fine;
-use crate::Cache;
+use super::into_pass::{gone_is_fine, write_in};
+use crate::core::Core;
 use crate::store::key::{Body, IndexKey};
+use crate::transfer::block_part::laid_over;
 
 /// Fails if the pool behind the cache on `path` has no room for copies of staged blocks. It is
 /// asked before this open writes anything; `is_known`: an earlier one of this version has written.
@@ -42,47 +44,37 @@ pub(crate) fn check_room_for_copies(pool: &Pool, path: &str, is_known: bool) -> 
     })
 }
 
-impl Cache {
-    /// Carries all staged blocks to their volumes. To be called while the cache is opened, [between
-    /// passes](Cache::between_passes).
-    pub(crate) async fn carry_staged(&self) -> Result<()> {
-        let blocks = self.pool().staged_blocks();
-        if blocks == 0 {
-            return Ok(());
-        }
-        tracing::info!(
-            cache = %self.path(), blocks,
-            "what an older version has written past the cache is carried to the volumes, which are \
-             served after that"
-        );
-        self.publish_staged(blocks).await.map_err(|e| {
-            let text = format!(
-                "{}: {} that an older version of Forebay has written past the cache cannot be \
-                 carried to the volumes, which are not served before that: {e}",
-                self.path(),
-                counted(blocks, "block", "blocks")
-            );
-            // Nothing is lost by it: the cache is not to be given up.
-            let kind = match e.kind {
-                ErrorKind::NoSpace => ErrorKind::NoSpace,
-                _ => ErrorKind::Unreachable,
-            };
-            StorageError::new(kind, text)
-        })?;
-        tracing::info!(cache = %self.path(), blocks, "carried");
-        Ok(())
+/// Reads and copies blocks that an older version has written past the cache.
+pub(crate) struct StagedCopies {
+    core: Core,
+}
+
+impl StagedCopies {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core) -> Rc<StagedCopies> {
+        Rc::new(StagedCopies { core: core.clone() })
     }
 
-    async fn publish_staged(&self, blocks: u64) -> Result<()> {
-        let _urgent = self.urgent();
-        let room = self.pool().reserve(blocks)?;
-        // The pass takes a cut of this epoch.
-        self.writeback().passes_mut().cuts_mut().put_room(self.epoch(), room);
-        self.run_pass().await
+    /// Completes an extent that a pass has read: returns whole blocks and their checksums, to be
+    /// carried.
+    pub(crate) async fn carried(&self, part: &IndexKey, data: Slice) -> Result<(Slice, Vec<Crc>)> {
+        let Body::Data { crcs, cover, .. } = &part.body else { unreachable!("only data is read") };
+        if cover.is_all() {
+            return Ok((data, crcs.to_vec()));
+        }
+        let (volume, lba) = (part.volume, part.lba);
+        let below = part.staged_below(self.core.state().index.published());
+        let image = match below {
+            Some(below) => self.read_staged(volume, below.epoch, lba, 1).await?,
+            None => self.core.pool().read_for(Class::WriteBack, volume, lba, 1).await?,
+        };
+        let whole = laid_over(self.core.rt().bufs(), &data, cover.sectors, &image)?;
+        let crcs = block_crcs(&whole).collect();
+        Ok((whole, crcs))
     }
 
     /// Copies what is staged for a volume in this epoch into a pass.
-    pub(super) async fn copy_staged(
+    pub(crate) async fn copy_staged(
         &self,
         pass: &Pass,
         volume: VolumeId,
@@ -93,7 +85,7 @@ impl Cache {
         match self.read_staged(volume, epoch, lba, range.blocks()).await {
             Ok(data) => {
                 let crcs: Vec<Crc> = data.iter().flat_map(|part| block_crcs(part)).collect();
-                self.write_in(pass, volume, lba, data, &crcs).await
+                write_in(pass, volume, lba, data, &crcs).await
             }
             Err(e) if e.kind == ErrorKind::Io => {
                 let mut lost = 0;
@@ -102,10 +94,11 @@ impl Cache {
                 }
                 if lost > 0 {
                     tracing::error!(
-                        cache = %self.path(),
+                        cache = %self.core.path(),
                         "{} of volume {} from block {lba} to {}, which an older version has \
                          written past the cache, cannot be read and stay an error: {e}",
-                        counted(lost, "block", "blocks"), self.pool().volume_name(volume), end.0 - 1
+                        counted(lost, "block", "blocks"),
+                        self.core.pool().volume_name(volume), end.0 - 1
                     );
                 }
                 Ok(())
@@ -130,43 +123,39 @@ impl Cache {
             }
             Err(e) if e.kind == ErrorKind::Io => {
                 // A device that does not answer may have it.
-                self.pool().all_answer(Class::WriteBack).await?;
-                let staging = self.pool().find_staging(volume, epoch);
+                self.core.pool().all_answer(Class::WriteBack).await?;
+                let staging = self.core.pool().find_staging(volume, epoch);
                 let crcs = match staging {
-                    Some(staging) => self.pool().checksums(staging, lba, 1).await?,
+                    Some(staging) => self.core.pool().checksums(staging, lba, 1).await?,
                     None => Vec::new(),
                 };
-                let zeros = self.rt().bufs().zeroed(BLOCK).freeze();
+                let zeros = self.core.rt().bufs().zeroed(BLOCK).freeze();
                 (SliceList::from_iter([zeros]), crcs.first().copied().flatten(), true)
             }
             Err(e) => return gone_is_fine(Err(e)).map(|()| false),
         };
         let Some(crc) = crc else { return Err(self.staging_is_lost(volume, epoch, lba)) };
-        self.write_in(pass, volume, lba, data, &[crc]).await.map(|()| lost)
-    }
-
-    /// The staged block below a part, if the part lies over one that no cut has published.
-    pub(crate) fn staged_below(&self, part: &IndexKey) -> Option<StagedBelow> {
-        let Body::Data { cover, .. } = &part.body else { return None };
-        cover.below.filter(|below| below.epoch > self.state().index.published())
+        write_in(pass, volume, lba, data, &[crc]).await.map(|()| lost)
     }
 
     /// Copies what a part lies over that cannot be carried itself. The staging volume ends with the
     /// pass, and from then on the part lies over the pool's image.
-    pub(super) async fn copy_below(&self, pass: &Pass, part: &IndexKey) -> Result<()> {
-        let Some(below) = self.staged_below(part) else { return Ok(()) };
+    pub(crate) async fn copy_below(&self, pass: &Pass, part: &IndexKey) -> Result<()> {
+        let Some(below) = part.staged_below(self.core.state().index.published()) else {
+            return Ok(());
+        };
         self.copy_staged(pass, part.volume, below.epoch, part.range()).await
     }
 
     /// Reads what is staged for a volume in this epoch.
-    pub(crate) async fn read_staged(
+    async fn read_staged(
         &self,
         volume: VolumeId,
         epoch: Epoch,
         lba: Lba,
         blocks: u64,
     ) -> Result<SliceList> {
-        let pool = self.pool();
+        let pool = self.core.pool();
         if let Some(staging) = pool.find_staging(volume, epoch) {
             let found = pool.read_with_holes(staging, lba, blocks).await?;
             if found.holes.is_empty() {
@@ -178,14 +167,14 @@ impl Cache {
 
     /// The pool lacks what a key names; or the volume was deleted, and all of it is gone.
     fn staging_is_lost(&self, volume: VolumeId, epoch: Epoch, lba: Lba) -> StorageError {
-        if self.pool().volume(volume).is_none() {
+        if self.core.pool().volume(volume).is_none() {
             let text = format!("there is no volume with the id {volume}");
             return StorageError::new(ErrorKind::NotFound, text);
         }
         let text = format!(
             "the pool has lost what volume {} was written past the cache in epoch {epoch}, from \
              block {lba} on; run forebay check",
-            self.pool().volume_name(volume)
+            self.core.pool().volume_name(volume)
         );
         StorageError::new(ErrorKind::Damaged, text)
     }

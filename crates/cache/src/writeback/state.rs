@@ -4,7 +4,8 @@
 use std::cell::{Ref, RefCell, RefMut};
 use std::rc::Rc;
 
-use rt::sync::{Permit, Semaphore};
+use base::Result;
+use rt::sync::{OneShot, OneShotSender, Permit, Semaphore, oneshot};
 
 use super::drain_gate::DrainGate;
 use super::margin::Margin;
@@ -20,6 +21,17 @@ pub(crate) struct WriteBack {
     margin: Margin,
     /// The gate through which changes come in that passes are to carry.
     gate: Rc<DrainGate>,
+    /// Tasks that wait until everything is published; `None`: no pass runs any more.
+    asked: RefCell<Option<Vec<OneShotSender<Result<()>>>>>,
+}
+
+/// While this exists the task of write-back answers those that ask for passes.
+pub(super) struct Answers<'w>(&'w WriteBack);
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        self.0.asked.take();
+    }
 }
 
 /// A flow waits until everything is published: passes are not paced until this is dropped.
@@ -57,6 +69,7 @@ impl WriteBack {
             lock: Semaphore::new(1),
             margin: Margin::default(),
             gate: Rc::new(DrainGate::new()),
+            asked: RefCell::new(Some(Vec::new())),
         }
     }
 
@@ -66,7 +79,7 @@ impl WriteBack {
     }
 
     /// The same, to change it.
-    pub(super) fn passes_mut(&self) -> RefMut<'_, Passes> {
+    pub(crate) fn passes_mut(&self) -> RefMut<'_, Passes> {
         self.passes.borrow_mut()
     }
 
@@ -78,6 +91,32 @@ impl WriteBack {
     /// The gate through which changes come in that passes are to carry.
     pub fn gate(&self) -> &Rc<DrainGate> {
         &self.gate
+    }
+
+    /// Asks the task of write-back to publish everything, and waits for the outcome. The caller
+    /// then [wakes](crate::wakes::Wakes) the task. `None`: no pass runs any more.
+    pub fn ask_to_publish(&self) -> Option<OneShot<Result<()>>> {
+        let (tx, rx) = oneshot();
+        self.asked.borrow_mut().as_mut()?.push(tx);
+        Some(rx)
+    }
+
+    /// True if a task waits until everything is published.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.borrow().as_ref().is_some_and(|asked| !asked.is_empty())
+    }
+
+    /// Tells the tasks that have asked by now the outcome of `publish`.
+    pub(super) async fn answer(&self, publish: impl Future<Output = Result<()>>) {
+        let asked = self.asked.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default();
+        let outcome = publish.await;
+        asked.into_iter().for_each(|task| task.send(outcome.clone()));
+    }
+
+    /// The task of write-back answers tasks until the guard is dropped. From then on nothing can be
+    /// asked.
+    pub(super) fn answers(&self) -> Answers<'_> {
+        Answers(self)
     }
 
     /// Waits for the end of the running pass; none begins while the permit is held.

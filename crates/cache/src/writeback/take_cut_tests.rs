@@ -4,8 +4,9 @@ use base::{BLOCK, Lba};
 use pool::Pool;
 
 use super::*;
+use crate::Cache;
 use crate::Settings;
-use crate::policy::seal::MAX_SEALED;
+use crate::policy::seal::{MAX_SEALED, SealInput, seal_at, should_seal};
 use crate::testkit::{Lab, fill, settings};
 
 #[test]
@@ -54,8 +55,8 @@ async fn take_cuts(cache: &Cache, n: u64) {
     let a = cache.pool().find_volume("a").unwrap().id;
     for i in 0..n {
         fill(cache, a, i * 50, 100, 10 * (i + 1) as u8).await;
-        let mut room = cache.upkeep_room().await.unwrap();
-        cache.take_cut(&mut room);
+        let mut room = cache.flows().room.upkeep_room().await.unwrap();
+        cache.flows().cut_taker.take_cut(&mut room);
     }
 }
 
@@ -75,32 +76,38 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
         lab.with(move |cache| async move {
             cache.publish_all().await.unwrap();
             let (before, passes) =
-                (cache.pool().published(), cache.writeback().passes().published());
+                (cache.pool().published(), cache.core().writeback().passes().published());
             let alone = cache.between_passes().await;
             take_cuts(&cache, 3).await;
             let a = cache.pool().find_volume("a").unwrap().id;
             fill(&cache, a, 150, 100, 40).await;
             assert_eq!(cache.status().writeback.sealed_cuts, 3);
-            assert_eq!(cache.state().buckets.dirty_blocks(), (100, 300));
+            assert_eq!(cache.core().state().buckets.dirty_blocks(), (100, 300));
             assert_eq!(cache.pool().status().pool.reserved_bytes, 400 * BLOCK as u64);
             let seen = [0, 50, 100, 150, 200];
             if at_once {
                 // The lock is held, so that no cut is taken for it.
-                cache.writeback().passes_mut().cuts_mut().keep_away();
-                cache.run_pass().await.unwrap();
-                cache.writeback().passes_mut().cuts_mut().let_back();
+                cache.core().writeback().passes_mut().cuts_mut().keep_away();
+                cache.flows().passes.run_pass().await.unwrap();
+                cache.core().writeback().passes_mut().cuts_mut().let_back();
             } else {
                 for (i, bytes) in
                     [[10, 60, 0, 0, 0], [10, 20, 70, 0, 0], [10, 20, 30, 80, 0]].iter().enumerate()
                 {
-                    cache.writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest).unwrap();
-                    cache.run_pass().await.unwrap();
+                    cache
+                        .core()
+                        .writeback()
+                        .passes_mut()
+                        .cuts_mut()
+                        .carry(WhichCut::Oldest)
+                        .unwrap();
+                    cache.flows().passes.run_pass().await.unwrap();
                     assert_eq!(cache.pool().published().0, before.0 + 1 + i as u32);
                     let found = first_bytes(cache.pool(), &seen).await;
                     // What is behind it is of earlier writes.
                     assert_eq!(found[..2 + i], bytes[..2 + i], "after {} of 3", i + 1);
                     let left = 100 * (2 - i as u64);
-                    assert_eq!(cache.state().buckets.dirty_blocks(), (100, left));
+                    assert_eq!(cache.core().state().buckets.dirty_blocks(), (100, left));
                     assert_eq!(
                         cache.pool().status().pool.reserved_bytes,
                         (100 + left) * BLOCK as u64
@@ -110,10 +117,10 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             assert_eq!(first_bytes(cache.pool(), &seen[..4]).await, [10, 20, 30, 80]);
             assert_eq!(cache.pool().published().0, before.0 + 3);
             assert_eq!(
-                cache.writeback().passes().published() - passes,
+                cache.core().writeback().passes().published() - passes,
                 if at_once { 1 } else { 3 }
             );
-            assert_eq!(cache.state().buckets.dirty_blocks(), (100, 0));
+            assert_eq!(cache.core().state().buckets.dirty_blocks(), (100, 0));
             assert_eq!(cache.pool().status().pool.reserved_bytes, 100 * BLOCK as u64);
             drop(alone);
             cache.publish_all().await.unwrap();
@@ -139,10 +146,10 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             let a = cache.pool().find_volume("a").unwrap().id;
             fill(&cache, a, 1_000, 10, 77).await;
             cache.flush().await.unwrap();
-            cache.checkpoint_now().await.unwrap();
+            cache.flows().checkpointer.checkpoint_now().await.unwrap();
             for _ in 0..published {
-                cache.writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest).unwrap();
-                cache.run_pass().await.unwrap();
+                cache.core().writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest).unwrap();
+                cache.flows().passes.run_pass().await.unwrap();
             }
             // Of the first cut, and behind all.
             fill(&cache, a, 0, 20, 99).await;
@@ -154,14 +161,14 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
         assert!(report.is_clean(), "{published} published: {report:?}");
         // The first checkpoint of the next life says the same.
         lab.power_cut(|cache| async move {
-            assert_eq!(cache.writeback().passes().published(), 0);
+            assert_eq!(cache.core().writeback().passes().published(), 0);
             cache.collect().await.unwrap();
             assert_eq!(cache.status().gc.miscounted_buckets, 0);
         });
         let report = lab.check();
         assert!(report.is_clean(), "{published} published: {report:?}");
         lab.with(move |cache| async move {
-            let (dirty, _) = cache.state().buckets.dirty_blocks();
+            let (dirty, _) = cache.core().state().buckets.dirty_blocks();
             assert_eq!(cache.pool().status().pool.reserved_bytes, dirty * BLOCK as u64);
             let really = [200 + 10, 150 + 20 + 10, 100 + 20 + 10, 20 + 10][published];
             assert!(
@@ -169,8 +176,8 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
                 "{dirty} of {really}"
             );
             cache.publish_all().await.unwrap();
-            assert_eq!(cache.state().buckets.unpublished_blocks(), (0, 0));
-            assert_eq!(cache.state().buckets.counted_above(), cache.pool().published());
+            assert_eq!(cache.core().state().buckets.unpublished_blocks(), (0, 0));
+            assert_eq!(cache.core().state().buckets.counted_above(), cache.pool().published());
             assert_eq!(cache.pool().status().pool.reserved_bytes, 0);
             assert_eq!(
                 first_bytes(cache.pool(), &[0, 20, 50, 100, 199, 1_000]).await,
@@ -205,22 +212,22 @@ fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
             cache.publish_all().await.unwrap();
             fill(&cache, a, 0, 1_000, 1).await;
             let c = cache.clone();
-            let pass = cache.rt().spawn(async move {
+            let pass = cache.core().rt().spawn(async move {
                 let _alone = c.between_passes().await;
-                c.run_pass().await
+                c.flows().passes.run_pass().await
             });
-            cache.rt().sleep(base::Duration::from_millis(10)).await;
+            cache.core().rt().sleep(base::Duration::from_millis(10)).await;
             let before = cache.status().writeback.passes;
             let mut most = 0;
             for i in 0..400 {
                 fill(&cache, a, 2_000 + i, 1, 2).await;
-                cache.rt().sleep(base::Duration::from_millis(1)).await;
+                cache.core().rt().sleep(base::Duration::from_millis(1)).await;
                 most = most.max(cache.status().writeback.sealed_cuts);
             }
             assert!((7..=9).contains(&most), "{most} cuts");
             pass.await.unwrap().unwrap();
             let cuts = cache.status().writeback.sealed_cuts;
-            cache.rt().sleep(base::Duration::from_secs(60)).await;
+            cache.core().rt().sleep(base::Duration::from_secs(60)).await;
             let passes = cache.status().writeback.passes - before - 1;
             assert_eq!(passes, if pressure_percent == 0 { cuts } else { 1 });
             assert_eq!(cache.status().writeback.sealed_cuts, 0);
@@ -242,7 +249,7 @@ fn there_are_no_cuts_between_cuts() {
         assert_eq!(cache.status().writeback.sealed_cuts, 0);
         let a = cache.pool().find_volume("a").unwrap().id;
         fill(&c, a, 0, 1_000, 1).await;
-        cache.rt().sleep(base::Duration::from_secs(10)).await;
+        cache.core().rt().sleep(base::Duration::from_secs(10)).await;
         assert_eq!(cache.status().writeback.sealed_cuts, 0);
         drop(permit);
         cache.publish_all().await.unwrap();

@@ -12,7 +12,7 @@ use pool::{Pass, PassPart};
 use queue::Class;
 use rt::JoinHandle;
 
-use crate::Cache;
+use crate::core::Core;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, IndexKey};
 use crate::writeback::cuts::Cut;
@@ -73,12 +73,12 @@ impl Walk {
 /// The runs of a batch, which are carried after each other, and the walk that goes on behind it.
 pub(super) type Batch = JoinHandle<Result<(Vec<Carried>, Walk)>>;
 
-impl Cache {
+impl Walk {
     /// Finds the next batch, and reads ahead what it needs.
-    pub(super) fn find_batch(&self, pass: &Pass, mut walk: Walk) -> Batch {
-        let (cache, pass) = (self.clone(), pass.clone());
-        self.rt().spawn(async move {
-            let mut runs = cache.next_runs(&mut walk).await?;
+    pub(super) fn find_batch(mut self, core: &Core, pass: &Pass) -> Batch {
+        let (core, pass) = (core.clone(), pass.clone());
+        core.rt().clone().spawn(async move {
+            let mut runs = self.next_runs(&core).await?;
             // Larger runs are of zeros. The nodes that they need are read when
             // they are carried.
             let parts: Vec<_> = runs
@@ -90,39 +90,38 @@ impl Cache {
                 .collect();
             let blocks = runs.iter().map(Carried::carried).sum();
             let ready = pass.read_ahead(&parts, blocks).await;
-            walk.left = runs.split_off(ready);
-            Ok((runs, walk))
+            self.left = runs.split_off(ready);
+            Ok((runs, self))
         })
     }
 
-    async fn next_runs(&self, walk: &mut Walk) -> Result<Vec<Carried>> {
-        let mut runs = std::mem::take(&mut walk.left);
+    async fn next_runs(&mut self, core: &Core) -> Result<Vec<Carried>> {
+        let mut runs = std::mem::take(&mut self.left);
         let (mut blocks, mut counted) = (0, 0);
-        while walk.leaves.goes_on() && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
-            for extent in self.next_dirty(&mut walk.leaves).await? {
-                join(&mut walk.pending, extent, &mut runs);
+        while self.leaves.goes_on() && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
+            for extent in next_dirty(core, &mut self.leaves).await? {
+                join(&mut self.pending, extent, &mut runs);
             }
-            if !walk.leaves.goes_on() {
-                runs.extend(walk.pending.take());
+            if !self.leaves.goes_on() {
+                runs.extend(self.pending.take());
             }
             blocks += runs[counted..].iter().map(Carried::carried).sum::<u64>();
             counted = runs.len();
-            self.rt().yield_now().await;
+            core.rt().yield_now().await;
         }
         Ok(runs)
     }
-
-    /// The dirty extents of the cut's next leaf.
-    async fn next_dirty(&self, leaves: &mut IndexWalk) -> Result<Vec<IndexKey>> {
-        self.resident(Class::WriteBack, |st| {
-            let mut extents = leaves.next_leaf(&st.index, &st.buckets)?;
-            extents.retain(|e| st.index.unpublished(e).is_some());
-            Ok(extents)
-        })
-        .await
-    }
 }
 
+/// The dirty extents of the cut's next leaf.
+async fn next_dirty(core: &Core, leaves: &mut IndexWalk) -> Result<Vec<IndexKey>> {
+    core.resident(Class::WriteBack, |st| {
+        let mut extents = leaves.next_leaf(&st.index, &st.buckets)?;
+        extents.retain(|e| st.index.unpublished(e).is_some());
+        Ok(extents)
+    })
+    .await
+}
 /// Adds an extent to the run in `pending`, or begins a new one; a run that ends goes to `out`.
 fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
     if let Some(run) = pending

@@ -1,6 +1,6 @@
 //! A block of which only some sectors were written, as far as it is known.
 
-use base::{CacheAddr, Sectors, Slice};
+use base::{BLOCK, BufPool, CacheAddr, Result, Sectors, Slice, SliceList, StorageError};
 use format::cache::index::Cover;
 
 use crate::store::key::Crcs;
@@ -35,4 +35,17 @@ impl BlockPart {
             Cover { sectors: self.sectors, below: None }
         }
     }
+}
+
+/// A whole block: sectors of `mine`, and what the image of the pool has of the others.
+pub(crate) fn laid_over(
+    bufs: &BufPool,
+    mine: &[u8],
+    sectors: Sectors,
+    image: &SliceList,
+) -> Result<Slice> {
+    let mut whole = bufs.take(BLOCK);
+    whole.copy_from_slice(image.first().ok_or_else(StorageError::ended)?);
+    sectors.copy(mine, &mut whole);
+    Ok(whole.freeze())
 }

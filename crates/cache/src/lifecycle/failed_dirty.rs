@@ -6,13 +6,13 @@
 //! there again, and hide newer blocks of the pool. Therefore:
 //!
 //! 1. From the moment at which it has failed, every commit of the pool says in the superblock that
-//!    no clean key of this cache counts ([`Cache::last_word`]). Dirty keys still count:
+//!    no clean key of this cache counts ([`crate::io::pool_commits`]). Dirty keys still count:
 //!    only volumes that write back have any. Only passes write to the pool for these volumes, and
 //!    passes end when the journal cannot be written.
 //! 2. Volumes that do not write back are served by the pool alone, so the cache's index is not
 //!    asked about them again before the next open.
 //! 3. When it is opened again, all clean keys are dropped before it serves requests
-//!    ([`Cache::drop_all_clean`]). The pool withdraws its statement only when a checkpoint without
+//!    ([`drop_all_clean`]). The pool withdraws its statement only when a checkpoint without
 //!    them is durable.
 //!
 //! After a power cut in between there are the pool's statement and the keys of the last checkpoint:
@@ -21,61 +21,55 @@
 //! knows of; they are never read as data.
 
 use base::Result;
-use pool::CacheMark;
 use queue::Class;
 
-use crate::Cache;
+use crate::checkpoint::checkpoint::Checkpointer;
+use crate::core::Core;
+use crate::space::request_room::Room;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::Body;
 use crate::store::state::State;
 
-impl Cache {
-    /// The statement of the pool's commits on a cache whose journal is not written any more.
-    pub(crate) fn last_word(&self) -> CacheMark {
-        let clean_void = {
-            let st = self.state();
-            st.health().has_failed() || st.journal().durable() < st.dropped()
-        };
-        self.mark(clean_void)
-    }
-
-    /// Drops all keys of blocks that the pool has, stale keys among them. The pool then says that
-    /// clean keys count again. To be called while the cache is being opened: nothing else runs, and
-    /// the journal is empty.
-    pub(crate) async fn drop_all_clean(&self) -> Result<()> {
-        let (mut walk, mut dropped) = (IndexWalk::over_all(), 0);
-        while walk.goes_on() {
-            let leaf = |st: &mut State| walk.next_leaf(&st.index, &st.buckets);
-            for e in self.resident(Class::Commit, leaf).await? {
-                if self.state().index.unpublished(&e).is_some() {
-                    continue;
+/// Drops all keys of blocks that the pool has, stale keys among them. The pool then says that
+/// clean keys count again. To be called while the cache is being opened: nothing else runs, and
+/// the journal is empty.
+pub(crate) async fn drop_all_clean(
+    core: &Core,
+    room: &Room,
+    checkpointer: &Checkpointer,
+) -> Result<()> {
+    let (mut walk, mut dropped) = (IndexWalk::over_all(), 0);
+    while walk.goes_on() {
+        let leaf = |st: &mut State| walk.next_leaf(&st.index, &st.buckets);
+        for e in core.resident(Class::Commit, leaf).await? {
+            if core.state().index.unpublished(&e).is_some() {
+                continue;
+            }
+            let range = e.range();
+            // Not journaled: after a crash it is there again, and dropped again.
+            core.resident(Class::Commit, |st| {
+                if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
+                    dropped += e.len();
                 }
-                let range = e.range();
-                // Not journaled: after a crash it is there again, and dropped again.
-                self.resident(Class::Commit, |st| {
-                    if matches!(e.body, Body::Data { .. }) && !e.is_stale(&st.buckets) {
-                        dropped += e.len();
-                    }
-                    st.drop_unlogged(e.volume, range)
-                })
-                .await?;
-            }
-            let changed = self.state().index.dirty_nodes();
-            if changed >= self.settings().dirty_nodes {
-                self.make_room_for_nodes()?;
-                self.checkpoint_now().await?;
-            }
-            self.rt().yield_now().await;
+                st.drop_unlogged(e.volume, range)
+            })
+            .await?;
         }
-        self.make_room_for_nodes()?;
-        self.checkpoint_now().await?;
-        self.pool().clean_keys_dropped();
-        tracing::warn!(
-            cache = %self.path(), blocks = dropped,
-            "the cache had failed, and the pool went on without it: its clean blocks were dropped"
-        );
-        Ok(())
+        let changed = core.state().index.dirty_nodes();
+        if changed >= core.settings().dirty_nodes {
+            room.make_room_for_nodes()?;
+            checkpointer.checkpoint_now().await?;
+        }
+        core.rt().yield_now().await;
     }
+    room.make_room_for_nodes()?;
+    checkpointer.checkpoint_now().await?;
+    core.pool().clean_keys_dropped();
+    tracing::warn!(
+        cache = %core.path(), blocks = dropped,
+        "the cache had failed, and the pool went on without it: its clean blocks were dropped"
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -84,6 +78,7 @@ mod tests {
     use pool::Pool;
 
     use super::*;
+    use crate::Cache;
     use crate::testkit::{Lab, settings};
 
     fn broken() -> StorageError {
@@ -106,7 +101,7 @@ mod tests {
             block.fill(5);
             let block = block.freeze();
             cache.write(a, Lba(0), &block).await.unwrap();
-            cache.fail(&broken());
+            cache.flows().failures.fail(&broken());
             assert!(!cache.is_aside(), "it holds a dirty block");
             pool.write(b, Lba(90), &block).await.unwrap();
             let mut outcome = if late { Ok(()) } else { pool.commit().await };

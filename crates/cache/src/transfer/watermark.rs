@@ -9,36 +9,41 @@ use base::{BLOCK, Result, SliceList, StorageError};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
 use queue::Class;
 
-use crate::Cache;
+use crate::transfer::group_commit::JournalWriter;
 
-impl Cache {
+impl JournalWriter {
     /// Says which entry is durable, if no later one is about to say it.
     pub(crate) async fn write_watermark(&self) -> Result<()> {
         let (identity, durable) = {
-            let st = self.state();
+            let st = self.core.state();
             let durable = st.journal().durable_entry();
-            if st.journal().newest_entry() > durable || durable <= self.group_commits().watermark()
+            if st.journal().newest_entry() > durable
+                || durable <= self.core.group_commits().watermark()
             {
                 return Ok(());
             }
             (st.journal().identity(), durable)
         };
-        self.check_alone().await?;
+        self.watch.check_alone().await?;
         let mark = Watermark { uuid: identity.uuid, incarnation: identity.incarnation, durable };
-        let mut block = self.rt().bufs().zeroed(BLOCK);
+        let mut block = self.core.rt().bufs().zeroed(BLOCK);
         mark.encode(&mut block);
         let block = block.freeze();
         for slot in 0..WATERMARK_SLOTS {
             // One after the other: never are both torn.
             let data = SliceList::from_iter([block.clone()]);
-            let outcome =
-                self.device().queue().write(Class::Commit, Watermark::offset_of(slot), data).await;
+            let outcome = self
+                .core
+                .device()
+                .queue()
+                .write(Class::Commit, Watermark::offset_of(slot), data)
+                .await;
             outcome.map_err(|e| {
-                StorageError::from_io(e, format_args!("cache device {}", self.path()))
+                StorageError::from_io(e, format_args!("cache device {}", self.core.path()))
             })?;
         }
-        self.flush_device(Class::Commit, "flush of the journal's watermark").await?;
-        self.group_commits().note_watermark(durable);
+        self.failures.flush_device(Class::Commit, "flush of the journal's watermark").await?;
+        self.core.group_commits().note_watermark(durable);
         Ok(())
     }
 }

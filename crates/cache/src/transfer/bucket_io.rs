@@ -1,19 +1,33 @@
 //! Bytes from buckets and to buckets. Nothing here touches the state of the cache.
 
+use std::rc::Rc;
+
 use base::checksum::block_crcs;
 use base::{BLOCK, CacheAddr, IoError, Result, Slice, SliceList, StorageError};
 use queue::Class;
 use smallvec::SmallVec;
 
-use crate::Cache;
+use crate::core::Core;
+use crate::core::pins::TakenBlocks;
 use crate::device::cache_device::all_written;
-use crate::space::take::TakenBlocks;
+use crate::health::look::WriterWatch;
 use crate::store::taken::Taken;
 
 /// Numbers of the blocks of a read that are bad, in order.
 pub(crate) type BadOnes = SmallVec<[u64; 1]>;
 
-impl Cache {
+/// Reads and writes of the blocks of buckets.
+pub(crate) struct BucketIo {
+    core: Core,
+    watch: Rc<WriterWatch>,
+}
+
+impl BucketIo {
+    /// Over these parts of the cache.
+    pub(crate) fn new(core: &Core, watch: &Rc<WriterWatch>) -> Rc<BucketIo> {
+        Rc::new(BucketIo { core: core.clone(), watch: watch.clone() })
+    }
+
     /// Reads blocks of a pinned bucket; the numbers of those that are bad, if any is not what was
     /// written. An error that passes when the block is asked for again is none; one that stays is
     /// the bucket's, which is not used again then (see
@@ -24,8 +38,12 @@ impl Cache {
         crcs: &[base::Crc],
         class: Class,
     ) -> std::result::Result<Slice, BadOnes> {
-        let mut read =
-            self.device().queue().read_blocks(class, self.offset_of(addr), crcs.len()).await;
+        let mut read = self
+            .core
+            .device()
+            .queue()
+            .read_blocks(class, self.core.offset_of(addr), crcs.len())
+            .await;
         let is_wrong = |(_, (is, should)): &(usize, (base::Crc, &base::Crc))| is != *should;
         let wrong: Vec<usize> = block_crcs(&read.buf)
             .zip(crcs)
@@ -37,10 +55,10 @@ impl Cache {
         for block in wrong {
             // A block that could not be read was tried again already; one that was read and is
             // wrong may be right the next time.
-            let at = self.offset_of(CacheAddr(addr.0 + block as u64));
+            let at = self.core.offset_of(CacheAddr(addr.0 + block as u64));
             let again = match read.error(block) {
                 Some(e) => Err(e),
-                None => self.device().queue().read_block_again(class, at).await,
+                None => self.core.device().queue().read_block_again(class, at).await,
             };
             match again {
                 Ok(good) if base::crc32c(&good) == crcs[block] => {
@@ -59,15 +77,15 @@ impl Cache {
         data: &Slice,
         class: Class,
     ) -> Result<()> {
-        self.check_alone().await?;
+        self.watch.check_alone().await?;
         let outcome = taken.write(async |all| self.write_all(all, data, class).await).await;
         let outcome = outcome.map_err(|e| {
-            StorageError::from_io(e, format_args!("cache device {}: write", self.path()))
+            StorageError::from_io(e, format_args!("cache device {}: write", self.core.path()))
         });
         // Only writes of clients are noted: other data may be left out of the cache, and no client
         // is told of that.
         if class == Class::Foreground {
-            self.health().note_written(&outcome, self.rt().now());
+            self.core.health().note_written(&outcome, self.core.rt().now());
         }
         outcome
     }
@@ -78,19 +96,19 @@ impl Cache {
         data: &Slice,
         class: Class,
     ) -> std::result::Result<(), IoError> {
-        let queue = self.device().queue();
+        let queue = self.core.device().queue();
         if let [t] = taken {
             let data = SliceList::from_iter([data.clone()]);
-            return queue.write(class, self.offset_of(t.addr), data).await;
+            return queue.write(class, self.core.offset_of(t.addr), data).await;
         }
         let mut writes = Vec::with_capacity(taken.len());
         let mut at = 0;
         for t in taken {
             let bytes = t.len as usize * BLOCK;
             let (device, part, offset) =
-                (queue.clone(), data.slice(at, bytes), self.offset_of(t.addr));
+                (queue.clone(), data.slice(at, bytes), self.core.offset_of(t.addr));
             at += bytes;
-            writes.push(self.rt().spawn(async move {
+            writes.push(self.core.rt().spawn(async move {
                 device.write(class, offset, SliceList::from_iter([part])).await
             }));
         }

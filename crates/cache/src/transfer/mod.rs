@@ -1,0 +1,7 @@
+//! Bytes to the cache's device and from it: blocks of buckets, and entries of the journal.
+
+pub(crate) mod block_part;
+pub(crate) mod bucket_io;
+pub(crate) mod group_commit;
+pub(crate) mod group_commit_state;
+mod watermark;
