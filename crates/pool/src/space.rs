@@ -43,7 +43,7 @@ pub(crate) use limbo::Pin;
 pub(crate) use maps::{BitmapPage, Maps};
 pub(crate) use moving::{Closing, Want};
 pub use reservation::Reservation;
-pub(crate) use room::{Demand, NodeRoom, Purpose};
+pub(crate) use room::{Demand, Fits, NodeRoom, Purpose};
 pub(crate) use run::{Run, push_run};
 pub(crate) use search::Search;
 
@@ -106,8 +106,9 @@ pub(crate) struct Space {
     writes_ended: Event,
     /// Notified when a closed group is opened, and when direct writes may take blocks again.
     opened: Event,
-    /// The write-back pass waits for a group to join: direct writes take no blocks meanwhile.
-    pass_waits: bool,
+    /// Tasks that wait for a group to join, or for changes to end: direct writes take no blocks
+    /// meanwhile.
+    direct_held: u32,
     /// Data that was read ahead.
     fetched: Fetched,
 }
@@ -159,7 +160,7 @@ impl Space {
             changes_ended: Event::new(),
             writes_ended: Event::new(),
             opened: Event::new(),
-            pass_waits: false,
+            direct_held: 0,
             fetched: Fetched::default(),
         };
         for id in (0..space.groups.len() as u32).map(GroupId) {

@@ -24,7 +24,7 @@ use crate::findings::{Moves, Scrub};
 use crate::forest::{Change, Edit, Edited, Forest, Volume};
 use crate::history::Histories;
 use crate::host_log::HostLog;
-use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, Run, Space};
+use crate::space::{Alloc, Demand, Fits, Pin, Purpose, Reservation, Run, Space};
 use crate::txn::logged::{Logged, encode_map};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
@@ -220,8 +220,8 @@ impl State {
         self.space.leaves_reserved(&self.devices, blocks, &self.demand())
     }
 
-    /// True if all that is reserved finds room, and what is dirty.
-    pub fn reserved_fits(&self) -> bool {
+    /// Whether all that is reserved finds room, and what is dirty.
+    pub fn reserved_fits(&self) -> Fits {
         self.space.reserved_fits(&self.devices, &self.demand())
     }
 
@@ -229,6 +229,12 @@ impl State {
     pub fn reserve(&self, blocks: u64) -> Result<Reservation> {
         let got = self.space.reserve(&self.devices, blocks, &self.demand());
         got.ok_or_else(|| self.space.no_room("the pool is full"))
+    }
+
+    /// True if `blocks` blocks that found no room may find it when the changes that are under way
+    /// have ended.
+    pub fn may_reserve_later(&self, blocks: u64) -> bool {
+        self.space.may_reserve_later(&self.devices, blocks, &self.demand())
     }
 
     /// True if waiting for a commit may free something.

@@ -169,12 +169,12 @@ impl Writer {
     /// first, which may help.
     async fn reserve(&self, blocks: u64) -> Result<Reservation> {
         for _ in 0..2 {
-            match self.core.pool().reserve(blocks) {
+            match self.core.pool().reserve_beside_changes(blocks).await {
                 Ok(reserved) => return Ok(reserved),
                 Err(_) => self.passes.publish_for_room().await?,
             }
         }
-        self.core.pool().reserve(blocks)
+        self.core.pool().reserve_beside_changes(blocks).await
     }
 }
 

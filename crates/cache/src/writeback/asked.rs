@@ -145,7 +145,7 @@ impl PassRunner {
 
     async fn publish_staged(&self, blocks: u64) -> Result<()> {
         let _urgent = self.urgent();
-        let room = self.core.pool().reserve(blocks)?;
+        let room = self.core.pool().reserve_beside_changes(blocks).await?;
         // The pass takes a cut of this epoch.
         self.core.writeback().passes_mut().cuts_mut().put_room(self.core.epoch(), room);
         self.run_pass().await

@@ -10,7 +10,7 @@ use rt::sync::either;
 
 use super::taken::TakenRuns;
 use crate::pool::Pool;
-use crate::space::{Alloc, Era, NodeRoom, Purpose};
+use crate::space::{Alloc, Era, NodeRoom, Purpose, Reservation};
 use crate::txn::Kind;
 
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
@@ -79,14 +79,14 @@ struct Alone<'a>(&'a Pool);
 
 impl<'a> Alone<'a> {
     fn new(pool: &'a Pool) -> Alone<'a> {
-        pool.state_mut().space.set_pass_waits(true);
+        pool.state_mut().space.hold_direct();
         Alone(pool)
     }
 }
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.state_mut().space.set_pass_waits(false);
+        self.0.state_mut().space.let_direct_go();
     }
 }
 
@@ -240,10 +240,27 @@ impl Pool {
         }
     }
 
+    /// As [`Pool::reserve`]. Where only changes that are under way leave no room, it waits until
+    /// these have ended, and direct writes begin no others meanwhile.
+    pub async fn reserve_beside_changes(&self, blocks: u64) -> Result<Reservation> {
+        let mut alone = None;
+        loop {
+            let ended = {
+                let st = self.state();
+                match st.reserve(blocks) {
+                    Err(_) if st.may_reserve_later(blocks) => st.space.changes_ended(),
+                    outcome => return outcome,
+                }
+            };
+            alone.get_or_insert_with(|| Alone::new(self));
+            self.rt().waits(Reason::PoolRoom, ended).await;
+        }
+    }
+
     /// Takes blocks for a direct write.
     fn try_take(&self, blocks: u32) -> Alloc {
         let mut st = self.state_mut();
-        match !st.space.pass_waits() && st.leaves_reserved(blocks.into()) {
+        match !st.space.holds_direct() && st.leaves_reserved(blocks.into()) {
             true => st.alloc(GroupKind::Data, blocks),
             false => Alloc::Full,
         }
@@ -267,7 +284,7 @@ impl Pool {
         }
         let (opened, ended, any_closed) = {
             let st = self.state();
-            let any_closed = st.space.any_closed() || st.space.pass_waits();
+            let any_closed = st.space.any_closed() || st.space.holds_direct();
             (st.space.opened(), st.space.changes_ended(), any_closed)
         };
         if any_closed {
@@ -319,3 +336,7 @@ fn take_now(
     }
     Ok(Took::All)
 }
+
+#[cfg(test)]
+#[path = "wait_for_room_tests.rs"]
+mod tests;

@@ -557,7 +557,7 @@ impl State {
         let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
         // Everything that was admitted counts on chunks of which groups can still be formed.
         let commits = self.space.admits(&self.devices, Purpose::Free, demand.dirty_nodes);
-        if !commits || before && !self.reserved_fits() {
+        if !commits || !self.reserved_fits().as_before(before) {
             self.devices.give_chunks(taken);
             return None;
         }

@@ -102,18 +102,23 @@ impl Space {
         Some((id, (at, end as u32)))
     }
 
-    /// The write-back pass waits for a group that it can join, until this is called with `false`.
-    /// Direct writes take no blocks meanwhile: with each of them a group would change again.
-    pub fn set_pass_waits(&mut self, waits: bool) {
-        self.pass_waits = waits;
-        if !waits {
+    /// Direct writes take no blocks until [`Space::let_direct_go`] was called as often: a task
+    /// waits for what each of them would change again.
+    pub fn hold_direct(&mut self) {
+        self.direct_held += 1;
+    }
+
+    /// The end of a [`Space::hold_direct`].
+    pub fn let_direct_go(&mut self) {
+        self.direct_held -= 1;
+        if self.direct_held == 0 {
             self.opened.notify();
         }
     }
 
     /// True while direct writes are to take no blocks, until [`Space::opened`].
-    pub fn pass_waits(&self) -> bool {
-        self.pass_waits
+    pub fn holds_direct(&self) -> bool {
+        self.direct_held > 0
     }
 
     /// The write-back pass has ended.

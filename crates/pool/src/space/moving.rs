@@ -247,7 +247,7 @@ impl Space {
         let fitted = self.reserved_fits(devices, demand);
         self.free[kind_index(kind)] -= u64::from(free);
         let does = self.admits(devices, Purpose::Free, demand.dirty_nodes)
-            && (!fitted || self.reserved_fits(devices, demand));
+            && self.reserved_fits(devices, demand).as_before(fitted);
         self.free[kind_index(kind)] += u64::from(free);
         does
     }

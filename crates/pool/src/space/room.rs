@@ -54,6 +54,22 @@ pub(crate) struct Demand {
     pub blocks: u64,
 }
 
+/// Whether what is reserved finds room.
+#[derive(Clone, Copy)]
+pub(crate) struct Fits {
+    /// Beside what is dirty, and the changes that are under way.
+    now: bool,
+    /// When all of that was committed.
+    later: bool,
+}
+
+impl Fits {
+    /// True if what found room `before` still does.
+    pub fn as_before(self, before: Fits) -> bool {
+        (self.now || !before.now) && (self.later || !before.later)
+    }
+}
+
 /// Room for the nodes that a change of the trees will add. A change holds it until it is made, or
 /// given up, and waits for no other room meanwhile.
 #[must_use = "the room is given back when this is dropped"]
@@ -152,13 +168,17 @@ impl Space {
     /// nodes, also for those of what is reserved. Changes that are under way add far fewer nodes
     /// than they reserve, and hundreds of them would keep a small pool from forming any group.
     pub(super) fn data_may_form(&self, devices: &Devices, demand: &Demand) -> bool {
+        self.data_may_form_beside(devices, demand, self.nodes_under_way())
+    }
+
+    fn data_may_form_beside(&self, devices: &Devices, demand: &Demand, under_way: u64) -> bool {
         let formable = self.formable(devices);
         let after = self.metadata_room(formable).checked_sub(self.group_blocks());
         let need = 2 * (demand.dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
         let for_data = match self.reserved.blocks() {
             0 => formable.saturating_sub(self.kept_of(formable)),
             reserved => {
-                let taken = self.groups_for_nodes(reserved, demand, self.nodes_under_way());
+                let taken = self.groups_for_nodes(reserved, demand, under_way);
                 self.left_of(formable, taken)
             }
         };
@@ -176,11 +196,14 @@ impl Space {
     }
 
     /// True if a direct write that found too few blocks may find `blocks` more when the changes
-    /// that are under way have ended.
+    /// that are under way have ended. The write has given back the room for its own nodes, but held
+    /// it when it looked for blocks, and holds it when it looks again: so that room counts here.
     pub fn may_take_later(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
-        self.reserved_nodes.blocks() > 0
-            && self.leaves_beside(devices, blocks, demand, NODES_PER_CHANGE)
-            && !self.leaves_beside(devices, blocks, demand, self.nodes_under_way())
+        let others = self.reserved_nodes.blocks();
+        let (alone, beside) = (NODES_PER_CHANGE, NODES_PER_CHANGE + others);
+        let leaves = |under_way| self.leaves_beside(devices, blocks, demand, under_way);
+        let forms = |under_way| self.data_may_form_beside(devices, demand, under_way);
+        others > 0 && leaves(alone) && (!leaves(beside) || forms(alone) && !forms(beside))
     }
 
     /// True if `reserved` blocks of data, and the nodes that they will change, would find room,
@@ -201,14 +224,17 @@ impl Space {
         groups <= formable && self.free[0] + for_data * self.group_blocks() >= reserved
     }
 
-    /// The number of groups that metadata has to form for the nodes that `reserved` blocks will
-    /// change.
+    /// The number of groups that metadata has to form for all nodes that are dirty, and for those
+    /// that `reserved` blocks will change.
     fn groups_for_nodes(&self, reserved: u64, demand: &Demand, under_way: u64) -> u64 {
         // The leaves of two trees, each changed once, and those above them.
         let leaves = reserved.min((demand.blocks + reserved) / RECORDS_PER_LEAF + 8);
         let nodes = 2 * (leaves + leaves / 32) + 64;
-        let busy = demand.dirty_nodes + under_way + self.reserve_blocks();
-        nodes.saturating_sub(self.free[1].saturating_sub(busy)).div_ceil(self.group_blocks())
+        let nodes = nodes + demand.dirty_nodes + self.reserve_blocks();
+        // Changes that are under way add far fewer nodes than they reserve: what these would take
+        // beyond the free blocks that metadata has is left out.
+        let free = self.free[1].saturating_sub(under_way);
+        nodes.saturating_sub(free).div_ceil(self.group_blocks())
     }
 
     /// The number of groups that data may form, where metadata takes `groups` groups: these are of
@@ -217,10 +243,12 @@ impl Space {
         formable.saturating_sub(self.kept_of(formable).max(groups + 1))
     }
 
-    /// True if all that is reserved finds room, and what is dirty.
-    pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> bool {
-        self.can_hold(self.formable(devices), self.reserved.blocks(), demand)
-            && self.admits(devices, Purpose::Write, demand.dirty_nodes)
+    /// Whether all that is reserved finds room, and what is dirty.
+    pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> Fits {
+        let formable = self.formable(devices);
+        let now = self.can_hold(formable, self.reserved.blocks(), demand)
+            && self.admits(devices, Purpose::Write, demand.dirty_nodes);
+        Fits { now, later: self.lasting_fits(formable, demand) }
     }
 
     /// True if all that is reserved for longer than a moment finds room, where so many groups can
@@ -253,6 +281,14 @@ impl Space {
         let fits = blocks == 0
             || self.can_hold(self.formable(devices), self.reserved.blocks() + blocks, demand);
         fits.then(|| self.reserved.reserve(blocks))
+    }
+
+    /// True if `blocks` blocks that found no room may find it when the changes that are under way
+    /// have ended.
+    pub fn may_reserve_later(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
+        let (formable, reserved) = (self.formable(devices), self.reserved.blocks() + blocks);
+        self.reserved_nodes.blocks() > 0
+            && self.can_hold_beside(formable, reserved, demand, NODES_PER_CHANGE)
     }
 
     /// Reserves `blocks` blocks that were left free for this.

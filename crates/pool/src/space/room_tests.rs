@@ -220,6 +220,23 @@ fn what_was_let_in_finds_room_and_what_waits_is_woken_by_the_end_of_a_change() {
     assert!(waited > 100 && refused > 100, "{waited} waited, {refused} refused");
 }
 
+/// Metadata has no group yet, and many nodes are dirty.
+#[test]
+fn what_is_reserved_leaves_room_for_all_that_is_dirty() {
+    for dirty in [0, 100, 300, 1_500, 6_000] {
+        let mut account = Account::new(dirty);
+        account.dirty = dirty;
+        while let Some(room) = account.space.reserve(&account.devices, 64, &account.demand()) {
+            account.reserved.push(room);
+        }
+        assert!(account.reserved.len() > 20, "{} with {dirty} dirty nodes", account.reserved.len());
+        while !account.reserved.is_empty() {
+            account.pass();
+        }
+        account.commit();
+    }
+}
+
 #[test]
 fn a_pass_forms_a_group_of_the_share_of_metadata_as_its_last_resort() {
     let Account { mut space, mut devices, .. } = Account::new(1);
