@@ -140,7 +140,7 @@ impl Scrubber {
     /// The part, after what the pool's scrub did. A cache that has failed is scrubbed no more.
     fn follow_scrub(&self) -> Part {
         let counts = self.core.scrub_counts();
-        let part = counts.follow(self.core.pool().newest_scrub(), self.bytes_to_scrub());
+        let part = counts.follow(self.core.pool().scrubs().newest_scrub(), self.bytes_to_scrub());
         match part.is_under_way() && self.failures.check_failed().is_err() {
             true => counts.give_up(),
             false => part,
@@ -172,8 +172,10 @@ impl Scrubber {
     /// over meanwhile.
     async fn scrub_keeps_rate(&self, number: u64, from: Instant, bytes: u64) -> bool {
         while self.scrub_goes_on(number).await {
-            let rate =
-                self.follow_scrub().rate.unwrap_or_else(|| self.core.pool().newest_scrub().rate);
+            let rate = self
+                .follow_scrub()
+                .rate
+                .unwrap_or_else(|| self.core.pool().scrubs().newest_scrub().rate);
             if rate == 0 {
                 return true;
             }

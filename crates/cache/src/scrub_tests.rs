@@ -17,7 +17,7 @@ async fn offset_of(cache: &Cache, volume: VolumeId, lba: u64) -> u64 {
 
 async fn scrub(cache: &Cache) -> CacheScrub {
     let before = cache.flows().scrubber.scrub_found().completed;
-    cache.pool().start_scrub(ScrubOptions::default()).await.expect("start");
+    cache.pool().scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
     while cache.flows().scrubber.scrub_found().completed == before {
         cache.core().rt().sleep(Duration::from_millis(100)).await;
     }
@@ -135,9 +135,9 @@ fn a_scrub_of_one_device_of_the_pool_does_not_read_the_cache() {
         fill(&cache, a, 0, 64, 1).await;
         let name = cache.pool().status().pool.devices[0].path.clone();
         let only = ScrubOptions { device: Some(name), rate: None };
-        cache.pool().start_scrub(only).await.expect("start");
+        cache.pool().scrubs().start_scrub(only).await.expect("start");
         cache.core().rt().sleep(Duration::from_secs(20)).await;
-        assert_eq!(cache.pool().newest_scrub().state, ScrubState::Done);
+        assert_eq!(cache.pool().scrubs().newest_scrub().state, ScrubState::Done);
         assert_eq!(cache.flows().scrubber.scrub_found(), CacheScrub::default());
         assert_eq!(cache.scrub_part().state, ScrubState::Never);
     });
@@ -145,9 +145,9 @@ fn a_scrub_of_one_device_of_the_pool_does_not_read_the_cache() {
 
 /// Starts a scrub and waits until the pool's part has ended. The cache's begins a second later.
 async fn scrub_pool(cache: &Cache) {
-    cache.pool().start_scrub(ScrubOptions::default()).await.expect("start");
+    cache.pool().scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
     assert_eq!(cache.scrub_part().state, ScrubState::Running, "from the first moment");
-    while cache.pool().newest_scrub().state == ScrubState::Running {
+    while cache.pool().scrubs().newest_scrub().state == ScrubState::Running {
         cache.core().rt().sleep(Duration::from_millis(1)).await;
     }
 }
@@ -196,7 +196,7 @@ fn it_keeps_the_rate_of_the_scrub() {
         }
         let rate = cache.flows().scrubber.bytes_to_scrub() / 100;
         let slow = ScrubOptions { rate: Some(rate), device: None };
-        cache.pool().start_scrub(slow).await.expect("start");
+        cache.pool().scrubs().start_scrub(slow).await.expect("start");
         cache.core().rt().sleep(Duration::from_secs(50)).await;
         let part = cache.scrub_part();
         assert!(part.state == ScrubState::Running && part.verified_bytes > 0, "{part:?}");
@@ -213,13 +213,14 @@ fn it_rests_with_the_pool_and_goes_on_with_it() {
         fill(&cache, a, 0, 64, 1).await;
         cache
             .pool()
+            .scrubs()
             .start_scrub(ScrubOptions { rate: Some(4096), device: None })
             .await
             .expect("start");
-        cache.pool().pause_scrub().await.expect("pause");
+        cache.pool().scrubs().pause_scrub().await.expect("pause");
         cache.core().rt().sleep(Duration::from_secs(10)).await;
         assert_eq!(cache.flows().scrubber.scrub_found(), CacheScrub::default());
-        cache.pool().resume_scrub(Some(0)).await.expect("resume");
+        cache.pool().scrubs().resume_scrub(Some(0)).await.expect("resume");
         cache.core().rt().sleep(Duration::from_secs(10)).await;
         assert_eq!(cache.flows().scrubber.scrub_found().completed, 1);
         cache.core().rt().sleep(Duration::from_secs(10)).await;
@@ -244,7 +245,7 @@ fn it_tells_what_is_left_while_the_cache_changes() {
             cache.flows().scrubber.bytes_to_scrub() / 50,
         );
         let slow = ScrubOptions { rate: Some(rate), device: None };
-        cache.pool().start_scrub(slow).await.expect("start");
+        cache.pool().scrubs().start_scrub(slow).await.expect("start");
         assert_eq!(cache.scrub_part().all_bytes, blocks * BLOCK_U64);
         cache.core().rt().sleep(Duration::from_secs(25)).await;
         let before = cache.scrub_part();

@@ -91,7 +91,7 @@ pub(crate) async fn write_part(
 impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {
     pub fn link(pool: &Pool, answer: F) -> Rc<dyn CacheJournal> {
         let asked: Rc<dyn CacheJournal> = Rc::new(Asked(answer));
-        pool.link_journal(Link::Live(Rc::downgrade(&asked)));
+        pool.cache_link().link_journal(Link::Live(Rc::downgrade(&asked)));
         asked
     }
 }

@@ -46,10 +46,10 @@ const CROWDED: u64 = 40 << 20;
 
 /// A log that is being written; clones are the same. Without memory it keeps nothing.
 #[derive(Clone, Default)]
-pub struct HostLog(Rc<RefCell<State>>);
+pub struct HostLog(Rc<RefCell<Recorder>>);
 
 #[derive(Default)]
-struct State {
+struct Recorder {
     live: Option<Live>,
     /// Why the log keeps nothing, though it was asked to.
     lost: Option<String>,
@@ -169,7 +169,7 @@ impl HostLog {
 
     /// All that was recorded is durable, and nothing follows.
     pub fn end(&self) {
-        *self.0.borrow_mut() = State::default();
+        *self.0.borrow_mut() = Recorder::default();
     }
 
     /// Bytes of records.
@@ -188,7 +188,7 @@ impl HostLog {
     }
 }
 
-impl State {
+impl Recorder {
     /// Begins a log anew that ran out of memory, if that is not tried too often.
     fn begin_again(&mut self, durable: u64) {
         let Some(home) = self.home.as_ref().filter(|_| self.lost.is_some()) else { return };

@@ -1,10 +1,10 @@
 //! Requests of clients: one file for each kind. Addresses are blocks of a volume.
 
-mod read;
-mod read_ahead;
-mod taken;
-mod wait_for_room;
-mod write;
+pub(crate) mod read;
+pub(crate) mod read_ahead;
+pub(crate) mod taken;
+pub(crate) mod wait_for_room;
+pub(crate) mod write;
 
 use base::{BLOCK_U64, Lba};
 

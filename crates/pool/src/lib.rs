@@ -14,10 +14,11 @@
 //! | [`txn`] | transactions, generations, table pages, requests for commits |
 //! | [`forest`] | volumes, mapping and checksum trees, and the one edit of them |
 //!
-//! The components meet in [`state`], and the [`pool`] is the handle of all. State changes between
-//! awaits only.
+//! The components meet in [`state`]; [`core`] is the handle to it. State changes between awaits
+//! only.
 //!
-//! **Flows**, which are above all of the state:
+//! **Flows**, which are above all of the state. Each is an object that holds the core and the flows
+//! below it; [`pool`] builds all of them, from the bottom up:
 //!
 //! | folder | what goes on there |
 //! | --- | --- |
@@ -27,9 +28,12 @@
 //! | [`commit`] | makes a transaction durable |
 //! | [`scrub`] | every copy is read, verified and healed |
 //! | [`moves`] | devices are added, replaced and removed: chunks move between them |
-//! | [`admin`] | volumes, status |
+//! | [`volumes`] | the list of volumes |
 //! | [`open`] | finds and judges the devices, reads the tables, makes new pools |
-//! | [`repair`] | writes bad copies again and frees what has leaked, in a pool that is not served |
+//! | [`pool`] | the flows of an open pool, and what it does for others |
+//! | [`start`] | the first commit of an open |
+//! | [`admin`] | settings, status |
+//! | [`offline_repair`] | writes bad copies again and frees what has leaked, in a pool that is not served |
 //!
 //! [`raw`] has the readers that the offline tools share with [`open`].
 //!
@@ -40,6 +44,7 @@
 mod admin;
 mod attached;
 mod commit;
+mod core;
 mod devices;
 pub mod error;
 mod findings;
@@ -55,13 +60,14 @@ pub mod raw;
 mod scrub;
 pub mod settings;
 mod space;
+mod start;
 mod state;
 mod transfer;
 mod txn;
+mod volumes;
 mod writeback;
 
 pub use admin::status;
-pub use admin::volumes::VolumeInfo;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
 pub use devices::DeviceFile;
 pub use devices::looks::Looks;
@@ -72,14 +78,16 @@ pub use format::superblock::scrub::ScrubState;
 pub use host_log::{HostLog, Survived};
 pub use io::Blocks;
 pub use moves::Fill;
-pub use open::{Ready, check_create, create};
+pub use open::{check_create, create};
 pub use pool::Pool;
+pub use start::Ready;
 
 pub use settings::{CreateOptions, Settings, is_name};
 pub use space::Reservation;
+pub use volumes::VolumeInfo;
 pub use writeback::{HandedOver, Pass, PassPart};
 
 /// Blocks of the largest run that a scrub reads.
 pub const SCRUB_RUN_BLOCKS: u32 = transfer::walk::RUN_BLOCKS;
 /// Bytes that a scrub has in flight of each copy.
-pub const SCRUB_WINDOW_BYTES: u64 = scrub::run::WINDOW_BYTES;
+pub const SCRUB_WINDOW_BYTES: u64 = scrub::window::WINDOW_BYTES;

@@ -28,16 +28,20 @@
 //! **A device joins** ([`join`]) with all pages of the tables. While they are copied, commits write
 //! their pages to it too.
 
-mod admit;
+use std::rc::Rc;
+
+pub(crate) mod admit;
 mod ask;
-mod copy;
+pub(crate) mod copy;
 mod in_order;
-mod join;
-mod last_word;
-mod reattach;
-mod resync;
-mod run;
-mod spares;
+pub(crate) mod join;
+pub(crate) mod last_word;
+mod present;
+pub(crate) mod reattach;
+pub(crate) mod resync;
+mod rows;
+pub(crate) mod run;
+pub(crate) mod spares;
 mod unfilled;
 
 use base::{ByteRange, ErrorKind, Result, StorageError};
@@ -45,9 +49,13 @@ use format::page::Chunk;
 use model::moves::MovesStatus;
 use rt::FileId;
 
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::devices::{DeviceFile, PoolDevice};
 use crate::findings::ToMove;
-use crate::pool::Pool;
+use crate::moves::admit::MoveTerms;
+use crate::moves::join::Joiner;
+use crate::moves::rows::{can_be_replaced, new_chunks, row_named};
 use crate::state::State;
 
 /// The purpose of a device that joins.
@@ -76,11 +84,34 @@ pub struct Fill {
     pub number: u64,
 }
 
-impl Pool {
+/// Commands that add, change and remove devices, and the status of the moves that follow.
+pub struct Moves {
+    core: Core,
+    commits: Rc<Commits>,
+    terms: Rc<MoveTerms>,
+    joiner: Rc<Joiner>,
+}
+
+impl Moves {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        commits: &Rc<Commits>,
+        terms: &Rc<MoveTerms>,
+        joiner: &Rc<Joiner>,
+    ) -> Rc<Moves> {
+        Rc::new(Moves {
+            core: core.clone(),
+            commits: commits.clone(),
+            terms: terms.clone(),
+            joiner: joiner.clone(),
+        })
+    }
+
     /// The chunks that a move is filling. Nothing else writes to them, and their blocks are written
     /// for the first time in ascending order.
     pub fn fills(&self) -> Vec<Fill> {
-        let st = self.state();
+        let st = self.core.state();
         let (geometry, (chunks, number)) = (st.space.geometry(), st.moves.filling());
         let of = |c: &Chunk| {
             let file = st.devices.written(c.device.into())?.file();
@@ -94,13 +125,13 @@ impl Pool {
     /// Adds a device to the pool; its old content is not kept. Its membership is durable when this
     /// returns. `uuid`: from a source of true randomness.
     pub async fn add_device(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
-        self.join(file, uuid, Role::Serves).await
+        self.joiner.join(file, uuid, Role::Serves).await
     }
 
-    /// As [`Pool::add_device`], but adds a spare: it takes the place of a device that has been out
+    /// As [`Moves::add_device`], but adds a spare: it takes the place of a device that has been out
     /// of use for long.
     pub async fn add_spare(&self, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
-        self.join(file, uuid, Role::Spare).await
+        self.joiner.join(file, uuid, Role::Spare).await
     }
 
     /// Sets the size of a device, all of which the pool may use. The new size is durable when this
@@ -108,9 +139,9 @@ impl Pool {
     /// in use or would shrink.
     pub async fn grow_device(&self, name: &str, size_bytes: u64) -> Result<u64> {
         let bytes = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
-            let row = st.row_named(name)?;
+            let row = row_named(&st, name)?;
             let geometry = st.space.geometry();
             let chunks = geometry.chunks_of(size_bytes).min(geometry.group_capacity.into());
             let Some(d) = st.devices.row_mut(row).filter(|d| d.live().is_some()) else {
@@ -128,16 +159,16 @@ impl Pool {
             st.need_superblock();
             chunks * geometry.group_bytes()
         };
-        self.commit().await?;
+        self.commits.commit().await?;
         // There may be room for what could not be moved before.
-        self.state().moves.look_again();
+        self.core.state().moves.look_again();
         Ok(bytes)
     }
 
     /// The path and the open file of a device that is in use, by its path or uuid.
     pub fn file_of_device(&self, name: &str) -> Result<(String, FileId)> {
-        let st = self.state();
-        let row = st.row_named(name)?;
+        let st = self.core.state();
+        let row = row_named(&st, name)?;
         match st.devices.live(row) {
             Some(disk) => Ok((st.devices.path(row).to_owned(), disk.file())),
             None => invalid(format!("{name} is not in use now")),
@@ -148,7 +179,7 @@ impl Pool {
     /// possible with the copies of a group on different devices.
     pub async fn balance_devices(&self) -> Result<()> {
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             st.moves.set_balancing(true);
         }
@@ -158,19 +189,19 @@ impl Pool {
     /// Begins to move everything from a device, named by its path or its uuid, to others. Then the
     /// device is removed from the pool. It may be missing.
     pub async fn remove_device(&self, name: &str) -> Result<()> {
-        self.leave_if_possible(name).await?;
+        self.terms.leave_if_possible(name).await?;
         self.note_moves().await
     }
 
     /// Fails where a device of this size cannot be added now, in the place of `old` if that is
     /// given, as far as that is known without touching it. `path` is what the user calls it.
     pub fn check_new_device(&self, path: &str, size_bytes: u64, old: Option<&str>) -> Result<()> {
-        let st = self.state();
+        let st = self.core.state();
         st.standing.permit()?;
-        st.new_chunks(path, size_bytes)?;
+        new_chunks(&st, path, size_bytes)?;
         let Some(old) = old else { return Ok(()) };
-        let row = st.row_named(old)?;
-        st.can_be_replaced(row, old)?;
+        let row = row_named(&st, old)?;
+        can_be_replaced(&st, row, old)?;
         let used = st.space.chunks_on(row);
         if st.space.geometry().chunks_of(size_bytes) < used {
             let need = st.space.geometry().chunk_offset(used as u32, 0);
@@ -185,7 +216,7 @@ impl Pool {
     /// or its uuid. Then `old` is removed from the pool; it may be missing.
     pub async fn replace_device(&self, old: &str, file: DeviceFile, uuid: [u8; 16]) -> Result<()> {
         self.check_new_device(&file.path, file.size_bytes, Some(old))?;
-        self.join(file, uuid, Role::Replaces(old)).await?;
+        self.joiner.join(file, uuid, Role::Replaces(old)).await?;
         self.note_moves().await
     }
 
@@ -194,38 +225,38 @@ impl Pool {
     /// Fails if there is nothing to cancel.
     pub async fn cancel_moves(&self) -> Result<()> {
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             let balanced = st.moves.is_balancing();
             st.moves.set_balancing(false);
-            if !st.stay_all() && !balanced {
-                return invalid(st.nothing_to_cancel());
+            if !stay_all(&mut st) && !balanced {
+                return invalid(nothing_to_cancel(&st));
             }
             st.need_superblock();
             st.moves.cancel();
         }
-        self.commit().await
+        self.commits.commit().await
     }
 
     /// Sets the number of copies of every block. Existing block groups get copies, or lose them, in
     /// the background. Fails if there are too few devices or too little space; fewer copies than
     /// before are always possible.
     pub async fn set_copies(&self, copies: u8) -> Result<()> {
-        self.change_copies(copies).await?;
+        self.terms.change_copies(copies).await?;
         self.note_moves().await
     }
 
     /// Stops all moves of chunks, or lets them go on. A pause ends when the pool is opened again.
     pub fn pause_moves(&self, paused: bool) {
-        self.state_mut().moves.set_paused(paused);
+        self.core.state_mut().moves.set_paused(paused);
     }
 
     /// Waits until the pool has stopped using files of devices, as when a device was removed.
     /// Returns these files.
     pub async fn removed_device(&self) -> Vec<FileId> {
         loop {
-            let changed = self.state().moves.changed();
-            let files = self.state_mut().moves.take_removed();
+            let changed = self.core.state().moves.changed();
+            let files = self.core.state_mut().moves.take_removed();
             if !files.is_empty() {
                 return files;
             }
@@ -235,12 +266,12 @@ impl Pool {
 
     /// True if a device of the pool is in this file.
     pub fn uses_file(&self, file: FileId) -> bool {
-        self.state().devices.iter().any(|d| d.disk().is_some_and(|disk| disk.file() == file))
+        self.core.state().devices.iter().any(|d| d.disk().is_some_and(|disk| disk.file() == file))
     }
 
     /// The state of the moves: what is being moved, and how far that is.
     pub fn moves_status(&self) -> MovesStatus {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         let State { space, devices, moves, .. } = &mut *st;
         let mut left = space.bytes_to_move(devices);
         if moves.is_balancing() {
@@ -264,76 +295,37 @@ impl Pool {
             behind: behind().map(|(row, d)| devices.name_of(row, d)).collect(),
             fewest_copies: space.fewest_copies(),
         };
-        moves.status(self.now(), what)
+        moves.status(self.core.now(), what)
     }
 
     /// After a change of the device table: wakes the flow of moves, and makes the change durable.
-    async fn note_moves(&self) -> Result<()> {
+    pub(crate) async fn note_moves(&self) -> Result<()> {
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.need_superblock();
             st.moves.begin();
         }
-        self.commit().await
+        self.commits.commit().await
     }
 }
 
-impl crate::state::State {
-    /// The row of the device that has this path or uuid.
-    pub(super) fn row_named(&self, name: &str) -> Result<usize> {
-        let is_it = |(row, d): &(usize, &PoolDevice)| {
-            let id = uuid::Uuid::from_bytes(d.record().uuid);
-            let named = !name.is_empty() && self.devices.path(*row) == name;
-            !d.is_removed() && (named || id.to_string() == name)
-        };
-        let all = || self.devices.iter().enumerate();
-        if let Some((row, _)) = all().find(is_it) {
-            return Ok(row);
-        }
-        let known = all().filter(|(_, d)| !d.is_removed());
-        let known: Vec<String> = known.map(|(row, d)| self.devices.name_of(row, d)).collect();
-        let text = format!("{name} is no device of this pool; these are: {}", known.join(", "));
-        Err(StorageError::new(ErrorKind::NotFound, text))
+fn nothing_to_cancel(st: &State) -> String {
+    let text = "no device leaves the pool, and nothing is balanced";
+    match st.space.fewest_copies() {
+        Some(n) => format!(
+            "{text}; block groups are to get copies, and forebay pool set copies={n} ends that"
+        ),
+        None => text.to_owned(),
     }
+}
 
-    /// Fails if the device leaves already or is a spare: then it cannot be replaced.
-    pub(super) fn can_be_replaced(&self, row: usize, name: &str) -> Result<()> {
-        match self.devices.row(row) {
-            Some(d) if d.is_leaving() => invalid(format!(
-                "{name} leaves the pool already: forebay device list shows how far that is; \
-                 forebay device cancel lets it stay, and then it can be replaced"
-            )),
-            Some(d) if d.is_spare() => invalid(format!(
-                "{name} is a spare and holds nothing: remove it, and add another one"
-            )),
-            _ => Ok(()),
-        }
+/// Keeps all devices that were to leave. Returns true if there was one.
+fn stay_all(st: &mut State) -> bool {
+    let leaving: Vec<usize> = (0..st.devices.count())
+        .filter(|&row| st.devices.row(row).is_some_and(|d| d.is_leaving()))
+        .collect();
+    for &row in &leaving {
+        st.devices.row_mut(row).into_iter().for_each(|d| d.stay());
     }
-
-    fn nothing_to_cancel(&self) -> String {
-        let text = "no device leaves the pool, and nothing is balanced";
-        match self.space.fewest_copies() {
-            Some(n) => format!(
-                "{text}; block groups are to get copies, and forebay pool set copies={n} ends that"
-            ),
-            None => text.to_owned(),
-        }
-    }
-
-    pub(super) fn leave(&mut self, row: usize, successor: Option<u8>) {
-        if let Some(d) = self.devices.row_mut(row) {
-            d.leave(successor);
-        }
-    }
-
-    /// Keeps all devices that were to leave. Returns true if there was one.
-    fn stay_all(&mut self) -> bool {
-        let leaving: Vec<usize> = (0..self.devices.count())
-            .filter(|&row| self.devices.row(row).is_some_and(|d| d.is_leaving()))
-            .collect();
-        for &row in &leaving {
-            self.devices.row_mut(row).into_iter().for_each(|d| d.stay());
-        }
-        !leaving.is_empty()
-    }
+    !leaving.is_empty()
 }

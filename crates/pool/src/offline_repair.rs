@@ -23,6 +23,7 @@ use queue::Class;
 use rt::Rt;
 
 use crate::commit::Committer;
+use crate::core::Core;
 use crate::devices::{DeviceFile, PoolDevice};
 use crate::open::{PageCopy, load};
 use crate::pool::Pool;
@@ -93,11 +94,11 @@ impl Repair {
         let loaded = load(rt, files, &settings).await?;
         let repair =
             Repair { pool: Pool::over(rt, settings, loaded.state), lacking: loaded.lacking };
-        let away = repair.pool.state().devices.iter().position(is_away);
+        let away = repair.pool.core().state().devices.iter().position(is_away);
         match away {
             None => {
-                repair.pool.state_mut().standing.open();
-                repair.pool.begin_looking();
+                repair.pool.core().state_mut().standing.open();
+                repair.pool.flows().watch.begin_looking();
                 Ok(repair)
             }
             Some(row) => {
@@ -117,18 +118,18 @@ impl Repair {
 
     /// Lets go of the devices.
     pub fn close(&self) {
-        self.pool.set_closed();
+        self.pool.core().set_closed();
     }
 
     /// Writes bad copies again. Fails if a device cannot be flushed: what it holds of them is not
     /// known then.
     pub async fn rewrite(&self, copies: &[BadCopy]) -> Result<Vec<Rewritten>> {
-        let rt = self.pool.rt();
+        let rt = self.pool.core().rt();
         let tasks: Vec<_> = copies
             .iter()
             .map(|&copy| {
-                let pool = self.pool.clone();
-                rt.spawn(async move { pool.write_again(&copy).await })
+                let core = self.pool.core().clone();
+                rt.spawn(async move { write_again(&core, &copy).await })
             })
             .collect();
         let mut outcomes = Vec::with_capacity(copies.len());
@@ -143,15 +144,15 @@ impl Repair {
         rows.sort_unstable();
         rows.dedup();
         for row in rows {
-            self.pool.flush_repaired(row).await?;
+            flush_repaired(self.pool.core(), row).await?;
         }
         let tasks: Vec<_> = copies
             .iter()
             .zip(&outcomes)
             .filter(|(_, o)| **o == Rewritten::Yes)
             .map(|(&copy, _)| {
-                let pool = self.pool.clone();
-                rt.spawn(async move { pool.repaired(copy.bad, &copy.content).await })
+                let core = self.pool.core().clone();
+                rt.spawn(async move { repaired(&core, copy.bad, &copy.content).await })
             })
             .collect();
         let mut tasks = tasks.into_iter();
@@ -168,12 +169,16 @@ impl Repair {
     /// Takes deleted volumes out of the table, by a commit, whatever they still hold: nothing
     /// refers to that any more.
     pub async fn forget(&mut self, volumes: &[VolumeId]) -> Result<()> {
-        self.pool.sync_superblocks(std::mem::take(&mut self.lacking)).await?;
-        self.pool.state_mut().begin_open();
+        self.pool
+            .flows()
+            .superblock_sync
+            .sync_superblocks(std::mem::take(&mut self.lacking))
+            .await?;
+        self.pool.core().state_mut().begin_open();
         for &id in volumes {
-            self.pool.state_mut().forget_volume(id)?;
+            self.pool.core().state_mut().forget_volume(id)?;
         }
-        Committer::new(&self.pool).run().await
+        Committer::new(&self.pool.flows().run).run().await
     }
 
     /// Frees blocks that are allocated and that nothing refers to, by a commit; and writes every
@@ -182,19 +187,23 @@ impl Repair {
         if leaked.is_empty() && !slots {
             return Ok(());
         }
-        self.pool.sync_superblocks(std::mem::take(&mut self.lacking)).await?;
-        self.pool.state_mut().begin_open();
+        self.pool
+            .flows()
+            .superblock_sync
+            .sync_superblocks(std::mem::take(&mut self.lacking))
+            .await?;
+        self.pool.core().state_mut().begin_open();
         if !leaked.is_empty() {
             {
-                let mut st = self.pool.state_mut();
+                let mut st = self.pool.core().state_mut();
                 let blocks = st.space.geometry().group_blocks;
                 let open = st.txns.open_mut();
                 leaked.iter().for_each(|&(addr, len)| open.note_free(Run { addr, len }, blocks));
             }
-            Committer::new(&self.pool).run().await?;
+            Committer::new(&self.pool.flows().run).run().await?;
         }
         if slots {
-            self.pool.renew_slots().await?;
+            self.pool.flows().superblock_sync.renew_slots().await?;
         }
         Ok(())
     }
@@ -204,53 +213,51 @@ fn is_away(device: &PoolDevice) -> bool {
     !device.is_removed() && device.live().is_none()
 }
 
-impl Pool {
-    /// Writes a bad copy again from a good one; both are read first. Not durable when it returns.
-    async fn write_again(&self, copy: &BadCopy) -> Result<Rewritten> {
-        if self.repaired(copy.bad, &copy.content).await.is_ok() {
-            return Ok(Rewritten::WasGood);
-        }
-        let good = match self.repaired(copy.good, &copy.content).await {
-            Ok(good) => good,
-            Err(why) => return Ok(Rewritten::No(format!("the good copy: {why}"))),
-        };
-        let Some(disk) = self.disk(copy.bad.device) else {
-            return Ok(Rewritten::No("its device is out of use".into()));
-        };
-        let data = base::SliceList::from_iter([good.freeze()]);
-        let written = disk.write(self.permit()?, Class::Commit, copy.bad.offset, data).await;
-        Ok(match written {
-            Ok(()) => Rewritten::Yes,
-            Err(e) => Rewritten::No(format!("it cannot be written: {e}; replace the device")),
-        })
+/// Writes a bad copy again from a good one; both are read first. Not durable when it returns.
+async fn write_again(core: &Core, copy: &BadCopy) -> Result<Rewritten> {
+    if repaired(core, copy.bad, &copy.content).await.is_ok() {
+        return Ok(Rewritten::WasGood);
     }
+    let good = match repaired(core, copy.good, &copy.content).await {
+        Ok(good) => good,
+        Err(why) => return Ok(Rewritten::No(format!("the good copy: {why}"))),
+    };
+    let Some(disk) = core.disk(copy.bad.device) else {
+        return Ok(Rewritten::No("its device is out of use".into()));
+    };
+    let data = base::SliceList::from_iter([good.freeze()]);
+    let written = disk.write(core.permit()?, Class::Commit, copy.bad.offset, data).await;
+    Ok(match written {
+        Ok(()) => Rewritten::Yes,
+        Err(e) => Rewritten::No(format!("it cannot be written: {e}; replace the device")),
+    })
+}
 
-    /// Reads a copy, if it is what it should be.
-    async fn repaired(&self, at: Spot, content: &Content) -> std::result::Result<Buf, String> {
-        let Some(disk) = self.disk(at.device) else {
-            return Err("its device is out of use".into());
-        };
-        match disk.read_new(Class::Commit, at.offset, BLOCK).await {
-            (Ok(()), block) if content.is_in(&block) => Ok(block),
-            (Ok(()), _) => Err("it is not what it should be".into()),
-            (Err(e), _) => Err(format!("it cannot be read: {e}")),
-        }
+/// Reads a copy, if it is what it should be.
+async fn repaired(core: &Core, at: Spot, content: &Content) -> std::result::Result<Buf, String> {
+    let Some(disk) = core.disk(at.device) else {
+        return Err("its device is out of use".into());
+    };
+    match disk.read_new(Class::Commit, at.offset, BLOCK).await {
+        (Ok(()), block) if content.is_in(&block) => Ok(block),
+        (Ok(()), _) => Err("it is not what it should be".into()),
+        (Err(e), _) => Err(format!("it cannot be read: {e}")),
     }
+}
 
-    async fn flush_repaired(&self, row: usize) -> Result<()> {
-        let (permit, disk) = (self.permit()?, self.disk(row));
-        let outcome = match disk {
-            Some(disk) => disk.flush(permit, Class::Commit).await,
-            None => Err(base::IoError::NO_DEVICE),
-        };
-        outcome.map_err(|e| {
-            let path = self.state().devices.path(row).to_owned();
-            let text = format!(
-                "{path}: a flush failed ({e}), so what was written to it may not be there. Only \
-                 bad copies were written: nothing is lost. See to the device, or replace it, and \
-                 run the repair again"
-            );
-            StorageError::new(ErrorKind::Io, text)
-        })
-    }
+async fn flush_repaired(core: &Core, row: usize) -> Result<()> {
+    let (permit, disk) = (core.permit()?, core.disk(row));
+    let outcome = match disk {
+        Some(disk) => disk.flush(permit, Class::Commit).await,
+        None => Err(base::IoError::NO_DEVICE),
+    };
+    outcome.map_err(|e| {
+        let path = core.state().devices.path(row).to_owned();
+        let text = format!(
+            "{path}: a flush failed ({e}), so what was written to it may not be there. Only \
+             bad copies were written: nothing is lost. See to the device, or replace it, and \
+             run the repair again"
+        );
+        StorageError::new(ErrorKind::Io, text)
+    })
 }

@@ -30,27 +30,47 @@
 //! **Rate.** With a rate a scrub reads for an eighth of a second, drops its pins, rests, and looks
 //! up the next blocks anew. So a scrub that rests keeps no freed block from being used again.
 
+use std::rc::Rc;
+
+pub(crate) mod load;
+pub(crate) mod lost_again;
 mod progress;
 pub(crate) mod run;
 mod schedule;
-mod tables;
-mod trees;
+pub(crate) mod tables;
+pub(crate) mod trees;
 pub(crate) mod verify;
+pub(crate) mod window;
 
 use base::{ErrorKind, Instant, Result, StorageError};
 use model::scrub::PoolScrub;
 
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::findings::{NewestScrub, ScrubOptions};
-use crate::pool::Pool;
+use crate::scrub::lost_again::LostAgain;
+use crate::scrub::progress::{left_to_scrub, note_left_to_scrub, pass_scrubbed};
 
-impl Pool {
+/// Commands to a scrub, and its status.
+pub struct Scrubs {
+    core: Core,
+    commits: Rc<Commits>,
+    lost: Rc<LostAgain>,
+}
+
+impl Scrubs {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core, commits: &Rc<Commits>, lost: &Rc<LostAgain>) -> Rc<Scrubs> {
+        Rc::new(Scrubs { core: core.clone(), commits: commits.clone(), lost: lost.clone() })
+    }
+
     /// Starts a scrub. That is durable when this returns. Fails if one runs or is paused, or if the
     /// device is not there.
     pub async fn start_scrub(&self, options: ScrubOptions) -> Result<()> {
         // Work that an earlier scrub has in flight is not counted for this one.
         loop {
-            let changed = self.state().scrub.changed();
-            if !self.state().scrub.is_ending() {
+            let changed = self.core.state().scrub.changed();
+            if !self.core.state().scrub.is_ending() {
                 break;
             }
             changed.await;
@@ -59,41 +79,41 @@ impl Pool {
             None => None,
             Some(name) => Some(self.row_of(name)?),
         };
-        let now = self.unix_time(self.now());
+        let now = self.core.unix_time(self.core.now());
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.scrub.start(device, 0, now)?;
-            st.pass_scrubbed();
+            pass_scrubbed(&mut st);
             st.devices.begin_scrub(device.map(usize::from));
             st.space.use_again(Instant(u64::MAX));
             st.note_scrub_lacks();
         }
-        self.state_mut().scrub.set_rate(options.rate);
+        self.core.state_mut().scrub.set_rate(options.rate);
         self.note_scrub().await
     }
 
     /// Pauses the scrub that runs. Fails if none does.
     pub async fn pause_scrub(&self) -> Result<()> {
-        let now = self.unix_time(self.now());
-        self.state_mut().scrub.pause(now)?;
+        let now = self.core.unix_time(self.core.now());
+        self.core.state_mut().scrub.pause(now)?;
         self.note_scrub().await
     }
 
     /// Resumes the scrub that is paused, at `rate` bytes a second if it is given. Fails if none is.
     pub async fn resume_scrub(&self, rate: Option<u64>) -> Result<()> {
-        self.state_mut().scrub.resume()?;
+        self.core.state_mut().scrub.resume()?;
         if rate.is_some() {
-            self.state_mut().scrub.set_rate(rate);
+            self.core.state_mut().scrub.set_rate(rate);
         }
         self.note_scrub().await
     }
 
     /// Cancels the scrub that runs or is paused; the next one begins anew. Fails if there is none.
     pub async fn cancel_scrub(&self) -> Result<()> {
-        let now = self.unix_time(self.now());
+        let now = self.core.unix_time(self.core.now());
         {
-            let mut st = self.state_mut();
-            st.note_left_to_scrub();
+            let mut st = self.core.state_mut();
+            note_left_to_scrub(&mut st);
             st.scrub.cancel(now)?;
         }
         self.note_scrub().await
@@ -102,31 +122,31 @@ impl Pool {
     /// Status of the scrub that runs, or of the last one. Blocks that were written again are
     /// removed from the list of lost blocks first, also where that is not committed yet.
     pub async fn scrub_status(&self) -> PoolScrub {
-        self.drop_found_again().await;
+        self.lost.drop_found_again().await;
         self.known_scrub_status()
     }
 
     /// The same, without looking at the lost blocks again.
     pub(crate) fn known_scrub_status(&self) -> PoolScrub {
-        let st = self.state();
+        let st = self.core.state();
         let device = |row: usize| st.devices.path(row).to_owned();
         let volume = |id: base::VolumeId| {
             let v = st.forest.volume(id);
             v.map_or_else(|| format!("volume {id}"), |v| v.record().name.clone())
         };
-        let (now, every) = (self.now(), self.settings().scrub_every.as_secs());
-        st.scrub.status(now, self.unix_time(now), every, st.left_to_scrub(), device, volume)
+        let (now, every) = (self.core.now(), self.core.settings().scrub_every.as_secs());
+        st.scrub.status(now, self.core.unix_time(now), every, left_to_scrub(&st), device, volume)
     }
 
     /// Makes a change of the scrub's state durable.
     async fn note_scrub(&self) -> Result<()> {
-        self.state_mut().note_in_superblock();
-        self.commit().await
+        self.core.state_mut().note_in_superblock();
+        self.commits.commit().await
     }
 
     /// The row of a device that is in use, by its path.
     fn row_of(&self, path: &str) -> Result<u8> {
-        let st = self.state();
+        let st = self.core.state();
         let found = st.devices.iter().position(|d| d.live().is_some() && d.path() == path);
         found.map(|row| row as u8).ok_or_else(|| {
             let known: Vec<&str> =
@@ -139,6 +159,6 @@ impl Pool {
 
     /// The newest scrub, for what is scrubbed along with the pool.
     pub fn newest_scrub(&self) -> NewestScrub {
-        self.state().scrub.newest(self.settings().scrub_rate)
+        self.core.state().scrub.newest(self.core.settings().scrub_rate)
     }
 }

@@ -5,6 +5,7 @@
 //! it is plain data that changes between awaits only.
 
 mod drop_devices;
+mod pages;
 mod scrubbed;
 
 use base::{

@@ -1,16 +1,17 @@
 //! Moving bytes between memory and devices: copies of blocks, nodes of trees, bitmaps; and
 //! the walk over the blocks of a group, with what each must be.
 
-mod commit_writes;
-mod copies;
-mod heal;
-mod load;
-mod look;
-mod node_writer;
-mod wait_for_reads;
+pub(crate) mod commit_writes;
+pub(crate) mod copies;
+pub(crate) mod heal;
+pub(crate) mod load;
+pub(crate) mod look;
+pub(crate) mod node_writer;
+pub(crate) mod sums_ahead;
+pub(crate) mod wait_for_reads;
 pub(crate) mod walk;
+pub(crate) mod write_copies;
 
 pub(crate) use commit_writes::{Writes, Written};
 pub(crate) use copies::Unread;
 pub(crate) use load::NotEntered;
-pub(crate) use node_writer::NodeWriter;

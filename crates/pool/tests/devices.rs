@@ -316,7 +316,7 @@ fn an_empty_device_in_the_place_of_a_missing_one_is_left_alone() {
         let (pool, warnings) = try_open(&rt, some).await.expect("the other half has everything");
         assert!(warnings.iter().any(|w| w.contains("empty: not a device")), "{warnings:?}");
         assert_eq!(pool.status().pool.state, PoolState::Degraded);
-        assert!(!pool.uses_file(named[0].file));
+        assert!(!pool.moves().uses_file(named[0].file));
         fill(&pool, id, BLOCKS, 2).await;
         pool.close().await.expect("close");
     });
@@ -341,7 +341,7 @@ fn an_empty_device_beside_a_whole_pool_is_left_alone() {
         let told = &warnings[0];
         assert!(told.contains("empty: not a device") && told.contains("Take it off"), "{told}");
         assert_eq!(pool.status().pool.state, PoolState::Online);
-        assert!(!pool.uses_file(named.file));
+        assert!(!pool.moves().uses_file(named.file));
         fill(&pool, id, BLOCKS, 2).await;
         pool.close().await.expect("close");
     });
@@ -369,7 +369,7 @@ fn a_device_that_was_truncated_is_as_good_as_missing() {
             rt.sleep(Duration::from_millis(10)).await;
         }
         moved(&rt, &pool).await;
-        assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK as u64, "all of it");
+        assert!(pool.moves().moves_status().copied_bytes >= BLOCKS * BLOCK as u64, "all of it");
         pool.close().await.expect("close");
     });
     let alone = Mirror::filled(10, (1, 1), BLOCKS);

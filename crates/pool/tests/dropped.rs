@@ -71,7 +71,12 @@ async fn passes(rt: Rt, pool: Pool, id: VolumeId) {
         let pass = pool.begin_pass(&mut room).expect("a pass");
         write_in_pass(&rt, &pass, id).await;
         if publish {
-            pass.publish(Epoch(1), Instant(0)).await.expect("publish");
+            pass.hand_over(Epoch(1), Instant(0))
+                .await
+                .expect("handed over")
+                .commit()
+                .await
+                .expect("commit");
         } else {
             let room = pass.abort().await.expect("it is not published");
             assert_eq!(room.blocks(), ROOM, "its room is whole again");
@@ -81,14 +86,14 @@ async fn passes(rt: Rt, pool: Pool, id: VolumeId) {
 
 /// Takes a device out of the pool, which every group has to be closed for that is on it.
 async fn evacuate(rt: &Rt, pool: &Pool, name: &str) {
-    pool.remove_device(name).await.expect("remove");
+    pool.moves().remove_device(name).await.expect("remove");
     for _ in 0..10_000 {
-        if pool.moves_status().state == MovesState::None {
+        if pool.moves().moves_status().state == MovesState::None {
             return;
         }
         rt.sleep(Duration::from_millis(10)).await;
     }
-    panic!("groups cannot be moved: {:?}", pool.moves_status());
+    panic!("groups cannot be moved: {:?}", pool.moves().moves_status());
 }
 
 fn used_bytes(pool: &Pool) -> u64 {

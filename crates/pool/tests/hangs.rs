@@ -31,7 +31,7 @@ async fn taken_out(rt: &Rt, pool: &Pool, device: &str) {
         r.sleep(HANGS * 10).await;
         assert!(is_over.get(), "something waits for the device still");
     }));
-    pool.offline_device(device).await.expect("offline");
+    pool.returns().offline_device(device).await.expect("offline");
     pool.commit().await.expect("commit");
     assert!(rt.now().since(began) < SOON);
     over.set(true);
@@ -75,13 +75,13 @@ fn a_device_that_hangs_is_taken_out_of_use_while_a_commit_waits_for_it() {
         committed.await.expect("alive").expect("commit");
         written.await.expect("alive").expect("write");
         fill(&pool, id, BLOCKS, 4).await;
-        let refused = pool.online_device("disk1").await.expect_err("it has not answered");
+        let refused = pool.returns().online_device("disk1").await.expect_err("it has not answered");
         assert!(refused.context.contains("has not answered yet"), "{refused}");
         // The device answers soon after it was asked to come back.
         let back = pool.clone();
-        let back = rt.spawn(async move { back.online_device("disk1").await });
+        let back = rt.spawn(async move { back.returns().online_device("disk1").await });
         rt.sleep(Duration::from_secs(3)).await;
-        let place = pool.check_out_of_use("disk1").expect_err("it has not answered");
+        let place = pool.returns().check_out_of_use("disk1").expect_err("it has not answered");
         assert!(place.context.contains("has not answered yet"), "{place}");
         world.revive(files[1].file);
         assert!(back.await.expect("alive").expect("online"), "its file is open");
@@ -128,14 +128,14 @@ fn a_device_that_hangs_while_it_comes_back_is_taken_out_of_use() {
             let first = if is_open { files.clone() } else { vec![files[0].clone()] };
             let pool = open(&rt, first).await;
             if is_open {
-                pool.offline_device("disk1").await.expect("offline");
+                pool.returns().offline_device("disk1").await.expect("offline");
             }
             fill(&pool, id, BLOCKS, 2).await;
             let (p, file) = (pool.clone(), files[1].clone());
             let back = rt.spawn(async move {
                 match is_open {
-                    true => p.online_device("disk1").await.map(|_| ()),
-                    false => p.return_device(file).await,
+                    true => p.returns().online_device("disk1").await.map(|_| ()),
+                    false => p.returns().return_device(file).await,
                 }
             });
             while device_states(&pool)[1].1 != DeviceState::Joining {
@@ -151,15 +151,16 @@ fn a_device_that_hangs_while_it_comes_back_is_taken_out_of_use() {
                 let ended = back.await.expect("alive").expect_err("it was taken out of use");
                 assert!(ended.context.contains("taken out of use"), "{ended}");
                 assert_eq!(device_states(&pool)[1], ("disk1".to_owned(), DeviceState::Offline));
-                assert!(pool.uses_file(files[1].file), "what it has may still take effect");
-                let refused = pool.online_device("disk1").await.expect_err("not answered");
+                assert!(pool.moves().uses_file(files[1].file), "what it has may still take effect");
+                let refused =
+                    pool.returns().online_device("disk1").await.expect_err("not answered");
                 assert!(refused.context.contains("has not answered yet"), "{refused}");
             }
             world.revive(files[1].file);
             rt.sleep(Duration::from_secs(1)).await;
             fill(&pool, id, BLOCKS, 4).await;
             if hangs {
-                assert!(pool.online_device("disk1").await.expect("online"), "it is open");
+                assert!(pool.returns().online_device("disk1").await.expect("online"), "it is open");
             }
             moved(&rt, &pool).await;
             assert_eq!(device_states(&pool)[1].1, DeviceState::Online);
@@ -182,7 +183,7 @@ fn a_device_that_hangs_while_it_is_added_is_taken_out_of_use() {
         bench.run(move |rt, files| async move {
             let pool = open(&rt, files).await;
             let (p, file) = (pool.clone(), new.clone());
-            let added = rt.spawn(async move { p.add_device(file, [7; 16]).await });
+            let added = rt.spawn(async move { p.moves().add_device(file, [7; 16]).await });
             rt.sleep(Duration::from_micros(moment * 25)).await;
             assert!(world.inject(new.file, Fault::StuckForever));
             rt.sleep(HANGS).await;

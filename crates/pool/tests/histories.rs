@@ -63,7 +63,7 @@ fn join(bench: &Mirror, files: &[DeviceFile], value: u8) -> u64 {
             pool.status().pool.devices.iter().map(|d| d.state).collect()
         };
         for _ in 0..6000 {
-            if pool.moves_status().state == MovesState::None
+            if pool.moves().moves_status().state == MovesState::None
                 && states(&pool) == [DeviceState::Online, DeviceState::Online]
             {
                 break;
@@ -74,11 +74,11 @@ fn join(bench: &Mirror, files: &[DeviceFile], value: u8) -> u64 {
             states(&pool),
             [DeviceState::Online, DeviceState::Online],
             "{:?}",
-            pool.moves_status()
+            pool.moves().moves_status()
         );
         let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
         assert_eq!(only_byte(&data), Some(value));
-        let copied = pool.moves_status().copied_bytes / BLOCK_U64;
+        let copied = pool.moves().moves_status().copied_bytes / BLOCK_U64;
         pool.close().await.expect("close");
         copied
     })
@@ -180,7 +180,7 @@ fn a_device_that_was_away_for_long_gets_what_it_lacks() {
         for _ in 0..6000 {
             rt.sleep(Duration::from_millis(10)).await;
         }
-        let copied = pool.moves_status().copied_bytes / BLOCK_U64;
+        let copied = pool.moves().moves_status().copied_bytes / BLOCK_U64;
         assert!((4..blocks / 2).contains(&copied), "{copied} blocks of {blocks} were copied");
         let data = pool.read(id, Lba(0), 4).await.expect("read");
         assert_eq!(only_byte(&data), Some(39));
@@ -217,7 +217,7 @@ fn a_device_that_left_is_not_served_alone_unasked() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         fill(&pool, id, BLOCKS, 2).await;
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         fill(&pool, id, BLOCKS, 3).await;
         pool.close().await.expect("close");
     });

@@ -249,7 +249,8 @@ fn what_a_failed_shrink_cut_off_is_there_after_a_kill() {
             pool.write(v, Lba(0), &blocks(1, 64)).await.expect("write");
             pool.commit().await.expect("commit");
             pool.write(v, Lba(3), &block(2)).await.expect("write");
-            pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "full"))));
+            pool.cache_link()
+                .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "full"))));
             let last = (cut > 0).then(|| block(9));
             pool.resize_volume(v, 32 * BLOCK_U64 + cut, last).await.expect_err("its commit");
             pool.resize_volume(v, 64 * BLOCK_U64, None).await.expect_err("its commit");

@@ -182,7 +182,7 @@ fn a_device_that_is_taken_out_of_use_by_command_is_no_error() {
     let guard = tracing::subscriber::set_default(Lines(sender));
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         pool.close().await.expect("close");
     });
     drop(guard);
@@ -212,8 +212,8 @@ fn a_line_about_what_is_lost_names_the_volume() {
                 assert!(world.inject(only, Fault::BitRot { offset, len: BLOCK_U64 }));
             }
         }
-        pool.start_scrub(ScrubOptions::default()).await.expect("start");
-        while pool.scrub_status().await.state == ScrubState::Running {
+        pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
+        while pool.scrubs().scrub_status().await.state == ScrubState::Running {
             rt.sleep(Duration::from_millis(10)).await;
         }
         pool.read(id, Lba(0), 1).await.expect_err("it is lost");

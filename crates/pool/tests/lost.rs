@@ -50,7 +50,7 @@ fn listed(pool: &Pool) -> Vec<u64> {
 }
 
 async fn scrub(rt: &Rt, pool: &Pool) {
-    pool.start_scrub(ScrubOptions::default()).await.expect("start");
+    pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
     while pool.status().pool.scrub.state == ScrubState::Running {
         rt.sleep(Duration::from_millis(10)).await;
     }
@@ -150,9 +150,12 @@ fn what_a_device_that_is_away_may_have_is_not_lost_for_a_scrub() {
         rot(&bench, 0, [5].into_iter());
         bench.run(|rt, files| async move {
             let pool = open(&rt, vec![files[0].clone()]).await;
-            pool.start_scrub(ScrubOptions { device: only, rate: None }).await.expect("start");
+            pool.scrubs()
+                .start_scrub(ScrubOptions { device: only, rate: None })
+                .await
+                .expect("start");
             rt.sleep(Duration::from_secs(10)).await;
-            let s = pool.scrub_status().await;
+            let s = pool.scrubs().scrub_status().await;
             assert_eq!((s.state, s.away), (ScrubState::Done, true), "{s:?}");
             assert_eq!((s.bad, s.healed, s.lost), (1, 0, 0), "{s:?}");
             assert_eq!(listed(&pool), [0u64; 0]);
@@ -164,7 +167,7 @@ fn what_a_device_that_is_away_may_have_is_not_lost_for_a_scrub() {
                 rt.sleep(Duration::from_millis(10)).await;
             }
             scrub(&rt, &pool).await;
-            let s = pool.scrub_status().await;
+            let s = pool.scrubs().scrub_status().await;
             assert_eq!((s.bad, s.healed, s.lost, s.away), (1, 1, 0, false), "{s:?}");
             assert_eq!(unreadable(&pool, id).await, [0u64; 0]);
             pool.close().await.expect("close");
@@ -180,17 +183,17 @@ fn what_a_device_that_is_behind_has_is_healed_from_it_by_a_scrub() {
     rot(&bench, 0, [7, 8].into_iter());
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         put(&pool, id, 40, 1, 2).await;
         pool.commit().await.expect("commit");
-        pool.pause_moves(true);
-        assert!(pool.online_device("disk1").await.expect("online"));
+        pool.moves().pause_moves(true);
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         scrub(&rt, &pool).await;
-        let s = pool.scrub_status().await;
+        let s = pool.scrubs().scrub_status().await;
         assert_eq!((s.state, s.bad, s.healed, s.lost), (ScrubState::Done, 2, 2, 0), "{s:?}");
         assert_eq!(listed(&pool), [0u64; 0]);
         assert_eq!(pool.status().pool.devices[1].state, DeviceState::Behind);
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         for at in [7, 8] {
             let data = pool.read(id, Lba(at), 1).await.expect("it was healed");
             assert_eq!(only_byte(&data), Some(1));
@@ -215,11 +218,11 @@ fn what_moves_find_lost_does_not_count_for_a_scrub_that_has_ended() {
             assert!(world.inject(file.file, Fault::BitRot { offset: at, len: BLOCK_U64 }));
         }
         for (old, new) in ["disk0", "disk1"].into_iter().zip(new) {
-            pool.replace_device(old, new, [9; 16]).await.expect("replace");
+            pool.moves().replace_device(old, new, [9; 16]).await.expect("replace");
             moved(&rt, &pool).await;
         }
         assert_eq!(listed(&pool), [9]);
-        let s = pool.scrub_status().await;
+        let s = pool.scrubs().scrub_status().await;
         assert_eq!((s.state, s.bad, s.lost), (ScrubState::Done, 0, 0), "{s:?}");
         assert_eq!(unreadable(&pool, id).await, [9]);
         pool.close().await.expect("close");
@@ -237,15 +240,15 @@ fn what_devices_hold_that_answer_nothing_is_not_lost() {
         // What reads need is in memory, but not what the scrub needs.
         pool.prefetch(id, Lba(0), Lba(BLOCKS)).await.expect("prefetch");
         rules.set(|op| matches!(op, Op::Read { .. }).then_some((IoError::IO, Done::No)));
-        pool.start_scrub(ScrubOptions::default()).await.expect("start");
+        pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
         assert_eq!(unreadable(&pool, id).await.len() as u64, BLOCKS);
         rt.sleep(Duration::from_secs(60)).await;
         assert_eq!(listed(&pool), [0u64; 0]);
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         assert_eq!((status.state, status.lost), (ScrubState::Running, 0), "{status:?}");
         rules.clear();
         rt.sleep(Duration::from_secs(10)).await;
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         assert_eq!((status.state, status.lost), (ScrubState::Done, 1), "{status:?}");
         assert_eq!(listed(&pool), [9]);
         pool.close().await.expect("close");
@@ -351,7 +354,7 @@ fn rot_of_a_device_is_told_until_a_scrub_finds_none() {
         let rot: Option<Rot> = pool.status().pool.devices[1].rot;
         assert!(rot.is_some_and(|rot| (99..=101).contains(&rot.since_s)), "{rot:?}");
         let only = ScrubOptions { device: Some("disk0".into()), ..ScrubOptions::default() };
-        pool.start_scrub(only).await.expect("start");
+        pool.scrubs().start_scrub(only).await.expect("start");
         rt.sleep(Duration::from_secs(10)).await;
         assert_eq!(rots(), [None, Some(40)], "another device was scrubbed");
         scrub(&rt, &pool).await;

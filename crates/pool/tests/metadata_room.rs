@@ -84,7 +84,7 @@ fn a_device_is_replaced_where_all_groups_have_a_little() {
         let (id, upto) = fill_in_order(&pool).await;
         thin_out(&pool, id, upto).await;
         let new = disk(&world, "new", DiskModel::nvme(DISK));
-        pool.replace_device("disk1", new, [9; 16]).await.expect("replace");
+        pool.moves().replace_device("disk1", new, [9; 16]).await.expect("replace");
         moved(&rt, &pool).await;
         assert!(pool.status().pool.devices.iter().all(|d| d.path != "disk1"));
     });

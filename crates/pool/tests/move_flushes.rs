@@ -35,17 +35,17 @@ fn replaced(bench: &Mirror, new: &DeviceFile, n: u32) -> bool {
         let last = files.last().expect("a disk").path.clone();
         let pool = open(&rt, files).await;
         // This may fail, or the pool ends, as the new device alone has something by now.
-        let joined = pool.replace_device(&last, new, [9; 16]).await.is_ok();
+        let joined = pool.moves().replace_device(&last, new, [9; 16]).await.is_ok();
         for _ in 0..6_000 {
             let (left, ended) =
-                (pool.moves_status().state, pool.status().pool.state == PoolState::Failed);
+                (pool.moves().moves_status().state, pool.status().pool.state == PoolState::Failed);
             let is_back = device_states(&pool).iter().all(|d| d.1 == DeviceState::Online);
             if !joined || ended || left == MovesState::None && is_back {
                 return;
             }
             rt.sleep(Duration::from_millis(10)).await;
         }
-        panic!("{:?}, {:?}", pool.moves_status(), device_states(&pool));
+        panic!("{:?}, {:?}", pool.moves().moves_status(), device_states(&pool));
     });
     bench.rules.clear();
     hit.get()

@@ -22,14 +22,18 @@ fn nearly_full(seed: u64) -> Mirror {
 
 /// Removes `disk2` as far as there is room.
 async fn leave_and_wait(rt: &Rt, pool: &Pool) {
-    pool.remove_device("disk2").await.expect("remove");
-    while pool.moves_status().state == MovesState::Running {
+    pool.moves().remove_device("disk2").await.expect("remove");
+    while pool.moves().moves_status().state == MovesState::Running {
         rt.sleep(Duration::from_millis(10)).await;
     }
-    let status = pool.moves_status();
+    let status = pool.moves().moves_status();
     assert_eq!(status.trouble.as_deref(), Some("waiting for room in other block groups"));
     rt.sleep(Duration::from_secs(60)).await;
-    assert_eq!(pool.moves_status().state, MovesState::Waiting, "there is no more room than before");
+    assert_eq!(
+        pool.moves().moves_status().state,
+        MovesState::Waiting,
+        "there is no more room than before"
+    );
 }
 
 /// Returns how long it took until nothing is left to move.
@@ -54,7 +58,7 @@ fn a_removal_that_waits_for_room_goes_on_when_a_device_is_added() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         leave_and_wait(&rt, &pool).await;
-        pool.add_device(added, [9; 16]).await.expect("add");
+        pool.moves().add_device(added, [9; 16]).await.expect("add");
         moved(&rt, &pool).await;
         assert!(pool.status().pool.devices.iter().all(|d| d.path != "disk2"));
         reads(&pool, id, BLOCKS).await;
@@ -96,20 +100,23 @@ fn a_removal_is_let_in_only_if_the_copies_find_room_on_different_devices() {
     let (id, added) = (bench.volume, (small.clone(), large.clone()));
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.add_device(added.0, [8; 16]).await.expect("add");
-        let e = pool.remove_device("disk0").await.expect_err("no room");
+        pool.moves().add_device(added.0, [8; 16]).await.expect("add");
+        let e = pool.moves().remove_device("disk0").await.expect_err("no room");
         assert_eq!(e.kind, ErrorKind::NoSpace);
         let text = e.to_string();
         for part in ["without disk0", "make disk2 larger", "forebay device replace disk0"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let e = pool.set_copies(3).await.expect_err("no room for copies");
+        let e = pool.moves().set_copies(3).await.expect_err("no room for copies");
         assert!(e.to_string().contains("for 3 copies"), "{e}");
-        assert_eq!((pool.status().pool.copies, pool.moves_status().state), (2, MovesState::None));
-        pool.add_device(added.1, [9; 16]).await.expect("add");
-        pool.remove_device("disk0").await.expect("there is room now");
+        assert_eq!(
+            (pool.status().pool.copies, pool.moves().moves_status().state),
+            (2, MovesState::None)
+        );
+        pool.moves().add_device(added.1, [9; 16]).await.expect("add");
+        pool.moves().remove_device("disk0").await.expect("there is room now");
         // What this removal needs is not there for another one.
-        let e = pool.remove_device("disk1").await.expect_err("promised");
+        let e = pool.moves().remove_device("disk1").await.expect_err("promised");
         assert_eq!(e.kind, ErrorKind::NoSpace);
         moved(&rt, &pool).await;
         reads(&pool, id, BLOCKS / 2).await;
@@ -130,14 +137,14 @@ fn a_removal_is_not_let_in_if_what_the_cache_holds_finds_no_room_then() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let dirty = pool.reserve(18 * MIB / BLOCK_U64).expect("three disks have room");
-        let e = pool.remove_device("disk2").await.expect_err("no room");
+        let e = pool.moves().remove_device("disk2").await.expect_err("no room");
         assert_eq!(e.kind, ErrorKind::NoSpace);
         for part in ["without disk2", "what the cache holds", "forebay cache flush"] {
             assert!(e.to_string().contains(part), "{part}: {e}");
         }
-        assert_eq!(pool.moves_status().state, MovesState::None);
+        assert_eq!(pool.moves().moves_status().state, MovesState::None);
         drop(dirty);
-        pool.remove_device("disk2").await.expect("remove");
+        pool.moves().remove_device("disk2").await.expect("remove");
         moved(&rt, &pool).await;
         pool.close().await.expect("close");
     });
@@ -155,25 +162,28 @@ fn a_change_of_copies_that_waits_for_room_is_given_up_by_the_old_number() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.pause_moves(true);
-        pool.set_copies(2).await.expect("copies");
+        pool.moves().pause_moves(true);
+        pool.moves().set_copies(2).await.expect("copies");
         let other = pool.create_volume("w", 64 * MIB, 4096).await.expect("volume");
         fill(&pool, other, BLOCKS * 3 / 4, 2).await;
-        pool.pause_moves(false);
-        while pool.moves_status().state == MovesState::Running {
+        pool.moves().pause_moves(false);
+        while pool.moves().moves_status().state == MovesState::Running {
             rt.sleep(Duration::from_millis(10)).await;
         }
-        let status = pool.moves_status();
+        let status = pool.moves().moves_status();
         assert_eq!(
             (status.state, status.fewest_copies),
             (MovesState::Waiting, Some(1)),
             "{status:?}"
         );
-        let e = pool.cancel_moves().await.expect_err("no device leaves");
+        let e = pool.moves().cancel_moves().await.expect_err("no device leaves");
         assert!(e.to_string().contains("forebay pool set copies=1"), "{e}");
-        pool.set_copies(1).await.expect("the old number");
+        pool.moves().set_copies(1).await.expect("the old number");
         moved(&rt, &pool).await;
-        assert_eq!((pool.status().pool.copies, pool.moves_status().fewest_copies), (1, None));
+        assert_eq!(
+            (pool.status().pool.copies, pool.moves().moves_status().fewest_copies),
+            (1, None)
+        );
         reads(&pool, id, BLOCKS / 2).await;
         pool.close().await.expect("close");
     });
@@ -191,10 +201,10 @@ fn a_refusal_names_only_devices_that_are_there() {
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.remove_device("disk0").await.expect("remove");
+        pool.moves().remove_device("disk0").await.expect("remove");
         moved(&rt, &pool).await;
         assert_eq!(pool.status().pool.devices.len(), 3);
-        let e = pool.set_copies(3).await.expect_err("there is no room").to_string();
+        let e = pool.moves().set_copies(3).await.expect_err("there is no room").to_string();
         assert!(e.contains("make disk1 or disk2 or disk3 larger"), "{e}");
         assert!(!e.contains("00000000"), "{e}");
         pool.close().await.expect("close");
@@ -223,7 +233,7 @@ fn a_full_pool_gets_its_copies_back() {
         let pool = open(&rt, files).await;
         let blocks = fill_up(&pool, id, 64 * MIB / BLOCK_U64).await;
         for copies in [1, 2] {
-            pool.set_copies(copies).await.expect("copies");
+            pool.moves().set_copies(copies).await.expect("copies");
             moved(&rt, &pool).await;
         }
         reads(&pool, id, blocks).await;
@@ -249,8 +259,8 @@ fn a_full_pool_is_spread_over_a_device_that_is_added() {
         let pool = open(&rt, files).await;
         let id = pool.create_volume("v", 64 * MIB, 4096).await.expect("volume");
         let blocks = fill_up(&pool, id, 64 * MIB / BLOCK_U64).await;
-        pool.add_device(added, [9; 16]).await.expect("add");
-        pool.balance_devices().await.expect("rebalance");
+        pool.moves().add_device(added, [9; 16]).await.expect("add");
+        pool.moves().balance_devices().await.expect("rebalance");
         moved(&rt, &pool).await;
         let more = fill_up(&pool, id, 64 * MIB / BLOCK_U64).await;
         assert!(more >= blocks + 4 * MIB / BLOCK_U64, "{blocks} blocks, and then {more}");

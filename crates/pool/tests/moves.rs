@@ -51,10 +51,10 @@ fn a_device_is_added_and_gives_room() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let before = pool.status().pool.capacity_bytes;
-        pool.add_device(added.clone(), [9; 16]).await.expect("add");
+        pool.moves().add_device(added.clone(), [9; 16]).await.expect("add");
         assert_eq!(device_states(&pool)[2], ("disk2".into(), DeviceState::Online));
         assert!(pool.status().pool.capacity_bytes > before + 8 * MIB);
-        let again = pool.add_device(added, [9; 16]).await.expect_err("twice");
+        let again = pool.moves().add_device(added, [9; 16]).await.expect_err("twice");
         assert_eq!(again.kind, ErrorKind::Invalid);
         pool.close().await.expect("close");
     });
@@ -80,7 +80,7 @@ fn a_device_is_replaced_under_load() {
         let pool = open(&rt, files).await;
         let goes_on = Rc::new(Cell::new(true));
         let writes = rt.spawn(change((rt.clone(), pool.clone()), (id, BLOCKS), goes_on.clone()));
-        pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
+        pool.moves().replace_device("disk1", replacement, [9; 16]).await.expect("replace");
         assert_eq!(device_states(&pool)[1], ("disk1".into(), DeviceState::Leaving));
         moved(&rt, &pool).await;
         goes_on.set(false);
@@ -88,7 +88,7 @@ fn a_device_is_replaced_under_load() {
         let expected =
             [("disk0".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
         assert_eq!(device_states(&pool), expected);
-        assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
+        assert!(pool.moves().moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
         holds_each(&pool, id, &model).await;
         pool.close().await.expect("close");
         model
@@ -119,7 +119,7 @@ fn a_missing_device_is_replaced() {
         let pool = open(&rt, vec![files[0].clone()]).await;
         let missing = pool.status().pool.devices[1].id.clone();
         fill(&pool, id, BLOCKS, 7).await;
-        pool.replace_device(&missing, replacement, [9; 16]).await.expect("replace");
+        pool.moves().replace_device(&missing, replacement, [9; 16]).await.expect("replace");
         moved(&rt, &pool).await;
         assert_eq!(pool.status().pool.state, PoolState::Online);
         pool.close().await.expect("close");
@@ -133,8 +133,8 @@ fn a_missing_device_is_replaced() {
 fn a_refusal_names_the_devices_that_are_out_of_use() {
     mirror(44, 2, 2).run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.offline_device("disk1").await.expect("offline");
-        let e = pool.remove_device("disk0").await.expect_err("refused");
+        pool.returns().offline_device("disk1").await.expect("offline");
+        let e = pool.moves().remove_device("disk0").await.expect_err("refused");
         let why = "without disk0 no device in use would be left (disk1 is out of use), and the \
                    pool keeps 2 copies: take that one into use again, or add a device first";
         assert!(e.kind == ErrorKind::Invalid && e.context.contains(why), "{e}");
@@ -148,7 +148,7 @@ fn a_device_is_removed_if_the_others_can_take_what_it_has() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.remove_device("disk0").await.expect("remove");
+        pool.moves().remove_device("disk0").await.expect("remove");
         moved(&rt, &pool).await;
         let expected =
             [("disk1".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
@@ -162,7 +162,7 @@ fn a_device_is_removed_if_the_others_can_take_what_it_has() {
             ),
             ("disk0", ErrorKind::NotFound, "no device of this pool"),
         ] {
-            let e = pool.remove_device(name).await.expect_err("refused");
+            let e = pool.moves().remove_device(name).await.expect_err("refused");
             assert!(e.kind == kind && e.context.contains(what), "{e}");
         }
         pool.close().await.expect("close");
@@ -180,21 +180,21 @@ fn copies_are_made_and_given_up_on_line() {
     let (second, id) = (new.clone(), bench.volume);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        let e = pool.set_copies(2).await.expect_err("one device");
+        let e = pool.moves().set_copies(2).await.expect_err("one device");
         assert_eq!(e.kind, ErrorKind::Invalid);
         assert!(e.context.starts_with("2 copies on 1 device in use:"), "{e}");
-        pool.add_device(second, [9; 16]).await.expect("add");
-        pool.set_copies(2).await.expect("copies");
+        pool.moves().add_device(second, [9; 16]).await.expect("add");
+        pool.moves().set_copies(2).await.expect("copies");
         moved(&rt, &pool).await;
-        assert!(pool.moves_status().copied_bytes > 0);
-        pool.add_device(third, [10; 16]).await.expect("add");
-        let status = pool.moves_status();
+        assert!(pool.moves().moves_status().copied_bytes > 0);
+        pool.moves().add_device(third, [10; 16]).await.expect("add");
+        let status = pool.moves().moves_status();
         assert_eq!(
             (status.state, status.copied_bytes),
             (MovesState::None, 0),
             "of the command before"
         );
-        pool.remove_device("disk2").await.expect("remove");
+        pool.moves().remove_device("disk2").await.expect("remove");
         moved(&rt, &pool).await;
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
@@ -209,7 +209,7 @@ fn copies_are_made_and_given_up_on_line() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let before = pool.status().pool.capacity_bytes;
-        pool.set_copies(1).await.expect("copies");
+        pool.moves().set_copies(1).await.expect("copies");
         moved(&rt, &pool).await;
         assert!(pool.status().pool.capacity_bytes > before + 16 * MIB);
         reads(&pool, id, 1).await;
@@ -224,17 +224,20 @@ fn a_pause_holds_and_a_cancelled_leave_is_none() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.pause_moves(true);
-        pool.remove_device("disk2").await.expect("remove");
+        pool.moves().pause_moves(true);
+        pool.moves().remove_device("disk2").await.expect("remove");
         rt.sleep(Duration::from_secs(60)).await;
-        let status = pool.moves_status();
+        let status = pool.moves().moves_status();
         assert_eq!((status.state, status.copied_bytes), (MovesState::Paused, 0), "{status:?}");
         assert_eq!(status.leaving, ["disk2"]);
-        pool.cancel_moves().await.expect("cancel");
-        pool.pause_moves(false);
-        assert_eq!(pool.moves_status().state, MovesState::None);
+        pool.moves().cancel_moves().await.expect("cancel");
+        pool.moves().pause_moves(false);
+        assert_eq!(pool.moves().moves_status().state, MovesState::None);
         assert_eq!(device_states(&pool)[2].1, DeviceState::Online);
-        assert_eq!(pool.cancel_moves().await.expect_err("nothing").kind, ErrorKind::Invalid);
+        assert_eq!(
+            pool.moves().cancel_moves().await.expect_err("nothing").kind,
+            ErrorKind::Invalid
+        );
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
     });
@@ -253,11 +256,11 @@ fn a_device_of_which_the_leave_was_cancelled_is_not_removed() {
         let (mut stayed, mut went) = (0, 0);
         for (n, disk) in disks.into_iter().enumerate() {
             let path = disk.path.clone();
-            pool.add_device(disk, [n as u8 + 100; 16]).await.expect("add");
+            pool.moves().add_device(disk, [n as u8 + 100; 16]).await.expect("add");
             let (p, name) = (pool.clone(), path.clone());
-            let removal = rt.spawn(async move { p.remove_device(&name).await });
+            let removal = rt.spawn(async move { p.moves().remove_device(&name).await });
             rt.sleep(Duration::from_micros(n as u64 * 5)).await;
-            let cancelled = pool.cancel_moves().await.is_ok();
+            let cancelled = pool.moves().cancel_moves().await.is_ok();
             removal.await.expect("alive").expect("remove");
             fill(&pool, id, BLOCKS, 1).await;
             moved(&rt, &pool).await;
@@ -265,7 +268,7 @@ fn a_device_of_which_the_leave_was_cancelled_is_not_removed() {
             assert_eq!(is_there, cancelled, "after {n}");
             if is_there {
                 stayed += 1;
-                pool.remove_device(&path).await.expect("remove");
+                pool.moves().remove_device(&path).await.expect("remove");
                 moved(&rt, &pool).await;
             } else {
                 went += 1;
@@ -317,7 +320,10 @@ fn a_replacement_survives_kills_and_power_cuts() {
                 };
                 reads(&pool, id, 1).await;
                 if !device_states(&pool).iter().any(|s| s.0 == "disk2") {
-                    pool.replace_device("disk1", replacement, [9; 16]).await.expect("replace");
+                    pool.moves()
+                        .replace_device("disk1", replacement, [9; 16])
+                        .await
+                        .expect("replace");
                 }
                 moved(&rt, &pool).await;
                 assert!(!device_states(&pool).iter().any(|s| s.0 == "disk1"));
@@ -358,7 +364,12 @@ async fn passes(
             pass.write(id, Lba(at), data, &crcs).await.expect("write");
             model[at as usize] = value;
         }
-        pass.publish(Epoch(n as u32), rt.now()).await.expect("publish");
+        pass.hand_over(Epoch(n as u32), rt.now())
+            .await
+            .expect("handed over")
+            .commit()
+            .await
+            .expect("commit");
         count.set(n);
     }
     model
@@ -374,18 +385,20 @@ fn a_move_waits_for_one_pass_a_group() {
         let replacement = new.clone();
         let (model, waited) = bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
-            pool.set_cache_uuid(Some([7; 16])).await.expect("cache");
+            pool.cache_link().set_cache_uuid(Some([7; 16])).await.expect("cache");
             let (goes_on, count) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(0)));
             let own = (rt.clone(), pool.clone());
             let writes = rt.spawn(passes(own, id, goes_on.clone(), count.clone()));
             while count.get() < 3 {
                 rt.sleep(Duration::from_millis(1)).await;
             }
-            let replaced = pool.replace_device("disk1", replacement, [9; 16]);
+            let replaced = pool.moves().replace_device("disk1", replacement, [9; 16]);
             replaced.await.expect("replace");
             let before = count.get();
             // A move takes some of these by itself.
-            while pool.moves_status().state != MovesState::None && count.get() < before + 2000 {
+            while pool.moves().moves_status().state != MovesState::None
+                && count.get() < before + 2000
+            {
                 rt.sleep(Duration::from_millis(1)).await;
             }
             let waited = count.get() - before;
@@ -421,7 +434,8 @@ fn chunks_are_filled_in_ascending_order() {
         let (followed, noted) = (opened.clone(), order.clone());
         bench.world.watch_writes(new.file, move |offset, data| {
             let bytes: usize = data.iter().map(|s| s.len()).sum();
-            let fills = followed.borrow().as_ref().map(Pool::fills).unwrap_or_default();
+            let fills =
+                followed.borrow().as_ref().map(|pool| pool.moves().fills()).unwrap_or_default();
             let fills = fills.into_iter().filter(|f| f.file == new.file);
             let (order, first) = &mut *noted.borrow_mut();
             let parts = fills.map(|f| (f.place, f.number));
@@ -438,7 +452,7 @@ fn chunks_are_filled_in_ascending_order() {
             let writes = rt.spawn(change(own, (id, BLOCKS), goes_on.clone()));
             // So that what a group holds is in many pieces.
             rt.sleep(Duration::from_millis(500)).await;
-            let replaced = pool.replace_device("disk1", replacement, [9; 16]);
+            let replaced = pool.moves().replace_device("disk1", replacement, [9; 16]);
             replaced.await.expect("replace");
             moved(&rt, &pool).await;
             goes_on.set(false);
@@ -465,23 +479,23 @@ fn the_new_device_of_a_replacement_fails() {
         bench.run(|rt, files| async move {
             let pool = open(&rt, vec![files[0].clone()]).await;
             let missing = pool.status().pool.devices[1].id.clone();
-            pool.pause_moves(true);
-            pool.replace_device(&missing, new, [8; 16]).await.expect("replace");
-            pool.offline_device("disk2").await.expect("fails");
-            pool.pause_moves(false);
-            while pool.moves_status().state == MovesState::Running {
+            pool.moves().pause_moves(true);
+            pool.moves().replace_device(&missing, new, [8; 16]).await.expect("replace");
+            pool.returns().offline_device("disk2").await.expect("fails");
+            pool.moves().pause_moves(false);
+            while pool.moves().moves_status().state == MovesState::Running {
                 rt.sleep(Duration::from_millis(10)).await;
             }
-            assert_eq!(pool.moves_status().state, MovesState::Waiting);
-            let text = pool.replace_device(&missing, third.clone(), [9; 16]).await;
+            assert_eq!(pool.moves().moves_status().state, MovesState::Waiting);
+            let text = pool.moves().replace_device(&missing, third.clone(), [9; 16]).await;
             let text = text.expect_err("it leaves").to_string();
             assert!(text.contains("forebay device cancel"), "{text}");
             if cancel {
-                pool.cancel_moves().await.expect("cancel");
-                pool.replace_device(&missing, third, [9; 16]).await.expect("replace");
-                pool.remove_device("disk2").await.expect("remove");
+                pool.moves().cancel_moves().await.expect("cancel");
+                pool.moves().replace_device(&missing, third, [9; 16]).await.expect("replace");
+                pool.moves().remove_device("disk2").await.expect("remove");
             } else {
-                pool.replace_device("disk2", third, [9; 16]).await.expect("replace");
+                pool.moves().replace_device("disk2", third, [9; 16]).await.expect("replace");
             }
             moved(&rt, &pool).await;
             let expected =

@@ -33,17 +33,26 @@ fn a_device_that_is_out_of_use_is_replaced_at_its_own_path() {
     let its_file = new.file;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files.clone()).await;
-        assert_eq!(pool.check_out_of_use("disk1").expect_err("in use").kind, ErrorKind::Invalid);
-        assert_eq!(pool.give_up_place("disk1").expect_err("in use").kind, ErrorKind::Invalid);
-        pool.offline_device("disk1").await.expect("offline");
-        pool.check_out_of_use("disk1").expect("it is out of use");
+        assert_eq!(
+            pool.returns().check_out_of_use("disk1").expect_err("in use").kind,
+            ErrorKind::Invalid
+        );
+        assert_eq!(
+            pool.returns().give_up_place("disk1").expect_err("in use").kind,
+            ErrorKind::Invalid
+        );
+        pool.returns().offline_device("disk1").await.expect("offline");
+        pool.returns().check_out_of_use("disk1").expect("it is out of use");
         let old = pool.status().pool.devices[1].id.clone();
-        assert_eq!(pool.give_up_place("disk1").expect("it is away"), Some(files[1].file));
-        assert!(!pool.uses_file(files[1].file));
-        pool.replace_device(&old, new, [9; 16]).await.expect("replace");
+        assert_eq!(pool.returns().give_up_place("disk1").expect("it is away"), Some(files[1].file));
+        assert!(!pool.moves().uses_file(files[1].file));
+        pool.moves().replace_device(&old, new, [9; 16]).await.expect("replace");
         // The path is the new one's alone.
-        assert_eq!(pool.file_of_device(&old).expect_err("away").kind, ErrorKind::Invalid);
-        assert_eq!(pool.file_of_device("disk1").expect("in use"), ("disk1".into(), its_file));
+        assert_eq!(pool.moves().file_of_device(&old).expect_err("away").kind, ErrorKind::Invalid);
+        assert_eq!(
+            pool.moves().file_of_device("disk1").expect("in use"),
+            ("disk1".into(), its_file)
+        );
         moved(&rt, &pool).await;
         assert_eq!(
             device_states(&pool),
@@ -70,7 +79,7 @@ fn one_device_is_replaced_by_one_other() {
             .map(|(i, new)| {
                 let (pool, refused) = (pool.clone(), refused.clone());
                 rt.spawn(async move {
-                    let outcome = pool.replace_device("disk0", new, [10 + i; 16]).await;
+                    let outcome = pool.moves().replace_device("disk0", new, [10 + i; 16]).await;
                     if let Err(e) = outcome {
                         assert!(e.to_string().contains("leaves the pool already"), "{e}");
                         refused.set(refused.get() + 1);

@@ -28,7 +28,7 @@ fn a_slow_read_outlives_commits_that_free_nothing_and_one_that_frees_its_blocks(
         let reading = r.spawn(async move { p.read(id, Lba(0), 8).await });
         r.sleep(Duration::from_millis(1)).await;
         // A commit of the superblock alone; then one that frees what is being read.
-        pool.set_cache_uuid(None).await.expect("commit");
+        pool.cache_link().set_cache_uuid(None).await.expect("commit");
         pool.discard(id, Lba(0), Lba(8)).await.expect("discard");
         pool.commit().await.expect("commit");
         // All the space there is, until only the blocks that are being read are left.

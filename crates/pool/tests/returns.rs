@@ -23,14 +23,14 @@ fn mirror(seed: u64) -> Mirror {
 
 async fn whole(rt: &Rt, pool: &Pool) {
     for _ in 0..60_000 {
-        if pool.moves_status().state == MovesState::None
+        if pool.moves().moves_status().state == MovesState::None
             && states(pool) == [DeviceState::Online, DeviceState::Online]
         {
             return;
         }
         rt.sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}, {:?}", pool.moves_status(), states(pool));
+    panic!("{:?}, {:?}", pool.moves().moves_status(), states(pool));
 }
 
 fn states(pool: &Pool) -> Vec<DeviceState> {
@@ -69,7 +69,7 @@ fn a_device_that_was_missing_gets_what_changed_and_nothing_else() {
         let (pool, warnings) = try_open(&rt, files).await.expect("open");
         assert!(warnings.iter().any(|w| w.contains("brought up to date")), "{warnings:?}");
         whole(&rt, &pool).await;
-        let copied = pool.moves_status().copied_bytes / BLOCK_U64;
+        let copied = pool.moves().moves_status().copied_bytes / BLOCK_U64;
         assert!((20..300).contains(&copied), "{copied} blocks of {BLOCKS} were copied");
         pool.close().await.expect("close");
     });
@@ -113,10 +113,10 @@ fn a_device_is_taken_out_of_use_and_back_under_load() {
                     rt.spawn(change((rt.clone(), pool.clone()), (id, BLOCKS), goes_on.clone()));
                 rt.sleep(Duration::from_millis(rt.random() % 20)).await;
                 for name in ["disk1", "disk0", "disk1"] {
-                    pool.offline_device(name).await.expect("offline");
+                    pool.returns().offline_device(name).await.expect("offline");
                     assert!(states(&pool).contains(&DeviceState::Offline));
                     rt.sleep(Duration::from_millis(rt.random() % 40)).await;
-                    assert!(pool.online_device(name).await.expect("online"));
+                    assert!(pool.returns().online_device(name).await.expect("online"));
                     whole(&rt, &pool).await;
                 }
                 goes_on.set(false);
@@ -139,25 +139,25 @@ fn a_chunk_that_is_behind_is_no_copy() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.offline_device("disk1").await.expect("offline");
-        let e = pool.offline_device("disk0").await.expect_err("the last one");
+        pool.returns().offline_device("disk1").await.expect("offline");
+        let e = pool.returns().offline_device("disk0").await.expect_err("the last one");
         assert_eq!(e.kind, ErrorKind::Invalid);
         fill(&pool, id, BLOCKS, 2).await;
         pool.commit().await.expect("commit");
-        pool.pause_moves(true);
-        assert!(pool.online_device("disk1").await.expect("online"));
+        pool.moves().pause_moves(true);
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         assert_eq!(states(&pool), [DeviceState::Online, DeviceState::Behind]);
-        let left = pool.moves_status().left_bytes / BLOCK_U64;
+        let left = pool.moves().moves_status().left_bytes / BLOCK_U64;
         assert!((BLOCKS..BLOCKS * 5 / 4).contains(&left), "{left} blocks are left to copy");
-        let e = pool.online_device("disk1").await.expect_err("twice");
+        let e = pool.returns().online_device("disk1").await.expect_err("twice");
         assert_eq!(e.kind, ErrorKind::Invalid);
-        let e = pool.offline_device("disk0").await.expect_err("the other one is behind");
+        let e = pool.returns().offline_device("disk0").await.expect_err("the other one is behind");
         assert_eq!(e.kind, ErrorKind::Invalid);
         rt.sleep(Duration::from_secs(10)).await;
-        assert_eq!(pool.moves_status().state, MovesState::Paused);
-        pool.pause_moves(false);
+        assert_eq!(pool.moves().moves_status().state, MovesState::Paused);
+        pool.moves().pause_moves(false);
         whole(&rt, &pool).await;
-        pool.offline_device("disk0").await.expect("now it can");
+        pool.returns().offline_device("disk0").await.expect("now it can");
         let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
         assert_eq!(only_byte(&data), Some(2));
         pool.close().await.expect("close");
@@ -171,7 +171,7 @@ fn what_the_user_takes_out_of_use_stays_out() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         fill(&pool, id, BLOCKS, 2).await;
         pool.close().await.expect("close");
     });
@@ -179,7 +179,7 @@ fn what_the_user_takes_out_of_use_stays_out() {
         let pool = open(&rt, files).await;
         rt.sleep(Duration::from_secs(100)).await;
         assert_eq!(states(&pool), [DeviceState::Online, DeviceState::Offline]);
-        assert!(pool.online_device("disk1").await.expect("online"));
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
         pool.close().await.expect("close");
     });
@@ -196,15 +196,15 @@ fn a_device_that_is_older_than_it_was_gets_everything() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         fill(&pool, id, BLOCKS, 2).await;
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         pool.close().await.expect("close");
     });
     bench.world.restore_disk(second, &old);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        assert!(pool.online_device("disk1").await.expect("online"));
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
-        assert!(pool.moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
+        assert!(pool.moves().moves_status().copied_bytes >= BLOCKS * BLOCK_U64);
         pool.close().await.expect("close");
     });
     assert!(bench.check().is_clean(), "{:?}", bench.check());
@@ -220,19 +220,24 @@ fn a_device_comes_back_to_a_pool_of_which_all_others_were_replaced() {
     let replacement = new.clone();
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.offline_device("disk1").await.expect("offline");
-        pool.replace_device("disk0", replacement, [9; 16]).await.expect("replace");
+        pool.returns().offline_device("disk1").await.expect("offline");
+        pool.moves().replace_device("disk0", replacement, [9; 16]).await.expect("replace");
         for _ in 0..6000 {
             rt.sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(pool.moves_status().state, MovesState::None, "{:?}", pool.moves_status());
+        assert_eq!(
+            pool.moves().moves_status().state,
+            MovesState::None,
+            "{:?}",
+            pool.moves().moves_status()
+        );
         fill(&pool, id, BLOCKS / 2, 2).await;
         pool.close().await.expect("close");
     });
     bench.files[0] = new;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        assert!(pool.online_device("disk1").await.expect("online"));
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
         pool.close().await.expect("close");
     });
@@ -255,7 +260,7 @@ fn a_device_that_failed_while_it_was_invited_is_no_other_half() {
         let (rules, second, replacement) = (bench.rules.clone(), bench.files[1].file, new.clone());
         bench.run(|rt, files| async move {
             let pool = open(&rt, files).await;
-            pool.offline_device("disk1").await.expect("offline");
+            pool.returns().offline_device("disk1").await.expect("offline");
             fill(&pool, id, BLOCKS / 2, 2).await;
             let written = Cell::new(0);
             rules.set(move |op| {
@@ -263,20 +268,25 @@ fn a_device_that_failed_while_it_was_invited_is_no_other_half() {
                 let before = written.replace(written.get() + u32::from(counts));
                 (counts && before >= nth).then_some((IoError::IO, done))
             });
-            pool.online_device("disk1").await.expect_err("it fails");
+            pool.returns().online_device("disk1").await.expect_err("it fails");
             rules.clear();
-            pool.replace_device("disk0", replacement, [9; 16]).await.expect("replace");
+            pool.moves().replace_device("disk0", replacement, [9; 16]).await.expect("replace");
             for _ in 0..6000 {
                 rt.sleep(Duration::from_millis(10)).await;
             }
-            assert_eq!(pool.moves_status().state, MovesState::None, "{:?}", pool.moves_status());
+            assert_eq!(
+                pool.moves().moves_status().state,
+                MovesState::None,
+                "{:?}",
+                pool.moves().moves_status()
+            );
             pool.close().await.expect("close");
         });
         bench.files[0] = new;
         bench.run(|rt, files| async move {
             let (pool, warnings) = try_open(&rt, files).await.expect("open");
             assert!(warnings.iter().any(|w| w.contains("stale")), "{nth}: {warnings:?}");
-            assert!(pool.online_device("disk1").await.expect("online"));
+            assert!(pool.returns().online_device("disk1").await.expect("online"));
             whole(&rt, &pool).await;
             pool.close().await.expect("close");
         });
@@ -302,7 +312,7 @@ fn a_device_that_was_written_alone_does_not_come_back() {
     }
     bench.run(|rt, files| async move {
         let pool = open(&rt, vec![files[0].clone()]).await;
-        let e = pool.return_device(files[1].clone()).await.expect_err("split");
+        let e = pool.returns().return_device(files[1].clone()).await.expect_err("split");
         assert_eq!(e.kind, ErrorKind::SplitBrain, "{e}");
         assert_eq!(states(&pool), [DeviceState::Online, DeviceState::Missing]);
         pool.close().await.expect("close");
@@ -385,7 +395,7 @@ fn a_device_is_tried_three_times_by_itself() {
         rt.sleep(Duration::from_secs(240)).await;
         assert_eq!(of(), (DeviceState::Failed, false));
         rules.clear();
-        assert!(pool.online_device("disk1").await.expect("online"));
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
         pool.close().await.expect("close");
     });
@@ -420,7 +430,7 @@ fn a_copy_that_counts_is_durably_whole() {
             });
             let (user, clock) = (pool.clone(), rt.clone());
             rt.detach(async move {
-                while let Err(e) = user.offline_device("disk0").await {
+                while let Err(e) = user.returns().offline_device("disk0").await {
                     assert_eq!(e.kind, ErrorKind::Invalid, "{e}");
                     clock.sleep(Duration::from_micros(10)).await;
                 }

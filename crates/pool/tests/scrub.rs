@@ -44,7 +44,7 @@ fn rot(bench: &Mirror, disk: usize, (from, to): (u64, u64)) -> u64 {
 
 /// Starts a scrub and waits until it has ended.
 async fn scrub(rt: &Rt, pool: &Pool) -> PoolScrub {
-    pool.start_scrub(ScrubOptions::default()).await.expect("start");
+    pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
     scrubbed(rt, pool).await
 }
 
@@ -143,7 +143,7 @@ fn bad_pages_and_superblocks_are_healed_while_the_pool_serves() {
         assert!(bad > 0 && bad == healed, "{status:?}");
         // Superblocks, while it runs: its start has written new ones.
         let slow = ScrubOptions { rate: Some(4 * MIB), ..ScrubOptions::default() };
-        pool.start_scrub(slow).await.expect("start");
+        pool.scrubs().start_scrub(slow).await.expect("start");
         rt.sleep(Duration::from_millis(500)).await;
         for slot in 1..=4 {
             let fault = Fault::BitRot { offset: slot * (64 << 10), len: BLOCK_U64 };
@@ -195,7 +195,7 @@ fn what_is_lost_is_named_and_stays_listed_until_it_is_written_or_discarded() {
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         assert_eq!(status.lost_blocks.iter().map(|l| l.length).sum::<u64>(), 5 * BLOCK_U64);
         for l in &status.lost_blocks[1..] {
             let lba = Lba(l.offset / BLOCK_U64);
@@ -206,7 +206,7 @@ fn what_is_lost_is_named_and_stays_listed_until_it_is_written_or_discarded() {
             fill_one(&pool, id, first.offset / BLOCK_U64 + i, 7).await;
         }
         pool.commit().await.expect("commit");
-        assert_eq!(pool.scrub_status().await.lost_blocks, []);
+        assert_eq!(pool.scrubs().scrub_status().await.lost_blocks, []);
         let again = scrub(&rt, &pool).await;
         assert_eq!((again.state, again.bad), (ScrubState::Done, 0), "{again:?}");
         pool.close().await.expect("close");
@@ -238,10 +238,10 @@ fn a_node_without_a_good_copy_is_told_until_a_scrub_passes_over_nothing() {
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         assert!(status.incomplete && status.passed_over > 0, "{status:?}");
         let of = ScrubOptions { device: Some("disk0".into()), rate: None };
-        pool.start_scrub(of).await.expect("start");
+        pool.scrubs().start_scrub(of).await.expect("start");
         let status = scrubbed(&rt, &pool).await;
         assert!(status.passed_over == 0 && status.incomplete, "{status:?}");
         let status = scrub(&rt, &pool).await;
@@ -304,7 +304,7 @@ fn that_more_is_lost_than_the_list_holds_is_known_until_a_scrub_finds_less() {
             }
         }
         pool.commit().await.expect("commit");
-        pool.scrub_status().await
+        pool.scrubs().scrub_status().await
     };
     let mend_first = mend;
     bench.run(|rt, files| async move {
@@ -318,7 +318,7 @@ fn that_more_is_lost_than_the_list_holds_is_known_until_a_scrub_finds_less() {
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        assert!(pool.scrub_status().await.more_lost);
+        assert!(pool.scrubs().scrub_status().await.more_lost);
         let status = scrub(&rt, &pool).await;
         assert_eq!((status.lost, status.lost_blocks.len()), (12, 12), "{status:?}");
         assert!(!status.more_lost);
@@ -380,26 +380,26 @@ fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let slow = ScrubOptions { rate: Some(MIB), ..ScrubOptions::default() };
-        pool.start_scrub(slow).await.expect("start");
-        let e = pool.start_scrub(ScrubOptions::default()).await.expect_err("one runs");
+        pool.scrubs().start_scrub(slow).await.expect("start");
+        let e = pool.scrubs().start_scrub(ScrubOptions::default()).await.expect_err("one runs");
         assert_eq!(e.kind, ErrorKind::Invalid);
         rt.sleep(Duration::from_secs(3)).await;
-        pool.pause_scrub().await.expect("pause");
+        pool.scrubs().pause_scrub().await.expect("pause");
         rt.sleep(Duration::from_secs(1)).await;
-        let paused = pool.scrub_status().await;
+        let paused = pool.scrubs().scrub_status().await;
         // Of 8 MiB in each copy.
         let (done, all) = (paused.verified_bytes, paused.all_bytes);
         assert!(done > all / 10 && done < all * 9 / 10, "{paused:?}");
         rt.sleep(Duration::from_secs(10)).await;
-        assert_eq!(pool.scrub_status().await.verified_bytes, done);
+        assert_eq!(pool.scrubs().scrub_status().await.verified_bytes, done);
         pool.close().await.expect("close");
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        let paused = pool.scrub_status().await;
+        let paused = pool.scrubs().scrub_status().await;
         assert_eq!(paused.state, ScrubState::Paused);
         assert!(paused.verified_bytes > 0);
-        pool.resume_scrub(Some(MIB)).await.expect("resume");
+        pool.scrubs().resume_scrub(Some(MIB)).await.expect("resume");
         rt.sleep(Duration::from_secs(1)).await;
         // Without a word it goes on at the next start.
         pool.close().await.expect("close");
@@ -411,11 +411,11 @@ fn it_rests_goes_on_after_a_restart_and_is_cancelled() {
         // What was verified before the restart was not verified again.
         assert!(status.verified_bytes < status.all_bytes * 5 / 4 + 8 * MIB, "{status:?}");
         let slow = ScrubOptions { rate: Some(64 << 10), ..ScrubOptions::default() };
-        pool.start_scrub(slow).await.expect("start");
-        pool.cancel_scrub().await.expect("cancel");
-        let status = pool.scrub_status().await;
+        pool.scrubs().start_scrub(slow).await.expect("start");
+        pool.scrubs().cancel_scrub().await.expect("cancel");
+        let status = pool.scrubs().scrub_status().await;
         assert_eq!(status.state, ScrubState::Cancelled);
-        assert!(pool.resume_scrub(None).await.is_err());
+        assert!(pool.scrubs().resume_scrub(None).await.is_err());
         pool.close().await.expect("close");
     });
 }
@@ -430,15 +430,15 @@ fn the_end_of_a_cancelled_scrub_is_not_that_of_the_next_one() {
         let whole = scrub(&rt, &pool).await.verified_bytes;
         let mut late = 0;
         for left in (0..64 * BLOCK_U64).step_by(2 * BLOCK) {
-            pool.start_scrub(ScrubOptions::default()).await.expect("start");
+            pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
             loop {
-                let status = pool.scrub_status().await;
+                let status = pool.scrubs().scrub_status().await;
                 if status.verified_bytes + left >= whole || status.state == ScrubState::Done {
                     break;
                 }
                 rt.sleep(Duration::from_micros(5)).await;
             }
-            late += u32::from(pool.cancel_scrub().await.is_ok());
+            late += u32::from(pool.scrubs().cancel_scrub().await.is_ok());
             let status = scrub(&rt, &pool).await;
             assert_eq!((status.state, status.bad), (ScrubState::Done, 0));
             assert_eq!(status.verified_bytes, whole, "{left}: {status:?}");
@@ -453,16 +453,19 @@ fn a_scrub_keeps_its_rate_over_a_restart() {
     let bench = mirror(12, 2, 2);
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.start_scrub(ScrubOptions { rate: Some(MIB), device: None }).await.expect("start");
+        pool.scrubs()
+            .start_scrub(ScrubOptions { rate: Some(MIB), device: None })
+            .await
+            .expect("start");
         rt.sleep(Duration::from_secs(1)).await;
         pool.close().await.expect("close");
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        let before = pool.scrub_status().await;
+        let before = pool.scrubs().scrub_status().await;
         assert_eq!((before.state, before.rate_limit), (ScrubState::Running, Some(MIB)));
         rt.sleep(Duration::from_secs(3)).await;
-        let after = pool.scrub_status().await;
+        let after = pool.scrubs().scrub_status().await;
         // Of 8 MiB in each of two copies.
         let read = after.verified_bytes - before.verified_bytes;
         assert!(after.state == ScrubState::Running && read <= 8 * MIB, "{after:?}");
@@ -479,12 +482,12 @@ fn one_device_alone_is_read_and_healed_from_the_other() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let of = |device: &str| ScrubOptions { device: Some(device.into()), rate: None };
-        let e = pool.start_scrub(of("disk7")).await.expect_err("there is none");
+        let e = pool.scrubs().start_scrub(of("disk7")).await.expect_err("there is none");
         assert!(e.kind == ErrorKind::NotFound && e.context.contains("disk0"), "{e}");
-        pool.start_scrub(of("disk0")).await.expect("start");
+        pool.scrubs().start_scrub(of("disk0")).await.expect("start");
         let status = scrubbed(&rt, &pool).await;
         assert_eq!((status.state, status.bad), (ScrubState::Done, 0), "{status:?}");
-        pool.start_scrub(of("disk1")).await.expect("start");
+        pool.scrubs().start_scrub(of("disk1")).await.expect("start");
         let status = scrubbed(&rt, &pool).await;
         assert!(status.bad > BLOCKS && status.bad == status.healed, "{status:?}");
         assert_eq!(status.device.as_deref(), Some("disk1"));
@@ -503,23 +506,23 @@ fn one_begins_by_itself_when_it_is_due() {
         };
         let (pool, _) = Pool::open(&rt, files, settings).await.expect("open");
         rt.sleep(Duration::from_secs(600)).await;
-        assert_eq!(pool.scrub_status().await.state, ScrubState::Never);
+        assert_eq!(pool.scrubs().scrub_status().await.state, ScrubState::Never);
         rt.sleep(Duration::from_secs(86_400)).await;
-        let first = pool.scrub_status().await;
+        let first = pool.scrubs().scrub_status().await;
         assert_eq!(first.state, ScrubState::Done);
         rt.sleep(Duration::from_secs(86_400)).await;
-        assert!(pool.scrub_status().await.completed_at > first.completed_at);
+        assert!(pool.scrubs().scrub_status().await.completed_at > first.completed_at);
         // From now on after 02:30 only.
         let at = pool::Settings { scrub_at: Some(150), ..pool.current_settings() };
         pool.set(at).expect("set");
         rt.sleep(Duration::from_secs(3 * 86_400)).await;
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         assert!((9000..9000 + 600).contains(&(status.started_at % 86_400)), "{status:?}");
         let never = pool::Settings { scrub_every: Duration::ZERO, ..pool.current_settings() };
         pool.set(never).expect("set");
-        let last = pool.scrub_status().await.completed_at;
+        let last = pool.scrubs().scrub_status().await.completed_at;
         rt.sleep(Duration::from_secs(10 * 86_400)).await;
-        assert_eq!(pool.scrub_status().await.completed_at, last);
+        assert_eq!(pool.scrubs().scrub_status().await.completed_at, last);
         pool.close().await.expect("close");
     });
 }
@@ -539,32 +542,38 @@ fn a_scrub_of_one_device_or_a_cancelled_one_does_not_put_off_the_one_that_is_due
         assert!(first.completed_at > 0, "{first:?}");
         rt.sleep(Duration::from_secs(9 * 86_400)).await;
         let of = ScrubOptions { device: Some("disk0".into()), rate: None };
-        pool.start_scrub(of).await.expect("start");
+        pool.scrubs().start_scrub(of).await.expect("start");
         let only = scrubbed(&rt, &pool).await;
         assert_eq!((only.state, only.completed_at), (ScrubState::Done, first.completed_at));
         rt.sleep(DAY + Duration::from_secs(600)).await;
-        let second = pool.scrub_status().await;
+        let second = pool.scrubs().scrub_status().await;
         assert!(second.device.is_none() && second.completed_at > only.ended_at, "{second:?}");
         // The next one is cancelled when it is due.
         rt.sleep(Duration::from_secs(9 * 86_400)).await;
-        pool.start_scrub(ScrubOptions { rate: Some(64), device: None }).await.expect("start");
+        pool.scrubs()
+            .start_scrub(ScrubOptions { rate: Some(64), device: None })
+            .await
+            .expect("start");
         rt.sleep(DAY).await;
-        pool.cancel_scrub().await.expect("cancel");
+        pool.scrubs().cancel_scrub().await.expect("cancel");
         rt.sleep(Duration::from_secs(23 * 3600)).await;
-        assert_eq!(pool.scrub_status().await.state, ScrubState::Cancelled);
+        assert_eq!(pool.scrubs().scrub_status().await.state, ScrubState::Cancelled);
         rt.sleep(Duration::from_secs(2 * 3600)).await;
-        let third = pool.scrub_status().await;
+        let third = pool.scrubs().scrub_status().await;
         assert!(
             third.state == ScrubState::Done && third.completed_at > second.completed_at,
             "{third:?}"
         );
         // One that is paused is told of after a day.
-        pool.start_scrub(ScrubOptions { rate: Some(4096), device: None }).await.expect("start");
-        pool.pause_scrub().await.expect("pause");
+        pool.scrubs()
+            .start_scrub(ScrubOptions { rate: Some(4096), device: None })
+            .await
+            .expect("start");
+        pool.scrubs().pause_scrub().await.expect("pause");
         rt.sleep(DAY - Duration::from_secs(60)).await;
-        assert_eq!(pool.scrub_status().await.paused_long_s, None);
+        assert_eq!(pool.scrubs().scrub_status().await.paused_long_s, None);
         rt.sleep(Duration::from_secs(120)).await;
-        assert!(pool.scrub_status().await.paused_long_s.is_some_and(|s| s >= 86_400));
+        assert!(pool.scrubs().scrub_status().await.paused_long_s.is_some_and(|s| s >= 86_400));
         pool.close().await.expect("close");
     });
 }

@@ -23,7 +23,7 @@ fn settings() -> pool::Settings {
 
 async fn ended(rt: &Rt, pool: &Pool) -> PoolScrub {
     loop {
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         if status.state == ScrubState::Done {
             return status;
         }
@@ -32,7 +32,7 @@ async fn ended(rt: &Rt, pool: &Pool) -> PoolScrub {
 }
 
 async fn scrub(rt: &Rt, pool: &Pool) -> PoolScrub {
-    pool.start_scrub(ScrubOptions::default()).await.expect("start");
+    pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
     ended(rt, pool).await
 }
 
@@ -55,10 +55,10 @@ fn one_without_a_device_is_not_complete() {
     // It comes back, and one of all devices begins by itself when it is due.
     bench.run(|rt, files| async move {
         let (pool, _) = Pool::open(&rt, files, settings()).await.expect("open");
-        assert!(pool.scrub_status().await.away, "it is known after a restart");
+        assert!(pool.scrubs().scrub_status().await.away, "it is known after a restart");
         whole(&rt, &pool).await;
         rt.sleep(Duration::from_secs(31 * 86_400)).await;
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         assert!(!status.away && status.completed_at > 0, "{status:?}");
         pool.close().await.expect("close");
     });
@@ -70,17 +70,17 @@ fn one_that_a_device_has_left_or_comes_back_to_is_not_complete() {
     bench.run(|rt, files| async move {
         let (pool, _) = Pool::open(&rt, files, settings()).await.expect("open");
         let slow = ScrubOptions { rate: Some(1 << 20), device: None };
-        pool.start_scrub(slow.clone()).await.expect("start");
+        pool.scrubs().start_scrub(slow.clone()).await.expect("start");
         rt.sleep(Duration::from_secs(1)).await;
-        pool.offline_device("disk1").await.expect("offline");
-        assert!(pool.online_device("disk1").await.expect("online"));
+        pool.returns().offline_device("disk1").await.expect("offline");
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
         let status = ended(&rt, &pool).await;
         assert_eq!((status.away, status.completed_at), (true, 0), "{status:?}");
         // It is there again before the scrub has ended.
-        pool.offline_device("disk1").await.expect("offline");
-        pool.start_scrub(slow).await.expect("start");
-        assert!(pool.online_device("disk1").await.expect("online"));
+        pool.returns().offline_device("disk1").await.expect("offline");
+        pool.scrubs().start_scrub(slow).await.expect("start");
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         whole(&rt, &pool).await;
         let status = ended(&rt, &pool).await;
         assert_eq!((status.away, status.completed_at), (true, 0), "{status:?}");
@@ -100,10 +100,10 @@ fn one_without_a_device_is_not_repeated_at_once() {
         pool.close().await.expect("close");
         let (pool, _) = Pool::open(&rt, vec![first], settings()).await.expect("open");
         rt.sleep(Duration::from_secs(31 * 86_400)).await;
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         assert!(status.state == ScrubState::Done && status.away, "{status:?}");
         rt.sleep(Duration::from_secs(5 * 86_400)).await;
-        assert_eq!(pool.scrub_status().await.started_at, status.started_at);
+        assert_eq!(pool.scrubs().scrub_status().await.started_at, status.started_at);
         pool.close().await.expect("close");
     });
 }
@@ -116,20 +116,20 @@ fn one_of_a_single_device_that_goes_away_has_not_verified_it() {
         let (pool, _) = Pool::open(&rt, files, settings()).await.expect("open");
         let slow = ScrubOptions { rate: Some(1 << 20), device: Some("disk1".into()) };
         for (goes, away) in [("disk1", true), ("disk0", false)] {
-            pool.start_scrub(slow.clone()).await.expect("start");
+            pool.scrubs().start_scrub(slow.clone()).await.expect("start");
             rt.sleep(Duration::from_secs(1)).await;
-            pool.offline_device(goes).await.expect("offline");
+            pool.returns().offline_device(goes).await.expect("offline");
             let status = ended(&rt, &pool).await;
             assert_eq!((status.away, status.lost), (away, 0), "{goes}: {status:?}");
             assert_eq!(status.completed_at, 0, "{goes}");
-            assert!(pool.online_device(goes).await.expect("online"));
+            assert!(pool.returns().online_device(goes).await.expect("online"));
             whole(&rt, &pool).await;
         }
         // It comes back before the scrub has ended.
-        pool.start_scrub(slow).await.expect("start");
+        pool.scrubs().start_scrub(slow).await.expect("start");
         rt.sleep(Duration::from_secs(1)).await;
-        pool.offline_device("disk1").await.expect("offline");
-        assert!(pool.online_device("disk1").await.expect("online"));
+        pool.returns().offline_device("disk1").await.expect("offline");
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         assert!(ended(&rt, &pool).await.away);
         pool.close().await.expect("close");
     });

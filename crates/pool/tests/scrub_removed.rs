@@ -15,7 +15,7 @@ fn mirror(seed: u64) -> Mirror {
 }
 
 async fn remove(rt: &Rt, pool: &Pool, name: &str) {
-    pool.remove_device(name).await.expect("remove");
+    pool.moves().remove_device(name).await.expect("remove");
     moved(rt, pool).await;
     assert!(pool.status().pool.devices.iter().all(|d| d.path != name));
 }
@@ -38,23 +38,23 @@ fn a_scrub_of_a_device_ends_when_that_is_removed() {
         bench.run(|rt, _| async move {
             let pool = open(&rt, files.clone()).await;
             let slow = ScrubOptions { rate: Some(1 << 20), device: Some("disk2".into()) };
-            pool.start_scrub(slow).await.expect("start");
+            pool.scrubs().start_scrub(slow).await.expect("start");
             rt.sleep(Duration::from_secs(1)).await;
             if paused {
-                pool.pause_scrub().await.expect("pause");
+                pool.scrubs().pause_scrub().await.expect("pause");
             }
             remove(&rt, &pool, "disk2").await;
             let status = scrubbed(&rt, &pool).await;
             assert_eq!((status.state, status.away), (ScrubState::Cancelled, true), "{status:?}");
             assert_eq!(status.device.as_deref(), Some("disk2"));
-            pool.add_device(new.clone(), [9; 16]).await.expect("add");
-            let status = pool.scrub_status().await;
+            pool.moves().add_device(new.clone(), [9; 16]).await.expect("add");
+            let status = pool.scrubs().scrub_status().await;
             assert_eq!(status.device.as_deref(), Some("disk2"), "its row has another device");
             pool.close().await.expect("close");
             let pool = open(&rt, vec![files[0].clone(), files[1].clone(), new]).await;
-            let status = pool.scrub_status().await;
+            let status = pool.scrubs().scrub_status().await;
             assert_eq!((status.state, status.device), (ScrubState::Cancelled, None));
-            pool.start_scrub(ScrubOptions::default()).await.expect("start");
+            pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
             let status = scrubbed(&rt, &pool).await;
             assert_eq!((status.state, status.away, status.device), (ScrubState::Done, false, None));
             pool.close().await.expect("close");
@@ -68,7 +68,7 @@ fn a_scrub_of_another_device_goes_on() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let slow = ScrubOptions { rate: Some(1 << 20), device: Some("disk0".into()) };
-        pool.start_scrub(slow).await.expect("start");
+        pool.scrubs().start_scrub(slow).await.expect("start");
         rt.sleep(Duration::from_secs(1)).await;
         remove(&rt, &pool, "disk2").await;
         let status = scrubbed(&rt, &pool).await;
@@ -89,15 +89,15 @@ fn what_was_found_on_a_device_is_told_of_it_after_its_row_is_used_again() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let only = ScrubOptions { device: Some("disk2".into()), ..ScrubOptions::default() };
-        pool.start_scrub(only).await.expect("start");
+        pool.scrubs().start_scrub(only).await.expect("start");
         assert_eq!(found(&scrubbed(&rt, &pool).await), [("disk2", 1, 1)]);
         remove(&rt, &pool, "disk2").await;
-        pool.add_device(new, [9; 16]).await.expect("add");
-        let status = pool.scrub_status().await;
+        pool.moves().add_device(new, [9; 16]).await.expect("add");
+        let status = pool.scrubs().scrub_status().await;
         assert_eq!((status.state, status.away), (ScrubState::Done, false));
         assert_eq!(status.device.as_deref(), Some("disk2"));
         assert_eq!(found(&status), [("disk2", 1, 1)]);
-        pool.start_scrub(ScrubOptions::default()).await.expect("start");
+        pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
         let status = scrubbed(&rt, &pool).await;
         assert_eq!((status.device.as_deref(), found(&status)), (None, vec![]));
         pool.close().await.expect("close");

@@ -32,7 +32,7 @@ fn no_write_waits_for_a_scrub_that_rests() {
         pool.discard(big, Lba(0), Lba(512)).await.expect("discard");
         pool.commit().await.expect("commit");
         let slow = ScrubOptions { rate: Some(64 << 10), ..ScrubOptions::default() };
-        pool.start_scrub(slow).await.expect("start");
+        pool.scrubs().start_scrub(slow).await.expect("start");
         let (mut longest, began) = (Duration::ZERO, rt.now());
         for i in 0..3000 {
             let before = rt.now();
@@ -41,7 +41,7 @@ fn no_write_waits_for_a_scrub_that_rests() {
             rt.sleep(Duration::from_millis(10)).await;
         }
         assert!(longest < Duration::from_secs(1), "{longest:?}");
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         let most = 64 * 1024 * rt.now().since(began).as_secs() + 8 * MIB;
         assert!(
             status.state == ScrubState::Running && status.verified_bytes < 2 * most,

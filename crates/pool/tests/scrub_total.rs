@@ -29,7 +29,7 @@ async fn fill(pool: &Pool, id: VolumeId, n: u64) {
 async fn watch(rt: &Rt, pool: &Pool) -> Vec<PoolScrub> {
     let mut all = Vec::new();
     loop {
-        all.push(pool.scrub_status().await);
+        all.push(pool.scrubs().scrub_status().await);
         if all.last().is_some_and(|status| status.state != ScrubState::Running) {
             return all;
         }
@@ -61,26 +61,26 @@ fn the_total_follows_what_is_written_and_discarded() {
             let more = pool.find_volume("more").expect("there").id;
             let copies = if device.is_some() { 1 } else { 2 };
             let (data, rate) = (copies * BLOCKS * BLOCK_U64, Some(256 << 10));
-            pool.start_scrub(ScrubOptions { device, rate }).await.expect("start");
-            let told = pool.scrub_status().await.all_bytes;
+            pool.scrubs().start_scrub(ScrubOptions { device, rate }).await.expect("start");
+            let told = pool.scrubs().scrub_status().await.all_bytes;
             assert!((data..data * 4 / 3).contains(&told), "{told} of {data}");
             rt.sleep(Duration::from_secs(4)).await;
-            let before = pool.scrub_status().await;
+            let before = pool.scrubs().scrub_status().await;
             fill(&pool, more, 4 * BLOCKS).await;
-            let grown = pool.scrub_status().await;
+            let grown = pool.scrubs().scrub_status().await;
             assert!(grown.all_bytes > before.all_bytes + 3 * data, "{before:?} {grown:?}");
             rt.sleep(Duration::from_secs(4)).await;
             pool.discard(more, Lba(BLOCKS), Lba(4 * BLOCKS)).await.expect("discard");
             pool.commit().await.expect("commit");
             rt.sleep(Duration::from_secs(1)).await;
             pool.commit().await.expect("commit");
-            let shrunk = pool.scrub_status().await;
+            let shrunk = pool.scrubs().scrub_status().await;
             assert!(shrunk.all_bytes < grown.all_bytes - 2 * data, "{grown:?} {shrunk:?}");
             assert_true(&watch(&rt, &pool).await);
             // What is written later is no matter of the scrub that is over.
-            let end = pool.scrub_status().await.all_bytes;
+            let end = pool.scrubs().scrub_status().await.all_bytes;
             fill(&pool, id, BLOCKS).await;
-            assert_eq!(pool.scrub_status().await.all_bytes, end);
+            assert_eq!(pool.scrubs().scrub_status().await.all_bytes, end);
             pool.close().await.expect("close");
         });
     }
@@ -92,20 +92,20 @@ fn the_total_is_known_after_a_restart_in_the_middle() {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let slow = ScrubOptions { device: None, rate: Some(256 << 10) };
-        pool.start_scrub(slow).await.expect("start");
+        pool.scrubs().start_scrub(slow).await.expect("start");
         rt.sleep(Duration::from_secs(8)).await;
-        pool.pause_scrub().await.expect("pause");
+        pool.scrubs().pause_scrub().await.expect("pause");
         pool.close().await.expect("close");
     });
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let more = pool.find_volume("more").expect("there").id;
-        let before = pool.scrub_status().await;
+        let before = pool.scrubs().scrub_status().await;
         assert!(before.verified_bytes * 3 > before.all_bytes, "{before:?}");
         fill(&pool, more, BLOCKS).await;
-        let grown = pool.scrub_status().await;
+        let grown = pool.scrubs().scrub_status().await;
         assert!(grown.all_bytes > before.all_bytes + BLOCKS * BLOCK_U64, "{before:?} {grown:?}");
-        pool.resume_scrub(None).await.expect("resume");
+        pool.scrubs().resume_scrub(None).await.expect("resume");
         assert_true(&watch(&rt, &pool).await);
         pool.close().await.expect("close");
     });

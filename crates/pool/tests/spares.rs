@@ -35,7 +35,7 @@ fn with_spare(bench: &mut Mirror, name: &str, mib: u64) -> DeviceFile {
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
         let before = pool.status().pool.capacity_bytes;
-        pool.add_spare(added, [9; 16]).await.expect("add");
+        pool.moves().add_spare(added, [9; 16]).await.expect("add");
         assert_eq!(pool.status().pool.capacity_bytes, before, "a spare is no room");
         pool.close().await.expect("close");
     });
@@ -79,7 +79,7 @@ fn a_spare_takes_the_place_of_a_device_that_stays_away() {
         bench.run(|rt, _| async move {
             let (pool, warnings) = try_open(&rt, all).await.expect("open");
             assert!(warnings.iter().any(|w| w.contains("disk1: left alone")), "{warnings:?}");
-            assert!(!pool.uses_file(old.file));
+            assert!(!pool.moves().uses_file(old.file));
             reads(&pool, id, 7).await;
             pool.close().await.expect("close");
         });
@@ -111,10 +111,10 @@ fn that_a_spare_was_taken_is_told_until_another_one_is_added() {
         let told = spares();
         assert_eq!((told.left, told.taken_total, told.taken.len()), (0, 1, 1), "{told:?}");
         assert_eq!((&*told.taken[0].spare, &told.taken[0].device), ("disk2", &missing));
-        pool.balance_devices().await.expect("balance");
+        pool.moves().balance_devices().await.expect("balance");
         moved(&rt, &pool).await;
         assert_eq!(spares().taken, told.taken, "another command changes nothing");
-        pool.add_spare(next, [8; 16]).await.expect("add");
+        pool.moves().add_spare(next, [8; 16]).await.expect("add");
         assert_eq!((spares().left, spares().taken_total, spares().taken.len()), (1, 1, 0));
         pool.close().await.expect("close");
     });
@@ -158,11 +158,11 @@ fn a_spare_waits_for_a_device_that_comes_back() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         // That does not count, as the user wants it.
         rt.sleep(LATE).await;
         assert_eq!(device_states(&pool)[1].1, DeviceState::Offline);
-        assert!(pool.online_device("disk1").await.expect("online"));
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         moved(&rt, &pool).await;
         pool.close().await.expect("close");
     });
@@ -170,7 +170,7 @@ fn a_spare_waits_for_a_device_that_comes_back() {
         let some = vec![files[0].clone(), files[2].clone()];
         let pool = open(&rt, some).await;
         rt.sleep(Duration::from_secs(550)).await;
-        pool.return_device(files[1].clone()).await.expect("return");
+        pool.returns().return_device(files[1].clone()).await.expect("return");
         rt.sleep(LATE).await;
         moved(&rt, &pool).await;
         assert_eq!(
@@ -196,11 +196,11 @@ fn what_a_spare_cannot_do_is_said() {
         let promise = devices[1].spare.as_ref().expect("there is a spare");
         assert_eq!(promise.path, None);
         let missing = devices[1].id.clone();
-        let e = pool.use_spare("disk2", Some(&missing)).await.expect_err("too small");
+        let e = pool.spares().use_spare("disk2", Some(&missing)).await.expect_err("too small");
         assert_eq!(e.kind, ErrorKind::Invalid);
-        let e = pool.replace_device("disk2", spare, [3; 16]).await.expect_err("a spare");
+        let e = pool.moves().replace_device("disk2", spare, [3; 16]).await.expect_err("a spare");
         assert_eq!(e.kind, ErrorKind::Invalid);
-        assert!(!pool.use_spare("disk0", None).await.expect("it is none"));
+        assert!(!pool.spares().use_spare("disk0", None).await.expect("it is none"));
         // Without a time no spare is taken.
         pool.set(Settings { spare_after: Duration::ZERO, ..pool.current_settings() }).expect("set");
         assert!(pool.status().pool.devices[1].spare.is_none());
@@ -217,9 +217,9 @@ fn a_spare_is_used_by_hand_and_removed() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        assert!(pool.use_spare("disk2", Some("disk0")).await.expect("in its place"));
+        assert!(pool.spares().use_spare("disk2", Some("disk0")).await.expect("in its place"));
         moved(&rt, &pool).await;
-        pool.remove_device("disk3").await.expect("remove");
+        pool.moves().remove_device("disk3").await.expect("remove");
         moved(&rt, &pool).await;
         let expected =
             [("disk1".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
@@ -237,17 +237,17 @@ fn a_spare_that_leaves_is_not_used() {
     let id = bench.volume;
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        pool.pause_moves(true);
-        pool.remove_device("disk2").await.expect("remove");
+        pool.moves().pause_moves(true);
+        pool.moves().remove_device("disk2").await.expect("remove");
         for old in [None, Some("disk0")] {
-            let e = pool.use_spare("disk2", old).await.expect_err("it leaves");
+            let e = pool.spares().use_spare("disk2", old).await.expect_err("it leaves");
             assert_eq!(e.kind, ErrorKind::Invalid);
             assert!(e.to_string().contains("forebay device cancel"), "{e}");
         }
-        assert_eq!(pool.moves_status().leaving, ["disk2"]);
-        pool.cancel_moves().await.expect("it stays");
-        pool.pause_moves(false);
-        assert!(pool.use_spare("disk2", Some("disk0")).await.expect("in its place"));
+        assert_eq!(pool.moves().moves_status().leaving, ["disk2"]);
+        pool.moves().cancel_moves().await.expect("it stays");
+        pool.moves().pause_moves(false);
+        assert!(pool.spares().use_spare("disk2", Some("disk0")).await.expect("in its place"));
         moved(&rt, &pool).await;
         let expected =
             [("disk1".into(), DeviceState::Online), ("disk2".into(), DeviceState::Online)];
@@ -306,21 +306,21 @@ fn a_device_grows_and_never_shrinks() {
         let pool = open(&rt, files.clone()).await;
         let before = pool.status().pool.capacity_bytes;
         let size = files[0].size_bytes;
-        let same = pool.grow_device("disk0", size).await.expect("the same");
-        let e = pool.grow_device("disk0", size / 2).await.expect_err("less");
+        let same = pool.moves().grow_device("disk0", size).await.expect("the same");
+        let e = pool.moves().grow_device("disk0", size / 2).await.expect_err("less");
         assert_eq!(e.kind, ErrorKind::Invalid);
         assert_eq!(
-            pool.grow_device("disk9", size).await.expect_err("none").kind,
+            pool.moves().grow_device("disk9", size).await.expect_err("none").kind,
             ErrorKind::NotFound
         );
-        let more = pool.grow_device("disk0", size + 16 * MIB).await.expect("grow");
+        let more = pool.moves().grow_device("disk0", size + 16 * MIB).await.expect("grow");
         assert!(more >= same + 15 * MIB, "{same} {more}");
         assert_eq!(
             pool.status().pool.capacity_bytes,
             before,
             "the other one has no room for copies"
         );
-        pool.grow_device("disk1", size + 16 * MIB).await.expect("grow");
+        pool.moves().grow_device("disk1", size + 16 * MIB).await.expect("grow");
         assert!(pool.status().pool.capacity_bytes >= before + 15 * MIB);
         reads(&pool, id, 1).await;
         pool.close().await.expect("close");
@@ -336,7 +336,7 @@ fn a_pool_becomes_as_large_as_it_was_made_for() {
         assert!(before.capacity_bytes < before.capacity_limit_bytes, "{before:?}");
         let most = before.capacity_limit_bytes;
         for name in ["disk0", "disk1"] {
-            assert_eq!(pool.grow_device(name, 2 * most).await.expect("grow"), most);
+            assert_eq!(pool.moves().grow_device(name, 2 * most).await.expect("grow"), most);
         }
         let after = pool.status().pool;
         assert_eq!((after.capacity_bytes, after.capacity_limit_bytes), (most, most));
@@ -354,9 +354,9 @@ fn chunks_are_spread_evenly_under_load_and_over_crashes() {
         let cut = bench.try_run(move |rt, files| async move {
             let pool = open(&rt, files).await;
             for (i, file) in added.into_iter().enumerate() {
-                pool.add_device(file, [20 + i as u8; 16]).await.expect("add");
+                pool.moves().add_device(file, [20 + i as u8; 16]).await.expect("add");
             }
-            pool.balance_devices().await.expect("begin");
+            pool.moves().balance_devices().await.expect("begin");
             kill_after(&rt, Duration::from_micros(rt.random() % 30_000));
             rt.sleep(LATE).await;
         });
@@ -372,7 +372,7 @@ fn chunks_are_spread_evenly_under_load_and_over_crashes() {
             goes_on.set(false);
             let model = writes.await.expect("writes");
             moved(&rt, &pool).await;
-            assert!(!pool.moves_status().balancing);
+            assert!(!pool.moves().moves_status().balancing);
             let devices = pool.status().pool.devices;
             let group = 1 << 20;
             let shares: Vec<_> = devices

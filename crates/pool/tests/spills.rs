@@ -25,7 +25,7 @@ fn mirror(seed: u64) -> Mirror {
         for i in 0..WRITTEN {
             put(&pool, id, i * APART, 1, 1).await;
         }
-        pool.set_cache_uuid(Some([9; 16])).await.expect("cache");
+        pool.cache_link().set_cache_uuid(Some([9; 16])).await.expect("cache");
         id
     })
 }
@@ -91,7 +91,12 @@ fn a_pass_has_few_nodes_in_memory_and_is_published_whole() {
         for i in (0..WRITTEN).rev().step_by(7) {
             pass.discard(id, Lba(i * APART), Lba(i * APART + 1)).await.expect("discard");
         }
-        pass.publish(ONE, base::Instant(0)).await.expect("publish");
+        pass.hand_over(ONE, base::Instant(0))
+            .await
+            .expect("handed over")
+            .commit()
+            .await
+            .expect("commit");
         for i in (0..WRITTEN).rev() {
             let want = if (WRITTEN - 1 - i) % 7 == 0 { 0 } else { 2 };
             let data = pool.read(id, Lba(i * APART), 1).await.expect("read");
@@ -156,7 +161,12 @@ fn nodes_that_could_not_be_written_are_written_again() {
         }
         full(false);
         assert!(failed > 10, "{failed}");
-        pass.publish(ONE, base::Instant(0)).await.expect("publish");
+        pass.hand_over(ONE, base::Instant(0))
+            .await
+            .expect("handed over")
+            .commit()
+            .await
+            .expect("commit");
         hold(&pool, id, 2).await;
         pool.close().await.expect("close");
     });
@@ -203,7 +213,12 @@ fn a_pass_that_cannot_read_its_own_nodes_fails() {
         pool.commit().await.expect("commit");
         pool.set(Settings { dirty_nodes: NODES, ..pool.current_settings() }).expect("set");
         let pass = carried(&pool, id, 2).await;
-        pass.publish(ONE, base::Instant(0)).await.expect("publish");
+        pass.hand_over(ONE, base::Instant(0))
+            .await
+            .expect("handed over")
+            .commit()
+            .await
+            .expect("commit");
         pool.close().await.expect("close");
     });
     is_whole(&bench, 2);

@@ -66,32 +66,32 @@ impl Bench {
     }
 
     async fn scrub(&self) {
-        self.pool.start_scrub(ScrubOptions::default()).await.expect("start");
-        while self.pool.scrub_status().await.state == ScrubState::Running {
+        self.pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
+        while self.pool.scrubs().scrub_status().await.state == ScrubState::Running {
             self.rt.sleep(Duration::from_millis(100)).await;
         }
-        let status = self.pool.scrub_status().await;
+        let status = self.pool.scrubs().scrub_status().await;
         assert_eq!((status.state, status.bad), (ScrubState::Done, 0), "{status:?}");
     }
 
     /// Waits until nothing is left to be moved.
     async fn moved(&self) {
-        while self.pool.moves_status().state != MovesState::None {
-            assert_eq!(self.pool.moves_status().trouble, None);
+        while self.pool.moves().moves_status().state != MovesState::None {
+            assert_eq!(self.pool.moves().moves_status().trouble, None);
             self.rt.sleep(Duration::from_millis(100)).await;
         }
     }
 
     /// A device is away while something is written to each group, and comes back.
     async fn resync(&self) {
-        self.pool.offline_device("b").await.expect("offline");
+        self.pool.returns().offline_device("b").await.expect("offline");
         self.scatter(self.group, None).await;
-        self.pool.online_device("b").await.expect("online");
+        self.pool.returns().online_device("b").await.expect("online");
         self.moved().await;
     }
 
     async fn replace(&self, new: DeviceFile) {
-        self.pool.replace_device("b", new, [9; 16]).await.expect("replace");
+        self.pool.moves().replace_device("b", new, [9; 16]).await.expect("replace");
         self.moved().await;
     }
 

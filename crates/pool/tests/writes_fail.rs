@@ -61,10 +61,10 @@ fn a_move_says_which_side_of_it_fails() {
         let rules = bench.rules.clone();
         bench.run(|rt, files| async move {
             let pool = open(&rt, files.clone()).await;
-            pool.pause_moves(true);
+            pool.moves().pause_moves(true);
             let (from, to) = (files[0].file, new.file);
-            pool.replace_device("disk0", new, [9; 16]).await.expect("replace");
-            let all = pool.moves_status().left_bytes;
+            pool.moves().replace_device("disk0", new, [9; 16]).await.expect("replace");
+            let all = pool.moves().moves_status().left_bytes;
             rules.set(move |op| {
                 let is_it = match op {
                     Op::Write { file, offset, .. } => on_new && *file == to && *offset >= LATE,
@@ -73,9 +73,9 @@ fn a_move_says_which_side_of_it_fails() {
                 };
                 is_it.then_some((error, Done::No))
             });
-            pool.pause_moves(false);
+            pool.moves().pause_moves(false);
             rt.sleep(Duration::from_secs(30)).await;
-            let status = pool.moves_status();
+            let status = pool.moves().moves_status();
             assert_eq!(status.trouble.as_deref(), Some(expected), "{status:?}");
             // A group that was copied in part, again and again, does not count.
             assert_eq!(status.copied_bytes + status.left_bytes, all, "{status:?}");
@@ -84,7 +84,7 @@ fn a_move_says_which_side_of_it_fails() {
             assert!(told.is_empty(), "{told:?}");
             rules.set(|_| None);
             rt.sleep(Duration::from_secs(30)).await;
-            assert_eq!(pool.moves_status().state, MovesState::None);
+            assert_eq!(pool.moves().moves_status().state, MovesState::None);
             pool.close().await.expect("close");
         });
     }

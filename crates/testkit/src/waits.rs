@@ -14,24 +14,24 @@ const LOOKS: u32 = 6_000;
 /// Waits until nothing is left to be moved.
 pub async fn moved(rt: &Rt, pool: &Pool) {
     for _ in 0..LOOKS {
-        if pool.moves_status().state == MovesState::None {
+        if pool.moves().moves_status().state == MovesState::None {
             return;
         }
         rt.sleep(LOOK).await;
     }
-    panic!("the moves do not end: {:?}", pool.moves_status());
+    panic!("the moves do not end: {:?}", pool.moves().moves_status());
 }
 
 /// Waits until the scrub has ended or is paused. Returns its result.
 pub async fn scrubbed(rt: &Rt, pool: &Pool) -> PoolScrub {
     for _ in 0..LOOKS {
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         if status.state != ScrubState::Running {
             return status;
         }
         rt.sleep(LOOK).await;
     }
-    panic!("the scrub does not end: {:?}", pool.scrub_status().await);
+    panic!("the scrub does not end: {:?}", pool.scrubs().scrub_status().await);
 }
 
 /// The paths and states of all devices.

@@ -136,7 +136,7 @@ pub(crate) async fn prepare(
 ) -> Result<Option<cache::Ready>, StorageError> {
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
     let there = [Attachment::Attached, Attachment::Attaching, Attachment::Detaching];
-    if pool.pool().cache_uuid().is_none() || !there.contains(&attachment.get()) {
+    if pool.pool().cache_link().cache_uuid().is_none() || !there.contains(&attachment.get()) {
         return Ok(None);
     }
     let mut ready = Cache::ready(rt, file, pool, plan.settings.clone()).await?;
@@ -172,7 +172,7 @@ pub(crate) async fn open(
     may_attach: bool,
 ) -> Result<Option<Cache>, Over> {
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
-    let named = pool.cache_uuid().is_some();
+    let named = pool.cache_link().cache_uuid().is_some();
     match (attachment.get(), named) {
         // The cache held nothing that the pool lacked when the cache's device failed.
         (_, false)
@@ -193,7 +193,7 @@ pub(crate) async fn open(
         }
         (Attachment::Attaching, true) => {
             env.count("attaches cut short that are done", 1);
-            env.model.borrow_mut().attach(pool.published().0);
+            env.model.borrow_mut().attach(pool.cache_link().published().0);
         }
         (Attachment::Detaching, true) => env.count("detaches cut short that are not done", 1),
         (Attachment::Attached, true) => {}
@@ -202,13 +202,13 @@ pub(crate) async fn open(
     env.cache_returned.set(false);
     env.cache_worn.set(false);
     env.device_failed.set(env.failing.get());
-    if pool.cache_uuid().is_none() {
+    if pool.cache_link().cache_uuid().is_none() {
         if !may_attach || env.one_in(4) {
             env.count("boots without a cache, of runs with one", 1);
             return Ok(None);
         }
         devices.renew_cache();
-        env.model.borrow_mut().attach(pool.published().0);
+        env.model.borrow_mut().attach(pool.cache_link().published().0);
         attachment.set(Attachment::Attaching);
         let options = create_options(plan);
         let uuid = std::array::from_fn(|_| env.below(256) as u8);
@@ -217,7 +217,10 @@ pub(crate) async fn open(
         env.count("caches attached", 1);
     }
     attachment.set(Attachment::Attached);
-    env.count("opens of a cache whose clean keys did not count", u64::from(pool.clean_void()));
+    env.count(
+        "opens of a cache whose clean keys did not count",
+        u64::from(pool.cache_link().clean_void()),
+    );
     let opened = match prepared {
         Some(ready) => ready.open().await,
         None => Cache::open(rt, file, pool, plan.settings.clone()).await,
@@ -236,7 +239,7 @@ pub(crate) fn create_options(plan: &CachePlan) -> CreateOptions {
 /// A cache, open, is in front of the pool from now on.
 pub(crate) fn serve(env: &Rc<Env>, cache: &Cache, file: &CacheFile) {
     *env.cache.borrow_mut() = Some(cache.clone());
-    let published = cache.pool().published().0;
+    let published = cache.pool().cache_link().published().0;
     let excused = env.errors_allowed() || env.host_full.get() || env.unreachable.borrow().any();
     let plan = env.settings.cache.as_ref().filter(|_| !excused);
     let lag = plan.map(|plan| allowed_lag(plan, &cache.current_settings()));
@@ -251,7 +254,7 @@ fn gauge(env: &Env, cache: &Cache, file: &CacheFile) -> Gauge {
         let stuck = world.fault_counts(file).stuck;
         Sight {
             open: cache.epoch().0,
-            published: cache.pool().published().0,
+            published: cache.pool().cache_link().published().0,
             now_ns: world.now().0,
             idle_ns: nanos(world.idle()),
             stuck_ns: stuck * stuck_for,
@@ -303,7 +306,7 @@ async fn forget(
             env.count("runs that ended over dirty blocks lost", 1);
             return Err(Over::Refused);
         }
-        let published = pool.published().0;
+        let published = pool.cache_link().published().0;
         env.note(format!("without its cache, the pool is of epoch {published}"));
         env.model.borrow_mut().lose_kept();
         match env.model.borrow_mut().set_back(published) {
@@ -322,7 +325,7 @@ async fn forget(
     delete_unlike(&alone).await;
     verify(&Rc::new(alone)).await;
     env.count("pools compared without their cache", 1);
-    judge(env, "forgetting the cache", pool.set_cache_uuid(None).await)?;
+    judge(env, "forgetting the cache", pool.cache_link().set_cache_uuid(None).await)?;
     gone(env, attachment);
     Ok(())
 }

@@ -120,7 +120,7 @@ impl Changer {
     async fn attach_or_detach(&self) {
         if self.boot.volumes.cache().is_some() {
             self.detach().await;
-        } else if self.boot.volumes.pool().cache_uuid().is_none()
+        } else if self.boot.volumes.pool().cache_link().cache_uuid().is_none()
             && self.attachment.get() == Attachment::None
         {
             self.attach().await;
@@ -138,7 +138,7 @@ impl Changer {
             Ok(cache) => match self.boot.volumes.attach(cache.clone()).await {
                 Ok(()) => {
                     // In one go: requests may go on from now on.
-                    let published = pool.published().0;
+                    let published = pool.cache_link().published().0;
                     env.model.borrow_mut().end_commit(from);
                     env.model.borrow_mut().attach(published);
                     cached::serve(env, &cache, &file);
@@ -148,8 +148,8 @@ impl Changer {
                 }
                 Err(e) => self.undo(cache.detach().await, e),
             },
-            Err(e) if pool.cache_uuid() == Some(uuid) => {
-                self.undo(pool.set_cache_uuid(None).await, e)
+            Err(e) if pool.cache_link().cache_uuid() == Some(uuid) => {
+                self.undo(pool.cache_link().set_cache_uuid(None).await, e)
             }
             Err(e) => Err(e),
         };

@@ -213,7 +213,7 @@ impl Env {
             .map(|(op, w)| (*op, *w));
         if let Some((op, (at, what, _))) = old {
             let cache = self.cache.borrow().as_ref().map(Cache::status);
-            let moves = self.pool.borrow().as_ref().map(Pool::moves_status);
+            let moves = self.pool.borrow().as_ref().map(|pool| pool.moves().moves_status());
             self.fail(format!(
                 "op {op}, {what}, hangs: it began at {at} ns, now it is {now} ns\n{moves:?}\n\
                  {cache:?}"

@@ -543,7 +543,7 @@ impl Devices {
             Duration::from_micros(1 + env.below(most))
         };
         rt.sleep(a_while()).await;
-        let taken = pool.offline_device(&self.files[d].path).await;
+        let taken = pool.returns().offline_device(&self.files[d].path).await;
         env.note(format!("disk{d}, which hangs, is taken out of use: {taken:?}"));
         if taken.is_ok() {
             env.count("devices that hang and are taken out of use", 1);

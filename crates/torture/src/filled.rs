@@ -19,7 +19,7 @@ pub(crate) struct Filled {
 impl Filled {
     /// Notes a write to a device of a pool that is open.
     pub fn note(&mut self, pool: &Pool, file: FileId, write: ByteRange) {
-        let fills = pool.fills().into_iter().filter(|f| f.file == file);
+        let fills = pool.moves().fills().into_iter().filter(|f| f.file == file);
         let fills = fills.map(|f| (f.place, f.number));
         if let Err(text) = self.orders.entry(file).or_default().note(fills, write) {
             self.wrong.get_or_insert(text);

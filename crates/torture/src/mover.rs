@@ -61,18 +61,18 @@ async fn change(boot: &Boot, devices: &Devices) {
         0 | 1 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();
             env.note(format!("{} is added", file.path));
-            pool.add_device(file, env.id()).await
+            pool.moves().add_device(file, env.id()).await
         }
         2 | 3 if devices.all().len() < first + MOST_ADDED && !may_leave.is_empty() => {
             let (old, file) = (some_that_leaves(), devices.another());
             env.note(format!("{old} is replaced by {}", file.path));
-            pool.replace_device(&old, file, env.id()).await
+            pool.moves().replace_device(&old, file, env.id()).await
         }
         // Never fewer than there were: clients may be told that the pool is full only if it is.
         4 if serving > first && !may_leave.is_empty() => {
             let old = some_that_leaves();
             env.note(format!("{old} is removed"));
-            pool.remove_device(&old).await
+            pool.moves().remove_device(&old).await
         }
         5 => {
             let most = env.settings.copies + u8::from(serving >= 2 * first);
@@ -88,12 +88,12 @@ async fn change(boot: &Boot, devices: &Devices) {
                 victims => format!("disk{}", victims[env.below(victims.len() as u64) as usize]),
             };
             env.note(format!("{away} goes offline"));
-            pool.offline_device(&away).await
+            pool.returns().offline_device(&away).await
         }
         9 | 10 if now > 0 => {
             let back = some(now);
             env.note(format!("{back} comes online"));
-            match pool.online_device(&back).await {
+            match pool.returns().online_device(&back).await {
                 Ok(_) => {
                     env.count("devices that came back", 1);
                     Ok(())
@@ -108,18 +108,18 @@ async fn change(boot: &Boot, devices: &Devices) {
         11 if devices.all().len() < first + MOST_ADDED => {
             let file = devices.another();
             env.note(format!("{} is added as a spare", file.path));
-            pool.add_spare(file, env.id()).await
+            pool.moves().add_spare(file, env.id()).await
         }
         12 if !spares.is_empty() && !may_leave.is_empty() => {
             let spare = &spares[env.below(spares.len() as u64) as usize];
             let old = env.one_in(2).then(some_that_leaves);
             env.note(format!("the spare {spare} is used, for {old:?}"));
-            let used = pool.use_spare(spare, old.as_deref()).await;
+            let used = pool.spares().use_spare(spare, old.as_deref()).await;
             used.map(|_| env.count("spares that were used", 1))
         }
         13 => {
             env.note("chunks are spread evenly".to_owned());
-            pool.balance_devices().await
+            pool.moves().balance_devices().await
         }
         14 | 15 if now > 0 => {
             let path = some(now);
@@ -129,7 +129,7 @@ async fn change(boot: &Boot, devices: &Devices) {
             }
         }
         _ => {
-            pool.pause_moves(env.one_in(3));
+            pool.moves().pause_moves(env.one_in(3));
             Ok(())
         }
     };
@@ -149,7 +149,7 @@ fn anchor(env: &Env) -> Option<String> {
 
 async fn grow(boot: &Boot, path: &str, size: u64) -> Result<()> {
     boot.env.note(format!("{path} has {size} bytes from now on"));
-    boot.volumes.pool().grow_device(path, size).await?;
+    boot.volumes.pool().moves().grow_device(path, size).await?;
     boot.env.count("devices that grew", 1);
     Ok(())
 }
@@ -157,9 +157,9 @@ async fn grow(boot: &Boot, path: &str, size: u64) -> Result<()> {
 /// Devices stay of which a cancel says that they do.
 async fn cancel(env: &Env, pool: &Pool) -> Result<()> {
     let paths = || pool.status().pool.devices.into_iter().map(|d| d.path);
-    let leaving = pool.moves_status().leaving;
+    let leaving = pool.moves().moves_status().leaving;
     let stay: Vec<String> = paths().filter(|path| leaving.contains(path)).collect();
-    pool.cancel_moves().await?;
+    pool.moves().cancel_moves().await?;
     env.count("leaves cancelled", stay.len() as u64);
     if let Some(gone) = stay.iter().find(|&path| !paths().any(|has| has == *path)) {
         env.fail(format!("{gone} is removed, though its leave was cancelled"));
@@ -172,7 +172,7 @@ async fn cancel(env: &Env, pool: &Pool) -> Result<()> {
 async fn set_copies(env: &Env, pool: &Pool, copies: u8) -> Result<()> {
     let before = env.copies.borrow().clone();
     env.copies.borrow_mut().push(copies);
-    let outcome = pool.set_copies(copies).await;
+    let outcome = pool.moves().set_copies(copies).await;
     match &outcome {
         Ok(()) => *env.copies.borrow_mut() = vec![copies],
         Err(e) if e.kind == ErrorKind::Invalid => *env.copies.borrow_mut() = before,
@@ -210,24 +210,24 @@ pub(crate) async fn settle(boot: &Boot) {
     if env.settings.changes.moves == 0 {
         return;
     }
-    pool.pause_moves(false);
+    pool.moves().pause_moves(false);
     let offline = |pool: &Pool| {
         let devices = pool.status().pool.devices;
         devices.into_iter().find(|d| d.state == DeviceState::Offline).map(|d| d.path)
     };
     while let Some(path) = offline(pool) {
-        if let Err(e) = pool.online_device(&path).await {
+        if let Err(e) = pool.returns().online_device(&path).await {
             env.fail(format!("{path} does not come back: {e}"));
         }
     }
     for _ in 0..600 {
-        if pool.moves_status().state == MovesState::None {
+        if pool.moves().moves_status().state == MovesState::None {
             env.count("runs whose chunks all came where they belong", 1);
             return check(env, pool);
         }
         boot.rt.sleep(Duration::from_secs(1)).await;
     }
-    env.fail(format!("chunks do not come where they belong: {:?}", pool.moves_status()));
+    env.fail(format!("chunks do not come where they belong: {:?}", pool.moves().moves_status()));
 }
 
 fn check(env: &Env, pool: &Pool) {

@@ -43,11 +43,11 @@ pub(crate) async fn restore(boot: &Boot, devices: &Devices) {
 /// All devices are in use, and all chunks are where they belong.
 async fn settle(boot: &Boot, devices: &Devices) {
     let (env, pool) = (&boot.env, boot.volumes.pool());
-    pool.pause_moves(false);
+    pool.moves().pause_moves(false);
     let (mut waited, mut added) = (0, 0);
     for _ in 0..SECONDS {
         bring_back(boot, devices).await;
-        let moves = pool.moves_status();
+        let moves = pool.moves().moves_status();
         if moves.state == MovesState::None && all_in_use(pool) {
             env.count("at rest: runs with all chunks where they belong", 1);
             env.count("at rest: runs with moves that needed more room", u64::from(added > 0));
@@ -59,7 +59,7 @@ async fn settle(boot: &Boot, devices: &Devices) {
             (waited, added) = (0, added + 1);
             let file = devices.another();
             env.note(format!("{} is added, as moves wait for room", file.path));
-            if let Err(e) = pool.add_device(file, env.id()).await {
+            if let Err(e) = pool.moves().add_device(file, env.id()).await {
                 env.fail(format!("at rest: a device cannot be added: {:?}: {e}", e.kind));
             }
         }
@@ -69,7 +69,7 @@ async fn settle(boot: &Boot, devices: &Devices) {
         pool.status().pool.devices.into_iter().map(|d| (d.path, d.state)).collect();
     env.fail(format!(
         "at rest: not all comes where it belongs: {states:?}\n{:?}",
-        pool.moves_status()
+        pool.moves().moves_status()
     ));
 }
 
@@ -89,7 +89,7 @@ async fn bring_back(boot: &Boot, devices: &Devices) {
             | DeviceState::Failed
             | DeviceState::Stale
             | DeviceState::Flapping => {
-                match pool.online_device(name).await {
+                match pool.returns().online_device(name).await {
                     // The device comes back by itself just now, or has left the pool.
                     Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => false,
                     Ok(there) => !there,
@@ -109,7 +109,7 @@ async fn bring_back(boot: &Boot, devices: &Devices) {
         }
         let file = devices.another();
         env.note(format!("{} is lost, and replaced by {}", d.id, file.path));
-        match pool.replace_device(&d.id, file, env.id()).await {
+        match pool.moves().replace_device(&d.id, file, env.id()).await {
             Ok(()) => env.count("at rest: lost devices that were replaced", 1),
             // The device leaves already, or has left.
             Err(e) if matches!(e.kind, ErrorKind::Invalid | ErrorKind::NotFound) => {}
@@ -121,23 +121,23 @@ async fn bring_back(boot: &Boot, devices: &Devices) {
 /// A whole scrub. It finds nothing lost, and heals all that is bad.
 async fn scrub(boot: &Boot) {
     let (env, pool) = (&boot.env, boot.volumes.pool());
-    if matches!(pool.scrub_status().await.state, ScrubState::Running | ScrubState::Paused)
-        && let Err(e) = pool.cancel_scrub().await
+    if matches!(pool.scrubs().scrub_status().await.state, ScrubState::Running | ScrubState::Paused)
+        && let Err(e) = pool.scrubs().cancel_scrub().await
         && e.kind != ErrorKind::Invalid
     {
         env.fail(format!("at rest: a scrub cannot be cancelled: {:?}: {e}", e.kind));
     }
-    if let Err(e) = pool.start_scrub(ScrubOptions::default()).await {
+    if let Err(e) = pool.scrubs().start_scrub(ScrubOptions::default()).await {
         env.fail(format!("at rest: a scrub cannot be started: {:?}: {e}", e.kind));
     }
     for _ in 0..SECONDS {
-        let status = pool.scrub_status().await;
+        let status = pool.scrubs().scrub_status().await;
         if status.state == ScrubState::Done {
             return judge_scrub(env, &status);
         }
         boot.rt.sleep(Duration::from_secs(1)).await;
     }
-    env.fail(format!("at rest: a scrub does not end: {:?}", pool.scrub_status().await));
+    env.fail(format!("at rest: a scrub does not end: {:?}", pool.scrubs().scrub_status().await));
 }
 
 fn judge_scrub(env: &Rc<Env>, s: &PoolScrub) {

@@ -22,13 +22,13 @@ pub(crate) async fn work(boot: Rc<Boot>) {
     }
     let next = || env.answered.get() + env.below(2 * env.settings.changes.scrubs);
     let mut due = next();
-    let mut before = boot.volumes.pool().scrub_status().await;
+    let mut before = boot.volumes.pool().scrubs().scrub_status().await;
     while !env.stopping.get() {
         if env.answered.get() >= due {
             change(&boot, before.state).await;
             due = next();
         }
-        let now = boot.volumes.pool().scrub_status().await;
+        let now = boot.volumes.pool().scrubs().scrub_status().await;
         check(env, &now);
         if now.state == ScrubState::Done && before.state == ScrubState::Running {
             env.count("scrubs that came to their end", 1);
@@ -45,10 +45,10 @@ async fn change(boot: &Boot, state: ScrubState) {
     env.note(format!("scrub: {what} at {rate:?}, was {state}"));
     env.count("changes of a scrub", 1);
     let outcome = match what {
-        0..3 => pool.start_scrub(ScrubOptions { device: None, rate }).await,
-        3 => pool.pause_scrub().await,
-        4 => pool.resume_scrub(rate).await,
-        _ => pool.cancel_scrub().await,
+        0..3 => pool.scrubs().start_scrub(ScrubOptions { device: None, rate }).await,
+        3 => pool.scrubs().pause_scrub().await,
+        4 => pool.scrubs().resume_scrub(rate).await,
+        _ => pool.scrubs().cancel_scrub().await,
     };
     match outcome {
         // The scrub was in another state.

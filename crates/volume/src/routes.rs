@@ -339,7 +339,7 @@ impl Blocks {
         drop((frozen, drained));
         // The cache is asked for nothing any more, and what the pool changes now is durable
         // together with the statement that there is no cache.
-        let left = self.0.pool.set_cache_uuid(None).await;
+        let left = self.0.pool.cache_link().set_cache_uuid(None).await;
         cache.end().await;
         left?;
         *self.0.cache.borrow_mut() = None;

@@ -20,14 +20,14 @@ async fn write(volume: &Volume, from: u64, end: u64, value: u8) {
 
 /// Has something to commit at any time, until the pool is to have no cache any more.
 async fn churn(pool: Pool, volume: VolumeId) {
-    while pool.cache_uuid().is_some() {
+    while pool.cache_link().cache_uuid().is_some() {
         let _ = pool.write(volume, Lba(0), &block(7)).await;
     }
 }
 
 /// Fails the commit that says that there is no cache: for its nodes there is no space.
 async fn strike(rt: Rt, world: World, disk: FileId, pool: Pool) {
-    while pool.cache_uuid().is_some() {
+    while pool.cache_link().cache_uuid().is_some() {
         rt.sleep(Duration::from_micros(1)).await;
     }
     world.inject(disk, Fault::Full(true));
@@ -66,7 +66,7 @@ async fn live(rt: Rt, bench: Cached) {
     write(&a, 0, MIB, 3).await;
     pool.close().await.expect("close");
     let pool = bench.open_pool(&rt, slow).await;
-    assert!(pool.cache_uuid().is_none());
+    assert!(pool.cache_link().cache_uuid().is_none());
     let volumes = Volumes::with_cache(&pool, None);
     let a = volumes.open("a").expect("there");
     holds(&a, 0, MIB, 3).await;
@@ -98,7 +98,7 @@ async fn while_the_device_hangs(rt: Rt, bench: Cached) {
     // Writes that go to the cache before that wait for its device.
     rt.sleep(Duration::from_secs(1)).await;
     let mut at = MIB;
-    while pool.cache_uuid().is_some() || at < 2 * MIB {
+    while pool.cache_link().cache_uuid().is_some() || at < 2 * MIB {
         let before = rt.now();
         a.write(at, block(2)).await.expect("write");
         a.flush().await.expect("flush");
@@ -141,7 +141,7 @@ async fn while_a_read_hangs(rt: Rt, bench: Cached) {
     let leaving = volumes.clone();
     let detached = rt.spawn(async move { leaving.detach().await });
     let mut longest = Duration::ZERO;
-    while pool.cache_uuid().is_some() {
+    while pool.cache_link().cache_uuid().is_some() {
         let before = rt.now();
         b.write(0, block(2)).await.expect("write");
         longest = longest.max(rt.now().since(before));
@@ -173,11 +173,12 @@ async fn attach_in_vain(rt: Rt, bench: Cached) {
         let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
         if uuid == [3; 16] {
             write(&a, 0, MIB, 1).await;
-            pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
+            pool.cache_link()
+                .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
             volumes.attach(cache.clone()).await.expect_err("its commit fails");
             cache.abandon().await;
-            assert!(pool.cache_uuid().is_none() && volumes.cache().is_none());
-            pool.link_journal(Link::None);
+            assert!(pool.cache_link().cache_uuid().is_none() && volumes.cache().is_none());
+            pool.cache_link().link_journal(Link::None);
         } else {
             volumes.attach(cache.clone()).await.expect("attach");
             assert!(volumes.cache().is_some());

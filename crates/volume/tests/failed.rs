@@ -191,7 +191,7 @@ impl Bench {
             let cache = volumes.cache().expect("there");
             let status = cache.status();
             assert_eq!((status.state, status.clean_bytes), (CacheState::Serving, 0));
-            assert!(!cache.pool().clean_void());
+            assert!(!cache.pool().cache_link().clean_void());
             for at in 0..BLOCKS {
                 assert_eq!(holds(&b, at).await, Some(newest(at, last)), "block {at} of b");
                 let value = holds(&a, at).await;

@@ -67,7 +67,7 @@ impl Bench {
             let every = Duration::from_millis(if rng.one_in(2) { rng.range(1, 40) } else { 1000 });
             let commits = pool::Settings { commit_interval: every, ..Default::default() };
             let pool = devices.open_pool(&r, commits).await;
-            let cache = match pool.cache_uuid() {
+            let cache = match pool.cache_link().cache_uuid() {
                 Some(_) => Some(devices.open_cache(&r, &pool, settings(&mut rng)).await),
                 None => None,
             };

@@ -24,9 +24,10 @@ async fn fail_half_way(rt: Rt, bench: Cached, mode: CacheMode) {
     a.write(0, blocks(1, 512)).await.expect("write");
     a.flush().await.expect("flush");
 
-    pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
+    pool.cache_link()
+        .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
     volumes.resize("a", MIB).await.expect_err("its commit fails");
-    pool.link_journal(Link::None);
+    pool.cache_link().link_journal(Link::None);
     volumes.resize("a", MIB).await.expect("it has that size");
     volumes.set_mode("a", mode).await.expect("the mode");
     volumes.resize("a", 2 * MIB).await.expect("grow");
@@ -51,7 +52,8 @@ async fn grow_behind(rt: Rt, bench: Cached, later: Duration) {
     a.write(0, blocks(1, 512)).await.expect("write");
     a.flush().await.expect("flush");
 
-    pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
+    pool.cache_link()
+        .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
     let resize = |to: u64| {
         let volumes = volumes.clone();
         rt.spawn(async move { volumes.resize("a", to).await })
@@ -63,7 +65,7 @@ async fn grow_behind(rt: Rt, bench: Cached, later: Duration) {
     rt.sleep(later).await;
     a.write(MIB, blocks(9, 1).slice(0, 512)).await.expect("write");
     grow.await.expect("alive").expect_err("its commit fails too");
-    pool.link_journal(Link::None);
+    pool.cache_link().link_journal(Link::None);
     holds(&a, MIB - 512, MIB, 1).await;
     holds(&a, MIB, MIB + 512, 9).await;
     holds(&a, MIB + 512, MIB + 1024, 1).await;
@@ -85,7 +87,8 @@ fn a_growth_that_fails_takes_nothing_that_was_flushed() {
         // Few blocks, which no pass brings to the pool.
         a.write(MIB - AROUND, blocks(1, 32)).await.expect("write");
         a.flush().await.expect("flush");
-        pool.link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
+        pool.cache_link()
+            .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
         volumes.resize("a", MIB).await.expect_err("its commit fails");
         assert_eq!(cache.status().dirty_bytes, 2 * AROUND);
         volumes.resize("a", 2 * MIB).await.expect_err("its commit fails too");

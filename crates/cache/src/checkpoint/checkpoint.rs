@@ -126,7 +126,7 @@ impl Checkpointer {
     }
 
     async fn checkpoint(&self) -> Result<()> {
-        let mut frozen = self.core.state_mut().freeze(self.core.pool().named_entry());
+        let mut frozen = self.core.state_mut().freeze(self.core.pool().cache_link().named_entry());
         self.core.checkpoints().note_frozen();
         // Before anything is written that the checkpoint before this superblock may need.
         if self.core.checkpoints().durable().lacks_twin() {

@@ -103,8 +103,8 @@ impl Failures {
     /// See [`crate::Cache::leave`].
     pub(crate) fn leave(&self) {
         self.core.health().retire();
-        self.core.pool().link_journal(Link::None);
-        self.core.pool().drop_cache();
+        self.core.pool().cache_link().link_journal(Link::None);
+        self.core.pool().cache_link().drop_cache();
         self.wake_all();
     }
 
@@ -128,7 +128,7 @@ impl Failures {
             tracing::error!(cache = %self.core.path(), "the failed cache held no dirty data: it \
                 was detached; the pool serves alone");
             self.core.health().set_aside();
-            self.core.pool().drop_cache();
+            self.core.pool().cache_link().drop_cache();
         }
     }
 }

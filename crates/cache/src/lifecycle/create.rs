@@ -84,10 +84,10 @@ pub async fn create(
         journal_blocks: layout.journal_blocks,
         replay_position: 0,
         replay_sequence: EntrySeq(1),
-        epoch: Epoch(pool.published().0 + 1),
+        epoch: Epoch(pool.cache_link().published().0 + 1),
         cut: Epoch(0),
         staged: (0, 0),
-        counted_from: Epoch(pool.published().0 + 1),
+        counted_from: Epoch(pool.cache_link().published().0 + 1),
         pool_seen: PoolSeen::default(),
         opens: PoolOpens::default(),
         moved: MovedPages::default(),
@@ -101,7 +101,7 @@ pub async fn create(
     queue.close();
     outcome
         .map_err(|e| StorageError::from_io(e, format_args!("{}: creating the cache", file.path)))?;
-    pool.set_cache_uuid(Some(uuid)).await
+    pool.cache_link().set_cache_uuid(Some(uuid)).await
 }
 
 /// Old superblocks go first and the new one comes last: a crash between leaves no cache, and never

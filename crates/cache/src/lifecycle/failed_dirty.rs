@@ -64,7 +64,7 @@ pub(crate) async fn drop_all_clean(
     }
     room.make_room_for_nodes()?;
     checkpointer.checkpoint_now().await?;
-    core.pool().clean_keys_dropped();
+    core.pool().cache_link().clean_keys_dropped();
     tracing::warn!(
         cache = %core.path(), blocks = dropped,
         "the cache had failed, and the pool went on without it: its clean blocks were dropped"
@@ -109,7 +109,7 @@ mod tests {
             drop(cache);
             outcome = outcome.and(pool.close().await);
             let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
-            (outcome, pool.clean_void())
+            (outcome, pool.cache_link().clean_void())
         })
     }
 

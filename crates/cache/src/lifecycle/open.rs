@@ -171,13 +171,13 @@ impl Cache {
             let text = format!("{} is the cache of another pool", file.path);
             return Err(StorageError::new(ErrorKind::Foreign, text));
         }
-        if pool.cache_uuid() != Some(sb.uuid) {
+        if pool.cache_link().cache_uuid() != Some(sb.uuid) {
             let text = format!("{} is not the cache that is attached to the pool", file.path);
             return Err(StorageError::new(ErrorKind::Foreign, text));
         }
         let layout = layout_of(&sb, file)?;
         settings.dirty_nodes = layout.dirty_nodes(settings.dirty_nodes);
-        let published = pool.published();
+        let published = pool.cache_link().published();
         let mut records = Vec::with_capacity(layout.buckets as usize);
         let mut pages = Vec::with_capacity(layout.pages() as usize);
         let mut digest = 0u64;
@@ -234,7 +234,10 @@ impl Cache {
                 replayer.add_survived(survived);
             }
         }
-        let says = PoolSays { entry: pool.cache_journal(), opened: pool.cache_opened() };
+        let says = PoolSays {
+            entry: pool.cache_link().cache_journal(),
+            opened: pool.cache_link().cache_opened(),
+        };
         let replayed = replayer.run(&sb, says).await?;
         let unwritten = replayer.take_unwritten();
         let empty = sb.root.is_none() && replayed.records == 0;
@@ -280,7 +283,7 @@ impl Cache {
         let outcome = self.prepare_to_serve().await;
         drop(no_pass);
         outcome.inspect_err(|_| {
-            self.core().pool().link_journal(Link::None);
+            self.core().pool().cache_link().link_journal(Link::None);
             self.stop();
         })
     }
@@ -317,7 +320,7 @@ impl Cache {
     /// The pool says that the cache was opened in this open of it, and the cache knows that the
     /// pool says so. From then on neither goes with a copy of the other. This is before any client.
     async fn be_named(&self) -> Result<()> {
-        self.core().pool().name_cache().await?;
+        self.core().pool().cache_link().name_cache().await?;
         self.flows().checkpointer.renew_superblock(self.core().pool().opened()).await
     }
 
@@ -339,7 +342,7 @@ impl Cache {
 
     async fn recover(&self, replayed: &Replayed, began: Instant) -> Result<()> {
         self.flows().checkpointer.checkpoint_now().await?;
-        if self.core().pool().clean_void() {
+        if self.core().pool().cache_link().clean_void() {
             let Flows { core, room, checkpointer, .. } = self.flows();
             drop_all_clean(core, room, checkpointer).await?;
         }
@@ -385,7 +388,7 @@ impl Cache {
         let flow = flows.throttle.clone();
         rt.detach(Box::pin(async move { flow.admitter().await }));
         let asked: Weak<dyn CacheJournal> = Rc::downgrade(&self.flows().commits) as _;
-        self.core().pool().link_journal(Link::Live(asked));
+        self.core().pool().cache_link().link_journal(Link::Live(asked));
     }
 
     /// Writes everything back and detaches the cache from its pool: it holds nothing that counts
@@ -393,7 +396,7 @@ impl Cache {
     pub async fn detach(&self) -> Result<()> {
         self.empty().await?;
         self.flows().failures.leave();
-        let left = self.core().pool().set_cache_uuid(None).await;
+        let left = self.core().pool().cache_link().set_cache_uuid(None).await;
         self.end().await;
         left
     }
@@ -457,8 +460,8 @@ impl Cache {
             Link::Closed(Ok(Some(self.flows().commits.last_word())))
         };
         // An older copy of this cache lacks the newest entry, and the pool is to know.
-        self.core().pool().note_cache_closed(&link);
-        self.core().pool().link_journal(link);
+        self.core().pool().cache_link().note_cache_closed(&link);
+        self.core().pool().cache_link().link_journal(link);
         if outcome.is_ok() {
             self.core().health().host_log().end();
             if let Some(place) = self.core().pool().host_place() {

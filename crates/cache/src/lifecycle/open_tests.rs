@@ -96,7 +96,7 @@ fn closed_beside_a_collection(after: Duration) -> bool {
         pool.write(plain, Lba(0), &rt.bufs().zeroed(BLOCK).freeze()).await.unwrap();
         cache.close().await.unwrap();
         pool.close().await.unwrap();
-        pool.clean_void()
+        pool.cache_link().clean_void()
     })
 }
 

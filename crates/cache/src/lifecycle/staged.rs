@@ -128,7 +128,7 @@ impl StagedVerifier {
         // more; least of all what was there before.
         let found = match &self.pool {
             Committed::Unknown => return Ok(vec![true; crcs.len()]),
-            Committed::Open(pool) => match pool.find_staging(e.volume, epoch) {
+            Committed::Open(pool) => match pool.cache_link().find_staging(e.volume, epoch) {
                 Some(id) => pool.checksums(id, e.lba, e.len()).await?,
                 None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
                 None => vec![None; crcs.len()],

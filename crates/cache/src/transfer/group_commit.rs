@@ -68,7 +68,7 @@ impl JournalWriter {
     async fn group_commit(&self, class: Class) -> Result<()> {
         self.watch.check_alone().await?;
         // Before the records are taken: what they rely on was durable by then.
-        let entry = self.core.pool().named_entry();
+        let entry = self.core.pool().cache_link().named_entry();
         let before = self.core.state_mut().close_entries();
         let (mut writes, mut last) = (Vec::new(), None);
         loop {

@@ -116,7 +116,7 @@ impl PassRunner {
     /// Carries all staged blocks to their volumes. To be called while the cache is opened, [between
     /// passes](PassRunner::between_passes).
     pub(crate) async fn carry_staged(&self) -> Result<()> {
-        let blocks = self.core.pool().staged_blocks();
+        let blocks = self.core.pool().cache_link().staged_blocks();
         if blocks == 0 {
             return Ok(());
         }

@@ -152,7 +152,7 @@ fn a_block_that_is_read_well_later_is_bad_no_more() {
         // A scrub finds out too.
         fill(&cache, a, 3500, 8, 2).await;
         read_badly(3504).await;
-        cache.pool().start_scrub(pool::ScrubOptions::default()).await.unwrap();
+        cache.pool().scrubs().start_scrub(pool::ScrubOptions::default()).await.unwrap();
         while cache.flows().scrubber.scrub_found().completed == 0 {
             cache.core().rt().sleep(Duration::from_secs(1)).await;
         }

@@ -89,10 +89,10 @@ impl Carrier {
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {
             // The pool has all of it, and publishes it with whichever commit ends well: perhaps one
             // of another task has.
-            if self.core.pool().published() < cut.epoch {
+            if self.core.pool().cache_link().published() < cut.epoch {
                 self.failures.check_failed()?;
                 self.core.pool().commit().await?;
-                let published = self.core.pool().published();
+                let published = self.core.pool().cache_link().published();
                 assert!(published >= cut.epoch, "a commit publishes what was handed over");
             }
             return self.conclude(cut).await;

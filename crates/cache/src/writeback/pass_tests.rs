@@ -189,10 +189,11 @@ fn a_pass_whose_commit_failed_is_not_carried_again() {
             cache.flows().passes.carrier.carry(&pass, &cut).await.unwrap();
             cache
                 .pool()
+                .cache_link()
                 .link_journal(Link::Closed(Err(StorageError::new(ErrorKind::NoSpace, "not now"))));
             cache.flows().passes.carrier.finish(&pass, &cut).await.unwrap_err();
             assert!(pass.abort().await.is_none(), "it was published");
-            cache.pool().link_journal(Link::None);
+            cache.pool().cache_link().link_journal(Link::None);
             cache.core().wakes().pass.notify();
         }
         // Room for the next cut is reserved meanwhile.
@@ -226,7 +227,7 @@ fn a_cache_that_fails_while_its_last_pass_is_published_goes_aside() {
             let outcome = cache.flows().passes.next_pass().await;
             assert_eq!((outcome.is_ok(), cache.is_aside()), (!later, !later));
             if later {
-                pool.link_journal(Link::None);
+                pool.cache_link().link_journal(Link::None);
                 pool.commit().await.unwrap();
                 rt.sleep(Duration::from_secs(3)).await;
             }
@@ -246,21 +247,21 @@ fn a_pass_that_fails_while_it_writes_nodes_was_not_handed_over() {
     let (world, disk) = (lab.world.clone(), lab.disk);
     lab.within_an_hour(settings(), move |cache, a| async move {
         cache.publish_all().await.unwrap();
-        let published = cache.pool().published();
+        let published = cache.pool().cache_link().published();
         // Only nodes are written for these.
         cache.discard(a, Lba(0), Lba(600)).await.unwrap();
         world.inject(disk, Fault::Full(true));
         let e = cache.publish_all().await.unwrap_err();
         assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
         let handed_over = || cache.core().writeback().passes().cuts().handed_over();
-        assert_eq!((handed_over(), cache.pool().published()), (None, published));
+        assert_eq!((handed_over(), cache.pool().cache_link().published()), (None, published));
         assert!(cache.core().writeback().passes().cuts().carried().is_some(), "the cut is left");
         // A commit publishes nothing of it.
         cache.pool().commit().await.ok();
-        assert_eq!(cache.pool().published(), published);
+        assert_eq!(cache.pool().cache_link().published(), published);
         world.inject(disk, Fault::Full(false));
         cache.publish_all().await.unwrap();
-        assert!(cache.pool().published() > published);
+        assert!(cache.pool().cache_link().published() > published);
         let data = cache.pool().read(a, Lba(0), 1).await.unwrap();
         assert!(data.iter().all(|slice| slice.iter().all(|&b| b == 0)));
     });

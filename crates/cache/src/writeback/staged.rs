@@ -25,7 +25,7 @@ use crate::transfer::block_part::laid_over;
 /// Fails if the pool behind the cache on `path` has no room for copies of staged blocks. It is
 /// asked before this open writes anything; `is_known`: an earlier one of this version has written.
 pub(crate) fn check_room_for_copies(pool: &Pool, path: &str, is_known: bool) -> Result<()> {
-    let blocks = pool.staged_blocks();
+    let blocks = pool.cache_link().staged_blocks();
     pool.reserve(blocks).map(drop).map_err(|e| {
         // The older version refuses what this one has written.
         let todo = match is_known {
@@ -124,7 +124,7 @@ impl StagedCopies {
             Err(e) if e.kind == ErrorKind::Io => {
                 // A device that does not answer may have it.
                 self.core.pool().all_answer(Class::WriteBack).await?;
-                let staging = self.core.pool().find_staging(volume, epoch);
+                let staging = self.core.pool().cache_link().find_staging(volume, epoch);
                 let crcs = match staging {
                     Some(staging) => self.core.pool().checksums(staging, lba, 1).await?,
                     None => Vec::new(),
@@ -156,7 +156,7 @@ impl StagedCopies {
         blocks: u64,
     ) -> Result<SliceList> {
         let pool = self.core.pool();
-        if let Some(staging) = pool.find_staging(volume, epoch) {
+        if let Some(staging) = pool.cache_link().find_staging(volume, epoch) {
             let found = pool.read_with_holes(staging, lba, blocks).await?;
             if found.holes.is_empty() {
                 return Ok(found.data);

@@ -75,8 +75,10 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
         let lab = Lab::new();
         lab.with(move |cache| async move {
             cache.publish_all().await.unwrap();
-            let (before, passes) =
-                (cache.pool().published(), cache.core().writeback().passes().published());
+            let (before, passes) = (
+                cache.pool().cache_link().published(),
+                cache.core().writeback().passes().published(),
+            );
             let alone = cache.between_passes().await;
             take_cuts(&cache, 3).await;
             let a = cache.pool().find_volume("a").unwrap().id;
@@ -102,7 +104,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                         .carry(WhichCut::Oldest)
                         .unwrap();
                     cache.flows().passes.run_pass().await.unwrap();
-                    assert_eq!(cache.pool().published().0, before.0 + 1 + i as u32);
+                    assert_eq!(cache.pool().cache_link().published().0, before.0 + 1 + i as u32);
                     let found = first_bytes(cache.pool(), &seen).await;
                     // What is behind it is of earlier writes.
                     assert_eq!(found[..2 + i], bytes[..2 + i], "after {} of 3", i + 1);
@@ -115,7 +117,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                 }
             }
             assert_eq!(first_bytes(cache.pool(), &seen[..4]).await, [10, 20, 30, 80]);
-            assert_eq!(cache.pool().published().0, before.0 + 3);
+            assert_eq!(cache.pool().cache_link().published().0, before.0 + 3);
             assert_eq!(
                 cache.core().writeback().passes().published() - passes,
                 if at_once { 1 } else { 3 }
@@ -177,7 +179,10 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             );
             cache.publish_all().await.unwrap();
             assert_eq!(cache.core().state().buckets.unpublished_blocks(), (0, 0));
-            assert_eq!(cache.core().state().buckets.counted_above(), cache.pool().published());
+            assert_eq!(
+                cache.core().state().buckets.counted_above(),
+                cache.pool().cache_link().published()
+            );
             assert_eq!(cache.pool().status().pool.reserved_bytes, 0);
             assert_eq!(
                 first_bytes(cache.pool(), &[0, 20, 50, 100, 199, 1_000]).await,

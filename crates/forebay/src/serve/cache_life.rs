@@ -151,7 +151,7 @@ impl Caches {
     /// Finds the cache of a pool that is about to be opened, or a place for a new one: all for
     /// which a start may be refused. Changes nothing, but that a new file may be there.
     pub async fn prepare(&self, pool: &pool::Ready) -> Result<Prepared> {
-        let uuid = pool.pool().cache_uuid().filter(|_| !self.config.forget);
+        let uuid = pool.pool().cache_link().cache_uuid().filter(|_| !self.config.forget);
         let Some(uuid) = uuid else { return self.prepare_none(pool.pool().uuid()).await };
         let Some(path) = &self.config.path else {
             return Err(missing(uuid, "is not named".into()));
@@ -393,9 +393,9 @@ impl Caches {
             Ok(()) => Cache::open(&self.rt, file, pool, self.tuning.cache()).await,
             Err(e) => Err(e),
         };
-        if opened.is_err() && pool.cache_uuid() == Some(uuid) {
+        if opened.is_err() && pool.cache_link().cache_uuid() == Some(uuid) {
             // Nothing was written to it.
-            pool.set_cache_uuid(None).await?;
+            pool.cache_link().set_cache_uuid(None).await?;
             if let Err(e) = cache::mark_detached(&self.rt, file).await {
                 tracing::warn!("{e}");
             }
@@ -446,7 +446,7 @@ impl Caches {
 
     /// Gives up a cache that is lost, and reports.
     async fn forget(&self, pool: &Pool, notes: &mut Vec<String>) -> Result<()> {
-        let Some(uuid) = pool.cache_uuid() else {
+        let Some(uuid) = pool.cache_link().cache_uuid() else {
             notes.push("the pool has no cache, so none was given up".into());
             return Ok(());
         };
@@ -454,7 +454,7 @@ impl Caches {
             tracing::warn!("{line}");
             notes.push(line);
         }
-        pool.set_cache_uuid(None).await?;
+        pool.cache_link().set_cache_uuid(None).await?;
         Ok(())
     }
 
@@ -468,7 +468,7 @@ impl Caches {
         force: bool,
     ) -> std::result::Result<(), Failure> {
         let _alone = Alone::take(&self.changing)?;
-        if volumes.cache().is_some() || volumes.pool().cache_uuid().is_some() {
+        if volumes.cache().is_some() || volumes.pool().cache_link().cache_uuid().is_some() {
             let text = match volumes.cache() {
                 Some(cache) if cache.is_aside() => {
                     "the pool still names the cache that is out of use: forebay cache detach takes \

@@ -163,7 +163,7 @@ impl PoolDevices {
 
     /// Closes those that are no devices of the pool any more, so that others can have them.
     pub fn close_unused(&self, pool: &Pool, files: &[DeviceFile]) {
-        for left in files.iter().filter(|f| !pool.uses_file(f.file)) {
+        for left in files.iter().filter(|f| !pool.moves().uses_file(f.file)) {
             if let Err(e) = self.handles.close_file(left.file) {
                 tracing::warn!(path = left.path, "closing a device that is left alone: {e}");
             }
@@ -191,7 +191,7 @@ impl PoolDevices {
         };
         if role != Role::Spare
             && let Some(spare) = &own
-            && pool.use_spare(spare.name(), old.as_deref()).await?
+            && pool.spares().use_spare(spare.name(), old.as_deref()).await?
         {
             tracing::info!(device, "the spare is used");
             return Ok(self.replaced(pool, spare.name(), old.as_deref()));
@@ -203,7 +203,7 @@ impl PoolDevices {
         let path = choice.path.clone();
         // A device that is out of use, at the place of the new one.
         let before = own.filter(|one| one.is_open);
-        before.as_ref().map_or(Ok(()), |one| pool.check_out_of_use(&one.id))?;
+        before.as_ref().map_or(Ok(()), |one| pool.returns().check_out_of_use(&one.id))?;
         let opening =
             spawn_blocking(&self.rt, &self.handles, move || open_empty(&path, force)).await;
         let failed = |e: std::io::Error| Failure::new(FailureKind::Failed, e.to_string());
@@ -221,7 +221,7 @@ impl PoolDevices {
         let (opened, looked) = opening.map_err(failed)?.map_err(refused)?;
         let size_bytes = opened.info.size_bytes;
         // The content of the device is cleared only once the device is known to be fit.
-        pool.check_new_device(&name(&choice.path), size_bytes, old.as_deref())?;
+        pool.moves().check_new_device(&name(&choice.path), size_bytes, old.as_deref())?;
         let old = self.old_at_place(pool, before, old).await?;
         let clearing = move || cleared(&looked);
         let cleared = spawn_blocking(&self.rt, &self.handles, clearing).await.map_err(failed)?;
@@ -240,7 +240,7 @@ impl PoolDevices {
             Ok(()) => self.join(pool, device, uuid.into_bytes(), role, old.as_deref()).await,
             Err(e) => Err(e),
         };
-        if !pool.uses_file(file) {
+        if !pool.moves().uses_file(file) {
             let _ = close_file(&self.rt, &self.handles, file).await;
         } else if let Some(what) = choice.emulate {
             self.emulated.borrow_mut().insert(path.clone(), what);
@@ -259,7 +259,7 @@ impl PoolDevices {
         old: Option<String>,
     ) -> Result<Option<String>, Failure> {
         let Some(one) = before else { return Ok(old) };
-        if let Some(file) = pool.give_up_place(&one.id)? {
+        if let Some(file) = pool.returns().give_up_place(&one.id)? {
             let _ = close_file(&self.rt, &self.handles, file).await;
         }
         tracing::warn!(device = one.path, id = one.id, "another device is at its place now");
@@ -275,9 +275,9 @@ impl PoolDevices {
         old: Option<&str>,
     ) -> Result<(), Failure> {
         match (role, old) {
-            (Role::Spare, _) => pool.add_spare(device, uuid).await?,
-            (_, Some(old)) => pool.replace_device(old, device, uuid).await?,
-            (_, None) => pool.add_device(device, uuid).await?,
+            (Role::Spare, _) => pool.moves().add_spare(device, uuid).await?,
+            (_, Some(old)) => pool.moves().replace_device(old, device, uuid).await?,
+            (_, None) => pool.moves().add_device(device, uuid).await?,
         }
         Ok(())
     }
@@ -291,16 +291,16 @@ impl PoolDevices {
         size_bytes: Option<u64>,
     ) -> Result<DeviceSize, Failure> {
         let failed = |e: std::io::Error| Failure::new(FailureKind::Failed, e.to_string());
-        let (path, file) = pool.file_of_device(&self.name_of(pool, device).await)?;
+        let (path, file) = pool.moves().file_of_device(&self.name_of(pool, device).await)?;
         let (at, open) = (PathBuf::from(&path), self.handles.descriptor(file).map_err(failed)?);
         let growing = move || grown(&at, &open, size_bytes);
         let growing = spawn_blocking(&self.rt, &self.handles, growing);
         let size = growing.await.map_err(failed)?.map_err(Failure::invalid)?;
-        if pool.file_of_device(&path)?.1 != file {
+        if pool.moves().file_of_device(&path)?.1 != file {
             let text = format!("{path} is another device by now; try again");
             return Err(Failure::new(FailureKind::Refused, text));
         }
-        let usable = pool.grow_device(&path, size).await?;
+        let usable = pool.moves().grow_device(&path, size).await?;
         tracing::info!(device = %path, size, "the pool uses all of the device");
         Ok(DeviceSize { device: path, size_bytes: size, usable_bytes: usable })
     }
@@ -308,7 +308,7 @@ impl PoolDevices {
     /// Begins to move everything from a device to the others; then it leaves the pool.
     pub async fn remove(&self, pool: &Pool, device: &str) -> Result<DeviceMoves, Failure> {
         let device = self.name_of(pool, device).await;
-        pool.remove_device(&device).await?;
+        pool.moves().remove_device(&device).await?;
         tracing::info!(device, "device leaves the pool");
         Ok(self.told(pool, &device))
     }
@@ -316,7 +316,7 @@ impl PoolDevices {
     /// Takes a device out of use.
     pub async fn offline(&self, pool: &Pool, device: &str) -> Result<DeviceMoves, Failure> {
         let device = self.name_of(pool, device).await;
-        pool.offline_device(&device).await?;
+        pool.returns().offline_device(&device).await?;
         tracing::info!(device, "device taken out of use");
         Ok(self.told(pool, &device))
     }
@@ -325,7 +325,7 @@ impl PoolDevices {
     pub async fn online(&self, pool: &Pool, device: &str) -> Result<DeviceMoves, Failure> {
         let (known, mut tried) = (self.find(pool, device).await, None);
         if let Some(known) = &known {
-            match pool.online_device(known.name()).await {
+            match pool.returns().online_device(known.name()).await {
                 Ok(true) => return Ok(self.told(pool, known.name())),
                 // Not there when the pool was opened; or its file is of a device that was
                 // unplugged.
@@ -356,8 +356,8 @@ impl PoolDevices {
         let size_bytes = opened.info.size_bytes;
         let file = self.handles.adopt_file(opened);
         let returned =
-            pool.return_device(DeviceFile { path: path.clone(), file, size_bytes }).await;
-        if !pool.uses_file(file) {
+            pool.returns().return_device(DeviceFile { path: path.clone(), file, size_bytes }).await;
+        if !pool.moves().uses_file(file) {
             let _ = close_file(&self.rt, &self.handles, file).await;
         }
         self.remember(pool).await;
@@ -368,7 +368,7 @@ impl PoolDevices {
     /// Closes the files of devices that leave the pool, for as long as it is served.
     pub async fn close_removed(&self, pool: Pool) {
         loop {
-            for file in pool.removed_device().await {
+            for file in pool.moves().removed_device().await {
                 if let Err(e) = close_file(&self.rt, &self.handles, file).await {
                     tracing::warn!("closing the file of a device that was removed: {e}");
                 }
@@ -381,7 +381,7 @@ impl PoolDevices {
     /// moved.
     fn told(&self, pool: &Pool, device: &str) -> DeviceMoves {
         let device = device.to_owned();
-        DeviceMoves { moves: pool.moves_status(), device, replaces: None, next_start: None }
+        DeviceMoves { moves: pool.moves().moves_status(), device, replaces: None, next_start: None }
     }
 
     /// The same of a device that takes the place of `old`, if there is one.

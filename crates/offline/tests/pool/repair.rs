@@ -252,11 +252,11 @@ fn behind() -> (Lab, Vec<(usize, u64)>) {
         let old = pool.bufs().copy_of(&block).freeze();
         pool.write(a, Lba(4100), &old).await.expect("write");
         pool.commit().await.expect("commit");
-        pool.offline_device("disk1").await.expect("offline");
+        pool.returns().offline_device("disk1").await.expect("offline");
         fill(&pool, a, 4200, 100, 3).await;
         pool.commit().await.expect("commit");
-        pool.pause_moves(true);
-        assert!(pool.online_device("disk1").await.expect("online"));
+        pool.moves().pause_moves(true);
+        assert!(pool.returns().online_device("disk1").await.expect("online"));
         pool.close().await.expect("close");
     });
     let places = lab.files().into_iter().enumerate().map(|(disk, file)| {

@@ -10,10 +10,10 @@ impl Pool {
     /// commits to end, and for what is dirty already. Fails, and changes nothing, if one of them
     /// cannot change while a pool is open. Nothing is stored: the next open is told anew.
     pub fn set(&self, new: Settings) -> Result<()> {
-        self.settings().check_change(&new)?;
-        self.state().devices.set_targets(new.targets);
-        self.state_mut().devices.set_sit_out(new.sit_out);
-        self.replace_settings(new);
+        self.core().settings().check_change(&new)?;
+        self.core().state().devices.set_targets(new.targets);
+        self.core().state_mut().devices.set_sit_out(new.sit_out);
+        self.core().replace_settings(new);
         Ok(())
     }
 }

@@ -7,9 +7,10 @@ use model::status::{CommitStatus, GroupUpdates, MemoryStatus, PoolState, PoolSta
 use queue::{Class, ClassStats, DeviceStats, KindStats};
 use rt::DeviceKind;
 
-use super::volumes::VolumeInfo;
 use crate::devices::PoolDevice;
+use crate::moves::spares::{spare_for, spares_left, time_of_spare};
 use crate::pool::Pool;
+use crate::volumes::VolumeInfo;
 
 /// Freed runs that a look at the pool makes available; the others are seen by the next.
 const STATUS_DRAINS: usize = 256;
@@ -93,19 +94,20 @@ impl Pool {
     /// The pool as it is now.
     pub fn status(&self) -> Report {
         // Blocks that no read is about any more are free, though nothing needed them yet.
-        self.state_mut().space.drain(STATUS_DRAINS);
-        let (scrub, moves) = (self.known_scrub_status(), self.moves_status());
-        let now = self.now();
-        self.state_mut().devices.judge_sources(now);
-        let st = self.state();
+        self.core().state_mut().space.drain(STATUS_DRAINS);
+        let (scrub, moves) =
+            (self.flows().scrubs.known_scrub_status(), self.flows().moves.moves_status());
+        let now = self.core().now();
+        self.core().state_mut().devices.judge_sources(now);
+        let st = self.core().state();
         let degraded = st.devices.degraded();
         let there = st.devices.iter().enumerate().filter(|(_, d)| !d.is_removed());
         let spares = st.devices.iter().any(PoolDevice::is_spare);
-        let after = self.settings().spare_after;
+        let after = self.core().settings().spare_after;
         let group_bytes = st.space.geometry().group_bytes();
         let spare = |row| {
-            let then = st.time_of_spare(row, after).filter(|_| spares)?;
-            let path = st.spare_for(row).map(|spare| st.devices.path(spare).to_owned());
+            let then = time_of_spare(&st, row, after).filter(|_| spares)?;
+            let path = spare_for(&st, row).map(|spare| st.devices.path(spare).to_owned());
             Some(SpareStatus { path, in_s: then.since(now).as_secs() })
         };
         let devices = there.map(|(row, d)| DeviceStatus {
@@ -145,7 +147,7 @@ impl Pool {
             devices: devices.collect(),
             scrub,
             moves,
-            spares: st.moves.taken.status(st.spares_left()),
+            spares: st.moves.taken.status(spares_left(&st)),
         };
         let cache = st.forest.store().stats();
         let memory = MemoryStatus {
@@ -155,10 +157,10 @@ impl Pool {
             node_misses: cache.misses,
             node_loads: cache.loaded,
             node_waits: cache.waited,
-            buffer_bytes: self.rt().bufs().outstanding() as u64,
+            buffer_bytes: self.core().rt().bufs().outstanding() as u64,
         };
         let io = by_class(&st.devices.stats());
-        let m = self.metrics();
+        let m = self.core().metrics();
         let (written, skipped) = m.group_updates();
         let commit = CommitStatus {
             count: m.count(),
@@ -170,6 +172,6 @@ impl Pool {
         };
         drop(m);
         let read_ahead = st.space.fetched().counts();
-        Report { pool, volumes: self.volumes(), commit, io, read_ahead, memory }
+        Report { pool, volumes: self.flows().volumes.volumes(), commit, io, read_ahead, memory }
     }
 }

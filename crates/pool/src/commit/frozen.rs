@@ -6,9 +6,9 @@ use base::{Generation, GroupId};
 use btree::Tree;
 use format::page::PageVersion;
 
+use crate::commit::run::CommitRun;
 use crate::devices::standing::Permit;
 use crate::forest::FrozenVolume;
-use crate::pool::Pool;
 use crate::space::{BitmapPage, Run};
 use crate::txn::Txn;
 
@@ -80,33 +80,19 @@ impl FrozenTxn {
     }
 }
 
-impl Pool {
-    /// Gives others a turn after a whole slice of work.
-    pub(super) async fn breathe(&self, done: usize) {
-        if done >= SLICE {
-            self.rt().yield_now().await;
-        }
-    }
-
-    /// Gives others a turn when `done` things fill one more slice.
-    pub(super) async fn breathe_each(&self, done: usize) {
-        if done % SLICE == 0 {
-            self.rt().yield_now().await;
-        }
-    }
-
+impl CommitRun {
     /// Takes the open transaction, and opens the next one. Other tasks wait for no other part of a
     /// commit.
     pub(super) fn freeze(&self, _: Permit) -> FrozenTxn {
-        let from = self.rt().precise_now();
+        let from = self.core.rt().precise_now();
         let frozen = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             let txn = st.txns.freeze();
             st.attached.begin_publishing(txn.published());
             FrozenTxn::new(txn, st.space.take_changed())
         };
-        let took = self.rt().precise_now().since(from);
-        self.metrics_mut().note_frozen(took);
+        let took = self.core.rt().precise_now().since(from);
+        self.core.metrics_mut().note_frozen(took);
         frozen
     }
 }

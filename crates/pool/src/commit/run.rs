@@ -18,6 +18,8 @@
 //! without a device, or the pool's [standing](crate::devices::standing) ends. It also ends with a
 //! free of a block that is not allocated, which is found before the bitmaps are changed.
 
+use std::rc::Rc;
+
 use std::collections::BTreeSet;
 
 use base::{GroupId, Result};
@@ -29,71 +31,106 @@ use format::superblock::scrub::LostExtent;
 use super::committer::Committer;
 use super::frozen::{FrozenTxn, RUNS, SLICE};
 use super::superblocks::Durable;
+use crate::commit::commits::Commits;
+use crate::commit::pages::PageWriter;
+use crate::commit::superblocks::Superblocks;
+use crate::core::Core;
 use crate::findings::lost_blocks::overlap;
-use crate::pool::Pool;
 use crate::space::{Planned, Run, push_run};
-use crate::transfer::{NodeWriter, Writes};
+use crate::transfer::Writes;
+use crate::transfer::load::NodeLoader;
+use crate::transfer::look::WriterWatch;
+use crate::transfer::node_writer::NodeWrites;
 use crate::txn::Kind;
-
-/// Nodes of trees that are freed before others get a turn.
-const NODES: usize = 128;
 
 impl Committer {
     /// Runs one commit, or the rest of one that failed.
     pub async fn run(&mut self) -> Result<()> {
-        let pool = self.pool().clone();
-        let permit = pool.permit()?;
-        let started = pool.rt().now();
+        let flow = self.flow().clone();
+        let permit = flow.core.permit()?;
+        let started = flow.core.rt().now();
         let mut frozen = match self.take_failed() {
             Some(frozen) => frozen,
-            None => pool.freeze(permit),
+            None => flow.freeze(permit),
         };
-        match pool.write_frozen(&mut frozen).await {
+        match flow.write_frozen(&mut frozen).await {
             Ok(durable) => {
-                let trees = pool.complete(durable, frozen).await;
-                let took = pool.rt().now().since(started);
-                pool.metrics_mut().note_committed(took);
-                pool.requests().tell_ended();
-                pool.take_apart(trees).await;
-                pool.tidy_up().await;
+                let trees = flow.complete(durable, frozen).await;
+                let took = flow.core.rt().now().since(started);
+                flow.core.metrics_mut().note_committed(took);
+                flow.core.requests().tell_ended();
+                flow.core.take_apart(trees).await;
+                flow.tidy_up().await;
                 Ok(())
             }
             Err(e) => {
-                pool.metrics_mut().note_failed();
+                flow.core.metrics_mut().note_failed();
                 self.keep_failed(frozen);
-                pool.state_mut().give_up_creations();
+                flow.core.state_mut().give_up_creations();
                 // The clock tries it again.
-                pool.requests().tell_dirtied();
+                flow.core.requests().tell_dirtied();
                 Err(e)
             }
         }
     }
 }
 
-impl Pool {
-    async fn write_frozen(&self, frozen: &mut FrozenTxn) -> Result<Durable> {
+/// The steps of a commit.
+pub(crate) struct CommitRun {
+    pub(super) core: Core,
+    watch: Rc<WriterWatch>,
+    loader: Rc<NodeLoader>,
+    pub(super) commits: Rc<Commits>,
+    pages: Rc<PageWriter>,
+    superblocks: Rc<Superblocks>,
+    nodes: Rc<NodeWrites>,
+}
+
+impl CommitRun {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        watch: &Rc<WriterWatch>,
+        loader: &Rc<NodeLoader>,
+        commits: &Rc<Commits>,
+        pages: &Rc<PageWriter>,
+        superblocks: &Rc<Superblocks>,
+        nodes: &Rc<NodeWrites>,
+    ) -> Rc<CommitRun> {
+        Rc::new(CommitRun {
+            core: core.clone(),
+            watch: watch.clone(),
+            loader: loader.clone(),
+            commits: commits.clone(),
+            pages: pages.clone(),
+            superblocks: superblocks.clone(),
+            nodes: nodes.clone(),
+        })
+    }
+
+    async fn write_frozen(self: &Rc<Self>, frozen: &mut FrozenTxn) -> Result<Durable> {
         let mut writes = Writes::new();
-        let link = self.state().attached.link().clone();
-        let pool = self.clone();
+        let link = self.core.state().attached.link().clone();
+        let this = self.clone();
         let marked = async move {
             // Without a new mark the last one of the cache stays.
             if let Some(mark) = link.make_durable().await? {
-                pool.state_mut().attached.set_mark(mark);
+                this.core.state_mut().attached.set_mark(mark);
             }
             Ok(())
         };
-        writes.add(self.rt().spawn(marked)).await;
-        let (pool, next) = (self.clone(), self.state().txns.sequence() + 1);
-        writes.add(self.rt().spawn(async move { pool.look_before(next).await })).await;
+        writes.add(self.core.rt().spawn(marked)).await;
+        let (this, next) = (self.clone(), self.core.state().txns.sequence() + 1);
+        writes.add(self.core.rt().spawn(async move { this.watch.look_before(next).await })).await;
         let sent = self.send_frozen(frozen, &mut writes).await;
         // Also after a failure: writes under way must end before anything is tried again.
         let written = writes.finish().await;
-        let flushed = self.flush_devices(sent.and(written)?).await?;
-        let digest = self.state().tables.digest_with(&frozen.table_pages, frozen.version());
+        let flushed = self.superblocks.flush_devices(sent.and(written)?).await?;
+        let digest = self.core.state().tables.digest_with(&frozen.table_pages, frozen.version());
         if frozen.changes || !frozen.bitmap_pages.is_empty() {
-            self.state_mut().note_change(frozen.generation);
+            self.core.state_mut().note_change(frozen.generation);
         }
-        self.write_superblocks(flushed, frozen.generation, digest).await
+        self.superblocks.write_superblocks(flushed, frozen.generation, digest).await
     }
 
     /// Steps 2 and 3, up to all writes being under way.
@@ -102,8 +139,8 @@ impl Pool {
         let roots = self.write_nodes(frozen, writes).await?;
         self.apply(frozen).await?;
         self.enter_roots(frozen, &roots).await;
-        self.plan_pages(frozen).await;
-        self.write_pages(frozen, writes).await;
+        self.pages.plan_pages(frozen).await;
+        self.pages.write_pages(frozen, writes).await;
         Ok(())
     }
 
@@ -116,21 +153,21 @@ impl Pool {
         let g = frozen.generation;
         for part in frozen.txn.volumes().chunks(SLICE) {
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 frozen
                     .volumes
                     .extend(part.iter().filter_map(|&(id, _)| st.forest.take_frozen_volume(id, g)));
             }
-            self.breathe(part.len()).await;
+            self.core.breathe(part.len()).await;
         }
         for part in frozen.txn.groups().chunks(SLICE) {
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 frozen
                     .sums
                     .extend(part.iter().map(|&(id, _)| (id, st.forest.take_frozen_sums(id, g))));
             }
-            self.breathe(part.len()).await;
+            self.core.breathe(part.len()).await;
         }
         frozen.captured = true;
     }
@@ -145,7 +182,7 @@ impl Pool {
         let trees =
             frozen.volumes.iter().map(|v| &v.mapping).chain(frozen.sums.iter().map(|c| &c.1));
         let mut roots = Vec::with_capacity(frozen.volumes.len() + frozen.sums.len());
-        let mut writer = NodeWriter::new(self, Kind::Direct, &mut frozen.node_blocks, writes);
+        let mut writer = self.nodes.writer(Kind::Direct, &mut frozen.node_blocks, writes);
         let mut outcome = Ok(());
         for tree in trees {
             match writer.tree(tree, frozen.generation).await {
@@ -167,33 +204,33 @@ impl Pool {
         }
         self.gather_frees(frozen).await;
         let mut groups: BTreeSet<GroupId> = BTreeSet::new();
-        let geometry = self.state().space.geometry();
+        let geometry = self.core.state().space.geometry();
         for (part, _) in frozen.changes() {
             groups.extend(part.iter().map(|r| geometry.split(r.addr).0));
-            self.breathe(part.len()).await;
+            self.core.breathe(part.len()).await;
         }
         for (n, &id) in (1..).zip(&groups) {
-            self.load_maps(id).await?;
-            self.breathe_each(n).await;
+            self.loader.load_maps(id).await?;
+            self.core.breathe_each(n).await;
         }
         let mut planned = Planned::default();
         for (part, set) in frozen.changes() {
             for &run in part {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 st.space.plan(&mut planned, run, set).map_err(|e| st.end_standing(e))?;
             }
-            self.breathe(part.len()).await;
+            self.core.breathe(part.len()).await;
         }
         while planned.len() > 0 {
             let left = planned.len();
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 for _ in 0..SLICE {
                     let Some((place, bits)) = planned.pop() else { break };
                     frozen.before.insert(place, st.space.install(place, &bits));
                 }
             }
-            self.breathe(left).await;
+            self.core.breathe(left).await;
         }
         frozen.touched_groups = groups;
         frozen.applied = true;
@@ -202,13 +239,13 @@ impl Pool {
 
     /// Gathers what is freed: data, and the blocks of replaced nodes.
     async fn gather_frees(&self, frozen: &mut FrozenTxn) {
-        let blocks = self.state().space.geometry().group_blocks;
+        let blocks = self.core.state().space.geometry().group_blocks;
         for (mut frees, nodes) in frozen.txn.take_frees() {
             let mut nodes = nodes.resolve();
             loop {
                 let mut done = 0;
                 {
-                    let mut st = self.state_mut();
+                    let mut st = self.core.state_mut();
                     for NodePtr { addr, .. } in nodes.by_ref().take(RUNS) {
                         st.forest.store_mut().forget(addr);
                         push_run(&mut frees, Run { addr, len: 1 }, blocks);
@@ -218,7 +255,7 @@ impl Pool {
                 if done < RUNS {
                     break;
                 }
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
             }
             if !frees.is_empty() {
                 frozen.frees.push(frees);
@@ -230,21 +267,14 @@ impl Pool {
     async fn enter_roots(&self, frozen: &mut FrozenTxn, roots: &[Option<RootPtr>]) {
         let (volume_roots, sum_roots) = roots.split_at(frozen.volumes.len());
         for (n, (v, root)) in (1..).zip(frozen.volumes.iter().zip(volume_roots)) {
-            let place = self.state_mut().forest.enter_root(v, *root);
+            let place = self.core.state_mut().forest.enter_root(v, *root);
             frozen.table_pages.extend(place.map(|place| place / VOLUMES_PER_PAGE));
-            self.breathe_each(n).await;
+            self.core.breathe_each(n).await;
         }
         for (n, ((id, _), root)) in (1..).zip(frozen.sums.iter().zip(sum_roots)) {
-            self.state_mut().space.set_checksums(*id, *root);
+            self.core.state_mut().space.set_checksums(*id, *root);
             frozen.touched_groups.insert(*id);
-            self.breathe_each(n).await;
-        }
-    }
-
-    /// Frees the nodes of trees that are not needed any more, in slices.
-    pub(crate) async fn take_apart(&self, mut trees: Unneeded) {
-        while trees.free(NODES) {
-            self.rt().yield_now().await;
+            self.core.breathe_each(n).await;
         }
     }
 
@@ -252,21 +282,21 @@ impl Pool {
     /// more.
     async fn complete(&self, _: Durable, frozen: FrozenTxn) -> Unneeded {
         for (n, &place) in (1..).zip(&frozen.bitmap_pages) {
-            self.state_mut().space.flip_slot(place);
-            self.breathe_each(n).await;
+            self.core.state_mut().space.flip_slot(place);
+            self.core.breathe_each(n).await;
         }
         for (n, v) in (1..).zip(&frozen.volumes) {
-            self.state_mut().forest.settle_volume(v);
-            self.breathe_each(n).await;
+            self.core.state_mut().forest.settle_volume(v);
+            self.core.breathe_each(n).await;
         }
         for (n, (id, tree)) in (1..).zip(&frozen.sums) {
-            self.state_mut().forest.settle_sums(*id, tree);
-            self.breathe_each(n).await;
+            self.core.state_mut().forest.settle_sums(*id, tree);
+            self.core.breathe_each(n).await;
         }
         let (lost, mut st) = loop {
-            let known = self.state().scrub.extents().to_vec();
+            let known = self.core.state().scrub.extents().to_vec();
             let lost = self.lost_of(&known, &frozen.frees).await;
-            let st = self.state_mut();
+            let st = self.core.state_mut();
             // A read may have found more meanwhile.
             if st.scrub.extents() == known {
                 break (lost, st);
@@ -295,7 +325,7 @@ impl Pool {
         for part in frees.iter().flat_map(|list| list.chunks(RUNS)) {
             let is_lost = |run: &&Run| extents.iter().any(|e| overlap(e, run).is_some());
             found.extend(part.iter().filter(is_lost));
-            self.breathe(part.len()).await;
+            self.core.breathe(part.len()).await;
         }
         found
     }
@@ -303,23 +333,23 @@ impl Pool {
     /// Does what can be done after a commit, in slices: frees what the commit freed, gives up empty
     /// groups, drops idle bitmaps, and takes groups into use again that were left alone.
     async fn tidy_up(&self) {
-        let now = self.now();
-        self.state_mut().space.use_again(now);
-        while self.state_mut().space.drain(4 * SLICE) {
-            self.rt().yield_now().await;
+        let now = self.core.now();
+        self.core.state_mut().space.use_again(now);
+        while self.core.state_mut().space.drain(4 * SLICE) {
+            self.core.rt().yield_now().await;
         }
-        let mut left = self.state().space.loaded();
+        let mut left = self.core.state().space.loaded();
         loop {
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 let st = &mut *st;
                 st.space.dissolve_empty(&mut st.devices, SLICE);
                 left = left.saturating_sub(SLICE);
-                if !st.space.unload_idle(self.settings().loaded_groups, SLICE) || left == 0 {
+                if !st.space.unload_idle(self.core.settings().loaded_groups, SLICE) || left == 0 {
                     return;
                 }
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
     }
 }

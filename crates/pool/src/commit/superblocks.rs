@@ -15,14 +15,17 @@
 //! every device had flushed, and what its commit frees is not used before all devices have it. So
 //! the next start may take it or the one before.
 
+use std::rc::Rc;
+
 use base::{BLOCK, Buf, ErrorKind, Generation, IoError, Result, SliceList, StorageError};
 use format::superblock::{SLOT_COPIES, Superblock};
 use queue::Class;
 use rt::JoinHandle;
 
+use crate::core::Core;
 use crate::devices::{Outcome, Tenure};
-use crate::pool::Pool;
 use crate::transfer::Written;
+use crate::transfer::look::WriterWatch;
 
 /// Every device in use has flushed all that was written: a superblock may name it.
 pub(crate) struct Flushed(());
@@ -30,18 +33,29 @@ pub(crate) struct Flushed(());
 /// Every device in use has the superblock: what the commit has freed may be used.
 pub(crate) struct Durable(());
 
-impl Pool {
+/// Flushes the devices, and writes their superblocks.
+pub(crate) struct Superblocks {
+    core: Core,
+    watch: Rc<WriterWatch>,
+}
+
+impl Superblocks {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core, watch: &Rc<WriterWatch>) -> Rc<Superblocks> {
+        Rc::new(Superblocks { core: core.clone(), watch: watch.clone() })
+    }
+
     /// Flushes all devices in use.
     pub(crate) async fn flush_devices(&self, _: Written) -> Result<Flushed> {
-        let permit = self.permit()?;
-        let devices = self.state().devices.live_rows();
+        let permit = self.core.permit()?;
+        let devices = self.core.state().devices.live_rows();
         let tasks: Vec<_> = devices
             .into_iter()
             .filter_map(|row| {
-                let (of, disk) = self.state().devices.to_write(row);
+                let (of, disk) = self.core.state().devices.to_write(row);
                 let disk = disk?;
                 let flush = async move { disk.flush(permit, Class::Commit).await };
-                Some((row, of, self.rt().spawn(flush)))
+                Some((row, of, self.core.rt().spawn(flush)))
             })
             .collect();
         self.leave_out(outcomes(tasks).await, "flush")?;
@@ -58,19 +72,19 @@ impl Pool {
         digest: u64,
     ) -> Result<Durable> {
         loop {
-            let next = self.state().txns.sequence() + 1;
-            if !self.state().writers.may_write(next) {
-                self.look_before(next).await?;
+            let next = self.core.state().txns.sequence() + 1;
+            if !self.core.state().writers.may_write(next) {
+                self.watch.look_before(next).await?;
             }
-            let permit = self.permit()?;
+            let permit = self.core.permit()?;
             let (devices, blocks, offset) = {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 let sequence = st.txns.next_sequence();
                 let devices = st.devices.live_rows();
                 let blocks: Vec<Buf> = devices
                     .iter()
                     .map(|&d| {
-                        let mut slot = self.rt().bufs().take(SLOT_COPIES * BLOCK);
+                        let mut slot = self.core.rt().bufs().take(SLOT_COPIES * BLOCK);
                         st.superblock_for(d, generation, digest).encode_slot(&mut slot);
                         slot
                     })
@@ -82,17 +96,17 @@ impl Pool {
                 .into_iter()
                 .zip(blocks)
                 .filter_map(|(row, block)| {
-                    let (of, disk) = self.state().devices.to_write(row);
+                    let (of, disk) = self.core.state().devices.to_write(row);
                     let disk = disk?;
                     let data = SliceList::from_iter([block.freeze()]);
                     let write = async move {
                         disk.write_durable(permit, Class::Commit, offset, data).await
                     };
-                    Some((row, of, self.rt().spawn(write)))
+                    Some((row, of, self.core.rt().spawn(write)))
                 })
                 .collect();
             self.leave_out(outcomes(tasks).await, "superblock write")?;
-            if self.state().devices.live_rows().len() == before {
+            if self.core.state().devices.live_rows().len() == before {
                 return Ok(Durable(()));
             }
         }
@@ -103,12 +117,12 @@ impl Pool {
     /// write.
     fn leave_out(&self, outcomes: Vec<Outcome>, what: &str) -> Result<()> {
         let any_good = outcomes.iter().any(|o| o.result.is_ok());
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         let failed = st.devices.note_write_errors(outcomes, what);
         let rows: Vec<usize> = failed.iter().map(|f| f.0).collect();
         if any_good && st.fail_devices(&rows) {
             drop(st);
-            self.see_to_dropped();
+            self.core.note_dropped();
             return Ok(());
         }
         let told: Vec<String> = failed.iter().map(|(_, e, what)| format!("{what}: {e}")).collect();

@@ -6,6 +6,8 @@
 //! What a client reads in order has its nodes read ahead, and on disks that rotate its data
 //! ([`read_ahead`](super::read_ahead)).
 
+use std::rc::Rc;
+
 use base::{
     BLOCK, BlockRange, Crc, ErrorKind, Lba, PoolAddr, Result, SliceList, StorageError, VolumeId,
 };
@@ -14,11 +16,14 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use super::STEP_BLOCKS;
+use crate::core::Core;
 use crate::error::Step;
-use crate::pool::Pool;
+use crate::io::read_ahead::ReadAhead;
 use crate::space::{Fetched, Load, Part, Pin, Run};
 use crate::state::State;
 use crate::transfer::Unread;
+use crate::transfer::copies::CopyReader;
+use crate::transfer::load::NodeLoader;
 
 /// A part of a read: a hole, or blocks with their checksums.
 pub(super) struct Piece {
@@ -71,16 +76,43 @@ impl Blocks {
     }
 }
 
-impl Pool {
-    /// Reads `blocks` blocks of `volume` from `lba` on; what was never written is zeros. The slices
-    /// are in order and whole blocks each.
-    pub async fn read(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<SliceList> {
+/// Reads blocks of volumes.
+pub(crate) struct Reader {
+    core: Core,
+    copies: Rc<CopyReader>,
+    loader: Rc<NodeLoader>,
+    ahead: Rc<ReadAhead>,
+}
+
+impl Reader {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        copies: &Rc<CopyReader>,
+        loader: &Rc<NodeLoader>,
+        ahead: &Rc<ReadAhead>,
+    ) -> Rc<Reader> {
+        Rc::new(Reader {
+            core: core.clone(),
+            copies: copies.clone(),
+            loader: loader.clone(),
+            ahead: ahead.clone(),
+        })
+    }
+
+    /// See [`crate::Pool::read`].
+    pub(crate) async fn read(
+        self: &Rc<Self>,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<SliceList> {
         self.read_for(Class::Foreground, volume, lba, blocks).await
     }
 
-    /// As [`Pool::read`], for requests of this class.
-    pub async fn read_for(
-        &self,
+    /// See [`crate::Pool::read_for`].
+    pub(crate) async fn read_for(
+        self: &Rc<Self>,
         class: Class,
         volume: VolumeId,
         lba: Lba,
@@ -89,21 +121,25 @@ impl Pool {
         Ok(self.read_from(class, volume, lba, blocks).await?.data)
     }
 
-    /// As [`Pool::read`], and tells what was never written. That is known from the look at the
-    /// mapping, and costs nothing more.
-    pub async fn read_with_holes(&self, volume: VolumeId, lba: Lba, blocks: u64) -> Result<Blocks> {
+    /// See [`crate::Pool::read_with_holes`].
+    pub(crate) async fn read_with_holes(
+        self: &Rc<Self>,
+        volume: VolumeId,
+        lba: Lba,
+        blocks: u64,
+    ) -> Result<Blocks> {
         self.read_from(Class::Foreground, volume, lba, blocks).await
     }
 
     async fn read_from(
-        &self,
+        self: &Rc<Self>,
         class: Class,
         volume: VolumeId,
         lba: Lba,
         blocks: u64,
     ) -> Result<Blocks> {
         if class == Class::Foreground {
-            self.follow_reader(volume, lba, blocks);
+            self.ahead.follow_reader(volume, lba, blocks);
         }
         if blocks <= STEP_BLOCKS {
             return self.read_step(class, volume, lba, blocks).await;
@@ -112,7 +148,7 @@ impl Pool {
     }
 
     async fn read_steps(
-        &self,
+        self: &Rc<Self>,
         class: Class,
         volume: VolumeId,
         lba: Lba,
@@ -121,10 +157,10 @@ impl Pool {
         let mut tasks = Vec::new();
         let mut at = 0;
         while at < blocks {
-            let (n, pool) = ((blocks - at).min(STEP_BLOCKS), self.clone());
+            let (n, this) = ((blocks - at).min(STEP_BLOCKS), self.clone());
             let from = lba.plus(at);
-            let step = async move { pool.read_step(class, volume, from, n).await };
-            tasks.push(self.rt().spawn(step));
+            let step = async move { this.read_step(class, volume, from, n).await };
+            tasks.push(self.core.rt().spawn(step));
             at += n;
         }
         let mut all = Blocks::nothing();
@@ -135,17 +171,18 @@ impl Pool {
     }
 
     async fn read_step(
-        &self,
+        self: &Rc<Self>,
         class: Class,
         volume: VolumeId,
         lba: Lba,
         blocks: u64,
     ) -> Result<Blocks> {
-        let plan = self.resident(class, |st| plan_for(st, class, volume, lba, blocks)).await?;
+        let plan =
+            self.loader.resident(class, |st| plan_for(st, class, volume, lba, blocks)).await?;
         let mut out = Blocks::nothing();
         if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
             debug_assert_eq!(u64::from(len), blocks);
-            let read = self.read_copies(addr, &plan.crcs, class, &plan.pin).await;
+            let read = self.copies.read_copies(addr, &plan.crcs, class, &plan.pin).await;
             out.data.push(match read {
                 Ok(data) => data,
                 Err(why) => {
@@ -158,7 +195,7 @@ impl Pool {
         Box::pin(self.read_pieces(plan, class)).await
     }
 
-    async fn read_pieces(&self, plan: Plan, class: Class) -> Result<Blocks> {
+    async fn read_pieces(self: &Rc<Self>, plan: Plan, class: Class) -> Result<Blocks> {
         let mut out = Blocks::nothing();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
         let mut next = plan.of;
@@ -169,16 +206,16 @@ impl Pool {
                 let (addr, ahead) = (place.addr, place.ahead.clone());
                 let crcs: SmallVec<[Crc; 8]> =
                     SmallVec::from_slice(&plan.crcs[place.crcs..place.crcs + p.len as usize]);
-                let (pool, pin) = (self.clone(), plan.pin.clone());
-                self.rt().spawn(async move {
+                let (this, pin) = (self.clone(), plan.pin.clone());
+                self.core.rt().spawn(async move {
                     if let Some((load, skip)) = ahead
-                        && let Some(data) = pool.take_fetched(load, skip, &crcs).await
+                        && let Some(data) = this.ahead.take_fetched(load, skip, &crcs).await
                     {
                         return Ok(data);
                     }
-                    match pool.read_copies(addr, &crcs, class, &pin).await {
+                    match this.copies.read_copies(addr, &crcs, class, &pin).await {
                         Ok(data) => Ok(data),
-                        Err(why) => Err(pool.unread(of, class, addr, &crcs, &pin, why).await),
+                        Err(why) => Err(this.unread(of, class, addr, &crcs, &pin, why).await),
                     }
                 })
             }));
@@ -190,7 +227,7 @@ impl Pool {
                 Some(t) => t.await.unwrap_or_else(|| Err(StorageError::ended()))?,
                 None => {
                     out.holes.push((at, len));
-                    self.zero_block(p.len as usize * BLOCK)
+                    self.core.zero_block(p.len as usize * BLOCK)
                 }
             });
             at += len;
@@ -199,7 +236,7 @@ impl Pool {
     }
 
     /// Returns the error of a read of blocks of a volume, the first of which is at `addr`, with
-    /// these checksums. A block that [is lost](Pool::is_lost) is entered in the list of lost
+    /// these checksums. A block that [is lost](CopyReader::is_lost) is entered in the list of lost
     /// blocks.
     async fn unread(
         &self,
@@ -212,8 +249,8 @@ impl Pool {
     ) -> StorageError {
         let Unread::Bad(block, _) = why else { return why.into() };
         let at = block.0 - addr.0;
-        if self.is_lost(block, crcs[at as usize], class, pin).await {
-            let mut st = self.state_mut();
+        if self.copies.is_lost(block, crcs[at as usize], class, pin).await {
+            let mut st = self.core.state_mut();
             let (volume, lba) = (of.volume, of.lba.plus(at));
             let extent = LostExtent { addr: block, volume, lba, blocks: 1 };
             if st.scrub.enter_lost(extent) {
@@ -229,21 +266,20 @@ impl Pool {
         why.into()
     }
 
-    /// Loads the nodes that reads of `[lba, end)` will need.
-    pub async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+    /// See [`crate::Pool::prefetch`].
+    pub(crate) async fn prefetch(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
             let n = (end.0 - at.0).min(STEP_BLOCKS);
-            self.resident(Class::Foreground, |st| plan_read(st, volume, at, n)).await?;
+            self.loader.resident(Class::Foreground, |st| plan_read(st, volume, at, n)).await?;
             at = at.plus(n);
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Ok(())
     }
 
-    /// The checksums that the pool has for the blocks of `[lba, lba + blocks)`; `None` where
-    /// nothing is mapped. No data is read.
-    pub async fn checksums(
+    /// See [`crate::Pool::checksums`].
+    pub(crate) async fn checksums(
         &self,
         volume: VolumeId,
         lba: Lba,
@@ -254,8 +290,10 @@ impl Pool {
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let from = lba.plus(at);
-            let plan =
-                self.resident(Class::Foreground, |st| plan_read(st, volume, from, n)).await?;
+            let plan = self
+                .loader
+                .resident(Class::Foreground, |st| plan_read(st, volume, from, n))
+                .await?;
             for p in &plan.pieces {
                 match p.place {
                     Some(Place { crcs: first, .. }) => {
@@ -266,14 +304,13 @@ impl Pool {
                 }
             }
             at += n;
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Ok(out)
     }
 
-    /// The allocated parts of `[lba, end)`: at most `max` of (first block, blocks), in order,
-    /// neighbours joined; and up to where they are all of them.
-    pub async fn allocated(
+    /// See [`crate::Pool::allocated`].
+    pub(crate) async fn allocated(
         &self,
         volume: VolumeId,
         lba: Lba,
@@ -282,6 +319,7 @@ impl Pool {
     ) -> Result<(Vec<(Lba, u64)>, Lba)> {
         let range = BlockRange::new(lba, end);
         let extents = self
+            .loader
             .resident(Class::Foreground, |st| {
                 st.forest.extents(volume, range, max.saturating_add(1))
             })

@@ -7,6 +7,8 @@
 //! ([`Fetched`](crate::space::Fetched)). A request that comes while its data is under
 //! way waits for that.
 
+use std::rc::Rc;
+
 use base::checksum::block_crcs;
 use base::{BLOCK, BLOCK_U64, BlockRange, Crc, Lba, Slice, VolumeId};
 use queue::Class;
@@ -15,9 +17,11 @@ use rt::sync::Worker;
 
 use super::STEP_BLOCKS;
 use super::read::{Plan, plan_read};
+use crate::core::Core;
 use crate::forest::{Ahead, Missing};
-use crate::pool::Pool;
 use crate::space::{Load, Pin, Run};
+use crate::transfer::copies::CopyReader;
+use crate::transfer::load::NodeLoader;
 
 /// The name of read-ahead in the stories of requests.
 const JOB: &str = "read-ahead";
@@ -29,19 +33,35 @@ const NODES: usize = 1024;
 /// Extents that are looked at before other tasks get a turn.
 const SLICE: usize = 512;
 
-impl Pool {
+/// Reads ahead of a client that reads in order.
+pub(crate) struct ReadAhead {
+    core: Core,
+    copies: Rc<CopyReader>,
+    loader: Rc<NodeLoader>,
+}
+
+impl ReadAhead {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        copies: &Rc<CopyReader>,
+        loader: &Rc<NodeLoader>,
+    ) -> Rc<ReadAhead> {
+        Rc::new(ReadAhead { core: core.clone(), copies: copies.clone(), loader: loader.clone() })
+    }
+
     /// Notes a client's read, and has read what the client will need soon.
-    pub(super) fn follow_reader(&self, volume: VolumeId, lba: Lba, blocks: u64) {
+    pub(crate) fn follow_reader(self: &Rc<Self>, volume: VolumeId, lba: Lba, blocks: u64) {
         let Ahead { nodes, data } = {
-            let most = self.settings().read_ahead / BLOCK_U64;
-            let mut st = self.state_mut();
+            let most = self.core.settings().read_ahead / BLOCK_U64;
+            let mut st = self.core.state_mut();
             let most = if st.devices.any_rotates() { most } else { 0 };
             st.forest.follow(volume, lba, blocks, most)
         };
         if let Some(range) = nodes {
-            let pool = self.clone();
-            let load = async move { pool.read_nodes_ahead(volume, range).await };
-            self.rt().detach_job(JOB, load);
+            let this = self.clone();
+            let load = async move { this.read_nodes_ahead(volume, range).await };
+            self.core.rt().detach_job(JOB, load);
         }
         if let Some(range) = data {
             self.read_data_ahead(volume, range.from, range.blocks().min(STEP_BLOCKS));
@@ -50,26 +70,27 @@ impl Pool {
 
     /// Begins to read data, now if its nodes are in memory: the client's next requests should find
     /// it under way. What goes wrong is left to the reads.
-    fn read_data_ahead(&self, volume: VolumeId, lba: Lba, blocks: u64) {
-        let plan = plan_read(&mut self.state_mut(), volume, lba, blocks);
+    fn read_data_ahead(self: &Rc<Self>, volume: VolumeId, lba: Lba, blocks: u64) {
+        let plan = plan_read(&mut self.core.state_mut(), volume, lba, blocks);
         match plan {
             Ok(plan) => self.fetch(&plan),
             Err(_) => {
-                let pool = self.clone();
-                self.rt().detach_job(JOB, async move {
+                let this = self.clone();
+                self.core.rt().detach_job(JOB, async move {
                     let plan = |st: &mut _| plan_read(st, volume, lba, blocks);
-                    if let Ok(plan) = pool.resident(Class::Foreground, plan).await {
-                        pool.fetch(&plan);
+                    if let Ok(plan) = this.loader.resident(Class::Foreground, plan).await {
+                        this.fetch(&plan);
                     }
                 });
             }
         }
     }
 
-    fn fetch(&self, plan: &Plan) {
+    fn fetch(self: &Rc<Self>, plan: &Plan) {
         for piece in &plan.pieces {
             let Some(place) = &piece.place else { continue };
             let begun = self
+                .core
                 .state_mut()
                 .space
                 .fetched_mut()
@@ -82,46 +103,52 @@ impl Pool {
         }
     }
 
-    fn detach_fetch(&self, run: Run, crcs: Vec<Crc>, pin: Pin, worker: Worker<Option<Slice>>) {
-        let pool = self.clone();
-        self.rt().detach_job(JOB, async move {
-            let data = pool.read_verified(run.addr, &crcs, Class::Foreground, &pin).await;
+    fn detach_fetch(
+        self: &Rc<Self>,
+        run: Run,
+        crcs: Vec<Crc>,
+        pin: Pin,
+        worker: Worker<Option<Slice>>,
+    ) {
+        let this = self.clone();
+        self.core.rt().detach_job(JOB, async move {
+            let data = this.copies.read_verified(run.addr, &crcs, Class::Foreground, &pin).await;
             if data.is_err() {
-                pool.state_mut().space.fetched_mut().forget(run);
+                this.core.state_mut().space.fetched_mut().forget(run);
             }
             worker.end(data.ok());
         });
     }
 
     /// Blocks with these checksums, of what is read ahead; `None` if it could not be read.
-    pub(super) async fn take_fetched(&self, load: Load, skip: u32, crcs: &[Crc]) -> Option<Slice> {
-        let whole = self.rt().waits_for_job(Reason::ReadAhead, JOB, load.wait()).await??;
+    pub(crate) async fn take_fetched(&self, load: Load, skip: u32, crcs: &[Crc]) -> Option<Slice> {
+        let whole = self.core.rt().waits_for_job(Reason::ReadAhead, JOB, load.wait()).await??;
         let data = whole.slice(skip as usize * BLOCK, crcs.len() * BLOCK);
         let is_good = block_crcs(&data).eq(crcs.iter().copied());
         debug_assert!(is_good, "what was read ahead has another checksum than its mapping");
         if !is_good {
             return None;
         }
-        self.state_mut().space.fetched_mut().used(crcs.len() as u32);
+        self.core.state_mut().space.fetched_mut().used(crcs.len() as u32);
         // A small part would hold the memory of the whole, of which those that limit memory by the
         // lengths of replies know nothing.
         let is_small = data.len() * 2 < whole.len();
-        Some(if is_small { self.bufs().copy_of(&data).freeze() } else { data })
+        Some(if is_small { self.core.bufs().copy_of(&data).freeze() } else { data })
     }
 
     /// Brings the nodes into memory that reads of a range need. What goes wrong is left to the
     /// reads.
     async fn read_nodes_ahead(&self, volume: VolumeId, range: BlockRange) {
         for _ in 0..ROUNDS {
-            let pin = self.state().space.pin();
+            let pin = self.core.state().space.pin();
             let mut missing = Missing::default();
-            missing.add(self.state().forest.missing_mapping(volume, range, NODES));
+            missing.add(self.core.state().forest.missing_mapping(volume, range, NODES));
             if !self.load_missing(missing, pin).await {
                 break;
             }
         }
         for _ in 0..ROUNDS {
-            let pin = self.state().space.pin();
+            let pin = self.core.state().space.pin();
             let Some(missing) = self.missing_checksums(volume, range).await else { return };
             if !self.load_missing(missing, pin).await {
                 return;
@@ -134,9 +161,10 @@ impl Pool {
         let (mut missing, mut at) = (Missing::default(), range.from);
         while at < range.end && missing.len() < NODES {
             let left = BlockRange::new(at, range.end);
-            let upto = self.state().forest.missing_checksums(volume, left, SLICE, &mut missing);
+            let upto =
+                self.core.state().forest.missing_checksums(volume, left, SLICE, &mut missing);
             at = upto.ok()?;
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Some(missing)
     }
@@ -144,7 +172,7 @@ impl Pool {
     /// Reads nodes; true if there were some, and all could be read. They are for a client, but no
     /// request of it waits for them yet: so they do not count as foreground.
     async fn load_missing(&self, missing: Missing, pin: Pin) -> bool {
-        let nodes = self.pin_nodes(missing.into_faults(), pin);
-        !nodes.is_empty() && self.load_nodes(Class::Commit, nodes, false).await.is_empty()
+        let nodes = self.loader.pin_nodes(missing.into_faults(), pin);
+        !nodes.is_empty() && self.loader.load_nodes(Class::Commit, nodes, false).await.is_empty()
     }
 }

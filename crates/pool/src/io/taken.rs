@@ -4,7 +4,9 @@
 //!
 //! One thing cannot be taken back: a write that a device has been asked for. A transfer that is
 //! dropped goes on in a task of its own, and its blocks are given back when it has ended
-//! ([`Pool::write_taken`]).
+//! ([`RunWriter::write_taken`]).
+
+use std::rc::Rc;
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -15,15 +17,16 @@ use queue::Class;
 use rt::Rt;
 use smallvec::SmallVec;
 
-use crate::pool::Pool;
+use crate::core::Core;
 use crate::space::{Pin as ReadPin, Run};
+use crate::transfer::write_copies::CopyWriter;
 use crate::txn::Kind;
 
 /// Blocks that were taken to be written. They are free again when this is dropped, unless they were
 /// [entered](TakenRuns::entered).
 #[must_use = "the blocks are given back when this is dropped"]
 pub(crate) struct TakenRuns {
-    pool: Pool,
+    core: Core,
     kind: Kind,
     runs: SmallVec<[Run; 1]>,
     /// While they are written. A device that comes back waits for the writes of which it gets
@@ -33,8 +36,8 @@ pub(crate) struct TakenRuns {
 
 impl TakenRuns {
     /// No blocks.
-    pub fn none(pool: &Pool, kind: Kind) -> TakenRuns {
-        TakenRuns { pool: pool.clone(), kind, runs: SmallVec::new(), pin: None }
+    pub fn none(core: &Core, kind: Kind) -> TakenRuns {
+        TakenRuns { core: core.clone(), kind, runs: SmallVec::new(), pin: None }
     }
 
     /// The number of blocks.
@@ -45,7 +48,7 @@ impl TakenRuns {
     /// Adds a run that was allocated just now.
     pub(super) fn push(&mut self, run: Run) {
         if self.kind == Kind::Direct {
-            self.pool.state_mut().space.begin_writing(run);
+            self.core.state_mut().space.begin_writing(run);
         }
         self.runs.push(run);
     }
@@ -54,7 +57,7 @@ impl TakenRuns {
     pub fn entered(mut self) {
         let runs = std::mem::take(&mut self.runs);
         if self.kind == Kind::Direct {
-            self.pool.state_mut().space.end_writing(&runs);
+            self.core.state_mut().space.end_writing(&runs);
         }
     }
 }
@@ -72,7 +75,7 @@ impl Drop for TakenRuns {
         if self.runs.is_empty() {
             return;
         }
-        let mut st = self.pool.state_mut();
+        let mut st = self.core.state_mut();
         if self.kind == Kind::Direct {
             st.space.end_writing(&self.runs);
         }
@@ -80,22 +83,33 @@ impl Drop for TakenRuns {
     }
 }
 
-impl Pool {
+/// Writes data to blocks that were taken for it.
+pub(crate) struct RunWriter {
+    core: Core,
+    copy_writer: Rc<CopyWriter>,
+}
+
+impl RunWriter {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core, copy_writer: &Rc<CopyWriter>) -> Rc<RunWriter> {
+        Rc::new(RunWriter { core: core.clone(), copy_writer: copy_writer.clone() })
+    }
+
     /// Writes all copies of `data` to the blocks that were taken for it. After an error, and if the
     /// future is dropped, they are given back as soon as no device is writing them.
     pub(crate) fn write_taken(
-        &self,
+        self: &Rc<Self>,
         mut taken: TakenRuns,
         data: SliceList,
         class: Class,
     ) -> impl Future<Output = Result<TakenRuns>> + use<> {
-        let pool = self.clone();
+        let this = self.clone();
         let write = async move {
-            taken.pin = Some(pool.state().space.pin_none());
-            pool.write_runs(&taken, data, class).await?;
+            taken.pin = Some(this.core.state().space.pin_none());
+            this.copy_writer.write_runs(&taken, data, class).await?;
             Ok(taken)
         };
-        ToTheEnd { rt: self.rt().clone(), future: Some(Box::pin(write)), began: false }
+        ToTheEnd { rt: self.core.rt().clone(), future: Some(Box::pin(write)), began: false }
     }
 }
 

@@ -3,14 +3,20 @@
 //! A change that holds room for its nodes ([`NodeRoom`]) waits for no other room: so what it holds
 //! becomes free soon, and another change may wait for that.
 
+use std::rc::Rc;
+
 use base::{GroupId, Result};
 use format::page::GroupKind;
 use rt::Reason;
 use rt::sync::either;
 
 use super::taken::TakenRuns;
-use crate::pool::Pool;
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::space::{Alloc, Era, NodeRoom, Purpose, Reservation};
+use crate::transfer::load::NodeLoader;
+use crate::transfer::sums_ahead::SumsAhead;
+use crate::transfer::wait_for_reads::ReadDrain;
 use crate::txn::Kind;
 
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
@@ -75,12 +81,12 @@ impl Tries {
 }
 
 /// While this lives direct writes take no blocks.
-struct Alone<'a>(&'a Pool);
+struct Alone<'a>(&'a Core);
 
 impl<'a> Alone<'a> {
-    fn new(pool: &'a Pool) -> Alone<'a> {
-        pool.state_mut().space.hold_direct();
-        Alone(pool)
+    fn new(core: &'a Core) -> Alone<'a> {
+        core.state_mut().space.hold_direct();
+        Alone(core)
     }
 }
 
@@ -90,24 +96,50 @@ impl Drop for Alone<'_> {
     }
 }
 
-impl Pool {
+/// Room for what changes the pool: nodes and blocks.
+pub(crate) struct PoolRoom {
+    core: Core,
+    loader: Rc<NodeLoader>,
+    reads: Rc<ReadDrain>,
+    commits: Rc<Commits>,
+    sums: Rc<SumsAhead>,
+}
+
+impl PoolRoom {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        loader: &Rc<NodeLoader>,
+        reads: &Rc<ReadDrain>,
+        commits: &Rc<Commits>,
+        sums: &Rc<SumsAhead>,
+    ) -> Rc<PoolRoom> {
+        Rc::new(PoolRoom {
+            core: core.clone(),
+            loader: loader.clone(),
+            reads: reads.clone(),
+            commits: commits.clone(),
+            sums: sums.clone(),
+        })
+    }
+
     /// Waits until a change may go ahead: its nodes will find room, and not too much is dirty.
     /// While it holds that room it must not wait for other room.
-    pub(super) async fn admit(&self, purpose: Purpose) -> Result<NodeRoom> {
+    pub(crate) async fn admit(&self, purpose: Purpose) -> Result<NodeRoom> {
         match self.try_admit(purpose)? {
             Admission::Admitted(room) => Ok(room),
-            _ => self.rt().waits(Reason::PoolRoom, Box::pin(self.make_room(purpose))).await,
+            _ => self.core.rt().waits(Reason::PoolRoom, Box::pin(self.make_room(purpose))).await,
         }
     }
 
     fn try_admit(&self, purpose: Purpose) -> Result<Admission> {
-        let st = self.state();
+        let st = self.core.state();
         st.standing.permit()?;
         if !st.admits(purpose) {
             return Ok(if st.admits_later(purpose) { Admission::Later } else { Admission::Full });
         }
         let crowded = st.host_log.is_crowded();
-        if crowded || st.txns.open().dirty_nodes() >= 2 * self.settings().dirty_nodes {
+        if crowded || st.txns.open().dirty_nodes() >= 2 * self.core.settings().dirty_nodes {
             return Ok(Admission::Crowded);
         }
         Ok(Admission::Admitted(st.space.reserve_nodes()))
@@ -116,15 +148,15 @@ impl Pool {
     async fn make_room(&self, purpose: Purpose) -> Result<NodeRoom> {
         let mut tries = Tries::new();
         loop {
-            let ended = self.state().space.changes_ended();
+            let ended = self.core.state().space.changes_ended();
             match self.try_admit(purpose)? {
                 Admission::Admitted(room) => return Ok(room),
                 Admission::Later => ended.await,
-                Admission::Crowded => self.commit().await?,
+                Admission::Crowded => self.commits.commit().await?,
                 Admission::Full => {
                     if !self.make_some_free(&mut tries).await? {
                         let text = "the pool is full: no room for metadata";
-                        return Err(self.state().space.no_room(text));
+                        return Err(self.core.state().space.no_room(text));
                     }
                 }
             }
@@ -136,7 +168,7 @@ impl Pool {
     async fn make_some_free(&self, tries: &mut Tries) -> Result<bool> {
         loop {
             if let Some(until) = tries.pinned_until {
-                if !self.wait_for_pinned(until).await {
+                if !self.reads.wait_for_pinned(until).await {
                     tries.pinned_until = None;
                 }
                 self.empty_limbo().await;
@@ -146,19 +178,19 @@ impl Pool {
             match next {
                 Try::Commit => {
                     let frees = {
-                        let st = self.state();
+                        let st = self.core.state();
                         st.gives_back() || st.dirty_nodes() > 0
                     };
                     if !frees {
                         continue;
                     }
-                    self.commit().await?;
+                    self.commits.commit().await?;
                 }
                 Try::Freed => self.empty_limbo().await,
                 Try::Pinned => {
-                    let any = self.state().space.any_pinned();
+                    let any = self.core.state().space.any_pinned();
                     if any {
-                        let until = self.state_mut().space.reads_until_now();
+                        let until = self.core.state_mut().space.reads_until_now();
                         tries.pinned_until = Some(until);
                     }
                     continue;
@@ -171,10 +203,10 @@ impl Pool {
     /// Makes blocks that commits have freed available, in slices, when the reads of clients that
     /// use them have ended. Then dissolves empty groups.
     pub(crate) async fn empty_limbo(&self) {
-        self.wait_for_freed().await;
+        self.reads.wait_for_freed().await;
         loop {
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 // Chunks of a dissolved group may go to another one. A running commit must not
                 // write that one without writing, too, that the chunks became free.
                 if st.txns.committing().is_some() || !st.space.may_dissolve() {
@@ -183,14 +215,14 @@ impl Pool {
                 let st = &mut *st;
                 st.space.dissolve_empty(&mut st.devices, DISSOLVE);
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
     }
 
     /// Takes `blocks` data blocks for a direct write, in as few runs as there are, and room for the
     /// nodes that it will change.
-    pub(super) async fn take_for_write(&self, blocks: u32) -> Result<(NodeRoom, TakenRuns)> {
-        let mut taken = TakenRuns::none(self, Kind::Direct);
+    pub(crate) async fn take_for_write(&self, blocks: u32) -> Result<(NodeRoom, TakenRuns)> {
+        let mut taken = TakenRuns::none(&self.core, Kind::Direct);
         let mut tries = Tries::new();
         loop {
             let room = self.admit(Purpose::Write).await?;
@@ -198,13 +230,13 @@ impl Pool {
                 Took::All => return Ok((room, taken)),
                 Took::NeedMaps(id) => {
                     room.forgo();
-                    self.load_maps_to_take(id).await;
+                    self.loader.load_maps_to_take(id).await;
                 }
                 Took::Joined => unreachable!("only a pass joins a group"),
                 Took::Some => {
                     room.forgo();
                     let wait = self.wait_for_blocks(blocks, &mut taken, &mut tries);
-                    self.rt().waits(Reason::PoolRoom, Box::pin(wait)).await?;
+                    self.core.rt().waits(Reason::PoolRoom, Box::pin(wait)).await?;
                 }
             }
         }
@@ -214,52 +246,51 @@ impl Pool {
     /// the pass take blocks one after the other: where it begins to take those of another group,
     /// all of them need the same nodes, which are read once for all.
     pub(crate) async fn take_for_pass(&self, blocks: u32) -> Result<TakenRuns> {
-        let _turn = self.pass_takes().acquire(1).await;
-        let mut taken = TakenRuns::none(self, Kind::Pass);
+        let _turn = self.core.pass_takes().acquire(1).await;
+        let mut taken = TakenRuns::none(&self.core, Kind::Pass);
         let mut commits = 0;
         loop {
             // Data that was admitted goes before room that is kept for metadata.
             let keeps = commits < PASS_COMMITS;
-            let take = |n| self.state_mut().alloc_for_pass(n, keeps);
+            let take = |n| self.core.state_mut().alloc_for_pass(n, keeps);
             match take_now(blocks, &mut taken, take)? {
                 Took::All => return Ok(taken),
-                Took::NeedMaps(id) => self.load_maps_to_take(id).await,
-                Took::Joined => self.warm_checksums().await,
+                Took::NeedMaps(id) => self.loader.load_maps_to_take(id).await,
+                Took::Joined => self.sums.warm_checksums().await,
                 Took::Some if commits == PASS_COMMITS && self.open_waiting() => {}
                 Took::Some if commits == PASS_COMMITS => {
-                    return Err(self.state().space.no_room("write-back: the pool is full"));
+                    return Err(self.core.state().space.no_room("write-back: the pool is full"));
                 }
                 Took::Some => {
                     commits += 1;
                     // A group that direct writes have just changed can be joined after a commit,
                     // unless they change it again.
-                    let _alone = Alone::new(self);
-                    self.rt().waits(Reason::PoolRoom, self.commit_direct()).await?;
+                    let _alone = Alone::new(&self.core);
+                    self.core.rt().waits(Reason::PoolRoom, self.commits.commit_direct()).await?;
                 }
             }
         }
     }
 
-    /// As [`Pool::reserve`]. Where only changes that are under way leave no room, it waits until
-    /// these have ended, and direct writes begin no others meanwhile.
-    pub async fn reserve_beside_changes(&self, blocks: u64) -> Result<Reservation> {
+    /// See [`crate::Pool::reserve_beside_changes`].
+    pub(crate) async fn reserve_beside_changes(&self, blocks: u64) -> Result<Reservation> {
         let mut alone = None;
         loop {
             let ended = {
-                let st = self.state();
+                let st = self.core.state();
                 match st.reserve(blocks) {
                     Err(_) if st.may_reserve_later(blocks) => st.space.changes_ended(),
                     outcome => return outcome,
                 }
             };
-            alone.get_or_insert_with(|| Alone::new(self));
-            self.rt().waits(Reason::PoolRoom, ended).await;
+            alone.get_or_insert_with(|| Alone::new(&self.core));
+            self.core.rt().waits(Reason::PoolRoom, ended).await;
         }
     }
 
     /// Takes blocks for a direct write.
     fn try_take(&self, blocks: u32) -> Alloc {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         match !st.space.holds_direct() && st.leaves_reserved(blocks.into()) {
             true => st.alloc(GroupKind::Data, blocks),
             false => Alloc::Full,
@@ -269,7 +300,7 @@ impl Pool {
     /// A move that waits for the open write-back pass gives its group's room back; true if there
     /// was one.
     fn open_waiting(&self) -> bool {
-        self.state_mut().space.open_waiting()
+        self.core.state_mut().space.open_waiting()
     }
 
     /// A direct write has found too few blocks: waits for what may free some.
@@ -283,35 +314,35 @@ impl Pool {
             return Ok(());
         }
         let (opened, ended, any_closed) = {
-            let st = self.state();
+            let st = self.core.state();
             let any_closed = st.space.any_closed() || st.space.holds_direct();
             (st.space.opened(), st.space.changes_ended(), any_closed)
         };
         if any_closed {
             // The wait is short: a closed group is open again soon. Blocks that were taken are
             // given back: they may be from that group, whose move, or the pass, waits for them.
-            *taken = TakenRuns::none(self, Kind::Direct);
+            *taken = TakenRuns::none(&self.core, Kind::Direct);
             // Reads that end may make room too, but only what is drained can be taken.
             let (reads, any_freed) = {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 let (reads, before) = (st.space.reads_ended(), st.space.freed_runs());
                 (reads, st.space.drain(DRAIN) || st.space.freed_runs() > before)
             };
             if any_freed {
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
             } else {
-                either(reads, either(opened, self.commit_ended())).await;
+                either(reads, either(opened, self.core.commit_ended())).await;
             }
             return Ok(());
         }
         let missing = u64::from(blocks - taken.blocks());
-        if self.state().may_take_later(missing) {
+        if self.core.state().may_take_later(missing) {
             ended.await;
         } else if !self.make_some_free(tries).await? {
             // Without room nothing is written, so no commit comes that would look whether a group
             // is to be tried again that was left alone.
-            let now = self.now();
-            let mut st = self.state_mut();
+            let now = self.core.now();
+            let mut st = self.core.state_mut();
             if !st.space.use_again(now) {
                 return Err(st.space.no_room("the pool is full"));
             }

@@ -8,6 +8,7 @@ use rt::{Order, Rt};
 use sim::{DiskModel, World};
 
 use super::*;
+use crate::Pool;
 use crate::space::Run;
 use crate::{CreateOptions, DeviceFile, Settings};
 
@@ -28,9 +29,9 @@ async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
     pool.create_volume("v", 1 << 30, 4096).await.expect("volume");
     put(&pool, 0, 10).await.expect("write");
     pool.commit().await.expect("commit");
-    pool.empty_limbo().await;
+    pool.flows().room.empty_limbo().await;
     {
-        let mut st = pool.state_mut();
+        let mut st = pool.core().state_mut();
         let mut taken = Vec::new();
         while let Alloc::Got(run) = st.alloc(GroupKind::Data, 256) {
             taken.push(run);
@@ -58,7 +59,7 @@ fn what_finds_no_room_only_beside_other_changes_waits_for_these() {
         let _reserved = pool.reserve(10).expect("room");
         let mut held = Vec::new();
         {
-            let st = pool.state();
+            let st = pool.core().state();
             while st.leaves_reserved(1) {
                 held.push(st.space.reserve_nodes());
                 assert!(held.len() < 10, "changes that are under way do not count");
@@ -80,7 +81,7 @@ fn what_finds_no_room_only_beside_other_changes_waits_for_these() {
 
         pool.commit().await.expect("commit");
         while pool.reserve(1).is_ok() {
-            held.push(pool.state().space.reserve_nodes());
+            held.push(pool.core().state().space.reserve_nodes());
             assert!(held.len() < 10, "changes that are under way do not count");
         }
         let (p, told) = (pool.clone(), done.clone());
@@ -91,10 +92,10 @@ fn what_finds_no_room_only_beside_other_changes_waits_for_these() {
         });
         on.sleep(Duration::from_secs(1)).await;
         assert_eq!(done.get(), 1, "the reservation waits");
-        assert!(pool.state().space.holds_direct(), "others could begin for ever");
+        assert!(pool.core().state().space.holds_direct(), "others could begin for ever");
         drop(held.pop());
         drop(reserve.await.expect("it ends").expect("there is room by now"));
-        assert!(!pool.state().space.holds_direct());
+        assert!(!pool.core().state().space.holds_direct());
         held.clear();
         let none = pool.reserve_beside_changes(1 << 30).await;
         assert_eq!(none.err().map(|e| e.kind), Some(ErrorKind::NoSpace), "nothing to wait for");

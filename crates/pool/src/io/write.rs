@@ -6,6 +6,8 @@
 //!
 //! A future that is dropped gives back what it has taken. What it has written by then stays.
 
+use std::rc::Rc;
+
 use base::checksum::block_crcs;
 use base::{
     BLOCK, BLOCK_U64, BlockRange, Crc, ErrorKind, Lba, Result, Slice, SliceList, StorageError,
@@ -15,15 +17,40 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use super::{END_OF_SPACE, STEP_BLOCKS};
+use crate::core::Core;
 use crate::forest::Change;
-use crate::pool::Pool;
+use crate::io::taken::RunWriter;
+use crate::io::wait_for_room::PoolRoom;
 use crate::space::Purpose;
 use crate::state::State;
+use crate::transfer::load::NodeLoader;
 
-impl Pool {
-    /// Writes `data`, whole blocks, to `volume` from `lba` on. Every block is visible to reads that
-    /// begin when this returns, and durable after the next [`Pool::commit`].
-    pub async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
+/// Writes and unmaps blocks of volumes.
+pub(crate) struct Writer {
+    core: Core,
+    loader: Rc<NodeLoader>,
+    room: Rc<PoolRoom>,
+    runs: Rc<RunWriter>,
+}
+
+impl Writer {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        loader: &Rc<NodeLoader>,
+        room: &Rc<PoolRoom>,
+        runs: &Rc<RunWriter>,
+    ) -> Rc<Writer> {
+        Rc::new(Writer {
+            core: core.clone(),
+            loader: loader.clone(),
+            room: room.clone(),
+            runs: runs.clone(),
+        })
+    }
+
+    /// See [`crate::Pool::write`].
+    pub(crate) async fn write(&self, volume: VolumeId, lba: Lba, data: &Slice) -> Result<()> {
         assert_eq!(data.len() % BLOCK, 0);
         let blocks = (data.len() / BLOCK) as u64;
         let mut at = 0;
@@ -48,32 +75,32 @@ impl Pool {
     ) -> Result<()> {
         let crcs: SmallVec<[Crc; 1]> = block_crcs(&data).collect();
         loop {
-            let (room, taken) = self.take_for_write(crcs.len() as u32).await?;
+            let (room, taken) = self.room.take_for_write(crcs.len() as u32).await?;
             let data = SliceList::from_iter([data.clone()]);
-            let taken = self.write_taken(taken, data, class).await?;
+            let taken = self.runs.write_taken(taken, data, class).await?;
             let change = Change::Map { volume, lba, runs: &taken, crcs: &crcs, size };
             let enter = |st: &mut State| st.edit_direct(&change).map(drop);
-            match self.resident_or_lost(class, |_| None, enter).await {
+            match self.loader.resident_or_lost(class, |_| None, enter).await {
                 Ok(()) => {
                     taken.entered();
                     drop(room);
                     return Ok(());
                 }
-                Err(failed) if self.goes_elsewhere(&failed) => {}
+                Err(failed) if self.loader.goes_elsewhere(&failed) => {}
                 Err(failed) => return Err(failed.why),
             }
         }
     }
 
-    /// Unmaps `[lba, end)` of `volume`, in slices; it reads as zeros then.
-    pub async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
+    /// See [`crate::Pool::discard`].
+    pub(crate) async fn discard(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let mut at = lba;
         while at < end {
-            let room = self.admit(Purpose::Free).await?;
+            let room = self.room.admit(Purpose::Free).await?;
             let change = Change::Unmap { volume, range: BlockRange::new(at, end) };
-            at = self.resident(Class::Foreground, |st| st.edit_direct(&change)).await?;
+            at = self.loader.resident(Class::Foreground, |st| st.edit_direct(&change)).await?;
             drop(room);
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Ok(())
     }
@@ -83,11 +110,11 @@ impl Pool {
     pub(crate) async fn trim_behind_end(&self, volume: VolumeId) -> Result<()> {
         let mut at = Lba(0);
         while at < END_OF_SPACE {
-            let pass_ended = self.state().txns.pass_ended();
-            if self.is_closed() {
+            let pass_ended = self.core.state().txns.pass_ended();
+            if self.core.is_closed() {
                 return Err(StorageError::new(ErrorKind::Io, "the pool is closed"));
             }
-            let room = self.admit(Purpose::Free).await?;
+            let room = self.room.admit(Purpose::Free).await?;
             let step = |st: &mut State| {
                 let v = st.forest.volume(volume);
                 // A pass has a clone of the mapping, which will take its place: it would bring back
@@ -100,13 +127,13 @@ impl Pool {
                 let range = BlockRange::new(from, END_OF_SPACE);
                 st.edit_direct(&Change::Unmap { volume, range }).map(Some)
             };
-            let done = self.resident(Class::Foreground, step).await?;
+            let done = self.loader.resident(Class::Foreground, step).await?;
             drop(room);
             match done {
                 Some(upto) => at = upto,
                 None => pass_ended.await,
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         Ok(())
     }

@@ -2,14 +2,14 @@
 
 use base::Result;
 
-use crate::pool::Pool;
+use crate::moves::admit::MoveTerms;
 use crate::space::{Fit, Terms};
 use crate::state::State;
 
-impl Pool {
+impl MoveTerms {
     /// Asks whether everything finds room, and does `then` with the answer in the step in which it
     /// is found. `ask` says what is asked, as of each step before too; its error ends this.
-    pub(super) async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         ask: impl Fn(&State) -> Result<Vec<Terms>>,
         then: impl FnOnce(&mut State, Fit) -> Result<T>,
@@ -17,13 +17,13 @@ impl Pool {
         let mut fit = Fit::default();
         loop {
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 let asked = ask(&st)?;
                 if fit.go_on(&st.space, asked) {
                     return then(&mut st, fit);
                 }
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
     }
 }

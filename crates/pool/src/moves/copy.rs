@@ -14,12 +14,15 @@ use queue::Class;
 use rt::JoinHandle;
 
 use super::in_order::{Line, Turn, write_all};
-use crate::pool::Pool;
+use crate::core::Core;
 use crate::space::{Pin, Run, Space};
 use crate::state::State;
+use crate::transfer::copies::CopyReader;
+use crate::transfer::load::NodeLoader;
 use crate::transfer::walk::{
     Expected, Leaf, Owner, ReadRun, Walk, Which, nodes_from, pinned, runs,
 };
+use crate::transfer::write_copies::CopyWriter;
 
 /// Bytes in flight.
 const WINDOW_BYTES: u64 = 8 << 20;
@@ -63,7 +66,7 @@ impl To {
 
 /// Runs that are being copied, in order.
 struct Flights {
-    pool: Pool,
+    flow: Rc<ChunkCopier>,
     to: Rc<To>,
     line: Line,
     flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
@@ -79,8 +82,8 @@ struct Flights {
 impl Flights {
     /// True if nothing more is to be copied.
     fn is_over(&self) -> bool {
-        let changed = |commands| self.pool.state().moves.commands() != commands;
-        self.pool.moves_rest() || self.commands.is_some_and(changed)
+        let changed = |commands| self.flow.core.state().moves.commands() != commands;
+        self.flow.moves_rest() || self.commands.is_some_and(changed)
     }
 
     /// Copies runs as soon as there is room, until the copy is ended. Each has a pin, as of when it
@@ -96,10 +99,10 @@ impl Flights {
                 self.stopped = true;
                 return Ok(());
             }
-            let (pool, to) = (self.pool.clone(), self.to.clone());
+            let (flow, to) = (self.flow.clone(), self.to.clone());
             let turn = self.line.next();
             let flight =
-                self.pool.rt().spawn(async move { pool.copy_run(run, &to, &pin, turn).await });
+                self.flow.core.rt().spawn(async move { flow.copy_run(run, &to, &pin, turn).await });
             self.flights.push_back((flight, bytes));
             self.bytes += bytes;
         }
@@ -126,21 +129,44 @@ impl Flights {
     }
 }
 
-impl Pool {
+/// Copies chunks from one device to another.
+pub(crate) struct ChunkCopier {
+    core: Core,
+    copy_writer: Rc<CopyWriter>,
+    copies: Rc<CopyReader>,
+    loader: Rc<NodeLoader>,
+}
+
+impl ChunkCopier {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        copy_writer: &Rc<CopyWriter>,
+        copies: &Rc<CopyReader>,
+        loader: &Rc<NodeLoader>,
+    ) -> Rc<ChunkCopier> {
+        Rc::new(ChunkCopier {
+            core: core.clone(),
+            copy_writer: copy_writer.clone(),
+            copies: copies.clone(),
+            loader: loader.clone(),
+        })
+    }
+
     /// Copies the blocks of a group that were written in generation `since` or later to these
     /// chunks, and some older ones with them. The group must be closed, or new blocks must be
     /// written to these chunks too. Returns false if moves were to rest before all was copied, or
     /// if there have been more than so many `commands`: the group may not need the copy any more.
     pub(super) async fn copy_group(
-        &self,
+        self: &Rc<Self>,
         id: GroupId,
         to: To,
         since: Generation,
         commands: Option<u64>,
     ) -> Result<bool> {
-        self.state_mut().moves.begin_group();
+        self.core.state_mut().moves.begin_group();
         let mut flights = Flights {
-            pool: self.clone(),
+            flow: self.clone(),
             to: Rc::new(to),
             line: Line::default(),
             flights: VecDeque::new(),
@@ -149,7 +175,7 @@ impl Pool {
             commands,
             stopped: false,
         };
-        let kind = self.state().space.group_kind(id);
+        let kind = self.core.state().space.group_kind(id);
         let outcome = match kind {
             GroupKind::Data => self.copy_data(id, since, &mut flights).await,
             GroupKind::Metadata => self.copy_nodes(id, since, &mut flights).await,
@@ -158,38 +184,38 @@ impl Pool {
         // Also after an error: the chunks are given back.
         let ended = flights.finish(outcome).await;
         if !matches!(ended, Ok(true)) {
-            self.state_mut().moves.give_up_group();
+            self.core.state_mut().moves.give_up_group();
         }
         ended
     }
 
     async fn copy_data(&self, id: GroupId, since: Generation, flights: &mut Flights) -> Result<()> {
-        let group_blocks = self.state().space.geometry().group_blocks;
+        let group_blocks = self.core.state().space.geometry().group_blocks;
         let (mut walk, mut at) = (Walk::new(id, 0, group_blocks).since(since), 0);
         while !flights.stopped {
             let (missing, pin) = {
-                let st = self.state();
+                let st = self.core.state();
                 (walk.ahead(&st, AHEAD), st.space.pin())
             };
-            self.load_nodes(Class::Move, self.pin_nodes(missing, pin), false).await;
+            self.loader.load_nodes(Class::Move, self.loader.pin_nodes(missing, pin), false).await;
             let to = &flights.to;
             let step = |st: &mut State| {
                 let goes_on = to.is_for(&st.space, id);
                 let leaf = if goes_on { walk.next_leaf(st, at)? } else { Leaf::End };
                 Ok((leaf, st.space.pin()))
             };
-            let (leaf, pin) = self.resident(Class::Move, step).await?;
+            let (leaf, pin) = self.loader.resident(Class::Move, step).await?;
             match leaf {
                 Leaf::End => return Ok(()),
                 Leaf::NoMaps => {
                     drop(pin);
-                    self.load_maps(id).await?;
+                    self.loader.load_maps(id).await?;
                 }
                 Leaf::Blocks(blocks, upto) => {
-                    let runs = pinned(&self.state(), runs(blocks, group_blocks, 0), pin);
+                    let runs = pinned(&self.core.state(), runs(blocks, group_blocks, 0), pin);
                     flights.copy(runs).await?;
                     at = upto;
-                    self.rt().yield_now().await;
+                    self.core.rt().yield_now().await;
                 }
             }
         }
@@ -206,26 +232,26 @@ impl Pool {
     ) -> Result<()> {
         // To walk all trees may take minutes.
         let pin = {
-            let st = self.state();
+            let st = self.core.state();
             let geometry = st.space.geometry();
             let group = Run { addr: geometry.join(id, 0), len: geometry.group_blocks };
             st.space.pin_blocks([group], &st.space.pin())
         };
         let (mut nodes, mut next) = (Vec::new(), 0);
         loop {
-            let volume = self.state().forest.volume_from(VolumeId(next));
+            let volume = self.core.state().forest.volume_from(VolumeId(next));
             let Some(volume) = volume else { break };
             self.nodes_of(Which::Mapping(volume), since, id, &mut nodes).await?;
             next = volume.0 + 1;
         }
         let (group_blocks, groups) = {
-            let geometry = self.state().space.geometry();
+            let geometry = self.core.state().space.geometry();
             (geometry.group_blocks, geometry.group_capacity)
         };
         for group in (0..groups).map(GroupId) {
             self.nodes_of(Which::Sums(group), since, id, &mut nodes).await?;
         }
-        if !flights.to.is_for(&self.state().space, id) {
+        if !flights.to.is_for(&self.core.state().space, id) {
             return Ok(());
         }
         nodes.sort_unstable_by_key(|e: &Expected| e.addr);
@@ -245,12 +271,12 @@ impl Pool {
         let mut from = Key::EMPTY;
         loop {
             let (found, next) =
-                self.resident(Class::Move, |st| nodes_from(st, which, since, &from)).await?;
+                self.loader.resident(Class::Move, |st| nodes_from(st, which, since, &from)).await?;
             {
-                let geometry = self.state().space.geometry();
+                let geometry = self.core.state().space.geometry();
                 into.extend(found.into_iter().filter(|e| geometry.split(e.addr).0 == id));
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
             match next {
                 Some(next) => from = next,
                 None => return Ok(()),
@@ -266,13 +292,13 @@ impl Pool {
         if matches!(to, To::Kept(_)) && self.chunks_are_good(targets, run.first(), &crcs).await {
             return Ok(());
         }
-        if let Ok(data) = self.read_verified(run.first(), &crcs, Class::Move, pin).await {
+        if let Ok(data) = self.copies.read_verified(run.first(), &crcs, Class::Move, pin).await {
             turn.comes().await;
             let data = SliceList::from_iter([data]);
             return self.write_to(targets, run.first(), data, Some(turn)).await;
         }
         for e in &run.blocks {
-            match self.read_verified(e.addr, &[e.crc], Class::Move, pin).await {
+            match self.copies.read_verified(e.addr, &[e.crc], Class::Move, pin).await {
                 Ok(data) => {
                     turn.comes().await;
                     self.write_to(targets, e.addr, SliceList::from_iter([data]), None).await?;
@@ -288,11 +314,11 @@ impl Pool {
     /// the error and the move ends.
     async fn no_copy_read(&self, e: &Expected, why: StorageError, pin: &Pin) -> Result<()> {
         let is_node = matches!(e.owner, Owner::Node(_));
-        if is_node || !self.is_lost(e.addr, e.crc, Class::Move, pin).await {
+        if is_node || !self.copies.is_lost(e.addr, e.crc, Class::Move, pin).await {
             return Err(why);
         }
-        self.permit()?;
-        let mut st = self.state_mut();
+        self.core.permit()?;
+        let mut st = self.core.state_mut();
         if e.extent().is_some_and(|extent| st.scrub.enter_lost(extent)) {
             st.need_superblock();
             tracing::error!(block = e.addr.0, "a block that moves has no good copy: {why}");
@@ -303,20 +329,14 @@ impl Pool {
     /// True if these blocks are good in all of these chunks.
     async fn chunks_are_good(&self, chunks: &[Chunk], addr: PoolAddr, crcs: &[Crc]) -> bool {
         for &c in chunks {
-            let (row, offset) = self.place(c, addr);
-            let Some(disk) = self.disk(row) else { return false };
+            let (row, offset) = self.core.place(c, addr);
+            let Some(disk) = self.core.disk(row) else { return false };
             let (outcome, buf) = disk.read_new(Class::Move, offset, crcs.len() * BLOCK).await;
             if outcome.is_err() || !block_crcs(&buf).eq(crcs.iter().copied()) {
                 return false;
             }
         }
         true
-    }
-
-    /// The place of a block in a chunk: the row of the device, and the offset in bytes.
-    fn place(&self, c: Chunk, addr: PoolAddr) -> (usize, u64) {
-        let geometry = self.state().space.geometry();
-        (usize::from(c.device), geometry.chunk_offset(c.chunk, geometry.split(addr).1))
     }
 
     /// Writes blocks to chunks. `last_of`: a turn that ends when the writes have been handed to the
@@ -330,13 +350,18 @@ impl Pool {
     ) -> Result<()> {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         let write = |&c: &Chunk| {
-            let (row, offset) = self.place(c, addr);
-            self.write_lacking(row, offset, data.clone(), Class::Move)
+            let (row, offset) = self.core.place(c, addr);
+            self.copy_writer.write_lacking(row, offset, data.clone(), Class::Move)
         };
         write_all(targets.iter().map(write), last_of).await?;
-        let now = self.now();
-        self.state_mut().moves.copied(now, bytes as u64 / BLOCK as u64 * targets.len() as u64);
+        let now = self.core.now();
+        self.core.state_mut().moves.copied(now, bytes as u64 / BLOCK as u64 * targets.len() as u64);
         Ok(())
+    }
+
+    /// True if no chunk may be moved now: moves are paused, or the pool is closed.
+    pub(crate) fn moves_rest(&self) -> bool {
+        self.core.state().moves.is_paused() || self.core.is_closed()
     }
 }
 
@@ -348,6 +373,7 @@ mod tests {
     use sim::{DiskModel, World};
 
     use super::*;
+    use crate::Pool;
     use crate::{CreateOptions, DeviceFile, Settings};
 
     const MIB: u64 = 1 << 20;
@@ -390,22 +416,22 @@ mod tests {
 
     /// Blocks that a resync of the group of block 0 copies to these chunks.
     async fn resynced(pool: &Pool, to: &[Chunk]) -> u64 {
-        let copied = || pool.moves_status().copied_bytes / BLOCK_U64;
+        let copied = || pool.moves().moves_status().copied_bytes / BLOCK_U64;
         let (before, id) = (copied(), group_of_first(pool));
         let to = To::Behind(to.to_vec());
-        assert!(pool.copy_group(id, to, Generation(1), None).await.expect("copied"));
+        assert!(pool.flows().copier.copy_group(id, to, Generation(1), None).await.expect("copied"));
         copied() - before
     }
 
     fn group_of_first(pool: &Pool) -> GroupId {
         let range = base::BlockRange::of(base::Lba(0), 1);
-        let st = pool.state_mut();
+        let st = pool.core().state_mut();
         let at = st.forest.extents(VolumeId(1), range, 1).expect("resident")[0].addr;
         st.space.geometry().split(at).0
     }
 
     fn written(pool: &Pool) -> u64 {
-        pool.state().moves.written()
+        pool.core().state().moves.written()
     }
 
     /// Waits until something was copied.
@@ -421,20 +447,21 @@ mod tests {
     fn a_resync_writes_to_no_chunk_that_is_not_the_groups_any_more() {
         run((16, 1), 100, |_, pool| async move {
             let id = group_of_first(&pool);
-            let had = pool.state().space.chunks(id).to_vec();
+            let had = pool.core().state().space.chunks(id).to_vec();
             assert_eq!(resynced(&pool, &had).await, 100);
 
             pool.discard(VolumeId(1), base::Lba(0), base::Lba(100)).await.expect("discard");
             pool.commit().await.expect("commit");
-            pool.empty_limbo().await;
-            assert_eq!(pool.state().space.group_kind(id), GroupKind::Free);
+            pool.flows().room.empty_limbo().await;
+            assert_eq!(pool.core().state().space.group_kind(id), GroupKind::Free);
             // Others take the chunk.
             let row = had[0].device.into();
-            let take = || pool.state_mut().devices.take_chunk_of(row).expect("it has chunks");
+            let take =
+                || pool.core().state_mut().devices.take_chunk_of(row).expect("it has chunks");
             while !take().is_at(&had[0]) {}
             put(&pool, 100).await;
             assert_eq!(group_of_first(&pool), id, "it has the same number");
-            let has = pool.state().space.chunks(id).to_vec();
+            let has = pool.core().state().space.chunks(id).to_vec();
             assert!(!has[0].is_at(&had[0]));
             assert_eq!(resynced(&pool, &had).await, 0);
             assert_eq!(resynced(&pool, &has).await, 100);
@@ -446,15 +473,17 @@ mod tests {
     fn a_pause_does_not_wait_for_the_end_of_a_group() {
         run((128, 32), 8_000, |r, pool| async move {
             let id = group_of_first(&pool);
-            let has = pool.state().space.chunks(id).to_vec();
+            let has = pool.core().state().space.chunks(id).to_vec();
             let p = pool.clone();
-            let copy = async move { p.copy_group(id, To::Behind(has), Generation(1), None).await };
+            let copy = async move {
+                p.flows().copier.copy_group(id, To::Behind(has), Generation(1), None).await
+            };
             let copy = r.spawn(copy);
             begun(&r, &pool).await;
-            pool.pause_moves(true);
+            pool.moves().pause_moves(true);
             assert!(!copy.await.expect("alive").expect("no error"), "not all was copied");
             assert!(written(&pool) <= 3 * WINDOW_BYTES, "{}", written(&pool));
-            assert_eq!(pool.moves_status().copied_bytes, 0);
+            assert_eq!(pool.moves().moves_status().copied_bytes, 0);
         });
     }
 
@@ -463,21 +492,21 @@ mod tests {
     fn a_cancel_does_not_wait_for_the_end_of_a_group() {
         run((128, 32), 8_000, |r, pool| async move {
             let id = group_of_first(&pool);
-            let had = pool.state().space.chunks(id).to_vec();
-            let name = pool.state().devices.path(had[0].device.into()).to_owned();
-            pool.pause_moves(true);
-            pool.remove_device(&name).await.expect("remove");
-            pool.pause_moves(false);
+            let had = pool.core().state().space.chunks(id).to_vec();
+            let name = pool.core().state().devices.path(had[0].device.into()).to_owned();
+            pool.moves().pause_moves(true);
+            pool.moves().remove_device(&name).await.expect("remove");
+            pool.moves().pause_moves(false);
             begun(&r, &pool).await;
-            pool.cancel_moves().await.expect("cancel");
-            while pool.moves_status().ended.is_none() {
+            pool.moves().cancel_moves().await.expect("cancel");
+            while pool.moves().moves_status().ended.is_none() {
                 r.sleep(Duration::from_millis(1)).await;
             }
             assert!(written(&pool) <= 3 * WINDOW_BYTES, "{}", written(&pool));
-            let status = pool.moves_status();
+            let status = pool.moves().moves_status();
             assert_eq!((status.state, status.copied_bytes), (MovesState::None, 0), "{status:?}");
             assert_eq!(status.ended.map(|end| end.outcome), Some(MovesOutcome::Cancelled));
-            assert_eq!(pool.state().space.chunks(id), had);
+            assert_eq!(pool.core().state().space.chunks(id), had);
         });
     }
 }

@@ -14,6 +14,8 @@
 //! | before the next commit | of the two newest superblocks one names it and one does not; either is right, as both states are complete |
 //! | while that commit writes superblocks | its superblock may be older than that of another device, as for any device: see `open/superblock_sync.rs` |
 
+use std::rc::Rc;
+
 use base::{
     BLOCK, ErrorKind, Generation, GroupId, Instant, Result, Slice, SliceList, StorageError,
 };
@@ -23,9 +25,12 @@ use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SL
 use queue::Class;
 
 use super::{Role, invalid};
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::devices::{DeviceFile, Disk, Missed, PoolDevice};
-use crate::pool::Pool;
+use crate::moves::rows::{can_be_replaced, leave, new_chunks, row_named};
 use crate::state::State;
+use crate::transfer::look::WriterWatch;
 
 /// Pages that are copied each time that commits are held off. Few, as clients may wait for a
 /// commit; each page takes a few reads and a write.
@@ -38,7 +43,7 @@ const ZEROS: u64 = 1 << 20;
 /// The row of a device that joins. If this is dropped before the device has joined, the row is
 /// given up.
 struct Joining {
-    pool: Pool,
+    core: Core,
     row: usize,
     joined: bool,
 }
@@ -47,7 +52,7 @@ impl Drop for Joining {
     fn drop(&mut self) {
         if !self.joined {
             // The queue of the device stays: a commit may be under way that writes to it.
-            drop(self.pool.state_mut().devices.clear_row(self.row));
+            drop(self.core.state_mut().devices.clear_row(self.row));
         }
     }
 }
@@ -57,7 +62,7 @@ impl Drop for Joining {
 /// if it had been in use until then. So that invitation is no state that went apart from the
 /// pool's, even if all devices that it names are replaced before the device is seen again.
 struct Invited {
-    pool: Pool,
+    core: Core,
     row: usize,
     accepted: bool,
 }
@@ -65,32 +70,26 @@ struct Invited {
 impl Drop for Invited {
     fn drop(&mut self) {
         if !self.accepted {
-            let mut st = self.pool.state_mut();
+            let mut st = self.core.state_mut();
             let next = st.txns.sequence() + 1;
             st.devices.row_mut(self.row).into_iter().for_each(|d| d.was_invited(next));
         }
     }
 }
 
-impl State {
-    /// The chunks of a new device of so many bytes.
-    pub(super) fn new_chunks(&self, path: &str, size_bytes: u64) -> Result<u64> {
-        if !self.devices.has_place() {
-            return invalid(format!("a pool has at most {MAX_DEVICES} devices"));
-        }
-        let geometry = self.space.geometry();
-        let chunks = geometry.chunks_of(size_bytes).min(geometry.group_capacity.into());
-        if chunks == 0 {
-            let need = geometry.chunk_offset(1, 0) >> 20;
-            return invalid(format!(
-                "{path} is too small: a device of this pool needs {need} MiB at least"
-            ));
-        }
-        Ok(chunks)
-    }
+/// Takes devices into use.
+pub(crate) struct Joiner {
+    core: Core,
+    watch: Rc<WriterWatch>,
+    commits: Rc<Commits>,
 }
 
-impl Pool {
+impl Joiner {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core, watch: &Rc<WriterWatch>, commits: &Rc<Commits>) -> Rc<Joiner> {
+        Rc::new(Joiner { core: core.clone(), watch: watch.clone(), commits: commits.clone() })
+    }
+
     /// Makes a device one of the pool. With [`Role::Replaces`] the named device leaves from the
     /// same moment on, and its chunks are to be moved to the new one.
     pub(super) async fn join(
@@ -99,16 +98,16 @@ impl Pool {
         uuid: [u8; 16],
         role: Role<'_>,
     ) -> Result<()> {
-        let settings = self.current_settings();
+        let settings = self.core.current_settings();
         let path = file.path.clone();
         let mut joining = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             if st.devices.iter().any(|d| d.path() == path) {
                 return invalid(format!("{path} is a device of this pool already"));
             }
-            let chunks = st.new_chunks(&path, file.size_bytes)?;
-            let disk = file.disk(self.rt(), settings.device);
+            let chunks = new_chunks(&st, &path, file.size_bytes)?;
+            let disk = file.disk(self.core.rt(), settings.device);
             disk.set_targets(settings.targets);
             let spare = role == Role::Spare;
             let record = DeviceRecord { spare, ..DeviceRecord::online(uuid, chunks) };
@@ -116,9 +115,9 @@ impl Pool {
             let Some(row) = st.devices.enter(device) else {
                 return invalid(format!("a pool has at most {MAX_DEVICES} devices"));
             };
-            Joining { pool: self.clone(), row, joined: false }
+            Joining { core: self.core.clone(), row, joined: false }
         };
-        let Some(disk) = self.disk(joining.row) else { unreachable!("it was just entered") };
+        let Some(disk) = self.core.disk(joining.row) else { unreachable!("it was just entered") };
         let row = joining.row;
         let failed = |e| self.why_not_joined(row, &path, e);
         self.wipe(&disk).await.map_err(failed)?;
@@ -132,75 +131,75 @@ impl Pool {
         tracing::info!(device = %path, "device added to the pool{}",
             if role == Role::Spare { " as a spare" } else { "" });
         // Bytes that were copied before are of older commands.
-        self.state_mut().moves.begin();
+        self.core.state_mut().moves.begin();
         if role == Role::Spare {
-            self.state_mut().moves.taken.spare_added();
+            self.core.state_mut().moves.taken.spare_added();
         }
-        let outcome = self.commit().await;
+        let outcome = self.commits.commit().await;
         // There may be room for what could not be moved before.
-        self.state().moves.look_again();
+        self.core.state().moves.look_again();
         outcome
     }
 
     /// Overwrites the edges of a device with zeros that leaves the pool, and had so many chunks: it
     /// counts as empty then. Its superblocks go first. Beyond the last chunk nothing was written.
-    pub(super) async fn empty(&self, disk: &Disk, chunks: u32) -> Result<()> {
+    pub(crate) async fn empty(&self, disk: &Disk, chunks: u32) -> Result<()> {
         self.wipe(disk).await?;
         let what = |e| StorageError::from_io(e, "write of zeros over a device that leaves");
-        let end = self.state().space.geometry().chunk_offset(chunks, 0);
+        let end = self.core.state().space.geometry().chunk_offset(chunks, 0);
         for edge in edges(end) {
             let mut at = edge.start;
             while at < edge.end {
                 let len = (edge.end - at).min(ZEROS) as usize;
-                let zeros = SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
-                disk.write(self.permit_to_write().await?, Class::Move, at, zeros)
+                let zeros = SliceList::from_iter([self.core.bufs().zeroed(len).freeze()]);
+                disk.write(self.watch.permit_to_write().await?, Class::Move, at, zeros)
                     .await
                     .map_err(what)?;
                 at += len as u64;
             }
         }
-        disk.flush(self.permit()?, Class::Move).await.map_err(what)
+        disk.flush(self.core.permit()?, Class::Move).await.map_err(what)
     }
 
     /// Overwrites the first block of a device and all of its superblocks with zeros.
     async fn wipe(&self, disk: &Disk) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of zeros over old superblocks");
-        let zeros = |len| SliceList::from_iter([self.bufs().zeroed(len).freeze()]);
-        disk.write(self.permit_to_write().await?, Class::Move, 0, zeros(BLOCK))
+        let zeros = |len| SliceList::from_iter([self.core.bufs().zeroed(len).freeze()]);
+        disk.write(self.watch.permit_to_write().await?, Class::Move, 0, zeros(BLOCK))
             .await
             .map_err(what)?;
         for slot in 0..SLOTS {
             let (at, zeros) = (Superblock::offset_of(slot), zeros(SLOT_COPIES * BLOCK));
-            disk.write(self.permit_to_write().await?, Class::Move, at, zeros)
+            disk.write(self.watch.permit_to_write().await?, Class::Move, at, zeros)
                 .await
                 .map_err(what)?;
         }
-        disk.flush(self.permit()?, Class::Move).await.map_err(what)
+        disk.flush(self.core.permit()?, Class::Move).await.map_err(what)
     }
 
     /// Copies the pages as of the last commit: all tables, and of the bitmaps those that are newer
     /// than `since`.
-    pub(super) async fn copy_pages(
+    pub(crate) async fn copy_pages(
         &self,
         row: usize,
         disk: &Disk,
         since: Generation,
     ) -> Result<()> {
-        let (mut page, end) = (0, self.state().space.geometry().pages());
+        let (mut page, end) = (0, self.core.state().space.geometry().pages());
         while page < end {
             let scanned = end.min(page + SCAN);
             let wanted = {
-                let st = self.state();
-                (page..scanned).find(|&page| st.page_to_copy(page, since).is_some())
+                let st = self.core.state();
+                (page..scanned).find(|&page| page_to_copy(&st, page, since).is_some())
             };
             let Some(first) = wanted else {
                 page = scanned;
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
                 continue;
             };
             page = end.min(first + PAGES);
             {
-                let _alone = self.between_commits().await?;
+                let _alone = self.commits.between_commits().await?;
                 for page in first..page {
                     self.copy_page(page, disk, since).await?;
                 }
@@ -212,7 +211,7 @@ impl Pool {
 
     /// Fails if a device that joins did not get something that was written meanwhile.
     fn has_all(&self, row: usize) -> Result<()> {
-        match self.state().devices.row(row) {
+        match self.core.state().devices.row(row) {
             Some(d) if d.is_joining() => match d.missed() {
                 None => Ok(()),
                 Some(Missed::Write(e)) => Err(StorageError::from_io(e, "a write to it failed")),
@@ -223,8 +222,8 @@ impl Pool {
     }
 
     /// Why a device has not joined: `e`, or that the user took it out of use meanwhile.
-    pub(super) fn why_not_joined(&self, row: usize, path: &str, e: StorageError) -> StorageError {
-        let missed = self.state().devices.row(row).and_then(PoolDevice::missed);
+    pub(crate) fn why_not_joined(&self, row: usize, path: &str, e: StorageError) -> StorageError {
+        let missed = self.core.state().devices.row(row).and_then(PoolDevice::missed);
         let e = match missed {
             Some(Missed::TakenOut) => self.has_all(row).err().unwrap_or(e),
             Some(Missed::Write(_)) | None => e,
@@ -235,13 +234,13 @@ impl Pool {
     /// Copies the committed version of a page, if it is to be copied. No commit runs meanwhile, so
     /// these requests are of a commit's class: FLUSHes of clients wait for them.
     async fn copy_page(&self, page: u64, disk: &Disk, since: Generation) -> Result<()> {
-        let wanted = self.state().page_to_copy(page, since);
+        let wanted = page_to_copy(&self.core.state(), page, since);
         let Some((id, want)) = wanted else { return Ok(()) };
-        let rows = self.state().devices.live_rows();
+        let rows = self.core.state().devices.live_rows();
         for row in rows {
-            let Some(from) = self.disk(row) else { continue };
+            let Some(from) = self.core.disk(row) else { continue };
             for slot in 0..2 {
-                let at = self.state().space.geometry().page_offset(page, slot);
+                let at = self.core.state().space.geometry().page_offset(page, slot);
                 let (outcome, block) = from.read_new(Class::Commit, at, BLOCK).await;
                 let is_it = outcome.is_ok()
                     && open_page(&id.in_slot(slot), &block).is_ok_and(|(found, _)| found == want);
@@ -258,17 +257,17 @@ impl Pool {
     /// version that stands there.
     async fn write_page(&self, disk: &Disk, page: u64, slot: u8, block: Slice) -> Result<()> {
         let what = |e| StorageError::from_io(e, format!("write of page {page} of the tables"));
-        let zeros = self.bufs().zeroed(BLOCK).freeze();
+        let zeros = self.core.bufs().zeroed(BLOCK).freeze();
         let both = if slot == 0 { [block, zeros] } else { [zeros, block] };
-        let at = self.state().space.geometry().page_offset(page, 0);
+        let at = self.core.state().space.geometry().page_offset(page, 0);
         let both = SliceList::from_iter(both);
-        disk.write(self.permit_to_write().await?, Class::Commit, at, both).await.map_err(what)
+        disk.write(self.watch.permit_to_write().await?, Class::Commit, at, both).await.map_err(what)
     }
 
     /// Writes the invitation, and makes the device one of the pool. One that was away gets the
     /// pool's superblock before, by which it is away still. So whatever it has if this fails, it is
     /// known that it was never in use: see [`Invited`].
-    pub(super) async fn invite(
+    pub(crate) async fn invite(
         &self,
         row: usize,
         disk: &Disk,
@@ -276,16 +275,16 @@ impl Pool {
     ) -> Result<()> {
         let what = |e| StorageError::from_io(e, "write of its first superblock");
         // Data that was written over a long time is durable before commits are held up.
-        disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
-        let _alone = self.between_commits().await?;
+        disk.flush(self.core.permit()?, Class::Move).await.map_err(what)?;
+        let _alone = self.commits.between_commits().await?;
         self.has_all(row)?;
-        disk.flush(self.permit()?, Class::Commit).await.map_err(what)?;
+        disk.flush(self.core.permit()?, Class::Commit).await.map_err(what)?;
         let (slots, leaving, away) = {
-            let st = self.state();
-            let leaving = replaces.map(|old| st.row_named(old)).transpose()?;
+            let st = self.core.state();
+            let leaving = replaces.map(|old| row_named(&st, old)).transpose()?;
             // Another device may have taken its place meanwhile.
             if let (Some(row), Some(old)) = (leaving, replaces) {
-                st.can_be_replaced(row, old)?;
+                can_be_replaced(&st, row, old)?;
             }
             let (generation, digest) = (st.txns.committed(), st.tables.digest());
             let mut sb = st.superblock_for(row, generation, digest);
@@ -306,58 +305,54 @@ impl Pool {
         };
         let write = async |(at, slot)| {
             let data = SliceList::from_iter([slot]);
-            disk.write_durable(self.permit_to_write().await?, Class::Commit, at, data)
+            disk.write_durable(self.watch.permit_to_write().await?, Class::Commit, at, data)
                 .await
                 .map_err(what)
         };
         let mut invited = None;
         if let Some(away) = away {
             write(away).await?;
-            invited = Some(Invited { pool: self.clone(), row, accepted: false });
+            invited = Some(Invited { core: self.core.clone(), row, accepted: false });
         }
         for slot in slots {
             write(slot).await?;
         }
         self.has_all(row)?;
         invited.iter_mut().for_each(|invited| invited.accepted = true);
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         let sequence = st.txns.sequence();
         st.devices.row_mut(row).into_iter().for_each(|d| d.joined(sequence));
         st.space.use_again(Instant(u64::MAX));
         if let Some(old) = leaving {
-            st.leave(old, Some(row as u8));
+            leave(&mut st, old, Some(row as u8));
         }
         st.need_superblock();
         Ok(())
     }
-}
 
-impl Pool {
     /// A superblock for the slot of its sequence number, and where that is.
     fn encode_slot(&self, sb: &Superblock) -> (u64, Slice) {
-        let mut slot = self.bufs().take(SLOT_COPIES * BLOCK);
+        let mut slot = self.core.bufs().take(SLOT_COPIES * BLOCK);
         sb.encode_slot(&mut slot);
         (Superblock::offset_of(sb.sequence), slot.freeze())
     }
 }
 
-impl State {
-    /// The id of a page and its committed version; `None` if a device that has everything up to
-    /// `since` does not need the page. Every page of a table is needed, as an open takes the newest
-    /// version that it finds.
-    fn page_to_copy(&self, page: u64, since: Generation) -> Option<(PageId, PageVersion)> {
-        let (geometry, pool_uuid) = (self.space.geometry(), self.identity.uuid);
-        let Some(n) = page.checked_sub(geometry.table_pages().into()) else {
-            let kind = geometry.kind_of_table_page(page as u32);
-            let id = PageId { pool_uuid, kind, page, slot: 0 };
-            return Some((id, self.tables.committed(page as u32).1));
-        };
-        let of_group = u64::from(geometry.pages_per_group());
-        let (group, i) = (GroupId((n / of_group) as u32), (n % of_group) as usize);
-        let want = self.space.bitmap_generations(group)[i];
-        if want <= since || self.space.group_kind(group) == GroupKind::Free {
-            return None;
-        }
-        Some((PageId { pool_uuid, kind: PageKind::Bitmap, page, slot: 0 }, want.into()))
+/// The id of a page and its committed version; `None` if a device that has everything up to
+/// `since` does not need the page. Every page of a table is needed, as an open takes the newest
+/// version that it finds.
+fn page_to_copy(st: &State, page: u64, since: Generation) -> Option<(PageId, PageVersion)> {
+    let (geometry, pool_uuid) = (st.space.geometry(), st.identity.uuid);
+    let Some(n) = page.checked_sub(geometry.table_pages().into()) else {
+        let kind = geometry.kind_of_table_page(page as u32);
+        let id = PageId { pool_uuid, kind, page, slot: 0 };
+        return Some((id, st.tables.committed(page as u32).1));
+    };
+    let of_group = u64::from(geometry.pages_per_group());
+    let (group, i) = (GroupId((n / of_group) as u32), (n % of_group) as usize);
+    let want = st.space.bitmap_generations(group)[i];
+    if want <= since || st.space.group_kind(group) == GroupKind::Free {
+        return None;
     }
+    Some((PageId { pool_uuid, kind: PageKind::Bitmap, page, slot: 0 }, want.into()))
 }

@@ -10,37 +10,58 @@
 //! when the others say durably that the device is out of use. Where the device does not take it,
 //! nothing is lost but that. A device that comes back has taken it before anything else is written.
 
+use std::rc::Rc;
+
 use base::{Duration, Result, SliceList, StorageError};
 use format::superblock::{DeviceState, SLOT_COPIES, Superblock};
 use queue::Class;
 use rt::sync::either;
 
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::devices::slots::Slots;
 use crate::devices::{Disk, Tenure};
-use crate::pool::Pool;
+use crate::moves::rows::{is_away, recognize};
 use crate::state::State;
+use crate::transfer::look::WriterWatch;
 
 /// For so long a user who takes a device out of use waits for it to be told.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A device that is being told. While it is, it does not come back.
 struct Telling {
-    pool: Pool,
+    core: Core,
     row: usize,
     tenure: Tenure,
 }
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        let mut st = self.pool.state_mut();
+        let mut st = self.core.state_mut();
         let own = st.devices.row_mut(self.row).filter(|d| d.tenure() == self.tenure);
         own.into_iter().for_each(|d| d.end_telling());
     }
 }
 
-impl Pool {
+/// Tells devices that they are out of use.
+pub(crate) struct LastWords {
+    core: Core,
+    watch: Rc<WriterWatch>,
+    commits: Rc<Commits>,
+}
+
+impl LastWords {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        watch: &Rc<WriterWatch>,
+        commits: &Rc<Commits>,
+    ) -> Rc<LastWords> {
+        Rc::new(LastWords { core: core.clone(), watch: watch.clone(), commits: commits.clone() })
+    }
+
     /// Tells a device that it is out of use, which the others know durably.
-    pub(super) async fn tell_it_is_away(&self, row: usize) {
+    async fn tell_it_is_away(&self, row: usize) {
         let Some((telling, disk, path)) = self.begin_telling(row) else { return };
         if let Err(e) = self.write_last_word(row, &disk, &path).await {
             tracing::warn!(
@@ -54,37 +75,37 @@ impl Pool {
 
     /// The same, for a caller that does not wait for a device that hangs: that is told when it
     /// answers.
-    pub(super) async fn tell_for_a_while(&self, row: usize) {
-        let pool = self.clone();
-        let telling = self.rt().spawn(async move { pool.tell_it_is_away(row).await });
-        either(async move { _ = telling.await }, self.rt().sleep(PATIENCE)).await;
+    pub(crate) async fn tell_for_a_while(self: &Rc<Self>, row: usize) {
+        let this = self.clone();
+        let telling = self.core.rt().spawn(async move { this.tell_it_is_away(row).await });
+        either(async move { _ = telling.await }, self.core.rt().sleep(PATIENCE)).await;
     }
 
     /// Does so in the background when the others know: of a device that has failed.
-    pub(super) fn tell_later_it_is_away(&self, row: usize) {
-        let pool = self.clone();
-        drop(self.rt().spawn(async move {
-            if pool.others_know().await {
-                pool.tell_it_is_away(row).await;
+    pub(crate) fn tell_later_it_is_away(self: &Rc<Self>, row: usize) {
+        let this = self.clone();
+        drop(self.core.rt().spawn(async move {
+            if this.others_know().await {
+                this.tell_it_is_away(row).await;
             }
         }));
     }
 
     /// Tells a device that is about to come back that it is out of use, once the others say so
     /// durably.
-    pub(super) async fn tell_before_it_returns(
+    pub(crate) async fn tell_before_it_returns(
         &self,
         row: usize,
         disk: &Disk,
         path: &str,
     ) -> Result<()> {
-        self.commit_direct().await?;
+        self.commits.commit_direct().await?;
         let _telling = {
-            let mut st = self.state_mut();
-            st.is_away(row, path)?;
+            let mut st = self.core.state_mut();
+            is_away(&st, row, path)?;
             let Some(d) = st.devices.row_mut(row) else { return Ok(()) };
             d.begin_telling();
-            Telling { pool: self.clone(), row, tenure: d.tenure() }
+            Telling { core: self.core.clone(), row, tenure: d.tenure() }
         };
         self.write_last_word(row, disk, path).await
     }
@@ -92,13 +113,13 @@ impl Pool {
     /// Waits for the commit that is next, whenever that is. False: the pool is closed, or takes no
     /// more commits.
     async fn others_know(&self) -> bool {
-        let target = self.state().next_commit();
+        let target = self.core.state().next_commit();
         loop {
-            let ended = self.commit_ended();
-            if target.is_none_or(|target| self.committed() >= target) {
+            let ended = self.core.commit_ended();
+            if target.is_none_or(|target| self.core.committed() >= target) {
                 return true;
             }
-            if self.is_closed() || self.permit().is_err() {
+            if self.core.is_closed() || self.core.permit().is_err() {
                 return false;
             }
             ended.await;
@@ -106,7 +127,7 @@ impl Pool {
     }
 
     fn begin_telling(&self, row: usize) -> Option<(Telling, Disk, String)> {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         let d = st.devices.row_mut(row)?;
         let disk = d.disk()?.clone();
         if !d.begin_telling() {
@@ -114,47 +135,45 @@ impl Pool {
         }
         let (path, tenure) = (d.path().to_owned(), d.tenure());
         drop(st);
-        Some((Telling { pool: self.clone(), row, tenure }, disk, path))
+        Some((Telling { core: self.core.clone(), row, tenure }, disk, path))
     }
 
     async fn write_last_word(&self, row: usize, disk: &Disk, path: &str) -> Result<()> {
         // A superblock that it was to write before must not come after this one.
         disk.until_idle().await;
-        if self.is_closed() {
+        if self.core.is_closed() {
             return Ok(());
         }
-        let slots = Slots::read(self.rt(), disk, path).await?;
+        let slots = Slots::read(self.core.rt(), disk, path).await?;
         let Some(own) = slots.newest() else { return Ok(()) };
         let last = {
-            let st = self.state();
-            let Some(last) = st.last_word(row, own) else { return Ok(()) };
+            let st = self.core.state();
+            let Some(last) = last_word(&st, row, own) else { return Ok(()) };
             // Another process may have gone on with it alone, while its path was dead here.
-            st.recognize(row, own, path)?;
+            recognize(&st, row, own, path)?;
             last
         };
-        let mut slot = self.bufs().take(SLOT_COPIES * base::BLOCK);
+        let mut slot = self.core.bufs().take(SLOT_COPIES * base::BLOCK);
         last.encode_slot(&mut slot);
         let (at, data) =
             (Superblock::offset_of(last.sequence), SliceList::from_iter([slot.freeze()]));
         let written =
-            disk.write_durable(self.permit_to_write().await?, Class::Move, at, data).await;
+            disk.write_durable(self.watch.permit_to_write().await?, Class::Move, at, data).await;
         written.map_err(|e| StorageError::from_io(e, "write of a superblock"))
     }
 }
 
-impl State {
-    /// The last word of the device of this row, whose newest superblock is `own`; `None`: it is
-    /// another device, or knows already.
-    pub(super) fn last_word(&self, row: usize, own: &Superblock) -> Option<Superblock> {
-        let record = self.devices.row(row)?.record();
-        let is_it = own.pool_uuid == self.identity.uuid && usize::from(own.device) == row;
-        let of_own = own.devices.get(row).filter(|d| is_it && d.uuid == record.uuid)?;
-        if record.state != DeviceState::Failed || of_own.state == DeviceState::Failed {
-            return None;
-        }
-        let mut last = own.clone();
-        last.sequence += 1;
-        last.devices[row] = record.clone();
-        Some(last)
+/// The last word of the device of this row, whose newest superblock is `own`; `None`: it is
+/// another device, or knows already.
+pub(super) fn last_word(st: &State, row: usize, own: &Superblock) -> Option<Superblock> {
+    let record = st.devices.row(row)?.record();
+    let is_it = own.pool_uuid == st.identity.uuid && usize::from(own.device) == row;
+    let of_own = own.devices.get(row).filter(|d| is_it && d.uuid == record.uuid)?;
+    if record.state != DeviceState::Failed || of_own.state == DeviceState::Failed {
+        return None;
     }
+    let mut last = own.clone();
+    last.sequence += 1;
+    last.devices[row] = record.clone();
+    Some(last)
 }

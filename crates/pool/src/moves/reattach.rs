@@ -28,17 +28,24 @@
 //! | before the next commit | in use by its own superblock, and away by those of the others; its own is right, as it lacks only what is marked |
 //! | later | in use, with chunks that are behind |
 
-use base::{Duration, ErrorKind, Generation, GroupId, Result, StorageError};
-use format::superblock::{DeviceState, Superblock};
+use std::rc::Rc;
+
+use base::{Duration, ErrorKind, GroupId, Result, StorageError};
+use format::superblock::Superblock;
 use queue::Class;
 use rt::FileId;
 
 use super::invalid;
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::devices::slots::Slots;
-use crate::devices::{DeviceFile, Disk, PoolDevice, Trouble, apart, left_at};
-use crate::history::end_of;
-use crate::pool::Pool;
-use crate::state::State;
+use crate::devices::{DeviceFile, Disk, PoolDevice, Trouble};
+use crate::moves::Moves;
+use crate::moves::join::Joiner;
+use crate::moves::last_word::LastWords;
+use crate::moves::last_word::last_word;
+use crate::moves::rows::{is_away, recognize, row_named};
+use crate::transfer::wait_for_reads::ReadDrain;
 
 /// The job's name.
 const JOB: &str = "return";
@@ -58,7 +65,7 @@ const WITHIN: Duration = Duration::from_secs(3600);
 /// A device that is coming back. If this is dropped before the device is in use, the device is away
 /// again. Its row stays its own: no device is removed while it joins.
 struct Returning {
-    pool: Pool,
+    core: Core,
     row: usize,
     /// The path and queue that it had before.
     had: Option<(String, Option<Disk>)>,
@@ -67,7 +74,7 @@ struct Returning {
 impl Drop for Returning {
     fn drop(&mut self) {
         if let Some((path, disk)) = self.had.take() {
-            let mut st = self.pool.state_mut();
+            let mut st = self.core.state_mut();
             let Some(d) = st.devices.row_mut(self.row) else { return };
             if let Some(file) = d.end_joining(path, disk) {
                 st.moves.removed(file);
@@ -76,14 +83,43 @@ impl Drop for Returning {
     }
 }
 
-impl Pool {
+/// Takes devices out of use, and back into use.
+pub struct Returns {
+    core: Core,
+    reads: Rc<ReadDrain>,
+    commits: Rc<Commits>,
+    joiner: Rc<Joiner>,
+    last_words: Rc<LastWords>,
+    moves: Rc<Moves>,
+}
+
+impl Returns {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        reads: &Rc<ReadDrain>,
+        commits: &Rc<Commits>,
+        joiner: &Rc<Joiner>,
+        last_words: &Rc<LastWords>,
+        moves: &Rc<Moves>,
+    ) -> Rc<Returns> {
+        Rc::new(Returns {
+            core: core.clone(),
+            reads: reads.clone(),
+            commits: commits.clone(),
+            joiner: joiner.clone(),
+            last_words: last_words.clone(),
+            moves: moves.clone(),
+        })
+    }
+
     /// Takes a device out of use until the user says otherwise, also one that just comes into use.
     /// Fails if the pool cannot do without it.
     pub async fn offline_device(&self, name: &str) -> Result<()> {
         let row = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
-            let row = st.row_named(name)?;
+            let row = row_named(&st, name)?;
             if !st.put_offline(row) {
                 return invalid(format!(
                     "the pool cannot do without {name}: no other device has all that it holds"
@@ -98,17 +134,17 @@ impl Pool {
             }
             row
         };
-        self.note_moves().await?;
-        self.tell_for_a_while(row).await;
+        self.moves.note_moves().await?;
+        self.last_words.tell_for_a_while(row).await;
         Ok(())
     }
 
     /// Takes a device that was away into use again, by its path or uuid, if its file is still open.
-    /// Returns false if the file is not open; then [`Pool::return_device`] is to be called.
+    /// Returns false if the file is not open; then [`Returns::return_device`] is to be called.
     pub async fn online_device(&self, name: &str) -> Result<bool> {
         let (row, path, disk) = {
-            let st = self.state();
-            let row = st.row_named(name)?;
+            let st = self.core.state();
+            let row = row_named(&st, name)?;
             let disk = st.devices.row(row).and_then(PoolDevice::disk).cloned();
             (row, st.devices.path(row).to_owned(), disk)
         };
@@ -119,19 +155,19 @@ impl Pool {
     /// Fails unless a device, by its path or uuid, is out of use, does not come back just now, and
     /// has no requests any more: then another may have its place.
     pub fn check_out_of_use(&self, name: &str) -> Result<()> {
-        let st = self.state();
-        let row = st.row_named(name)?;
-        st.is_away(row, st.devices.path(row))
+        let st = self.core.state();
+        let row = row_named(&st, name)?;
+        is_away(&st, row, st.devices.path(row))
     }
 
     /// Records that another device is now at the place of a device that is out of use. From now on
     /// that device counts as missing, and goes by its uuid. Returns the file that it had, which the
     /// caller closes.
     pub fn give_up_place(&self, name: &str) -> Result<Option<FileId>> {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         st.standing.permit()?;
-        let row = st.row_named(name)?;
-        st.is_away(row, name)?;
+        let row = row_named(&st, name)?;
+        is_away(&st, row, name)?;
         let Some(d) = st.devices.row_mut(row) else { return Ok(None) };
         let file = d.disk().map(Disk::file);
         d.lose_place();
@@ -139,14 +175,14 @@ impl Pool {
     }
 
     /// Takes a device that was away into use again; what it lacks is written to it in the
-    /// background. If it had another file before, [`Pool::removed_device`] returns that file.
+    /// background. If it had another file before, [`Moves::removed_device`] returns that file.
     pub async fn return_device(&self, file: DeviceFile) -> Result<()> {
-        let settings = self.current_settings();
-        let disk = file.disk(self.rt(), settings.device);
+        let settings = self.core.current_settings();
+        let disk = file.disk(self.core.rt(), settings.device);
         disk.set_targets(settings.targets);
         let own = self.newest_on(&disk, &file.path).await?;
         let row = {
-            let st = self.state();
+            let st = self.core.state();
             let uuid = own.devices[usize::from(own.device)].uuid;
             let is_it = |d: &PoolDevice| !d.is_removed() && d.record().uuid == uuid;
             let row = st.devices.iter().position(is_it);
@@ -166,28 +202,37 @@ impl Pool {
         self.reattach(row, file.path, disk, true).await
     }
 
-    /// Tries to bring back the devices that were left out as stale when the pool was opened.
-    pub(crate) fn begin_returning(&self) {
+    /// Tries to bring back the devices that were left out as stale when the pool was opened, and
+    /// from now on those that fail.
+    pub(crate) fn begin_returning(self: &Rc<Self>) {
         let stale = |d: &PoolDevice| d.may_return();
         let rows: Vec<usize> = {
-            let st = self.state();
+            let st = self.core.state();
             (0..st.devices.count()).filter(|&row| st.devices.row(row).is_some_and(stale)).collect()
         };
         rows.into_iter().for_each(|row| self.try_to_return(row, &AT_OPEN));
+        let this = self.clone();
+        self.core.rt().detach(async move {
+            while !this.core.is_closed() {
+                let dropped = this.core.dropped();
+                this.see_to_dropped();
+                dropped.await;
+            }
+        });
     }
 
     /// Begins to bring back the devices that have failed since the last call, but leaves out those
-    /// that fail too often. Wakes the flow of moves. To be called after devices were dropped.
-    pub(crate) fn see_to_dropped(&self) {
-        let now = self.now();
+    /// that fail too often. Wakes the flow of moves.
+    fn see_to_dropped(self: &Rc<Self>) {
+        let now = self.core.now();
         let dropped: Vec<(usize, usize)> = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             let rows = 0..st.devices.count();
             let recent = |row| Some((row, st.devices.row_mut(row)?.take_dropped(now, WITHIN)?));
             rows.filter_map(recent).collect()
         };
         for &(row, failures) in &dropped {
-            self.tell_later_it_is_away(row);
+            self.last_words.tell_later_it_is_away(row);
             if failures <= MOST {
                 self.try_to_return(row, &TRIES);
             } else {
@@ -195,12 +240,12 @@ impl Pool {
             }
         }
         if !dropped.is_empty() {
-            self.state().moves.look_again();
+            self.core.state().moves.look_again();
         }
     }
 
     fn note_flapping(&self, row: usize) {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         tracing::error!(
             device = %st.devices.path(row),
             "the device has failed more than {MOST} times within an hour: it is left out; see to \
@@ -211,34 +256,35 @@ impl Pool {
 
     /// Tries to bring a device back after each of these waits, until it is in use or may not return
     /// by itself any more.
-    fn try_to_return(&self, row: usize, after: &'static [Duration]) {
-        let pool = self.clone();
-        self.state_mut().devices.row_mut(row).into_iter().for_each(PoolDevice::begin_tries);
-        self.rt().detach_background(JOB, async move {
-            pool.tries(row, after).await;
-            pool.state_mut().devices.row_mut(row).into_iter().for_each(PoolDevice::end_tries);
+    fn try_to_return(self: &Rc<Self>, row: usize, after: &'static [Duration]) {
+        let this = self.clone();
+        self.core.state_mut().devices.row_mut(row).into_iter().for_each(PoolDevice::begin_tries);
+        self.core.rt().detach_background(JOB, async move {
+            this.tries(row, after).await;
+            this.core.state_mut().devices.row_mut(row).into_iter().for_each(PoolDevice::end_tries);
         });
     }
 
     async fn tries(&self, row: usize, after: &[Duration]) {
         for (i, &time) in after.iter().enumerate() {
-            self.rt().sleep(time).await;
+            self.core.rt().sleep(time).await;
             let there = {
-                let st = self.state();
+                let st = self.core.state();
                 let d = st.devices.row(row).filter(|d| d.may_return());
                 d.and_then(|d| Some((d.path().to_owned(), d.disk()?.clone())))
             };
             let Some((path, disk)) = there else { return };
             // The device may still have requests of the time when it was in use.
             disk.until_idle().await;
-            if self.is_closed() {
+            if self.core.is_closed() {
                 return;
             }
             let outcome = self.reattach(row, path.clone(), disk, false).await;
-            let may_return = || self.state().devices.row(row).is_some_and(PoolDevice::may_return);
+            let may_return =
+                || self.core.state().devices.row(row).is_some_and(PoolDevice::may_return);
             match outcome {
                 Ok(()) => return,
-                Err(_) if self.is_closed() || !may_return() => return,
+                Err(_) if self.core.is_closed() || !may_return() => return,
                 Err(e) => {
                     let next = match after.get(i + 1) {
                         Some(time) => format!("it is tried again in {} s", time.as_secs()),
@@ -255,16 +301,18 @@ impl Pool {
 
     /// Waits a while for the end of what a device has yet to do that has gone out of use.
     async fn wait_until_gone(&self, row: usize) {
-        let end = self.now().after(GOES);
-        while self.now() < end && self.state().devices.row(row).is_some_and(PoolDevice::is_going) {
-            self.rt().sleep(Duration::from_millis(10)).await;
+        let end = self.core.now().after(GOES);
+        while self.core.now() < end
+            && self.core.state().devices.row(row).is_some_and(PoolDevice::is_going)
+        {
+            self.core.rt().sleep(Duration::from_millis(10)).await;
         }
     }
 
     async fn newest_on(&self, disk: &Disk, path: &str) -> Result<Superblock> {
         let what = |e| StorageError::from_io(e, format!("{path}: flush"));
-        disk.flush(self.permit()?, Class::Move).await.map_err(what)?;
-        let slots = Slots::read(self.rt(), disk, path).await?;
+        disk.flush(self.core.permit()?, Class::Move).await.map_err(what)?;
+        let slots = Slots::read(self.core.rt(), disk, path).await?;
         let none = || match slots.trouble() {
             Some(why) => {
                 let text = format!("{path}: no superblock can be read ({why})");
@@ -281,9 +329,9 @@ impl Pool {
     /// Whether a device whose newest superblock is `own` is one that may come back, but does not
     /// know that it is out of use.
     fn is_to_be_told(&self, row: usize, own: &Superblock, path: &str) -> Result<bool> {
-        let st = self.state();
-        st.recognize(row, own, path)?;
-        Ok(st.last_word(row, own).is_some())
+        let st = self.core.state();
+        recognize(&st, row, own, path)?;
+        Ok(last_word(&st, row, own).is_some())
     }
 
     /// Brings a device back by the steps at the head of this file. `asked`: the user has asked for
@@ -292,110 +340,52 @@ impl Pool {
         if asked {
             self.wait_until_gone(row).await;
         }
-        self.state().is_away(row, &path)?;
+        is_away(&self.core.state(), row, &path)?;
         let mut own = self.newest_on(&disk, &path).await?;
         if self.is_to_be_told(row, &own, &path)? {
-            self.tell_before_it_returns(row, &disk, &path).await?;
+            self.last_words.tell_before_it_returns(row, &disk, &path).await?;
             own = self.newest_on(&disk, &path).await?;
         }
         let (since, mut returning, before) = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             // The device may have been removed or taken into use meanwhile.
-            st.is_away(row, &path)?;
+            is_away(&st, row, &path)?;
             if !asked && !st.devices.row(row).is_some_and(PoolDevice::may_return) {
                 return invalid(format!("{path}: is not to come back by itself any more"));
             }
-            let since = st.recognize(row, &own, &path)?;
+            let since = recognize(&st, row, &own, &path)?;
             let had = st.devices.row_mut(row).and_then(|d| d.reattach(path.clone(), disk.clone()));
             let before = (st.space.reads_until_now(), st.txns.pass_ended());
-            (since, Returning { pool: self.clone(), row, had }, before)
+            (since, Returning { core: self.core.clone(), row, had }, before)
         };
-        let failed = |e| self.why_not_joined(row, &path, e);
+        let failed = |e| self.joiner.why_not_joined(row, &path, e);
         let (writes, pass_ended) = before;
-        self.wait_for_reads(writes).await;
-        if self.state().txns.pass().is_some() {
+        self.reads.wait_for_reads(writes).await;
+        if self.core.state().txns.pass().is_some() {
             pass_ended.await;
         }
-        self.commit_direct().await?;
-        self.copy_pages(row, &disk, since).await.map_err(failed)?;
+        self.commits.commit_direct().await?;
+        self.joiner.copy_pages(row, &disk, since).await.map_err(failed)?;
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             st.devices.row_mut(row).into_iter().for_each(|d| d.set_lacks_since(Some(since)));
         }
         let mut next = Some(GroupId(0));
         while let Some(from) = next {
-            next = self.state_mut().space.mark_behind(row, since, from);
+            next = self.core.state_mut().space.mark_behind(row, since, from);
             if next.is_some() {
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
             }
         }
-        self.commit_direct().await?;
-        self.invite(row, &disk, None).await.map_err(failed)?;
+        self.commits.commit_direct().await?;
+        self.joiner.invite(row, &disk, None).await.map_err(failed)?;
         let old = returning.had.take().and_then(|(_, disk)| disk);
         if let Some(old) = old.filter(|old| old.file() != disk.file()) {
-            self.state_mut().moves.removed(old.file());
+            self.core.state_mut().moves.removed(old.file());
         }
         tracing::info!(device = %path, "the device is back; it gets what it lacks");
-        self.note_moves().await
-    }
-}
-
-impl State {
-    /// Fails unless a device of the pool is out of use.
-    pub(super) fn is_away(&self, row: usize, path: &str) -> Result<()> {
-        match self.devices.row(row).filter(|d| !d.is_removed()) {
-            None => invalid(format!("{path}: is no device of the pool any more")),
-            Some(d) if d.is_joining() => {
-                invalid(format!("{path}: is just coming into use; try again"))
-            }
-            Some(d) if !d.is_away() => {
-                invalid(format!("{path}: is in use already, as a device of this pool"))
-            }
-            Some(d) if d.disk().is_some_and(Disk::is_given_up) => invalid(format!(
-                "{path}: has not answered yet what it was asked while it was in use; try again \
-                 when it does"
-            )),
-            Some(d) if d.is_told() => {
-                invalid(format!("{path}: is just going out of use; try again"))
-            }
-            Some(_) => Ok(()),
-        }
-    }
-
-    /// Checks by its newest superblock that a device is the one that went away. Returns the
-    /// generation up to which it has everything; 0 if it is to get all of it. Fails if it is
-    /// another device, or was written without the others.
-    pub(super) fn recognize(&self, row: usize, own: &Superblock, path: &str) -> Result<Generation> {
-        let Some(d) = self.devices.row(row) else { return invalid(format!("{path}: no device")) };
-        let record = d.record();
-        let uuid = own.devices[usize::from(own.device)].uuid;
-        if own.pool_uuid != self.identity.uuid || uuid != record.uuid {
-            let text = format!("{path}: is no longer the device of the pool that it was");
-            return Err(StorageError::new(ErrorKind::Foreign, text));
-        }
-        let live = self.devices.live_rows();
-        let now =
-            |&row: &usize| self.superblock_for(row, self.txns.committed(), self.tables.digest());
-        if live.iter().map(now).any(|now| apart(own, &now)) {
-            let text = format!(
-                "{path}: this device was written without the others; replace it by itself or \
-                 another to give up what was written to it alone"
-            );
-            return Err(StorageError::new(ErrorKind::SplitBrain, text));
-        }
-        // A device whose superblock is older than the one that it had is an old copy of itself: it
-        // gets everything. (So does one that a power cut left a superblock behind, and that was
-        // missing at the next open.)
-        let of_own = own.devices.get(row);
-        let still_away = of_own.is_some_and(|d| {
-            (d.uuid, d.state, d.since) == (uuid, DeviceState::Failed, record.since)
-        });
-        // The newest change that a superblock names tells whether it is such an old copy. If it is
-        // from before opens had names, its sequence number does.
-        let is_it = still_away || own.lineage.is_known() || left_at(own.sequence, record.since);
-        let has = record.lacks_since.filter(|&g| is_it && g <= end_of(own).end);
-        Ok(has.unwrap_or_default())
+        self.moves.note_moves().await
     }
 }

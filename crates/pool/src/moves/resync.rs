@@ -6,30 +6,58 @@
 //! A group that becomes empty may be given up meanwhile, and its chunks go to others: each step
 //! looks whether they are still the group's.
 
+use std::rc::Rc;
+
 use base::{Generation, GroupId, Result};
 use format::page::Chunk;
 
 use super::copy::To;
-use super::run::Present;
+use super::present::Present;
 use super::unfilled::WriteErrors;
-use crate::pool::Pool;
+use crate::commit::commits::Commits;
+use crate::core::Core;
+use crate::moves::copy::ChunkCopier;
 use crate::state::State;
+use crate::transfer::wait_for_reads::ReadDrain;
 
 /// The most groups whose copies one commit makes durable.
 const TOGETHER: usize = 16;
 
-impl Pool {
+/// Brings devices up to date that were away.
+pub(crate) struct Resyncer {
+    core: Core,
+    reads: Rc<ReadDrain>,
+    commits: Rc<Commits>,
+    copier: Rc<ChunkCopier>,
+}
+
+impl Resyncer {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        reads: &Rc<ReadDrain>,
+        commits: &Rc<Commits>,
+        copier: &Rc<ChunkCopier>,
+    ) -> Rc<Resyncer> {
+        Rc::new(Resyncer {
+            core: core.clone(),
+            reads: reads.clone(),
+            commits: commits.clone(),
+            copier: copier.clone(),
+        })
+    }
+
     /// Copies to all chunks that are behind what they lack. Returns what some of them still wait
     /// for, if any do.
-    pub(super) async fn resync_all(&self) -> Result<Option<String>> {
+    pub(crate) async fn resync_all(&self) -> Result<Option<String>> {
         let (mut from, mut later) = (GroupId(0), None);
         loop {
             let mut copied: Vec<(GroupId, Vec<Chunk>, Present)> = Vec::new();
             let mut end = false;
             while copied.len() < TOGETHER && !end {
                 let next = {
-                    let st = self.state();
-                    if st.moves.is_paused() || self.is_closed() {
+                    let st = self.core.state();
+                    if st.moves.is_paused() || self.core.is_closed() {
                         None
                     } else {
                         st.space.next_behind(from, &st.devices)
@@ -40,17 +68,17 @@ impl Pool {
                     continue;
                 };
                 from = GroupId(id.0 + 1);
-                let present = Present::of(&self.state(), chunks.clone());
+                let present = Present::of(&self.core.state(), chunks.clone());
                 let (to, since) = (To::Behind(chunks.clone()), self.lacks_since(&chunks));
-                let (before, rows) = (WriteErrors::of(&self.state()), to.rows());
-                match self.copy_group(id, to, since, None).await {
+                let (before, rows) = (WriteErrors::of(&self.core.state()), to.rows());
+                match self.copier.copy_group(id, to, since, None).await {
                     Ok(true) => copied.push((id, chunks, present)),
                     // Moves are to rest: what was copied is copied again later.
                     Ok(false) => end = true,
                     Err(e) => {
-                        self.permit()?;
+                        self.core.permit()?;
                         tracing::error!(group = id.0, "a block group cannot be refreshed now: {e}");
-                        later = Some(before.what_failed(&self.state(), &rows, &e));
+                        later = Some(before.what_failed(&self.core.state(), &rows, &e));
                     }
                 }
             }
@@ -66,7 +94,7 @@ impl Pool {
 
     /// The first generation of which these chunks may lack something.
     fn lacks_since(&self, chunks: &[Chunk]) -> Generation {
-        let st = self.state();
+        let st = self.core.state();
         let of = |c: &Chunk| st.devices.row(c.device.into())?.record().lacks_since;
         let has = chunks.iter().map(|c| of(c).unwrap_or_default()).min().unwrap_or_default();
         Generation(has.0 + 1)
@@ -74,15 +102,15 @@ impl Pool {
 
     /// Makes the copies durable; then these chunks are not behind any more.
     async fn note_resynced(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
-        self.commit_direct().await?;
+        self.commits.commit_direct().await?;
         // Reads that began before may be about blocks that were freed, and not copied.
-        let before = self.state_mut().space.reads_until_now();
-        self.wait_for_reads(before).await;
+        let before = self.core.state_mut().space.reads_until_now();
+        self.reads.wait_for_reads(before).await;
         // A superblock says what devices are as of now. If one of another device's end, which these
         // chunks allow, were that of a commit that began before, its tables would say that they are
         // behind, and the pool would have no whole copy.
-        let _alone = self.between_commits().await?;
-        let mut st = self.state_mut();
+        let _alone = self.commits.between_commits().await?;
+        let mut st = self.core.state_mut();
         for (id, chunks, present) in copied {
             if present.is_still_so(&st) {
                 st.space.caught_up(id, &chunks);
@@ -94,22 +122,22 @@ impl Pool {
 
     /// Records that devices without a chunk that is behind lack nothing any more.
     async fn note_whole(&self) -> Result<()> {
-        if self.state().whole_again().is_empty() {
+        if whole_again(&self.core.state()).is_empty() {
             return Ok(());
         }
         // A superblock says what devices are as of now, also where its commit began before. So that
         // no chunk is behind is durable first.
-        self.commit_direct().await?;
+        self.commits.commit_direct().await?;
         let mut whole = Vec::new();
         {
-            let mut st = self.state_mut();
-            for row in st.whole_again() {
+            let mut st = self.core.state_mut();
+            for row in whole_again(&st) {
                 st.devices.row_mut(row).into_iter().for_each(|d| d.set_lacks_since(None));
                 whole.push(st.devices.path(row).to_owned());
             }
             st.need_superblock();
         }
-        self.commit_direct().await?;
+        self.commits.commit_direct().await?;
         for device in whole {
             tracing::info!(device = %device, "the device is up to date again");
         }
@@ -117,12 +145,9 @@ impl Pool {
     }
 }
 
-impl State {
-    /// Devices in use that lack something by their records, and have no chunk that is behind.
-    fn whole_again(&self) -> Vec<usize> {
-        let lacks =
-            |row: usize| self.devices.row(row).is_some_and(|d| d.record().lacks_since.is_some());
-        let rows = self.devices.live_rows().into_iter();
-        rows.filter(|&row| lacks(row) && self.space.behind_on(row) == 0).collect()
-    }
+/// Devices in use that lack something by their records, and have no chunk that is behind.
+fn whole_again(st: &State) -> Vec<usize> {
+    let lacks = |row: usize| st.devices.row(row).is_some_and(|d| d.record().lacks_since.is_some());
+    let rows = st.devices.live_rows().into_iter();
+    rows.filter(|&row| lacks(row) && st.space.behind_on(row) == 0).collect()
 }

@@ -1,5 +1,7 @@
 //! The flow that gives one block group after the other the chunks that it should have.
 
+use std::rc::Rc;
+
 use std::cmp::Reverse;
 use std::pin::pin;
 
@@ -9,11 +11,20 @@ use model::moves::MovesState;
 use rt::sync::{either, within};
 
 use super::copy::To;
+use super::present::Present;
 use super::unfilled::WriteErrors;
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::devices::PoolDevice;
-use crate::pool::Pool;
+use crate::io::wait_for_room::PoolRoom;
+use crate::moves::Moves;
+use crate::moves::admit::MoveTerms;
+use crate::moves::copy::ChunkCopier;
+use crate::moves::join::Joiner;
+use crate::moves::resync::Resyncer;
 use crate::space::{Closing, Era, Fit, Purpose, Search, Want};
 use crate::state::State;
+use crate::transfer::wait_for_reads::ReadDrain;
 
 /// The job's name.
 const JOB: &str = "move";
@@ -55,7 +66,7 @@ impl Waits {
         }
     }
 
-    fn words(&self) -> Option<&str> {
+    fn reason(&self) -> Option<&str> {
         if self.room.is_empty() { self.what.as_deref() } else { Some("room in other block groups") }
     }
 }
@@ -69,26 +80,8 @@ enum Left {
     NeedsRoom(Vec<GroupId>),
 }
 
-/// Chunks, and how often the device of each had gone out of use by the time this was made.
-pub(super) struct Present(Vec<(Chunk, u32)>);
-
-impl Present {
-    pub fn of(st: &State, chunks: Vec<Chunk>) -> Present {
-        Present(chunks.into_iter().map(|c| (c, st.devices.absences(&c))).collect())
-    }
-
-    /// True if there are chunks, and all their devices have been in use since then: all that was
-    /// written to them is there.
-    pub fn is_still_so(&self, st: &State) -> bool {
-        let stayed = |(c, absences): &(Chunk, u32)| {
-            st.devices.is_live(c.device.into()) && st.devices.absences(c) == *absences
-        };
-        !self.0.is_empty() && self.0.iter().all(stayed)
-    }
-}
-
 /// A closed group; opened when this is dropped.
-struct Closed(Pool, GroupId);
+struct Closed(Core, GroupId);
 
 impl Drop for Closed {
     fn drop(&mut self) {
@@ -96,32 +89,71 @@ impl Drop for Closed {
     }
 }
 
-impl Pool {
+/// Moves chunks between devices in the background.
+pub(crate) struct Mover {
+    core: Core,
+    reads: Rc<ReadDrain>,
+    commits: Rc<Commits>,
+    room: Rc<PoolRoom>,
+    copier: Rc<ChunkCopier>,
+    terms: Rc<MoveTerms>,
+    joiner: Rc<Joiner>,
+    resyncer: Rc<Resyncer>,
+    moves: Rc<Moves>,
+}
+
+impl Mover {
+    /// Over these parts of the pool.
+    #[allow(clippy::too_many_arguments, reason = "a flow names each flow that it calls")]
+    pub(crate) fn new(
+        core: &Core,
+        reads: &Rc<ReadDrain>,
+        commits: &Rc<Commits>,
+        room: &Rc<PoolRoom>,
+        copier: &Rc<ChunkCopier>,
+        terms: &Rc<MoveTerms>,
+        joiner: &Rc<Joiner>,
+        resyncer: &Rc<Resyncer>,
+        moves: &Rc<Moves>,
+    ) -> Rc<Mover> {
+        Rc::new(Mover {
+            core: core.clone(),
+            reads: reads.clone(),
+            commits: commits.clone(),
+            room: room.clone(),
+            copier: copier.clone(),
+            terms: terms.clone(),
+            joiner: joiner.clone(),
+            resyncer: resyncer.clone(),
+            moves: moves.clone(),
+        })
+    }
+
     /// Begins to move chunks in the background whenever some are not where they should be. Moves
     /// that a close or a kill has interrupted go on.
-    pub(crate) fn begin_moving(&self) {
-        let pool = self.clone();
-        self.rt().detach_background(JOB, async move {
-            while !pool.is_closed() {
-                let changed = pool.state().moves.changed();
-                let left = match pool.move_all().await {
+    pub(crate) fn begin_moving(self: &Rc<Self>) {
+        let this = self.clone();
+        self.core.rt().detach_background(JOB, async move {
+            while !this.core.is_closed() {
+                let changed = this.core.state().moves.changed();
+                let left = match this.move_all().await {
                     Ok(left) => left,
                     Err(e) => {
-                        if pool.permit().is_err() {
+                        if this.core.permit().is_err() {
                             return;
                         }
                         tracing::error!("chunks are not moved now: {e}; it is tried again");
-                        pool.state_mut().moves.stopped_by(e.to_string());
+                        this.core.state_mut().moves.stopped_by(e.to_string());
                         Left::Some
                     }
                 };
                 match left {
                     Left::Nothing => {
-                        pool.note_end_of_moves();
+                        this.note_end_of_moves();
                         changed.await;
                     }
-                    Left::Some => either(changed, pool.rt().sleep(AGAIN)).await,
-                    Left::NeedsRoom(groups) => either(changed, pool.room_beside(&groups)).await,
+                    Left::Some => either(changed, this.core.rt().sleep(AGAIN)).await,
+                    Left::NeedsRoom(groups) => either(changed, this.room_beside(&groups)).await,
                 }
             }
         });
@@ -129,9 +161,9 @@ impl Pool {
 
     /// If nothing is left to be moved, moves that were under way have ended.
     fn note_end_of_moves(&self) {
-        if self.moves_status().state == MovesState::None {
-            let now = self.unix_time(self.now());
-            let ended = self.state_mut().moves.end(now);
+        if self.moves.moves_status().state == MovesState::None {
+            let now = self.core.unix_time(self.core.now());
+            let ended = self.core.state_mut().moves.end(now);
             if let Some(end) = ended.filter(|end| end.copied_bytes > 0) {
                 tracing::info!(
                     outcome = %end.outcome,
@@ -143,13 +175,13 @@ impl Pool {
     }
 
     /// Goes over all groups.
-    async fn move_all(&self) -> Result<Left> {
+    async fn move_all(self: &Rc<Self>) -> Result<Left> {
         // Devices that were away get what they lack first.
-        let mut waits = Waits { what: self.resync_all().await?, ..Waits::default() };
+        let mut waits = Waits { what: self.resyncer.resync_all().await?, ..Waits::default() };
         // No group can be formed or closed where most devices are full, and a new one is empty:
         // chunks of other groups make room.
         while self.move_each(&mut waits).await? {
-            if self.moves_rest() {
+            if self.copier.moves_rest() {
                 return Ok(Left::Nothing);
             }
             if waits.room.is_empty() || !self.spread_one().await? {
@@ -157,33 +189,33 @@ impl Pool {
             }
             waits.room.clear();
         }
-        if self.moves_rest() {
+        if self.copier.moves_rest() {
             return Ok(Left::Nothing);
         }
-        if waits.words().is_none() && self.state().moves.is_balancing() {
+        if waits.reason().is_none() && self.core.state().moves.is_balancing() {
             waits = self.balance().await?;
         }
-        self.state_mut().moves.waits_for(waits.words());
+        self.core.state_mut().moves.waits_for(waits.reason());
         let any = self.remove_empty().await?;
         // All groups are tried again after a while where one waits for something else too: room may
         // never come.
         if !waits.room.is_empty() && waits.what.is_none() && !any {
             return Ok(Left::NeedsRoom(waits.room));
         }
-        let st = self.state();
-        let some = waits.words().is_some() || any || st.devices.iter().any(|d| d.is_leaving());
+        let st = self.core.state();
+        let some = waits.reason().is_some() || any || st.devices.iter().any(|d| d.is_leaving());
         Ok(if some { Left::Some } else { Left::Nothing })
     }
 
     /// Gives each group the chunks that it should have. Returns false if the moves have changed
     /// meanwhile.
-    async fn move_each(&self, waits: &mut Waits) -> Result<bool> {
+    async fn move_each(self: &Rc<Self>, waits: &mut Waits) -> Result<bool> {
         // First groups that no write-back pass has, as these need not wait.
         let (mut from, mut of_pass) = (GroupId(0), Vec::new());
         while let Some(want) = self.next_to_move(from).await {
             let id = want.group;
             from = GroupId(id.0 + 1);
-            if self.state().space.is_of_pass(id) {
+            if self.core.state().space.is_of_pass(id) {
                 of_pass.push(id);
             } else {
                 waits.note(id, self.move_group(want).await?);
@@ -201,7 +233,7 @@ impl Pool {
 
     /// Moves one chunk as balancing would, if that may let more groups be formed. Returns false if
     /// nothing was moved.
-    async fn spread_one(&self) -> Result<bool> {
+    async fn spread_one(self: &Rc<Self>) -> Result<bool> {
         let mut from = GroupId(0);
         loop {
             let helps = |st: &State| st.space.lies_unevenly(&st.devices);
@@ -216,30 +248,25 @@ impl Pool {
     /// Waits until one of these groups can be closed. Room comes by commits, and by reads that end.
     async fn room_beside(&self, ids: &[GroupId]) {
         loop {
-            let (ended, reads) = (self.commit_ended(), self.state().space.reads_ended());
-            self.empty_limbo().await;
+            let (ended, reads) = (self.core.commit_ended(), self.core.state().space.reads_ended());
+            self.room.empty_limbo().await;
             let does = {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 let demand = st.demand();
                 let st = &mut *st;
                 st.space.does_without_one(&st.devices, ids, &demand)
             };
-            if does || self.is_closed() {
+            if does || self.core.is_closed() {
                 return;
             }
             either(ended, reads).await;
         }
     }
 
-    /// True if no chunk may be moved now: moves are paused, or the pool is closed.
-    pub(super) fn moves_rest(&self) -> bool {
-        self.state().moves.is_paused() || self.is_closed()
-    }
-
     /// The change that a group needs, if the group is to be moved now.
     fn to_move(&self, id: GroupId) -> Option<Want> {
-        let st = self.state();
-        (!self.moves_rest()).then(|| st.space.to_move(id, &st.devices)).flatten()
+        let st = self.core.state();
+        (!self.copier.moves_rest()).then(|| st.space.to_move(id, &st.devices)).flatten()
     }
 
     /// The next group, from this number on, that is to be moved now.
@@ -264,25 +291,25 @@ impl Pool {
         mut from: GroupId,
         step: impl Fn(&State, GroupId) -> Search,
     ) -> Option<Want> {
-        while !self.moves_rest() {
-            let outcome = step(&self.state(), from);
+        while !self.copier.moves_rest() {
+            let outcome = step(&self.core.state(), from);
             match outcome {
                 Search::Found(want) => return Some(want),
                 Search::GoesOn(next) => from = next,
                 Search::Over => return None,
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
         None
     }
 
     /// Moves chunks until all devices are filled to the same share. Returns what that waits for.
-    async fn balance(&self) -> Result<Waits> {
+    async fn balance(self: &Rc<Self>) -> Result<Waits> {
         let (mut from, mut waits, mut any) = (GroupId(0), Waits::default(), false);
         loop {
             let goes_on = |st: &State| st.moves.is_balancing();
             let want = self.next_to_balance(from, goes_on).await;
-            if self.moves_rest() || !goes_on(&self.state()) {
+            if self.copier.moves_rest() || !goes_on(&self.core.state()) {
                 return Ok(Waits::default());
             }
             match want {
@@ -300,21 +327,21 @@ impl Pool {
                 None => break,
             }
         }
-        if waits.words().is_none() {
+        if waits.reason().is_none() {
             {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 st.moves.set_balancing(false);
                 st.need_superblock();
             }
-            self.commit().await?;
+            self.commits.commit().await?;
             tracing::info!("all devices are filled to the same share");
         }
         Ok(waits)
     }
 
     /// Gives a group the chunks that it should have. What it needs must be as of this step.
-    async fn move_group(&self, want: Want) -> Result<Moved> {
-        let (id, commands) = (want.group, self.state().moves.commands());
+    async fn move_group(self: &Rc<Self>, want: Want) -> Result<Moved> {
+        let (id, commands) = (want.group, self.core.state().moves.commands());
         let closed = match self.close_for_move(&want).await {
             Ok(closed) => closed,
             Err(moved) => return Ok(moved),
@@ -325,7 +352,7 @@ impl Pool {
         };
         // The chunks in `whole` must have everything before a chunk is given up.
         let (to, whole) = {
-            let st = self.state();
+            let st = self.core.state();
             let whole: Vec<Chunk> = match targets.is_empty() {
                 true => want.keeps.iter().filter(|c| st.devices.is_whole(c)).copied().collect(),
                 false => targets.clone(),
@@ -335,14 +362,15 @@ impl Pool {
         };
         // Copied data is durable before anything counts on it: a device that fails later, and comes
         // back, has it.
-        self.state_mut().moves.begin_fill(targets.clone());
-        let before = WriteErrors::of(&self.state());
+        self.core.state_mut().moves.begin_fill(targets.clone());
+        let before = WriteErrors::of(&self.core.state());
         let rows = to.rows();
-        let (durable, rows) = match self.copy_group(id, to, Generation(0), Some(commands)).await {
-            Ok(true) => (self.commit_direct().await.map(|()| true), before.rows()),
-            ended => (ended, rows),
-        };
-        self.state_mut().moves.end_fill();
+        let (durable, rows) =
+            match self.copier.copy_group(id, to, Generation(0), Some(commands)).await {
+                Ok(true) => (self.commits.commit_direct().await.map(|()| true), before.rows()),
+                ended => (ended, rows),
+            };
+        self.core.state_mut().moves.end_fill();
         match durable {
             Ok(true) => {}
             Ok(false) => {
@@ -351,9 +379,9 @@ impl Pool {
             }
             Err(e) => {
                 self.give_back(targets);
-                self.permit()?;
+                self.core.permit()?;
                 tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
-                return Ok(Moved::Later(before.what_failed(&self.state(), &rows, &e)));
+                return Ok(Moved::Later(before.what_failed(&self.core.state(), &rows, &e)));
             }
         }
         let Some(reads) = self.switch(&want, &targets, &whole).await? else {
@@ -367,7 +395,7 @@ impl Pool {
 
     /// Gives back chunks that a group was to get. What was copied to them was copied in vain.
     fn give_back(&self, chunks: Vec<Chunk>) {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         st.devices.give_chunks(chunks);
         st.moves.give_up_group();
     }
@@ -376,13 +404,13 @@ impl Pool {
     /// Passes that begin later cannot take it, so this waits for one pass; for another one only
     /// where the first has opened the group again for want of room. A group that is open meanwhile
     /// may be given up. Error: it is not moved now.
-    async fn close_for_move(&self, want: &Want) -> std::result::Result<Closed, Moved> {
-        let closed = Closed(self.clone(), want.group);
+    async fn close_for_move(self: &Rc<Self>, want: &Want) -> std::result::Result<Closed, Moved> {
+        let closed = Closed(self.core.clone(), want.group);
         loop {
             let (changed, mut ended) =
-                (self.state().moves.changed(), pin!(self.state().txns.pass_ended()));
+                (self.core.state().moves.changed(), pin!(self.core.state().txns.pass_ended()));
             let closing = {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 let demand = st.demand();
                 let st = &mut *st;
                 st.space.close_group(&st.devices, want, &demand)
@@ -394,7 +422,7 @@ impl Pool {
                 Closing::OfPass => {}
             }
             // The status stays `running`: this is one pass, and the user has nothing to do.
-            if within(&mut ended, changed).await.is_none() || self.moves_rest() {
+            if within(&mut ended, changed).await.is_none() || self.copier.moves_rest() {
                 return Err(Moved::Stopped);
             }
         }
@@ -403,29 +431,30 @@ impl Pool {
     /// Waits until all that was taken of a closed group is written and committed. The open
     /// write-back pass may have taken blocks for nodes; those that begin later do not.
     async fn settle_group(&self, id: GroupId) -> Result<()> {
-        let ended = self.state().txns.pass_ended();
-        let nodes = self.state().space.group_kind(id) == GroupKind::Metadata;
-        if nodes && self.state().txns.pass().is_some() {
+        let ended = self.core.state().txns.pass_ended();
+        let nodes = self.core.state().space.group_kind(id) == GroupKind::Metadata;
+        if nodes && self.core.state().txns.pass().is_some() {
             ended.await;
         }
         loop {
-            let ended = self.state().space.writes_ended();
-            if self.state().space.is_settled(id) {
+            let ended = self.core.state().space.writes_ended();
+            if self.core.state().space.is_settled(id) {
                 break;
             }
             ended.await;
         }
-        self.commit_direct().await
+        self.commits.commit_direct().await
     }
 
     /// Takes the chunks that a group is to get; `None`, and none is taken, if there are not enough,
     /// or if what was let in needs them.
     async fn take_targets(&self, want: &Want) -> Result<Option<Vec<Chunk>>> {
-        self.ask(
-            |st| Ok(st.space.terms_of_choice(&st.devices, want, &st.targets(want))),
-            |st, fit| Ok(st.take_targets(want, fit)),
-        )
-        .await
+        self.terms
+            .ask(
+                |st| Ok(st.space.terms_of_choice(&st.devices, want, &targets(st, want))),
+                |st, fit| Ok(take_targets(st, want, fit)),
+            )
+            .await
     }
 
     /// Enters the new chunks into the record of a group, durably. No commit may be under way that
@@ -435,13 +464,13 @@ impl Pool {
     /// the pool does not drop the last device of them.
     async fn switch(&self, want: &Want, targets: &[Chunk], whole: &Present) -> Result<Option<Era>> {
         let reads = loop {
-            let alone = self.commits().acquire(1).await;
-            if self.requests().retry() {
+            let alone = self.core.commits().acquire(1).await;
+            if self.core.requests().retry() {
                 drop(alone);
-                self.commit().await?;
+                self.commits.commit().await?;
                 continue;
             }
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             if !whole.is_still_so(&st) {
                 return Ok(None);
@@ -457,8 +486,8 @@ impl Pool {
 
     /// Frees the old chunks when no read uses them any more.
     async fn let_go(&self, want: &Want, reads: Era) {
-        self.wait_for_reads(reads).await;
-        let mut st = self.state_mut();
+        self.reads.wait_for_reads(reads).await;
+        let mut st = self.core.state_mut();
         st.space.forget_chunks(want.group);
         st.devices.give_chunks(want.loses.clone());
     }
@@ -466,8 +495,8 @@ impl Pool {
     /// Removes the devices that leave and hold nothing any more. Returns true if one was removed.
     async fn remove_empty(&self) -> Result<bool> {
         let (mut any, mut row) = (false, 0);
-        while row < self.state().devices.count() {
-            let goes = self.state().may_go(row);
+        while row < self.core.state().devices.count() {
+            let goes = may_go(&self.core.state(), row);
             if goes && self.remove_row(row).await? {
                 any = true;
             }
@@ -480,11 +509,11 @@ impl Pool {
     /// commits has come: a cancel lets it stay, and then it takes chunks again at once.
     async fn remove_row(&self, row: usize) -> Result<bool> {
         let (name, chunks, disk) = {
-            let _alone = self.commits().acquire(1).await;
-            let now = self.unix_time(self.now());
-            let mut st = self.state_mut();
+            let _alone = self.core.commits().acquire(1).await;
+            let now = self.core.unix_time(self.core.now());
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
-            if !st.may_go(row) {
+            if !may_go(&st, row) {
                 return Ok(false);
             }
             let name = st.devices.row(row).map(|d| st.devices.name_of(row, d)).unwrap_or_default();
@@ -496,7 +525,7 @@ impl Pool {
         self.commit_for_sure().await?;
         tracing::info!(device = %name, "device removed: it holds no chunks");
         if let Some(disk) = disk {
-            if let Err(e) = self.empty(&disk, chunks as u32).await {
+            if let Err(e) = self.joiner.empty(&disk, chunks as u32).await {
                 tracing::warn!(
                     device = %name,
                     "the removed device is not empty, and may say that it belongs to the pool: {e}"
@@ -504,7 +533,7 @@ impl Pool {
             }
             // The queue of the device stays, as requests may be under way; without its file they
             // end soon.
-            self.state_mut().moves.removed(disk.file());
+            self.core.state_mut().moves.removed(disk.file());
         }
         Ok(true)
     }
@@ -512,55 +541,53 @@ impl Pool {
     /// Commits what has been changed in memory already. It is tried again until it is durable, or
     /// the pool has failed or is closed.
     async fn commit_for_sure(&self) -> Result<()> {
-        while let Err(e) = self.commit().await {
-            self.permit()?;
-            if self.is_closed() {
+        while let Err(e) = self.commits.commit().await {
+            self.core.permit()?;
+            if self.core.is_closed() {
                 return Err(e);
             }
-            self.rt().sleep(AGAIN).await;
+            self.core.rt().sleep(AGAIN).await;
         }
         Ok(())
     }
 }
 
-impl State {
-    /// True if the device of a row leaves and holds nothing any more. One that is coming back goes
-    /// when it is in use again.
-    fn may_go(&self, row: usize) -> bool {
-        let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
-        self.devices.row(row).is_some_and(leaves) && !self.space.uses_device(row)
-    }
+/// True if the device of a row leaves and holds nothing any more. One that is coming back goes
+/// when it is in use again.
+fn may_go(st: &State, row: usize) -> bool {
+    let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
+    st.devices.row(row).is_some_and(leaves) && !st.space.uses_device(row)
+}
 
-    /// The devices of which a group may get chunks, the best ones first.
-    fn targets(&self, want: &Want) -> Vec<usize> {
-        let devices = &self.devices;
-        let row = |c: &Chunk| usize::from(c.device);
-        let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
-        let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
-        let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
-        let mut rows: Vec<usize> = (0..devices.count())
-            .filter(|&d| want.of.is_none_or(|of| of == d))
-            .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
-            .collect();
-        rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
-        rows
-    }
+/// The devices of which a group may get chunks, the best ones first.
+fn targets(st: &State, want: &Want) -> Vec<usize> {
+    let devices = &st.devices;
+    let row = |c: &Chunk| usize::from(c.device);
+    let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
+    let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
+    let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
+    let mut rows: Vec<usize> = (0..devices.count())
+        .filter(|&d| want.of.is_none_or(|of| of == d))
+        .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
+        .collect();
+    rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
+    rows
+}
 
-    fn take_targets(&mut self, want: &Want, fit: Fit) -> Option<Vec<Chunk>> {
-        let order = self.targets(want);
-        if order.len() < want.gets {
-            return None;
-        }
-        let rows = fit.choose(want.gets, &order);
-        let (demand, before) = (self.demand(), self.reserved_fits());
-        let take = |&d: &usize| self.devices.take_chunk_of(d);
-        let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
-        // Everything that was admitted counts on chunks of which groups can still be formed.
-        let commits = self.space.admits(&self.devices, Purpose::Free, demand.dirty_nodes);
-        if !commits || !self.reserved_fits().as_before(before) {
-            self.devices.give_chunks(taken);
-            return None;
-        }
-        Some(taken)
+fn take_targets(st: &mut State, want: &Want, fit: Fit) -> Option<Vec<Chunk>> {
+    let order = targets(st, want);
+    if order.len() < want.gets {
+        return None;
     }
+    let rows = fit.choose(want.gets, &order);
+    let (demand, before) = (st.demand(), st.reserved_fits());
+    let take = |&d: &usize| st.devices.take_chunk_of(d);
+    let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
+    // Everything that was admitted counts on chunks of which groups can still be formed.
+    let commits = st.space.admits(&st.devices, Purpose::Free, demand.dirty_nodes);
+    if !commits || !st.reserved_fits().as_before(before) {
+        st.devices.give_chunks(taken);
+        return None;
+    }
+    Some(taken)
 }

@@ -9,6 +9,8 @@
 //! device, and is written from a good one before the first commit counts on it. Where no copy is
 //! good, what was there before stands, as after a loss of power.
 
+use std::rc::Rc;
+
 use std::collections::BTreeMap;
 
 use base::{
@@ -19,11 +21,15 @@ use format::page::Chunk;
 use queue::Class;
 use smallvec::SmallVec;
 
+use crate::core::Core;
 use crate::forest::Change;
 use crate::host_log::Survived;
-use crate::pool::Pool;
 use crate::space::Run;
+use crate::transfer::copies::CopyReader;
+use crate::transfer::heal::Healer;
+use crate::transfer::load::NodeLoader;
 use crate::txn::logged::Logged;
+use crate::writeback::for_cache::CacheLink;
 
 /// Blocks that are verified by one read.
 const READ_BLOCKS: usize = 256;
@@ -47,7 +53,7 @@ struct Hole {
 }
 
 /// A block that was entered, and of which a copy is not good.
-pub(super) struct Incomplete {
+pub(crate) struct Incomplete {
     addr: PoolAddr,
     crc: Crc,
 }
@@ -149,14 +155,44 @@ impl Outcome {
     }
 }
 
-impl Pool {
+/// Enters what the last incarnation had answered.
+pub(crate) struct Recovery {
+    core: Core,
+    healer: Rc<Healer>,
+    copies: Rc<CopyReader>,
+    loader: Rc<NodeLoader>,
+    cache_link: Rc<CacheLink>,
+}
+
+impl Recovery {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        healer: &Rc<Healer>,
+        copies: &Rc<CopyReader>,
+        loader: &Rc<NodeLoader>,
+        cache_link: &Rc<CacheLink>,
+    ) -> Rc<Recovery> {
+        Rc::new(Recovery {
+            core: core.clone(),
+            healer: healer.clone(),
+            copies: copies.clone(),
+            loader: loader.clone(),
+            cache_link: cache_link.clone(),
+        })
+    }
+
     /// Enters what the last incarnation had answered and not made durable, from what the host has
     /// of it in `place`. Nothing is written to a device. Returns the blocks of which a copy is not
     /// good.
-    pub(super) async fn recover_from(&self, place: &SharedPlace) -> Result<Vec<Incomplete>> {
-        let committed = self.state().txns.committed();
-        let id = HostMemoryId { incarnation: incarnation_of(committed), open: self.last_opened() };
-        let Some(mut survived) = Survived::find(place, self.uuid(), id) else {
+    pub(crate) async fn recover_from(
+        self: &Rc<Self>,
+        place: &SharedPlace,
+    ) -> Result<Vec<Incomplete>> {
+        let committed = self.core.state().txns.committed();
+        let id =
+            HostMemoryId { incarnation: incarnation_of(committed), open: self.core.last_opened() };
+        let Some(mut survived) = Survived::find(place, self.core.uuid(), id) else {
             return Ok(Vec::new());
         };
         if survived.durable > committed.0 {
@@ -183,16 +219,9 @@ impl Pool {
         }
         self.enter_outcome(outcome).await
     }
-}
 
-/// The incarnation that a generation is of.
-pub(super) fn incarnation_of(generation: Generation) -> u32 {
-    (generation.0 >> 32) as u32
-}
-
-impl Pool {
     /// Writes the copies that are not good of what was entered.
-    pub(super) async fn write_lacking_copies(&self, incomplete: Vec<Incomplete>) {
+    pub(crate) async fn write_lacking_copies(self: &Rc<Self>, incomplete: Vec<Incomplete>) {
         if incomplete.is_empty() {
             return;
         }
@@ -208,22 +237,22 @@ impl Pool {
             {
                 first.await;
             }
-            let pool = self.clone();
-            let heal = async move { pool.heal_copies(addr, crc, Class::Commit).await };
-            under_way.push_back(self.rt().spawn(heal));
+            let this = self.clone();
+            let heal = async move { this.healer.heal_copies(addr, crc, Class::Commit).await };
+            under_way.push_back(self.core.rt().spawn(heal));
         }
         for heal in under_way {
             heal.await;
         }
     }
 
-    async fn enter_outcome(&self, outcome: Outcome) -> Result<Vec<Incomplete>> {
+    async fn enter_outcome(self: &Rc<Self>, outcome: Outcome) -> Result<Vec<Incomplete>> {
         let Outcome { pieces, holes, drops_cache, records, .. } = outcome;
-        self.set_recovered();
+        self.core.set_recovered();
         {
             // Groups that are empty by the last commit may have been given up since, and their
             // chunks taken for others.
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             let st = &mut *st;
             st.space.dissolve_empty(&mut st.devices, usize::MAX);
         }
@@ -240,7 +269,7 @@ impl Pool {
             }
         }
         if drops_cache {
-            self.drop_cache();
+            self.cache_link.drop_cache();
         }
         if lost > 0 {
             tracing::error!(
@@ -254,7 +283,7 @@ impl Pool {
     }
 
     /// Enters blocks, in the order of their addresses.
-    async fn enter_pieces(&self, pieces: Vec<Piece>) -> Result<Entered> {
+    async fn enter_pieces(self: &Rc<Self>, pieces: Vec<Piece>) -> Result<Entered> {
         let mut reads: Vec<Vec<Piece>> = Vec::new();
         for piece in pieces {
             let fits = reads.last().is_some_and(|read| {
@@ -284,9 +313,10 @@ impl Pool {
             while under_way.len() < AT_ONCE
                 && let Some(read) = left.next()
             {
-                let pool = self.clone();
-                under_way
-                    .push_back(self.rt().spawn(async move { pool.verify_and_enter(read).await }));
+                let this = self.clone();
+                under_way.push_back(
+                    self.core.rt().spawn(async move { this.verify_and_enter(read).await }),
+                );
             }
             let Some(next) = under_way.pop_front() else { return Ok(entered) };
             entered.add(next.await.unwrap_or_else(|| Err(base::StorageError::ended()))?);
@@ -297,7 +327,7 @@ impl Pool {
     async fn take_again(&self, read: &[Piece]) -> bool {
         let run = run_of(read);
         let formed = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             let st = &mut *st;
             st.space.form_again(&mut st.devices, run, &read[0].chunks)
         };
@@ -310,9 +340,9 @@ impl Pool {
             );
             return false;
         }
-        let group = self.state().space.geometry().split(run.addr).0;
-        self.load_maps_to_take(group).await;
-        let took = self.state_mut().space.take_exactly(run);
+        let group = self.core.state().space.geometry().split(run.addr).0;
+        self.loader.load_maps_to_take(group).await;
+        let took = self.core.state_mut().space.take_exactly(run);
         if !took {
             tracing::error!(
                 addr = run.addr.0,
@@ -328,7 +358,7 @@ impl Pool {
     async fn verify_and_enter(&self, read: Vec<Piece>) -> Result<Entered> {
         let run = run_of(&read);
         let crcs: Vec<Crc> = read.iter().flat_map(|p| p.crcs.iter().copied()).collect();
-        let (good, all_good) = self.good_copies(run.addr, &crcs, Class::Commit).await;
+        let (good, all_good) = self.healer.good_copies(run.addr, &crcs, Class::Commit).await;
         let of = |i| Incomplete { addr: run.addr.plus(i as u64), crc: crcs[i] };
         let incomplete = (0..crcs.len()).filter(|i| good[*i] && !all_good[*i]).map(of).collect();
         let mut entered = Entered { incomplete, ..Entered::default() };
@@ -348,7 +378,7 @@ impl Pool {
                 if is_wanted && self.enter_again(&change).await?.is_some() {
                     entered.blocks += n as u64;
                 } else {
-                    self.state_mut().space.release(run);
+                    self.core.state_mut().space.release(run);
                     // Blocks of a volume that was deleted are not lost.
                     entered.lost += if is_wanted || !good[at] { n as u64 } else { 0 };
                 }
@@ -361,11 +391,11 @@ impl Pool {
     /// Enters a change; returns how far it came. `None`: a node of a tree that it needs has no good
     /// copy. Error: a device answers nothing, and may have that node.
     async fn enter_again(&self, change: &Change<'_>) -> Result<Option<Lba>> {
-        match self.resident(Class::Commit, |st| st.edit_direct(change)).await {
+        match self.loader.resident(Class::Commit, |st| st.edit_direct(change)).await {
             Ok(upto) => Ok(Some(upto)),
             Err(e) => {
-                self.all_answer(Class::Commit).await?;
-                let volume = self.state().volume_name(change.volume());
+                self.copies.all_answer(Class::Commit).await?;
+                let volume = self.core.state().volume_name(change.volume());
                 tracing::error!(
                     volume,
                     "what was answered before the last process ended, and not \
@@ -378,8 +408,13 @@ impl Pool {
 
     /// True if the volume that records are about was not deleted.
     fn is_live(&self, volume: VolumeId) -> bool {
-        self.state().forest.volume(volume).is_some_and(|v| v.is_live())
+        self.core.state().forest.volume(volume).is_some_and(|v| v.is_live())
     }
+}
+
+/// The incarnation that a generation is of.
+pub(crate) fn incarnation_of(generation: Generation) -> u32 {
+    (generation.0 >> 32) as u32
 }
 
 /// The blocks of adjacent pieces.

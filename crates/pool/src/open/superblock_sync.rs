@@ -20,20 +20,44 @@
 //! | before its superblock is written | the commit before, whole |
 //! | afterwards | the newest commit, whole |
 
+use std::rc::Rc;
+
 use base::{Result, SliceList};
 use format::superblock::SLOTS;
 use queue::Class;
 
 use super::tables::PageCopy;
-use crate::pool::Pool;
+use crate::commit::superblocks::Superblocks;
+use crate::core::Core;
+use crate::transfer::write_copies::CopyWriter;
 use crate::transfer::{Writes, Written};
 
-impl Pool {
+/// Writes superblocks and table pages where an open found others.
+pub(crate) struct SuperblockSync {
+    core: Core,
+    copy_writer: Rc<CopyWriter>,
+    superblocks: Rc<Superblocks>,
+}
+
+impl SuperblockSync {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        copy_writer: &Rc<CopyWriter>,
+        superblocks: &Rc<Superblocks>,
+    ) -> Rc<SuperblockSync> {
+        Rc::new(SuperblockSync {
+            core: core.clone(),
+            copy_writer: copy_writer.clone(),
+            superblocks: superblocks.clone(),
+        })
+    }
+
     /// Brings all devices in use to the newest commit, if one is behind; `lacking` is what they do
     /// not have of its table pages.
-    pub(crate) async fn sync_superblocks(&self, lacking: Vec<PageCopy>) -> Result<()> {
+    pub(crate) async fn sync_superblocks(self: &Rc<Self>, lacking: Vec<PageCopy>) -> Result<()> {
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             if st.txns.known() == st.txns.committed() {
                 st.histories.complete();
                 return Ok(());
@@ -41,17 +65,18 @@ impl Pool {
         }
         let mut writes = Writes::new();
         for PageCopy { device, offset, block } in lacking {
-            let (pool, data) =
-                (self.clone(), SliceList::from_iter([self.bufs().copy_of(&block).freeze()]));
-            let write =
-                async move { pool.write_lacking(device, offset, data, Class::Commit).await };
-            writes.add(self.rt().spawn(write)).await;
+            let (this, data) =
+                (self.clone(), SliceList::from_iter([self.core.bufs().copy_of(&block).freeze()]));
+            let write = async move {
+                this.copy_writer.write_lacking(device, offset, data, Class::Commit).await
+            };
+            writes.add(self.core.rt().spawn(write)).await;
         }
         let written = writes.finish().await?;
         // The crash may have torn a superblock on the device that is behind. Each slot is written
         // once, so that none is damaged any more.
         self.fill_slots(written).await?;
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         st.txns.all_know();
         st.histories.complete();
         Ok(())
@@ -65,12 +90,12 @@ impl Pool {
     /// Writes the newest superblock to every slot, one after the other.
     async fn fill_slots(&self, mut written: Written) -> Result<()> {
         let (generation, digest) = {
-            let st = self.state();
+            let st = self.core.state();
             (st.txns.committed(), st.tables.digest())
         };
         for _ in 0..SLOTS {
-            let flushed = self.flush_devices(written).await?;
-            self.write_superblocks(flushed, generation, digest).await?;
+            let flushed = self.superblocks.flush_devices(written).await?;
+            self.superblocks.write_superblocks(flushed, generation, digest).await?;
             written = Writes::new().finish().await?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The schedule of scrubs: when the next one begins by itself.
 
 use crate::findings::ScrubOptions;
-use crate::pool::Pool;
+use crate::scrub::run::Scrubber;
 
 /// True at a time of day, minutes after midnight, and for an hour after it: the server may be busy
 /// or away at that moment.
@@ -11,37 +11,38 @@ fn is_time(unix_seconds: u32, at: Option<u16>) -> bool {
     at.is_none_or(|at| since(at) < 3600)
 }
 
-impl Pool {
+impl Scrubber {
     /// Starts a scrub if none of all devices was complete for the time that is set; after one that
     /// was cancelled, not within a day. Without a clock none is ever due. The first one comes after
     /// half to all of that time, by the uuid of the pool, so that pools that were made together are
     /// not scrubbed together.
     pub(super) async fn start_when_due(&self) {
-        let (now, every) = (self.unix_time(self.now()), self.settings().scrub_every.as_secs());
-        let at = self.settings().scrub_at;
-        if now == 0 || self.permit().is_err() {
+        let (now, every) =
+            (self.core.unix_time(self.core.now()), self.core.settings().scrub_every.as_secs());
+        let at = self.core.settings().scrub_at;
+        if now == 0 || self.core.permit().is_err() {
             return;
         }
-        if self.state_mut().scrub.note_paused(now) {
-            self.state_mut().note_in_superblock();
+        if self.core.state_mut().scrub.note_paused(now) {
+            self.core.state_mut().note_in_superblock();
         }
         if every == 0 {
             return;
         }
-        let since = self.state().scrub.since();
+        let since = self.core.state().scrub.since();
         if since == 0 {
-            let part = u64::from(self.uuid()[0]) * every / 512;
-            let mut st = self.state_mut();
+            let part = u64::from(self.core.uuid()[0]) * every / 512;
+            let mut st = self.core.state_mut();
             st.scrub.begin_counting((u64::from(now) - part.min(u64::from(now) - 1)) as u32);
             st.note_in_superblock();
             return;
         }
         let is_due = {
-            let st = self.state();
+            let st = self.core.state();
             st.scrub.is_due(now.into(), every, st.devices.degraded())
         };
         if is_due && is_time(now, at) {
-            match self.start_scrub(ScrubOptions::default()).await {
+            match self.scrubs.start_scrub(ScrubOptions::default()).await {
                 Ok(()) => tracing::info!("a scrub begins, as scrub.every says"),
                 Err(e) => tracing::warn!("a scrub that is due could not begin: {e}"),
             }

@@ -2,18 +2,24 @@
 //! seems to be bad may just be written: the scrub reads it again, and heals it, while no commit
 //! runs. Commits are held up only where something seems to be bad.
 
+use std::rc::Rc;
+
 use base::{BLOCK_U64, Generation, GroupId, Result};
 use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{SLOT_COPIES, Superblock};
 use model::scrub::BlockKind;
 use queue::Class;
 
-use super::run::{Stop, Went, Window};
 use super::verify::{Mended, Places};
+use super::window::{Stop, Went, Window};
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::devices::Place;
-use crate::pool::Pool;
+use crate::scrub::load::ScrubLoader;
+use crate::scrub::verify::Verifier;
 use crate::space::BitmapPage;
 use crate::state::State;
+use crate::transfer::load::NodeLoader;
 
 /// A page, and the version that it must be.
 #[derive(Clone, Copy)]
@@ -22,11 +28,37 @@ struct Page {
     version: PageVersion,
 }
 
-impl Pool {
+/// Scrubs superblocks, table pages and bitmaps.
+pub(crate) struct TableScrub {
+    core: Core,
+    loader: Rc<NodeLoader>,
+    commits: Rc<Commits>,
+    verifier: Rc<Verifier>,
+    scrub_loader: Rc<ScrubLoader>,
+}
+
+impl TableScrub {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        loader: &Rc<NodeLoader>,
+        commits: &Rc<Commits>,
+        verifier: &Rc<Verifier>,
+        scrub_loader: &Rc<ScrubLoader>,
+    ) -> Rc<TableScrub> {
+        Rc::new(TableScrub {
+            core: core.clone(),
+            loader: loader.clone(),
+            commits: commits.clone(),
+            verifier: verifier.clone(),
+            scrub_loader: scrub_loader.clone(),
+        })
+    }
+
     /// Scrubs the superblocks of all devices. They come last: the start of the scrub has just
     /// written new ones.
-    pub(super) async fn scrub_superblocks(&self) -> Result<()> {
-        let rows = self.state().devices.live_rows();
+    pub(crate) async fn scrub_superblocks(&self) -> Result<()> {
+        let rows = self.core.state().devices.live_rows();
         for row in self.scrubbed(rows) {
             self.scrub_superblock(row).await?;
         }
@@ -35,7 +67,7 @@ impl Pool {
 
     /// Scrubs the pages of the volume table and of the group table.
     pub(super) async fn scrub_tables(&self, window: &mut Window) -> Went {
-        let pages = self.state().space.geometry().table_pages();
+        let pages = self.core.state().space.geometry().table_pages();
         for page in 0..pages {
             window.rest().await?;
             window.owes(BLOCK_U64);
@@ -58,26 +90,28 @@ impl Pool {
                     .is_ok_and(|sb| sb.sequence == sequence && usize::from(sb.device) == row)
             }
         };
-        let sequence = self.state().txns.sequence();
-        let now = self.now();
-        self.state_mut().scrub.verified(now, SLOT_COPIES as u64 * BLOCK_U64);
-        if self.are_good(&copies(sequence), is_good(sequence)).await {
+        let sequence = self.core.state().txns.sequence();
+        let now = self.core.now();
+        self.core.state_mut().scrub.verified(now, SLOT_COPIES as u64 * BLOCK_U64);
+        if self.verifier.are_good(&copies(sequence), is_good(sequence)).await {
             return Ok(());
         }
         let outcome = {
-            let _alone = self.between_commits().await?;
-            let sequence = self.state().txns.sequence();
+            let _alone = self.commits.between_commits().await?;
+            let sequence = self.core.state().txns.sequence();
             let copies = copies(sequence);
             let places = Places::of(&copies);
-            self.mend(places, Class::Commit, BlockKind::Superblock, is_good(sequence)).await?
+            self.verifier
+                .mend(places, Class::Commit, BlockKind::Superblock, is_good(sequence))
+                .await?
         };
         if outcome == Mended::Lost {
             tracing::error!(
-                device = %self.state().devices.path(row),
+                device = %self.core.state().devices.path(row),
                 "scrub: both copies of the newest superblock are bad here; a commit writes the next"
             );
-            self.state_mut().note_in_superblock();
-            self.commit().await?;
+            self.core.state_mut().note_in_superblock();
+            self.commits.commit().await?;
         }
         Ok(())
     }
@@ -87,14 +121,16 @@ impl Pool {
         &self,
         group: GroupId,
     ) -> std::result::Result<Result<()>, Stop> {
-        let pages = self.state().space.geometry().pages_per_group();
+        let pages = self.core.state().space.geometry().pages_per_group();
         for i in 0..pages {
             loop {
-                if self.state().space.group_kind(group) == GroupKind::Free {
+                if self.core.state().space.group_kind(group) == GroupKind::Free {
                     return Ok(Ok(()));
                 }
                 // A group that rests may be dropped from memory whenever others are needed.
-                if let Err(e) = self.surely(async || self.load_maps(group).await).await? {
+                if let Err(e) =
+                    self.scrub_loader.surely(async || self.loader.load_maps(group).await).await?
+                {
                     return Ok(Err(e));
                 }
                 let force = |st: &mut State| st.space.force_page(BitmapPage { group, page: i });
@@ -126,35 +162,36 @@ impl Pool {
             }
         };
         let (page, scrubbed) = {
-            let st = self.state();
+            let st = self.core.state();
             let Some(page) = which(&st) else { return Ok(false) };
             let Some(page) = page else { return Ok(true) };
             let rows = st.devices.live_rows();
             drop(st);
             let rows = self.scrubbed(rows);
-            let scrubbed = copies(&self.state(), &page.id, rows);
+            let scrubbed = copies(&self.core.state(), &page.id, rows);
             (page, scrubbed)
         };
-        let (now, bytes) = (self.now(), scrubbed.len() as u64 * BLOCK_U64);
-        self.state_mut().scrub.verified(now, bytes);
-        if self.are_good(&scrubbed, is_good(page)).await {
+        let (now, bytes) = (self.core.now(), scrubbed.len() as u64 * BLOCK_U64);
+        self.core.state_mut().scrub.verified(now, bytes);
+        if self.verifier.are_good(&scrubbed, is_good(page)).await {
             return Ok(true);
         }
-        let _alone = self.between_commits().await?;
+        let _alone = self.commits.between_commits().await?;
         let (page, all) = {
-            let st = self.state();
+            let st = self.core.state();
             let Some(page) = which(&st) else { return Ok(false) };
             let Some(page) = page else { return Ok(true) };
             (page, copies(&st, &page.id, st.devices.live_rows()))
         };
         let places = Places::of(&all);
-        let outcome = self.mend(places, Class::Commit, BlockKind::Page, is_good(page)).await?;
+        let outcome =
+            self.verifier.mend(places, Class::Commit, BlockKind::Page, is_good(page)).await?;
         if outcome == Mended::Lost {
             tracing::error!(
                 page = page.id.page,
                 "scrub: no copy of a page is good; a commit writes it again from memory"
             );
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             force(&mut st);
             st.note_in_superblock();
         }
@@ -163,7 +200,7 @@ impl Pool {
 
     /// The devices among `rows` that are scrubbed.
     fn scrubbed(&self, rows: Vec<usize>) -> Vec<usize> {
-        let only = self.state().scrub.device();
+        let only = self.core.state().scrub.device();
         rows.into_iter().filter(|row| only.is_none_or(|only| only == *row)).collect()
     }
 }

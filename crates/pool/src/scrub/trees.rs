@@ -3,26 +3,50 @@
 //! Inner nodes must be in memory, as they say where other nodes are. Every copy of every node is
 //! read and verified as blocks of data are, in the order of addresses.
 
+use std::rc::Rc;
+
 use base::{Generation, GroupId, VolumeId};
 use btree::Key;
 use format::superblock::scrub::ScrubStage;
 use format::tree::{checksum_tree_id, mapping_tree_id};
 use queue::Class;
 
-use super::run::{Went, Window};
-use crate::pool::Pool;
+use super::window::{Went, Window};
+use crate::core::Core;
+use crate::scrub::load::ScrubLoader;
 use crate::state::State;
+use crate::transfer::load::NodeLoader;
 use crate::transfer::walk::{Which, nodes_from, pinned, runs};
 
 /// The most other blocks between two nodes that are read by one request.
 const NODE_GAP: u32 = 4;
 
-impl Pool {
+/// Scrubs the nodes of trees.
+pub(crate) struct TreeScrub {
+    core: Core,
+    loader: Rc<NodeLoader>,
+    scrub_loader: Rc<ScrubLoader>,
+}
+
+impl TreeScrub {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        loader: &Rc<NodeLoader>,
+        scrub_loader: &Rc<ScrubLoader>,
+    ) -> Rc<TreeScrub> {
+        Rc::new(TreeScrub {
+            core: core.clone(),
+            loader: loader.clone(),
+            scrub_loader: scrub_loader.clone(),
+        })
+    }
+
     /// Scrubs the mapping trees of the volumes from this number on.
     pub(super) async fn scrub_volumes(&self, window: &mut Window, from: u32) -> Went {
         let mut next = from;
         loop {
-            let id = self.state().forest.volume_from(VolumeId(next));
+            let id = self.core.state().forest.volume_from(VolumeId(next));
             let Some(id) = id else { return Ok(()) };
             self.scrub_tree(window, Which::Mapping(id)).await?;
             next = id.0 + 1;
@@ -43,7 +67,10 @@ impl Pool {
                 let pin = st.space.pin();
                 Ok((nodes_from(st, which, Generation(0), &from)?, pin))
             };
-            let found = self.surely(async || self.resident(Class::Scrub, &mut step).await).await?;
+            let found = self
+                .scrub_loader
+                .surely(async || self.loader.resident(Class::Scrub, &mut step).await)
+                .await?;
             let ((blocks, next), pin) = match found {
                 Ok(found) => found,
                 Err(e) => {
@@ -51,20 +78,20 @@ impl Pool {
                         Which::Mapping(id) => mapping_tree_id(id),
                         Which::Sums(id) => checksum_tree_id(id),
                     };
-                    let tree = self.state().tree_name(tree);
+                    let tree = self.core.state().tree_name(tree);
                     tracing::error!(%tree, "scrub: the rest of a tree is passed over: {e}");
-                    self.state_mut().scrub.lost(None);
+                    self.core.state_mut().scrub.lost(None);
                     return Ok(());
                 }
             };
-            let group_blocks = self.state().space.geometry().group_blocks;
-            let runs = pinned(&self.state(), runs(blocks, group_blocks, NODE_GAP), pin);
+            let group_blocks = self.core.state().space.geometry().group_blocks;
+            let runs = pinned(&self.core.state(), runs(blocks, group_blocks, NODE_GAP), pin);
             window.verify(runs).await?;
             match next {
                 Some(next) => from = next,
                 None => return Ok(()),
             }
-            self.rt().yield_now().await;
+            self.core.rt().yield_now().await;
         }
     }
 }

@@ -1,14 +1,18 @@
 //! Reading and verifying the copies of runs, and mending blocks that are bad.
 
+use std::rc::Rc;
+
 use std::ops::Range;
 
 use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
 use model::scrub::BlockKind;
 use queue::{Class, ScrubReads};
 
+use crate::core::Core;
 use crate::devices::Place;
-use crate::pool::Pool;
 use crate::space::Pin;
+use crate::transfer::copies::CopyReader;
+use crate::transfer::heal::Healer;
 use crate::transfer::walk::{Expected, Owner, ReadRun};
 
 /// The places of a block.
@@ -54,25 +58,37 @@ struct Sorted {
     gone: Option<usize>,
 }
 
-impl Pool {
+/// Verifies copies of blocks, and mends those that are bad.
+pub(crate) struct Verifier {
+    pub(super) core: Core,
+    healer: Rc<Healer>,
+    copies: Rc<CopyReader>,
+}
+
+impl Verifier {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core, healer: &Rc<Healer>, copies: &Rc<CopyReader>) -> Rc<Verifier> {
+        Rc::new(Verifier { core: core.clone(), healer: healer.clone(), copies: copies.clone() })
+    }
+
     /// Reads all copies of a run, of the devices that are scrubbed, and mends what is bad. `pin`
     /// was taken when its checksums were looked up.
     pub(super) async fn verify_run(&self, run: ReadRun, pin: Pin) -> Result<()> {
-        let only = self.state().scrub.device();
-        let copies = self.state().copies_for(run.first(), &pin);
+        let only = self.core.state().scrub.device();
+        let copies = self.core.state().copies_for(run.first(), &pin);
         let mut reads = Vec::new();
         for Place { row, offset } in copies {
             if only.is_some_and(|only| only != row) {
                 continue;
             }
-            let Some(disk) = self.disk(row) else { continue };
+            let Some(disk) = self.core.disk(row) else { continue };
             // The device's queue makes one request of neighbours that wait together, as large as
             // the device may have at the moment: beside clients it is one of these.
             for piece in pieces(&run, ScrubReads::of(disk.kind()).bytes) {
                 let (disk, offset) = (disk.clone(), offset + (piece.start * BLOCK) as u64);
                 let len = piece.len() * BLOCK;
                 let read = async move { disk.read_new(Class::Scrub, offset, len).await };
-                reads.push((piece, self.rt().spawn(read)));
+                reads.push((piece, self.core.rt().spawn(read)));
             }
         }
         let mut suspects: Vec<Expected> = Vec::new();
@@ -82,8 +98,8 @@ impl Pool {
             // One unreadable block fails the whole read, so then each block is looked at alone.
             let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, &run, &piece, e);
             suspects.extend(blocks.iter().filter(bad));
-            let now = self.now();
-            self.state_mut().scrub.verified(now, (blocks.len() * BLOCK) as u64);
+            let now = self.core.now();
+            self.core.state_mut().scrub.verified(now, (blocks.len() * BLOCK) as u64);
         }
         suspects.sort_unstable_by_key(|e| e.addr);
         suspects.dedup_by_key(|e| e.addr);
@@ -98,7 +114,7 @@ impl Pool {
         let kind =
             if matches!(e.owner, Owner::Data(..)) { BlockKind::Data } else { BlockKind::Node };
         let (copies, behind, mut away) = {
-            let st = self.state();
+            let st = self.core.state();
             let (copies, behind) = (st.copies_for(e.addr, pin), st.copies_behind(e.addr, pin));
             (copies, behind, st.may_be_away(e.addr))
         };
@@ -109,9 +125,9 @@ impl Pool {
             return Ok(());
         }
         // A device with a copy may have come back, or have gone, meanwhile.
-        away |= self.state().may_be_away(e.addr);
+        away |= self.core.state().may_be_away(e.addr);
         if away {
-            self.state_mut().scrub.lacks_device();
+            self.core.state_mut().scrub.lacks_device();
             tracing::warn!(
                 kind = ?kind, block = e.addr.0,
                 "scrub: no copy of a block is good on the devices in use, and a device that is \
@@ -119,16 +135,16 @@ impl Pool {
             );
             return Ok(());
         }
-        self.state_mut().scrub.lost(e.extent());
+        self.core.state_mut().scrub.lost(e.extent());
         match e.owner {
             Owner::Data(volume, lba) => tracing::error!(
-                volume = %self.state().volume_name(volume),
+                volume = %self.core.state().volume_name(volume),
                 block = lba.0,
                 "scrub: no copy of a block of a volume is good: reads of it fail until it is \
                  written again"
             ),
             Owner::Node(tree) => tracing::error!(
-                tree = %self.state().tree_name(tree), block = e.addr.0,
+                tree = %self.core.state().tree_name(tree), block = e.addr.0,
                 "scrub: no copy of a node is good: what it refers to cannot be read; run \
                  forebay check"
             ),
@@ -150,20 +166,20 @@ impl Pool {
         if sorted.good.is_none() {
             // A device may have answered nothing meanwhile: what could not be read counts only if
             // it cannot be read between two answers either.
-            self.answer(places.rows(), class).await?;
+            self.copies.answer(places.rows(), class).await?;
             sorted = self.sort(places, class, &is_good).await;
             if sorted.good.is_none() {
-                self.answer(places.rows(), class).await?;
+                self.copies.answer(places.rows(), class).await?;
             }
         }
         let Sorted { good, bad, gone } = sorted;
         let Some(good) = good else {
             if let Some(row) = gone {
-                return Err(self.answers_nothing(row));
+                return Err(self.copies.answers_nothing(row));
             }
             // Of a page the caller has the content, and a commit writes it again.
             let healed = kind == BlockKind::Page;
-            bad.iter().for_each(|copy| self.state_mut().scrub.found(copy.row, kind, healed));
+            bad.iter().for_each(|copy| self.core.state_mut().scrub.found(copy.row, kind, healed));
             return Ok(if bad.is_empty() { Mended::Good } else { Mended::Lost });
         };
         if bad.is_empty() {
@@ -171,7 +187,7 @@ impl Pool {
         }
         for copy in bad {
             let healed = self.rewrite(copy, class, &good, &is_good).await.is_ok();
-            self.state_mut().scrub.found(copy.row, kind, healed);
+            self.core.state_mut().scrub.found(copy.row, kind, healed);
         }
         Ok(Mended::Healed)
     }
@@ -192,8 +208,8 @@ impl Pool {
                 }
                 Some(Err(e)) if e.is_gone() => sorted.gone = Some(row),
                 Some(outcome) => {
-                    let now = self.now();
-                    let mut st = self.state_mut();
+                    let now = self.core.now();
+                    let mut st = self.core.state_mut();
                     match outcome {
                         Ok(_) => st.note_bad_block(row, offset, now),
                         Err(e) => st.devices.note_read_error(row, offset, e, now),
@@ -216,7 +232,7 @@ impl Pool {
     }
 
     /// True if all of these copies are good whose devices are in use.
-    pub(super) async fn are_good(&self, copies: &[Place], is_good: impl Fn(&[u8]) -> bool) -> bool {
+    pub(crate) async fn are_good(&self, copies: &[Place], is_good: impl Fn(&[u8]) -> bool) -> bool {
         for &copy in copies {
             match self.read_copy(copy, Class::Scrub).await {
                 None => {}
@@ -234,7 +250,7 @@ impl Pool {
         Place { row, offset }: Place,
         class: Class,
     ) -> Option<std::result::Result<Buf, base::IoError>> {
-        let disk = self.disk(row)?;
+        let disk = self.core.disk(row)?;
         let (outcome, buf) = disk.read_new(class, offset, BLOCK).await;
         Some(outcome.map(|()| buf))
     }
@@ -248,11 +264,11 @@ impl Pool {
         is_good: impl Fn(&[u8]) -> bool,
     ) -> Result<()> {
         let Place { row, offset } = copy;
-        self.heal(copy, good.clone(), class).await?;
+        self.healer.heal(copy, good.clone(), class).await?;
         match self.read_copy(copy, class).await {
             Some(Ok(block)) if is_good(&block) => Ok(()),
             _ => {
-                let path = self.state().devices.path(row).to_owned();
+                let path = self.core.state().devices.path(row).to_owned();
                 let text = format!(
                     "a block at byte {offset} of {path} is bad again after it was \
                     written; replace the device"

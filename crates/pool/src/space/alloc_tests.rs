@@ -75,13 +75,14 @@ fn a_free_of_what_is_free_changes_nothing_and_ends_commits() {
         pool.commit().await.expect("commit");
         put(&pool, 100, 8).await.expect("write");
         {
-            let mut st = pool.state_mut();
+            let mut st = pool.core().state_mut();
             let first =
                 st.txns.open().allocs().flatten().next().expect("something was written").addr;
             st.txns.open_mut().note_free(Run { addr: first.plus(64), len: 2 }, u32::MAX);
         }
         let maps = || -> Vec<Option<Bitmap>> {
-            pool.state()
+            pool.core()
+                .state()
                 .space
                 .groups
                 .iter()
@@ -108,7 +109,7 @@ fn bitmaps_of_groups_that_were_formed_are_unloaded() {
         put(&pool, 0, 6 * MIB / BLOCK_U64).await.expect("write");
         pool.commit().await.expect("commit");
         rt.sleep(Duration::from_secs(1)).await;
-        let loaded = pool.state().space.groups.iter().filter(|g| g.maps.is_some()).count();
+        let loaded = pool.core().state().space.groups.iter().filter(|g| g.maps.is_some()).count();
         // Two, and those that the cursors are in.
         assert!(loaded <= 4, "{loaded}");
         pool.close().await.expect("close");
@@ -125,11 +126,11 @@ fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
         let blocks = fill(&pool).await;
         for ended in [true, false] {
             pool.commit().await.expect("commit");
-            let pin = pool.state().space.pin();
+            let pin = pool.core().state().space.pin();
             pool.discard(VolumeId(1), Lba(0), Lba(blocks)).await.expect("discard");
             pool.commit().await.expect("commit");
             rt.sleep(Duration::from_secs(1)).await;
-            assert!(pool.state().space.has_limbo());
+            assert!(pool.core().state().space.has_limbo());
             if ended {
                 drop(pin);
             } else {
@@ -168,11 +169,11 @@ async fn discarded_while_pinned(
 ) -> (Pin, u64) {
     let blocks = fill(pool).await;
     pool.commit().await.expect("commit");
-    let pin = pin(&pool.state());
+    let pin = pin(&pool.core().state());
     pool.discard(VolumeId(1), Lba(0), Lba(blocks)).await.expect("discard");
     pool.commit().await.expect("commit");
     rt.sleep(Duration::from_secs(1)).await;
-    assert!(pool.state().space.has_limbo());
+    assert!(pool.core().state().space.has_limbo());
     (pin, blocks)
 }
 
@@ -207,7 +208,7 @@ fn a_write_waits_for_reads_of_freed_blocks_also_beside_a_move() {
         let pool = open(&rt, files).await;
         let (pin, blocks) = discarded_while_pinned(&rt, &pool, |st| st.space.pin()).await;
         {
-            let mut st = pool.state_mut();
+            let mut st = pool.core().state_mut();
             let (demand, st) = (st.demand(), &mut *st);
             let id = st.space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
             let group = GroupId(id.expect("a data group") as u32);
@@ -253,7 +254,7 @@ fn bench_with_an_unreadable_bitmap() -> (World, Vec<DeviceFile>) {
         let pool = open(&rt, files).await;
         put(&pool, 0, 10).await.expect("write");
         pool.close().await.expect("close");
-        let st = pool.state();
+        let st = pool.core().state();
         let data = st
             .space
             .groups
@@ -275,7 +276,7 @@ fn assert_one_is_passed_over(pool: &Pool) {
 }
 
 fn assert_are_passed_over(pool: &Pool, groups: usize) {
-    let st = pool.state();
+    let st = pool.core().state();
     let free = |kind: GroupKind| {
         let all = (0..).map(GroupId).zip(&st.space.groups);
         let free = all.filter(|&(id, g)| g.record.kind == kind && !st.space.is_unreadable(id));
@@ -314,14 +315,15 @@ fn a_bitmap_that_cannot_be_read_keeps_nobody_waiting() {
     let (world, files) = bench_with_an_unreadable_bitmap();
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
-        let data = pool.state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
+        let data =
+            pool.core().state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
         let id = GroupId(data.expect("a group") as u32);
         let (tries, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
         let again = {
             let (pool, tries, done) = (pool.clone(), tries.clone(), done.clone());
             rt.spawn(async move {
                 while !done.get() && tries.get() < 100 {
-                    pool.load_maps(id).await.expect_err("it cannot be read");
+                    pool.flows().loader.load_maps(id).await.expect_err("it cannot be read");
                     tries.set(tries.get() + 1);
                 }
             })
@@ -329,7 +331,9 @@ fn a_bitmap_that_cannot_be_read_keeps_nobody_waiting() {
         let others: Vec<_> = (0..8)
             .map(|_| {
                 let pool = pool.clone();
-                rt.spawn(async move { pool.load_maps(id).await.expect_err("it cannot be read") })
+                rt.spawn(async move {
+                    pool.flows().loader.load_maps(id).await.expect_err("it cannot be read")
+                })
             })
             .collect();
         for other in others {
@@ -369,7 +373,12 @@ fn blocks_go_elsewhere_while_the_checksums_of_a_group_cannot_be_read() {
                 let data = [data.freeze()].into_iter().collect();
                 pass.write(VolumeId(1), Lba(1000), data, &crcs).await.expect("another group");
                 assert_one_is_passed_over(&pool);
-                pass.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
+                pass.hand_over(base::Epoch(1), base::Instant(0))
+                    .await
+                    .expect("handed over")
+                    .commit()
+                    .await
+                    .expect("commit");
             } else {
                 put(&pool, 1000, 10).await.expect("another group");
             }
@@ -413,7 +422,12 @@ fn a_write_back_pass_takes_nothing_from_it() {
             .await
             .expect("another group");
         assert_one_is_passed_over(&pool);
-        pass.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
+        pass.hand_over(base::Epoch(1), base::Instant(0))
+            .await
+            .expect("handed over")
+            .commit()
+            .await
+            .expect("commit");
         for lba in [0, 1000] {
             pool.read(VolumeId(1), Lba(lba), 10).await.expect("read");
         }
@@ -424,10 +438,11 @@ fn a_write_back_pass_takes_nothing_from_it() {
 #[test]
 fn what_volumes_have_is_counted_as_it_changes() {
     let (world, files) = bench();
-    let counted = |pool: &Pool, blocks: u64| assert_eq!(pool.state().forest.held().0, blocks);
+    let counted =
+        |pool: &Pool, blocks: u64| assert_eq!(pool.core().state().forest.held().0, blocks);
     run(&world, &files, move |rt, files| async move {
         let pool = open(&rt, files.clone()).await;
-        pool.set_cache_uuid(Some([9; 16])).await.expect("a cache");
+        pool.cache_link().set_cache_uuid(Some([9; 16])).await.expect("a cache");
         put(&pool, 0, 100).await.expect("write");
         put(&pool, 50, 100).await.expect("write");
         counted(&pool, 150);
@@ -439,7 +454,12 @@ fn what_volumes_have_is_counted_as_it_changes() {
         let data = [data.freeze()].into_iter().collect();
         pass.write(VolumeId(1), Lba(200), data, &crcs).await.expect("write");
         counted(&pool, 140);
-        pass.publish(base::Epoch(1), base::Instant(0)).await.expect("publish");
+        pass.hand_over(base::Epoch(1), base::Instant(0))
+            .await
+            .expect("handed over")
+            .commit()
+            .await
+            .expect("commit");
         counted(&pool, 170);
         pool.delete_volume(VolumeId(1)).await.expect("delete");
         pool.close().await.expect("close");
@@ -458,7 +478,7 @@ fn a_look_at_the_pool_frees_a_little() {
         let pool = open(&rt, files).await;
         put(&pool, 0, 2000).await.expect("write");
         pool.commit().await.expect("commit");
-        let pin = pool.state().space.pin();
+        let pin = pool.core().state().space.pin();
         for lba in (0..2000).step_by(2) {
             pool.discard(VolumeId(1), Lba(lba), Lba(lba + 1)).await.expect("discard");
         }
@@ -467,7 +487,7 @@ fn a_look_at_the_pool_frees_a_little() {
         drop(pin);
         let looks = (0..100).take_while(|_| {
             pool.status();
-            pool.state().space.has_limbo()
+            pool.core().state().space.has_limbo()
         });
         assert!((2..50).contains(&looks.count()));
         pool.close().await.expect("close");
@@ -476,13 +496,13 @@ fn a_look_at_the_pool_frees_a_little() {
 
 /// The data blocks that a walk over the checksums of a group finds.
 async fn walked(pool: &Pool, id: GroupId) -> usize {
-    let mut walk = Walk::new(id, 0, pool.state().space.geometry().group_blocks);
+    let mut walk = Walk::new(id, 0, pool.core().state().space.geometry().group_blocks);
     let (mut at, mut found) = (0, 0);
     loop {
-        let leaf = pool.resident(Class::Scrub, |st| walk.next_leaf(st, at)).await;
+        let leaf = pool.flows().loader.resident(Class::Scrub, |st| walk.next_leaf(st, at)).await;
         match leaf.expect("its tree can be read") {
             Leaf::Blocks(blocks, upto) => (at, found) = (upto, found + blocks.len()),
-            Leaf::NoMaps => pool.load_maps(id).await.expect("they can be read"),
+            Leaf::NoMaps => pool.flows().loader.load_maps(id).await.expect("they can be read"),
             Leaf::End => return found,
         }
     }
@@ -497,16 +517,17 @@ fn nodes_are_not_taken_for_the_data_that_the_group_held_before() {
         let pool = open(&rt, files).await;
         put(&pool, 0, 100).await.expect("write");
         pool.commit().await.expect("commit");
-        let data = pool.state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
+        let data =
+            pool.core().state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
         let id = GroupId(data.expect("a group") as u32);
         assert_eq!(walked(&pool, id).await, 100);
         pool.discard(VolumeId(1), Lba(0), Lba(100)).await.expect("discard");
         pool.commit().await.expect("commit");
-        pool.empty_limbo().await;
-        assert_eq!(pool.state().space.group_kind(id), GroupKind::Free);
+        pool.flows().room.empty_limbo().await;
+        assert_eq!(pool.core().state().space.group_kind(id), GroupKind::Free);
         assert_eq!(walked(&pool, id).await, 0);
         {
-            let mut st = pool.state_mut();
+            let mut st = pool.core().state_mut();
             while st.space.group_kind(id) == GroupKind::Free {
                 assert!(matches!(st.alloc(GroupKind::Metadata, 64), Alloc::Got(_)));
             }
@@ -525,7 +546,7 @@ fn changes_that_are_under_way_hold_room_for_their_nodes() {
     let (world, files) = bench();
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
-        let mut st = pool.state_mut();
+        let mut st = pool.core().state_mut();
         let admits = |st: &crate::state::State, purpose| {
             let (now, later) = (st.admits(purpose), st.admits_later(purpose));
             (now, later)
@@ -575,7 +596,7 @@ fn many_writers_fill_a_pool_and_its_commits_find_room() {
             }
             assert!(n > 200, "{n} writes");
             pool.commit().await.expect("what is dirty finds room");
-            assert_eq!(pool.state().space.reserved_nodes.blocks(), 0);
+            assert_eq!(pool.core().state().space.reserved_nodes.blocks(), 0);
             pool.discard(VolumeId(1), Lba(0), Lba(1 << 18)).await.expect("discard");
             pool.commit().await.expect("commit");
             rt.sleep(Duration::from_secs(1)).await;

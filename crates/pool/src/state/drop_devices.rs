@@ -1,6 +1,6 @@
 //! Devices that fail are dropped from use.
 //!
-//! A device is dropped if a write to it fails after all tries (`transfer/copies.rs`,
+//! A device is dropped if a write to it fails after all tries (`transfer/write_copies.rs`,
 //! `transfer/heal.rs`), if a flush or a superblock write fails (`commit/superblocks.rs`), or if the
 //! user takes it out of use (`moves/reattach.rs`). The next commit records that in the superblocks
 //! of the others. Reads that fail drop no device; it may sit out (`devices/sources.rs`).

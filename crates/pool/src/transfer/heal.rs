@@ -7,20 +7,44 @@
 //!
 //! A device that cannot write the good block is dropped, if the pool can do without it.
 
+use std::rc::Rc;
+
 use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, Slice, SliceList, StorageError};
 use queue::Class;
 use rt::Reason;
 
 use super::copies::Unread;
+use crate::core::Core;
 use crate::devices::{Copied, Place};
-use crate::pool::Pool;
 use crate::space::Pin;
+use crate::transfer::look::WriterWatch;
+use crate::transfer::write_copies::CopyWriter;
 
-impl Pool {
+/// Writes bad copies of blocks anew from good ones.
+pub(crate) struct Healer {
+    core: Core,
+    watch: Rc<WriterWatch>,
+    copy_writer: Rc<CopyWriter>,
+}
+
+impl Healer {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        watch: &Rc<WriterWatch>,
+        copy_writer: &Rc<CopyWriter>,
+    ) -> Rc<Healer> {
+        Rc::new(Healer {
+            core: core.clone(),
+            watch: watch.clone(),
+            copy_writer: copy_writer.clone(),
+        })
+    }
+
     /// The slow path of a read: finds a good version of every block that is bad in what was read
     /// and rewrites the copies that are not.
-    pub(super) async fn heal_read(
-        &self,
+    pub(crate) async fn heal_read(
+        self: &Rc<Self>,
         addr: PoolAddr,
         crcs: &[Crc],
         class: Class,
@@ -39,12 +63,12 @@ impl Pool {
         }
         let whole = buf.freeze();
         if !heals.is_empty() {
-            let (pool, pin, data) = (self.clone(), pin.clone(), whole.clone());
-            drop(self.rt().spawn(async move {
+            let (this, pin, data) = (self.clone(), pin.clone(), whole.clone());
+            drop(self.core.rt().spawn(async move {
                 for (copy, i) in heals {
                     let good = data.slice(i * BLOCK, BLOCK);
                     // `heal` counts an error itself.
-                    let _ = pool.heal(copy, good, Class::Foreground).await;
+                    let _ = this.heal(copy, good, Class::Foreground).await;
                 }
                 drop(pin);
             }));
@@ -62,16 +86,16 @@ impl Pool {
         let mut broken = Vec::new();
         for copy in copies {
             let Place { row, offset } = copy;
-            let Some(disk) = self.disk(row) else { continue };
+            let Some(disk) = self.core.disk(row) else { continue };
             let read = disk.read_copy(class, offset, std::slice::from_ref(&crc));
-            let read = self.rt().waits(Reason::Heal, read).await;
+            let read = self.core.rt().waits(Reason::Heal, read).await;
             if read.bad.is_empty() {
                 return (Some(read.buf), broken);
             }
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             match read.error {
-                None => st.note_bad_block(row, offset, self.now()),
-                Some(e) => st.devices.note_read_error(row, offset, e, self.now()),
+                None => st.note_bad_block(row, offset, self.core.now()),
+                Some(e) => st.devices.note_read_error(row, offset, e, self.core.now()),
             }
             broken.push(copy);
         }
@@ -85,11 +109,11 @@ impl Pool {
         crcs: &[Crc],
         class: Class,
     ) -> (Vec<bool>, Vec<bool>) {
-        let pin = self.state().space.pin();
-        let copies = self.state_mut().copies_to_read(addr, crcs.len() * BLOCK, &pin);
+        let pin = self.core.state().space.pin();
+        let copies = self.core.state_mut().copies_to_read(addr, crcs.len() * BLOCK, &pin);
         let (mut any, mut all) = (vec![false; crcs.len()], vec![true; crcs.len()]);
         for Place { row, offset } in copies {
-            let Some(disk) = self.disk(row) else { continue };
+            let Some(disk) = self.core.disk(row) else { continue };
             let read = disk.read_copy(class, offset, crcs).await;
             for (i, crc) in crcs.chunks(1).enumerate() {
                 // An error says nothing of the other blocks.
@@ -110,11 +134,11 @@ impl Pool {
 
     /// Writes the bad copies of a block from a good one, if there is one.
     pub(crate) async fn heal_copies(&self, addr: PoolAddr, crc: Crc, class: Class) {
-        let pin = self.state().space.pin();
-        let copies = self.state_mut().copies_to_read(addr, BLOCK, &pin);
+        let pin = self.core.state().space.pin();
+        let copies = self.core.state_mut().copies_to_read(addr, BLOCK, &pin);
         let (mut good, mut bad) = (None, Vec::new());
         for copy in copies {
-            let Some(disk) = self.disk(copy.row) else { continue };
+            let Some(disk) = self.core.disk(copy.row) else { continue };
             let read = disk.read_copy(class, copy.offset, &[crc]).await;
             match read.bad.is_empty() {
                 true => good = good.or(Some(read.buf.freeze())),
@@ -132,12 +156,12 @@ impl Pool {
     /// do without it.
     pub(crate) async fn heal(&self, copy: Place, good: Slice, class: Class) -> Result<()> {
         let Place { row, offset } = copy;
-        let permit = self.permit_to_write().await?;
+        let permit = self.watch.permit_to_write().await?;
         let gone = || StorageError::new(ErrorKind::Missing, "the device is out of use");
-        let device = self.disk(row).ok_or_else(gone)?;
+        let device = self.core.disk(row).ok_or_else(gone)?;
         let data = SliceList::from_iter([good]);
-        let outcome = self.write_one(permit, copy, &device, &data, class).await;
-        let mut st = self.state_mut();
+        let outcome = self.copy_writer.write_one(permit, copy, &device, &data, class).await;
+        let mut st = self.core.state_mut();
         match outcome {
             Ok(()) => st.devices.note_healed(row),
             Err(e) => {
@@ -146,7 +170,7 @@ impl Pool {
                 if !e.is_no_space() {
                     st.fail_devices(&[row]);
                     drop(st);
-                    self.see_to_dropped();
+                    self.core.note_dropped();
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Loading what is not resident: nodes of trees, bitmaps of groups.
 
+use std::rc::Rc;
+
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::time::Duration;
@@ -12,10 +14,12 @@ use queue::Class;
 use rt::sync::Shared;
 use rt::{JoinHandle, Reason, Rt};
 
+use crate::core::Core;
 use crate::error::Step;
-use crate::pool::Pool;
 use crate::space::{Maps, Pin, Run};
 use crate::state::State;
+use crate::transfer::copies::CopyReader;
+use crate::transfer::look::WriterWatch;
 
 /// Reads of nodes under way at once, of those that are read ahead: few enough for other requests to
 /// get their turn at the device.
@@ -38,7 +42,7 @@ impl From<NotEntered> for StorageError {
 }
 
 /// The loader of the pool's nodes, by requests of a class.
-struct Nodes<'p>(&'p Pool, Class);
+struct Nodes<'p>(&'p NodeLoader, Class);
 
 impl Loader for Nodes<'_> {
     type State = State;
@@ -46,7 +50,7 @@ impl Loader for Nodes<'_> {
     type Pin = Pin;
 
     fn state(&mut self) -> impl DerefMut<Target = State> {
-        self.0.state_mut()
+        self.0.core.state_mut()
     }
 
     fn store(st: &mut State) -> &mut Store {
@@ -60,7 +64,7 @@ impl Loader for Nodes<'_> {
     const REASON: Reason = Reason::Tree;
 
     fn rt(&self) -> Rt {
-        self.0.rt().clone()
+        self.0.core.rt().clone()
     }
 
     fn gives_way(&self) -> bool {
@@ -68,10 +72,10 @@ impl Loader for Nodes<'_> {
     }
 
     async fn read(&mut self, fault: &Fault, pin: &Pin) -> Result<Slice> {
-        if !self.0.state().space.geometry().contains(fault.ptr.addr) {
+        if !self.0.core.state().space.geometry().contains(fault.ptr.addr) {
             return Err(damaged(fault, "its address is outside of the pool"));
         }
-        self.0.read_verified(fault.ptr.addr, &[fault.ptr.crc], self.1, pin).await
+        self.0.copies.read_verified(fault.ptr.addr, &[fault.ptr.crc], self.1, pin).await
     }
 
     fn refused(fault: &Fault, why: NodeError) -> StorageError {
@@ -79,7 +83,23 @@ impl Loader for Nodes<'_> {
     }
 }
 
-impl Pool {
+/// Brings nodes of trees and bitmaps of groups into memory.
+pub(crate) struct NodeLoader {
+    core: Core,
+    watch: Rc<WriterWatch>,
+    copies: Rc<CopyReader>,
+}
+
+impl NodeLoader {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        watch: &Rc<WriterWatch>,
+        copies: &Rc<CopyReader>,
+    ) -> Rc<NodeLoader> {
+        Rc::new(NodeLoader { core: core.clone(), watch: watch.clone(), copies: copies.clone() })
+    }
+
     /// Runs a synchronous step over resident nodes until it needs no more.
     pub(crate) async fn resident<T>(
         &self,
@@ -89,7 +109,7 @@ impl Pool {
         btree::resident(&mut Nodes(self, class), step).await
     }
 
-    /// As [`Pool::resident`]. An error names the node that could not be read, if that was it. A
+    /// As [`NodeLoader::resident`]. An error names the node that could not be read, if that was it. A
     /// node of which it is `known` why it cannot be read is not asked for.
     pub(crate) async fn resident_or_lost<T>(
         &self,
@@ -116,9 +136,9 @@ impl Pool {
     /// checksums of their block group is lost, from which nothing is allocated for a while.
     pub(crate) fn goes_elsewhere(&self, failed: &NotEntered) -> bool {
         let group = failed.node.and_then(|node| group_of_tree(node.tree));
-        let Some(group) = group.filter(|_| self.permit().is_ok()) else { return false };
-        let until = self.now().after(LEFT_ALONE);
-        if self.state_mut().space.lose_sums(group, until) {
+        let Some(group) = group.filter(|_| self.core.permit().is_ok()) else { return false };
+        let until = self.core.now().after(LEFT_ALONE);
+        if self.core.state_mut().space.lose_sums(group, until) {
             tracing::error!(
                 group = group.0,
                 "cannot read the checksums: no blocks are allocated from this block group for now: \
@@ -135,18 +155,18 @@ impl Pool {
         faults: impl IntoIterator<Item = Fault>,
         pin: Pin,
     ) -> Vec<(Fault, Pin)> {
-        let st = self.state();
+        let st = self.core.state();
         let one = |fault: Fault| (fault, st.space.pin_blocks([node(&fault)], &pin));
         faults.into_iter().map(one).collect()
     }
 
     /// Brings nodes into memory before steps need them, many at once. They should come in the order
     /// of their addresses: then a disk reads them in one sweep. Each has a pin
-    /// ([`Pool::pin_nodes`]), as this may take long. Where they are `held`, and a write-back pass
+    /// ([`NodeLoader::pin_nodes`]), as this may take long. Where they are `held`, and a write-back pass
     /// is open, the store keeps them from eviction. Returns those that could not be read, and why;
     /// the step that needs one of them will tell.
     pub(crate) async fn load_nodes(
-        &self,
+        self: &Rc<Self>,
         class: Class,
         nodes: Vec<(Fault, Pin)>,
         held: bool,
@@ -158,9 +178,9 @@ impl Pool {
             {
                 lost.extend(loaded(task).await.err().map(|why| (fault, why)));
             }
-            let pool = self.clone();
-            let load = async move { pool.load_node(class, &fault, &pin, held).await };
-            tasks.push_back((fault, self.rt().spawn(load)));
+            let this = self.clone();
+            let load = async move { this.load_node(class, &fault, &pin, held).await };
+            tasks.push_back((fault, self.core.rt().spawn(load)));
         }
         for (fault, task) in tasks {
             lost.extend(loaded(task).await.err().map(|why| (fault, why)));
@@ -170,7 +190,7 @@ impl Pool {
 
     async fn load_node(&self, class: Class, fault: &Fault, pin: &Pin, held: bool) -> Result<()> {
         let is_there = || {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             let hold = held && st.txns.pass().is_some();
             let store = st.forest.store_mut();
             if hold { store.hold(fault) } else { store.has(fault) }
@@ -188,27 +208,28 @@ impl Pool {
     /// be first, and other tasks would wait for ever.
     pub(crate) async fn load_maps(&self, id: GroupId) -> Result<()> {
         loop {
-            let running = self.loading_maps().get(&id).filter(|load| load.is_running()).cloned();
+            let running =
+                self.core.loading_maps().get(&id).filter(|load| load.is_running()).cloned();
             match running {
                 Some(load) => {
-                    if let Some(outcome) = self.rt().waits(Reason::Tree, load.wait()).await {
+                    if let Some(outcome) = self.core.rt().waits(Reason::Tree, load.wait()).await {
                         return outcome;
                     }
                 }
-                None if self.state().space.has_maps(id) => return Ok(()),
+                None if self.core.state().space.has_maps(id) => return Ok(()),
                 None => break,
             }
         }
         let (load, worker) = Shared::begin();
-        self.loading_maps().insert(id, load);
-        let outcome = self.rt().waits(Reason::Tree, self.read_maps(id)).await;
-        let outcome = self.state_mut().space.enter_maps(id, outcome);
-        self.loading_maps().remove(&id);
+        self.core.loading_maps().insert(id, load);
+        let outcome = self.core.rt().waits(Reason::Tree, self.read_maps(id)).await;
+        let outcome = self.core.state_mut().space.enter_maps(id, outcome);
+        self.core.loading_maps().remove(&id);
         worker.end(outcome.clone());
         outcome
     }
 
-    /// As [`Pool::load_maps`], to take blocks from the group: if they cannot be read, blocks of
+    /// As [`NodeLoader::load_maps`], to take blocks from the group: if they cannot be read, blocks of
     /// other groups are taken from now on.
     pub(crate) async fn load_maps_to_take(&self, id: GroupId) {
         if let Err(e) = self.load_maps(id).await {
@@ -223,7 +244,7 @@ impl Pool {
     /// record names.
     async fn read_maps(&self, id: GroupId) -> Result<Maps> {
         let (geometry, uuid, generations) = {
-            let st = self.state();
+            let st = self.core.state();
             (st.space.geometry(), st.identity.uuid, st.space.bitmap_generations(id))
         };
         let bits = geometry.group_blocks as usize;
@@ -255,21 +276,21 @@ impl Pool {
         want: Generation,
         bits: usize,
     ) -> Result<(u8, Vec<u64>)> {
-        let offset = self.state().space.geometry().page_offset(page.page, 0);
-        let devices = self.state().devices.count();
+        let offset = self.core.state().space.geometry().page_offset(page.page, 0);
+        let devices = self.core.state().devices.count();
         let (mut found, mut bad) = (None, Vec::new());
         for d in 0..devices {
-            let Some(disk) = self.state().devices.live(d).cloned() else { continue };
+            let Some(disk) = self.core.state().devices.live(d).cloned() else { continue };
             let slots = disk.read_bitmap_slots(page, offset, want, bits).await;
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             for (at, e) in slots.errors {
-                st.devices.note_read_error(d, at, e, self.now());
+                st.devices.note_read_error(d, at, e, self.core.now());
             }
             found = slots.found;
             if found.is_some() {
                 break;
             }
-            st.note_bad_block(d, offset, self.now());
+            st.note_bad_block(d, offset, self.core.now());
             bad.push(d);
         }
         let Some((slot, words, block)) = found else {
@@ -280,11 +301,11 @@ impl Pool {
         // not written otherwise meanwhile, because a commit loads the maps first.
         for d in bad {
             let at = offset + u64::from(slot) * base::BLOCK_U64;
-            let permit = self.permit_to_write().await;
-            let (Some(device), Ok(permit)) = (self.disk(d), permit) else { continue };
+            let permit = self.watch.permit_to_write().await;
+            let (Some(device), Ok(permit)) = (self.core.disk(d), permit) else { continue };
             let data = base::SliceList::from_iter([block.clone()]);
             if device.write(permit, Class::Commit, at, data).await.is_ok() {
-                self.state_mut().devices.note_healed(d);
+                self.core.state_mut().devices.note_healed(d);
             }
         }
         Ok((slot, words))

@@ -11,6 +11,8 @@
 //! blocks the other one has taken. A look that a device does not answer holds up nothing for long:
 //! what is sent to that device waits anyway, and the look counts when it is answered.
 
+use std::rc::Rc;
+
 use base::{BLOCK, BLOCK_U64, Duration, ErrorKind, Generation, Result, StorageError};
 use format::FormatError;
 use format::superblock::{SLOT_COPIES, SLOTS, Superblock};
@@ -18,11 +20,11 @@ use queue::Class;
 use rt::Reason;
 use rt::sync::{either, within};
 
+use crate::core::Core;
 use crate::devices::Tenure;
 use crate::devices::looks::SlotPlace;
 use crate::devices::standing::Permit;
 use crate::devices::writers::{Seen, Whose};
-use crate::pool::Pool;
 
 /// The name of this work.
 const JOB: &str = "look";
@@ -39,21 +41,34 @@ enum Read {
     Newer(FormatError),
 }
 
-impl Pool {
+/// Looks for another process that writes to the devices.
+pub(crate) struct WriterWatch {
+    core: Core,
+}
+
+impl WriterWatch {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core) -> Rc<WriterWatch> {
+        Rc::new(WriterWatch { core: core.clone() })
+    }
+
     /// The door of what is written outside of commits: a look was taken not long ago, or is now.
     pub(crate) async fn permit_to_write(&self) -> Result<Permit> {
-        let permit = self.permit()?;
-        if self.looks().counts(self.now()) {
+        let permit = self.core.permit()?;
+        if self.core.looks().counts(self.core.now()) {
             return Ok(permit);
         }
-        self.rt().waits_for_job(Reason::Look, JOB, Box::pin(self.wait_for_look())).await;
-        self.permit()
+        self.core.rt().waits_for_job(Reason::Look, JOB, Box::pin(self.wait_for_look())).await;
+        self.core.permit()
     }
 
     async fn wait_for_look(&self) {
         loop {
-            let ended = self.looks().ended();
-            if self.is_closed() || self.permit().is_err() || self.looks().counts(self.now()) {
+            let ended = self.core.looks().ended();
+            if self.core.is_closed()
+                || self.core.permit().is_err()
+                || self.core.looks().counts(self.core.now())
+            {
                 return;
             }
             ended.await;
@@ -62,25 +77,25 @@ impl Pool {
 
     /// Takes looks: when they are asked for, and a few after an open, as the process that has the
     /// pool open since before may have been in the midst of a commit.
-    pub(crate) fn begin_looking(&self) {
-        let pool = self.clone();
-        self.rt().detach_job(JOB, async move {
+    pub(crate) fn begin_looking(self: &Rc<Self>) {
+        let this = self.clone();
+        self.core.rt().detach_job(JOB, async move {
             let mut due =
-                AFTER_OPEN.iter().map(|after| pool.now().after(*after)).collect::<Vec<_>>();
+                AFTER_OPEN.iter().map(|after| this.core.now().after(*after)).collect::<Vec<_>>();
             loop {
-                let asked = pool.looks().asked();
-                if pool.is_closed() {
+                let asked = this.core.looks().asked();
+                if this.core.is_closed() {
                     return;
                 }
-                let now = pool.now();
+                let now = this.core.now();
                 let is_due = due.first().is_some_and(|then| *then <= now);
-                if is_due || pool.looks().is_asked() {
+                if is_due || this.core.looks().is_asked() {
                     due.retain(|then| *then > now);
-                    pool.look_around().await;
+                    this.look_around().await;
                     continue;
                 }
                 match due.first() {
-                    Some(then) => either(asked, pool.rt().sleep_until(*then)).await,
+                    Some(then) => either(asked, this.core.rt().sleep_until(*then)).await,
                     None => asked.await,
                 }
             }
@@ -88,42 +103,42 @@ impl Pool {
     }
 
     /// Looks at all slots.
-    async fn look_around(&self) {
-        let rows = self.state().devices.live_rows();
+    async fn look_around(self: &Rc<Self>) {
+        let rows = self.core.state().devices.live_rows();
         let places =
             rows.into_iter().flat_map(|row| (0..SLOTS).map(move |slot| SlotPlace { row, slot }));
         self.look_for_a_while(places.collect()).await;
-        self.looks().note(self.now());
+        self.core.looks().note(self.core.now());
     }
 
     /// Looks into these slots, as far as the devices answer soon. What comes later is judged all
     /// the same.
-    async fn look_for_a_while(&self, places: Vec<SlotPlace>) {
+    async fn look_for_a_while(self: &Rc<Self>, places: Vec<SlotPlace>) {
         let mut all = std::pin::pin!(self.look_at(places));
-        within(&mut all, self.rt().sleep(PATIENCE)).await;
+        within(&mut all, self.core.rt().sleep(PATIENCE)).await;
     }
 
     /// Looks into the slot in which the superblock of `sequence` is to be written.
-    pub(crate) async fn look_before(&self, sequence: u64) -> Result<()> {
-        let rows = self.state().devices.live_rows();
+    pub(crate) async fn look_before(self: &Rc<Self>, sequence: u64) -> Result<()> {
+        let rows = self.core.state().devices.live_rows();
         let place = |row| SlotPlace { row, slot: sequence % SLOTS };
         self.look_for_a_while(rows.into_iter().map(place).collect()).await;
-        self.permit()?;
-        self.state_mut().writers.note_may_write(sequence);
+        self.core.permit()?;
+        self.core.state_mut().writers.note_may_write(sequence);
         Ok(())
     }
 
     /// Looks into these slots of these devices, all at once. Ends the pool's standing if need be,
     /// also where the caller waits no longer.
-    async fn look_at(&self, places: Vec<SlotPlace>) {
+    async fn look_at(self: &Rc<Self>, places: Vec<SlotPlace>) {
         let look = |place: SlotPlace| {
-            let pool = self.clone();
-            self.rt().spawn(async move {
-                pool.look_into(place.row, place.slot).await;
-                pool.looks().end_read(place);
+            let this = self.clone();
+            self.core.rt().spawn(async move {
+                this.look_into(place.row, place.slot).await;
+                this.core.looks().end_read(place);
             })
         };
-        let places = places.into_iter().filter(|place| self.looks().begin_read(*place));
+        let places = places.into_iter().filter(|place| self.core.looks().begin_read(*place));
         let looks: Vec<_> = places.map(look).collect();
         for one in looks {
             one.await;
@@ -131,7 +146,7 @@ impl Pool {
     }
 
     async fn look_into(&self, row: usize, slot: u64) {
-        let (of, disk) = self.state().devices.to_write(row);
+        let (of, disk) = self.core.state().devices.to_write(row);
         let Some(disk) = disk else { return };
         for copy in 0..SLOT_COPIES as u64 {
             let at = Superblock::offset_of(slot) + copy * BLOCK_U64;
@@ -152,7 +167,7 @@ impl Pool {
     }
 
     fn judge_found(&self, row: usize, of: Tenure, found: &Read) {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         let Some(d) = st.devices.row(row).filter(|d| d.tenure() == of && d.live().is_some()) else {
             return;
         };
@@ -175,7 +190,7 @@ impl Pool {
                 tracing::error!("{text}");
                 if st.fail_devices(&[row]) {
                     drop(st);
-                    self.see_to_dropped();
+                    self.core.note_dropped();
                 } else {
                     st.end_standing(StorageError::new(ErrorKind::Foreign, text));
                 }
@@ -188,16 +203,15 @@ impl Pool {
         }
     }
 
-    /// Another process that writes to the pool as well, if one was found: nothing may be written
-    /// any more, not to a cache of the pool either.
-    pub fn other_writer(&self) -> Option<StorageError> {
-        let st = self.state();
+    /// See [`crate::Pool::other_writer`].
+    pub(crate) fn other_writer(&self) -> Option<StorageError> {
+        let st = self.core.state();
         st.writers.has_other().then(|| st.standing.ended().cloned()).flatten()
     }
 
-    /// Ends the pool's standing, as another process writes to its cache.
-    pub fn end_for_other_writer(&self, why: StorageError) {
-        let mut st = self.state_mut();
+    /// See [`crate::Pool::end_for_other_writer`].
+    pub(crate) fn end_for_other_writer(&self, why: StorageError) {
+        let mut st = self.core.state_mut();
         st.writers.note_other();
         st.end_standing(why);
     }

@@ -1,6 +1,8 @@
 //! Writing the changed nodes of trees, of a commit or of a write-back pass: gathered into runs of
 //! neighbouring blocks, each run by one request.
 
+use std::rc::Rc;
+
 use base::{BLOCK, Buf, Generation, PoolAddr, Result, SliceList};
 use btree::{Tree, WriteOut};
 use format::node::RootPtr;
@@ -8,8 +10,10 @@ use format::page::GroupKind;
 use queue::Class;
 
 use super::commit_writes::Writes;
-use crate::pool::Pool;
+use crate::core::Core;
 use crate::space::{Alloc, Run, push_run};
+use crate::transfer::load::NodeLoader;
+use crate::transfer::write_copies::CopyWriter;
 use crate::txn::Kind;
 
 /// Nodes that are serialised before other tasks get a turn.
@@ -19,7 +23,7 @@ const NODES_PER_WRITE: u64 = 64;
 
 /// Gathers nodes into runs of neighbouring blocks and writes each run by one request.
 pub(crate) struct NodeWriter<'w> {
-    pool: Pool,
+    flow: Rc<NodeWrites>,
     kind: Kind,
     run: Option<NodeRun>,
     /// Nodes of this slice, of all trees: thousands may have a node each.
@@ -37,35 +41,25 @@ struct NodeRun {
 }
 
 impl<'w> NodeWriter<'w> {
-    /// For a transaction of this kind. The blocks of its nodes are appended to `blocks`.
-    pub fn new(
-        pool: &Pool,
-        kind: Kind,
-        blocks: &'w mut Vec<Run>,
-        writes: &'w mut Writes,
-    ) -> NodeWriter<'w> {
-        NodeWriter { pool: pool.clone(), kind, run: None, done: 0, blocks, writes }
-    }
-
     /// Writes what `generation` has changed in a tree; returns the root. If it fails,
     /// [`NodeWriter::finish`] is called all the same.
     pub async fn tree(&mut self, tree: &Tree, generation: Generation) -> Result<Option<RootPtr>> {
         let mut out = WriteOut::new(tree, generation);
-        while self.slice(&mut out).await? {
+        while self.next_slice(&mut out).await? {
             self.done = 0;
-            self.pool.rt().yield_now().await;
+            self.flow.core.rt().yield_now().await;
         }
         Ok(out.root())
     }
 
     /// Serialises the rest of a slice of nodes; false after the last.
-    async fn slice(&mut self, out: &mut WriteOut) -> Result<bool> {
+    async fn next_slice(&mut self, out: &mut WriteOut) -> Result<bool> {
         while self.done < SLICE {
             self.done += 1;
             if self.run.as_ref().is_none_or(|r| r.filled == r.at.len) {
                 self.send().await;
                 let at = self.take_run().await?;
-                let buf = self.pool.rt().bufs().take(at.len as usize * BLOCK);
+                let buf = self.flow.core.rt().bufs().take(at.len as usize * BLOCK);
                 self.run = Some(NodeRun { at, filled: 0, buf });
             }
             let Some(run) = &mut self.run else { unreachable!("it was just made") };
@@ -73,18 +67,18 @@ impl<'w> NodeWriter<'w> {
             let from = run.filled as usize * BLOCK;
             let place = &mut run.buf[from..from + BLOCK];
             let written =
-                out.next(self.pool.state_mut().forest.store_mut(), &mut || Some(next), place);
+                out.next(self.flow.core.state_mut().forest.store_mut(), &mut || Some(next), place);
             match written {
                 Ok(None) => return Ok(false),
                 Ok(Some(addr)) if addr == next => {
                     run.filled += 1;
                     if self.kind == Kind::Direct {
-                        self.pool.state_mut().txns.nodes_placed(1);
+                        self.flow.core.state_mut().txns.nodes_placed(1);
                     }
                 }
                 Ok(Some(addr)) => {
                     // The node has its address from an earlier try.
-                    let again = self.pool.rt().bufs().copy_of(place);
+                    let again = self.flow.core.rt().bufs().copy_of(place);
                     self.write(addr, again).await;
                 }
                 Err(btree::OutOfSpace) => unreachable!("an address was offered"),
@@ -97,16 +91,17 @@ impl<'w> NodeWriter<'w> {
     async fn take_run(&self) -> Result<Run> {
         loop {
             let want = match self.kind {
-                Kind::Direct => self.pool.state().txns.nodes_left().clamp(1, NODES_PER_WRITE),
+                Kind::Direct => self.flow.core.state().txns.nodes_left().clamp(1, NODES_PER_WRITE),
                 Kind::Pass => NODES_PER_WRITE,
             };
-            let got = self.pool.state_mut().alloc(GroupKind::Metadata, want as u32);
+            let got = self.flow.core.state_mut().alloc(GroupKind::Metadata, want as u32);
             match got {
                 Alloc::Got(run) => return Ok(run),
-                Alloc::NeedMaps(id) => self.pool.load_maps_to_take(id).await,
+                Alloc::NeedMaps(id) => self.flow.loader.load_maps_to_take(id).await,
                 Alloc::Joined(_) | Alloc::Full => {
                     return Err(self
-                        .pool
+                        .flow
+                        .core
                         .state()
                         .space
                         .no_room("no room for metadata in the pool"));
@@ -119,7 +114,7 @@ impl<'w> NodeWriter<'w> {
     async fn send(&mut self) {
         let Some(NodeRun { at, filled, mut buf }) = self.run.take() else { return };
         let group_blocks = {
-            let mut st = self.pool.state_mut();
+            let mut st = self.flow.core.state_mut();
             if filled < at.len {
                 st.space
                     .release(Run { addr: at.addr.plus(u64::from(filled)), len: at.len - filled });
@@ -130,7 +125,7 @@ impl<'w> NodeWriter<'w> {
             return;
         }
         if self.kind == Kind::Direct {
-            self.pool.metrics_mut().note_nodes(u64::from(filled));
+            self.flow.core.metrics_mut().note_nodes(u64::from(filled));
         }
         push_run(self.blocks, Run { addr: at.addr, len: filled }, group_blocks);
         buf.truncate(filled as usize * BLOCK);
@@ -138,17 +133,51 @@ impl<'w> NodeWriter<'w> {
     }
 
     async fn write(&mut self, addr: PoolAddr, buf: Buf) {
-        let (pool, data) = (self.pool.clone(), SliceList::from_iter([buf.freeze()]));
+        let data = SliceList::from_iter([buf.freeze()]);
+        let writer = self.flow.copy_writer.clone();
         let class = match self.kind {
             Kind::Direct => Class::Commit,
-            Kind::Pass => self.pool.pass_class(),
+            Kind::Pass => self.flow.core.pass_class(),
         };
-        let task = self.pool.rt().spawn(async move { pool.write_copies(addr, data, class).await });
+        let task =
+            self.flow.core.rt().spawn(async move { writer.write_copies(addr, data, class).await });
         self.writes.add(task).await;
     }
 
     /// Sends what is gathered, without waiting for it.
     pub async fn finish(mut self) {
         self.send().await;
+    }
+}
+
+/// Writes the changed nodes of trees.
+pub(crate) struct NodeWrites {
+    core: Core,
+    copy_writer: Rc<CopyWriter>,
+    loader: Rc<NodeLoader>,
+}
+
+impl NodeWrites {
+    /// Over these parts of the pool.
+    pub(crate) fn new(
+        core: &Core,
+        copy_writer: &Rc<CopyWriter>,
+        loader: &Rc<NodeLoader>,
+    ) -> Rc<NodeWrites> {
+        Rc::new(NodeWrites {
+            core: core.clone(),
+            copy_writer: copy_writer.clone(),
+            loader: loader.clone(),
+        })
+    }
+
+    /// A writer for a transaction of this kind. The blocks of its nodes are appended to `blocks`.
+    pub fn writer<'w>(
+        self: &Rc<Self>,
+        kind: Kind,
+        blocks: &'w mut Vec<Run>,
+        writes: &'w mut Writes,
+    ) -> NodeWriter<'w> {
+        NodeWriter { flow: self.clone(), kind, run: None, done: 0, blocks, writes }
     }
 }

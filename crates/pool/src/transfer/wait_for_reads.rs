@@ -1,12 +1,24 @@
 //! Waiting for the reads that use blocks or chunks which others want.
 
-use crate::pool::Pool;
+use std::rc::Rc;
+
+use crate::core::Core;
 use crate::space::{Era, Space};
 
 /// Freed runs that become available before other tasks get a turn.
 const DRAIN: usize = 256;
 
-impl Pool {
+/// Waits for reads that are under way.
+pub(crate) struct ReadDrain {
+    core: Core,
+}
+
+impl ReadDrain {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core) -> Rc<ReadDrain> {
+        Rc::new(ReadDrain { core: core.clone() })
+    }
+
     /// Waits until the reads and direct writes of this era, and of those before, have ended. Makes
     /// the blocks available that waited for them.
     pub(crate) async fn wait_for_reads(&self, until: Era) {
@@ -16,28 +28,28 @@ impl Pool {
     /// Makes the blocks available that commits have freed by now. Waits for reads of clients, but
     /// not for what background work has pinned.
     pub(crate) async fn wait_for_freed(&self) {
-        let newest = self.state().space.newest_in_limbo();
+        let newest = self.core.state().space.newest_in_limbo();
         self.drain_until(|space| newest.is_none_or(|era| space.has_freed(era))).await;
     }
 
     /// Waits until a block has become free that background work has pinned, or others. Returns
     /// false if there can be none any more: what had begun before `until` has ended.
     pub(crate) async fn wait_for_pinned(&self, until: Era) -> bool {
-        let before = self.state().space.freed_runs();
+        let before = self.core.state().space.freed_runs();
         let is_over = |space: &Space| !space.any_pinned() || space.has_passed(until);
         self.drain_until(|space| space.freed_runs() > before || is_over(space)).await;
-        self.state().space.freed_runs() > before
+        self.core.state().space.freed_runs() > before
     }
 
     async fn drain_until(&self, is_over: impl Fn(&Space) -> bool) {
         loop {
-            let ended = self.state().space.reads_ended();
-            let may_be_more = self.state_mut().space.drain(DRAIN);
-            if !may_be_more && is_over(&self.state().space) {
+            let ended = self.core.state().space.reads_ended();
+            let may_be_more = self.core.state_mut().space.drain(DRAIN);
+            if !may_be_more && is_over(&self.core.state().space) {
                 return;
             }
             if may_be_more {
-                self.rt().yield_now().await;
+                self.core.rt().yield_now().await;
             } else {
                 ended.await;
             }

@@ -14,7 +14,7 @@ use btree::Fault;
 use format::tree::volume_of_tree;
 use rustc_hash::FxHashMap;
 
-use crate::pool::Pool;
+use crate::core::Core;
 use crate::transfer::NotEntered;
 
 /// See the [module](self). Clones are the same.
@@ -36,13 +36,13 @@ impl LostNodes {
 /// The error with which a change of `volume` fails that needs this node. The original error is kept
 /// if the node is not of that volume's mapping. It is kept, too, while the pool is not in use, as
 /// nothing goes on then.
-pub(super) fn told(pool: &Pool, volume: VolumeId, failed: NotEntered) -> StorageError {
+pub(super) fn told(core: &Core, volume: VolumeId, failed: NotEntered) -> StorageError {
     let NotEntered { why, node } = failed;
     let of_mapping = node.is_some_and(|node| volume_of_tree(node.tree) == Some(volume));
-    if !of_mapping || pool.permit().is_err() {
+    if !of_mapping || core.permit().is_err() {
         return why;
     }
-    let name = pool.volume_name(volume);
+    let name = core.volume_name(volume);
     let what = format!("the mapping of volume {name} cannot be read: {why}");
     StorageError::new(ErrorKind::Unreachable, what)
 }

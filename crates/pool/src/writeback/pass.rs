@@ -12,8 +12,8 @@
 //! together with the epoch, in one superblock. While it goes on, nodes are written whenever there
 //! are many of them in memory ([`spill`](super::spill)).
 //!
-//! **Space** is reserved ahead ([`Pool::reserve`]): direct writes may take what is left. A pass
-//! writes within the reservation that it was given.
+//! **Space** is reserved ahead ([`crate::Pool::reserve`]): direct writes may take what is left. A
+//! pass writes within the reservation that it was given.
 
 use std::rc::Rc;
 
@@ -27,13 +27,20 @@ use queue::Class;
 use super::lost_nodes::{LostNodes, told};
 use super::spill::Spill;
 use crate::attached::Published;
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::error::Step;
 use crate::forest::{Change, Edited};
-use crate::pool::Pool;
+use crate::io::taken::RunWriter;
+use crate::io::wait_for_room::PoolRoom;
 use crate::space::Reservation;
 use crate::state::State;
 use crate::transfer::NotEntered;
+use crate::transfer::load::NodeLoader;
+use crate::transfer::node_writer::NodeWrites;
+use crate::transfer::sums_ahead::SumsAhead;
 use crate::txn::{Generations, Kind, Txn};
+use crate::volumes::Volumes;
 
 /// Runs that are given back before other tasks get a turn.
 const SLICE: usize = 64;
@@ -43,7 +50,7 @@ const SLICE: usize = 64;
 /// read: what the pass has of other volumes, and of other parts of this one, stands.
 #[derive(Clone)]
 pub struct Pass {
-    pool: Pool,
+    pub(super) passes: Rc<Passes>,
     lost: LostNodes,
     spill: Rc<Spill>,
 }
@@ -52,7 +59,7 @@ pub struct Pass {
 /// be without the cache. There is none of a pass that failed.
 #[must_use = "a commit publishes the pass"]
 pub struct HandedOver {
-    pool: Pool,
+    commits: Rc<Commits>,
     epoch: Epoch,
 }
 
@@ -65,32 +72,57 @@ impl HandedOver {
     /// Commits, and so makes everything of the pass durable. A commit that fails is tried again by
     /// the pool.
     pub async fn commit(self) -> Result<()> {
-        self.pool.commit().await
+        self.commits.commit().await
     }
 }
 
-impl Pool {
-    /// Opens the write-back pass; there is one at a time. It takes all of `room`, and writes no
-    /// more blocks than that.
-    pub fn begin_pass(&self, room: &mut Reservation) -> Result<Pass> {
-        let mut st = self.state_mut();
-        st.standing.permit()?;
-        st.txns.begin_pass(room)?;
-        Ok(Pass { pool: self.clone(), lost: LostNodes::default(), spill: Rc::default() })
+/// Opens write-back passes.
+pub(crate) struct Passes {
+    pub(super) core: Core,
+    pub(super) loader: Rc<NodeLoader>,
+    pub(super) commits: Rc<Commits>,
+    pub(super) sums: Rc<SumsAhead>,
+    room: Rc<PoolRoom>,
+    runs: Rc<RunWriter>,
+    volumes: Rc<Volumes>,
+    pub(super) nodes: Rc<NodeWrites>,
+}
+
+impl Passes {
+    /// Over these parts of the pool.
+    #[allow(clippy::too_many_arguments, reason = "a flow names each flow that it calls")]
+    pub(crate) fn new(
+        core: &Core,
+        loader: &Rc<NodeLoader>,
+        commits: &Rc<Commits>,
+        sums: &Rc<SumsAhead>,
+        room: &Rc<PoolRoom>,
+        runs: &Rc<RunWriter>,
+        volumes: &Rc<Volumes>,
+        nodes: &Rc<NodeWrites>,
+    ) -> Rc<Passes> {
+        Rc::new(Passes {
+            core: core.clone(),
+            loader: loader.clone(),
+            commits: commits.clone(),
+            sums: sums.clone(),
+            room: room.clone(),
+            runs: runs.clone(),
+            volumes: volumes.clone(),
+            nodes: nodes.clone(),
+        })
     }
 
-    /// Commits the direct transaction, whatever is in it.
-    pub(crate) async fn commit_direct(&self) -> Result<()> {
-        self.state_mut().need_superblock();
-        self.commit().await
+    /// See [`crate::Pool::begin_pass`].
+    pub(crate) fn begin_pass(self: &Rc<Self>, room: &mut Reservation) -> Result<Pass> {
+        let mut st = self.core.state_mut();
+        st.standing.permit()?;
+        st.txns.begin_pass(room)?;
+        Ok(Pass { passes: self.clone(), lost: LostNodes::default(), spill: Rc::default() })
     }
 }
 
 impl Pass {
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
     pub(super) fn lost(&self) -> &LostNodes {
         &self.lost
     }
@@ -107,16 +139,20 @@ impl Pass {
         let bytes: usize = data.iter().map(|s| s.len()).sum();
         assert_eq!(bytes, crcs.len() * BLOCK);
         loop {
-            let taken = self.pool.take_for_pass(crcs.len() as u32).await?;
-            let taken = self.pool.write_taken(taken, data.clone(), self.pool.pass_class()).await?;
+            let taken = self.passes.room.take_for_pass(crcs.len() as u32).await?;
+            let taken = self
+                .passes
+                .runs
+                .write_taken(taken, data.clone(), self.passes.core.pass_class())
+                .await?;
             let change = Change::Map { volume, lba, runs: &taken, crcs, size: None };
             match self.edit(&change).await {
                 Ok(_) => {
                     taken.entered();
                     return Ok(());
                 }
-                Err(failed) if self.pool.goes_elsewhere(&failed) => {}
-                Err(failed) => return Err(told(&self.pool, volume, failed)),
+                Err(failed) if self.passes.loader.goes_elsewhere(&failed) => {}
+                Err(failed) => return Err(told(&self.passes.core, volume, failed)),
             }
         }
     }
@@ -127,8 +163,8 @@ impl Pass {
         while at < end {
             let change = Change::Unmap { volume, range: BlockRange::new(at, end) };
             let edited = self.edit(&change).await;
-            at = edited.map_err(|failed| told(&self.pool, volume, failed))?;
-            self.pool.rt().yield_now().await;
+            at = edited.map_err(|failed| told(&self.passes.core, volume, failed))?;
+            self.passes.core.rt().yield_now().await;
         }
         Ok(())
     }
@@ -136,11 +172,11 @@ impl Pass {
     /// Makes a part of a change; returns how far it came.
     async fn edit(&self, change: &Change<'_>) -> std::result::Result<Lba, NotEntered> {
         let failed = |why| NotEntered { why, node: None };
-        self.spill.if_much(&self.pool).await.map_err(failed)?;
+        self.spill.if_much(&self.passes).await.map_err(failed)?;
         loop {
             match self.step(|st| st.edit(Kind::Pass, change)).await? {
                 Edited::Upto(lba) => return Ok(lba),
-                Edited::Busy => self.pool.commit_direct().await.map_err(failed)?,
+                Edited::Busy => self.passes.commits.commit_direct().await.map_err(failed)?,
             }
         }
     }
@@ -150,7 +186,7 @@ impl Pass {
     pub async fn reach(&self, volume: VolumeId, lba: Lba, end: Lba) -> Result<()> {
         let range = BlockRange::new(lba, end);
         let reached = self.step(|st| Ok(st.forest.ready_mapping(volume, range)?)).await;
-        reached.map_err(|failed| told(&self.pool, volume, failed))
+        reached.map_err(|failed| told(&self.passes.core, volume, failed))
     }
 
     /// Runs a step. A node that the pass could not read before is not asked for again.
@@ -159,7 +195,7 @@ impl Pass {
         step: impl FnMut(&mut State) -> Step<T>,
     ) -> std::result::Result<T, NotEntered> {
         let known = |fault: &Fault| self.lost.why(fault);
-        let outcome = self.pool.resident_or_lost(Class::Commit, known, step).await;
+        let outcome = self.passes.loader.resident_or_lost(Class::Commit, known, step).await;
         outcome.map_err(|failed| match &failed.node {
             // This pass has carried the blocks of that node, and must not be published without it.
             Some(node) if self.has_written(node) => NotEntered { node: None, ..failed },
@@ -173,7 +209,7 @@ impl Pass {
 
     /// True if the pass itself has written this node.
     fn has_written(&self, node: &Fault) -> bool {
-        let st = self.pool.state();
+        let st = self.passes.core.state();
         let oldest = st.txns.pass().and_then(Txn::oldest_of_passes);
         oldest.is_some_and(|oldest| Generations::is_of_pass(node.ptr.generation, oldest))
     }
@@ -181,44 +217,38 @@ impl Pass {
     /// Why a write of `[lba, end)` would fail, if that is known.
     pub fn unreachable(&self, volume: VolumeId, lba: Lba, end: Lba) -> Option<StorageError> {
         let range = BlockRange::new(lba, end);
-        let fault = self.pool.state_mut().forest.ready_mapping(volume, range).err()?;
+        let fault = self.passes.core.state_mut().forest.ready_mapping(volume, range).err()?;
         let why = self.lost.why(&fault)?;
-        Some(told(&self.pool, volume, NotEntered { why, node: Some(fault) }))
-    }
-
-    /// Makes everything of the pass durable and visible, and `epoch`, cut at `taken_at`, the
-    /// published one, at once.
-    pub async fn publish(&self, epoch: Epoch, taken_at: Instant) -> Result<()> {
-        self.hand_over(epoch, taken_at).await?.commit().await
+        Some(told(&self.passes.core, volume, NotEntered { why, node: Some(fault) }))
     }
 
     /// Makes everything of the pass visible, and a part of the next commit, with which `epoch`, cut
     /// at `taken_at`, becomes the published one. After an error nothing has changed. Staging
     /// volumes of `epoch` and those before it end with it.
     pub async fn hand_over(&self, epoch: Epoch, taken_at: Instant) -> Result<HandedOver> {
-        let cut = Published { epoch, taken_at: self.pool.unix_time(taken_at) };
-        self.spill.rest(&self.pool).await?;
+        let cut = Published { epoch, taken_at: self.passes.core.unix_time(taken_at) };
+        self.spill.rest(&self.passes).await?;
         let ended = {
-            let mut st = self.pool.state_mut();
+            let mut st = self.passes.core.state_mut();
             let permit = st.standing.permit()?;
             st.merge_pass(permit, cut)?;
             st.end_stagings(|_, of| of <= epoch)
         };
         // Also if the commit fails: what it publishes is what counts from now on.
-        self.pool.reap_each(ended);
-        Ok(HandedOver { pool: self.pool.clone(), epoch })
+        self.passes.volumes.reap_each(ended);
+        Ok(HandedOver { commits: self.passes.commits.clone(), epoch })
     }
 
     /// Gives everything back: nothing of it was ever there. Returns the room that it had; `None`,
     /// and nothing is done, after it was published.
     pub async fn abort(self) -> Option<Reservation> {
-        let (allocs, room, mut trees) = self.pool.state_mut().give_up_pass()?;
+        let (allocs, room, mut trees) = self.passes.core.state_mut().give_up_pass()?;
         self.spill.take().into_iter().for_each(|tree| trees.add(tree));
-        self.pool.take_apart(trees).await;
+        self.passes.core.take_apart(trees).await;
         let mut room = room?;
         for part in allocs.chunks(SLICE) {
             {
-                let mut st = self.pool.state_mut();
+                let mut st = self.passes.core.state_mut();
                 for &run in part {
                     if st.space.kind_of(run) == GroupKind::Data {
                         room.restore(u64::from(run.len));
@@ -229,10 +259,10 @@ impl Pass {
                     }
                 }
             }
-            self.pool.rt().yield_now().await;
+            self.passes.core.rt().yield_now().await;
         }
         // Blocks that wait for reads become free with the next commit, so one is due.
-        let mut st = self.pool.state_mut();
+        let mut st = self.passes.core.state_mut();
         if st.space.has_limbo() {
             st.txns.open_mut().need_superblock();
         }

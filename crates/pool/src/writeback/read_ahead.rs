@@ -9,31 +9,20 @@
 //! changed.
 
 use base::{BlockRange, VolumeId};
-use btree::Fault;
 use queue::Class;
 
 use super::pass::Pass;
 use crate::forest::Missing;
-use crate::pool::Pool;
-use crate::space::Pin;
+use crate::transfer::sums_ahead::{Pinned, ROUNDS};
 
-/// A node that was read may lead to others. This is the most rounds in which they are looked for.
-const ROUNDS: usize = 8;
 /// Ranges that are looked at before other tasks get a turn.
 const SLICE: usize = 64;
-/// Leaves of checksums that are read ahead at once.
-const SUMS: usize = 128;
-/// Blocks whose checksums are read ahead where the pass begins to take blocks of a group.
-const FIRST_BLOCKS: u64 = 2048;
 
 /// Parts of which the inner nodes are found before their leaves are looked for.
 const STEP: usize = 512;
 /// Nodes that the parts of a batch may lack, but for what these lead to. It is half of what the
 /// store holds: while one batch is carried the next one is read.
 const NODES: usize = 2048;
-
-/// A node that is not resident, and its pin.
-type Pinned = (Fault, Pin);
 
 /// A part of a volume that a pass will write to. Nothing is read for an empty one.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +40,7 @@ impl Pass {
     /// and back. An error is left to the write. Returns how many of the parts, from the first on,
     /// it was done for: as many as the store can hold nodes of. At least one, if there is one.
     pub async fn read_ahead(&self, parts: &[PassPart], blocks: u64) -> usize {
-        let pool = self.pool();
-        pool.state_mut().forest.store_mut().next_turn();
+        self.passes.core.state_mut().forest.store_mut().next_turn();
         let (mut done, mut lacking, mut wanted) = (0, Vec::new(), Vec::new());
         while done < parts.len() && wanted.len() + STEP <= NODES {
             let step = &parts[done..parts.len().min(done + STEP)];
@@ -62,7 +50,7 @@ impl Pass {
             done += step.len();
         }
         for _ in 0..ROUNDS {
-            let sums = pool.missing_sums(blocks).into_iter();
+            let sums = self.passes.sums.missing_sums(blocks).into_iter();
             wanted.extend(sums.filter(|(fault, _)| self.lost().why(fault).is_none()));
             if wanted.is_empty() {
                 break;
@@ -90,12 +78,11 @@ impl Pass {
     /// The parts that cannot be written to without a node that is not resident, and these nodes.
     /// Those that the pass could not read are left out.
     async fn lacking(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<Pinned>) {
-        let pool = self.pool();
-        let pin = pool.state().space.pin();
+        let pin = self.passes.core.state().space.pin();
         let (mut lacking, mut wanted) = (Vec::new(), Missing::default());
         for slice in parts.chunks(SLICE) {
             {
-                let mut st = pool.state_mut();
+                let mut st = self.passes.core.state_mut();
                 for part in slice.iter().filter(|part| !part.range.is_empty()) {
                     if let Err(fault) = st.forest.ready_mapping(part.volume, part.range)
                         && self.lost().why(&fault).is_none()
@@ -105,36 +92,14 @@ impl Pass {
                     }
                 }
             }
-            pool.rt().yield_now().await;
+            self.passes.core.rt().yield_now().await;
         }
-        (lacking, pool.pin_nodes(wanted.into_faults(), pin))
+        (lacking, self.passes.loader.pin_nodes(wanted.into_faults(), pin))
     }
 
     async fn load(&self, nodes: Vec<Pinned>) {
-        let lost = self.pool().load_nodes(Class::Commit, nodes, true).await;
+        let lost = self.passes.loader.load_nodes(Class::Commit, nodes, true).await;
         lost.into_iter().for_each(|(fault, why)| self.lost().note(&fault, why));
-    }
-}
-
-impl Pool {
-    /// The pass begins to take blocks of a group: reads what it needs first of the checksums.
-    pub(crate) async fn warm_checksums(&self) {
-        for _ in 0..ROUNDS {
-            let wanted = self.missing_sums(FIRST_BLOCKS);
-            if wanted.is_empty() || !self.load_nodes(Class::Commit, wanted, true).await.is_empty() {
-                return;
-            }
-        }
-    }
-
-    /// Nodes that are not resident, of checksums of blocks that the pass will take.
-    fn missing_sums(&self, blocks: u64) -> Vec<Pinned> {
-        let (mut missing, pin) = (Missing::default(), self.state().space.pin());
-        let next = self.state().space.next_of_pass(blocks);
-        if let Some((id, (from, to))) = next {
-            missing.add(self.state().forest.missing_sums(id, from, to, SUMS));
-        }
-        self.pin_nodes(missing.into_faults(), pin)
     }
 }
 

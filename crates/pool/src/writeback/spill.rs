@@ -17,10 +17,10 @@ use base::{ErrorKind, Generation, GroupId, Result, VolumeId};
 use btree::{Tree, Unneeded};
 use rt::sync::Semaphore;
 
-use crate::pool::Pool;
 use crate::state::State;
-use crate::transfer::{NodeWriter, Writes};
+use crate::transfer::Writes;
 use crate::txn::{Kind, Txn, not_open};
+use crate::writeback::pass::Passes;
 
 /// A tree that a pass edits.
 #[derive(Clone, Copy)]
@@ -68,12 +68,12 @@ impl Spill {
     }
 
     /// Writes the nodes that the pass has in memory, if they are many.
-    pub async fn if_much(&self, pool: &Pool) -> Result<()> {
+    pub async fn if_much(&self, passes: &Passes) -> Result<()> {
         if self.over.get() {
             return Err(not_open());
         }
-        let most = pool.settings().dirty_nodes;
-        let dirty = || pool.state().txns.pass().map_or(0, Txn::dirty_nodes);
+        let most = passes.core.settings().dirty_nodes;
+        let dirty = || passes.core.state().txns.pass().map_or(0, Txn::dirty_nodes);
         let is_much = || dirty() >= most.max(self.enough.get());
         if !is_much() {
             return Ok(());
@@ -83,9 +83,9 @@ impl Spill {
             return Ok(());
         }
         // Trees that join the pass from now on have a newer generation than those it has.
-        pool.commit_direct().await?;
-        let frozen = pool.state_mut().freeze_pass()?;
-        match self.write_trees(pool, frozen).await {
+        passes.commits.commit_direct().await?;
+        let frozen = freeze_pass(&mut passes.core.state_mut())?;
+        match self.write_trees(passes, frozen).await {
             // Nodes that a spill writes twice have no room of their own. At the end all have.
             Err(e) if e.kind == ErrorKind::NoSpace => {
                 self.enough.set(dirty() + most);
@@ -96,18 +96,18 @@ impl Spill {
     }
 
     /// Writes the nodes that the pass still has in memory. It is not edited any more.
-    pub async fn rest(&self, pool: &Pool) -> Result<()> {
-        let trees = pool.state().pass_trees()?;
-        let outcome = self.write_trees(pool, trees).await;
+    pub async fn rest(&self, passes: &Passes) -> Result<()> {
+        let trees = pass_trees(&passes.core.state())?;
+        let outcome = self.write_trees(passes, trees).await;
         self.over.set(outcome.is_err());
         outcome
     }
 
-    async fn write_trees(&self, pool: &Pool, newer: Vec<Frozen>) -> Result<()> {
+    async fn write_trees(&self, passes: &Passes, newer: Vec<Frozen>) -> Result<()> {
         let mut trees = self.unwritten.take();
         trees.extend(newer);
         let (mut blocks, mut writes) = (Vec::new(), Writes::of_pass());
-        let mut writer = NodeWriter::new(pool, Kind::Pass, &mut blocks, &mut writes);
+        let mut writer = passes.nodes.writer(Kind::Pass, &mut blocks, &mut writes);
         let mut sent = Ok(());
         for Frozen { tree, generation, .. } in &trees {
             sent = writer.tree(tree, *generation).await.map(drop);
@@ -120,7 +120,7 @@ impl Spill {
         let written = writes.finish().await;
         let outcome = sent.and(written.map(drop));
         {
-            let mut st = pool.state_mut();
+            let mut st = passes.core.state_mut();
             let group_blocks = st.space.geometry().group_blocks;
             let txn = st.txns.txn_mut(Kind::Pass)?;
             txn.nodes_placed(blocks.iter().map(|run| u64::from(run.len)).sum());
@@ -131,7 +131,7 @@ impl Spill {
             return outcome;
         }
         {
-            let mut st = pool.state_mut();
+            let mut st = passes.core.state_mut();
             for Frozen { of, tree, .. } in &trees {
                 match *of {
                     TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
@@ -141,38 +141,36 @@ impl Spill {
         }
         // Settled trees have their nodes by addresses: these are the last that hold them.
         let trees = trees.into_iter().map(|frozen| frozen.tree);
-        pool.take_apart(Unneeded::of(trees)).await;
+        passes.core.take_apart(Unneeded::of(trees)).await;
         Ok(())
     }
 }
 
-impl State {
-    /// All trees of the pass, and the generation of its edits of each.
-    fn pass_trees(&self) -> Result<Vec<Frozen>> {
-        let txn = self.txns.pass().ok_or_else(not_open)?;
-        let volumes = txn.volumes().into_iter().map(|(id, j)| (TreeOf::Volume(id), j.generation));
-        let groups = txn.groups().into_iter().map(|(id, g)| (TreeOf::Group(id), g));
-        let tree = |of| match of {
-            TreeOf::Volume(id) => self.forest.mapping_of(Kind::Pass, id),
-            TreeOf::Group(id) => self.forest.sums_of(Kind::Pass, id),
-        };
-        let frozen = |(of, generation)| Some(Frozen { of, tree: tree(of)?.clone(), generation });
-        Ok(volumes.chain(groups).filter_map(frozen).collect())
-    }
+/// All trees of the pass, and the generation of its edits of each.
+fn pass_trees(st: &State) -> Result<Vec<Frozen>> {
+    let txn = st.txns.pass().ok_or_else(not_open)?;
+    let volumes = txn.volumes().into_iter().map(|(id, j)| (TreeOf::Volume(id), j.generation));
+    let groups = txn.groups().into_iter().map(|(id, g)| (TreeOf::Group(id), g));
+    let tree = |of| match of {
+        TreeOf::Volume(id) => st.forest.mapping_of(Kind::Pass, id),
+        TreeOf::Group(id) => st.forest.sums_of(Kind::Pass, id),
+    };
+    let frozen = |(of, generation)| Some(Frozen { of, tree: tree(of)?.clone(), generation });
+    Ok(volumes.chain(groups).filter_map(frozen).collect())
+}
 
-    /// The trees of the pass that it has edited in an older generation than trees would now. What
-    /// it changes in them from now on is of that newer one.
-    fn freeze_pass(&mut self) -> Result<Vec<Frozen>> {
-        let now = self.txns.generations().of_pass();
-        let mut frozen = self.pass_trees()?;
-        frozen.retain(|f| f.generation < now);
-        let txn = self.txns.txn_mut(Kind::Pass)?;
-        for f in &frozen {
-            match f.of {
-                TreeOf::Volume(id) => txn.rejoin_volume(id, now),
-                TreeOf::Group(id) => txn.rejoin_sums(id, now),
-            }
+/// The trees of the pass that it has edited in an older generation than trees would now. What
+/// it changes in them from now on is of that newer one.
+fn freeze_pass(st: &mut State) -> Result<Vec<Frozen>> {
+    let now = st.txns.generations().of_pass();
+    let mut frozen = pass_trees(st)?;
+    frozen.retain(|f| f.generation < now);
+    let txn = st.txns.txn_mut(Kind::Pass)?;
+    for f in &frozen {
+        match f.of {
+            TreeOf::Volume(id) => txn.rejoin_volume(id, now),
+            TreeOf::Group(id) => txn.rejoin_sums(id, now),
         }
-        Ok(frozen)
     }
+    Ok(frozen)
 }

@@ -13,21 +13,21 @@ use std::collections::BTreeSet;
 
 use base::{Epoch, VolumeId};
 
-use crate::pool::Pool;
 use crate::state::State;
+use crate::writeback::for_cache::CacheLink;
 
-impl Pool {
+impl CacheLink {
     /// The staging volume of `volume` for `epoch`, if there is one. There is none from the moment a
     /// pass publishes that epoch: what it held and what counts is in the volume then, for every
     /// reader.
     pub fn find_staging(&self, volume: VolumeId, epoch: Epoch) -> Option<VolumeId> {
-        self.state().forest.staging(volume, epoch)
+        self.core.state().forest.staging(volume, epoch)
     }
 
     /// Blocks of the staging volumes that the attached cache needs: those of cuts that are not
     /// published.
     pub fn staged_blocks(&self) -> u64 {
-        let st = self.state();
+        let st = self.core.state();
         let needed = st.forest.stagings().filter(|&(volume, epoch, _)| needed(&st, volume, epoch));
         let records = needed.filter_map(|(.., id)| st.forest.volume(id));
         records.map(|v| v.record().allocated_blocks).sum()
@@ -36,7 +36,7 @@ impl Pool {
     /// Marks staging volumes deleted that nothing can need any more. No commit leaves such a one:
     /// this is for what a newer or a broken program left.
     pub(crate) fn end_stale_stagings(&self) {
-        let mut st = self.state_mut();
+        let mut st = self.core.state_mut();
         let all: BTreeSet<(VolumeId, Epoch)> =
             st.forest.stagings().map(|(volume, epoch, _)| (volume, epoch)).collect();
         let stale: BTreeSet<_> = all.into_iter().filter(|&(v, e)| !needed(&st, v, e)).collect();

@@ -311,7 +311,7 @@ impl Subsets {
         env.note(format!("{old} is replaced by {}", file.path));
         env.count("devices replaced", 1);
         *self.moving.borrow_mut() = Some(file.clone());
-        if let Err(e) = served.pool.replace_device(&old, file.clone(), env.id()).await {
+        if let Err(e) = served.pool.moves().replace_device(&old, file.clone(), env.id()).await {
             env.fail(format!("{old} cannot be replaced: {:?}: {e}", e.kind));
         }
         if env.one_in(4) {
@@ -350,14 +350,14 @@ impl Subsets {
                 DeviceState::Missing => !self.is_there(served, &d.path),
                 _ => false,
             });
-            if rests && served.pool.moves_status().state == MovesState::None {
+            if rests && served.pool.moves().moves_status().state == MovesState::None {
                 return self.at_rest(served).await;
             }
             served.rt.sleep(Duration::from_secs(1)).await;
         }
         let states: Vec<_> =
             served.pool.status().pool.devices.into_iter().map(|d| (d.path, d.state)).collect();
-        env.fail(format!("no rest: {states:?}, {:?}", served.pool.moves_status()));
+        env.fail(format!("no rest: {states:?}, {:?}", served.pool.moves().moves_status()));
     }
 
     fn is_there(&self, served: &Served, path: &str) -> bool {

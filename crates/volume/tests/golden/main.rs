@@ -95,7 +95,7 @@ impl Lab {
         self.run(move |rt| async move {
             let (pool, _) =
                 Pool::open(&rt, disks, pool::Settings::default()).await.expect("the pool opens");
-            let cache = match pool.cache_uuid() {
+            let cache = match pool.cache_link().cache_uuid() {
                 None => None,
                 Some(_) => {
                     let opened = Cache::open(&rt, &file, &pool, Settings::default()).await;
@@ -144,12 +144,12 @@ async fn moved(rt: &Rt, pool: &Pool) {
         let devices = pool.status().pool.devices;
         let settled =
             devices.iter().all(|d| d.state == DeviceState::Online || d.state == DeviceState::Spare);
-        if settled && pool.moves_status().state == MovesState::None {
+        if settled && pool.moves().moves_status().state == MovesState::None {
             return;
         }
         rt.sleep(Duration::from_millis(100)).await;
     }
-    panic!("{:?}: {:?}", pool.status().pool.devices, pool.moves_status());
+    panic!("{:?}: {:?}", pool.status().pool.devices, pool.moves().moves_status());
 }
 
 /// All devices but the one that was missing when the power failed.

@@ -181,12 +181,12 @@ impl Devices {
         all(&volumes, published()).await;
         cache.publish_all().await.expect("publish");
         all(&volumes, dirty()).await;
-        pool.add_spare(self.disks[3].clone(), [0xB4; 16]).await.expect("spare");
-        pool.start_scrub(ScrubOptions::default()).await.expect("scrub");
+        pool.moves().add_spare(self.disks[3].clone(), [0xB4; 16]).await.expect("spare");
+        pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("scrub");
         for v in VOLUMES.iter().filter(|v| v.read_only) {
             volumes.set_read_only(v.name, true).await.expect("read-only");
         }
-        while pool.scrub_status().await.state != ScrubState::Done {
+        while pool.scrubs().scrub_status().await.state != ScrubState::Done {
             rt.sleep(Duration::from_millis(100)).await;
         }
         cache.close().await.expect("close");
@@ -208,7 +208,7 @@ impl Devices {
         flush_all(&volumes).await;
         // No entry follows for a while: the journal's watermark is written.
         rt.sleep(Duration::from_secs(3)).await;
-        let before = pool.published();
+        let before = pool.cache_link().published();
         for file in &self.disks {
             world.set_delay(file.file, Duration::from_millis(40));
         }
@@ -217,7 +217,7 @@ impl Devices {
         rt.sleep(Duration::from_millis(1)).await;
         all(&volumes, late()).await;
         cache.flush().await.expect("flush");
-        assert_eq!(pool.published(), before, "the pass has not ended");
+        assert_eq!(pool.cache_link().published(), before, "the pass has not ended");
         assert!(cache.status().writeback.sealed_cuts > 0, "a cut is sealed");
         world.power_cut();
     }

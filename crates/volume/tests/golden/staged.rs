@@ -143,7 +143,7 @@ fn a_part_is_all_that_tells_of_a_staged_block() {
     let lab = Lab::new(&PARTS);
     assert!(lab.stagings(&ONE) > 0);
     lab.serve(&ONE, |_, pool, volumes| async move {
-        assert_eq!(pool.staged_blocks(), 0);
+        assert_eq!(pool.cache_link().staged_blocks(), 0);
         assert_holds(&volumes, PARTS.story).await;
     });
     assert_eq!(lab.stagings(&ONE), 0);
@@ -164,7 +164,7 @@ fn a_staged_block_that_is_bad_costs_nothing_else() {
         lab.lose(at, tag);
         for _ in 0..2 {
             lab.serve(names, move |_, pool, volumes| async move {
-                assert_eq!(pool.staged_blocks(), 0);
+                assert_eq!(pool.cache_link().staged_blocks(), 0);
                 holds_but(&volumes, golden, at).await;
             });
         }

@@ -23,7 +23,7 @@ pub fn missing(uuid: [u8; 16], why: String) -> CommandError {
 
 /// Returns what the loss of a cache means, as far as that is known.
 pub fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
-    let (volumes, cut) = (pool.volumes(), pool.published().0);
+    let (volumes, cut) = (pool.volumes(), pool.cache_link().published().0);
     let mut lines = vec![format!("the pool's cache {} is given up", Uuid::from_bytes(uuid))];
     let image = match cut {
         0 => "the image is that of before the cache: nothing was published".to_owned(),
@@ -31,7 +31,7 @@ pub fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
             format!("the image is the cut {n} of the cache, whole; nothing newer than it is there")
         }
     };
-    let age = match pool.published_at() {
+    let age = match pool.cache_link().published_at() {
         None => "of when that is was not written down".to_owned(),
         Some(seconds) => {
             let at = UNIX_EPOCH + Duration::from_secs(seconds);

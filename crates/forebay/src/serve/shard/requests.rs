@@ -93,7 +93,7 @@ impl Shard {
             }
             Request::DevicesBalance(r) => {
                 carry(r, async |_| {
-                    pool.balance_devices().await?;
+                    pool.moves().balance_devices().await?;
                     tracing::info!(
                         "chunks are moved until all devices are filled to the same share"
                     );
@@ -103,7 +103,7 @@ impl Shard {
             }
             Request::PoolCopies(r) => {
                 carry(r, async |r| {
-                    pool.set_copies(r.copies).await?;
+                    pool.moves().set_copies(r.copies).await?;
                     tracing::info!(copies = r.copies, "copies of every block changed");
                     Ok(self.moves())
                 })
@@ -117,7 +117,7 @@ impl Shard {
             }
             Request::MovesCancel(r) => {
                 carry(r, async |_| {
-                    pool.cancel_moves().await?;
+                    pool.moves().cancel_moves().await?;
                     tracing::info!("removals and rebalance cancelled");
                     Ok(self.moves())
                 })
@@ -125,7 +125,7 @@ impl Shard {
             }
             Request::MovesPause(r) => {
                 carry(r, async |r| {
-                    pool.pause_moves(r.paused);
+                    pool.moves().pause_moves(r.paused);
                     Ok(self.moves())
                 })
                 .await
@@ -224,7 +224,7 @@ impl Shard {
 
     /// Returns what is moved, without what the next start has to be told.
     fn moves(&self) -> MovesAnswer {
-        MovesAnswer { moves: self.volumes.pool().moves_status(), next_start: None }
+        MovesAnswer { moves: self.volumes.pool().moves().moves_status(), next_start: None }
     }
 
     /// The server uses one more device: what is recorded of answered writes is for this one too.

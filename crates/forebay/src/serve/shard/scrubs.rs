@@ -9,7 +9,7 @@ use super::Shard;
 
 impl Shard {
     pub(super) async fn scrub_status(&self) -> ScrubStatus {
-        let pool = self.volumes.pool().scrub_status().await;
+        let pool = self.volumes.pool().scrubs().scrub_status().await;
         ScrubStatus { pool, cache: self.volumes.cache().map(|cache| cache.scrub_part()) }
     }
 
@@ -34,7 +34,7 @@ impl Shard {
             }
             None => {}
         }
-        pool.start_scrub(pool::ScrubOptions { device, rate }).await?;
+        pool.scrubs().start_scrub(pool::ScrubOptions { device, rate }).await?;
         tracing::info!("scrub started");
         Ok(self.scrub_status().await)
     }
@@ -42,7 +42,7 @@ impl Shard {
     pub(super) async fn pause_scrub(&self) -> Result<ScrubStatus, Failure> {
         match self.outlasting() {
             Some((cache, _)) => cache.pause_scrub()?,
-            None => self.volumes.pool().pause_scrub().await?,
+            None => self.volumes.pool().scrubs().pause_scrub().await?,
         }
         Ok(self.scrub_status().await)
     }
@@ -50,7 +50,7 @@ impl Shard {
     pub(super) async fn resume_scrub(&self, rate: Option<u64>) -> Result<ScrubStatus, Failure> {
         match self.outlasting() {
             Some((cache, _)) => cache.resume_scrub(rate)?,
-            None => self.volumes.pool().resume_scrub(rate).await?,
+            None => self.volumes.pool().scrubs().resume_scrub(rate).await?,
         }
         Ok(self.scrub_status().await)
     }
@@ -58,7 +58,7 @@ impl Shard {
     pub(super) async fn cancel_scrub(&self) -> Result<ScrubStatus, Failure> {
         match self.outlasting() {
             Some((cache, _)) => cache.cancel_scrub()?,
-            None => self.volumes.pool().cancel_scrub().await?,
+            None => self.volumes.pool().scrubs().cancel_scrub().await?,
         }
         tracing::info!("scrub cancelled");
         Ok(self.scrub_status().await)
@@ -66,7 +66,7 @@ impl Shard {
 
     /// The cache, and what its part does, if that is not over and the pool's is.
     fn outlasting(&self) -> Option<(Cache, ScrubState)> {
-        let pools = self.volumes.pool().newest_scrub().state;
+        let pools = self.volumes.pool().scrubs().newest_scrub().state;
         if matches!(pools, ScrubState::Running | ScrubState::Paused) {
             return None;
         }

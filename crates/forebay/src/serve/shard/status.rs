@@ -148,7 +148,7 @@ impl Shard {
                 )
             }
         };
-        let leaving = self.volumes.pool().moves_status().leaving;
+        let leaving = self.volumes.pool().moves().moves_status().leaving;
         if !leaving.is_empty() {
             text += &format!("; without {} once it is out of the pool", leaving.join(", "));
         }

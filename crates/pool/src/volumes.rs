@@ -1,5 +1,7 @@
 //! Volumes: create, list, resize, delete.
 
+use std::rc::Rc;
+
 use base::{
     BLOCK_U64, Duration, ErrorKind, Generation, Lba, Result, Slice, StorageError, VolumeId,
 };
@@ -7,9 +9,11 @@ use format::MAX_VOLUME_BYTES;
 use format::page::{CacheMode, VolumeLimit, VolumeRecord, VolumeState};
 use queue::Class;
 
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::forest::{Volume, no_such_volume};
 use crate::io::END_OF_SPACE;
-use crate::pool::Pool;
+use crate::io::write::Writer;
 use crate::settings::check_name;
 
 /// The first pause after an error while the blocks of a deleted volume are being freed.
@@ -77,34 +81,51 @@ fn check_size(size: u64, sector: u32) -> Result<()> {
     Ok(())
 }
 
-impl Pool {
-    /// The live volumes, in the order of their numbers.
-    pub fn volumes(&self) -> Vec<VolumeInfo> {
-        self.state().forest.volumes().filter(|v| v.is_served()).map(info).collect()
+/// The list of volumes, and what changes it.
+pub(crate) struct Volumes {
+    core: Core,
+    commits: Rc<Commits>,
+    writer: Rc<Writer>,
+}
+
+impl Volumes {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core, commits: &Rc<Commits>, writer: &Rc<Writer>) -> Rc<Volumes> {
+        Rc::new(Volumes { core: core.clone(), commits: commits.clone(), writer: writer.clone() })
     }
 
-    /// A live volume by name.
-    pub fn find_volume(&self, name: &str) -> Option<VolumeInfo> {
-        self.state().forest.volumes().find(|v| v.is_served() && v.record().name == name).map(info)
+    /// See [`crate::Pool::volumes`].
+    pub(crate) fn volumes(&self) -> Vec<VolumeInfo> {
+        self.core.state().forest.volumes().filter(|v| v.is_served()).map(info).collect()
     }
 
-    /// A live volume by number.
-    pub fn volume(&self, id: VolumeId) -> Option<VolumeInfo> {
-        self.state().forest.served(id).map(info)
+    /// See [`crate::Pool::find_volume`].
+    pub(crate) fn find_volume(&self, name: &str) -> Option<VolumeInfo> {
+        self.core
+            .state()
+            .forest
+            .volumes()
+            .find(|v| v.is_served() && v.record().name == name)
+            .map(info)
     }
 
-    /// The name of a volume, for messages; its number, if it has none any more.
-    pub fn volume_name(&self, id: VolumeId) -> String {
-        self.state().volume_name(id)
+    /// See [`crate::Pool::volume`].
+    pub(crate) fn volume(&self, id: VolumeId) -> Option<VolumeInfo> {
+        self.core.state().forest.served(id).map(info)
     }
 
-    /// The size of a live volume in bytes.
-    pub fn volume_size(&self, id: VolumeId) -> Option<u64> {
-        self.state().forest.served(id).map(|v| v.record().size_bytes)
+    /// See [`crate::Pool::volume_size`].
+    pub(crate) fn volume_size(&self, id: VolumeId) -> Option<u64> {
+        self.core.state().forest.served(id).map(|v| v.record().size_bytes)
     }
 
-    /// Makes a volume of `size` bytes with sectors of 512 or 4096 bytes; durable when it returns.
-    pub async fn create_volume(&self, name: &str, size: u64, sector: u32) -> Result<VolumeId> {
+    /// See [`crate::Pool::create_volume`].
+    pub(crate) async fn create_volume(
+        &self,
+        name: &str,
+        size: u64,
+        sector: u32,
+    ) -> Result<VolumeId> {
         check_name("volume", name)?;
         if sector != 512 && sector != 4096 {
             return Err(StorageError::new(
@@ -114,7 +135,7 @@ impl Pool {
         }
         check_size(size, sector)?;
         let id = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             if st.forest.volumes().any(|v| v.is_named() && v.record().name == name) {
                 return Err(StorageError::new(
@@ -142,89 +163,88 @@ impl Pool {
             };
             st.add_volume(Volume::new(record, place, true))?
         };
-        self.commit().await?;
+        self.commits.commit().await?;
         Ok(id)
     }
 
-    /// Changes a volume's size; durable when it returns. What a shrink cuts off is freed, and reads
-    /// as zeros if the volume grows again; for that, where the new end is inside a block, `last` is
-    /// that block with zeros behind the end. The caller keeps others from writing behind the end.
-    pub async fn resize_volume(&self, id: VolumeId, size: u64, last: Option<Slice>) -> Result<()> {
+    /// See [`crate::Pool::resize_volume`].
+    pub(crate) async fn resize_volume(
+        &self,
+        id: VolumeId,
+        size: u64,
+        last: Option<Slice>,
+    ) -> Result<()> {
         let old = {
-            let st = self.state();
+            let st = self.core.state();
             let record = st.forest.served(id).ok_or_else(|| no_such_volume(id))?.record();
             check_size(size, record.sector)?;
             record.size_bytes
         };
         if size >= old {
             // A crash after an earlier shrink may have left something behind the end.
-            self.discard(id, Lba(old.div_ceil(BLOCK_U64)), END_OF_SPACE).await?;
+            self.writer.discard(id, Lba(old.div_ceil(BLOCK_U64)), END_OF_SPACE).await?;
         }
         match last {
             Some(block) => {
                 let (class, lba) = (Class::Foreground, Lba(size / BLOCK_U64));
-                self.write_step(id, class, lba, block, Some(size)).await?
+                self.writer.write_step(id, class, lba, block, Some(size)).await?
             }
             None => {
-                let mut st = self.state_mut();
+                let mut st = self.core.state_mut();
                 st.standing.permit()?;
                 st.change_volume(id, |record| record.size_bytes = size)?;
             }
         }
-        self.commit().await?;
+        self.commits.commit().await?;
         if size < old {
             // Only now: had the power failed before, the volume would have its old size, and its
             // content.
-            self.trim_behind_end(id).await?;
+            self.writer.trim_behind_end(id).await?;
         }
         Ok(())
     }
 
-    /// Notes what a cache does for a volume; durable when it returns.
-    pub async fn set_cache_mode(&self, id: VolumeId, mode: CacheMode) -> Result<()> {
+    /// See [`crate::Pool::set_cache_mode`].
+    pub(crate) async fn set_cache_mode(&self, id: VolumeId, mode: CacheMode) -> Result<()> {
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             st.change_volume(id, |record| record.cache_mode = mode)?;
         }
-        self.commit().await
+        self.commits.commit().await
     }
 
-    /// Notes how much clients may ask of a volume; durable with the next commit. The pool
-    /// does not enforce the limit. The layer that serves clients does.
-    pub fn note_limit(&self, id: VolumeId, limit: Option<VolumeLimit>) -> Result<()> {
-        let mut st = self.state_mut();
+    /// See [`crate::Pool::note_limit`].
+    pub(crate) fn note_limit(&self, id: VolumeId, limit: Option<VolumeLimit>) -> Result<()> {
+        let mut st = self.core.state_mut();
         st.standing.permit()?;
         st.change_volume(id, |record| record.limit = limit)
     }
 
-    /// Lets clients change a volume, or not; durable when it returns. The pool does
-    /// not enforce it. The layer that serves clients does.
-    pub async fn set_read_only(&self, id: VolumeId, read_only: bool) -> Result<()> {
+    /// See [`crate::Pool::set_read_only`].
+    pub(crate) async fn set_read_only(&self, id: VolumeId, read_only: bool) -> Result<()> {
         {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             st.standing.permit()?;
             st.change_volume(id, |record| record.read_only = read_only)?;
         }
-        self.commit().await
+        self.commits.commit().await
     }
 
-    /// Whether clients may not change a volume. One that was deleted has no such rule.
-    pub fn is_read_only(&self, id: VolumeId) -> bool {
-        self.state().forest.served(id).is_some_and(|v| v.record().read_only)
+    /// See [`crate::Pool::is_read_only`].
+    pub(crate) fn is_read_only(&self, id: VolumeId) -> bool {
+        self.core.state().forest.served(id).is_some_and(|v| v.record().read_only)
     }
 
-    /// The newest commit that has changed, or will change, what a volume holds. What was read from
-    /// it is durable in the pool when that is.
-    pub fn edited(&self, id: VolumeId) -> Generation {
-        self.state().forest.edited(id)
+    /// See [`crate::Pool::edited`].
+    pub(crate) fn edited(&self, id: VolumeId) -> Generation {
+        self.core.state().forest.edited(id)
     }
 
-    /// Deletes a volume, and its staging volumes: it is gone, durably, when this returns; its
-    /// blocks are freed in the background.
-    pub async fn delete_volume(&self, id: VolumeId) -> Result<()> {
+    /// See [`crate::Pool::delete_volume`].
+    pub(crate) async fn delete_volume(self: &Rc<Self>, id: VolumeId) -> Result<()> {
         let mut ended = {
-            let mut st = self.state_mut();
+            let mut st = self.core.state_mut();
             if st.forest.served(id).is_none() {
                 return Err(no_such_volume(id));
             }
@@ -233,7 +253,7 @@ impl Pool {
             st.change_volume(id, |record| record.state = VolumeState::Deleting)?;
             st.end_stagings(|volume, _| volume == id)
         };
-        let outcome = self.commit().await;
+        let outcome = self.commits.commit().await;
         // Also if the commit fails: it is tried again, and then the volume is deleted.
         ended.push(id);
         self.reap_each(ended);
@@ -242,8 +262,9 @@ impl Pool {
 
     /// Frees, in the background, what a deletion or a shrink before the pool was last closed, or
     /// lost power, had not freed yet.
-    pub(crate) fn reap_all(&self) {
+    pub(crate) fn reap_all(self: &Rc<Self>) {
         let deleting: Vec<VolumeId> = self
+            .core
             .state()
             .forest
             .volumes()
@@ -252,12 +273,12 @@ impl Pool {
             .collect();
         self.reap_each(deleting);
         let live: Vec<VolumeId> = self.volumes().iter().map(|v| v.id).collect();
-        let pool = self.clone();
-        self.rt().detach(async move {
+        let this = self.clone();
+        self.core.rt().detach(async move {
             for id in live {
                 // Deleted meanwhile: another task frees all of it.
-                let Err(e) = pool.trim_behind_end(id).await else { continue };
-                if e.kind != ErrorKind::NotFound && !pool.is_closed() {
+                let Err(e) = this.writer.trim_behind_end(id).await else { continue };
+                if e.kind != ErrorKind::NotFound && !this.core.is_closed() {
                     tracing::warn!(volume = id.0, "freeing blocks after a shrink stopped: {e}");
                 }
             }
@@ -265,27 +286,27 @@ impl Pool {
     }
 
     /// Frees, in the background, what these deleted volumes hold.
-    pub(crate) fn reap_each(&self, ids: Vec<VolumeId>) {
+    pub(crate) fn reap_each(self: &Rc<Self>, ids: Vec<VolumeId>) {
         ids.into_iter().for_each(|id| self.reap(id));
     }
 
-    fn reap(&self, id: VolumeId) {
-        let pool = self.clone();
-        self.rt().detach(async move {
+    fn reap(self: &Rc<Self>, id: VolumeId) {
+        let this = self.clone();
+        self.core.rt().detach(async move {
             let (mut told, mut wait) = (false, REAP_AGAIN);
             loop {
-                pool.left_by_pass(id).await;
-                let outcome = match pool.discard(id, Lba(0), END_OF_SPACE).await {
-                    Ok(()) => pool.forget_volume(id).await,
+                this.left_by_pass(id).await;
+                let outcome = match this.writer.discard(id, Lba(0), END_OF_SPACE).await {
+                    Ok(()) => this.forget_volume(id).await,
                     // All is freed, but the commit of that failed.
-                    Err(e) if e.kind == ErrorKind::NotFound => pool.commit().await,
+                    Err(e) if e.kind == ErrorKind::NotFound => this.commits.commit().await,
                     Err(e) => Err(e),
                 };
                 let Err(e) = outcome else { return };
-                if pool.is_closed() {
+                if this.core.is_closed() {
                     return;
                 }
-                if pool.permit().is_err() {
+                if this.core.permit().is_err() {
                     let text = "freeing a deleted volume stopped, it goes on when the pool is \
                                 opened again";
                     tracing::warn!(volume = id.0, "{text}: {e}");
@@ -299,7 +320,7 @@ impl Pool {
                          check --repair"
                     );
                 }
-                pool.rt().sleep(wait).await;
+                this.core.rt().sleep(wait).await;
                 wait = REAP_SELDOM.min(2 * wait);
             }
         });
@@ -309,9 +330,10 @@ impl Pool {
     /// of what is edited now.
     async fn left_by_pass(&self, id: VolumeId) {
         loop {
-            let ended = self.state().txns.pass_ended();
-            let joined = self.state().forest.volume(id).is_some_and(|v| v.mapping().is_in_pass());
-            if !joined || self.is_closed() {
+            let ended = self.core.state().txns.pass_ended();
+            let joined =
+                self.core.state().forest.volume(id).is_some_and(|v| v.mapping().is_in_pass());
+            if !joined || self.core.is_closed() {
                 return;
             }
             ended.await;
@@ -321,7 +343,7 @@ impl Pool {
     /// The place in the table is empty with the next commit. Nothing waits for that of a staging
     /// volume.
     async fn forget_volume(&self, id: VolumeId) -> Result<()> {
-        let staged = self.state_mut().forget_volume(id)?;
-        if staged { Ok(()) } else { self.commit().await }
+        let staged = self.core.state_mut().forget_volume(id)?;
+        if staged { Ok(()) } else { self.commits.commit().await }
     }
 }
