@@ -173,7 +173,51 @@ fn a_device_that_hangs_while_it_comes_back_is_taken_out_of_use() {
     assert!(hung_while.iter().all(|&n| n > 5), "of 30 each {hung_while:?} hung");
 }
 
-/// The same of a device that is new: it is none of the pool then.
+/// The user takes a device out of use that comes back, and hangs from that moment on. It may have
+/// no request just then; what the pool does next for its return is not asked of it any more.
+#[test]
+fn a_device_that_is_taken_out_of_use_while_it_comes_back_is_asked_for_nothing_more() {
+    let mut had_none = 0;
+    for moment in 0..40 {
+        let bench = mirror(232 + moment);
+        let (id, world) = (bench.volume, bench.world.clone());
+        let idle = bench.run(move |rt, files| async move {
+            let pool = open(&rt, files.clone()).await;
+            pool.offline_device("disk1").await.expect("offline");
+            fill(&pool, id, BLOCKS, 2).await;
+            put(&pool, id, 0, 8, 3).await;
+            let p = pool.clone();
+            let back = rt.spawn(async move { p.online_device("disk1").await });
+            while device_states(&pool)[1].1 != DeviceState::Joining {
+                rt.sleep(Duration::from_micros(5)).await;
+            }
+            rt.sleep(Duration::from_micros(moment * 25)).await;
+            if device_states(&pool)[1].1 != DeviceState::Joining {
+                back.await.expect("alive").expect("online");
+                moved(&rt, &pool).await;
+                fill(&pool, id, BLOCKS, 4).await;
+                pool.close().await.expect("close");
+                return false;
+            }
+            assert!(world.inject(files[1].file, Fault::StuckForever));
+            taken_out(&rt, &pool, "disk1").await;
+            let ended = back.await.expect("alive").expect_err("it was taken out of use");
+            assert!(ended.context.contains("taken out of use"), "{ended}");
+            let idle = pool.check_out_of_use("disk1").is_ok();
+            fill(&pool, id, BLOCKS, 4).await;
+            world.revive(files[1].file);
+            assert!(pool.online_device("disk1").await.expect("online"), "it is open");
+            moved(&rt, &pool).await;
+            pool.close().await.expect("close");
+            idle
+        });
+        had_none += u32::from(idle);
+        each_holds(&bench, 4);
+    }
+    assert!(had_none > 5, "of 40 {had_none} had no request");
+}
+
+/// A device that is new, and hangs while it is added, is none of the pool then.
 #[test]
 fn a_device_that_hangs_while_it_is_added_is_taken_out_of_use() {
     for moment in 0..30 {

@@ -60,7 +60,11 @@ impl Part {
 /// A handle on a device's queue; clones are the same queue. Which request goes when, the scheduler
 /// says (`scheduler.rs`).
 #[derive(Clone)]
-pub struct Device(Rc<Inner>);
+pub struct Device(
+    Rc<Inner>,
+    /// The number of times that the device had been given up when the handle was made.
+    u64,
+);
 
 impl Device {
     /// A queue for `file`; its dispatcher is a task of `rt` that ends with [`Device::close`].
@@ -70,7 +74,7 @@ impl Device {
         // To copy memory in pieces gains nothing.
         let largest = if kind == DeviceKind::Memory { usize::MAX } else { whole_blocks };
         let medium = Medium { rt: rt.clone(), file, max_request_bytes: limits.max_request_bytes };
-        let device = Device(Rc::new(Inner {
+        let inner = Inner {
             medium,
             place: Cell::new(PlaceId::NONE),
             holders: Class::ALL.map(|class| match class {
@@ -87,7 +91,8 @@ impl Device {
             idle: Event::new(),
             kick: Event::new(),
             closed: Cell::new(false),
-        }));
+        };
+        let device = Device(Rc::new(inner), 0);
         let d = device.clone();
         rt.detach(async move { d.unplug().await });
         device
@@ -122,8 +127,8 @@ impl Device {
     }
 
     /// Everything that it has, or that waits for it, fails at once as gone, and so does what is
-    /// asked later, until the device has nothing any more. It may hang; what it has may still take
-    /// effect, and what it has not is never sent.
+    /// asked later by any handle that there is now. It may hang; what it has may still take effect,
+    /// and what it has not is never sent.
     pub fn give_up(&self) {
         self.0.given_up.begin();
         self.dispatch();
@@ -135,8 +140,19 @@ impl Device {
         self.0.given_up.still()
     }
 
+    /// A handle by which a device that was given up is asked again, once it has nothing any more.
+    pub fn anew(&self) -> Device {
+        Device(self.0.clone(), self.0.given_up.times())
+    }
+
+    /// True if this handle sends nothing: the device has been given up since it was made, or still
+    /// has requests from before.
+    fn has_ended(&self) -> bool {
+        self.0.given_up.times() != self.1 || self.is_given_up()
+    }
+
     /// Waits until a device that was given up has nothing any more. From then on it can be used
-    /// again.
+    /// again, by a handle that is [made anew](Device::anew).
     pub async fn until_idle(&self) {
         while self.is_given_up() {
             self.0.idle.wait().await;
@@ -199,7 +215,7 @@ impl Device {
     }
 
     async fn read_with(&self, class: Class, offset: u64, len: usize, buf: Option<Buf>) -> ReadEnd {
-        if self.is_given_up() {
+        if self.has_ended() {
             return (Err(IoError::GONE), buf.unwrap_or_else(|| self.0.medium.rt.bufs().take(len)));
         }
         let end = if len <= self.0.largest {
@@ -236,7 +252,7 @@ impl Device {
         data: SliceList,
         durable: bool,
     ) -> WriteEnd {
-        if self.is_given_up() {
+        if self.has_ended() {
             return Err(IoError::GONE);
         }
         let len = data.iter().map(|s| s.len()).sum();
@@ -268,7 +284,7 @@ impl Device {
 
     /// Makes every write that has completed durable.
     pub async fn flush(&self, class: Class) -> Result<(), IoError> {
-        if self.is_given_up() {
+        if self.has_ended() {
             return Err(IoError::GONE);
         }
         let (device, since) = (self.clone(), self.0.medium.rt.now());
@@ -299,7 +315,7 @@ impl Device {
     /// Gives up what `[offset, offset + len)` holds. Advice: `Unsupported` is no failure of the
     /// device.
     pub async fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
-        if self.is_given_up() {
+        if self.has_ended() {
             return Err(IoError::GONE);
         }
         let (device, op) = (self.clone(), Op::Discard { file: self.0.medium.file, offset, len });

@@ -1,7 +1,9 @@
 //! A device that is given up: those that wait for it hear at once that it is gone, though it still
 //! has their requests. It may hang for ever.
 //!
-//! The requests that it has may yet take effect, so it takes no others until they have ended.
+//! The requests that it has may yet take effect, so it takes no others until they have ended. A
+//! flow that had begun before may go on to its next request later, also where the device had none
+//! when it was given up. So handles of before send nothing any more ([`Device`](crate::Device)).
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -15,6 +17,7 @@ use rt::sync::OneShot;
 pub(crate) struct GivenUp {
     /// The device is given up, and has requests from before.
     still: Cell<bool>,
+    /// How often it was given up.
     times: Cell<u64>,
     /// Places of the tasks that wait, and the free ones among them.
     waiting: RefCell<(Vec<Option<Waker>>, Vec<usize>)>,
@@ -32,6 +35,11 @@ impl GivenUp {
     /// True while a device that was given up has requests from before.
     pub fn still(&self) -> bool {
         self.still.get()
+    }
+
+    /// How often the device was given up.
+    pub fn times(&self) -> u64 {
+        self.times.get()
     }
 
     /// The device is given up.

@@ -560,11 +560,41 @@ fn a_device_that_is_given_up_keeps_nothing_waiting() {
         // Requests that the device had took effect, and those that came later did not.
         assert_eq!(world.contents(file, 24 * BLOCK as u64, 1), [7]);
         assert_eq!(world.contents(file, 0, 1), [0]);
-        let data = block(r.bufs(), 9, 1);
-        assert_eq!(device.write(Class::Foreground, 0, data).await, Ok(()));
+        // It is asked again by a handle that was made since.
+        let write = async |device: &Device, value| {
+            device.write(Class::Foreground, 0, block(r.bufs(), value, 1)).await
+        };
+        let again = device.anew();
+        assert_eq!(write(&device, 8).await, Err(IoError::GONE));
+        assert_eq!(write(&again, 9).await, Ok(()));
         assert_eq!(world.contents(file, 0, 1), [9]);
+    });
+}
+
+/// A device has nothing when it is given up. A flow that had begun before asks it for more.
+#[test]
+fn a_device_that_was_given_up_gets_nothing_by_a_handle_of_before() {
+    let world = World::new(13);
+    let file = world.add_disk(DiskModel::nvme(1 << 20));
+    let rt = Rt::new(world.backend(), Order::Fifo, 64);
+    let device = Device::new(&rt, file, Limits::default());
+    let r = rt.clone();
+    rt.block_on(async move {
+        world.inject(file, Fault::StuckForever);
+        let before = device.clone();
         device.give_up();
         assert!(!device.is_given_up(), "it had nothing");
+        let (data, len) = (block(r.bufs(), 7, 1), BLOCK as u64);
+        assert_eq!(before.write(Class::Commit, 0, data.clone()).await, Err(IoError::GONE));
+        assert_eq!(before.write_durable(Class::Commit, 0, data).await, Err(IoError::GONE));
+        assert_eq!(before.flush(Class::Commit).await, Err(IoError::GONE));
+        assert_eq!(before.discard(0, len).await, Err(IoError::GONE));
+        assert_eq!(before.read_new(Class::Commit, 0, BLOCK).await.0, Err(IoError::GONE));
+        world.revive(file);
+        let again = device.anew();
+        assert_eq!(again.flush(Class::Commit).await, Ok(()));
+        device.give_up();
+        assert_eq!(again.flush(Class::Commit).await, Err(IoError::GONE));
     });
 }
 

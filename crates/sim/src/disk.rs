@@ -13,6 +13,7 @@ use rt::{Completion, OpId, Payload};
 use crate::fault::{
     Armed, Fault, FaultCounts, FaultRates, Flaky, Loses, Times, by_chance, strikes,
 };
+use crate::glimpse::glimpse;
 use crate::model::DiskModel;
 use crate::store::Store;
 use crate::table::{PAGE_U64, Piece, pieces_of_write, pieces_of_zeros};
@@ -91,6 +92,9 @@ pub(crate) struct Disk {
     /// Sees the offset and the bytes of each write that is begun.
     pub watcher: Option<Watcher>,
     dead: bool,
+    /// The number of completed writes when the disk died, if some of them were not stable. No flush
+    /// that covers all of them has failed since.
+    untold: Option<u64>,
     full: bool,
     /// Nothing becomes stable, whatever it answers.
     lies: bool,
@@ -125,6 +129,7 @@ impl Disk {
             recent: VecDeque::new(),
             watcher: None,
             dead: false,
+            untold: None,
             full: false,
             lies: false,
             servers: vec![0; model.depth],
@@ -214,6 +219,9 @@ impl Disk {
             Some(e) => Err(e),
             None => self.perform(&mut request),
         };
+        if let (Work::Flush { upto }, Err(_)) = (&request.work, result) {
+            self.untold = self.untold.filter(|completed| completed > upto);
+        }
         let (id, payload) = request.give_back();
         Completion { id, result, payload }
     }
@@ -285,7 +293,8 @@ impl Disk {
     }
 
     fn flush(&mut self, upto: u64) -> Result<u64, IoError> {
-        let armed = self.fails_flushes.or_else(|| self.armed.fail_flush.pop_front());
+        let next = || self.armed.fail_flush.pop_front();
+        let armed = self.fails_flushes.or_else(next).or(self.untold.map(|_| Loses::Nothing));
         let drawn = armed.is_none() && by_chance(self.rates.failed_flush, &mut self.rng);
         let loses = if drawn { Some(Loses::by_chance(&mut self.rng)) } else { armed };
         if let Some(loses) = loses {
@@ -478,6 +487,9 @@ impl Disk {
     /// Fails all operations from now on, including those in flight. The cache is lost.
     pub fn die(&mut self) {
         self.counts.dead += 1;
+        if self.store.has_unstable() {
+            self.untold = Some(self.store.completed());
+        }
         self.lose_power();
         self.dead = true;
         self.requests.iter_mut().flatten().for_each(|r| r.doomed = Some(IoError::IO));
@@ -505,6 +517,11 @@ impl Disk {
         (self.dead, self.lies) = (false, false);
         self.fails_flushes = None;
         self.flaky.heal();
+    }
+
+    /// Takes back all faults that wait for an operation.
+    pub fn disarm(&mut self) {
+        self.armed = Armed::default();
     }
 
     /// No sector is unreadable any more, and all take writes.
@@ -549,49 +566,12 @@ impl Disk {
         self.free.clear();
         self.writing.clear();
         self.parked.clear();
-        self.armed = Armed::default();
+        self.disarm();
+        self.untold = None;
         self.servers.fill(0);
         self.bus_free = 0;
         if power {
             self.stuck = Stuck::No;
         }
-    }
-}
-
-/// Lets a read of `len` bytes at `offset` see some sectors of a write at `from` that is in flight.
-fn glimpse(
-    rng: &mut Prng,
-    mut from: u64,
-    data: &SliceList,
-    offset: u64,
-    len: u64,
-    bufs: &mut BufList,
-) {
-    let share = rng.below(5);
-    if share == 0 {
-        return;
-    }
-    for slice in data {
-        for sector in slice.chunks(SECTOR) {
-            if rng.below(4) < share {
-                overlay(from, sector, offset, len, bufs);
-            }
-            from += sector.len() as u64;
-        }
-    }
-}
-
-/// Copies the part of `bytes` (at offset `from`) that lies inside a read of `len` bytes at `offset`
-/// into the read's buffers.
-fn overlay(from: u64, bytes: &[u8], offset: u64, len: u64, bufs: &mut BufList) {
-    let mut start = offset;
-    for buf in bufs {
-        let end = (start + buf.len() as u64).min(offset + len);
-        let (a, b) = (from.max(start), (from + bytes.len() as u64).min(end));
-        if a < b {
-            buf[(a - start) as usize..(b - start) as usize]
-                .copy_from_slice(&bytes[(a - from) as usize..(b - from) as usize]);
-        }
-        start += buf.len() as u64;
     }
 }

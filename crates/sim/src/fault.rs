@@ -42,7 +42,8 @@ pub enum Fault {
     /// [revived](crate::World::revive).
     StuckForever,
     /// The disk is gone, and its cache with it. All operations fail until the disk is
-    /// [revived](crate::World::revive).
+    /// [revived](crate::World::revive). If the cache held writes, one flush that covers them fails
+    /// in this boot: if none was tried while the disk was gone, the first one after that.
     Dead,
     /// The path to the disk is gone. All operations fail until the disk is
     /// [revived](crate::World::revive). The cache stays, so the disk comes back with all

@@ -66,11 +66,13 @@ mod ascending;
 mod compact;
 mod disk;
 mod fault;
+mod glimpse;
 mod host;
 mod idle;
 mod model;
 mod store;
 mod table;
+mod trace;
 mod wire;
 mod world;
 

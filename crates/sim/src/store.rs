@@ -140,6 +140,11 @@ impl Store {
         self.completed
     }
 
+    /// True if a cut of power now may take a completed write.
+    pub fn has_unstable(&self) -> bool {
+        self.log.iter().any(|r| !r.stable)
+    }
+
     pub fn is_unreadable(&self, offset: u64, len: u64) -> bool {
         len > 0
             && self

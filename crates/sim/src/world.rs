@@ -17,6 +17,7 @@ use crate::host::Host;
 use crate::idle::Idle;
 use crate::model::DiskModel;
 use crate::store::DiskSnapshot;
+use crate::trace::describe;
 use crate::wire::{Wire, WireEvent, WireModel};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,6 +176,11 @@ impl World {
         let mut s = self.0.borrow_mut();
         s.disk(disk).revive();
         s.unstick(disk);
+    }
+
+    /// Takes back the faults that wait for a next operation of `disk` and have not struck.
+    pub fn disarm(&self, disk: FileId) {
+        self.0.borrow_mut().disk(disk).disarm();
     }
 
     /// Ends all [`Fault::ReadError`]s and [`Fault::FailWrites`]: all sectors can be read again.
@@ -553,23 +559,6 @@ impl State {
              ({parked} operations on disks that are stuck for ever; sockets may be waited for)",
             self.now
         );
-    }
-}
-
-fn describe(op: &Op) -> String {
-    match op {
-        Op::Read { file, offset, bufs } => {
-            format!(
-                "read {} of {} at {offset}",
-                bufs.iter().map(|b| b.len()).sum::<usize>(),
-                file.0
-            )
-        }
-        Op::Write { file, offset, data, fua } => {
-            let len = data.iter().map(|s| s.len()).sum::<usize>();
-            format!("write {len} to {} at {offset}{}", file.0, if *fua { ", fua" } else { "" })
-        }
-        other => format!("{other:?}"),
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use base::{IoError, SECTOR};
+use base::{Duration, IoError, SECTOR};
 use common::{World1, cut, fill, flush, read, write};
 use rt::Op;
 use sim::{Fault, FaultRates, Loses, Times};
@@ -205,6 +205,66 @@ fn an_unreachable_disk_comes_back_with_its_cache() {
         assert_eq!(twos(&w), 64);
         assert_eq!(w.world.fault_counts(w.disk).unreachable, 1);
     }
+}
+
+/// A program that asked nothing of a disk while it was dead learns by a flush that writes are gone.
+#[test]
+fn a_disk_that_died_with_unflushed_writes_fails_one_flush() {
+    let dies = |w: &World1| {
+        w.world.inject(w.disk, Fault::Dead);
+        w.world.revive(w.disk);
+    };
+    let w = half_flushed(1);
+    let early = on(&w, async |w| {
+        w.world.set_delay(w.disk, Duration::from_secs(1));
+        let early = w.rt.op(Op::Flush { file: w.disk });
+        w.world.set_delay(w.disk, Duration::ZERO);
+        write(&w.rt, w.disk, 0, 512, 2).await;
+        w.world.inject(w.disk, Fault::Dead);
+        w.world.revive(w.disk);
+        early.await.result
+    });
+    assert_eq!(early, Err(IoError::IO));
+    // That one did not cover the last write.
+    assert_eq!(try_flush(&w), Err(IoError::IO));
+    assert_eq!(try_flush(&w), Ok(0));
+    // Nothing was lost.
+    dies(&w);
+    assert_eq!(try_flush(&w), Ok(0));
+    // It was said while the disk was dead.
+    put(&w, 0, 512, 2).expect("written");
+    w.world.inject(w.disk, Fault::Dead);
+    assert_eq!(try_flush(&w), Err(IoError::GONE));
+    w.world.revive(w.disk);
+    assert_eq!(try_flush(&w), Ok(0));
+    // What is written later is safe, and the flush that fails loses none of it.
+    put(&w, 0, 512, 2).expect("written");
+    dies(&w);
+    put(&w, 0, 32768, 2).expect("written");
+    assert_eq!(try_flush(&w), Err(IoError::IO));
+    assert_eq!(try_flush(&w), Ok(0));
+    cut(&w);
+    assert_eq!(twos(&w), 64);
+    // A new program reads what there is.
+    let w = half_flushed(2);
+    dies(&w);
+    let w = w.reboot();
+    assert_eq!(try_flush(&w), Ok(0));
+}
+
+#[test]
+fn faults_that_have_not_struck_can_be_taken_back() {
+    let w = half_flushed(1);
+    for fault in [Fault::FailNext, Fault::FailNextButDo, Fault::LoseNextWrite] {
+        w.world.inject(w.disk, fault);
+    }
+    w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+    w.world.revive(w.disk);
+    w.world.disarm(w.disk);
+    put(&w, 0, 512, 2).expect("written");
+    assert_eq!(try_flush(&w), Ok(0));
+    cut(&w);
+    assert_eq!(twos(&w), 64);
 }
 
 #[test]

@@ -203,6 +203,11 @@ impl Disk {
         self.queue.flush(class).await
     }
 
+    /// See [`Device::anew`].
+    pub(crate) fn anew(&self) -> Disk {
+        Disk { queue: self.queue.anew(), path: self.path.clone() }
+    }
+
     /// See [`Device::give_up`].
     pub(crate) fn give_up(&self) {
         self.queue.give_up();

@@ -320,12 +320,10 @@ impl Subsets {
         // The moves that follow are short: each of them flushes the new device some times.
         let (world, fault) = (env.world.clone(), self.fault());
         let writes = env.below([12, 60, 300][env.below(3) as usize]);
-        let (e, rt, moving) = (env.clone(), served.rt.clone(), self.moving.clone());
+        let (e, rt, calm) = (env.clone(), served.rt.clone(), self.calm.clone());
         drop(served.rt.spawn(async move {
             world.after_writes(file.file, writes).await;
-            // Once everything has moved, the device is like the others, of which the model knows
-            // when they fail.
-            if moving.borrow().as_ref().is_none_or(|now| now.file != file.file) {
+            if calm.get() {
                 return;
             }
             e.note(format!("{} fails: {fault:?}", file.path));
@@ -340,9 +338,26 @@ impl Subsets {
     /// All devices that are there come into use, with all that they lack.
     async fn rest(&self, served: &mut Served) {
         let env = &self.env;
-        for file in self.failed.borrow().iter() {
-            env.world.revive(*file);
+        let failed = self.failed.borrow().clone();
+        failed.iter().for_each(|f| env.world.revive(*f));
+        // A device that chunks move to may fail until all have moved.
+        self.wait_for_rest(served).await;
+        self.calm.set(true);
+        let moving = self.moving.borrow().as_ref().map(|f| f.file);
+        for file in failed.into_iter().chain(moving) {
+            env.world.disarm(file);
+            env.world.revive(file);
         }
+        // No fault begins from now on. The engine sees by a flush what has struck already: a device
+        // that died for a moment, say, which has lost what was not flushed.
+        self.work(served).await;
+        self.flush(served).await;
+        self.wait_for_rest(served).await;
+        self.at_rest(served).await;
+    }
+
+    /// Waits until all devices that are there are in use, and nothing moves.
+    async fn wait_for_rest(&self, served: &Served) {
         for _ in 0..REST_S {
             let status = served.pool.status();
             let rests = status.pool.devices.iter().all(|d| match d.state {
@@ -351,13 +366,13 @@ impl Subsets {
                 _ => false,
             });
             if rests && served.pool.moves().moves_status().state == MovesState::None {
-                return self.at_rest(served).await;
+                return;
             }
             served.rt.sleep(Duration::from_secs(1)).await;
         }
         let states: Vec<_> =
             served.pool.status().pool.devices.into_iter().map(|d| (d.path, d.state)).collect();
-        env.fail(format!("no rest: {states:?}, {:?}", served.pool.moves().moves_status()));
+        self.env.fail(format!("no rest: {states:?}, {:?}", served.pool.moves().moves_status()));
     }
 
     fn is_there(&self, served: &Served, path: &str) -> bool {
@@ -369,10 +384,6 @@ impl Subsets {
     async fn at_rest(&self, served: &mut Served) {
         self.env.note("at rest");
         self.env.count("boots that came to rest", 1);
-        if let Some(file) = &*self.moving.borrow() {
-            // A fault of it may be due still.
-            self.env.world.revive(file.file);
-        }
         self.flush(served).await;
         served.left.clear();
         for d in &served.there {

@@ -56,7 +56,9 @@ struct Subsets {
     histories: RefCell<Histories>,
     saved: RefCell<Vec<Saved>>,
     /// A device is being replaced by this one: the next start has all devices.
-    moving: Rc<RefCell<Option<DeviceFile>>>,
+    moving: RefCell<Option<DeviceFile>>,
+    /// No fault begins any more in this boot.
+    calm: Rc<Cell<bool>>,
     /// Numbers of writes.
     writes: Cell<u64>,
     /// Devices that failed while the volume was served.
@@ -92,7 +94,8 @@ impl Subsets {
             devices: RefCell::new(env.settings.devices.iter().enumerate().map(device).collect()),
             histories: RefCell::new(histories),
             saved: RefCell::default(),
-            moving: Rc::default(),
+            moving: RefCell::default(),
+            calm: Rc::default(),
             writes: Cell::new(0),
             failed: RefCell::default(),
         }
@@ -123,6 +126,7 @@ impl Subsets {
         let env = self.env.clone();
         let there =
             if number == 0 { (0..self.devices.borrow().len()).collect() } else { self.pick() };
+        self.calm.set(false);
         let rt = self.runtime(number);
         let ending = match env.below(6) {
             _ if number == 0 || last => Ending::Close,
