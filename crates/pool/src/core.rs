@@ -217,8 +217,8 @@ impl Core {
         self.0.settings.borrow()
     }
 
-    /// Puts settings in the place of the old ones, and rings for it. To be called by [`crate::Pool::set`]
-    /// alone.
+    /// Puts settings in the place of the old ones, and rings for it. To be called by
+    /// [`crate::Pool::set`] alone.
     pub(crate) fn replace_settings(&self, new: Settings) {
         self.0.settings.replace(new);
         self.0.set.notify();

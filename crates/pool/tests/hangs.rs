@@ -183,11 +183,11 @@ fn a_device_that_is_taken_out_of_use_while_it_comes_back_is_asked_for_nothing_mo
         let (id, world) = (bench.volume, bench.world.clone());
         let idle = bench.run(move |rt, files| async move {
             let pool = open(&rt, files.clone()).await;
-            pool.offline_device("disk1").await.expect("offline");
+            pool.returns().offline_device("disk1").await.expect("offline");
             fill(&pool, id, BLOCKS, 2).await;
             put(&pool, id, 0, 8, 3).await;
             let p = pool.clone();
-            let back = rt.spawn(async move { p.online_device("disk1").await });
+            let back = rt.spawn(async move { p.returns().online_device("disk1").await });
             while device_states(&pool)[1].1 != DeviceState::Joining {
                 rt.sleep(Duration::from_micros(5)).await;
             }
@@ -203,10 +203,10 @@ fn a_device_that_is_taken_out_of_use_while_it_comes_back_is_asked_for_nothing_mo
             taken_out(&rt, &pool, "disk1").await;
             let ended = back.await.expect("alive").expect_err("it was taken out of use");
             assert!(ended.context.contains("taken out of use"), "{ended}");
-            let idle = pool.check_out_of_use("disk1").is_ok();
+            let idle = pool.returns().check_out_of_use("disk1").is_ok();
             fill(&pool, id, BLOCKS, 4).await;
             world.revive(files[1].file);
-            assert!(pool.online_device("disk1").await.expect("online"), "it is open");
+            assert!(pool.returns().online_device("disk1").await.expect("online"), "it is open");
             moved(&rt, &pool).await;
             pool.close().await.expect("close");
             idle

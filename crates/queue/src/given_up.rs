@@ -98,3 +98,7 @@ impl<T> Drop for EndOf<'_, T> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "given_up_tests.rs"]
+mod tests;

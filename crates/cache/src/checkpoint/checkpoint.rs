@@ -18,7 +18,6 @@
 //! cannot be known, but the state before is whole. Not one of step 5: by then all is durable.
 
 use std::rc::Rc;
-
 use std::time::Duration;
 
 use base::{

@@ -1,9 +1,8 @@
 //! The end of the use of a cache device that has failed ([`crate::device::flush_barrier`]), and
 //! whether one answers at all.
 
-use std::rc::Rc;
-
 use std::fmt::Display;
+use std::rc::Rc;
 
 use base::{ErrorKind, Result, SliceList, StorageError, worth_telling};
 use format::cache::superblock::{CacheSuperblock, SLOTS};

@@ -1,7 +1,6 @@
 //! Eviction: buckets are freed ahead of need.
 
 use std::rc::Rc;
-
 use std::time::Duration;
 
 use format::cache::journal::blocks_for;

@@ -23,7 +23,6 @@
 //! for a collection or room for nodes is short.
 
 use std::rc::Rc;
-
 use std::time::Duration;
 
 use base::{BlockRange, BucketId, CacheAddr, Instant, Lba, Result, StorageError, VolumeId};

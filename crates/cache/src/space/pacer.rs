@@ -2,7 +2,6 @@
 //! room or the age of the pool's image requires it.
 
 use std::rc::Rc;
-
 use std::time::Duration;
 
 use base::{BLOCK_U64, Instant};

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use base::Result;
+
 use super::commits::JOB;
 use super::frozen::FrozenTxn;
 use crate::commit::run::CommitRun;
@@ -18,16 +20,12 @@ impl Committer {
         Committer { run: run.clone(), failed: None }
     }
 
-    pub(super) fn flow(&self) -> &Rc<CommitRun> {
-        &self.run
-    }
-
-    pub(super) fn take_failed(&mut self) -> Option<FrozenTxn> {
+    fn take_failed(&mut self) -> Option<FrozenTxn> {
         self.run.core.requests().set_retry(false);
         self.failed.take()
     }
 
-    pub(super) fn keep_failed(&mut self, frozen: FrozenTxn) {
+    fn keep_failed(&mut self, frozen: FrozenTxn) {
         self.run.core.requests().set_retry(true);
         self.failed = Some(FrozenTxn { attempt: frozen.attempt.saturating_add(1), ..frozen });
     }
@@ -66,6 +64,36 @@ impl Committer {
                 requests.note_failure(e);
             }
             requests.tell_ended();
+        }
+    }
+
+    /// Runs one commit, or the rest of one that failed.
+    pub async fn run(&mut self) -> Result<()> {
+        let flow = self.run.clone();
+        let permit = flow.core.permit()?;
+        let started = flow.core.rt().now();
+        let mut frozen = match self.take_failed() {
+            Some(frozen) => frozen,
+            None => flow.freeze(permit),
+        };
+        match flow.write_frozen(&mut frozen).await {
+            Ok(durable) => {
+                let trees = flow.complete(durable, frozen).await;
+                let took = flow.core.rt().now().since(started);
+                flow.core.metrics_mut().note_committed(took);
+                flow.core.requests().tell_ended();
+                flow.core.take_apart(trees).await;
+                flow.tidy_up().await;
+                Ok(())
+            }
+            Err(e) => {
+                flow.core.metrics_mut().note_failed();
+                self.keep_failed(frozen);
+                flow.core.state_mut().give_up_creations();
+                // The clock tries it again.
+                flow.core.requests().tell_dirtied();
+                Err(e)
+            }
         }
     }
 }

@@ -6,8 +6,6 @@ use base::{Generation, GroupId};
 use btree::Tree;
 use format::page::PageVersion;
 
-use crate::commit::run::CommitRun;
-use crate::devices::standing::Permit;
 use crate::forest::FrozenVolume;
 use crate::space::{BitmapPage, Run};
 use crate::txn::Txn;
@@ -52,7 +50,7 @@ impl FrozenTxn {
         PageVersion { generation: self.generation, attempt: self.attempt }
     }
 
-    fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
+    pub fn new(txn: Txn, groups: BTreeSet<GroupId>) -> FrozenTxn {
         FrozenTxn {
             generation: txn.generation(),
             changes: txn.changes_anything() || !groups.is_empty(),
@@ -77,22 +75,5 @@ impl FrozenTxn {
         let allocs = self.txn.allocs().chain([&self.node_blocks]);
         let allocs = allocs.flat_map(|list| list.chunks(RUNS)).map(|part| (part, true));
         allocs.chain(self.frees.iter().flat_map(|list| list.chunks(RUNS)).map(|part| (part, false)))
-    }
-}
-
-impl CommitRun {
-    /// Takes the open transaction, and opens the next one. Other tasks wait for no other part of a
-    /// commit.
-    pub(super) fn freeze(&self, _: Permit) -> FrozenTxn {
-        let from = self.core.rt().precise_now();
-        let frozen = {
-            let mut st = self.core.state_mut();
-            let txn = st.txns.freeze();
-            st.attached.begin_publishing(txn.published());
-            FrozenTxn::new(txn, st.space.take_changed())
-        };
-        let took = self.core.rt().precise_now().since(from);
-        self.core.metrics_mut().note_frozen(took);
-        frozen
     }
 }

@@ -18,9 +18,8 @@
 //! without a device, or the pool's [standing](crate::devices::standing) ends. It also ends with a
 //! free of a block that is not allocated, which is found before the bitmaps are changed.
 
-use std::rc::Rc;
-
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use base::{GroupId, Result};
 use btree::{NodePtr, Unneeded};
@@ -28,13 +27,13 @@ use format::node::RootPtr;
 use format::page::VOLUMES_PER_PAGE;
 use format::superblock::scrub::LostExtent;
 
-use super::committer::Committer;
 use super::frozen::{FrozenTxn, RUNS, SLICE};
 use super::superblocks::Durable;
 use crate::commit::commits::Commits;
 use crate::commit::pages::PageWriter;
 use crate::commit::superblocks::Superblocks;
 use crate::core::Core;
+use crate::devices::standing::Permit;
 use crate::findings::lost_blocks::overlap;
 use crate::space::{Planned, Run, push_run};
 use crate::transfer::Writes;
@@ -42,38 +41,6 @@ use crate::transfer::load::NodeLoader;
 use crate::transfer::look::WriterWatch;
 use crate::transfer::node_writer::NodeWrites;
 use crate::txn::Kind;
-
-impl Committer {
-    /// Runs one commit, or the rest of one that failed.
-    pub async fn run(&mut self) -> Result<()> {
-        let flow = self.flow().clone();
-        let permit = flow.core.permit()?;
-        let started = flow.core.rt().now();
-        let mut frozen = match self.take_failed() {
-            Some(frozen) => frozen,
-            None => flow.freeze(permit),
-        };
-        match flow.write_frozen(&mut frozen).await {
-            Ok(durable) => {
-                let trees = flow.complete(durable, frozen).await;
-                let took = flow.core.rt().now().since(started);
-                flow.core.metrics_mut().note_committed(took);
-                flow.core.requests().tell_ended();
-                flow.core.take_apart(trees).await;
-                flow.tidy_up().await;
-                Ok(())
-            }
-            Err(e) => {
-                flow.core.metrics_mut().note_failed();
-                self.keep_failed(frozen);
-                flow.core.state_mut().give_up_creations();
-                // The clock tries it again.
-                flow.core.requests().tell_dirtied();
-                Err(e)
-            }
-        }
-    }
-}
 
 /// The steps of a commit.
 pub(crate) struct CommitRun {
@@ -108,7 +75,7 @@ impl CommitRun {
         })
     }
 
-    async fn write_frozen(self: &Rc<Self>, frozen: &mut FrozenTxn) -> Result<Durable> {
+    pub(super) async fn write_frozen(self: &Rc<Self>, frozen: &mut FrozenTxn) -> Result<Durable> {
         let mut writes = Writes::new();
         let link = self.core.state().attached.link().clone();
         let this = self.clone();
@@ -280,7 +247,7 @@ impl CommitRun {
 
     /// The commit is durable: lets go of what it held. Returns its trees, which are not needed any
     /// more.
-    async fn complete(&self, _: Durable, frozen: FrozenTxn) -> Unneeded {
+    pub(super) async fn complete(&self, _: Durable, frozen: FrozenTxn) -> Unneeded {
         for (n, &place) in (1..).zip(&frozen.bitmap_pages) {
             self.core.state_mut().space.flip_slot(place);
             self.core.breathe_each(n).await;
@@ -332,7 +299,7 @@ impl CommitRun {
 
     /// Does what can be done after a commit, in slices: frees what the commit freed, gives up empty
     /// groups, drops idle bitmaps, and takes groups into use again that were left alone.
-    async fn tidy_up(&self) {
+    pub(super) async fn tidy_up(&self) {
         let now = self.core.now();
         self.core.state_mut().space.use_again(now);
         while self.core.state_mut().space.drain(4 * SLICE) {
@@ -351,5 +318,20 @@ impl CommitRun {
             }
             self.core.rt().yield_now().await;
         }
+    }
+
+    /// Takes the open transaction, and opens the next one. Other tasks wait for no other part of a
+    /// commit.
+    pub(super) fn freeze(&self, _: Permit) -> FrozenTxn {
+        let from = self.core.rt().precise_now();
+        let frozen = {
+            let mut st = self.core.state_mut();
+            let txn = st.txns.freeze();
+            st.attached.begin_publishing(txn.published());
+            FrozenTxn::new(txn, st.space.take_changed())
+        };
+        let took = self.core.rt().precise_now().since(from);
+        self.core.metrics_mut().note_frozen(took);
+        frozen
     }
 }

@@ -6,10 +6,9 @@
 //! dropped goes on in a task of its own, and its blocks are given back when it has ended
 //! ([`RunWriter::write_taken`]).
 
-use std::rc::Rc;
-
 use std::ops::Deref;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use base::{Result, SliceList};

@@ -129,7 +129,7 @@ impl LastWords {
     fn begin_telling(&self, row: usize) -> Option<(Telling, Disk, String)> {
         let mut st = self.core.state_mut();
         let d = st.devices.row_mut(row)?;
-        let disk = d.disk()?.clone();
+        let disk = d.disk()?.anew();
         if !d.begin_telling() {
             return None;
         }

@@ -341,6 +341,7 @@ impl Returns {
             self.wait_until_gone(row).await;
         }
         is_away(&self.core.state(), row, &path)?;
+        let disk = disk.anew();
         let mut own = self.newest_on(&disk, &path).await?;
         if self.is_to_be_told(row, &own, &path)? {
             self.last_words.tell_before_it_returns(row, &disk, &path).await?;

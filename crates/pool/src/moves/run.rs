@@ -1,9 +1,8 @@
 //! The flow that gives one block group after the other the chunks that it should have.
 
-use std::rc::Rc;
-
 use std::cmp::Reverse;
 use std::pin::pin;
+use std::rc::Rc;
 
 use base::{Duration, Generation, GroupId, Result};
 use format::page::{Chunk, GroupKind};
@@ -525,7 +524,7 @@ impl Mover {
         self.commit_for_sure().await?;
         tracing::info!(device = %name, "device removed: it holds no chunks");
         if let Some(disk) = disk {
-            if let Err(e) = self.joiner.empty(&disk, chunks as u32).await {
+            if let Err(e) = self.joiner.empty(&disk.anew(), chunks as u32).await {
                 tracing::warn!(
                     device = %name,
                     "the removed device is not empty, and may say that it belongs to the pool: {e}"

@@ -9,9 +9,8 @@
 //! device, and is written from a good one before the first commit counts on it. Where no copy is
 //! good, what was there before stands, as after a loss of power.
 
-use std::rc::Rc;
-
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use base::{
     BLOCK, BLOCK_U64, BlockRange, Crc, Generation, HostMemoryId, Lba, PoolAddr, Result,

@@ -1,8 +1,7 @@
 //! Reading and verifying the copies of runs, and mending blocks that are bad.
 
-use std::rc::Rc;
-
 use std::ops::Range;
+use std::rc::Rc;
 
 use base::{BLOCK, Buf, Crc, Result, Slice, crc32c};
 use model::scrub::BlockKind;

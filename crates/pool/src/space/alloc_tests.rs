@@ -50,6 +50,11 @@ async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
     Pool::open(rt, files, settings).await.expect("open").0
 }
 
+async fn publish(pass: &crate::Pass) {
+    let handed = pass.hand_over(base::Epoch(1), base::Instant(0)).await.expect("handed over");
+    handed.commit().await.expect("commit");
+}
+
 async fn put(pool: &Pool, lba: u64, blocks: u64) -> base::Result<()> {
     let data = pool.bufs().zeroed(blocks as usize * BLOCK).freeze();
     pool.write(VolumeId(1), Lba(lba), &data).await
@@ -373,12 +378,7 @@ fn blocks_go_elsewhere_while_the_checksums_of_a_group_cannot_be_read() {
                 let data = [data.freeze()].into_iter().collect();
                 pass.write(VolumeId(1), Lba(1000), data, &crcs).await.expect("another group");
                 assert_one_is_passed_over(&pool);
-                pass.hand_over(base::Epoch(1), base::Instant(0))
-                    .await
-                    .expect("handed over")
-                    .commit()
-                    .await
-                    .expect("commit");
+                publish(&pass).await;
             } else {
                 put(&pool, 1000, 10).await.expect("another group");
             }
@@ -422,12 +422,7 @@ fn a_write_back_pass_takes_nothing_from_it() {
             .await
             .expect("another group");
         assert_one_is_passed_over(&pool);
-        pass.hand_over(base::Epoch(1), base::Instant(0))
-            .await
-            .expect("handed over")
-            .commit()
-            .await
-            .expect("commit");
+        publish(&pass).await;
         for lba in [0, 1000] {
             pool.read(VolumeId(1), Lba(lba), 10).await.expect("read");
         }
@@ -454,12 +449,7 @@ fn what_volumes_have_is_counted_as_it_changes() {
         let data = [data.freeze()].into_iter().collect();
         pass.write(VolumeId(1), Lba(200), data, &crcs).await.expect("write");
         counted(&pool, 140);
-        pass.hand_over(base::Epoch(1), base::Instant(0))
-            .await
-            .expect("handed over")
-            .commit()
-            .await
-            .expect("commit");
+        publish(&pass).await;
         counted(&pool, 170);
         pool.delete_volume(VolumeId(1)).await.expect("delete");
         pool.close().await.expect("close");

@@ -1,9 +1,8 @@
 //! Loading what is not resident: nodes of trees, bitmaps of groups.
 
-use std::rc::Rc;
-
 use std::collections::VecDeque;
 use std::ops::DerefMut;
+use std::rc::Rc;
 use std::time::Duration;
 
 use base::{ErrorKind, Generation, GroupId, Result, Slice, StorageError};
@@ -109,8 +108,8 @@ impl NodeLoader {
         btree::resident(&mut Nodes(self, class), step).await
     }
 
-    /// As [`NodeLoader::resident`]. An error names the node that could not be read, if that was it. A
-    /// node of which it is `known` why it cannot be read is not asked for.
+    /// As [`NodeLoader::resident`]. An error names the node that could not be read, if that was it.
+    /// A node of which it is `known` why it cannot be read is not asked for.
     pub(crate) async fn resident_or_lost<T>(
         &self,
         class: Class,
@@ -162,9 +161,9 @@ impl NodeLoader {
 
     /// Brings nodes into memory before steps need them, many at once. They should come in the order
     /// of their addresses: then a disk reads them in one sweep. Each has a pin
-    /// ([`NodeLoader::pin_nodes`]), as this may take long. Where they are `held`, and a write-back pass
-    /// is open, the store keeps them from eviction. Returns those that could not be read, and why;
-    /// the step that needs one of them will tell.
+    /// ([`NodeLoader::pin_nodes`]), as this may take long. Where they are `held`, and a write-back
+    /// pass is open, the store keeps them from eviction. Returns those that could not be read, and
+    /// why; the step that needs one of them will tell.
     pub(crate) async fn load_nodes(
         self: &Rc<Self>,
         class: Class,
@@ -229,8 +228,8 @@ impl NodeLoader {
         outcome
     }
 
-    /// As [`NodeLoader::load_maps`], to take blocks from the group: if they cannot be read, blocks of
-    /// other groups are taken from now on.
+    /// As [`NodeLoader::load_maps`], to take blocks from the group: if they cannot be read, blocks
+    /// of other groups are taken from now on.
     pub(crate) async fn load_maps_to_take(&self, id: GroupId) {
         if let Err(e) = self.load_maps(id).await {
             tracing::error!(

@@ -1,7 +1,7 @@
 //! Writing the copies of pool blocks, without those devices that fail.
 //!
-//! A write is a loop of plan, transfer and settle. A step takes a device of the state; what talks to
-//! it ([`Disk`]) knows no state; the next step counts its errors, and may drop the device.
+//! A write is a loop of plan, transfer and settle. A step takes a device of the state; what talks
+//! to it ([`Disk`]) knows no state; the next step counts its errors, and may drop the device.
 
 use std::rc::Rc;
 
