@@ -15,7 +15,7 @@
 //!    it, and then a device flush. It never waits for the pool.
 //! 3. Checkpoint and journal give the index as it was not before the last FLUSH that was answered.
 //! 4. The buckets' counters are exact at all times, as of the epoch that they name
-//!    ([`store::buckets::Buckets::counted_above`]).
+//!    ([`store::buckets::epochs::Epochs::counted_above`]).
 //! 5. The pool's image changes by publishing a whole cut, and by nothing else, for volumes that
 //!    write back.
 //! 6. A clean key is what the pool has; but for those of a cache that has failed, of which the pool

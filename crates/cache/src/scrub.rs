@@ -194,7 +194,7 @@ impl Scrubber {
         self.core.scrub_counts().begin();
         {
             let mut st = self.core.state_mut();
-            let buckets = st.buckets.count();
+            let buckets = st.buckets.geometry().count();
             st.index.begin_scrub(buckets);
         }
         let done = match self.scrub_nodes(number).await {

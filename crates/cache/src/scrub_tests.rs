@@ -70,7 +70,8 @@ fn bad_copies_of_nodes_are_written_again() {
         assert!(nodes.len() > 10);
         for (i, node) in nodes.iter().enumerate() {
             let addr = crate::store::index::node_addr(node.addr);
-            let copy = cache.core().state().buckets.copy_of(addr).expect("each stands twice");
+            let copy =
+                cache.core().state().buckets.table().copy_of(addr).expect("each stands twice");
             let offset = cache.core().offset_of(if i % 2 == 0 { addr } else { copy });
             assert!(world.inject(device, Fault::BitRot { offset, len: BLOCK_U64 }));
         }

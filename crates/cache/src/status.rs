@@ -84,7 +84,7 @@ impl Cache {
 
     fn replacement(&self) -> ReplacementStatus {
         let st = self.core().state();
-        let shares = st.buckets.shares().map(|thousandths| {
+        let shares = st.buckets.usage().shares().map(|thousandths| {
             let [read, write, main] = thousandths.map(|n| f64::from(n) / 1e3);
             ShareStatus { read, write, main }
         });
@@ -93,9 +93,9 @@ impl Cache {
             shares,
             ghost_hits: st.stats().ghost_hits,
             moved_blocks: st.stats().survivors,
-            lost_survivors: st.buckets.lost_survivors(),
+            lost_survivors: st.buckets.usage().lost_survivors(),
             bad_survivors: st.stats().bad_survivors,
-            lost_summaries: st.buckets.lost_summaries(),
+            lost_summaries: st.buckets.summaries().lost(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Cache {
     pub fn status(&self) -> CacheStatus {
         let st = self.core().state();
         let passes = self.core().writeback().passes();
-        let (open, cut) = st.buckets.dirty_blocks();
+        let (open, cut) = st.buckets.counts().dirty_blocks();
         let dirty = (open + cut) * BLOCK_U64;
         let census = st.buckets.census();
         let controller = passes.controller();
@@ -129,7 +129,7 @@ impl Cache {
             mode: self.mode(),
             size_bytes: self.core().layout().data_blocks() * BLOCK_U64,
             dirty_bytes: dirty,
-            clean_bytes: (st.buckets.live_blocks() * BLOCK_U64).saturating_sub(dirty),
+            clean_bytes: (st.buckets.counts().live_blocks() * BLOCK_U64).saturating_sub(dirty),
             hit_ratio: self.hit_ratio(),
             hits: st.stats().hits,
             misses: st.stats().misses,
@@ -153,8 +153,8 @@ impl Cache {
                 retired: census.retired,
             },
             index: IndexStatus {
-                nodes: st.buckets.index_nodes(),
-                nodes_once: st.buckets.nodes_once(),
+                nodes: st.buckets.nodes().index_nodes(),
+                nodes_once: st.buckets.nodes().nodes_once(),
                 bad_copies: self.core().node_copies().bad_and_healed().0,
                 healed_copies: self.core().node_copies().bad_and_healed().1,
                 moved: self.core().node_copies().moved(),
@@ -163,7 +163,7 @@ impl Cache {
                 unwritten_nodes: st.index.dirty_nodes(),
                 keys: st.index.keys(),
                 stale_keys: self.core().collections().stats().dead_last,
-                stale_blocks: st.buckets.stale_blocks(),
+                stale_blocks: st.buckets.counts().stale_blocks(),
                 checkpoints: self.core().checkpoints().count(),
             },
             journal: JournalStatus {

@@ -60,16 +60,16 @@ impl Marks {
     pub fn of(st: &State) -> Marks {
         let census = st.buckets.census();
         Marks {
-            free: st.buckets.free(),
+            free: st.buckets.reuse().free(),
             clean: census.clean,
-            pending: st.buckets.pending(),
+            pending: st.buckets.reuse().pending(),
             unpins: st.buckets.unpins(),
             nodes_due: st.nodes_due(),
-            unpublished: st.buckets.unpublished_blocks().0 + st.buckets.zeros().0,
+            unpublished: st.buckets.counts().unpublished_blocks().0 + st.buckets.counts().zeros().0,
             published: st.index.published(),
             journal_used: st.journal().usage().0,
             pushed: st.journal().pushed(),
-            summaries: st.buckets.summaries_waiting(),
+            summaries: st.buckets.summaries().waiting(),
         }
     }
 

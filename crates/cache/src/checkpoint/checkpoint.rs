@@ -200,7 +200,7 @@ impl Checkpointer {
             for (next, block) in (t.addr.0..).zip(buf.chunks_exact_mut(BLOCK)) {
                 self.core.state_mut().write_node(out, PoolAddr(next), block);
             }
-            let (nodes, copy) = (buf.freeze(), self.core.state().buckets.copy_of(t.addr));
+            let (nodes, copy) = (buf.freeze(), self.core.state().buckets.table().copy_of(t.addr));
             let places = [Some(t.addr), copy].into_iter().flatten();
             let each =
                 places.map(|addr| (addr, self.write_at(self.core.offset_of(addr), nodes.clone())));
@@ -239,7 +239,7 @@ impl Checkpointer {
             {
                 let mut st = self.core.state_mut();
                 for node in part {
-                    let id = st.buckets.of(node_addr(node.addr));
+                    let id = st.buckets.geometry().of(node_addr(node.addr));
                     st.buckets.replace_node(id);
                 }
             }
@@ -247,7 +247,7 @@ impl Checkpointer {
         }
         let mut changed = Vec::new();
         for page in 0..self.core.layout().pages() {
-            let records = self.core.state().buckets.frozen_page(page);
+            let records = self.core.state().buckets.table().frozen_page(page);
             if self.core.checkpoints().durable().differs(page, &records) {
                 changed.push(NewPage { page, records });
             }

@@ -27,7 +27,7 @@ fn places(cache: &Cache) -> Vec<(CacheAddr, Option<CacheAddr>)> {
         let is_nodes = record.kind == BucketKind::Nodes;
         (first..first + if is_nodes { blocks } else { 0 }).map(CacheAddr)
     });
-    all.map(|addr| (addr, st.buckets.copy_of(addr))).collect()
+    all.map(|addr| (addr, st.buckets.table().copy_of(addr))).collect()
 }
 
 /// Dirty blocks enough for many nodes: `blocks` single ones.
@@ -184,7 +184,7 @@ fn nodes_whose_place_takes_no_write_are_written_elsewhere() {
     lab.boot(move |rt| async move {
         let (pool, cache, a) = open(&rt, files, &file, settings()).await;
         // The buckets that the next nodes would get, and those of their copies.
-        let mut free = cache.core().state().buckets.all_free();
+        let mut free = cache.core().state().buckets.reuse().all_free();
         let mut next = Vec::new();
         for _ in 0..3 {
             let first = free.remove(0);

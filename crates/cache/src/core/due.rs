@@ -63,14 +63,14 @@ impl Due<'_> {
     pub(crate) fn evicts_garbage_soon(&self) -> bool {
         let soon = self.levels().free_target() + self.parts.layout().free_band();
         let st = self.parts.state();
-        st.buckets.free() + st.buckets.pending() < soon && st.buckets.is_half_garbage()
+        st.buckets.reuse().free_soon() < soon && st.buckets.is_half_garbage()
     }
 
     /// True if buckets are to be evicted. Where survivors have to move first, eviction begins ahead
     /// of need.
     pub(crate) fn wants_victims(&self) -> bool {
         let (target, st) = (self.levels().free_target(), self.parts.state());
-        let soon = st.buckets.free() + st.buckets.pending() + st.buckets.leaving();
+        let soon = st.buckets.reuse().free_soon() + st.buckets.usage().leaving();
         let ahead = keeps_blocks(self.parts.settings().policy) && soon < target + target / 8;
         drop(st);
         ahead || self.levels().is_low_on_buckets()
@@ -87,8 +87,8 @@ impl Due<'_> {
             return passes.age(self.parts.rt().now()).is_some();
         }
         drop(passes);
-        let open = self.parts.state().buckets.dirty_blocks().0;
-        self.parts.state().buckets.is_dirty()
+        let open = self.parts.state().buckets.counts().dirty_blocks().0;
+        self.parts.state().buckets.counts().is_dirty()
             && (self.much_is_dirty()
                 || self.levels().wants_node_room()
                 || self.levels().is_short() && open > 0)
@@ -97,8 +97,8 @@ impl Due<'_> {
     /// True if so much is dirty that a pass should not wait until the pool's image is old.
     pub(crate) fn much_is_dirty(&self) -> bool {
         // Kept blocks are dirty whatever passes do.
-        let open =
-            self.parts.state().buckets.dirty_blocks().0.saturating_sub(self.levels().kept_blocks());
+        let (dirty, _) = self.parts.state().buckets.counts().dirty_blocks();
+        let open = dirty.saturating_sub(self.levels().kept_blocks());
         let target = self.parts.layout().data_blocks()
             * u64::from(self.parts.settings().dirty_target_percent)
             / 100;
@@ -120,7 +120,7 @@ impl Due<'_> {
         let standing = {
             let st = self.parts.state();
             SealInput {
-                fresh: st.buckets.fresh_blocks(),
+                fresh: st.buckets.counts().fresh_blocks(),
                 cuts: cuts.count(),
                 held: st.limbo().held(),
                 data_blocks: layout.data_blocks(),

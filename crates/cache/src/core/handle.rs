@@ -105,7 +105,7 @@ impl Core {
 
     /// Notes when the pool's image begins to lack something.
     pub(crate) fn note_dirty(&self) {
-        let dirty = self.state().buckets.is_dirty();
+        let dirty = self.state().buckets.counts().is_dirty();
         if self.writeback().passes_mut().note_dirty(dirty, self.rt().now()) {
             self.wakes().pass.notify();
         }

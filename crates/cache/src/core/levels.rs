@@ -50,7 +50,7 @@ impl Levels<'_> {
     /// True if the pool has everything, and no pass has yet to be told of what came to nothing: of
     /// blocks of a volume that was deleted, say.
     pub(crate) fn holds_nothing(&self) -> bool {
-        let (open, cut) = self.parts.state().buckets.unpublished_blocks();
+        let (open, cut) = self.parts.state().buckets.counts().unpublished_blocks();
         open + cut == 0 && self.all_written_back()
     }
 
@@ -74,21 +74,21 @@ impl Levels<'_> {
     /// True if fewer buckets are free, or will be soon, than should be.
     pub(crate) fn is_short(&self) -> bool {
         let st = self.parts.state();
-        st.buckets.free() + st.buckets.pending() < self.free_target()
+        st.buckets.reuse().free_soon() < self.free_target()
     }
 
     /// True if buckets are short; or if, of those that writers may take, fewer than half are free
     /// now.
     pub(crate) fn is_low_on_buckets(&self) -> bool {
         self.is_short()
-            || self.parts.state().buckets.free()
+            || self.parts.state().buckets.reuse().free()
                 < self.node_reserve() + self.parts.layout().free_band() / 2
     }
 
     /// True if room is so short that no bucket waits until its survivors have moved: they are
     /// dropped.
     pub(crate) fn must_evict_now(&self) -> bool {
-        self.parts.state().buckets.free()
+        self.parts.state().buckets.reuse().free()
             <= self.node_reserve() + self.parts.layout().free_band() / 4
             || self.parts.admission().has_line()
             || self.parts.turns().is_dry()
@@ -165,10 +165,10 @@ impl Levels<'_> {
         let reserve = self.node_reserve();
         let st = self.parts.state();
         let census = st.buckets.census();
-        let bucket = u64::from(st.buckets.capacity(Stream::Writes));
+        let bucket = u64::from(st.buckets.filling().capacity(Stream::Writes));
         let usable = (census.free + census.clean).saturating_sub(reserve);
         let room = u64::from(usable) * bucket + u64::from(st.buckets.left_open(Stream::Writes));
-        let all = u64::from(st.buckets.count().saturating_sub(reserve)) * bucket;
+        let all = u64::from(st.buckets.geometry().count().saturating_sub(reserve)) * bucket;
         let (lump, soon) = {
             let passes = self.parts.writeback().passes();
             (passes.cuts().lump(), passes.carried())
@@ -254,8 +254,8 @@ impl Levels<'_> {
     pub(crate) fn split_by_pass(&self) -> (u64, u64) {
         let carried = self.parts.writeback().passes().cuts().carried().map(|cut| cut.epoch);
         let st = self.parts.state();
-        let (open, sealed) = st.buckets.dirty_blocks();
-        let cut = carried.map_or(0, |epoch| st.buckets.dirty_blocks_upto(epoch));
+        let (open, sealed) = st.buckets.counts().dirty_blocks();
+        let cut = carried.map_or(0, |epoch| st.buckets.counts().dirty_blocks_upto(epoch));
         (open + sealed - cut, cut)
     }
 

@@ -53,7 +53,7 @@ impl Loader for Nodes<'_> {
 
     async fn read(&mut self, fault: &Fault, _: &Pin) -> Result<Slice> {
         let Nodes(cache, class) = *self;
-        let copy = cache.state().buckets.copy_of(node_addr(fault.ptr.addr));
+        let copy = cache.state().buckets.table().copy_of(node_addr(fault.ptr.addr));
         let (queue, layout) = (cache.device().queue(), cache.layout());
         let (bytes, bad) = read_node(queue, layout, fault, copy, class).await?;
         if let Some(bad) = bad {
@@ -121,7 +121,7 @@ impl Core {
     /// left to those that need it.
     pub(crate) async fn verify_copies(&self, ptr: &NodePtr) {
         let first = node_addr(ptr.addr);
-        let Some(second) = self.state().buckets.copy_of(first) else { return };
+        let Some(second) = self.state().buckets.table().copy_of(first) else { return };
         let (queue, layout) = (self.device().queue(), self.layout());
         let read = |addr| read_place(queue, layout, ptr, addr, Class::Scrub);
         match (read(first).await, read(second).await) {

@@ -217,7 +217,7 @@ impl Parts {
 
     /// The open epoch: what is written now belongs to the cut of this number.
     pub(crate) fn epoch(&self) -> Epoch {
-        self.state().buckets.epoch()
+        self.state().buckets.epochs().open()
     }
 
     /// The events that tasks wait for.

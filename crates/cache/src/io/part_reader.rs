@@ -117,7 +117,7 @@ impl PartReader {
             outcome = self
                 .core
                 .resident(Class::Promotion, |st| {
-                    let open = st.buckets.epoch();
+                    let open = st.buckets.epochs().open();
                     // A key that belongs to a cut stays as it is.
                     if st.same_part(volume, lba, part)?.is_some_and(|e| e.written == Some(open)) {
                         let new = extents(volume, lba, &taken, &crcs, Cover::ALL, Some(open));

@@ -269,7 +269,7 @@ impl Reader {
                  the pool: what was written there is lost",
                 lba.0 + first,
                 self.core.path(),
-                self.core.state().buckets.of(addr)
+                self.core.state().buckets.geometry().of(addr)
             );
             if known.is_some_and(worth_telling) {
                 tracing::error!("{text}");
@@ -363,7 +363,7 @@ impl Reader {
                 let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
                 let bad = |e: &&IndexKey| {
                     let there = matches!(&e.body, Body::Data { addr: a, .. }
-                            if st.buckets.of(*a) == st.buckets.of(addr));
+                            if st.buckets.geometry().of(*a) == st.buckets.geometry().of(addr));
                     there && st.index.unpublished(e).is_none()
                 };
                 let Some(e) = found.iter().find(bad) else { return Ok(0) };
@@ -518,7 +518,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         let dirty = st.index.unpublished(&e).is_some();
         if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
-            st.buckets.touch(addr, blocks as u32);
+            st.buckets.usage_mut().touch(addr, blocks as u32);
             pieces.push(Piece {
                 lba,
                 blocks,
@@ -543,7 +543,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         if e.is_stale(&st.buckets) {
             let e = e.slice(lba.0, range.end.0);
             if let Body::Data { addr, generation, .. } = e.body
-                && st.buckets.missed(addr, generation, e.len())
+                && st.buckets.usage_mut().missed(addr, generation, e.len())
             {
                 missed.ghosts += e.len();
             }
@@ -566,7 +566,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
             }
             Body::Data { addr, crcs, cover, .. } => {
                 st.buckets.pin(addr);
-                st.buckets.touch(addr, blocks as u32);
+                st.buckets.usage_mut().touch(addr, blocks as u32);
                 Part::Bucket { addr, crcs, dirty, cover }
             }
         };

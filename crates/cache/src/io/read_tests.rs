@@ -105,7 +105,7 @@ fn a_bad_sector_is_one_bad_block_and_an_error_that_passes_is_none() {
             }
             failed
         };
-        let condemned = || cache.core().state().buckets.has_errors(addr);
+        let condemned = || cache.core().state().buckets.table().has_errors(addr);
         // All of them are one request, which fails, and so does the first try of the block
         // alone.
         let merged = cache.core().device().queue().stats().of(Class::Foreground).merged;

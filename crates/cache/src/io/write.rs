@@ -151,7 +151,8 @@ impl Writer {
                 .resident(Class::Foreground, |st| {
                     let left = BlockRange::new(at, end);
                     let (_, upto) = st.index.overlapping_step(&st.buckets, volume, left)?;
-                    let (written, range) = (Some(st.buckets.epoch()), BlockRange::new(at, upto));
+                    let (written, range) =
+                        (Some(st.buckets.epochs().open()), BlockRange::new(at, upto));
                     let body = Body::Zeros { len: range.blocks() };
                     let zeros = IndexKey { volume, lba: at, written, body };
                     st.change(&mut room, volume, range, std::slice::from_ref(&zeros))?;
@@ -217,7 +218,7 @@ impl Write {
         let (core, volume, lba) = (self.writer.core.clone(), self.volume, self.lba);
         core.resident(Class::Foreground, |st| {
             // The epoch of the moment in which it becomes visible.
-            let written = Some(st.buckets.epoch());
+            let written = Some(st.buckets.epochs().open());
             let new = extents(volume, lba, &self.taken, &crcs, self.cover, written);
             let range = BlockRange::of(lba, crcs.len() as u64);
             st.change_dirty(&mut self.room, &mut self.reserved, volume, range, &new)

@@ -249,7 +249,7 @@ impl Cache {
         let wakes = Wakes::default();
         let ring_room =
             RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
-        let reserved = pool.take_over(buckets.dirty_blocks().0);
+        let reserved = pool.take_over(buckets.counts().dirty_blocks().0);
         check_room_for_copies(pool, &file.path, sb.opens.opened != OpenId(0))?;
         let health = Health::new(&file.path);
         let ring = layout.ring();
@@ -353,9 +353,9 @@ impl Cache {
         }
         let replay =
             Replay { entries, records, dropped, took: self.core().rt().precise_now().since(began) };
+        let (dirty_blocks, _) = self.core().state().buckets.counts().unpublished_blocks();
         tracing::info!(
-            cache = %self.core().path(), entries, records, dropped,
-            dirty_blocks = self.core().state().buckets.unpublished_blocks().0, "cache opened"
+            cache = %self.core().path(), entries, records, dropped, dirty_blocks, "cache opened"
         );
         self.core().note_replayed(replay);
         Ok(())
@@ -413,7 +413,7 @@ impl Cache {
             self.flows().passes.publish_all().await.map_err(stays)?;
         }
         self.flows().passes.check_all_came().map_err(stays)?;
-        let (open, cut) = self.core().state().buckets.unpublished_blocks();
+        let (open, cut) = self.core().state().buckets.counts().unpublished_blocks();
         if open + cut > 0 {
             let blocks = counted(open + cut, "block", "blocks");
             let text = format!("{blocks} could not be written back: the cache stays attached");

@@ -257,7 +257,7 @@ impl Replayer {
 
     /// The address of the second copy of a node.
     pub fn copy_of(&self, fault: &Fault) -> Option<CacheAddr> {
-        self.restored.buckets().copy_of(node_addr(fault.ptr.addr))
+        self.restored.buckets().table().copy_of(node_addr(fault.ptr.addr))
     }
 
     /// The record of a bucket.
@@ -267,17 +267,17 @@ impl Replayer {
 
     /// Blocks that keys name.
     pub fn live_blocks(&self) -> u64 {
-        self.restored.buckets().live_blocks()
+        self.restored.buckets().counts().live_blocks()
     }
 
     /// Staged blocks that keys name: of the open epoch, and of the sealed ones.
     pub fn staged_named(&self) -> (u64, u64) {
-        self.restored.buckets().staged_named()
+        self.restored.buckets().counts().staged_named()
     }
 
     /// The epoch up to which writes are not in the counters of dirty blocks.
     pub fn counted_above(&self) -> Epoch {
-        self.restored.buckets().counted_above()
+        self.restored.buckets().epochs().counted_above()
     }
 
     /// The index and the buckets, with what was replayed.
@@ -434,7 +434,7 @@ impl Replayer {
                 let blocks = (addr.0..).zip(e.lba.0..).zip(found.iter().zip(known));
                 tail.missing.extend(blocks.filter_map(|((at, lba), (found, known))| {
                     let is_missing = *found == Found::Other && !known && !named.contains(&at);
-                    let bucket = self.restored.buckets().of(*addr);
+                    let bucket = self.restored.buckets().geometry().of(*addr);
                     is_missing.then_some(Missing { number, bucket, volume, lba: Lba(lba) })
                 }));
             }

@@ -34,7 +34,7 @@ impl Room {
             "no bucket can be written to any more: {} of {} had errors and are not used, {} hold \
              the index; replace the device, or attach a larger one",
             census.retired,
-            self.core.state().buckets.count(),
+            self.core.state().buckets.geometry().count(),
             census.metadata
         );
         let e = StorageError::new(ErrorKind::Io, what);
@@ -44,9 +44,10 @@ impl Room {
 
     fn is_worn(&self, more_time: bool) -> bool {
         let (st, census) = (self.core.state(), self.core.state().buckets.census());
-        let dirty = st.buckets.unpublished_blocks() != (0, 0) || st.buckets.zeros() != (0, 0);
-        let may_come = st.buckets.garbage() > 0 || census.clean > 0;
-        !dirty && st.buckets.pending() == 0 && !(more_time && may_come)
+        let dirty = st.buckets.counts().unpublished_blocks() != (0, 0)
+            || st.buckets.counts().zeros() != (0, 0);
+        let may_come = st.buckets.counts().garbage() > 0 || census.clean > 0;
+        !dirty && st.buckets.reuse().pending() == 0 && !(more_time && may_come)
     }
 
     /// Fails if a longer wait is of no use: write-back has failed for too long, or several passes

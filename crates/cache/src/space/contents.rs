@@ -43,11 +43,15 @@ impl BucketContents {
         generation: BucketGen,
         class: Class,
     ) -> Option<Vec<SummaryKey>> {
-        let unwritten = self.core.state().buckets.unwritten_summary(id);
+        let unwritten =
+            self.core.state().buckets.summaries().keys_of(id).map(<[SummaryKey]>::to_vec);
         if unwritten.is_some() {
             return unwritten;
         }
-        let (addr, blocks) = self.core.state().buckets.summary_place(id);
+        let (addr, blocks) = {
+            let st = self.core.state();
+            (st.buckets.summaries().place(id), st.buckets.summaries().blocks())
+        };
         let read = self
             .core
             .device()

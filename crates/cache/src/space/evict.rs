@@ -64,7 +64,7 @@ impl Evictor {
             };
             let evicted = self.evict_some(&mut room);
             drop(room);
-            if self.core.state().buckets.pending() > 0 {
+            if self.core.state().buckets.reuse().pending() > 0 {
                 let target = self.core.state().journal().pushed();
                 if let Err(e) = self.journal.durable(target, Class::Commit).await {
                     if self.failures.check_failed().is_err() {
@@ -77,7 +77,7 @@ impl Evictor {
                 }
                 self.core.state_mut().free_durable();
             } else if evicted == 0
-                && (self.core.state().buckets.leaving() > 0
+                && (self.core.state().buckets.usage().leaving() > 0
                     || !self.core.levels().is_low_on_buckets())
             {
                 // Moves end by themselves, and eviction ahead of need has time.
@@ -99,10 +99,8 @@ impl Evictor {
         let (mut evicted, mut victims) = (0, Vec::new());
         let mut st = self.core.state_mut();
         while evicted < SLICE {
-            let leaving = if forced { 0 } else { st.buckets.leaving() };
-            if st.buckets.free() + st.buckets.pending() + leaving >= enough
-                || leaving >= MOST_LEAVING
-            {
+            let leaving = if forced { 0 } else { st.buckets.usage().leaving() };
+            if st.buckets.reuse().free_soon() + leaving >= enough || leaving >= MOST_LEAVING {
                 break;
             }
             match st.evict(room, forced) {

@@ -39,7 +39,7 @@ use crate::policy::gc_pace::{Beside, Pace};
 use crate::space::mover::Mover;
 use crate::space::mover::{Moved, is_movable};
 use crate::space::request_room::Room;
-use crate::store::buckets::Buckets;
+use crate::store::buckets::usage::Usage;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::Share;
@@ -66,7 +66,7 @@ struct Audited<'c> {
 impl<'c> Audited<'c> {
     fn begin(core: &'c Core) -> Audited<'c> {
         let mut st = core.state_mut();
-        let buckets = st.buckets.count();
+        let buckets = st.buckets.geometry().count();
         st.index.begin_audit(buckets);
         Audited { core, complete: false }
     }
@@ -186,7 +186,8 @@ impl Collector {
             return true;
         }
         let st = self.core.state();
-        let garbage = st.buckets.garbage().saturating_sub(self.core.collections().stats().ghosts);
+        let garbage =
+            st.buckets.counts().garbage().saturating_sub(self.core.collections().stats().ghosts);
         if garbage * 8 > self.core.layout().data_blocks() {
             return true;
         }
@@ -195,7 +196,7 @@ impl Collector {
         let census = st.buckets.census();
         let held = u64::from(census.metadata) * u64::from(self.core.layout().bucket_blocks);
         let much = census.metadata > self.core.layout().node_reserve()
-            && held > SPARSE * st.buckets.node_blocks();
+            && held > SPARSE * st.buckets.nodes().node_blocks();
         drop(st);
         // A pass that gave nothing back, because a cut holds what it moved for example, is not
         // repeated before nodes have more buckets.
@@ -250,7 +251,7 @@ impl Collector {
     async fn walk(&self) -> Result<bool> {
         let mut walk = IndexWalk::over_all();
         let mut slice_began = self.core.rt().precise_now();
-        let nodes = self.core.state().buckets.index_nodes();
+        let nodes = self.core.state().buckets.nodes().index_nodes();
         let mut pace = Pace::begin(slice_began, nodes, &self.core.collections().stats().runs);
         // The time since the last pause in which no other task had a turn.
         let mut busy = Duration::ZERO;
@@ -355,7 +356,7 @@ impl Collector {
                 let is_ghost = ghosts_stay
                     && e.is_stale(&st.buckets)
                     && matches!(&e.body, Body::Data { generation, .. }
-                        if st.buckets.is_ghost(*generation));
+                        if st.buckets.usage().is_ghost(*generation));
                 if is_ghost {
                     leaf.ghosts += e.len();
                 } else if st.index.is_dead(&st.buckets, &e) {
@@ -382,7 +383,7 @@ impl Collector {
             .ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize))
             .await?;
         let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
-        if self.mover.move_extent(&e, &mut room, Buckets::hits).await? == Moved::Done {
+        if self.mover.move_extent(&e, &mut room, Usage::hits).await? == Moved::Done {
             self.core.collections().count(|gc| gc.moved_blocks += e.len());
         }
         Ok(())
@@ -423,8 +424,8 @@ impl Collector {
         }
         let st = self.core.state();
         let Some(audit) = st.index.audit() else { return Ok(()) };
-        let found = audit.staged_above(st.buckets.counted_above());
-        let (open, cut) = st.buckets.staged_named();
+        let found = audit.staged_above(st.buckets.epochs().counted_above());
+        let (open, cut) = st.buckets.counts().staged_named();
         if found != (open + cut) as i64 {
             self.core.collections().count(|gc| gc.miscounted += 1);
             tracing::error!(

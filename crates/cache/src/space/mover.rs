@@ -19,8 +19,8 @@ use smallvec::SmallVec;
 use crate::core::Core;
 use crate::core::pins::TakenBlocks;
 use crate::space::request_room::Room;
-use crate::store::buckets::Buckets;
 use crate::store::buckets::census::Stream;
+use crate::store::buckets::usage::Usage;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
@@ -57,7 +57,7 @@ impl Mover {
         &self,
         e: &IndexKey,
         room: &mut JournalRoom,
-        hits: fn(&Buckets, CacheAddr) -> u8,
+        hits: fn(&Usage, CacheAddr) -> u8,
     ) -> Result<Moved> {
         let Body::Data { addr, crcs, .. } = &e.body else { return Ok(Moved::Stays) };
         let Ok(data) = self.bucket_io.read_bucket(*addr, crcs, Class::Collection).await else {
@@ -96,7 +96,7 @@ impl Mover {
                 loop {
                     let Some((e, rest)) = left.split_first() else { break None };
                     let part = part_of(&taken, at, e.len() as u32);
-                    match settle_move(&mut st, &mut room, e, &part, Buckets::hits) {
+                    match settle_move(&mut st, &mut room, e, &part, Usage::hits) {
                         Ok(settled) => moved += if settled { e.len() } else { 0 },
                         Err(Stop::Fault(fault)) => break Some(fault),
                         Err(Stop::Error(e)) => return Err(e),
@@ -196,7 +196,7 @@ fn part_of(taken: &[Taken], mut from: u32, mut len: u32) -> SmallVec<[Taken; 2]>
 /// True if the extent is clean, or dirty in the open epoch: a sealed epoch needs its blocks where
 /// they are.
 pub(crate) fn is_movable(st: &State, e: &IndexKey) -> bool {
-    st.buckets.counted(e.written).is_none_or(|w| w == st.buckets.epoch())
+    st.buckets.epochs().counted(e.written).is_none_or(|w| w == st.buckets.epochs().open())
 }
 
 /// Enters an extent where it was moved to, if it is still the same.
@@ -205,7 +205,7 @@ fn settle_move(
     room: &mut JournalRoom,
     e: &IndexKey,
     taken: &[Taken],
-    hits: fn(&Buckets, CacheAddr) -> u8,
+    hits: fn(&Usage, CacheAddr) -> u8,
 ) -> Step<bool> {
     let Body::Data { addr, crcs, cover, .. } = &e.body else { return Ok(false) };
     let range = e.range();
@@ -221,11 +221,11 @@ fn settle_move(
         return Ok(false);
     }
     let kept: SmallVec<[u8; 64]> =
-        (0..crcs.len() as u64).map(|i| hits(&st.buckets, CacheAddr(addr.0 + i))).collect();
+        (0..crcs.len() as u64).map(|i| hits(st.buckets.usage(), CacheAddr(addr.0 + i))).collect();
     let new = extents(e.volume, e.lba, taken, crcs, *cover, written);
     // A clean key is journaled too, because its old place will be overwritten.
     st.change(room, e.volume, range, &new)?;
     let places = taken.iter().flat_map(|t| t.addr.0..t.addr.0 + u64::from(t.len));
-    places.zip(kept).for_each(|(at, hits)| st.buckets.set_hits(CacheAddr(at), hits));
+    places.zip(kept).for_each(|(at, hits)| st.buckets.usage_mut().set_hits(CacheAddr(at), hits));
     Ok(true)
 }

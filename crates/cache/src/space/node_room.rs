@@ -53,7 +53,7 @@ impl Room {
     pub(crate) fn make_room_for_nodes(&self) -> Result<()> {
         self.core.state_mut().free_durable();
         // The checkpoint that follows records these evictions.
-        while self.core.state().buckets.free() < self.core.levels().node_reserve()
+        while self.core.state().buckets.reuse().free() < self.core.levels().node_reserve()
             && self.core.state_mut().buckets.evict_unlogged()
         {}
         if self.core.levels().lacks_room_for_one_copy() {

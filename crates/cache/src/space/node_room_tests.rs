@@ -102,8 +102,8 @@ fn buckets_of_nodes_that_are_mostly_empty_are_emptied_by_themselves() {
             }
             if i > 10_000 {
                 let st = cache.core().state();
-                let held = st.buckets.census().metadata * st.buckets.bucket_blocks();
-                most = most.max(f64::from(held) / st.buckets.node_blocks() as f64);
+                let held = st.buckets.census().metadata * st.buckets.geometry().bucket_blocks();
+                most = most.max(f64::from(held) / st.buckets.nodes().node_blocks() as f64);
             }
         }
         // Twice that and more without it, until passes have to make room.

@@ -19,13 +19,13 @@ fn buckets_whose_entries_are_durable_become_free_when_a_writer_needs_them() {
             // All that writers may have is empty, and waits for entries that are durable.
             let mut st = cache.core().state_mut();
             let st = &mut *st;
-            while st.buckets.free() > cache.core().layout().node_reserve()
+            while st.buckets.reuse().free() > cache.core().layout().node_reserve()
                 || st.buckets.left_open(Stream::Writes) > 0
             {
                 let (addr, ..) = st.buckets.append(Stream::Writes, u32::MAX).unwrap();
                 st.buckets.unpin(addr);
             }
-            assert!(st.buckets.pending() > 2 * cache.core().layout().free_band());
+            assert!(st.buckets.reuse().pending() > 2 * cache.core().layout().free_band());
         }
         fill(&cache, a, 3_500, 16, 1).await;
     });
@@ -37,7 +37,7 @@ fn a_checkpoint_frees_no_bucket_by_records_that_are_not_in_the_ring() {
         // None is due soon.
         cache.flows().checkpointer.checkpoint_now().await.unwrap();
         let bucket = u64::from(cache.core().layout().bucket_blocks);
-        let pending = |cache: &crate::Cache| cache.core().state().buckets.pending();
+        let pending = |cache: &crate::Cache| cache.core().state().buckets.reuse().pending();
         // Blocks of several buckets, overwritten: the journal has it in memory, in an entry that
         // may be torn.
         for byte in [1, 2] {
@@ -62,7 +62,7 @@ fn writers_of_a_cache_that_wears_out_do_not_wait_for_ever() {
             // All have had an error: what is emptied is not used again.
             let mut st = cache.core().state_mut();
             let blocks = cache.core().layout().bucket_blocks;
-            for bucket in 0..st.buckets.count() {
+            for bucket in 0..st.buckets.geometry().count() {
                 st.buckets.condemn(base::CacheAddr(u64::from(bucket) * u64::from(blocks)));
             }
         }
@@ -188,10 +188,10 @@ async fn wear(cache: &Cache, a: VolumeId, (world, device): (World, FileId), spar
     assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
     let mut st = cache.core().state_mut();
     let blocks = u64::from(cache.core().layout().bucket_blocks);
-    for bucket in u64::from(spare)..u64::from(st.buckets.count()) {
+    for bucket in u64::from(spare)..u64::from(st.buckets.geometry().count()) {
         st.buckets.condemn(base::CacheAddr(bucket * blocks));
     }
-    while st.buckets.free() > 0 || st.buckets.left_open(Stream::Writes) > 0 {
+    while st.buckets.reuse().free() > 0 || st.buckets.left_open(Stream::Writes) > 0 {
         let Some((addr, ..)) = st.buckets.append(Stream::Writes, u32::MAX) else { break };
         st.buckets.unpin(addr);
     }

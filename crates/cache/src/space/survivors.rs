@@ -22,8 +22,8 @@ use crate::space::contents::BucketContents;
 use crate::space::mover::Moved;
 use crate::space::mover::Mover;
 use crate::space::request_room::Room;
-use crate::store::buckets::Buckets;
 use crate::store::buckets::summaries::NextSummary;
+use crate::store::buckets::usage::Usage;
 use crate::store::key::IndexKey;
 use crate::store::ring_room::nodes_for;
 use crate::store::state::State;
@@ -103,10 +103,10 @@ impl Survivors {
             let Some(mut room) = room else {
                 self.core.wakes().checkpoint.notify();
                 let lost = left.iter().map(IndexKey::len).sum::<u64>() + e.len();
-                self.core.state_mut().buckets.lose_survivors(lost);
+                self.core.state_mut().buckets.usage_mut().lose_survivors(lost);
                 break;
             };
-            match self.mover.move_extent(&e, &mut room, Buckets::hits_after).await? {
+            match self.mover.move_extent(&e, &mut room, Usage::hits_after).await? {
                 Moved::Done => self.core.state_mut().survived(e.len()),
                 Moved::Stays => {}
                 // The blocks are moved one by one, so that the bad one takes no other with it.
@@ -126,7 +126,7 @@ impl Survivors {
         generation: BucketGen,
         keys: &[SummaryKey],
     ) -> Result<Vec<IndexKey>> {
-        let places = self.core.state().buckets.survivors(id);
+        let places = self.core.state().buckets.usage().survivors(id);
         // A bucket that leaves has nothing dirty. Of a published part, the pool has the whole
         // block.
         let is_clean = |st: &State, e: &IndexKey| !e.is_part() && st.index.unpublished(e).is_none();

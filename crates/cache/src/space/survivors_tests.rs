@@ -147,7 +147,7 @@ fn what_is_overwritten_while_it_moves_is_not_moved() {
         let _pin = cache.core().pinned(addr);
         let move_it = async || {
             let mut room = cache.flows().room.try_room(blocks_for(1, 1), nodes_for(1)).unwrap();
-            cache.flows().survivors.mover.move_extent(&e, &mut room, Buckets::hits).await.unwrap()
+            cache.flows().survivors.mover.move_extent(&e, &mut room, Usage::hits).await.unwrap()
         };
         fill(&cache, a, 20, 1, 99).await;
         assert_eq!(move_it().await, Moved::Stays);
@@ -167,7 +167,7 @@ fn hits_go_with_a_block_that_is_overwritten_and_the_main_queue_keeps_it() {
             let (e, addr) = find(&cache, a, lba).await;
             let Body::Data { generation, .. } = e.body else { panic!("{e:?}") };
             let st = cache.core().state();
-            (st.buckets.hits(addr), st.buckets.is_in_main(addr, generation))
+            (st.buckets.usage().hits(addr), st.buckets.is_in_main(addr, generation))
         };
         for _ in 0..2 {
             cache.read(a, Lba(24), 1).await.unwrap();

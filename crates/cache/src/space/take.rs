@@ -102,7 +102,7 @@ impl Room {
         while got < blocks {
             // The last buckets are for the index's nodes: without them nothing ever becomes free.
             let spare = stream == Stream::Nodes
-                || st.buckets.free() > reserve
+                || st.buckets.reuse().free() > reserve
                 || st.buckets.left_open(stream) > 0;
             let next = if spare { st.append(stream, blocks - got) } else { None };
             let Some((addr, len, generation)) = next else { break };

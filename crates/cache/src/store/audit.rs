@@ -39,9 +39,9 @@ impl Audit {
             *self.staged.entry(written).or_default() += i64::from(by) * crcs.len() as i64;
         }
         if let Body::Data { addr, generation, crcs, .. } = &e.body
-            && buckets.is_current(*addr, *generation)
+            && buckets.table().is_current(*addr, *generation)
         {
-            let count = &mut self.counts[buckets.of(*addr).0 as usize];
+            let count = &mut self.counts[buckets.geometry().of(*addr).0 as usize];
             let before = u64::from(*count);
             *count = count.saturating_add_signed((by * crcs.len() as i32) as i16);
             self.blocks = self.blocks + u64::from(*count) - before;

@@ -6,7 +6,8 @@ use base::{BucketGen, BucketId, CacheAddr, Epoch, Prng, RecordSeq};
 use format::cache::bucket::{BucketKind, BucketRecord};
 use model::cache::Policy;
 
-use super::{Buckets, Life, Stream, Thinnest, Victim};
+use super::bucket::Life;
+use super::{Buckets, Stream, Thinnest, Victim};
 
 const BUCKETS: u32 = 24;
 const BLOCKS: u32 = 8;
@@ -70,7 +71,7 @@ impl Model {
         let dirty = stream == Stream::Writes;
         self.buckets.add(addr, len, dirty);
         self.buckets.unpin(addr);
-        let written = dirty.then_some(self.buckets.epoch());
+        let written = dirty.then_some(self.buckets.epochs().open());
         for at in addr.0..addr.0 + u64::from(len) {
             let before = self
                 .blocks
@@ -92,7 +93,7 @@ impl Model {
         let Some(b) = self.blocks.get_mut(&addr) else { return };
         b.live = false;
         let written = b.written.filter(|w| *w > self.published);
-        assert_eq!(self.buckets.counted(b.written), written);
+        assert_eq!(self.buckets.epochs().counted(b.written), written);
         if b.class.is_some_and(|class| !self.sealed.contains(&class)) {
             b.class = None;
         }
@@ -115,7 +116,7 @@ impl Model {
         let live = self.blocks.iter().filter(|(_, b)| b.live).map(|(addr, _)| *addr);
         let live: Vec<CacheAddr> = live.collect();
         if !live.is_empty() {
-            self.buckets.touch(live[self.rng.below(live.len() as u64) as usize], 1);
+            self.buckets.usage_mut().touch(live[self.rng.below(live.len() as u64) as usize], 1);
         }
     }
 
@@ -124,12 +125,12 @@ impl Model {
         match self.buckets.evict_or_keep() {
             Some(Victim::Evicted(id, _)) => self.evicted(id),
             Some(Victim::Leaving(id, _)) => {
-                assert!(self.dirty(id.0) == 0 && !self.buckets.survivors(id).is_empty());
+                assert!(self.dirty(id.0) == 0 && !self.buckets.usage().survivors(id).is_empty());
                 self.leaving.push(id);
             }
             None => {}
         }
-        assert_eq!(self.buckets.leaving() as usize, self.leaving.len());
+        assert_eq!(self.buckets.usage().leaving() as usize, self.leaving.len());
     }
 
     fn end_leaving(&mut self) {
@@ -168,23 +169,30 @@ impl Model {
             let live = self.of(id).filter(|b| b.live).count();
             assert_eq!(
                 found,
-                (live, named(newest, b.epoch()), named(self.published, newest)),
+                (live, named(newest, b.epochs().open()), named(self.published, newest)),
                 "bucket {id}"
             );
-            assert_eq!(b.dirty_of(BucketId(id)) as usize, self.dirty(id), "bucket {id}");
-            if matches!(b.all[id as usize].life, Life::Free | Life::Pending) {
+            assert_eq!(
+                b.table().bucket(BucketId(id)).dirt.above(self.published) as usize,
+                self.dirty(id),
+                "bucket {id}"
+            );
+            if matches!(b.table().bucket(BucketId(id)).life, Life::Free | Life::Pending) {
                 assert_eq!((live, self.dirty(id)), (0, 0), "bucket {id} is needed");
             }
         }
         let count = |f: &dyn Fn(Epoch) -> bool| {
             self.blocks.values().filter(|b| b.class.is_some_and(f)).count() as u64
         };
-        assert_eq!(b.dirty_blocks(), (count(&|e| e == b.epoch()), count(&|e| e != b.epoch())));
+        assert_eq!(
+            b.counts().dirty_blocks(),
+            (count(&|e| e == b.epochs().open()), count(&|e| e != b.epochs().open()))
+        );
         for upto in &self.sealed {
-            assert_eq!(b.dirty_blocks_upto(*upto), count(&|e| e <= *upto));
+            assert_eq!(b.counts().dirty_blocks_upto(*upto), count(&|e| e <= *upto));
         }
-        assert_eq!(b.cut(), self.sealed.last().copied());
-        assert_eq!(b.counted_above(), self.published);
+        assert_eq!(b.epochs().cut(), self.sealed.last().copied());
+        assert_eq!(b.epochs().counted_above(), self.published);
     }
 }
 
@@ -232,7 +240,7 @@ fn counters_are_those_of_a_model_whatever_is_sealed_and_published() {
         }
         m.buckets.journal_durable(m.clock);
         // But for one that each stream fills.
-        assert!(m.buckets.free() >= BUCKETS - 2, "seed {seed}: {:?}", m.buckets.census());
+        assert!(m.buckets.reuse().free() >= BUCKETS - 2, "seed {seed}: {:?}", m.buckets.census());
     }
     assert!(most > 4 && evicted > 100, "{most} sealed at most, {evicted} evictions");
 }
@@ -249,20 +257,23 @@ fn a_key_counts_for_the_oldest_sealed_epoch_that_is_not_before_it() {
         ..BucketRecord::default()
     }];
     let mut b = Buckets::restore(&records, 8, Policy::Fifo, 0, Epoch(4), Epoch(6));
-    assert_eq!((b.dirty_blocks(), b.counted_above()), ((3, 0), Epoch(4)));
+    assert_eq!((b.counts().dirty_blocks(), b.epochs().counted_above()), ((3, 0), Epoch(4)));
     b.settle(Epoch(8));
-    assert_eq!(b.class_of(Epoch(5)), Epoch(8));
+    assert_eq!(b.epochs().class_of(Epoch(5)), Epoch(8));
     assert_eq!((b.take_cut(), b.take_cut()), (Epoch(8), Epoch(9)));
-    let classes = [5, 8, 9, 10].map(|w| b.class_of(Epoch(w)).0);
+    let classes = [5, 8, 9, 10].map(|w| b.epochs().class_of(Epoch(w)).0);
     assert_eq!(classes, [8, 8, 9, 10]);
     b.remove(CacheAddr(1), BucketGen(0), 1, Some(Epoch(6)));
     let record = b.record(BucketId(0));
     assert_eq!(
-        (record.live, record.dirty_open, record.dirty_cut, b.dirty_blocks()),
+        (record.live, record.dirty_open, record.dirty_cut, b.counts().dirty_blocks()),
         (4, 0, 2, (0, 3))
     );
     b.publish(Epoch(8));
-    assert_eq!((b.dirty_blocks(), b.counted_above(), b.cut()), ((0, 0), Epoch(8), Some(Epoch(9))));
+    assert_eq!(
+        (b.counts().dirty_blocks(), b.epochs().counted_above(), b.epochs().cut()),
+        ((0, 0), Epoch(8), Some(Epoch(9)))
+    );
 }
 
 #[test]
@@ -270,10 +281,10 @@ fn the_thinnest_bucket_is_found_once_in_an_epoch() {
     let mut b = Buckets::new(8, 8, Policy::Fifo, 0, Epoch(1));
     let filled = [(); 4].map(|()| {
         let at = fill(&mut b, true);
-        b.of(at)
+        b.geometry().of(at)
     });
     let overwrite = |b: &mut Buckets, id: BucketId, len| {
-        b.remove(CacheAddr(u64::from(id.0) * 8), BucketGen(0), len, Some(b.epoch()));
+        b.remove(CacheAddr(u64::from(id.0) * 8), BucketGen(0), len, Some(b.epochs().open()));
     };
     assert_eq!(b.pin_thinnest(8, false), None);
     for (&id, len) in filled.iter().zip([3, 4, 6, 5]) {
@@ -291,7 +302,7 @@ fn the_thinnest_bucket_is_found_once_in_an_epoch() {
     assert_eq!(b.pin_thinnest(8, false), None);
     b.publish(cut);
     let next = fill(&mut b, true);
-    let next = b.of(next);
+    let next = b.geometry().of(next);
     overwrite(&mut b, next, 7);
     b.pin(CacheAddr(u64::from(next.0) * 8));
     assert_eq!(b.pin_thinnest(8, false), None, "it is read");
@@ -302,7 +313,7 @@ fn the_thinnest_bucket_is_found_once_in_an_epoch() {
 
 fn fill(b: &mut Buckets, dirty: bool) -> CacheAddr {
     let (at, ..) = b.append(Stream::Writes, 8).expect("one is free");
-    b.add(at, b.capacity(Stream::Writes), dirty);
+    b.add(at, b.filling().capacity(Stream::Writes), dirty);
     b.unpin(at);
     at
 }
@@ -319,13 +330,13 @@ fn thin(b: &mut Buckets, clean_too: bool) -> Option<(BucketId, bool)> {
 fn what_is_clean_is_moved_too_while_half_is_garbage() {
     let mut b = Buckets::new(4, 8, Policy::Adaptive, 0, Epoch(1));
     let [clean, dirty] = [false, true].map(|d| fill(&mut b, d));
-    let len = b.capacity(Stream::Writes);
+    let len = b.filling().capacity(Stream::Writes);
     b.remove(clean, BucketGen(0), len - 2, None);
     b.remove(dirty, BucketGen(0), len - 3, Some(Epoch(1)));
     assert!(b.is_half_garbage());
-    assert_eq!(thin(&mut b, false), Some((b.of(dirty), true)));
+    assert_eq!(thin(&mut b, false), Some((b.geometry().of(dirty), true)));
     assert_eq!(thin(&mut b, false), None);
-    assert_eq!(thin(&mut b, true), Some((b.of(clean), true)));
+    assert_eq!(thin(&mut b, true), Some((b.geometry().of(clean), true)));
     assert_eq!(thin(&mut b, true), None, "it was tried in this epoch");
 }
 
@@ -333,11 +344,11 @@ fn what_is_clean_is_moved_too_while_half_is_garbage() {
 fn only_what_is_dirty_is_moved_while_more_than_half_is_needed() {
     let mut b = Buckets::new(4, 8, Policy::Adaptive, 0, Epoch(1));
     let [clean, dirty, ..] = [false, true, false, false].map(|d| fill(&mut b, d));
-    let len = b.capacity(Stream::Writes);
+    let len = b.filling().capacity(Stream::Writes);
     b.remove(clean, BucketGen(0), len - 2, None);
     b.remove(dirty, BucketGen(0), len - 1, Some(Epoch(1)));
     assert!(!b.is_half_garbage());
-    assert_eq!(thin(&mut b, true), Some((b.of(dirty), false)));
+    assert_eq!(thin(&mut b, true), Some((b.geometry().of(dirty), false)));
     assert_eq!(thin(&mut b, true), None);
 }
 

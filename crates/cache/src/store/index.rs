@@ -167,7 +167,7 @@ impl Index {
     /// Blocks in buckets that a scrub has before it.
     pub fn unscrubbed_blocks(&self, buckets: &Buckets) -> u64 {
         let passed = self.scrubbed.as_ref().map_or(0, Audit::blocks);
-        buckets.live_blocks().saturating_sub(passed)
+        buckets.counts().live_blocks().saturating_sub(passed)
     }
 
     /// The epoch of an extent that the pool's image does not have.
@@ -201,7 +201,7 @@ impl Index {
                 return None;
             };
             let all = crcs.len() as u64;
-            if end.0 > first.0 + all || !buckets.contains(addr, all as u32) {
+            if end.0 > first.0 + all || !buckets.geometry().contains(addr, all as u32) {
                 return None;
             }
             let skip = lba.0 - first.0;
@@ -228,7 +228,7 @@ impl Index {
                 IndexValue::Zeros { .. } | IndexValue::Staged { .. } => return None,
             };
             let there = CacheAddr(addr.0 + (lba.0 - first.0));
-            let is_in = lba.0 < first.0 + blocks as u64 && buckets.contains(there, 1);
+            let is_in = lba.0 < first.0 + blocks as u64 && buckets.geometry().contains(there, 1);
             is_in.then_some((there, generation))
         });
         found.ok().flatten().flatten()
@@ -298,11 +298,11 @@ impl Index {
         let mut hits: SmallVec<[(u64, u8); 4]> = SmallVec::new();
         for e in old {
             let gone = e.slice(lba.0, end.0);
-            let written = buckets.counted(gone.written);
+            let written = buckets.epochs().counted(gone.written);
             match &gone.body {
                 Body::Data { addr, generation, crcs, .. } => {
-                    if buckets.is_current(*addr, *generation) {
-                        let of = |i: u64| buckets.hits_when_replaced(CacheAddr(addr.0 + i));
+                    if buckets.table().is_current(*addr, *generation) {
+                        let of = |i: u64| buckets.usage().hits_when_replaced(CacheAddr(addr.0 + i));
                         let all = (0..crcs.len() as u64).map(|i| (gone.lba.0 + i, of(i)));
                         hits.extend(all.filter(|(_, hits)| *hits > 0));
                     }
@@ -323,14 +323,18 @@ impl Index {
         for e in new {
             match &e.body {
                 Body::Data { addr, crcs, .. } => {
-                    buckets.add(*addr, crcs.len() as u32, buckets.counted(e.written).is_some());
+                    buckets.add(
+                        *addr,
+                        crcs.len() as u32,
+                        buckets.epochs().counted(e.written).is_some(),
+                    );
                     buckets.name(*addr, volume, e.lba, crcs.len() as u64);
                     // Hits of a block at its old place are worth as much here.
                     for &(lba, hits) in hits.iter().filter(|h| e.lba.0 <= h.0 && h.0 < e.end()) {
-                        buckets.set_hits(CacheAddr(addr.0 + (lba - e.lba.0)), hits);
+                        buckets.usage_mut().set_hits(CacheAddr(addr.0 + (lba - e.lba.0)), hits);
                     }
                 }
-                Body::Staged { crcs } => buckets.add_staged(crcs.len() as u64),
+                Body::Staged { crcs } => buckets.counts_mut().add_staged(crcs.len() as u64),
                 Body::Zeros { .. } => {}
             }
             keys.append(buckets, e);
@@ -359,9 +363,9 @@ impl Index {
         let key = index_key(volume, lba);
         self.edit(&key, &key)?.remove(buckets, &e);
         match &e.body {
-            Body::Data { crcs, .. } => buckets.forget_stale(crcs.len() as u64),
+            Body::Data { crcs, .. } => buckets.counts_mut().forget_stale(crcs.len() as u64),
             Body::Staged { crcs } => {
-                buckets.remove_staged(crcs.len() as u64, buckets.counted(e.written))
+                buckets.remove_staged(crcs.len() as u64, buckets.epochs().counted(e.written))
             }
             Body::Zeros { .. } => {}
         }
@@ -437,7 +441,8 @@ impl Keys<'_> {
         let before =
             last.and_then(|key| self.edit.get_le(&key, |k, v| floor(buckets, e.volume, k, v)));
         let before = before.flatten().flatten();
-        let Some(b) = before.filter(|b| b.continued_by(e, buckets.bucket_blocks())) else {
+        let Some(b) = before.filter(|b| b.continued_by(e, buckets.geometry().bucket_blocks()))
+        else {
             return self.insert(buckets, e);
         };
         let mut longer = b.clone();

@@ -88,6 +88,7 @@ impl World {
         let b = &self.buckets;
         let all: Vec<_> = (0..BUCKETS).map(|id| b.record(BucketId(id)).live).collect();
         let keys = (self.index.keys, self.index.changes.dirty());
+        let b = b.counts();
         (all, b.dirty_blocks(), b.stale_blocks(), b.staged_named(), keys)
     }
 
@@ -171,7 +172,7 @@ impl World {
         let Some((addr, len, generation)) = self.buckets.append(stream, (end - from) as u32) else {
             return;
         };
-        let written = (stream == Stream::Writes).then_some(self.buckets.epoch());
+        let written = (stream == Stream::Writes).then_some(self.buckets.epochs().open());
         let crcs = self.crcs(len.into());
         let body = Body::Data { addr, generation, crcs, cover: Cover::ALL };
         let e = IndexKey { volume, lba: Lba(from), written, body };
@@ -185,10 +186,12 @@ impl World {
         let Some((addr, 1, generation)) = self.buckets.append(Stream::Writes, 1) else { return };
         let crcs = self.crcs(1);
         let crc = crcs[0];
-        let below = self.rng.one_in(3).then(|| StagedBelow { epoch: self.buckets.epoch(), crc });
+        let below =
+            self.rng.one_in(3).then(|| StagedBelow { epoch: self.buckets.epochs().open(), crc });
         let sectors = Sectors::from_bits(1 + self.rng.below(254) as u8);
         let body = Body::Data { addr, generation, crcs, cover: Cover { sectors, below } };
-        let e = IndexKey { volume, lba: Lba(lba), written: Some(self.buckets.epoch()), body };
+        let e =
+            IndexKey { volume, lba: Lba(lba), written: Some(self.buckets.epochs().open()), body };
         self.replace(volume, (lba, lba + 1), &[e]);
         self.buckets.unpin(addr);
         self.parts.0 += 1;
@@ -196,7 +199,7 @@ impl World {
 
     fn stage(&mut self) {
         let (volume, from, end) = self.range(MAX_EXTENT_BLOCKS as u64);
-        let (crcs, written) = (self.crcs(end - from), Some(self.buckets.epoch()));
+        let (crcs, written) = (self.crcs(end - from), Some(self.buckets.epochs().open()));
         let e = IndexKey { volume, lba: Lba(from), written, body: Body::Staged { crcs } };
         self.replace(volume, (from, end), &[e]);
     }
@@ -206,7 +209,7 @@ impl World {
         let e = IndexKey {
             volume,
             lba: Lba(from),
-            written: Some(self.buckets.epoch()),
+            written: Some(self.buckets.epochs().open()),
             body: Body::Zeros { len: end - from },
         };
         self.replace(volume, (from, end), &[e]);
@@ -289,7 +292,9 @@ impl World {
     /// What counts of a block.
     fn counts(&self, block: &Block) -> bool {
         match block {
-            Block::Data { addr, generation, .. } => self.buckets.is_current(*addr, *generation),
+            Block::Data { addr, generation, .. } => {
+                self.buckets.table().is_current(*addr, *generation)
+            }
             Block::Staged { epoch, .. } | Block::Zeros { epoch } => *epoch > self.index.published,
         }
     }
@@ -324,7 +329,7 @@ impl World {
         let newest = self.sealed.last().copied().unwrap_or(self.index.published);
         for block in self.model.values().filter(|b| self.counts(b)) {
             if let Block::Data { addr, written, .. } = block {
-                let (all, open, cut) = &mut live[self.buckets.of(*addr).0 as usize];
+                let (all, open, cut) = &mut live[self.buckets.geometry().of(*addr).0 as usize];
                 *all += 1;
                 *open += u16::from(written.is_some_and(|w| w > newest));
                 *cut += u16::from(written.is_some_and(|w| w > self.index.published && w <= newest));
@@ -338,7 +343,7 @@ impl World {
         }
         let staged =
             |b: &&Block| matches!(b, Block::Staged { epoch, .. } if *epoch > self.index.published);
-        let (open, cut) = self.buckets.staged_named();
+        let (open, cut) = self.buckets.counts().staged_named();
         assert_eq!(open + cut, self.model.values().filter(staged).count() as u64);
         let (mut keys, mut walk) = (0, IndexWalk::over_all());
         while walk.goes_on() {

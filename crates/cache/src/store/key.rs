@@ -78,7 +78,7 @@ impl IndexKey {
 
     /// Reads a record and sees that it lies in the cache; `None` if not.
     pub(crate) fn decode(buckets: &Buckets, key: &[u8], value: &[u8]) -> Option<IndexKey> {
-        IndexKey::decode_within(|addr, len| buckets.contains(addr, len), key, value)
+        IndexKey::decode_within(|addr, len| buckets.geometry().contains(addr, len), key, value)
     }
 
     /// Reads a record whose blocks `contains` is asked about: whether they lie in one bucket.
@@ -173,7 +173,7 @@ impl IndexKey {
     /// True if it points into a bucket that holds something else by now.
     pub(crate) fn is_stale(&self, buckets: &Buckets) -> bool {
         match &self.body {
-            Body::Data { addr, generation, .. } => !buckets.is_current(*addr, *generation),
+            Body::Data { addr, generation, .. } => !buckets.table().is_current(*addr, *generation),
             Body::Staged { .. } | Body::Zeros { .. } => false,
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct Restored {
 impl Restored {
     /// As the checkpoint has them; it has so many staged blocks that are not published.
     pub fn new(index: Index, mut buckets: Buckets, staged: u64) -> Restored {
-        buckets.restore_staged(staged);
+        buckets.counts_mut().restore_staged(staged);
         Restored { index, buckets }
     }
 
@@ -54,7 +54,7 @@ impl Restored {
     /// discards; and only a pass says that all is written back.
     pub fn settle(mut self, epoch: Epoch, empty: bool) -> (Index, Buckets) {
         self.buckets.settle(epoch);
-        self.buckets.add_zeros(u64::from(!empty));
+        self.buckets.counts_mut().add_zeros(u64::from(!empty));
         (self.index, self.buckets)
     }
 }

@@ -177,7 +177,7 @@ impl State {
     /// Blocks of a victim have moved.
     pub fn survived(&mut self, blocks: u64) {
         self.stats.survivors += blocks;
-        self.buckets.moved(blocks);
+        self.buckets.usage_mut().moved(blocks);
     }
 
     /// A block of the victim at `addr` was to be kept, and is bad.
@@ -332,18 +332,18 @@ impl State {
         self.buckets.set_clock(pushed);
         outcome?;
         self.bad.replaced(volume, range);
-        let (dirty, before) = (self.buckets.dirty_blocks().0, self.reserved.blocks());
+        let (dirty, before) = (self.buckets.counts().dirty_blocks().0, self.reserved.blocks());
         match reserved {
             Some(reserved) if dirty > before => self.reserved.merge(reserved.split(dirty - before)),
             _ => drop(self.reserved.split(before - dirty)),
         }
         if let Some(room) = room {
-            self.buckets.add_zeros(
+            self.buckets.counts_mut().add_zeros(
                 new.iter().filter(|e| matches!(e.body, Body::Zeros { .. })).count() as u64,
             );
             self.promotions.spoil(volume, range);
             if new.iter().any(|e| e.written.is_some()) {
-                self.dirty_volumes.note(volume, self.buckets.epoch());
+                self.dirty_volumes.note(volume, self.buckets.epochs().open());
             }
             new.iter().for_each(|e| self.push_insert(room, e));
             if new.is_empty() {
@@ -415,9 +415,10 @@ impl State {
 
     /// Takes a cut: seals the open epoch, and opens the next.
     pub fn take_cut(&mut self, room: &mut JournalRoom) -> Sealed {
-        let (reserved, blocks) = (self.reserved.split_all(), self.buckets.dirty_blocks().0);
+        let (reserved, blocks) =
+            (self.reserved.split_all(), self.buckets.counts().dirty_blocks().0);
         let epoch = self.buckets.take_cut();
-        self.push(room, &Record::Epoch { epoch: self.buckets.epoch() });
+        self.push(room, &Record::Epoch { epoch: self.buckets.epochs().open() });
         self.limbo.take_cut(epoch, self.index.generation());
         Sealed { epoch, tree: self.index.tree().clone(), blocks, reserved }
     }
@@ -439,9 +440,9 @@ impl State {
             generation: changes.generation(),
             root: None,
             place,
-            epochs: (self.buckets.epoch(), self.buckets.cut().unwrap_or_default()),
-            staged: self.buckets.staged_named(),
-            counted_from: Epoch(self.buckets.counted_above().0 + 1),
+            epochs: (self.buckets.epochs().open(), self.buckets.epochs().cut().unwrap_or_default()),
+            staged: self.buckets.counts().staged_named(),
+            counted_from: Epoch(self.buckets.epochs().counted_above().0 + 1),
             pool_seen: PoolSeen { entry, published: self.index.published() },
         };
         FrozenIndex { tree, named, freed: changes.take_freed(), last }
@@ -460,7 +461,7 @@ impl State {
     pub fn take_nodes_back(&mut self, out: &mut WriteOut) -> u64 {
         let addrs = out.take_back(self.index.store_mut());
         for &addr in &addrs {
-            self.buckets.replace_node(self.buckets.of(node_addr(addr)));
+            self.buckets.replace_node(self.buckets.geometry().of(node_addr(addr)));
             self.buckets.remove_node(node_addr(addr));
         }
         self.nodes_left += addrs.len() as u64;

@@ -117,7 +117,7 @@ impl Keeper {
                             // By an earlier try, which has counted it.
                             return Ok((range.end, None));
                         }
-                        let open = st.buckets.epoch();
+                        let open = st.buckets.epochs().open();
                         let again = IndexKey { written: Some(open), ..now };
                         let room = &mut room.ring;
                         st.change_dirty(room, &mut reserved, part.volume, range, &[again])?;

@@ -216,7 +216,7 @@ impl Carrier {
             // Nothing is woken before both are settled.
             let mut st = self.core.state_mut();
             st.publish(cut.epoch);
-            let (open, dirty) = (st.buckets.epoch(), st.buckets.is_dirty());
+            let (open, dirty) = (st.buckets.epochs().open(), st.buckets.counts().is_dirty());
             self.core.writeback().passes_mut().conclude(cut, open, dirty)
         };
         self.keeper.tell_kept(&kept, &well);

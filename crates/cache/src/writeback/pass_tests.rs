@@ -39,7 +39,7 @@ fn a_long_pass_holds_the_nodes_that_its_cuts_know_and_no_others() {
                 let st = cache.core().state();
                 let replaced = st.limbo().nodes().count();
                 most = most.max(replaced);
-                known = known.max(st.buckets.index_nodes() as usize - replaced);
+                known = known.max(st.buckets.nodes().index_nodes() as usize - replaced);
             }
             let checkpoints = cache.status().index.checkpoints - before;
             assert!(checkpoints > 50, "{checkpoints} checkpoints");

@@ -185,7 +185,8 @@ impl RunCarrier {
                     }
                     // The block is entered again, and is as bad as before.
                     let was_known = st.bad_blocks().has(bad.volume, bad.lba);
-                    let again = IndexKey { written: Some(st.buckets.epoch()), ..bad.clone() };
+                    let again =
+                        IndexKey { written: Some(st.buckets.epochs().open()), ..bad.clone() };
                     st.change_dirty(&mut room, &mut reserved, bad.volume, range, &[again])?;
                     let known = if mine {
                         st.buckets.condemn(addr);

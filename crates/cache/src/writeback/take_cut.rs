@@ -80,7 +80,7 @@ impl CutTaker {
     pub(crate) async fn choose_cut(&self) -> Result<Cut> {
         let next = {
             let passes = self.core.writeback().passes();
-            let (open, sealed) = self.core.state().buckets.dirty_blocks();
+            let (open, sealed) = self.core.state().buckets.counts().dirty_blocks();
             let all = passes.is_urgent();
             let blocks = self.core.layout().data_blocks();
             next(

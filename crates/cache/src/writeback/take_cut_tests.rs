@@ -84,7 +84,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
             let a = cache.pool().find_volume("a").unwrap().id;
             fill(&cache, a, 150, 100, 40).await;
             assert_eq!(cache.status().writeback.sealed_cuts, 3);
-            assert_eq!(cache.core().state().buckets.dirty_blocks(), (100, 300));
+            assert_eq!(cache.core().state().buckets.counts().dirty_blocks(), (100, 300));
             assert_eq!(cache.pool().status().pool.reserved_bytes, 400 * BLOCK as u64);
             let seen = [0, 50, 100, 150, 200];
             if at_once {
@@ -109,7 +109,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                     // What is behind it is of earlier writes.
                     assert_eq!(found[..2 + i], bytes[..2 + i], "after {} of 3", i + 1);
                     let left = 100 * (2 - i as u64);
-                    assert_eq!(cache.core().state().buckets.dirty_blocks(), (100, left));
+                    assert_eq!(cache.core().state().buckets.counts().dirty_blocks(), (100, left));
                     assert_eq!(
                         cache.pool().status().pool.reserved_bytes,
                         (100 + left) * BLOCK as u64
@@ -122,7 +122,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                 cache.core().writeback().passes().published() - passes,
                 if at_once { 1 } else { 3 }
             );
-            assert_eq!(cache.core().state().buckets.dirty_blocks(), (100, 0));
+            assert_eq!(cache.core().state().buckets.counts().dirty_blocks(), (100, 0));
             assert_eq!(cache.pool().status().pool.reserved_bytes, 100 * BLOCK as u64);
             drop(alone);
             cache.publish_all().await.unwrap();
@@ -170,7 +170,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
         let report = lab.check();
         assert!(report.is_clean(), "{published} published: {report:?}");
         lab.with(move |cache| async move {
-            let (dirty, _) = cache.core().state().buckets.dirty_blocks();
+            let (dirty, _) = cache.core().state().buckets.counts().dirty_blocks();
             assert_eq!(cache.pool().status().pool.reserved_bytes, dirty * BLOCK as u64);
             let really = [200 + 10, 150 + 20 + 10, 100 + 20 + 10, 20 + 10][published];
             assert!(
@@ -178,9 +178,9 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
                 "{dirty} of {really}"
             );
             cache.publish_all().await.unwrap();
-            assert_eq!(cache.core().state().buckets.unpublished_blocks(), (0, 0));
+            assert_eq!(cache.core().state().buckets.counts().unpublished_blocks(), (0, 0));
             assert_eq!(
-                cache.core().state().buckets.counted_above(),
+                cache.core().state().buckets.epochs().counted_above(),
                 cache.pool().cache_link().published()
             );
             assert_eq!(cache.pool().status().pool.reserved_bytes, 0);

@@ -76,20 +76,28 @@ impl Bucket {
         let (generation, kind, live, twin) = (self.generation, self.kind, self.live, self.twin);
         BucketRecord { generation, kind, live, dirty_open, dirty_cut, last_use: 0, twin }
     }
+
+    /// All that no record says.
+    pub fn unrecorded(&mut self) -> Unrecorded<'_> {
+        Unrecorded {
+            replaced: &mut self.replaced,
+            freed_in: &mut self.freed_in,
+            pins: &mut self.pins,
+            errors: &mut self.errors,
+            life: &mut self.life,
+            compacted_in: &mut self.compacted_in,
+            leaving: &mut self.leaving,
+        }
+    }
 }
 
-/// A bucket that is being filled.
-#[derive(Clone, Copy)]
-pub(super) struct OpenBucket {
-    pub id: BucketId,
-    pub filled: u32,
-}
-
-/// Whether a contradiction may come from the disk.
-#[derive(Default)]
-pub(super) enum Source {
-    #[default]
-    Memory,
-    /// The first contradiction that was met.
-    Disk(Option<String>),
+/// All of a bucket that no record says. The fields are those of [`Bucket`].
+pub(super) struct Unrecorded<'a> {
+    pub replaced: &'a mut u16,
+    pub freed_in: &'a mut u32,
+    pub pins: &'a mut Pins,
+    pub errors: &'a mut u8,
+    pub life: &'a mut Life,
+    pub compacted_in: &'a mut Epoch,
+    pub leaving: &'a mut bool,
 }

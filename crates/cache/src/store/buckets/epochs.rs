@@ -112,9 +112,8 @@ impl Moment {
 
 /// All epochs that are not published, and the buckets that have or had blocks of each, once. After
 /// publishing these are gone through, in slices.
-pub(super) struct Epochs {
-    /// The epoch up to which writes are not counted as dirty: see
-    /// [`super::Buckets::counted_above`].
+pub struct Epochs {
+    /// The epoch up to which writes are not counted as dirty: see [`Epochs::counted_above`].
     above: Epoch,
     /// The oldest first.
     sealed: VecDeque<(Epoch, VecDeque<BucketId>)>,
@@ -126,7 +125,7 @@ pub(super) struct Epochs {
 
 impl Epochs {
     /// `open` is the open one.
-    pub fn new(open: Epoch, above: Epoch) -> Epochs {
+    pub(super) fn new(open: Epoch, above: Epoch) -> Epochs {
         Epochs {
             above,
             sealed: VecDeque::new(),
@@ -136,23 +135,32 @@ impl Epochs {
         }
     }
 
-    /// The open one.
+    /// The open one: new dirty blocks belong to it.
     pub fn open(&self) -> Epoch {
         self.open
     }
 
-    /// The newest that is sealed.
+    /// The newest that is sealed and not published.
     pub fn cut(&self) -> Option<Epoch> {
         self.sealed.back().map(|s| s.0)
     }
 
-    /// The newest that is not counted.
-    pub fn above(&self) -> Epoch {
+    /// The counters of dirty blocks, and of staged ones, are exactly about the keys that were
+    /// written after this epoch. It is the published one; but from an open to the first publication
+    /// after it, it may be older: the one that was published as of the checkpoint. Which of the
+    /// keys that this had counted were published before the end of that life, only a walk over all
+    /// keys would tell.
+    pub fn counted_above(&self) -> Epoch {
         self.above
     }
 
+    /// The epoch in which a key was written, if the counters are about it.
+    pub fn counted(&self, written: Option<Epoch>) -> Option<Epoch> {
+        written.filter(|&w| w > self.above)
+    }
+
     /// The epochs that a checkpoint is to tell apart.
-    pub fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> Moment {
         Moment { above: self.above, cut: self.cut(), open: self.open }
     }
 
@@ -163,7 +171,7 @@ impl Epochs {
     }
 
     /// The bucket `id` has `len` blocks more of the open epoch.
-    pub fn add(&mut self, id: BucketId, dirt: &mut Dirt, len: u32) {
+    pub(super) fn add(&mut self, id: BucketId, dirt: &mut Dirt, len: u32) {
         if dirt.add(self.open, len as u16, self.above) {
             self.open_buckets.push_back(id);
         }
@@ -171,17 +179,17 @@ impl Epochs {
 
     /// `len` blocks of a bucket that count for `class` are overwritten. False if it does not have
     /// them.
-    pub fn remove(&mut self, dirt: &mut Dirt, class: Epoch, len: u32) -> bool {
+    pub(super) fn remove(&mut self, dirt: &mut Dirt, class: Epoch, len: u32) -> bool {
         dirt.remove(class, len as u16, class != self.open)
     }
 
     /// Makes `epoch` the open epoch: what was of the open one before is of this one.
-    pub fn renumber(&mut self, epoch: Epoch) {
+    pub(super) fn renumber(&mut self, epoch: Epoch) {
         self.open = epoch;
     }
 
     /// Seals the open epoch, and opens the next.
-    pub fn seal(&mut self) -> Epoch {
+    pub(super) fn seal(&mut self) -> Epoch {
         let epoch = self.open;
         self.sealed.push_back((epoch, std::mem::take(&mut self.open_buckets)));
         self.open = Epoch(epoch.0 + 1);
@@ -189,7 +197,7 @@ impl Epochs {
     }
 
     /// Everything up to `epoch`, which is sealed, is published.
-    pub fn publish(&mut self, epoch: Epoch) {
+    pub(super) fn publish(&mut self, epoch: Epoch) {
         while self.sealed.front().is_some_and(|s| s.0 <= epoch)
             && let Some((_, buckets)) = self.sealed.pop_front()
         {
@@ -199,7 +207,7 @@ impl Epochs {
     }
 
     /// The next bucket of a published epoch, in the order in which they were written.
-    pub fn next_published(&mut self) -> Option<BucketId> {
+    pub(super) fn next_published(&mut self) -> Option<BucketId> {
         loop {
             let list = self.published.front_mut()?;
             if let Some(id) = list.pop_front() {
@@ -210,7 +218,7 @@ impl Epochs {
     }
 
     /// There is none.
-    pub fn is_tidy(&self) -> bool {
+    pub(super) fn is_tidy(&self) -> bool {
         self.published.iter().all(VecDeque::is_empty)
     }
 }

@@ -120,7 +120,7 @@ mod tests {
                     let dirty = stream == Stream::Writes;
                     b.add(addr, 1, dirty);
                     b.unpin(addr);
-                    self.data.push((addr, generation, dirty.then_some(b.epoch())));
+                    self.data.push((addr, generation, dirty.then_some(b.epochs().open())));
                 }
                 9..15 if !self.data.is_empty() => {
                     let (addr, generation, written) =
@@ -129,8 +129,8 @@ mod tests {
                 }
                 15 => drop(b.evict()),
                 16 => drop(b.take_cut()),
-                17 if b.cut().is_some() => {
-                    let unpublished = (b.epoch().0 - self.published.0 - 1) as usize;
+                17 if b.epochs().cut().is_some() => {
+                    let unpublished = (b.epochs().open().0 - self.published.0 - 1) as usize;
                     self.published.0 += 1 + self.dice.below(unpublished) as u32;
                     b.publish(self.published);
                     while b.tidy(3) {}
@@ -143,7 +143,7 @@ mod tests {
         }
 
         fn all(&self) -> Vec<BucketRecord> {
-            (0..self.buckets.count()).map(|i| self.buckets.record(BucketId(i))).collect()
+            (0..self.buckets.geometry().count()).map(|i| self.buckets.record(BucketId(i))).collect()
         }
     }
 
@@ -169,20 +169,20 @@ mod tests {
             }
             for _ in 0..w.dice.below(20).min(w.nodes.len()) {
                 let addr = w.nodes.swap_remove(w.dice.below(w.nodes.len()));
-                w.buckets.replace_node(w.buckets.of(addr));
+                w.buckets.replace_node(w.buckets.geometry().of(addr));
                 w.replaced.push(addr);
             }
             (0..w.dice.below(400)).for_each(|_| w.change());
             let found: Vec<BucketRecord> =
-                (0..3).flat_map(|page| w.buckets.frozen_page(page)).collect();
+                (0..3).flat_map(|page| w.buckets.table().frozen_page(page)).collect();
             w.buckets.thaw();
             differed += u32::from(found != w.all());
             assert_eq!(found.len(), then.len());
             for (i, (found, then)) in found.iter().zip(&then).enumerate() {
-                let here = |addr: &&CacheAddr| w.buckets.of(**addr).0 as usize == i;
+                let here = |addr: &&CacheAddr| w.buckets.geometry().of(**addr).0 as usize == i;
                 let copied = |addr: &&CacheAddr| {
-                    let copy = w.buckets.copy_of(**addr);
-                    copy.is_some_and(|copy| w.buckets.of(copy).0 as usize == i)
+                    let copy = w.buckets.table().copy_of(**addr);
+                    copy.is_some_and(|copy| w.buckets.geometry().of(copy).0 as usize == i)
                 };
                 let nodes = w.nodes.iter().filter(here).count();
                 let copies = w.nodes.iter().filter(copied).count();

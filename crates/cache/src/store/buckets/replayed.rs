@@ -1,23 +1,37 @@
-//! Buckets while the journal is replayed over a checkpoint.
+//! Contradictions between counters and keys.
 //!
-//! The counters come from the disk then, and so do the keys that change them. If these contradict
-//! each other, the disk is wrong and not the program. So the contradiction is noted, and is an
-//! error of the replay. At any other time the same is a fault of the program, and ends it.
+//! While the journal is replayed over a checkpoint, the counters come from the disk, and so do the
+//! keys that change them. If these contradict each other, the disk is wrong and not the program. So
+//! the contradiction is noted, and is an error of the replay. At any other time the same is a fault
+//! of the program, and ends it.
 
-use base::{BucketGen, BucketId};
+use base::BucketId;
 
-use super::Buckets;
-use super::bucket::Source;
+use super::table::Table;
 
-impl Buckets {
+/// Whether a contradiction may come from the disk.
+#[derive(Default)]
+pub(super) enum Source {
+    #[default]
+    Memory,
+    /// The first contradiction that was met.
+    Disk(Option<String>),
+}
+
+impl Source {
+    /// True while the journal is replayed.
+    pub fn is_disk(&self) -> bool {
+        matches!(self, Source::Disk(_))
+    }
+
     /// Blocks of this bucket are about to be named, or not to be named any more. False: that
     /// contradicts what is known of it, so nothing may be changed.
-    pub(super) fn check_blocks(&mut self, id: BucketId, more: u32, less: u32) -> bool {
-        let b = &self.all[id.0 as usize];
+    pub fn check_blocks(&mut self, table: &Table, id: BucketId, more: u32, less: u32) -> bool {
+        let b = table.bucket(id);
         let live = u32::from(b.live);
-        if matches!(self.source, Source::Disk(_)) && b.kind.is_of_index() {
+        if self.is_disk() && b.kind.is_of_index() {
             self.contradicts(format!("{id:?} has nodes of the index, and blocks of a volume"));
-        } else if live + more > self.blocks {
+        } else if live + more > table.geometry().bucket_blocks() {
             self.contradicts(format!(
                 "{id:?} has more live blocks than blocks: {more} more than {live}"
             ));
@@ -32,41 +46,18 @@ impl Buckets {
     }
 
     /// Notes a contradiction during a replay; at any other time, panics.
-    pub(super) fn contradicts(&mut self, what: String) {
-        match &mut self.source {
+    pub fn contradicts(&mut self, what: String) {
+        match self {
             Source::Memory => panic!("{what}"),
             Source::Disk(first) => drop(first.get_or_insert(what)),
         }
     }
 
     /// The first contradiction in what was replayed.
-    pub(in crate::store) fn contradiction(&mut self) -> Option<String> {
-        match &mut self.source {
+    pub fn first_contradiction(&mut self) -> Option<String> {
+        match self {
             Source::Memory => None,
             Source::Disk(first) => first.take(),
-        }
-    }
-
-    /// Replays a raised generation.
-    pub(in crate::store) fn raise(&mut self, id: BucketId, generation: BucketGen) {
-        let Some(b) = self.all.get_mut(id.0 as usize) else {
-            return self.contradicts(format!("{id:?} was evicted, and is not there"));
-        };
-        if b.generation == generation {
-            return;
-        }
-        if b.kind.is_of_index() {
-            return self.contradicts(format!("{id:?} has nodes of the index, and was evicted"));
-        }
-        b.generation = generation;
-        self.drop_clock.set(generation.0);
-        self.live_blocks -= u64::from(b.live);
-        b.live = 0;
-        // All blocks of the bucket were in the pool by then.
-        let dirty = u64::from(b.dirt.above(self.epochs.above()));
-        b.dirt.clear();
-        if !self.dirty.remove(dirty, self.epochs.open()) {
-            self.contradicts(format!("{id:?} was evicted, and has more dirty blocks than all"));
         }
     }
 }

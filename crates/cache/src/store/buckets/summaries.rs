@@ -20,7 +20,7 @@ struct Filled {
 }
 
 /// Keys of the buckets that are being filled, and of those whose summaries wait.
-pub(super) struct Summaries {
+pub struct Summaries {
     /// Blocks of a bucket, and of its summary; 0: there is none.
     bucket_blocks: u32,
     blocks: u32,
@@ -45,18 +45,19 @@ pub struct NextSummary {
 }
 
 impl Summaries {
-    pub fn new(keeps: bool, bucket_blocks: u32) -> Summaries {
+    pub(super) fn new(keeps: bool, bucket_blocks: u32) -> Summaries {
         let blocks = if keeps { summary_blocks(bucket_blocks) } else { 0 };
         let (filled, waiting) = (BTreeMap::new(), VecDeque::new());
         Summaries { bucket_blocks, blocks, filled, waiting, lost: 0 }
     }
 
+    /// Blocks of a summary; 0: there are none.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// A bucket is to be filled.
-    pub fn begin(&mut self, id: BucketId, generation: BucketGen) {
+    pub(super) fn begin(&mut self, id: BucketId, generation: BucketGen) {
         if self.blocks > 0 {
             let keys = vec![None; (self.bucket_blocks - self.blocks) as usize];
             self.filled.insert(id, Filled { generation, keys, waits: false });
@@ -64,7 +65,7 @@ impl Summaries {
     }
 
     /// A bucket is full, and no write to it is under way.
-    pub fn complete(&mut self, id: BucketId) {
+    pub(super) fn complete(&mut self, id: BucketId) {
         let Some(filled) = self.filled.get_mut(&id).filter(|f| !f.waits) else { return };
         if self.waiting.len() < MOST_WAITING {
             filled.waits = true;
@@ -76,7 +77,7 @@ impl Summaries {
     }
 
     /// Blocks of a bucket from its block `from` on are those of a volume from `lba` on.
-    pub fn name(&mut self, id: BucketId, from: usize, volume: VolumeId, lba: Lba, len: u64) {
+    pub(super) fn name(&mut self, id: BucketId, from: usize, volume: VolumeId, lba: Lba, len: u64) {
         if let Some(filled) = self.filled.get_mut(&id) {
             let keys = filled.keys[from..].iter_mut().take(len as usize);
             keys.zip(lba.0..).for_each(|(key, lba)| *key = Some((volume, Lba(lba))));
@@ -105,14 +106,14 @@ impl Summaries {
     }
 
     /// The next summary that is to be written.
-    pub fn pop(&mut self) -> Option<NextSummary> {
+    pub(super) fn pop(&mut self) -> Option<NextSummary> {
         let id = self.waiting.pop_front()?;
         let Filled { generation, keys, .. } = self.filled.remove(&id)?;
         Some(NextSummary { id, generation, keys, addr: self.place(id), blocks: self.blocks })
     }
 
     /// A bucket holds nothing that is needed.
-    pub fn forget(&mut self, id: BucketId) {
+    pub(super) fn forget(&mut self, id: BucketId) {
         if self.filled.remove(&id).is_some_and(|f| f.waits) {
             self.waiting.retain(|waiting| *waiting != id);
         }
