@@ -403,6 +403,6 @@ impl Core {
 
     /// See [`crate::Pool::take_over`].
     pub(crate) fn take_over(&self, blocks: u64) -> Reservation {
-        self.state().space.take_over(blocks)
+        self.state().space.claims().take_over(blocks)
     }
 }

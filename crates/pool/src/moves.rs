@@ -202,7 +202,7 @@ impl Moves {
         let Some(old) = old else { return Ok(()) };
         let row = row_named(&st, old)?;
         can_be_replaced(&st, row, old)?;
-        let used = st.space.chunks_on(row);
+        let used = st.space.groups().sets().chunks_on(row);
         if st.space.geometry().chunks_of(size_bytes) < used {
             let need = st.space.geometry().chunk_offset(used as u32, 0);
             return invalid(format!(
@@ -273,9 +273,9 @@ impl Moves {
     pub fn moves_status(&self) -> MovesStatus {
         let mut st = self.core.state_mut();
         let State { space, devices, moves, .. } = &mut *st;
-        let mut left = space.bytes_to_move(devices);
+        let mut left = space.placement().bytes_to_move(devices);
         if moves.is_balancing() {
-            left += space.bytes_to_balance(devices);
+            left += space.placement().bytes_to_balance(devices);
         }
         let leaving = devices.iter().enumerate().filter(|(_, d)| d.is_leaving());
         let leaving = leaving.map(|(row, d)| devices.name_of(row, d)).collect();
@@ -285,15 +285,16 @@ impl Moves {
         };
         let behind = || devices.iter().enumerate().filter(|(_, d)| lacks(d));
         for (row, d) in behind() {
-            left += space.lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
+            left +=
+                space.groups_mut().lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
         }
         let what = ToMove {
-            any: space.any_to_move(devices),
+            any: space.placement().any_to_move(devices),
             left_bytes: left,
             leaving,
-            behind_groups: behind().map(|(row, _)| space.behind_on(row)).sum(),
+            behind_groups: behind().map(|(row, _)| space.groups().sets().behind_on(row)).sum(),
             behind: behind().map(|(row, d)| devices.name_of(row, d)).collect(),
-            fewest_copies: space.fewest_copies(),
+            fewest_copies: space.groups().fewest_copies(),
         };
         moves.status(self.core.now(), what)
     }
@@ -311,7 +312,7 @@ impl Moves {
 
 fn nothing_to_cancel(st: &State) -> String {
     let text = "no device leaves the pool, and nothing is balanced";
-    match st.space.fewest_copies() {
+    match st.space.groups().fewest_copies() {
         Some(n) => format!(
             "{text}; block groups are to get copies, and forebay pool set copies={n} ends that"
         ),

@@ -112,12 +112,15 @@ fn assemble(
     let mut space = Space::new(geometry, best.copies, tables.groups);
     for row in 0..devices.count() {
         let Some(d) = devices.row_mut(row) else { continue };
-        if space.behind_on(row) > 0 && d.live().is_some() && d.record().lacks_since.is_none() {
+        if space.groups().sets().behind_on(row) > 0
+            && d.live().is_some()
+            && d.record().lacks_since.is_none()
+        {
             // A commit of an older version that power cut short may have left it so.
             d.set_lacks_since(Some(Generation(0)));
         }
         // Summed before anything is served.
-        space.lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
+        space.groups_mut().lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
     }
     let writers = Writers::new(Mark::of(best), histories.drawn());
     Ok(State {

@@ -85,7 +85,7 @@ impl Scrubs {
             st.scrub.start(device, 0, now)?;
             pass_scrubbed(&mut st);
             st.devices.begin_scrub(device.map(usize::from));
-            st.space.use_again(Instant(u64::MAX));
+            st.space.supply_mut().use_again(Instant(u64::MAX));
             st.note_scrub_lacks();
         }
         self.core.state_mut().scrub.set_rate(options.rate);

@@ -1,369 +1,168 @@
 //! Block groups, their bitmaps, free blocks and reservations.
 //!
 //! A block is *busy* from its allocation until the commit that frees it is durable and no read uses
-//! it any more ([`free`], [`limbo`]). The *durable* bitmap of a group changes by commits only
-//! ([`bitmaps`]). So what an open transaction has allocated is known in memory alone, and a crash
-//! leaves free space.
+//! it any more ([`limbo`]). The *durable* bitmap of a group changes by commits only ([`bitmaps`]).
+//! So what an open transaction has allocated is known in memory alone, and a crash leaves free
+//! space.
+//!
+//! | part | holds |
+//! |---|---|
+//! | [`groups`] | the records of groups, their chunks, and sums over both |
+//! | [`bitmaps`] | the bitmaps that are in memory |
+//! | [`supply`] | the number of busy blocks of each group; the groups that blocks are taken from |
+//! | [`takers`] | direct writes under way, and the groups of the write-back pass |
+//! | [`limbo`] | freed blocks that wait for reads |
+//! | [`claims`] | what was set aside for data, and for the nodes of changes under way |
+//! | [`fetched`] | data that was read ahead |
+//!
+//! No part knows another one, but for what the records say of groups. Two views answer questions
+//! about several parts: [`room`] and [`placement`]. The steps that change several parts are methods
+//! of [`Space`]: those of commits are here, the others in [`alloc`] and [`moving`].
 
 mod alloc;
-mod behind;
 mod bitmaps;
+mod claims;
 mod fetched;
-mod fit;
-mod flow;
-mod free;
 mod geometry;
+mod groups;
 mod held;
 mod limbo;
 mod maps;
 mod moving;
-mod passed;
+mod placement;
 mod reservation;
 mod room;
 pub(crate) mod run;
-mod search;
-mod sets;
+mod supply;
+mod takers;
+mod want;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use base::{ErrorKind, Generation, GroupId, Instant, StorageError, counted};
-use format::node::RootPtr;
-use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
-use rt::sync::Event;
-
-use crate::devices::Devices;
+use base::{ErrorKind, Generation, GroupId, Result, StorageError};
+use format::page::{Chunk, GroupKind, GroupRecord};
 
 pub(crate) use alloc::Alloc;
 pub(crate) use bitmaps::{PageChange, Planned};
+pub(crate) use claims::NodeRoom;
 pub(crate) use fetched::{Fetched, Load, Part};
-pub(crate) use fit::{Fit, Shortage, Terms};
 pub use geometry::Geometry;
 pub(crate) use held::Era;
 pub(crate) use limbo::Pin;
 pub(crate) use maps::{BitmapPage, Maps};
-pub(crate) use moving::{Closing, Want};
+pub(crate) use moving::Closing;
+pub(crate) use placement::fit::{Fit, Shortage, Terms};
+pub(crate) use placement::search::Search;
 pub use reservation::Reservation;
-pub(crate) use room::{Demand, Fits, NodeRoom, Purpose};
+pub(crate) use room::{Demand, Fits, Purpose, Room};
 pub(crate) use run::{Run, push_run};
-pub(crate) use search::Search;
+pub(crate) use want::Want;
 
+use bitmaps::Bitmaps;
+use claims::Claims;
+use groups::Groups;
 use limbo::Limbo;
-use reservation::SetAside;
-use sets::{Entered, Rows, Set, Sets};
-
-struct Group {
-    /// Kind, chunks and busy blocks as of now; the rest as of the last commit.
-    record: Entered,
-    maps: Option<Box<Maps>>,
-    /// Runs that direct writes have taken and not entered yet. A write-back pass may not begin to
-    /// edit its checksums, because these writes will.
-    writing: u32,
-    /// The open write-back pass allocates from it, and nothing else does.
-    of_pass: bool,
-    /// The chunks that it had before a move, for reads that began up to that era: the new chunks
-    /// need not have what was freed since.
-    before: Option<(Era, Vec<Chunk>)>,
-}
+use placement::Placement;
+use supply::Supply;
+use takers::Takers;
 
 /// Block groups, and the blocks in them.
+///
+/// - A group is in use by its record, in the [`Supply`], or in neither.
+/// - The [`Supply`] counts the busy blocks that the bitmaps of a loaded group have.
+/// - The write-back pass has only groups in use, and bitmaps are in memory only of such.
 pub(crate) struct Space {
     geometry: Geometry,
-    copies: u8,
-    groups: Vec<Group>,
-    /// On which devices they are, and sums over them.
-    sets: Sets,
-    /// Groups that are closed for a move: nothing is allocated from them, so their blocks only
-    /// become fewer.
-    closed: BTreeSet<GroupId>,
-    /// Groups whose bitmaps could not be read: they are not in the index of free space.
-    unreadable: BTreeSet<GroupId>,
-    /// Groups of whose checksums a node could not be read when blocks were to be entered, and until
-    /// when they are left alone: they are not in that index either.
-    lost_sums: BTreeMap<GroupId, Instant>,
-    unused: BTreeSet<GroupId>,
-    /// Groups with free blocks, by kind, in the order of the logarithm of their number.
-    by_free: [BTreeSet<(u32, GroupId)>; 2],
-    /// Free blocks, by kind.
-    free: [u64; 2],
-    /// The places where the next allocations look: by kind, and for the write-back pass.
-    cursors: [Option<(GroupId, u32)>; 3],
-    /// Groups whose bitmaps are in memory, and where the search for idle ones goes on.
-    loaded: BTreeSet<GroupId>,
-    unload_hand: GroupId,
-    /// Groups that may have become empty.
-    maybe_empty: BTreeSet<GroupId>,
-    /// Groups that were taken into use or given up since the last freeze.
-    changed: BTreeSet<GroupId>,
-    /// Bitmap pages that the next commit must write, whatever they say.
-    forced: BTreeSet<BitmapPage>,
+    groups: Groups,
+    bitmaps: Bitmaps,
+    supply: Supply,
+    takers: Takers,
     limbo: Limbo,
-    reserved: SetAside,
-    /// Nodes that the changes of trees under way may add.
-    reserved_nodes: SetAside,
-    /// Rung when one of these changes was made, or given up.
-    changes_ended: Event,
-    /// Rung when direct writes were entered into the trees, or given up.
-    writes_ended: Event,
-    /// Notified when a closed group is opened, and when direct writes may take blocks again.
-    opened: Event,
-    /// Tasks that wait for a group to join, or for changes to end: direct writes take no blocks
-    /// meanwhile.
-    direct_held: u32,
-    /// Data that was read ahead.
+    claims: Claims,
     fetched: Fetched,
 }
 
-fn kind_index(kind: GroupKind) -> usize {
-    match kind {
-        GroupKind::Data => 0,
-        GroupKind::Metadata => 1,
-        GroupKind::Free => unreachable!("a free group has no place among the used ones"),
-    }
-}
-
-/// The logarithm of a number of free blocks.
-fn class_of(free: u32) -> u32 {
-    u32::BITS - free.leading_zeros()
-}
-
 impl Space {
-    /// The space that the records of all groups describe.
+    /// The space that the records of all groups describe. All that they say is in use is busy.
     pub fn new(geometry: Geometry, copies: u8, records: Vec<GroupRecord>) -> Space {
-        let mut sets = Sets::new(geometry);
-        let group = |(id, record): (GroupId, GroupRecord)| Group {
-            record: sets.enter(id, record),
-            maps: None,
-            writing: 0,
-            of_pass: false,
-            before: None,
-        };
-        let mut space = Space {
-            geometry,
-            copies,
-            groups: (0..).map(GroupId).zip(records).map(group).collect(),
-            sets,
-            closed: BTreeSet::new(),
-            unreadable: BTreeSet::new(),
-            lost_sums: BTreeMap::new(),
-            unused: BTreeSet::new(),
-            by_free: [BTreeSet::new(), BTreeSet::new()],
-            free: [0; 2],
-            cursors: [None; 3],
-            loaded: BTreeSet::new(),
-            unload_hand: GroupId(0),
-            maybe_empty: BTreeSet::new(),
-            changed: BTreeSet::new(),
-            forced: BTreeSet::new(),
-            limbo: Limbo::default(),
-            reserved: SetAside::default(),
-            reserved_nodes: SetAside::default(),
-            changes_ended: Event::new(),
-            writes_ended: Event::new(),
-            opened: Event::new(),
-            direct_held: 0,
-            fetched: Fetched::default(),
-        };
-        for id in (0..space.groups.len() as u32).map(GroupId) {
-            let record = &space.group(id).record;
-            let (kind, used) = (record.kind, record.used);
-            if kind == GroupKind::Free {
-                space.unused.insert(id);
+        let mut supply = Supply::new(geometry.group_blocks, records.len());
+        let takers = Takers::new(geometry, records.len());
+        for (id, record) in (0..).map(GroupId).zip(&records) {
+            if record.kind == GroupKind::Free {
                 continue;
             }
-            space.index_group(id);
-            if used == 0 {
-                space.maybe_empty.insert(id);
+            supply.enter(id, record.kind, record.used);
+            if record.used == 0 {
+                supply.note_maybe_empty(id);
             }
         }
-        space
+        Space {
+            geometry,
+            groups: Groups::new(geometry, copies, records),
+            bitmaps: Bitmaps::new(geometry),
+            supply,
+            takers,
+            limbo: Limbo::default(),
+            claims: Claims::default(),
+            fetched: Fetched::default(),
+        }
     }
 
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    fn group(&self, id: GroupId) -> &Group {
-        &self.groups[id.0 as usize]
+    /// The records of groups.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
 
-    fn group_mut(&mut self, id: GroupId) -> &mut Group {
-        &mut self.groups[id.0 as usize]
+    /// As [`Space::groups`], to change them.
+    pub fn groups_mut(&mut self) -> &mut Groups {
+        &mut self.groups
     }
 
-    /// Changes the record of a group, and the numbers that follow from it.
-    fn change_record<T>(&mut self, id: GroupId, f: impl FnOnce(&mut GroupRecord) -> T) -> T {
-        self.sets.change(&mut self.groups[id.0 as usize].record, f)
+    /// The bitmaps in memory.
+    pub fn bitmaps(&self) -> &Bitmaps {
+        &self.bitmaps
     }
 
-    fn free_blocks(&self, id: GroupId) -> u32 {
-        self.geometry.group_blocks - self.group(id).record.busy()
+    /// As [`Space::bitmaps`], to change them.
+    pub fn bitmaps_mut(&mut self) -> &mut Bitmaps {
+        &mut self.bitmaps
     }
 
-    fn is_moving(&self, id: GroupId) -> bool {
-        self.closed.contains(&id)
+    /// The busy blocks, and the groups that blocks are taken from.
+    pub fn supply(&self) -> &Supply {
+        &self.supply
     }
 
-    fn is_unreadable(&self, id: GroupId) -> bool {
-        self.unreadable.contains(&id) || self.lost_sums.contains_key(&id)
+    /// As [`Space::supply`], to change it.
+    pub fn supply_mut(&mut self) -> &mut Supply {
+        &mut self.supply
     }
 
-    /// True if there is a group of this number.
-    pub fn contains(&self, id: GroupId) -> bool {
-        (id.0 as usize) < self.groups.len()
+    /// The direct writes under way, and the groups of the write-back pass.
+    pub fn takers(&self) -> &Takers {
+        &self.takers
     }
 
-    /// The kind of the group of a run of blocks, which says what the run is used for.
-    pub fn kind_of(&self, run: Run) -> GroupKind {
-        self.group(self.geometry.split(run.addr).0).record.kind
+    /// As [`Space::takers`], to change them.
+    pub fn takers_mut(&mut self) -> &mut Takers {
+        &mut self.takers
     }
 
-    /// The chunks that hold the copies of a group.
-    pub fn chunks(&self, id: GroupId) -> &[Chunk] {
-        self.groups.get(id.0 as usize).map_or(&[], |g| &g.record.chunks)
+    /// The freed blocks that wait for reads.
+    pub fn limbo(&self) -> &Limbo {
+        &self.limbo
     }
 
-    /// True if every group in use that has a chunk on a device in `lost` has one elsewhere.
-    pub fn goes_on_without(&self, devices: &Devices, lost: &BTreeSet<usize>) -> bool {
-        let lost = lost.iter().fold(0, |all: Rows, row| all | 1 << row);
-        let stay = devices.live_rows().iter().fold(0, |all: Rows, row| all | 1 << row) & !lost;
-        let goes_on = |set: &Set| set.rows_not_behind() & stay != 0 || set.rows() & lost == 0;
-        self.sets.after(None).all(|(set, _)| goes_on(set))
+    /// As [`Space::limbo`], to change it.
+    pub fn limbo_mut(&mut self) -> &mut Limbo {
+        &mut self.limbo
     }
 
-    /// The table page with a group's record.
-    pub fn page_of(&self, id: GroupId) -> u32 {
-        self.geometry.page_of_group(id)
-    }
-
-    /// The records of the groups from `first` on, at most `count`.
-    pub fn records(&self, first: usize, count: usize) -> Vec<GroupRecord> {
-        self.groups.iter().skip(first).take(count).map(|g| (*g.record).clone()).collect()
-    }
-
-    /// The kind of blocks that a group holds.
-    pub fn group_kind(&self, id: GroupId) -> GroupKind {
-        self.group(id).record.kind
-    }
-
-    /// A commit has written a group's checksum tree.
-    pub fn set_checksums(&mut self, id: GroupId, root: Option<RootPtr>) {
-        self.change_record(id, |record| record.checksums = root);
-    }
-
-    /// Groups that were taken into use or given up since this was asked last.
-    pub fn take_changed(&mut self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.changed)
-    }
-
-    /// Blocks in use or not yet free for others.
-    pub fn used_blocks(&self) -> u64 {
-        self.sets.busy()
-    }
-
-    /// Bytes of the groups in use, and of those that could be.
-    pub fn capacity_bytes(&self, devices: &Devices) -> u64 {
-        let used = (self.groups.len() - self.unused.len()) as u64;
-        (used + self.formable(devices)) * self.geometry.group_bytes()
-    }
-
-    /// The error where nothing could be allocated: no group has room, or only groups whose bitmaps
-    /// or checksums cannot be read may have some. `what` begins its text.
-    pub fn no_room(&self, what: &str) -> StorageError {
-        let lost = self.lost_sums.keys().filter(|id| !self.unreadable.contains(id));
-        match self.unreadable.len() + lost.count() {
-            0 => StorageError::new(
-                ErrorKind::NoSpace,
-                format!("{what}; discard something or add space"),
-            ),
-            n => {
-                let text = format!(
-                    "{what}, and {} cannot be used; see to the pool's devices, then restart \
-                     forebay",
-                    counted(
-                        n as u64,
-                        "block group with an unreadable bitmap or unreadable checksums",
-                        "block groups with unreadable bitmaps or checksums"
-                    )
-                );
-                StorageError::new(ErrorKind::Io, text)
-            }
-        }
-    }
-
-    /// Changes a used group's number of busy blocks and keeps the index of free space exact.
-    fn set_busy(&mut self, id: GroupId, busy: u32) {
-        let blocks = self.geometry.group_blocks;
-        let g = &mut self.groups[id.0 as usize];
-        let k = kind_index(g.record.kind);
-        let (old, new) = (blocks - g.record.busy(), blocks - busy);
-        self.sets.set_busy(&mut g.record, busy);
-        if self.closed.contains(&id) || self.is_unreadable(id) {
-            return;
-        }
-        self.free[k] = self.free[k] + u64::from(new) - u64::from(old);
-        if class_of(old) != class_of(new) {
-            self.by_free[k].remove(&(class_of(old), id));
-            if new > 0 {
-                self.by_free[k].insert((class_of(new), id));
-            }
-        }
-    }
-
-    /// Enters a group that is in use into the index of free space.
-    fn index_group(&mut self, id: GroupId) {
-        let k = kind_index(self.group(id).record.kind);
-        let free = self.free_blocks(id);
-        self.free[k] += u64::from(free);
-        if free > 0 {
-            self.by_free[k].insert((class_of(free), id));
-        }
-    }
-
-    /// Takes a group out of the index of free space.
-    fn unindex_group(&mut self, id: GroupId) {
-        let k = kind_index(self.group(id).record.kind);
-        let free = self.free_blocks(id);
-        self.free[k] -= u64::from(free);
-        self.by_free[k].remove(&(class_of(free), id));
-        self.leave(id);
-    }
-
-    /// Moves all cursors out of this group.
-    fn leave(&mut self, id: GroupId) {
-        for cursor in &mut self.cursors {
-            *cursor = cursor.filter(|c| c.0 != id);
-        }
-    }
-
-    /// The newest slots of a group's bitmap pages were written in these generations.
-    pub fn bitmap_generations(&self, id: GroupId) -> [Generation; MAX_BITMAP_PAGES] {
-        self.group(id).record.bitmap_generations
-    }
-
-    /// A direct write has taken a run.
-    pub fn begin_writing(&mut self, run: Run) {
-        let (id, _) = self.geometry.split(run.addr);
-        self.group_mut(id).writing += 1;
-    }
-
-    /// Ends the direct write of these runs: they were entered into the trees, or given back.
-    pub fn end_writing(&mut self, runs: &[Run]) {
-        for run in runs {
-            let (id, _) = self.geometry.split(run.addr);
-            self.group_mut(id).writing -= 1;
-        }
-        self.writes_ended.notify();
-    }
-
-    /// Waits for the end of a direct write, good or bad.
-    pub fn writes_ended(&self) -> impl Future<Output = ()> + use<> {
-        self.writes_ended.wait()
-    }
-
-    /// The write-back pass lets go of a group. It may be empty.
-    pub fn leave_pass(&mut self, id: GroupId) {
-        self.group_mut(id).of_pass = false;
-        self.maybe_empty.insert(id);
+    /// The room that was set aside.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
     }
 
     /// The data that was read ahead.
@@ -374,6 +173,95 @@ impl Space {
     /// As [`Space::fetched`], to change it.
     pub fn fetched_mut(&mut self) -> &mut Fetched {
         &mut self.fetched
+    }
+
+    /// The room as of now: may something begin?
+    pub fn room(&self) -> Room<'_> {
+        Room::new(self.geometry.group_blocks, &self.groups, &self.supply, &self.claims)
+    }
+
+    /// The groups, to be asked which of them should have other chunks.
+    pub fn placement(&self) -> Placement<'_> {
+        Placement::new(&self.groups, &self.supply)
+    }
+
+    /// A group's bitmaps were read. If they could not be, nothing is allocated from the group.
+    pub fn enter_maps(&mut self, id: GroupId, maps: Result<Maps>) -> Result<()> {
+        let want = self.groups.used(id);
+        let maps = maps.and_then(|maps| match maps.durable.count() as u32 {
+            used if used == want => Ok(maps),
+            used => {
+                let what = format!(
+                    "block group {id}: its bitmap holds {used} blocks, its record says {want}"
+                );
+                Err(StorageError::new(ErrorKind::Damaged, what))
+            }
+        });
+        self.supply.set_unreadable(id, maps.is_err());
+        self.bitmaps.enter(id, maps?);
+        Ok(())
+    }
+
+    /// Drops the bitmaps of groups in which nothing is going on, as long as more than `keep` are in
+    /// memory, looking at up to `tries` of them in turn. True if there may be more to drop.
+    pub fn unload_idle(&mut self, keep: usize, tries: usize) -> bool {
+        let supply = &self.supply;
+        self.bitmaps.unload_idle(keep, tries, |id| supply.has_cursor(id))
+    }
+
+    /// After [`Bitmaps::install`]: enters the page's new generation and the group's new count into
+    /// its record, if the page is not what it was `before`.
+    pub fn note_page(
+        &mut self,
+        place: BitmapPage,
+        before: &[u64],
+        generation: Generation,
+    ) -> PageChange {
+        match self.bitmaps.differs(place, before) {
+            true => self.renew_page(place, generation),
+            false => PageChange::Same,
+        }
+    }
+
+    /// As [`Space::note_page`], whatever the page was before. [`PageChange::Same`]: it is not in
+    /// memory.
+    pub fn renew_page(&mut self, place: BitmapPage, generation: Generation) -> PageChange {
+        let Some(said) = self.bitmaps.says(place) else { return PageChange::Same };
+        // A page without a bit names no generation and is not written; so an empty group names no
+        // page at all. When it is given up and taken again, the slot that is written first holds
+        // nothing that counts.
+        let generation = if said.clear { Generation(0) } else { generation };
+        self.groups.note_page(place, generation, said.used);
+        if said.used == 0 {
+            self.supply.note_maybe_empty(place.group);
+        }
+        if said.clear { PageChange::Cleared } else { PageChange::Changed }
+    }
+
+    /// The write-back pass lets go of a group. It may be empty.
+    pub fn leave_pass(&mut self, id: GroupId) {
+        self.takers.leave_pass(id);
+        self.supply.note_maybe_empty(id);
+    }
+
+    /// The copies of a group are in these chunks from now on, except for reads that have begun.
+    /// Returns their era. Chunks that the group had already stay behind if they were.
+    pub fn set_chunks(&mut self, id: GroupId, chunks: Vec<Chunk>) -> Era {
+        let era = self.limbo.reads_until_now();
+        self.groups.set_chunks(id, chunks, era);
+        era
+    }
+
+    /// Bytes in use of all copies on these devices, as of the last commit, that a scrub has before
+    /// it which has passed the blocks before `block` of group `id` too. Groups are not gone over,
+    /// and what is in use before that block is about, if the group's bitmap is not in memory.
+    pub fn unpassed_bytes(&self, id: GroupId, block: u32, counts: impl Fn(usize) -> bool) -> u64 {
+        let about = || {
+            let all = u64::from(self.geometry.group_blocks);
+            u64::from(self.groups.used(id)) * u64::from(block) / all
+        };
+        let used_before = || self.bitmaps.used_before(id, block).unwrap_or_else(about);
+        self.groups.unpassed_bytes(id, used_before, counts)
     }
 }
 

@@ -1,10 +1,13 @@
 use std::collections::BTreeSet;
+use std::result::Result;
 
-use base::PoolAddr;
+use base::{ErrorKind, Generation, PoolAddr};
 use format::superblock::DeviceState;
 use proptest::prelude::*;
 
+use super::reservation::SetAside;
 use super::*;
+use crate::devices::Devices;
 use crate::devices::tests::row;
 
 const GROUP: u32 = 256;
@@ -46,35 +49,23 @@ impl Model {
 /// The space agrees with the model, and its sums with its bitmaps.
 fn compare(space: &Space, model: &Model, devices: &Devices) -> Result<(), TestCaseError> {
     let busy = model.busy();
-    prop_assert_eq!(space.used_blocks(), busy.len() as u64);
-    let (mut free, mut index) = ([0u64; 2], [BTreeSet::new(), BTreeSet::new()]);
-    for (id, g) in (0..).map(GroupId).zip(&space.groups) {
-        prop_assert_eq!(space.is_moving(id), model.closed.contains(&id));
-        if g.record.kind == GroupKind::Free {
-            prop_assert!(space.unused.contains(&id) && g.record.chunks.is_empty());
+    prop_assert_eq!(space.supply().busy(), busy.len() as u64);
+    space.supply.check();
+    for id in (0..12).map(GroupId) {
+        prop_assert_eq!(space.supply.is_closed(id), model.closed.contains(&id));
+        if space.groups.kind(id) == GroupKind::Free {
+            prop_assert!(space.groups.chunks(id).is_empty() && !space.bitmaps.has(id));
             continue;
         }
-        let maps = g.maps.as_ref().expect("no group was unloaded");
+        let maps = space.bitmaps.of(id).expect("no group was unloaded");
         for block in 0..GROUP {
             let addr = GEOMETRY.join(id, block).0;
             prop_assert_eq!(maps.busy.get(block as usize), busy.contains(&addr), "block {}", addr);
         }
-        if space.is_moving(id) {
-            continue;
-        }
-        let left = GROUP - g.record.busy();
-        free[kind_index(g.record.kind)] += u64::from(left);
-        if left > 0 {
-            index[kind_index(g.record.kind)].insert((class_of(left), id));
-        }
+        prop_assert_eq!(maps.busy.count() as u32, space.supply.busy_of(id));
     }
-    prop_assert_eq!(space.free, free);
-    prop_assert_eq!(&space.by_free, &index);
     let chunks: u64 = devices.iter().map(|d| d.record().chunks - d.free_chunks()).sum();
-    prop_assert_eq!(
-        chunks,
-        space.groups.iter().filter(|g| g.record.kind != GroupKind::Free).count() as u64
-    );
+    prop_assert_eq!((chunks, 12 - chunks), (space.groups.sets().in_use(), space.groups.unused()));
     Ok(())
 }
 
@@ -93,7 +84,7 @@ fn check_got(
     );
     let (id, block) = GEOMETRY.split(run.addr);
     prop_assert!(block + run.len <= GROUP, "{run:?} is in two groups");
-    prop_assert_eq!(space.kind_of(run), kind);
+    prop_assert_eq!(space.groups().kind_of(run), kind);
     prop_assert!(!model.closed.contains(&id), "{run:?} is in a closed group");
     let of_pass = model.groups_of_pass().contains(&u64::from(id.0));
     prop_assert!(pass || !of_pass, "{run:?} is in a group of the pass");
@@ -123,7 +114,8 @@ proptest! {
                             model.held.push((run, kind));
                         }
                         Alloc::Full if kind == GroupKind::Metadata => {
-                            prop_assert_eq!((space.free[1], space.formable(&devices)), (0, 0));
+                            let left = (space.supply.free(kind), space.groups.formable(&devices));
+                            prop_assert_eq!(left, (0, 0));
                         }
                         Alloc::Full => {}
                         Alloc::NeedMaps(_) | Alloc::Joined(_) => prop_assert!(false,
@@ -134,7 +126,7 @@ proptest! {
                     let quiet = |id: GroupId| flag || id.0 % 2 == 0;
                     match space.alloc_for_pass(&mut devices, want, true, quiet) {
                         Alloc::Joined(id) => {
-                            let busy = space.group(id).record.busy();
+                            let busy = space.supply.busy_of(id);
                             prop_assert!(flag || id.0 % 2 == 0 || busy == 0)
                         }
                         Alloc::Got(run) => {
@@ -156,34 +148,32 @@ proptest! {
                 // A commit has freed it; with `flag` a read is about it.
                 6 if !model.held.is_empty() => {
                     let (run, _) = model.held.swap_remove(at.index(model.held.len()));
-                    let pin = flag.then(|| space.pin());
-                    space.free_after_reads(vec![vec![run]]);
+                    let pin = flag.then(|| space.limbo().pin());
+                    space.limbo_mut().free_after_reads(vec![vec![run]]);
                     PINS.with_borrow_mut(|pins| pins.extend(pin));
                 }
                 // Reads end, and what they kept becomes free.
                 7 => {
                     PINS.with_borrow_mut(Vec::clear);
                     while space.drain(3) {}
-                    prop_assert!(!space.has_limbo());
+                    prop_assert!(!space.limbo().has_any());
                 }
                 8 => space.dissolve_empty(&mut devices, 2),
                 9 => {
                     let all = (0..12).map(GroupId);
                     let groups: BTreeSet<GroupId> =
-                        all.filter(|&id| space.group(id).of_pass).collect();
+                        all.filter(|&id| space.takers.is_of_pass(id)).collect();
                     groups.into_iter().for_each(|id| space.leave_pass(id));
-                    space.end_pass();
+                    space.supply_mut().end_pass();
                     model.held.extend(model.of_pass.drain(..).map(|run| (run, GroupKind::Data)));
                 }
                 10 => {
                     let id = GroupId(at.index(12) as u32);
-                    let (used, of_pass) = {
-                        let g = space.group(id);
-                        (g.record.kind != GroupKind::Free, g.of_pass)
-                    };
+                    let used = space.groups.kind(id) != GroupKind::Free;
+                    let of_pass = space.takers.is_of_pass(id);
                     let (dirty_nodes, blocks) = (0, 0);
                     let demand = Demand { dirty_nodes, blocks };
-                    let keeps = space.chunks(id).to_vec();
+                    let keeps = space.groups().chunks(id).to_vec();
                     let want = Want { group: id, keeps, loses: Vec::new(), gets: 1, of: None };
                     match space.close_group(&devices, &want, &demand) {
                         Closing::Needed => prop_assert!(used),
@@ -197,13 +187,13 @@ proptest! {
                 }
                 11 => {
                     if let Some(id) = model.closed.pop_first() {
-                        space.open_group(id);
+                        space.supply_mut().open_group(id);
                     }
                 }
                 // Something finds no room: moves that wait for the pass give theirs back.
                 12 => {
                     let before = model.closed.len();
-                    model.closed.retain(|&id| !space.is_of_pass(id));
+                    model.closed.retain(|&id| !space.takers().is_of_pass(id));
                     prop_assert_eq!(space.open_waiting(), model.closed.len() < before);
                 }
                 _ => {}
@@ -236,14 +226,14 @@ fn freed_blocks_wait_for_reads_in_the_order_of_commits() {
             _ => unreachable!("there is room"),
         };
     let (a, b) = (take(&mut space), take(&mut space));
-    let read = space.pin();
-    space.free_after_reads(vec![vec![a]]);
-    space.free_after_reads(vec![vec![b]]);
+    let read = space.limbo().pin();
+    space.limbo_mut().free_after_reads(vec![vec![a]]);
+    space.limbo_mut().free_after_reads(vec![vec![b]]);
     assert!(!space.drain(100));
-    assert_eq!(space.used_blocks(), 20, "the second waits for the first");
+    assert_eq!(space.supply().busy(), 20, "the second waits for the first");
     drop(read);
     assert!(!space.drain(100));
-    assert_eq!((space.used_blocks(), space.has_limbo()), (0, false));
+    assert_eq!((space.supply().busy(), space.limbo().has_any()), (0, false));
     assert_eq!(a.addr, PoolAddr(0));
 }
 
@@ -256,20 +246,20 @@ fn a_plan_that_does_not_fit_changes_nothing() {
         unreachable!("there is room")
     };
     let mut planned = Planned::default();
-    space.plan(&mut planned, run, true).expect("it is free by the durable bitmap");
+    space.bitmaps().plan(&mut planned, run, true).expect("it is free by the durable bitmap");
     let free = Run { addr: run.addr.plus(10), len: 1 };
     assert_eq!(
-        space.plan(&mut planned, free, false).expect_err("it is not allocated").kind,
+        space.bitmaps().plan(&mut planned, free, false).expect_err("it is not allocated").kind,
         ErrorKind::Damaged
     );
     let (place, bits) = planned.pop().expect("one page");
-    let before = space.install(place, &bits);
+    let before = space.bitmaps_mut().install(place, &bits);
     assert_eq!(space.note_page(place, &before, Generation(7)), PageChange::Changed);
-    assert_eq!(space.bitmap_generations(place.group)[0], Generation(7));
+    assert_eq!(space.groups().bitmap_generations(place.group)[0], Generation(7));
     let mut planned = Planned::default();
-    space.plan(&mut planned, run, false).expect("it is allocated");
+    space.bitmaps().plan(&mut planned, run, false).expect("it is allocated");
     let (place, bits) = planned.pop().expect("one page");
-    let before = space.install(place, &bits);
+    let before = space.bitmaps_mut().install(place, &bits);
     assert_eq!(space.note_page(place, &before, Generation(9)), PageChange::Cleared);
-    assert_eq!(space.bitmap_generations(place.group)[0], Generation(0));
+    assert_eq!(space.groups().bitmap_generations(place.group)[0], Generation(0));
 }

@@ -143,7 +143,7 @@ impl Pool {
             warnings.into_iter().partition(|text| devices.iter().any(|d| tells(text, d)));
         let degraded = devices.stays_degraded();
         let provisioned_bytes = state.forest.provisioned_bytes();
-        let capacity_bytes = state.space.capacity_bytes(devices);
+        let capacity_bytes = state.space.groups().capacity_bytes(devices);
         devices.close();
         Ok(Preflight { warnings, returning, degraded, provisioned_bytes, capacity_bytes })
     }

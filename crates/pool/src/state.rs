@@ -115,7 +115,8 @@ impl State {
             Change::Map { size: Some(_), .. } => return,
             Change::Map { lba, runs, crcs, .. } => {
                 let geometry = self.space.geometry();
-                let placed = |run: &Run| (*run, self.space.chunks(geometry.split(run.addr).0));
+                let placed =
+                    |run: &Run| (*run, self.space.groups().chunks(geometry.split(run.addr).0));
                 encode_map(&mut payload, volume, lba, runs.iter().map(placed), crcs)
             }
             Change::Unmap { range, .. } if range.from >= end => return,
@@ -193,18 +194,18 @@ impl State {
 
     /// True if a change of the trees may go ahead: all its nodes will find room at commit.
     pub fn admits(&self, purpose: Purpose) -> bool {
-        self.space.admits(&self.devices, purpose, self.dirty_nodes())
+        self.space.room().admits(&self.devices, purpose, self.dirty_nodes())
     }
 
     /// True if it may go ahead when the changes that are under way have ended.
     pub fn admits_later(&self, purpose: Purpose) -> bool {
-        self.space.admits_later(&self.devices, purpose, self.dirty_nodes())
+        self.space.room().admits_later(&self.devices, purpose, self.dirty_nodes())
     }
 
     /// True if a direct write may find `blocks` blocks when the changes that are under way have
     /// ended.
     pub fn may_take_later(&self, blocks: u64) -> bool {
-        self.space.may_take_later(&self.devices, blocks, &self.demand())
+        self.space.room().may_take_later(&self.devices, blocks, &self.demand())
     }
 
     /// The metadata that has to find room, including the nodes that the open write-back pass has
@@ -218,31 +219,31 @@ impl State {
 
     /// True if a direct write of `blocks` leaves what is reserved.
     pub fn leaves_reserved(&self, blocks: u64) -> bool {
-        self.space.leaves_reserved(&self.devices, blocks, &self.demand())
+        self.space.room().leaves_reserved(&self.devices, blocks, &self.demand())
     }
 
     /// Whether all that is reserved finds room, and what is dirty.
     pub fn reserved_fits(&self) -> Fits {
-        self.space.reserved_fits(&self.devices, &self.demand())
+        self.space.room().reserved_fits(&self.devices, &self.demand())
     }
 
     /// Reserves room for `blocks` blocks that write-back will write.
     pub fn reserve(&self, blocks: u64) -> Result<Reservation> {
-        let got = self.space.reserve(&self.devices, blocks, &self.demand());
-        got.ok_or_else(|| self.space.no_room("the pool is full"))
+        let got = self.space.room().reserve(&self.devices, blocks, &self.demand());
+        got.ok_or_else(|| self.space.supply().no_room("the pool is full"))
     }
 
     /// True if `blocks` blocks that found no room may find it when the changes that are under way
     /// have ended.
     pub fn may_reserve_later(&self, blocks: u64) -> bool {
-        self.space.may_reserve_later(&self.devices, blocks, &self.demand())
+        self.space.room().may_reserve_later(&self.devices, blocks, &self.demand())
     }
 
     /// True if waiting for a commit may free something.
     pub fn gives_back(&self) -> bool {
         self.txns.open().frees_anything()
             || self.txns.committing().is_some()
-            || self.space.has_limbo()
+            || self.space.limbo().has_any()
     }
 
     /// The next commit has to write the superblocks, whatever else it has. They say something that
@@ -269,27 +270,28 @@ impl State {
     pub fn copies_to_write(&self, addr: PoolAddr) -> Copies {
         let group = self.space.geometry().split(addr).0;
         let gets = |c: &Chunk| self.devices.written(c.device.into()).is_some();
-        self.places_in(self.space.chunks(group), addr, gets)
+        self.places_in(self.space.groups().chunks(group), addr, gets)
     }
 
     /// A device that is away has a copy of this block, which may be good.
     pub fn may_be_away(&self, addr: PoolAddr) -> bool {
         let group = self.space.geometry().split(addr).0;
-        self.space.chunks(group).iter().any(|c| !self.devices.is_live(c.device.into()))
+        self.space.groups().chunks(group).iter().any(|c| !self.devices.is_live(c.device.into()))
     }
 
     /// The rows of the devices that have a copy of a block, in use or not.
     pub fn rows_of(&self, addr: PoolAddr) -> Vec<usize> {
         let group = self.space.geometry().split(addr).0;
-        self.space.chunks(group).iter().map(|c| c.device.into()).collect()
+        self.space.groups().chunks(group).iter().map(|c| c.device.into()).collect()
     }
 
     /// The copies of a block that count, for a read with this pin: good sources first, and the
     /// least busy.
     pub fn copies_for(&self, addr: PoolAddr, pin: &Pin) -> Copies {
         let group = self.space.geometry().split(addr).0;
-        let mut out =
-            self.places_in(self.space.chunks_for(group, pin), addr, |c| self.devices.is_whole(c));
+        let mut out = self.places_in(self.space.groups().chunks_for(group, pin), addr, |c| {
+            self.devices.is_whole(c)
+        });
         if out.len() > 1 {
             out.sort_by_key(|copy| self.devices.read_order(copy.row));
         }
@@ -321,7 +323,7 @@ impl State {
     /// The places where chunks that are behind may have a block, for a read with this pin. Nothing
     /// is missing where one of these chunks does not have the block.
     pub fn copies_behind(&self, addr: PoolAddr, pin: &Pin) -> Copies {
-        let chunks = self.space.chunks_for(self.space.geometry().split(addr).0, pin);
+        let chunks = self.space.groups().chunks_for(self.space.geometry().split(addr).0, pin);
         let is_behind = |c: &Chunk| c.behind && self.devices.is_live(c.device.into());
         self.places_in(chunks, addr, is_behind)
     }
@@ -348,7 +350,7 @@ impl State {
     fn end_pass(&mut self) -> Option<Txn> {
         let pass = self.txns.take_pass()?;
         pass.groups().iter().for_each(|&(id, _)| self.space.leave_pass(id));
-        self.space.end_pass();
+        self.space.supply_mut().end_pass();
         self.forest.store_mut().let_go();
         Some(pass)
     }

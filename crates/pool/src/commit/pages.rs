@@ -42,12 +42,12 @@ impl PageWriter {
                         PageChange::Changed => frozen.bitmap_pages.push(place),
                     }
                     written += 1;
-                    frozen.table_pages.insert(st.space.page_of(place.group));
+                    frozen.table_pages.insert(st.space.geometry().page_of_group(place.group));
                 }
             }
             self.core.breathe(pages).await;
         }
-        let forced = self.core.state_mut().space.take_forced();
+        let forced = self.core.state_mut().space.bitmaps_mut().take_forced();
         for (n, place) in (1..).zip(forced) {
             self.core.breathe_each(n).await;
             let mut st = self.core.state_mut();
@@ -59,7 +59,7 @@ impl PageWriter {
                 PageChange::Cleared => {}
                 PageChange::Changed => frozen.bitmap_pages.push(place),
             }
-            frozen.table_pages.insert(st.space.page_of(place.group));
+            frozen.table_pages.insert(st.space.geometry().page_of_group(place.group));
         }
         let geometry = self.core.state().space.geometry();
         for (n, &id) in (1..).zip(frozen.groups.iter().chain(frozen.sums.iter().map(|c| &c.0))) {

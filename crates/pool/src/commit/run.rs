@@ -184,7 +184,7 @@ impl CommitRun {
         for (part, set) in frozen.changes() {
             for &run in part {
                 let mut st = self.core.state_mut();
-                st.space.plan(&mut planned, run, set).map_err(|e| st.end_standing(e))?;
+                st.space.bitmaps().plan(&mut planned, run, set).map_err(|e| st.end_standing(e))?;
             }
             self.core.breathe(part.len()).await;
         }
@@ -194,7 +194,7 @@ impl CommitRun {
                 let mut st = self.core.state_mut();
                 for _ in 0..SLICE {
                     let Some((place, bits)) = planned.pop() else { break };
-                    frozen.before.insert(place, st.space.install(place, &bits));
+                    frozen.before.insert(place, st.space.bitmaps_mut().install(place, &bits));
                 }
             }
             self.core.breathe(left).await;
@@ -239,7 +239,7 @@ impl CommitRun {
             self.core.breathe_each(n).await;
         }
         for (n, ((id, _), root)) in (1..).zip(frozen.sums.iter().zip(sum_roots)) {
-            self.core.state_mut().space.set_checksums(*id, *root);
+            self.core.state_mut().space.groups_mut().set_checksums(*id, *root);
             frozen.touched_groups.insert(*id);
             self.core.breathe_each(n).await;
         }
@@ -249,7 +249,7 @@ impl CommitRun {
     /// more.
     pub(super) async fn complete(&self, _: Durable, frozen: FrozenTxn) -> Unneeded {
         for (n, &place) in (1..).zip(&frozen.bitmap_pages) {
-            self.core.state_mut().space.flip_slot(place);
+            self.core.state_mut().space.bitmaps_mut().flip_slot(place);
             self.core.breathe_each(n).await;
         }
         for (n, v) in (1..).zip(&frozen.volumes) {
@@ -277,7 +277,7 @@ impl CommitRun {
         if st.scrub.freed(&lost) {
             st.note_in_superblock();
         }
-        st.space.free_after_reads(frozen.frees);
+        st.space.limbo_mut().free_after_reads(frozen.frees);
         drop(st);
         let mappings = frozen.volumes.into_iter().map(|v| v.mapping);
         Unneeded::of(mappings.chain(frozen.sums.into_iter().map(|(_, tree)| tree)))
@@ -301,11 +301,11 @@ impl CommitRun {
     /// groups, drops idle bitmaps, and takes groups into use again that were left alone.
     pub(super) async fn tidy_up(&self) {
         let now = self.core.now();
-        self.core.state_mut().space.use_again(now);
+        self.core.state_mut().space.supply_mut().use_again(now);
         while self.core.state_mut().space.drain(4 * SLICE) {
             self.core.rt().yield_now().await;
         }
-        let mut left = self.core.state().space.loaded();
+        let mut left = self.core.state().space.bitmaps().loaded();
         loop {
             {
                 let mut st = self.core.state_mut();
@@ -328,7 +328,7 @@ impl CommitRun {
             let mut st = self.core.state_mut();
             let txn = st.txns.freeze();
             st.attached.begin_publishing(txn.published());
-            FrozenTxn::new(txn, st.space.take_changed())
+            FrozenTxn::new(txn, st.space.groups_mut().take_changed())
         };
         let took = self.core.rt().precise_now().since(from);
         self.core.metrics_mut().note_frozen(took);

@@ -366,7 +366,7 @@ fn plan_for(st: &mut State, class: Class, from: VolumeId, lba: Lba, blocks: u64)
     let mut plan = plan_read(st, from, lba, blocks)?;
     if class.is_background() {
         let run = |piece: &Piece| Some(Run { addr: piece.place.as_ref()?.addr, len: piece.len });
-        plan.pin = st.space.pin_blocks(plan.pieces.iter().filter_map(run), &plan.pin);
+        plan.pin = st.space.limbo().pin_blocks(plan.pieces.iter().filter_map(run), &plan.pin);
     }
     Ok(plan)
 }
@@ -380,7 +380,7 @@ pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64)
     let mut plan = Plan {
         pieces: SmallVec::new(),
         crcs: SmallVec::new(),
-        pin: st.space.pin(),
+        pin: st.space.limbo().pin(),
         of: BlockOf { volume: owner, lba },
     };
     let mut at = lba.0;
@@ -391,7 +391,7 @@ pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64)
         }
         let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
         let (group, offset) = geometry.split(addr);
-        if !st.space.contains(group) {
+        if !st.space.groups().contains(group) {
             return Err(StorageError::new(
                 ErrorKind::Damaged,
                 format!("{addr:?} is outside of the pool"),

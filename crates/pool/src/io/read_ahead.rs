@@ -140,7 +140,7 @@ impl ReadAhead {
     /// reads.
     async fn read_nodes_ahead(&self, volume: VolumeId, range: BlockRange) {
         for _ in 0..ROUNDS {
-            let pin = self.core.state().space.pin();
+            let pin = self.core.state().space.limbo().pin();
             let mut missing = Missing::default();
             missing.add(self.core.state().forest.missing_mapping(volume, range, NODES));
             if !self.load_missing(missing, pin).await {
@@ -148,7 +148,7 @@ impl ReadAhead {
             }
         }
         for _ in 0..ROUNDS {
-            let pin = self.core.state().space.pin();
+            let pin = self.core.state().space.limbo().pin();
             let Some(missing) = self.missing_checksums(volume, range).await else { return };
             if !self.load_missing(missing, pin).await {
                 return;

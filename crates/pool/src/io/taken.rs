@@ -47,7 +47,7 @@ impl TakenRuns {
     /// Adds a run that was allocated just now.
     pub(super) fn push(&mut self, run: Run) {
         if self.kind == Kind::Direct {
-            self.core.state_mut().space.begin_writing(run);
+            self.core.state_mut().space.takers_mut().begin_writing(run);
         }
         self.runs.push(run);
     }
@@ -56,7 +56,7 @@ impl TakenRuns {
     pub fn entered(mut self) {
         let runs = std::mem::take(&mut self.runs);
         if self.kind == Kind::Direct {
-            self.core.state_mut().space.end_writing(&runs);
+            self.core.state_mut().space.takers_mut().end_writing(&runs);
         }
     }
 }
@@ -76,7 +76,7 @@ impl Drop for TakenRuns {
         }
         let mut st = self.core.state_mut();
         if self.kind == Kind::Direct {
-            st.space.end_writing(&self.runs);
+            st.space.takers_mut().end_writing(&self.runs);
         }
         self.runs.iter().for_each(|&run| st.space.release(run));
     }
@@ -104,7 +104,7 @@ impl RunWriter {
     ) -> impl Future<Output = Result<TakenRuns>> + use<> {
         let this = self.clone();
         let write = async move {
-            taken.pin = Some(this.core.state().space.pin_none());
+            taken.pin = Some(this.core.state().space.limbo().pin_none());
             this.copy_writer.write_runs(&taken, data, class).await?;
             Ok(taken)
         };

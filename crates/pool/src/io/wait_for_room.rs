@@ -85,14 +85,14 @@ struct Alone<'a>(&'a Core);
 
 impl<'a> Alone<'a> {
     fn new(core: &'a Core) -> Alone<'a> {
-        core.state_mut().space.hold_direct();
+        core.state_mut().space.supply_mut().hold_direct();
         Alone(core)
     }
 }
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.state_mut().space.let_direct_go();
+        self.0.state_mut().space.supply_mut().let_direct_go();
     }
 }
 
@@ -142,13 +142,13 @@ impl PoolRoom {
         if crowded || st.txns.open().dirty_nodes() >= 2 * self.core.settings().dirty_nodes {
             return Ok(Admission::Crowded);
         }
-        Ok(Admission::Admitted(st.space.reserve_nodes()))
+        Ok(Admission::Admitted(st.space.claims().reserve_nodes()))
     }
 
     async fn make_room(&self, purpose: Purpose) -> Result<NodeRoom> {
         let mut tries = Tries::new();
         loop {
-            let ended = self.core.state().space.changes_ended();
+            let ended = self.core.state().space.claims().changes_ended();
             match self.try_admit(purpose)? {
                 Admission::Admitted(room) => return Ok(room),
                 Admission::Later => ended.await,
@@ -156,7 +156,7 @@ impl PoolRoom {
                 Admission::Full => {
                     if !self.make_some_free(&mut tries).await? {
                         let text = "the pool is full: no room for metadata";
-                        return Err(self.core.state().space.no_room(text));
+                        return Err(self.core.state().space.supply().no_room(text));
                     }
                 }
             }
@@ -188,9 +188,9 @@ impl PoolRoom {
                 }
                 Try::Freed => self.empty_limbo().await,
                 Try::Pinned => {
-                    let any = self.core.state().space.any_pinned();
+                    let any = self.core.state().space.limbo().any_pinned();
                     if any {
-                        let until = self.core.state_mut().space.reads_until_now();
+                        let until = self.core.state_mut().space.limbo_mut().reads_until_now();
                         tries.pinned_until = Some(until);
                     }
                     continue;
@@ -209,7 +209,7 @@ impl PoolRoom {
                 let mut st = self.core.state_mut();
                 // Chunks of a dissolved group may go to another one. A running commit must not
                 // write that one without writing, too, that the chunks became free.
-                if st.txns.committing().is_some() || !st.space.may_dissolve() {
+                if st.txns.committing().is_some() || !st.space.supply().may_dissolve() {
                     return;
                 }
                 let st = &mut *st;
@@ -259,7 +259,12 @@ impl PoolRoom {
                 Took::Joined => self.sums.warm_checksums().await,
                 Took::Some if commits == PASS_COMMITS && self.open_waiting() => {}
                 Took::Some if commits == PASS_COMMITS => {
-                    return Err(self.core.state().space.no_room("write-back: the pool is full"));
+                    return Err(self
+                        .core
+                        .state()
+                        .space
+                        .supply()
+                        .no_room("write-back: the pool is full"));
                 }
                 Took::Some => {
                     commits += 1;
@@ -279,7 +284,7 @@ impl PoolRoom {
             let ended = {
                 let st = self.core.state();
                 match st.reserve(blocks) {
-                    Err(_) if st.may_reserve_later(blocks) => st.space.changes_ended(),
+                    Err(_) if st.may_reserve_later(blocks) => st.space.claims().changes_ended(),
                     outcome => return outcome,
                 }
             };
@@ -291,7 +296,7 @@ impl PoolRoom {
     /// Takes blocks for a direct write.
     fn try_take(&self, blocks: u32) -> Alloc {
         let mut st = self.core.state_mut();
-        match !st.space.holds_direct() && st.leaves_reserved(blocks.into()) {
+        match !st.space.supply().holds_direct() && st.leaves_reserved(blocks.into()) {
             true => st.alloc(GroupKind::Data, blocks),
             false => Alloc::Full,
         }
@@ -315,8 +320,8 @@ impl PoolRoom {
         }
         let (opened, ended, any_closed) = {
             let st = self.core.state();
-            let any_closed = st.space.any_closed() || st.space.holds_direct();
-            (st.space.opened(), st.space.changes_ended(), any_closed)
+            let any_closed = st.space.supply().any_closed() || st.space.supply().holds_direct();
+            (st.space.supply().opened(), st.space.claims().changes_ended(), any_closed)
         };
         if any_closed {
             // The wait is short: a closed group is open again soon. Blocks that were taken are
@@ -325,8 +330,8 @@ impl PoolRoom {
             // Reads that end may make room too, but only what is drained can be taken.
             let (reads, any_freed) = {
                 let mut st = self.core.state_mut();
-                let (reads, before) = (st.space.reads_ended(), st.space.freed_runs());
-                (reads, st.space.drain(DRAIN) || st.space.freed_runs() > before)
+                let (reads, before) = (st.space.limbo().reads_ended(), st.space.limbo().freed());
+                (reads, st.space.drain(DRAIN) || st.space.limbo().freed() > before)
             };
             if any_freed {
                 self.core.rt().yield_now().await;
@@ -343,8 +348,8 @@ impl PoolRoom {
             // is to be tried again that was left alone.
             let now = self.core.now();
             let mut st = self.core.state_mut();
-            if !st.space.use_again(now) {
-                return Err(st.space.no_room("the pool is full"));
+            if !st.space.supply_mut().use_again(now) {
+                return Err(st.space.supply().no_room("the pool is full"));
             }
         }
         Ok(())

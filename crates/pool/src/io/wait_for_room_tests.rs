@@ -39,7 +39,7 @@ async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
         for run in taken {
             st.space.release(Run { len: run.len / 2, ..run });
         }
-        assert_eq!(st.space.formable(&st.devices), 0);
+        assert_eq!(st.space.groups().formable(&st.devices), 0);
     }
     pool
 }
@@ -61,7 +61,7 @@ fn what_finds_no_room_only_beside_other_changes_waits_for_these() {
         {
             let st = pool.core().state();
             while st.leaves_reserved(1) {
-                held.push(st.space.reserve_nodes());
+                held.push(st.space.claims().reserve_nodes());
                 assert!(held.len() < 10, "changes that are under way do not count");
             }
             drop(held.pop());
@@ -81,7 +81,7 @@ fn what_finds_no_room_only_beside_other_changes_waits_for_these() {
 
         pool.commit().await.expect("commit");
         while pool.reserve(1).is_ok() {
-            held.push(pool.core().state().space.reserve_nodes());
+            held.push(pool.core().state().space.claims().reserve_nodes());
             assert!(held.len() < 10, "changes that are under way do not count");
         }
         let (p, told) = (pool.clone(), done.clone());
@@ -92,10 +92,10 @@ fn what_finds_no_room_only_beside_other_changes_waits_for_these() {
         });
         on.sleep(Duration::from_secs(1)).await;
         assert_eq!(done.get(), 1, "the reservation waits");
-        assert!(pool.core().state().space.holds_direct(), "others could begin for ever");
+        assert!(pool.core().state().space.supply().holds_direct(), "others could begin for ever");
         drop(held.pop());
         drop(reserve.await.expect("it ends").expect("there is room by now"));
-        assert!(!pool.core().state().space.holds_direct());
+        assert!(!pool.core().state().space.supply().holds_direct());
         held.clear();
         let none = pool.reserve_beside_changes(1 << 30).await;
         assert_eq!(none.err().map(|e| e.kind), Some(ErrorKind::NoSpace), "nothing to wait for");

@@ -69,7 +69,7 @@ fn ask_to_leave(st: &State, device: &str) -> Result<Vec<Terms>> {
     if st.devices.row(row).is_some_and(|d| d.takes_chunks()) {
         enough_devices_without(st, row)?;
     }
-    Ok(st.space.terms(&st.devices).before_and_after(|now| now.without(row)))
+    Ok(st.space.placement().terms(&st.devices).before_and_after(|now| now.without(row)))
 }
 
 fn enough_devices_without(st: &State, row: usize) -> Result<()> {
@@ -110,7 +110,7 @@ fn ask_for_copies(st: &State, copies: u8) -> Result<Vec<Terms>> {
             devices(serving as u64)
         ));
     }
-    Ok(st.space.terms(&st.devices).before_and_after(|now| now.with_copies(copies)))
+    Ok(st.space.placement().terms(&st.devices).before_and_after(|now| now.with_copies(copies)))
 }
 
 fn change_copies(st: &mut State, copies: u8, fit: &Fit) -> Result<()> {
@@ -120,7 +120,7 @@ fn change_copies(st: &mut State, copies: u8, fit: &Fit) -> Result<()> {
     if copies > st.identity.copies && !room_for_reserved(st, fit).1 {
         return no_room_for_reserved(st, format!("with {}", copies_of(copies)));
     }
-    st.space.set_copies(copies);
+    st.space.groups_mut().set_copies(copies);
     st.identity.copies = copies;
     Ok(())
 }
@@ -131,19 +131,19 @@ fn change_copies(st: &mut State, copies: u8, fit: &Fit) -> Result<()> {
 /// once.
 fn takes_room(st: &State, row: usize, fit: &Fit) -> bool {
     let (before, after) = room_for_reserved(st, fit);
-    let goes_at_once = st.space.reserved() == 0 && !st.space.uses_device(row);
+    let goes_at_once = st.space.claims().reserved() == 0 && !st.space.groups().uses_device(row);
     before && !after && st.devices.is_live(row) && !goes_at_once
 }
 
 /// Whether what was let in has room then: as it is, and as it would be.
 fn room_for_reserved(st: &State, fit: &Fit) -> (bool, bool) {
-    let Some((before, after)) = fit.formable(&st.space) else { return (true, true) };
-    let fits = |formable| st.space.lasting_fits(formable, &st.demand());
+    let Some((before, after)) = fit.formable(st.space.groups()) else { return (true, true) };
+    let fits = |formable| st.space.room().lasting_fits(formable, &st.demand());
     (fits(before), fits(after))
 }
 
 fn no_room_for_reserved(st: &State, begin: String) -> Result<()> {
-    let (what, or) = match st.space.reserved() {
+    let (what, or) = match st.space.claims().reserved() {
         0 => ("changes of metadata", ""),
         _ => (
             "what the cache holds and the pool does not",

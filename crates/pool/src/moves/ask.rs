@@ -19,7 +19,7 @@ impl MoveTerms {
             {
                 let mut st = self.core.state_mut();
                 let asked = ask(&st)?;
-                if fit.go_on(&st.space, asked) {
+                if fit.go_on(st.space.groups(), asked) {
                     return then(&mut st, fit);
                 }
             }

@@ -56,7 +56,7 @@ impl To {
     /// True if blocks of a group may still be written there. It stays so while one of its blocks is
     /// pinned: only an empty group is given up.
     fn is_for(&self, space: &Space, id: GroupId) -> bool {
-        let has = |c: &Chunk| space.chunks(id).iter().any(|had| had.is_at(c));
+        let has = |c: &Chunk| space.groups().chunks(id).iter().any(|had| had.is_at(c));
         match self {
             To::New(_) | To::Kept(_) => true,
             To::Behind(chunks) => chunks.iter().all(has),
@@ -175,7 +175,7 @@ impl ChunkCopier {
             commands,
             stopped: false,
         };
-        let kind = self.core.state().space.group_kind(id);
+        let kind = self.core.state().space.groups().kind(id);
         let outcome = match kind {
             GroupKind::Data => self.copy_data(id, since, &mut flights).await,
             GroupKind::Metadata => self.copy_nodes(id, since, &mut flights).await,
@@ -195,14 +195,14 @@ impl ChunkCopier {
         while !flights.stopped {
             let (missing, pin) = {
                 let st = self.core.state();
-                (walk.ahead(&st, AHEAD), st.space.pin())
+                (walk.ahead(&st, AHEAD), st.space.limbo().pin())
             };
             self.loader.load_nodes(Class::Move, self.loader.pin_nodes(missing, pin), false).await;
             let to = &flights.to;
             let step = |st: &mut State| {
                 let goes_on = to.is_for(&st.space, id);
                 let leaf = if goes_on { walk.next_leaf(st, at)? } else { Leaf::End };
-                Ok((leaf, st.space.pin()))
+                Ok((leaf, st.space.limbo().pin()))
             };
             let (leaf, pin) = self.loader.resident(Class::Move, step).await?;
             match leaf {
@@ -235,7 +235,7 @@ impl ChunkCopier {
             let st = self.core.state();
             let geometry = st.space.geometry();
             let group = Run { addr: geometry.join(id, 0), len: geometry.group_blocks };
-            st.space.pin_blocks([group], &st.space.pin())
+            st.space.limbo().pin_blocks([group], &st.space.limbo().pin())
         };
         let (mut nodes, mut next) = (Vec::new(), 0);
         loop {
@@ -447,13 +447,13 @@ mod tests {
     fn a_resync_writes_to_no_chunk_that_is_not_the_groups_any_more() {
         run((16, 1), 100, |_, pool| async move {
             let id = group_of_first(&pool);
-            let had = pool.core().state().space.chunks(id).to_vec();
+            let had = pool.core().state().space.groups().chunks(id).to_vec();
             assert_eq!(resynced(&pool, &had).await, 100);
 
             pool.discard(VolumeId(1), base::Lba(0), base::Lba(100)).await.expect("discard");
             pool.commit().await.expect("commit");
             pool.flows().room.empty_limbo().await;
-            assert_eq!(pool.core().state().space.group_kind(id), GroupKind::Free);
+            assert_eq!(pool.core().state().space.groups().kind(id), GroupKind::Free);
             // Others take the chunk.
             let row = had[0].device.into();
             let take =
@@ -461,7 +461,7 @@ mod tests {
             while !take().is_at(&had[0]) {}
             put(&pool, 100).await;
             assert_eq!(group_of_first(&pool), id, "it has the same number");
-            let has = pool.core().state().space.chunks(id).to_vec();
+            let has = pool.core().state().space.groups().chunks(id).to_vec();
             assert!(!has[0].is_at(&had[0]));
             assert_eq!(resynced(&pool, &had).await, 0);
             assert_eq!(resynced(&pool, &has).await, 100);
@@ -473,7 +473,7 @@ mod tests {
     fn a_pause_does_not_wait_for_the_end_of_a_group() {
         run((128, 32), 8_000, |r, pool| async move {
             let id = group_of_first(&pool);
-            let has = pool.core().state().space.chunks(id).to_vec();
+            let has = pool.core().state().space.groups().chunks(id).to_vec();
             let p = pool.clone();
             let copy = async move {
                 p.flows().copier.copy_group(id, To::Behind(has), Generation(1), None).await
@@ -492,7 +492,7 @@ mod tests {
     fn a_cancel_does_not_wait_for_the_end_of_a_group() {
         run((128, 32), 8_000, |r, pool| async move {
             let id = group_of_first(&pool);
-            let had = pool.core().state().space.chunks(id).to_vec();
+            let had = pool.core().state().space.groups().chunks(id).to_vec();
             let name = pool.core().state().devices.path(had[0].device.into()).to_owned();
             pool.moves().pause_moves(true);
             pool.moves().remove_device(&name).await.expect("remove");
@@ -506,7 +506,7 @@ mod tests {
             let status = pool.moves().moves_status();
             assert_eq!((status.state, status.copied_bytes), (MovesState::None, 0), "{status:?}");
             assert_eq!(status.ended.map(|end| end.outcome), Some(MovesOutcome::Cancelled));
-            assert_eq!(pool.core().state().space.chunks(id), had);
+            assert_eq!(pool.core().state().space.groups().chunks(id), had);
         });
     }
 }

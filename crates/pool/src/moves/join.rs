@@ -322,7 +322,7 @@ impl Joiner {
         let mut st = self.core.state_mut();
         let sequence = st.txns.sequence();
         st.devices.row_mut(row).into_iter().for_each(|d| d.joined(sequence));
-        st.space.use_again(Instant(u64::MAX));
+        st.space.supply_mut().use_again(Instant(u64::MAX));
         if let Some(old) = leaving {
             leave(&mut st, old, Some(row as u8));
         }
@@ -350,8 +350,8 @@ fn page_to_copy(st: &State, page: u64, since: Generation) -> Option<(PageId, Pag
     };
     let of_group = u64::from(geometry.pages_per_group());
     let (group, i) = (GroupId((n / of_group) as u32), (n % of_group) as usize);
-    let want = st.space.bitmap_generations(group)[i];
-    if want <= since || st.space.group_kind(group) == GroupKind::Free {
+    let want = st.space.groups().bitmap_generations(group)[i];
+    if want <= since || st.space.groups().kind(group) == GroupKind::Free {
         return None;
     }
     Some((PageId { pool_uuid, kind: PageKind::Bitmap, page, slot: 0 }, want.into()))

@@ -357,7 +357,7 @@ impl Returns {
             }
             let since = recognize(&st, row, &own, &path)?;
             let had = st.devices.row_mut(row).and_then(|d| d.reattach(path.clone(), disk.clone()));
-            let before = (st.space.reads_until_now(), st.txns.pass_ended());
+            let before = (st.space.limbo_mut().reads_until_now(), st.txns.pass_ended());
             (since, Returning { core: self.core.clone(), row, had }, before)
         };
         let failed = |e| self.joiner.why_not_joined(row, &path, e);
@@ -375,7 +375,7 @@ impl Returns {
         }
         let mut next = Some(GroupId(0));
         while let Some(from) = next {
-            next = self.core.state_mut().space.mark_behind(row, since, from);
+            next = self.core.state_mut().space.groups_mut().mark_behind(row, since, from);
             if next.is_some() {
                 self.core.rt().yield_now().await;
             }

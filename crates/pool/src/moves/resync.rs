@@ -60,7 +60,7 @@ impl Resyncer {
                     if st.moves.is_paused() || self.core.is_closed() {
                         None
                     } else {
-                        st.space.next_behind(from, &st.devices)
+                        st.space.groups().next_behind(from, &st.devices)
                     }
                 };
                 let Some((id, chunks)) = next else {
@@ -104,7 +104,7 @@ impl Resyncer {
     async fn note_resynced(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
         self.commits.commit_direct().await?;
         // Reads that began before may be about blocks that were freed, and not copied.
-        let before = self.core.state_mut().space.reads_until_now();
+        let before = self.core.state_mut().space.limbo_mut().reads_until_now();
         self.reads.wait_for_reads(before).await;
         // A superblock says what devices are as of now. If one of another device's end, which these
         // chunks allow, were that of a commit that began before, its tables would say that they are
@@ -113,7 +113,7 @@ impl Resyncer {
         let mut st = self.core.state_mut();
         for (id, chunks, present) in copied {
             if present.is_still_so(&st) {
-                st.space.caught_up(id, &chunks);
+                st.space.groups_mut().caught_up(id, &chunks);
             }
         }
         st.need_superblock();
@@ -149,5 +149,5 @@ impl Resyncer {
 fn whole_again(st: &State) -> Vec<usize> {
     let lacks = |row: usize| st.devices.row(row).is_some_and(|d| d.record().lacks_since.is_some());
     let rows = st.devices.live_rows().into_iter();
-    rows.filter(|&row| lacks(row) && st.space.behind_on(row) == 0).collect()
+    rows.filter(|&row| lacks(row) && st.space.groups().sets().behind_on(row) == 0).collect()
 }

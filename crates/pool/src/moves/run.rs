@@ -84,7 +84,7 @@ struct Closed(Core, GroupId);
 
 impl Drop for Closed {
     fn drop(&mut self) {
-        self.0.state_mut().space.open_group(self.1);
+        self.0.state_mut().space.supply_mut().open_group(self.1);
     }
 }
 
@@ -214,7 +214,7 @@ impl Mover {
         while let Some(want) = self.next_to_move(from).await {
             let id = want.group;
             from = GroupId(id.0 + 1);
-            if self.core.state().space.is_of_pass(id) {
+            if self.core.state().space.takers().is_of_pass(id) {
                 of_pass.push(id);
             } else {
                 waits.note(id, self.move_group(want).await?);
@@ -235,7 +235,7 @@ impl Mover {
     async fn spread_one(self: &Rc<Self>) -> Result<bool> {
         let mut from = GroupId(0);
         loop {
-            let helps = |st: &State| st.space.lies_unevenly(&st.devices);
+            let helps = |st: &State| st.space.placement().lies_unevenly(&st.devices);
             let Some(want) = self.next_to_balance(from, helps).await else { return Ok(false) };
             from = GroupId(want.group.0 + 1);
             if self.move_group(want).await? == Moved::Done {
@@ -247,7 +247,8 @@ impl Mover {
     /// Waits until one of these groups can be closed. Room comes by commits, and by reads that end.
     async fn room_beside(&self, ids: &[GroupId]) {
         loop {
-            let (ended, reads) = (self.core.commit_ended(), self.core.state().space.reads_ended());
+            let (ended, reads) =
+                (self.core.commit_ended(), self.core.state().space.limbo().reads_ended());
             self.room.empty_limbo().await;
             let does = {
                 let mut st = self.core.state_mut();
@@ -265,19 +266,19 @@ impl Mover {
     /// The change that a group needs, if the group is to be moved now.
     fn to_move(&self, id: GroupId) -> Option<Want> {
         let st = self.core.state();
-        (!self.copier.moves_rest()).then(|| st.space.to_move(id, &st.devices)).flatten()
+        (!self.copier.moves_rest()).then(|| st.space.placement().to_move(id, &st.devices)).flatten()
     }
 
     /// The next group, from this number on, that is to be moved now.
     async fn next_to_move(&self, from: GroupId) -> Option<Want> {
-        self.search(from, |st, from| st.space.next_to_move(from, &st.devices)).await
+        self.search(from, |st, from| st.space.placement().next_to_move(from, &st.devices)).await
     }
 
     /// The next group, from this number on, of which a chunk is to be moved now to fill all devices
     /// to the same share, as long as that `helps`.
     async fn next_to_balance(&self, from: GroupId, helps: impl Fn(&State) -> bool) -> Option<Want> {
         let step = |st: &State, from| match helps(st) {
-            true => st.space.next_to_balance(from, &st.devices),
+            true => st.space.placement().next_to_balance(from, &st.devices),
             false => Search::Over,
         };
         self.search(from, step).await
@@ -431,13 +432,13 @@ impl Mover {
     /// write-back pass may have taken blocks for nodes; those that begin later do not.
     async fn settle_group(&self, id: GroupId) -> Result<()> {
         let ended = self.core.state().txns.pass_ended();
-        let nodes = self.core.state().space.group_kind(id) == GroupKind::Metadata;
+        let nodes = self.core.state().space.groups().kind(id) == GroupKind::Metadata;
         if nodes && self.core.state().txns.pass().is_some() {
             ended.await;
         }
         loop {
-            let ended = self.core.state().space.writes_ended();
-            if self.core.state().space.is_settled(id) {
+            let ended = self.core.state().space.takers().writes_ended();
+            if self.core.state().space.takers().is_settled(id) {
                 break;
             }
             ended.await;
@@ -450,7 +451,9 @@ impl Mover {
     async fn take_targets(&self, want: &Want) -> Result<Option<Vec<Chunk>>> {
         self.terms
             .ask(
-                |st| Ok(st.space.terms_of_choice(&st.devices, want, &targets(st, want))),
+                |st| {
+                    Ok(st.space.placement().terms_of_choice(&st.devices, want, &targets(st, want)))
+                },
                 |st, fit| Ok(take_targets(st, want, fit)),
             )
             .await
@@ -487,7 +490,7 @@ impl Mover {
     async fn let_go(&self, want: &Want, reads: Era) {
         self.reads.wait_for_reads(reads).await;
         let mut st = self.core.state_mut();
-        st.space.forget_chunks(want.group);
+        st.space.groups_mut().forget_chunks(want.group);
         st.devices.give_chunks(want.loses.clone());
     }
 
@@ -555,7 +558,7 @@ impl Mover {
 /// when it is in use again.
 fn may_go(st: &State, row: usize) -> bool {
     let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
-    st.devices.row(row).is_some_and(leaves) && !st.space.uses_device(row)
+    st.devices.row(row).is_some_and(leaves) && !st.space.groups().uses_device(row)
 }
 
 /// The devices of which a group may get chunks, the best ones first.
@@ -583,7 +586,7 @@ fn take_targets(st: &mut State, want: &Want, fit: Fit) -> Option<Vec<Chunk>> {
     let take = |&d: &usize| st.devices.take_chunk_of(d);
     let taken: Vec<Chunk> = rows.iter().filter_map(take).collect();
     // Everything that was admitted counts on chunks of which groups can still be formed.
-    let commits = st.space.admits(&st.devices, Purpose::Free, demand.dirty_nodes);
+    let commits = st.space.room().admits(&st.devices, Purpose::Free, demand.dirty_nodes);
     if !commits || !st.reserved_fits().as_before(before) {
         st.devices.give_chunks(taken);
         return None;

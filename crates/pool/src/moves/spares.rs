@@ -164,7 +164,7 @@ pub(crate) fn time_of_spare(st: &State, row: usize, after: Duration) -> Option<I
 /// True if a spare has room for what a device holds.
 fn fits(st: &State, spare: usize, row: usize) -> bool {
     let chunks = st.devices.row(spare).map_or(0, |d| d.record().chunks);
-    chunks >= st.space.chunks_on(row)
+    chunks >= st.space.groups().sets().chunks_on(row)
 }
 
 /// Spares that could take a place now.

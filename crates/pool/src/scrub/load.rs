@@ -58,7 +58,7 @@ impl ScrubLoader {
     pub(crate) async fn read_leaves(&self, walk: &Walk) {
         let (missing, pin) = {
             let st = self.core.state();
-            (walk.ahead(&st, AHEAD), st.space.pin())
+            (walk.ahead(&st, AHEAD), st.space.limbo().pin())
         };
         self.loader.load_nodes(Class::Scrub, self.loader.pin_nodes(missing, pin), false).await;
     }

@@ -17,7 +17,7 @@ pub(super) fn scrub_goes_to(st: &mut State, place: ScrubPlace) {
 pub(super) fn pass_scrubbed(st: &mut State) {
     let place = st.scrub.place();
     let to = if place.stage == ScrubStage::Groups { place.index } else { 0 };
-    st.space.pass_to(GroupId(to));
+    st.space.groups_mut().pass_to(GroupId(to));
     note_left_to_scrub(st);
 }
 

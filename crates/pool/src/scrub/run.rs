@@ -152,7 +152,7 @@ impl Scrubber {
 
     /// Bitmap pages, checksum tree and data of a group.
     async fn scrub_group(&self, window: &mut Window, id: GroupId, from: u32) -> Went {
-        let kind = self.core.state().space.group_kind(id);
+        let kind = self.core.state().space.groups().kind(id);
         // A group that holds no data any more keeps the nodes of its tree, for its next use.
         if from == 0 && kind != GroupKind::Data {
             self.trees.scrub_sums(window, id).await?;
@@ -186,7 +186,7 @@ impl Scrubber {
             window.rest().await?;
             self.scrub_loader.read_leaves(&walk).await;
             let mut step = |st: &mut crate::state::State| {
-                let pin = st.space.pin();
+                let pin = st.space.limbo().pin();
                 Ok((walk.next_leaf(st, at)?, pin))
             };
             let found = self

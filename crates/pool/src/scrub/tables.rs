@@ -124,7 +124,7 @@ impl TableScrub {
         let pages = self.core.state().space.geometry().pages_per_group();
         for i in 0..pages {
             loop {
-                if self.core.state().space.group_kind(group) == GroupKind::Free {
+                if self.core.state().space.groups().kind(group) == GroupKind::Free {
                     return Ok(Ok(()));
                 }
                 // A group that rests may be dropped from memory whenever others are needed.
@@ -133,9 +133,11 @@ impl TableScrub {
                 {
                     return Ok(Err(e));
                 }
-                let force = |st: &mut State| st.space.force_page(BitmapPage { group, page: i });
+                let force = |st: &mut State| {
+                    st.space.bitmaps_mut().force_page(BitmapPage { group, page: i })
+                };
                 let which =
-                    |st: &State| st.space.has_maps(group).then(|| bitmap_page(st, group, i));
+                    |st: &State| st.space.bitmaps().has(group).then(|| bitmap_page(st, group, i));
                 if self.scrub_page(which, force).await? {
                     break;
                 }
@@ -216,8 +218,8 @@ fn table_page(st: &State, page: u32) -> Page {
 /// A bitmap page, as of the last commit; `None`: it has no bit and was not written, or is not in
 /// memory.
 fn bitmap_page(st: &State, group: GroupId, i: u32) -> Option<Page> {
-    let slots = st.space.bitmap_slots(group)?;
-    let generation = st.space.bitmap_generations(group)[i as usize];
+    let slots = st.space.bitmaps().slots(group)?;
+    let generation = st.space.groups().bitmap_generations(group)[i as usize];
     let page = st.space.geometry().bitmap_page(group, i);
     let (kind, slot) = (PageKind::Bitmap, slots[i as usize]);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page, slot };

@@ -64,7 +64,7 @@ impl TreeScrub {
         loop {
             window.rest().await?;
             let mut step = |st: &mut State| {
-                let pin = st.space.pin();
+                let pin = st.space.limbo().pin();
                 Ok((nodes_from(st, which, Generation(0), &from)?, pin))
             };
             let found = self

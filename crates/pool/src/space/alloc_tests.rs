@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
-use base::{BLOCK, BLOCK_U64, BlockRange, Duration, ErrorKind, Lba, VolumeId};
+use base::{BLOCK, BLOCK_U64, Bitmap, BlockRange, Duration, ErrorKind, Lba, VolumeId};
 use model::status::PoolState;
 use queue::Class;
 use rt::sync::within;
@@ -50,6 +50,16 @@ async fn open(rt: &Rt, files: Vec<DeviceFile>) -> Pool {
     Pool::open(rt, files, settings).await.expect("open").0
 }
 
+fn all_groups(space: &Space) -> impl Iterator<Item = GroupId> {
+    (0..).map(GroupId).take_while(|&id| space.groups.contains(id))
+}
+
+/// The first group of data.
+fn data_group(space: &Space) -> GroupId {
+    let mut all = all_groups(space);
+    all.find(|&id| space.groups.kind(id) == GroupKind::Data).expect("a data group")
+}
+
 async fn publish(pass: &crate::Pass) {
     let handed = pass.hand_over(base::Epoch(1), base::Instant(0)).await.expect("handed over");
     handed.commit().await.expect("commit");
@@ -86,13 +96,9 @@ fn a_free_of_what_is_free_changes_nothing_and_ends_commits() {
             st.txns.open_mut().note_free(Run { addr: first.plus(64), len: 2 }, u32::MAX);
         }
         let maps = || -> Vec<Option<Bitmap>> {
-            pool.core()
-                .state()
-                .space
-                .groups
-                .iter()
-                .map(|g| g.maps.as_ref().map(|m| m.durable.clone()))
-                .collect()
+            let st = pool.core().state();
+            let durable = |id| st.space.bitmaps.of(id).map(|m| m.durable.clone());
+            all_groups(&st.space).map(durable).collect()
         };
         let before = maps();
         let e = pool.commit().await.expect_err("damaged");
@@ -114,7 +120,7 @@ fn bitmaps_of_groups_that_were_formed_are_unloaded() {
         put(&pool, 0, 6 * MIB / BLOCK_U64).await.expect("write");
         pool.commit().await.expect("commit");
         rt.sleep(Duration::from_secs(1)).await;
-        let loaded = pool.core().state().space.groups.iter().filter(|g| g.maps.is_some()).count();
+        let loaded = pool.core().state().space.bitmaps.loaded();
         // Two, and those that the cursors are in.
         assert!(loaded <= 4, "{loaded}");
         pool.close().await.expect("close");
@@ -131,11 +137,11 @@ fn what_a_read_kept_from_being_free_is_free_when_it_has_ended() {
         let blocks = fill(&pool).await;
         for ended in [true, false] {
             pool.commit().await.expect("commit");
-            let pin = pool.core().state().space.pin();
+            let pin = pool.core().state().space.limbo().pin();
             pool.discard(VolumeId(1), Lba(0), Lba(blocks)).await.expect("discard");
             pool.commit().await.expect("commit");
             rt.sleep(Duration::from_secs(1)).await;
-            assert!(pool.core().state().space.has_limbo());
+            assert!(pool.core().state().space.limbo().has_any());
             if ended {
                 drop(pin);
             } else {
@@ -178,7 +184,7 @@ async fn discarded_while_pinned(
     pool.discard(VolumeId(1), Lba(0), Lba(blocks)).await.expect("discard");
     pool.commit().await.expect("commit");
     rt.sleep(Duration::from_secs(1)).await;
-    assert!(pool.core().state().space.has_limbo());
+    assert!(pool.core().state().space.limbo().has_any());
     (pin, blocks)
 }
 
@@ -196,7 +202,7 @@ fn a_write_waits_for_reads_of_freed_blocks_as_long_as_they_take() {
     let (world, files) = bench();
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
-        let (pin, blocks) = discarded_while_pinned(&rt, &pool, |st| st.space.pin()).await;
+        let (pin, blocks) = discarded_while_pinned(&rt, &pool, |st| st.space.limbo().pin()).await;
         drop_later(&rt, 60, pin);
         let began = rt.now();
         assert!(fill(&pool).await >= blocks / 2, "there was room");
@@ -211,13 +217,12 @@ fn a_write_waits_for_reads_of_freed_blocks_also_beside_a_move() {
     let (world, files) = bench();
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
-        let (pin, blocks) = discarded_while_pinned(&rt, &pool, |st| st.space.pin()).await;
+        let (pin, blocks) = discarded_while_pinned(&rt, &pool, |st| st.space.limbo().pin()).await;
         {
             let mut st = pool.core().state_mut();
             let (demand, st) = (st.demand(), &mut *st);
-            let id = st.space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
-            let group = GroupId(id.expect("a data group") as u32);
-            let keeps = st.space.chunks(group).to_vec();
+            let group = data_group(&st.space);
+            let keeps = st.space.groups().chunks(group).to_vec();
             let want = Want { group, keeps, loses: Vec::new(), gets: 1, of: None };
             assert_eq!(st.space.close_group(&st.devices, &want, &demand), Closing::Closed);
         }
@@ -238,7 +243,7 @@ fn what_background_work_reads_keeps_no_other_block() {
         let one = |st: &crate::state::State| {
             let first = BlockRange::of(Lba(0), 1);
             let at = st.forest.extents(VolumeId(1), first, 1).expect("resident");
-            st.space.pin_blocks([Run { addr: at[0].addr, len: 1 }], &st.space.pin())
+            st.space.limbo().pin_blocks([Run { addr: at[0].addr, len: 1 }], &st.space.limbo().pin())
         };
         let (pin, blocks) = discarded_while_pinned(&rt, &pool, one).await;
         let began = rt.now();
@@ -260,13 +265,7 @@ fn bench_with_an_unreadable_bitmap() -> (World, Vec<DeviceFile>) {
         put(&pool, 0, 10).await.expect("write");
         pool.close().await.expect("close");
         let st = pool.core().state();
-        let data = st
-            .space
-            .groups
-            .iter()
-            .position(|g| g.record.kind == GroupKind::Data)
-            .expect("a data group");
-        let page = st.space.geometry().bitmap_page(GroupId(data as u32), 0);
+        let page = st.space.geometry().bitmap_page(data_group(&st.space), 0);
         [0, 1].map(|slot| st.space.geometry().page_offset(page, slot))
     });
     for offset in pages {
@@ -282,13 +281,8 @@ fn assert_one_is_passed_over(pool: &Pool) {
 
 fn assert_are_passed_over(pool: &Pool, groups: usize) {
     let st = pool.core().state();
-    let free = |kind: GroupKind| {
-        let all = (0..).map(GroupId).zip(&st.space.groups);
-        let free = all.filter(|&(id, g)| g.record.kind == kind && !st.space.is_unreadable(id));
-        free.map(|(id, _)| u64::from(st.space.free_blocks(id))).sum::<u64>()
-    };
-    assert_eq!(st.space.unreadable.len() + st.space.lost_sums.len(), groups);
-    assert_eq!(st.space.free, [free(GroupKind::Data), free(GroupKind::Metadata)]);
+    assert_eq!(st.space.supply.unreadable(), groups);
+    st.space.supply.check();
 }
 
 #[test]
@@ -320,9 +314,7 @@ fn a_bitmap_that_cannot_be_read_keeps_nobody_waiting() {
     let (world, files) = bench_with_an_unreadable_bitmap();
     run(&world, &files, |rt, files| async move {
         let pool = open(&rt, files).await;
-        let data =
-            pool.core().state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
-        let id = GroupId(data.expect("a group") as u32);
+        let id = data_group(&pool.core().state().space);
         let (tries, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
         let again = {
             let (pool, tries, done) = (pool.clone(), tries.clone(), done.clone());
@@ -468,7 +460,7 @@ fn a_look_at_the_pool_frees_a_little() {
         let pool = open(&rt, files).await;
         put(&pool, 0, 2000).await.expect("write");
         pool.commit().await.expect("commit");
-        let pin = pool.core().state().space.pin();
+        let pin = pool.core().state().space.limbo().pin();
         for lba in (0..2000).step_by(2) {
             pool.discard(VolumeId(1), Lba(lba), Lba(lba + 1)).await.expect("discard");
         }
@@ -477,7 +469,7 @@ fn a_look_at_the_pool_frees_a_little() {
         drop(pin);
         let looks = (0..100).take_while(|_| {
             pool.status();
-            pool.core().state().space.has_limbo()
+            pool.core().state().space.limbo().has_any()
         });
         assert!((2..50).contains(&looks.count()));
         pool.close().await.expect("close");
@@ -507,22 +499,20 @@ fn nodes_are_not_taken_for_the_data_that_the_group_held_before() {
         let pool = open(&rt, files).await;
         put(&pool, 0, 100).await.expect("write");
         pool.commit().await.expect("commit");
-        let data =
-            pool.core().state().space.groups.iter().position(|g| g.record.kind == GroupKind::Data);
-        let id = GroupId(data.expect("a group") as u32);
+        let id = data_group(&pool.core().state().space);
         assert_eq!(walked(&pool, id).await, 100);
         pool.discard(VolumeId(1), Lba(0), Lba(100)).await.expect("discard");
         pool.commit().await.expect("commit");
         pool.flows().room.empty_limbo().await;
-        assert_eq!(pool.core().state().space.group_kind(id), GroupKind::Free);
+        assert_eq!(pool.core().state().space.groups().kind(id), GroupKind::Free);
         assert_eq!(walked(&pool, id).await, 0);
         {
             let mut st = pool.core().state_mut();
-            while st.space.group_kind(id) == GroupKind::Free {
+            while st.space.groups().kind(id) == GroupKind::Free {
                 assert!(matches!(st.alloc(GroupKind::Metadata, 64), Alloc::Got(_)));
             }
             // As of a commit that has written nodes there.
-            let maps = st.space.group_mut(id).maps.as_mut().expect("they are new");
+            let maps = st.space.bitmaps.of_mut(id).expect("they are new");
             maps.durable.assign(0, 100, true);
         }
         assert_eq!(walked(&pool, id).await, 0);
@@ -542,13 +532,14 @@ fn changes_that_are_under_way_hold_room_for_their_nodes() {
             (now, later)
         };
         assert_eq!(admits(&st, Purpose::Write), (true, false));
-        let before = st.space.formable(&st.devices);
+        let before = st.space.groups().formable(&st.devices);
         let mut held = Vec::new();
         while st.admits(Purpose::Write) {
-            held.push(st.space.reserve_nodes());
+            held.push(st.space.claims().reserve_nodes());
         }
-        let blocks = before * u64::from(st.space.geometry().group_blocks) + st.space.free[1];
-        let reserved = st.space.reserved_nodes.blocks();
+        let blocks = before * u64::from(st.space.geometry().group_blocks)
+            + st.space.supply.free(GroupKind::Metadata);
+        let reserved = st.space.claims.nodes();
         assert!(held.len() > 10 && reserved <= blocks, "{reserved} nodes in {blocks} blocks");
         assert_eq!(admits(&st, Purpose::Write), (false, true));
         held.clear();
@@ -586,7 +577,7 @@ fn many_writers_fill_a_pool_and_its_commits_find_room() {
             }
             assert!(n > 200, "{n} writes");
             pool.commit().await.expect("what is dirty finds room");
-            assert_eq!(pool.core().state().space.reserved_nodes.blocks(), 0);
+            assert_eq!(pool.core().state().space.claims.nodes(), 0);
             pool.discard(VolumeId(1), Lba(0), Lba(1 << 18)).await.expect("discard");
             pool.commit().await.expect("commit");
             rt.sleep(Duration::from_secs(1)).await;

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{
-    BLOCK, Bitmap, Buf, BufPool, ErrorKind, Generation, GroupId, Instant, Result, StorageError,
+use base::{BLOCK, Bitmap, Buf, BufPool, ErrorKind, Generation, GroupId, Result, StorageError};
+use format::page::{
+    BITS_PER_PAGE, MAX_BITMAP_PAGES, PageId, PageKind, encode_bitmap, payload_mut, seal_page,
 };
-use format::page::{BITS_PER_PAGE, PageId, PageKind, encode_bitmap, payload_mut, seal_page};
 
+use super::geometry::Geometry;
 use super::maps::{BitmapPage, Maps};
-use super::{Run, Space};
+use super::run::Run;
 
 const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
 
@@ -41,126 +42,140 @@ pub(crate) enum PageChange {
     Changed,
 }
 
-impl Space {
+/// What a bitmap page in memory says, and its group.
+pub(super) struct Said {
+    /// The page has no bit.
+    pub clear: bool,
+    /// Blocks of the group in use.
+    pub used: u32,
+}
+
+/// The bitmaps of the groups that are loaded.
+///
+/// - A block that is in use by the durable bitmap of a group is busy.
+/// - Once it is loaded, the durable bitmap changes only by [`Bitmaps::install`].
+/// - In a group whose bitmaps are not in memory, all busy blocks are durable.
+pub(crate) struct Bitmaps {
+    geometry: Geometry,
+    maps: BTreeMap<GroupId, Maps>,
+    /// The number of the group where the search for idle ones goes on.
+    unload_hand: GroupId,
+    /// Bitmap pages that the next commit must write, whatever they say.
+    forced: BTreeSet<BitmapPage>,
+}
+
+impl Bitmaps {
+    pub(super) fn new(geometry: Geometry) -> Bitmaps {
+        let (maps, unload_hand, forced) = (BTreeMap::new(), GroupId(0), BTreeSet::new());
+        Bitmaps { geometry, maps, unload_hand, forced }
+    }
+
     /// True if the bitmaps of a group are in memory.
-    pub fn has_maps(&self, id: GroupId) -> bool {
-        self.group(id).maps.is_some()
+    pub fn has(&self, id: GroupId) -> bool {
+        self.maps.contains_key(&id)
     }
 
     /// The number of groups that have their bitmaps in memory.
     pub fn loaded(&self) -> usize {
-        self.loaded.len()
+        self.maps.len()
     }
 
     /// True if a block of a group is in use as of the last commit, or the one that runs. Returns
     /// false if the bitmaps of the group are not in memory.
     pub fn is_durable(&self, id: GroupId, block: u32) -> bool {
-        self.group(id).maps.as_ref().is_some_and(|maps| maps.durable.get(block as usize))
+        self.maps.get(&id).is_some_and(|maps| maps.durable.get(block as usize))
+    }
+
+    /// Blocks of a group before this one that are in use as of the last commit, or the one that
+    /// runs; `None` if the bitmaps of the group are not in memory.
+    pub(super) fn used_before(&self, id: GroupId, block: u32) -> Option<u64> {
+        let maps = self.maps.get(&id)?;
+        let (words, rest) = (block as usize / 64, block % 64);
+        let words = maps.durable.words().iter().take(words + 1).enumerate().map(|(i, word)| {
+            let mask = if i < words { u64::MAX } else { (1 << rest) - 1 };
+            u64::from((word & mask).count_ones())
+        });
+        Some(words.sum())
     }
 
     /// The slots that hold the committed versions of a group's bitmap pages, if they are known.
-    pub fn bitmap_slots(&self, id: GroupId) -> Option<[u8; format::page::MAX_BITMAP_PAGES]> {
-        self.group(id).maps.as_ref().map(|maps| maps.slots)
+    pub fn slots(&self, id: GroupId) -> Option<[u8; MAX_BITMAP_PAGES]> {
+        self.maps.get(&id).map(|maps| maps.slots)
     }
 
-    /// A group's bitmaps were read. If they could not be, nothing is allocated from the group.
-    pub fn enter_maps(&mut self, id: GroupId, maps: Result<Maps>) -> Result<()> {
-        let want = self.group(id).record.used;
-        let maps = maps.and_then(|maps| match maps.durable.count() as u32 {
-            used if used == want => Ok(maps),
-            used => {
-                let what = format!(
-                    "block group {id}: its bitmap holds {used} blocks, its record says {want}"
-                );
-                Err(StorageError::new(ErrorKind::Damaged, what))
-            }
-        });
-        self.set_unreadable(id, maps.is_err());
-        self.set_maps(id, Some(Box::new(maps?)));
-        Ok(())
+    /// Brings a group's bitmaps into memory.
+    pub(super) fn enter(&mut self, id: GroupId, maps: Maps) {
+        self.maps.insert(id, maps);
     }
 
-    /// Brings a group's bitmaps into memory, or drops them.
-    pub(super) fn set_maps(&mut self, id: GroupId, maps: Option<Box<Maps>>) {
-        if maps.is_some() {
-            self.loaded.insert(id);
-        } else {
-            self.loaded.remove(&id);
+    /// A group was taken into use: nothing is in it.
+    pub(super) fn enter_empty(&mut self, id: GroupId) {
+        let bits = self.geometry.group_blocks as usize;
+        let (busy, durable) = (Bitmap::new(bits), Bitmap::new(bits));
+        self.enter(id, Maps { busy, durable, slots: [0; MAX_BITMAP_PAGES] });
+    }
+
+    /// Drops the bitmaps of a group that was given up.
+    pub(super) fn drop_empty(&mut self, id: GroupId) {
+        self.maps.remove(&id);
+    }
+
+    /// Takes up to `want` contiguous free blocks of a group that is loaded, from block `at` on.
+    pub(super) fn take(&mut self, id: GroupId, at: u32, want: u32) -> Option<Run> {
+        let maps = self.maps.get_mut(&id)?;
+        let (start, len) = maps.busy.find_free_run(at as usize, want as usize)?;
+        maps.busy.assign(start, len, true);
+        Some(Run { addr: self.geometry.join(id, start as u32), len: len as u32 })
+    }
+
+    /// Takes exactly these blocks. False: one of them is not free, or the group is not loaded.
+    pub(super) fn take_exactly(&mut self, run: Run) -> bool {
+        let (id, start) = self.geometry.split(run.addr);
+        let Some(maps) = self.maps.get_mut(&id) else { return false };
+        let (start, len) = (start as usize, run.len as usize);
+        let is_free = maps.busy.find_free_run(start, len) == Some((start, len));
+        if is_free {
+            maps.busy.assign(start, len, true);
         }
-        self.group_mut(id).maps = maps;
+        is_free
     }
 
-    /// Nothing is allocated from a group whose bitmaps cannot be read, until a later try reads
-    /// them.
-    fn set_unreadable(&mut self, id: GroupId, unreadable: bool) {
-        self.change_use(id, |space| {
-            match unreadable {
-                true => space.unreadable.insert(id),
-                false => space.unreadable.remove(&id),
-            };
-        });
-    }
-
-    /// A node of a group's checksums cannot be read. Nothing is allocated from it `until` then.
-    /// Returns true if that is new.
-    pub fn lose_sums(&mut self, id: GroupId, until: Instant) -> bool {
-        let new = !self.lost_sums.contains_key(&id);
-        self.change_use(id, |space| _ = space.lost_sums.entry(id).or_insert(until));
-        new
-    }
-
-    /// Takes groups into use again that were to be left alone until now, or until before. Returns
-    /// true if there was one.
-    pub fn use_again(&mut self, now: Instant) -> bool {
-        let old = |(&id, &until): (&GroupId, &Instant)| (until <= now).then_some(id);
-        let ids: Vec<GroupId> = self.lost_sums.iter().filter_map(old).collect();
-        for &id in &ids {
-            self.change_use(id, |space| _ = space.lost_sums.remove(&id));
-        }
-        !ids.is_empty()
-    }
-
-    /// Changes whether blocks are allocated from a group.
-    fn change_use(&mut self, id: GroupId, change: impl FnOnce(&mut Space)) {
-        let before = self.is_unreadable(id);
-        change(self);
-        let now = self.is_unreadable(id);
-        if before == now || self.is_moving(id) {
-            return;
-        }
-        if now {
-            self.unindex_group(id);
-        } else {
-            self.index_group(id);
-        }
+    /// The blocks of this run are not busy any more.
+    pub(super) fn release(&mut self, run: Run) {
+        let (id, block) = self.geometry.split(run.addr);
+        let freed = match self.maps.get_mut(&id) {
+            Some(m) => m.busy.assign(block as usize, run.len as usize, false) as u32,
+            None => unreachable!("{id:?} has blocks in limbo: its maps stay loaded"),
+        };
+        assert_eq!(freed, run.len, "blocks of {run:?} were free already");
     }
 
     /// Drops the bitmaps of groups in which nothing is going on, as long as more than `keep` are in
-    /// memory, looking at up to `tries` of them in turn. True if there may be more to drop.
-    pub fn unload_idle(&mut self, keep: usize, tries: usize) -> bool {
+    /// memory, looking at up to `tries` of them in turn, but for those that are `open`. True if
+    /// there may be more to drop.
+    pub(super) fn unload_idle(
+        &mut self,
+        keep: usize,
+        tries: usize,
+        open: impl Fn(GroupId) -> bool,
+    ) -> bool {
         for _ in 0..tries {
-            if self.loaded.len() <= keep {
+            if self.maps.len() <= keep {
                 return false;
             }
-            let next = self
-                .loaded
-                .range(self.unload_hand..)
-                .next()
-                .or_else(|| self.loaded.first())
-                .copied();
-            let Some(id) = next else { return false };
+            let next =
+                self.maps.range(self.unload_hand..).next().or_else(|| self.maps.first_key_value());
+            let Some((&id, maps)) = next else { return false };
             self.unload_hand = GroupId(id.0 + 1);
-            let open = self.cursors.iter().flatten().any(|c| c.0 == id);
-            let idle = self.group(id).maps.as_ref().is_some_and(|m| m.busy == m.durable);
-            if idle && !open {
-                self.set_maps(id, None);
+            if maps.busy == maps.durable && !open(id) {
+                self.maps.remove(&id);
             }
         }
         true
     }
 
     fn maps(&self, id: GroupId) -> &Maps {
-        match &self.group(id).maps {
+        match self.maps.get(&id) {
             Some(maps) => maps,
             None => unreachable!("{id:?}: its maps were loaded for this commit"),
         }
@@ -202,51 +217,22 @@ impl Space {
         bits: &Bitmap,
     ) -> Vec<u64> {
         let before = page_words(self.maps(id), page).to_vec();
-        if let Some(maps) = &mut self.group_mut(id).maps {
+        if let Some(maps) = self.maps.get_mut(&id) {
             maps.durable.set_words(page as usize * WORDS_PER_PAGE, bits.words());
         }
         before
     }
 
-    /// After [`Space::install`]: enters the page's new generation and the group's new count into
-    /// its record, if the page is not what it was `before`.
-    pub fn note_page(
-        &mut self,
-        place: BitmapPage,
-        before: &[u64],
-        generation: Generation,
-    ) -> PageChange {
-        match &self.group(place.group).maps {
-            Some(maps) if page_words(maps, place.page) != before => {
-                self.renew_page(place, generation)
-            }
-            _ => PageChange::Same,
-        }
+    /// True if a page that is in memory is not what it was `before`.
+    pub(super) fn differs(&self, place: BitmapPage, before: &[u64]) -> bool {
+        self.maps.get(&place.group).is_some_and(|maps| page_words(maps, place.page) != before)
     }
 
-    /// As [`Space::note_page`], whatever the page was before. [`PageChange::Same`]: it is not in
-    /// memory.
-    pub fn renew_page(
-        &mut self,
-        BitmapPage { group: id, page }: BitmapPage,
-        generation: Generation,
-    ) -> PageChange {
-        let Some(maps) = &self.group(id).maps else { return PageChange::Same };
-        let words = page_words(maps, page);
-        // A page without a bit names no generation and is not written; so an empty group names no
-        // page at all. When it is given up and taken again, the slot that is written first holds
-        // nothing that counts.
-        let clear = words.iter().all(|&w| w == 0);
-        let used = maps.durable.count() as u32;
-        self.change_record(id, |record| {
-            let changed = &mut record.bitmap_generations[page as usize];
-            *changed = if clear { Generation(0) } else { generation };
-            record.used = used;
-        });
-        if used == 0 {
-            self.maybe_empty.insert(id);
-        }
-        if clear { PageChange::Cleared } else { PageChange::Changed }
+    /// What a page says, and its group; `None` if it is not in memory.
+    pub(super) fn says(&self, BitmapPage { group: id, page }: BitmapPage) -> Option<Said> {
+        let maps = self.maps.get(&id)?;
+        let clear = page_words(maps, page).iter().all(|&w| w == 0);
+        Some(Said { clear, used: maps.durable.count() as u32 })
     }
 
     /// The next commit is to write this page, whatever it says. To be called while no commit runs:
@@ -261,14 +247,14 @@ impl Space {
     }
 
     /// The next version of a bitmap page and where it goes; `None` if the group is not loaded.
-    pub fn encode_bitmap_page(
+    pub fn encode_page(
         &self,
         BitmapPage { group: id, page }: BitmapPage,
         pool_uuid: [u8; 16],
         generation: Generation,
         bufs: &BufPool,
     ) -> Option<(u64, Buf)> {
-        let maps = self.group(id).maps.as_ref()?;
+        let maps = self.maps.get(&id)?;
         let mut block = bufs.zeroed(BLOCK);
         encode_bitmap(page_words(maps, page), payload_mut(&mut block));
         let number = self.geometry.bitmap_page(id, page);
@@ -284,7 +270,7 @@ impl Space {
     /// To be called when a commit that has written a page is durable: that slot is the committed
     /// one now.
     pub fn flip_slot(&mut self, BitmapPage { group: id, page }: BitmapPage) {
-        if let Some(maps) = &mut self.group_mut(id).maps {
+        if let Some(maps) = self.maps.get_mut(&id) {
             let slot = &mut maps.slots[page as usize];
             *slot = 1 - *slot;
         }
@@ -294,4 +280,17 @@ impl Space {
 fn page_words(maps: &Maps, page: u32) -> &[u64] {
     let words = &maps.durable.words()[page as usize * WORDS_PER_PAGE..];
     &words[..words.len().min(WORDS_PER_PAGE)]
+}
+
+#[cfg(test)]
+impl Bitmaps {
+    /// The bitmaps of a group.
+    pub fn of(&self, id: GroupId) -> Option<&Maps> {
+        self.maps.get(&id)
+    }
+
+    /// As [`Bitmaps::of`], to change them.
+    pub fn of_mut(&mut self, id: GroupId) -> Option<&mut Maps> {
+        self.maps.get_mut(&id)
+    }
 }

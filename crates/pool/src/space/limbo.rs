@@ -95,7 +95,10 @@ impl Pin {
 }
 
 /// Freed blocks that wait for reads.
-pub(super) struct Limbo {
+///
+/// - A block that is freed becomes free only by [`Limbo::pop`], and once.
+/// - No pin that began before a block was freed, and is about that block, is held then.
+pub(crate) struct Limbo {
     /// Held by the reads of all blocks that began since the last commit.
     all: Rc<AllBlocks>,
     /// Eras that have ended, but whose reads may not have, the oldest first.
@@ -153,7 +156,10 @@ impl Limbo {
         Pin(Of::All(self.all.clone()))
     }
 
-    /// A pin of these blocks alone. They were looked up with the other pin, whose place it takes.
+    /// A pin of these blocks alone, for background work and for nodes. They were looked up with the
+    /// other pin, whose place it takes. A pin for a long time has to be one of these: from a pin of
+    /// all blocks on nothing that is freed is used again, and where room is short clients wait for
+    /// that.
     pub fn pin_blocks(&self, runs: impl IntoIterator<Item = Run>, looked_up: &Pin) -> Pin {
         let (reads, held) = (looked_up.reads().clone(), self.held.clone());
         let runs: SmallVec<[Pages; 1]> = runs.into_iter().map(Pages::of).collect();
@@ -167,7 +173,7 @@ impl Limbo {
     }
 
     /// A commit is durable, and has freed `frees`.
-    pub fn push(&mut self, frees: Vec<Vec<Run>>) {
+    pub fn free_after_reads(&mut self, frees: Vec<Vec<Run>>) {
         // The lists become free one after another, so the reads of the first one keep them all. A
         // commit that frees nothing does not end the era: the next one that does waits for the
         // reads of now.
@@ -215,18 +221,19 @@ impl Limbo {
         self.ended.wait()
     }
 
-    /// True if nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && !self.holds_any()
+    /// True if freed blocks wait for reads, or for [`Limbo::pop`].
+    pub fn has_any(&self) -> bool {
+        !self.waiting.is_empty() || self.any_pinned()
     }
 
     /// True if freed blocks wait for pins of just them.
-    pub fn holds_any(&self) -> bool {
+    pub fn any_pinned(&self) -> bool {
         self.held.borrow().holds_any()
     }
 
-    /// Looks at the next run; `None`: all that is left waits.
-    pub fn pop(&mut self) -> Option<Popped> {
+    /// Looks at the next run, which the caller makes free where no read uses it any more; `None`:
+    /// all that is left waits.
+    pub(super) fn pop(&mut self) -> Option<Popped> {
         while self.eras.front().is_some_and(|(_, reads)| reads.strong_count() == 0) {
             self.eras.pop_front();
         }
@@ -295,7 +302,7 @@ mod tests {
                     let blocks: Vec<u64> = (block..block + rng.below(4)).collect();
                     block += blocks.len() as u64;
                     let run = |&b: &u64| Run { addr: PoolAddr(b), len: 1 };
-                    limbo.push(vec![blocks.iter().map(run).collect()]);
+                    limbo.free_after_reads(vec![blocks.iter().map(run).collect()]);
                     model.push_back((blocks, reads.iter().map(|(read, _)| *read).collect()));
                 }
                 _ => match limbo.pop() {
@@ -321,7 +328,7 @@ mod tests {
         }
         drop(reads);
         while limbo.pop().is_some() {}
-        assert!(limbo.is_empty());
+        assert!(!limbo.has_any());
     }
 
     /// Blocks are freed, and pinned by themselves. What is freed while it is pinned waits for
@@ -353,7 +360,7 @@ mod tests {
                     drop(pins.swap_remove(rng.below(pins.len() as u64) as usize));
                 }
                 2 => {
-                    limbo.push(vec![vec![run]]);
+                    limbo.free_after_reads(vec![vec![run]]);
                     freed.push((frees, run));
                     frees += 1;
                 }
@@ -371,7 +378,7 @@ mod tests {
                     }
                     let pinned = |f: &(u64, Run)| pins.iter().any(|pin| keeps(pin, f));
                     assert!(freed.iter().all(pinned), "all that is left is pinned");
-                    assert_eq!(limbo.holds_any(), !freed.is_empty());
+                    assert_eq!(limbo.any_pinned(), !freed.is_empty());
                 }
             }
         }
@@ -382,7 +389,7 @@ mod tests {
         assert!(limbo.has_freed(era) && !limbo.has_passed(era), "all that began before counts");
         pins.clear();
         while limbo.pop().is_some() {}
-        assert!(limbo.is_empty() && limbo.has_passed(era));
+        assert!(!limbo.has_any() && limbo.has_passed(era));
     }
 
     #[test]
@@ -403,7 +410,7 @@ mod tests {
         assert_eq!(later.era(), Era(era.0 + 1));
         // Blocks that a commit frees wait for the reads of the era that it ends.
         assert_eq!(limbo.newest(), None);
-        limbo.push(vec![vec![Run { addr: PoolAddr(0), len: 1 }]]);
+        limbo.free_after_reads(vec![vec![Run { addr: PoolAddr(0), len: 1 }]]);
         assert_eq!(limbo.newest(), Some(later.era()));
     }
 }

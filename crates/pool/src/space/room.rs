@@ -14,15 +14,13 @@
 //! So a lack of space is an error of the write itself, and never of a later commit. A full pool can
 //! still be emptied, as a change that gives space back may use the reserve ([`Purpose::Free`]).
 
-use rt::sync::Event;
+use format::page::GroupKind;
 
-use super::Space;
+use super::claims::{Claims, NODES_PER_CHANGE};
+use super::groups::Groups;
 use super::reservation::Reservation;
+use super::supply::Supply;
 use crate::devices::Devices;
-
-/// Nodes that one change of trees may add at most: two trees, a path and splits in each, several
-/// records.
-const NODES_PER_CHANGE: u64 = 48;
 
 /// Records that a leaf of a tree holds at least, but for a few leaves.
 const RECORDS_PER_LEAF: u64 = 40;
@@ -70,77 +68,76 @@ impl Fits {
     }
 }
 
-/// Room for the nodes that a change of the trees will add. A change holds it until it is made, or
-/// given up, and waits for no other room meanwhile.
-#[must_use = "the room is given back when this is dropped"]
-pub(crate) struct NodeRoom {
-    room: Option<Reservation>,
-    ended: Event,
+/// The room as of now: the groups that can be formed, the free blocks, and what was claimed of
+/// both.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<'a> {
+    groups: &'a Groups,
+    claims: &'a Claims,
+    group_blocks: u64,
+    /// Free blocks of groups of data.
+    data: u64,
+    /// Free blocks of groups of metadata.
+    metadata: u64,
 }
 
-impl NodeRoom {
-    /// Gives it back in the step in which it was reserved: no other change has seen it, and none is
-    /// woken. Changes that find no room would wake each other for ever.
-    pub fn forgo(mut self) {
-        self.room = None;
+impl<'a> Room<'a> {
+    pub(super) fn new(
+        group_blocks: u32,
+        groups: &'a Groups,
+        supply: &Supply,
+        claims: &'a Claims,
+    ) -> Room<'a> {
+        let [data, metadata] = [GroupKind::Data, GroupKind::Metadata].map(|k| supply.free(k));
+        Room { groups, claims, group_blocks: group_blocks.into(), data, metadata }
     }
-}
 
-impl Drop for NodeRoom {
-    fn drop(&mut self) {
-        if self.room.take().is_some() {
-            self.ended.notify();
+    /// The room without so many of the free blocks of a kind.
+    pub(super) fn without(self, kind: GroupKind, blocks: u64) -> Room<'a> {
+        match kind {
+            GroupKind::Data => Room { data: self.data - blocks, ..self },
+            GroupKind::Metadata => Room { metadata: self.metadata - blocks, ..self },
+            GroupKind::Free => unreachable!("unused groups have no free blocks"),
         }
-    }
-}
-
-impl Space {
-    /// The number of further groups that the free chunks make, at least.
-    pub fn formable(&self, devices: &Devices) -> u64 {
-        devices.formable(u64::from(self.copies), self.unused.len() as u64)
     }
 
     /// Groups that metadata lacks to its share, and that data leaves to it, where so many can still
     /// be formed.
     fn kept_of(&self, formable: u64) -> u64 {
-        let all = self.used_groups_count() + formable;
+        let all = self.groups.sets().in_use() + formable;
         let least = if all < TWO_FROM { 1 } else { 2 };
         let share = all.div_ceil(GROUPS_PER_METADATA).max(least);
-        share.saturating_sub(self.sets.of_metadata())
+        share.saturating_sub(self.groups.sets().of_metadata())
     }
 
     /// The number of further groups that data may form.
     pub(super) fn formable_for_data(&self, devices: &Devices) -> u64 {
-        let formable = self.formable(devices);
+        let formable = self.groups.formable(devices);
         formable.saturating_sub(self.kept_of(formable))
     }
 
-    fn group_blocks(&self) -> u64 {
-        u64::from(self.geometry.group_blocks)
-    }
-
     fn reserve_blocks(&self) -> u64 {
-        (self.group_blocks() / 8).max(64)
+        (self.group_blocks / 8).max(64)
     }
 
     /// Blocks that metadata can still take, where so many groups can be formed.
     fn metadata_room(&self, formable: u64) -> u64 {
-        self.free[1] + formable * self.group_blocks()
+        self.metadata + formable * self.group_blocks
     }
 
     /// True if a change of the trees may go ahead: all its nodes will find room at commit, and
     /// those of the changes that are under way. It then reserves its own
-    /// ([`Space::reserve_nodes`]).
+    /// ([`Claims::reserve_nodes`]).
     pub fn admits(&self, devices: &Devices, purpose: Purpose, dirty_nodes: u64) -> bool {
-        let nodes = dirty_nodes + self.reserved_nodes.blocks();
-        self.admits_beside(self.formable(devices), purpose, nodes)
+        let nodes = dirty_nodes + self.claims.nodes();
+        self.admits_beside(self.groups.formable(devices), purpose, nodes)
     }
 
     /// True if a change may go ahead once those that are under way have ended, should they add no
     /// node.
     pub fn admits_later(&self, devices: &Devices, purpose: Purpose, dirty_nodes: u64) -> bool {
-        self.reserved_nodes.blocks() > 0
-            && self.admits_beside(self.formable(devices), purpose, dirty_nodes)
+        self.claims.nodes() > 0
+            && self.admits_beside(self.groups.formable(devices), purpose, dirty_nodes)
     }
 
     fn admits_beside(&self, formable: u64, purpose: Purpose, nodes: u64) -> bool {
@@ -148,20 +145,9 @@ impl Space {
         self.metadata_room(formable) >= nodes + NODES_PER_CHANGE + reserve
     }
 
-    /// Reserves room for the nodes of a change that is admitted, until it is made.
-    pub fn reserve_nodes(&self) -> NodeRoom {
-        let room = self.reserved_nodes.reserve(NODES_PER_CHANGE);
-        NodeRoom { room: Some(room), ended: self.changes_ended.clone() }
-    }
-
-    /// Waits until a change that is under way was made, or given up.
-    pub fn changes_ended(&self) -> impl Future<Output = ()> + use<> {
-        self.changes_ended.wait()
-    }
-
     /// Nodes that changes may add which are under way, or which begin next.
     fn nodes_under_way(&self) -> u64 {
-        self.reserved_nodes.blocks().max(NODES_PER_CHANGE)
+        self.claims.nodes().max(NODES_PER_CHANGE)
     }
 
     /// True if a data group may be formed: metadata has its share without it, and room for its
@@ -172,10 +158,10 @@ impl Space {
     }
 
     fn data_may_form_beside(&self, devices: &Devices, demand: &Demand, under_way: u64) -> bool {
-        let formable = self.formable(devices);
-        let after = self.metadata_room(formable).checked_sub(self.group_blocks());
+        let formable = self.groups.formable(devices);
+        let after = self.metadata_room(formable).checked_sub(self.group_blocks);
         let need = 2 * (demand.dirty_nodes + NODES_PER_CHANGE + self.reserve_blocks());
-        let for_data = match self.reserved.blocks() {
+        let for_data = match self.claims.reserved() {
             0 => formable.saturating_sub(self.kept_of(formable)),
             reserved => {
                 let taken = self.groups_for_nodes(reserved, demand, under_way);
@@ -191,15 +177,15 @@ impl Space {
             true => self.formable_for_data(devices),
             false => 0,
         };
-        let room = self.free[0] + groups * self.group_blocks();
-        room.saturating_sub(self.reserved.blocks())
+        let room = self.data + groups * self.group_blocks;
+        room.saturating_sub(self.claims.reserved())
     }
 
     /// True if a direct write that found too few blocks may find `blocks` more when the changes
     /// that are under way have ended. The write has given back the room for its own nodes, but held
     /// it when it looked for blocks, and holds it when it looks again: so that room counts here.
     pub fn may_take_later(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
-        let others = self.reserved_nodes.blocks();
+        let others = self.claims.nodes();
         let (alone, beside) = (NODES_PER_CHANGE, NODES_PER_CHANGE + others);
         let leaves = |under_way| self.leaves_beside(devices, blocks, demand, under_way);
         let forms = |under_way| self.data_may_form_beside(devices, demand, under_way);
@@ -221,7 +207,7 @@ impl Space {
     ) -> bool {
         let groups = self.groups_for_nodes(reserved, demand, under_way);
         let for_data = self.left_of(formable, groups);
-        groups <= formable && self.free[0] + for_data * self.group_blocks() >= reserved
+        groups <= formable && self.data + for_data * self.group_blocks >= reserved
     }
 
     /// The number of groups that metadata has to form for all nodes that are dirty, and for those
@@ -233,8 +219,8 @@ impl Space {
         let nodes = nodes + demand.dirty_nodes + self.reserve_blocks();
         // Changes that are under way add far fewer nodes than they reserve: what these would take
         // beyond the free blocks that metadata has is left out.
-        let free = self.free[1].saturating_sub(under_way);
-        nodes.saturating_sub(free).div_ceil(self.group_blocks())
+        let free = self.metadata.saturating_sub(under_way);
+        nodes.saturating_sub(free).div_ceil(self.group_blocks)
     }
 
     /// The number of groups that data may form, where metadata takes `groups` groups: these are of
@@ -245,8 +231,8 @@ impl Space {
 
     /// Whether all that is reserved finds room, and what is dirty.
     pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> Fits {
-        let formable = self.formable(devices);
-        let now = self.can_hold(formable, self.reserved.blocks(), demand)
+        let formable = self.groups.formable(devices);
+        let now = self.can_hold(formable, self.claims.reserved(), demand)
             && self.admits(devices, Purpose::Write, demand.dirty_nodes);
         Fits { now, later: self.lasting_fits(formable, demand) }
     }
@@ -255,7 +241,7 @@ impl Space {
     /// be formed, and changes can go on.
     pub fn lasting_fits(&self, formable: u64, demand: &Demand) -> bool {
         let demand = Demand { dirty_nodes: 0, ..*demand };
-        self.can_hold_beside(formable, self.reserved.blocks(), &demand, NODES_PER_CHANGE)
+        self.can_hold_beside(formable, self.claims.reserved(), &demand, NODES_PER_CHANGE)
             && self.admits_beside(formable, Purpose::Write, 0)
     }
 
@@ -271,34 +257,33 @@ impl Space {
         demand: &Demand,
         under_way: u64,
     ) -> bool {
-        let reserved = self.reserved.blocks();
+        let reserved = self.claims.reserved();
         reserved == 0
-            || self.can_hold_beside(self.formable(devices), reserved + blocks, demand, under_way)
+            || self.can_hold_beside(
+                self.groups.formable(devices),
+                reserved + blocks,
+                demand,
+                under_way,
+            )
     }
 
     /// Reserves `blocks` blocks, if there is room for them.
     pub fn reserve(&self, devices: &Devices, blocks: u64, demand: &Demand) -> Option<Reservation> {
         let fits = blocks == 0
-            || self.can_hold(self.formable(devices), self.reserved.blocks() + blocks, demand);
-        fits.then(|| self.reserved.reserve(blocks))
+            || self.can_hold(
+                self.groups.formable(devices),
+                self.claims.reserved() + blocks,
+                demand,
+            );
+        fits.then(|| self.claims.take_over(blocks))
     }
 
     /// True if `blocks` blocks that found no room may find it when the changes that are under way
     /// have ended.
     pub fn may_reserve_later(&self, devices: &Devices, blocks: u64, demand: &Demand) -> bool {
-        let (formable, reserved) = (self.formable(devices), self.reserved.blocks() + blocks);
-        self.reserved_nodes.blocks() > 0
+        let (formable, reserved) = (self.groups.formable(devices), self.claims.reserved() + blocks);
+        self.claims.nodes() > 0
             && self.can_hold_beside(formable, reserved, demand, NODES_PER_CHANGE)
-    }
-
-    /// Reserves `blocks` blocks that were left free for this.
-    pub fn take_over(&self, blocks: u64) -> Reservation {
-        self.reserved.reserve(blocks)
-    }
-
-    /// Blocks that are reserved.
-    pub fn reserved(&self) -> u64 {
-        self.reserved.blocks()
     }
 }
 

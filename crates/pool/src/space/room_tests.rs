@@ -11,7 +11,7 @@ use format::superblock::DeviceState;
 
 use super::*;
 use crate::devices::tests::row;
-use crate::space::{Alloc, Geometry, Run};
+use crate::space::{Alloc, Geometry, NodeRoom, Run, Space};
 
 const GROUP: u32 = 256;
 const GROUPS: u64 = 36;
@@ -70,11 +70,13 @@ impl Account {
         for run in &self.nodes {
             *of_nodes.entry(run.addr.0 / u64::from(GROUP)).or_default() += u64::from(run.len);
         }
-        let used = (0..GROUPS as u32).map(GroupId).filter(|&id| !self.space.chunks(id).is_empty());
+        let used = (0..GROUPS as u32)
+            .map(GroupId)
+            .filter(|&id| !self.space.groups().chunks(id).is_empty());
         let (mut room, mut unused) = (0, GROUPS);
         for id in used {
             unused -= 1;
-            if self.space.group_kind(id) == GroupKind::Metadata {
+            if self.space.groups().kind(id) == GroupKind::Metadata {
                 let taken = of_nodes.get(&u64::from(id.0)).copied().unwrap_or_default();
                 room += u64::from(GROUP) - taken;
             }
@@ -84,7 +86,7 @@ impl Account {
 
     /// Groups that metadata has, and those that it may have.
     fn groups_of_metadata(&self) -> u64 {
-        let kind = |id| self.space.group_kind(GroupId(id));
+        let kind = |id| self.space.groups().kind(GroupId(id));
         (0..GROUPS as u32).filter(|&id| kind(id) != GroupKind::Data).count() as u64
     }
 
@@ -96,12 +98,12 @@ impl Account {
         let under_way = CHANGE * self.changes.len() as u64;
         let may = room >= need + under_way;
         let later = under_way > 0 && room >= need;
-        assert_eq!(self.space.admits(&self.devices, purpose, self.dirty), may);
-        assert_eq!(self.space.admits_later(&self.devices, purpose, self.dirty), later);
+        assert_eq!(self.space.room().admits(&self.devices, purpose, self.dirty), may);
+        assert_eq!(self.space.room().admits_later(&self.devices, purpose, self.dirty), later);
         if may {
-            self.changes.push(self.space.reserve_nodes());
+            self.changes.push(self.space.claims().reserve_nodes());
         } else if later {
-            self.waiting.push((Box::pin(self.space.changes_ended()), false));
+            self.waiting.push((Box::pin(self.space.claims().changes_ended()), false));
             self.seen.0 += 1;
         }
     }
@@ -142,7 +144,7 @@ impl Account {
     /// A direct write takes blocks, as far as that leaves what is reserved.
     fn write(&mut self) {
         let want = 1 + self.rng.below(60);
-        if !self.space.leaves_reserved(&self.devices, want, &self.demand()) {
+        if !self.space.room().leaves_reserved(&self.devices, want, &self.demand()) {
             return;
         }
         let demand = self.demand();
@@ -151,7 +153,7 @@ impl Account {
             self.data.push(run);
         }
         assert!(
-            self.space.leaves_reserved(&self.devices, 0, &self.demand()),
+            self.space.room().leaves_reserved(&self.devices, 0, &self.demand()),
             "a write has taken what is reserved, or a group that its nodes need"
         );
     }
@@ -165,7 +167,7 @@ impl Account {
 
     fn reserve(&mut self) {
         let want = self.rng.below(80);
-        let got = self.space.reserve(&self.devices, want, &self.demand());
+        let got = self.space.room().reserve(&self.devices, want, &self.demand());
         assert!(got.is_some() || want > 0, "nothing always fits");
         self.reserved.extend(got);
     }
@@ -186,7 +188,7 @@ impl Account {
             }
         }
         (0..GROUPS as u32).for_each(|id| self.space.leave_pass(GroupId(id)));
-        self.space.end_pass();
+        self.space.supply_mut().end_pass();
     }
 }
 
@@ -207,12 +209,13 @@ fn what_was_let_in_finds_room_and_what_waits_is_woken_by_the_end_of_a_change() {
                 _ => account.space.dissolve_empty(&mut account.devices, 2),
             }
             let reserved: u64 = account.reserved.iter().map(Reservation::blocks).sum();
-            assert_eq!(account.space.reserved(), reserved);
+            assert_eq!(account.space.claims().reserved(), reserved);
             assert!(account.groups_of_metadata() >= SHARE, "seed {seed}");
             let changes = account.changes.len() as u64;
-            assert_eq!(account.space.reserved_nodes.blocks(), CHANGE * changes);
+            assert_eq!(account.space.claims().nodes(), CHANGE * changes);
             let demand = account.demand();
-            refused += u64::from(!account.space.leaves_reserved(&account.devices, 60, &demand));
+            refused +=
+                u64::from(!account.space.room().leaves_reserved(&account.devices, 60, &demand));
         }
         waited += account.seen.0;
         assert!(account.seen.1 > 50 && account.seen.2 > 500, "seed {seed}: {:?}", account.seen);
@@ -226,7 +229,8 @@ fn what_is_reserved_leaves_room_for_all_that_is_dirty() {
     for dirty in [0, 100, 300, 1_500, 6_000] {
         let mut account = Account::new(dirty);
         account.dirty = dirty;
-        while let Some(room) = account.space.reserve(&account.devices, 64, &account.demand()) {
+        while let Some(room) = account.space.room().reserve(&account.devices, 64, &account.demand())
+        {
             account.reserved.push(room);
         }
         assert!(account.reserved.len() > 20, "{} with {dirty} dirty nodes", account.reserved.len());
@@ -245,7 +249,7 @@ fn what_is_reserved_leaves_room_for_all_that_is_dirty() {
 fn a_pass_forms_a_group_of_the_share_of_metadata_as_its_last_resort() {
     let Account { mut space, mut devices, .. } = Account::new(1);
     while let Alloc::Got(_) = space.alloc(&mut devices, GroupKind::Data, GROUP, &NOTHING) {}
-    let formed = space.used_groups_count();
+    let formed = space.groups().sets().in_use();
     assert!(GROUPS - formed >= SHARE && GROUPS - formed <= SHARE + 1, "{formed}");
     let take = |space: &mut Space, devices: &mut Devices, keeps| match space.alloc_for_pass(
         devices,
@@ -258,8 +262,8 @@ fn a_pass_forms_a_group_of_the_share_of_metadata_as_its_last_resort() {
     };
     // All that metadata does not lack is the pass's.
     while let Alloc::Got(_) = take(&mut space, &mut devices, true) {}
-    assert_eq!(space.formable(&devices), SHARE);
+    assert_eq!(space.groups().formable(&devices), SHARE);
     assert!(matches!(take(&mut space, &mut devices, true), Alloc::Full));
     assert!(matches!(take(&mut space, &mut devices, false), Alloc::Got(_)));
-    assert_eq!(space.formable(&devices), SHARE - 1);
+    assert_eq!(space.groups().formable(&devices), SHARE - 1);
 }

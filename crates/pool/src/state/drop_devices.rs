@@ -57,7 +57,7 @@ impl State {
             return true;
         }
         let any_other = self.devices.live_rows().iter().any(|row| !failing.contains(row));
-        if !any_other || !self.space.goes_on_without(&self.devices, &failing) {
+        if !any_other || !self.space.groups().goes_on_without(&self.devices, &failing) {
             return false;
         }
         failing.iter().for_each(|&row| tell(self.devices.path(row)));

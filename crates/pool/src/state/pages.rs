@@ -19,7 +19,7 @@ impl State {
         generation: Generation,
         bufs: &BufPool,
     ) -> Option<(u64, Buf)> {
-        self.space.encode_bitmap_page(place, self.identity.uuid, generation, bufs)
+        self.space.bitmaps().encode_page(place, self.identity.uuid, generation, bufs)
     }
 
     /// The next version of a table page and where it goes.
@@ -33,7 +33,7 @@ impl State {
             encode_volumes(places, payload_mut(&mut block));
         } else {
             let first = ((page - geometry.volume_pages) * GROUPS_PER_PAGE) as usize;
-            let mut records = self.space.records(first, GROUPS_PER_PAGE as usize);
+            let mut records = self.space.groups().records(first, GROUPS_PER_PAGE as usize);
             records.resize(GROUPS_PER_PAGE as usize, GroupRecord::free());
             encode_groups(&records, payload_mut(&mut block));
         }

@@ -109,7 +109,7 @@ impl Healer {
         crcs: &[Crc],
         class: Class,
     ) -> (Vec<bool>, Vec<bool>) {
-        let pin = self.core.state().space.pin();
+        let pin = self.core.state().space.limbo().pin();
         let copies = self.core.state_mut().copies_to_read(addr, crcs.len() * BLOCK, &pin);
         let (mut any, mut all) = (vec![false; crcs.len()], vec![true; crcs.len()]);
         for Place { row, offset } in copies {
@@ -134,7 +134,7 @@ impl Healer {
 
     /// Writes the bad copies of a block from a good one, if there is one.
     pub(crate) async fn heal_copies(&self, addr: PoolAddr, crc: Crc, class: Class) {
-        let pin = self.core.state().space.pin();
+        let pin = self.core.state().space.limbo().pin();
         let copies = self.core.state_mut().copies_to_read(addr, BLOCK, &pin);
         let (mut good, mut bad) = (None, Vec::new());
         for copy in copies {

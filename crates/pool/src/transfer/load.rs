@@ -57,7 +57,7 @@ impl Loader for Nodes<'_> {
     }
 
     fn pin(st: &State, fault: &Fault) -> Pin {
-        st.space.pin_blocks([node(fault)], &st.space.pin())
+        st.space.limbo().pin_blocks([node(fault)], &st.space.limbo().pin())
     }
 
     const REASON: Reason = Reason::Tree;
@@ -137,7 +137,7 @@ impl NodeLoader {
         let group = failed.node.and_then(|node| group_of_tree(node.tree));
         let Some(group) = group.filter(|_| self.core.permit().is_ok()) else { return false };
         let until = self.core.now().after(LEFT_ALONE);
-        if self.core.state_mut().space.lose_sums(group, until) {
+        if self.core.state_mut().space.supply_mut().lose_sums(group, until) {
             tracing::error!(
                 group = group.0,
                 "cannot read the checksums: no blocks are allocated from this block group for now: \
@@ -155,7 +155,7 @@ impl NodeLoader {
         pin: Pin,
     ) -> Vec<(Fault, Pin)> {
         let st = self.core.state();
-        let one = |fault: Fault| (fault, st.space.pin_blocks([node(&fault)], &pin));
+        let one = |fault: Fault| (fault, st.space.limbo().pin_blocks([node(&fault)], &pin));
         faults.into_iter().map(one).collect()
     }
 
@@ -215,7 +215,7 @@ impl NodeLoader {
                         return outcome;
                     }
                 }
-                None if self.core.state().space.has_maps(id) => return Ok(()),
+                None if self.core.state().space.bitmaps().has(id) => return Ok(()),
                 None => break,
             }
         }
@@ -244,7 +244,7 @@ impl NodeLoader {
     async fn read_maps(&self, id: GroupId) -> Result<Maps> {
         let (geometry, uuid, generations) = {
             let st = self.core.state();
-            (st.space.geometry(), st.identity.uuid, st.space.bitmap_generations(id))
+            (st.space.geometry(), st.identity.uuid, st.space.groups().bitmap_generations(id))
         };
         let bits = geometry.group_blocks as usize;
         let mut durable = base::Bitmap::new(bits);

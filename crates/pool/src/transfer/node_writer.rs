@@ -104,6 +104,7 @@ impl<'w> NodeWriter<'w> {
                         .core
                         .state()
                         .space
+                        .supply()
                         .no_room("no room for metadata in the pool"));
                 }
             }

@@ -46,8 +46,8 @@ impl SumsAhead {
 
     /// Nodes that are not resident, of checksums of blocks that the pass will take.
     pub(crate) fn missing_sums(&self, blocks: u64) -> Vec<Pinned> {
-        let (mut missing, pin) = (Missing::default(), self.core.state().space.pin());
-        let next = self.core.state().space.next_of_pass(blocks);
+        let (mut missing, pin) = (Missing::default(), self.core.state().space.limbo().pin());
+        let next = self.core.state().space.supply().next_of_pass(blocks);
         if let Some((id, (from, to))) = next {
             missing.add(self.core.state().forest.missing_sums(id, from, to, SUMS));
         }

@@ -22,28 +22,29 @@ impl ReadDrain {
     /// Waits until the reads and direct writes of this era, and of those before, have ended. Makes
     /// the blocks available that waited for them.
     pub(crate) async fn wait_for_reads(&self, until: Era) {
-        self.drain_until(|space| space.has_passed(until)).await;
+        self.drain_until(|space| space.limbo().has_passed(until)).await;
     }
 
     /// Makes the blocks available that commits have freed by now. Waits for reads of clients, but
     /// not for what background work has pinned.
     pub(crate) async fn wait_for_freed(&self) {
-        let newest = self.core.state().space.newest_in_limbo();
-        self.drain_until(|space| newest.is_none_or(|era| space.has_freed(era))).await;
+        let newest = self.core.state().space.limbo().newest();
+        self.drain_until(|space| newest.is_none_or(|era| space.limbo().has_freed(era))).await;
     }
 
     /// Waits until a block has become free that background work has pinned, or others. Returns
     /// false if there can be none any more: what had begun before `until` has ended.
     pub(crate) async fn wait_for_pinned(&self, until: Era) -> bool {
-        let before = self.core.state().space.freed_runs();
-        let is_over = |space: &Space| !space.any_pinned() || space.has_passed(until);
-        self.drain_until(|space| space.freed_runs() > before || is_over(space)).await;
-        self.core.state().space.freed_runs() > before
+        let before = self.core.state().space.limbo().freed();
+        let is_over =
+            |space: &Space| !space.limbo().any_pinned() || space.limbo().has_passed(until);
+        self.drain_until(|space| space.limbo().freed() > before || is_over(space)).await;
+        self.core.state().space.limbo().freed() > before
     }
 
     async fn drain_until(&self, is_over: impl Fn(&Space) -> bool) {
         loop {
-            let ended = self.core.state().space.reads_ended();
+            let ended = self.core.state().space.limbo().reads_ended();
             let may_be_more = self.core.state_mut().space.drain(DRAIN);
             if !may_be_more && is_over(&self.core.state().space) {
                 return;

@@ -84,7 +84,7 @@ pub(crate) fn runs(
 /// A pin for each run, of just its blocks. `pin` was taken when they were looked up, and ends here.
 pub(crate) fn pinned(st: &State, runs: Vec<ReadRun>, pin: Pin) -> Vec<(ReadRun, Pin)> {
     let one = |run: ReadRun| {
-        let pin = st.space.pin_blocks([Run { addr: run.first(), len: run.len() }], &pin);
+        let pin = st.space.limbo().pin_blocks([Run { addr: run.first(), len: run.len() }], &pin);
         (run, pin)
     };
     runs.into_iter().map(one).collect()
@@ -168,11 +168,11 @@ impl Walk {
         let group = self.group;
         // The records of blocks that were freed stay, also where the group is formed again for
         // metadata. Its blocks are then no data, and have no records.
-        let holds_data = st.space.group_kind(group) == GroupKind::Data;
+        let holds_data = st.space.groups().kind(group) == GroupKind::Data;
         if !holds_data || self.cursor.position().is_none() {
             return Ok(Leaf::End);
         }
-        if !st.space.has_maps(group) {
+        if !st.space.bitmaps().has(group) {
             return Ok(Leaf::NoMaps);
         }
         let (space, geometry) = (&st.space, st.space.geometry());
@@ -183,7 +183,7 @@ impl Walk {
             for i in 0..r.len() {
                 let block = r.offset + i;
                 let (true, Some(crc)) = (block >= from, r.crc(i)) else { continue };
-                if space.is_durable(group, block) {
+                if space.bitmaps().is_durable(group, block) {
                     let owner = Owner::Data(r.volume, r.lba.plus(u64::from(i)));
                     blocks.push(Expected { addr: geometry.join(group, block), crc, owner });
                 }

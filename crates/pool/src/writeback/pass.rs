@@ -250,12 +250,12 @@ impl Pass {
             {
                 let mut st = self.passes.core.state_mut();
                 for &run in part {
-                    if st.space.kind_of(run) == GroupKind::Data {
+                    if st.space.groups().kind_of(run) == GroupKind::Data {
                         room.restore(u64::from(run.len));
                         st.space.release(run);
                     } else {
                         // Nodes were written, and may have been read, and be healed just now.
-                        st.space.free_after_reads(vec![vec![run]]);
+                        st.space.limbo_mut().free_after_reads(vec![vec![run]]);
                     }
                 }
             }
@@ -263,7 +263,7 @@ impl Pass {
         }
         // Blocks that wait for reads become free with the next commit, so one is due.
         let mut st = self.passes.core.state_mut();
-        if st.space.has_limbo() {
+        if st.space.limbo().has_any() {
             st.txns.open_mut().need_superblock();
         }
         drop(st);

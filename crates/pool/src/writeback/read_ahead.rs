@@ -78,7 +78,7 @@ impl Pass {
     /// The parts that cannot be written to without a node that is not resident, and these nodes.
     /// Those that the pass could not read are left out.
     async fn lacking(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<Pinned>) {
-        let pin = self.passes.core.state().space.pin();
+        let pin = self.passes.core.state().space.limbo().pin();
         let (mut lacking, mut wanted) = (Vec::new(), Missing::default());
         for slice in parts.chunks(SLICE) {
             {

@@ -11,8 +11,9 @@
 use base::GroupId;
 use format::page::{Chunk, GroupKind};
 
-use super::{Group, Space, Want};
+use super::Placement;
 use crate::devices::Devices;
+use crate::space::want::Want;
 
 /// Groups that are looked at in a step. Few, so that pools in tests need several steps, too.
 const LOOKS: usize = 64;
@@ -79,7 +80,7 @@ impl Gains {
     }
 }
 
-impl Space {
+impl Placement<'_> {
     /// A step of the search for the next group, from this number on, that should have other chunks
     /// than it has.
     pub fn next_to_move(&self, from: GroupId, devices: &Devices) -> Search {
@@ -91,14 +92,13 @@ impl Space {
             return Search::Over;
         }
         let goal = self.goal(devices);
-        self.look(from, looks, |id, g| Want::of(id, &g.record.chunks, &goal))
+        self.look(from, looks, |id, chunks| Want::of(id, chunks, &goal))
     }
 
     /// The change that a group needs, if it should have other chunks than it has.
-    pub fn to_move(&self, id: GroupId, devices: &Devices) -> Option<Want> {
-        let g = self.group(id);
-        let used = g.record.kind != GroupKind::Free;
-        used.then(|| Want::of(id, &g.record.chunks, &self.goal(devices))).flatten()
+    pub fn to_move(self, id: GroupId, devices: &Devices) -> Option<Want> {
+        let used = self.groups.kind(id) != GroupKind::Free;
+        used.then(|| Want::of(id, self.groups.chunks(id), &self.goal(devices))).flatten()
     }
 
     /// A step of the search for the next group, from this number on, with a chunk that should move
@@ -112,9 +112,8 @@ impl Space {
         if gains.is_empty() {
             return Search::Over;
         }
-        let rests = |id| !self.is_moving(id) && !self.is_unreadable(id);
-        self.look(from, looks, |id, g| {
-            rests(id).then(|| gains.best(id, &g.record.chunks)).flatten()
+        self.look(from, looks, |id, chunks| {
+            (!self.supply.is_left_alone(id)).then(|| gains.best(id, chunks)).flatten()
         })
     }
 
@@ -123,14 +122,13 @@ impl Space {
         &self,
         from: GroupId,
         looks: usize,
-        f: impl Fn(GroupId, &Group) -> Option<Want>,
+        f: impl Fn(GroupId, &[Chunk]) -> Option<Want>,
     ) -> Search {
-        let all = (0..).map(GroupId).zip(&self.groups).skip(from.0 as usize);
-        let used = all.take(looks).filter(|(_, g)| g.record.kind != GroupKind::Free);
+        let mut used = self.groups.used_among(from, looks);
         let next = GroupId(from.0 + looks as u32);
-        match used.into_iter().find_map(|(id, g)| f(id, g)) {
+        match used.find_map(|(id, chunks)| f(id, chunks)) {
             Some(want) => Search::Found(want),
-            None if self.contains(next) => Search::GoesOn(next),
+            None if self.groups.contains(next) => Search::GoesOn(next),
             None => Search::Over,
         }
     }

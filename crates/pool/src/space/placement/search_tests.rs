@@ -6,9 +6,9 @@ use base::{BLOCK_U64, Generation, Prng};
 use format::page::GroupRecord;
 use format::superblock::DeviceState;
 
-use super::super::Geometry;
 use super::*;
 use crate::devices::tests::row;
+use crate::space::{Geometry, Space};
 
 const GROUPS: u64 = 24;
 const GEOMETRY: Geometry = Geometry { group_blocks: 256, group_capacity: 1 << 20, volume_pages: 1 };
@@ -20,30 +20,33 @@ struct Naive<'a> {
 }
 
 impl Naive<'_> {
-    fn used_groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
-        let all = (0..).map(GroupId).zip(&self.space.groups);
-        all.filter(|(_, g)| g.record.kind != GroupKind::Free)
+    fn used_groups(&self) -> impl Iterator<Item = (GroupId, &[Chunk])> {
+        self.space.groups().used_among(GroupId(0), usize::MAX)
+    }
+
+    fn used(&self, id: GroupId) -> u64 {
+        self.space.groups().used(id).into()
     }
 
     fn next_to_move(&self, from: GroupId) -> Option<Want> {
-        let goal = self.space.goal(self.devices);
+        let goal = self.space.placement().goal(self.devices);
         let mut groups = self.used_groups().filter(|&(id, _)| id >= from);
-        groups.find_map(|(id, g)| Want::of(id, &g.record.chunks, &goal))
+        groups.find_map(|(id, chunks)| Want::of(id, chunks, &goal))
     }
 
     fn next_to_balance(&self, from: GroupId) -> Option<Want> {
         let mut groups = self.used_groups().filter(|&(id, _)| id >= from);
-        let rests = |id| !self.space.is_moving(id) && !self.space.is_unreadable(id);
-        groups.find_map(|(id, g)| {
-            rests(id).then(|| to_balance(id, &g.record.chunks, self.devices)).flatten()
+        groups.find_map(|(id, chunks)| {
+            let rests = !self.space.supply().is_left_alone(id);
+            rests.then(|| to_balance(id, chunks, self.devices)).flatten()
         })
     }
 
     fn bytes_to_move(&self) -> u64 {
-        let goal = self.space.goal(self.devices);
-        let of = |(id, g): (GroupId, &Group)| {
-            let want = Want::of(id, &g.record.chunks, &goal)?;
-            Some(u64::from(g.record.used) * want.gets as u64)
+        let goal = self.space.placement().goal(self.devices);
+        let of = |(id, chunks): (GroupId, &[Chunk])| {
+            let want = Want::of(id, chunks, &goal)?;
+            Some(self.used(id) * want.gets as u64)
         };
         self.used_groups().filter_map(of).sum::<u64>() * BLOCK_U64
     }
@@ -52,26 +55,24 @@ impl Naive<'_> {
         let is_lost = |c: &Chunk| lost.contains(&usize::from(c.device));
         let stays = |c: &Chunk| !is_lost(c) && self.devices.is_whole(c);
         self.used_groups()
-            .all(|(_, g)| g.record.chunks.iter().any(stays) || !g.record.chunks.iter().any(is_lost))
+            .all(|(_, chunks)| chunks.iter().any(stays) || !chunks.iter().any(is_lost))
     }
 
     fn unpassed_bytes(&self, from: GroupId, block: u32, counts: impl Fn(usize) -> bool) -> u64 {
-        let copies = |g: &Group| {
-            g.record.chunks.iter().filter(|c| counts(usize::from(c.device))).count() as u64
-        };
-        let groups = (0..).map(GroupId).zip(&self.space.groups).filter(|(id, _)| *id >= from);
-        let each = groups.map(|(id, g)| {
-            let (used, blocks) = (u64::from(g.record.used), u64::from(GEOMETRY.group_blocks));
+        let groups = self.used_groups().filter(|(id, _)| *id >= from);
+        let each = groups.map(|(id, chunks)| {
+            let (used, blocks) = (self.used(id), u64::from(GEOMETRY.group_blocks));
             let passed = if id == from { used * u64::from(block) / blocks } else { 0 };
-            (used - passed) * copies(g)
+            let copies = chunks.iter().filter(|c| counts(usize::from(c.device))).count() as u64;
+            (used - passed) * copies
         });
         each.sum::<u64>() * BLOCK_U64
     }
 
     fn next_behind(&self, from: GroupId) -> Option<(GroupId, Vec<Chunk>)> {
-        let of = |(id, g): (GroupId, &Group)| {
+        let of = |(id, chunks): (GroupId, &[Chunk])| {
             let is_it = |c: &&Chunk| c.behind && self.devices.is_live(c.device.into());
-            let behind: Vec<Chunk> = g.record.chunks.iter().filter(is_it).copied().collect();
+            let behind: Vec<Chunk> = chunks.iter().filter(is_it).copied().collect();
             (!behind.is_empty()).then_some((id, behind))
         };
         self.used_groups().filter(|&(id, _)| id >= from).find_map(of)
@@ -79,14 +80,15 @@ impl Naive<'_> {
 
     fn behind_on(&self, row: usize) -> u64 {
         let is_it = |c: &&Chunk| c.behind && usize::from(c.device) == row;
-        self.used_groups().map(|(_, g)| g.record.chunks.iter().filter(is_it).count() as u64).sum()
+        self.used_groups().map(|(_, chunks)| chunks.iter().filter(is_it).count() as u64).sum()
     }
 
     fn lacked_bytes(&self, row: usize, since: Generation) -> u64 {
         let is_it = |c: &Chunk| c.behind && usize::from(c.device) == row;
-        let behind = self.used_groups().filter(|(_, g)| g.record.chunks.iter().any(is_it));
-        let changed = behind.filter(|(_, g)| g.record.bitmap_generations[0] > since);
-        changed.map(|(_, g)| u64::from(g.record.used)).sum::<u64>() * BLOCK_U64
+        let behind = self.used_groups().filter(|(_, chunks)| chunks.iter().any(is_it));
+        let since_then = |id| self.space.groups().bitmap_generations(id)[0] > since;
+        let changed = behind.filter(|&(id, _)| since_then(id));
+        changed.map(|(id, _)| self.used(id)).sum::<u64>() * BLOCK_U64
     }
 }
 
@@ -142,19 +144,25 @@ fn change_one(rng: &mut Prng, space: &mut Space, usual: usize) {
     }
     let (behind, used) = (rng.one_in(4), rng.below(257) as u32);
     let g = Generation(rng.below(6));
-    space.change_record(id, |record| {
+    if !space.groups().chunks(id).is_empty() {
+        space.supply.open_group(id);
+        space.supply.set_unreadable(id, false);
+        space.supply.remove(id);
+    }
+    space.groups.change_record(id, |record| {
         record.kind = if n == 0 { GroupKind::Free } else { GroupKind::Data };
         record.chunks = rows.iter().map(|&row| Chunk::new(row, id.0)).collect();
         record.chunks.iter_mut().take(1).for_each(|c| c.behind = behind);
         (record.used, record.bitmap_generations[0]) = (used, g);
     });
-    for of in [&mut space.closed, &mut space.unreadable] {
-        if rng.one_in(6) {
-            of.insert(id);
-        } else {
-            of.remove(&id);
-        }
+    if n == 0 {
+        return;
     }
+    space.supply.enter(id, GroupKind::Data, used.min(256));
+    if rng.one_in(6) {
+        space.supply.close(id);
+    }
+    space.supply.set_unreadable(id, rng.one_in(6));
 }
 
 /// What a search finds in steps of so many groups.
@@ -186,34 +194,46 @@ fn all_answers_are_those_of_sweeps_over_all_groups() {
             let (from, looks) = (GroupId(rng.below(GROUPS + 2) as u32), 1 + rng.below(9) as usize);
             let naive = Naive { space: &space, devices };
             let want = naive.next_to_move(from);
-            assert_eq!(search(from, |at| space.look_for_move(at, devices, looks)), want);
+            assert_eq!(
+                search(from, |at| space.placement().look_for_move(at, devices, looks)),
+                want
+            );
             seen[0] += usize::from(want.is_none());
-            assert_eq!(space.any_to_move(devices), naive.next_to_move(GroupId(0)).is_some());
+            assert_eq!(
+                space.placement().any_to_move(devices),
+                naive.next_to_move(GroupId(0)).is_some()
+            );
             for id in (0..GROUPS as u32).map(GroupId) {
                 let want = naive.next_to_move(id).filter(|want| want.group == id);
-                assert_eq!(space.to_move(id, devices), want);
+                assert_eq!(space.placement().to_move(id, devices), want);
             }
             let want = naive.next_to_balance(from);
-            assert_eq!(search(from, |at| space.look_for_balance(at, devices, looks)), want);
+            assert_eq!(
+                search(from, |at| space.placement().look_for_balance(at, devices, looks)),
+                want
+            );
             seen[1] += usize::from(want.is_none());
-            assert_eq!(space.bytes_to_move(devices), naive.bytes_to_move());
+            assert_eq!(space.placement().bytes_to_move(devices), naive.bytes_to_move());
             let lost = (0..6).filter(|_| rng.one_in(5)).collect();
-            assert_eq!(space.goes_on_without(devices, &lost), naive.goes_on_without(&lost));
+            assert_eq!(
+                space.groups().goes_on_without(devices, &lost),
+                naive.goes_on_without(&lost)
+            );
             seen[2] += usize::from(naive.goes_on_without(&lost) && !lost.is_empty());
             let counts = |row| !lost.contains(&row) && devices.is_live(row);
             let block = rng.below(u64::from(GEOMETRY.group_blocks)) as u32;
             let unpassed = naive.unpassed_bytes(from, block, counts);
-            space.pass_to(from);
+            space.groups_mut().pass_to(from);
             assert_eq!(space.unpassed_bytes(from, block, counts), unpassed);
             let naive = Naive { space: &space, devices };
             let behind = naive.next_behind(from);
-            assert_eq!(space.next_behind(from, devices), behind);
+            assert_eq!(space.groups().next_behind(from, devices), behind);
             seen[3] += usize::from(behind.is_some());
             let row = rng.below(6) as usize;
-            assert_eq!(space.behind_on(row), naive.behind_on(row));
+            assert_eq!(space.groups().sets().behind_on(row), naive.behind_on(row));
             let since = Generation(if rng.one_in(6) { rng.below(6) } else { 3 });
             let lacked = naive.lacked_bytes(row, since);
-            assert_eq!(space.lacked_bytes(row, since), lacked);
+            assert_eq!(space.groups_mut().lacked_bytes(row, since), lacked);
             seen[4] += usize::from(lacked > 0);
         }
     }
@@ -232,15 +252,18 @@ fn each_chunk_is_marked_whose_group_has_changed_since() {
     let mut space = Space::new(GEOMETRY, 2, (0..2000).map(record).collect());
     let (mut next, mut steps) = (Some(GroupId(0)), 0);
     while let Some(from) = next {
-        next = space.mark_behind(1, Generation(1), from);
+        next = space.groups_mut().mark_behind(1, Generation(1), from);
         steps += 1;
     }
     assert!(steps > 1);
-    let marked = |id: &GroupId| space.chunks(*id)[1].behind && !space.chunks(*id)[0].behind;
+    let changed = space.groups_mut().take_changed();
+    let marked = |id: &GroupId| {
+        space.groups().chunks(*id)[1].behind && !space.groups().chunks(*id)[0].behind
+    };
     let all: BTreeSet<GroupId> = (0..2000).map(GroupId).collect();
     assert!(all.iter().all(|id| marked(id) == (id.0 % 3 == 2)));
-    assert_eq!(space.behind_on(1), 666);
-    assert_eq!(space.changed, all.into_iter().filter(marked).collect());
+    assert_eq!(space.groups().sets().behind_on(1), 666);
+    assert_eq!(changed, all.into_iter().filter(marked).collect());
 }
 
 /// In a step at most so many groups are looked at, however many there are.
@@ -268,12 +291,12 @@ fn no_step_of_a_search_is_long_however_many_groups_there_are() {
             }
         }
     };
-    let to_move = |from| space.next_to_move(from, &devices);
+    let to_move = |from| space.placement().next_to_move(from, &devices);
     assert_eq!(steps(&to_move), (Some(GroupId(50_000)), 50_000 / LOOKS));
     // Where everything is as it should be, one step tells that.
     for id in (50_000..100_000).map(GroupId) {
-        space.change_record(id, |record| record.chunks = vec![Chunk::new(0, id.0)]);
+        space.groups_mut().change_record(id, |record| record.chunks = vec![Chunk::new(0, id.0)]);
     }
-    assert_eq!(steps(&|from| space.next_to_move(from, &devices)), (None, 0));
-    assert_eq!(steps(&|from| space.next_to_balance(from, &devices)), (None, 0));
+    assert_eq!(steps(&|from| space.placement().next_to_move(from, &devices)), (None, 0));
+    assert_eq!(steps(&|from| space.placement().next_to_balance(from, &devices)), (None, 0));
 }

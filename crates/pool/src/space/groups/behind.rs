@@ -8,13 +8,13 @@
 use base::{Generation, GroupId};
 use format::page::Chunk;
 
-use super::Space;
+use super::Groups;
 use crate::devices::Devices;
 
 /// Groups that are looked at in a step, to mark their chunks. Few, as for searches.
 const MARKS: usize = 32;
 
-impl Space {
+impl Groups {
     /// Marks the chunks on this device as behind whose groups have changed since this generation:
     /// of a bounded number of groups, from this number on. Returns where to go on; `None`: all were
     /// looked at. The device gets all that is written, so groups that change between two steps need
@@ -29,13 +29,13 @@ impl Space {
             let on = chunks.iter_mut().filter(|c| usize::from(c.device) == row);
             on.map(|c| c.behind = true).count()
         };
-        let all = (0..).map(GroupId).zip(&mut self.groups).skip(from.0 as usize);
-        for (id, g) in all.take(MARKS) {
-            if g.record.bitmap_generations.iter().all(|&g| g <= since) {
+        let all = (0..).map(GroupId).zip(&mut self.records).skip(from.0 as usize);
+        for (id, record) in all.take(MARKS) {
+            if record.bitmap_generations.iter().all(|&g| g <= since) {
                 continue;
             }
-            let now = self.sets.change(&mut g.record, |record| mark(&mut record.chunks));
-            let before = g.before.as_mut().map_or(0, |(_, chunks)| mark(chunks));
+            let now = self.sets.change(record, |record| mark(&mut record.chunks));
+            let before = self.before.get_mut(&id).map_or(0, |(_, chunks)| mark(chunks));
             if now + before > 0 {
                 self.changed.insert(id);
             }
@@ -54,23 +54,18 @@ impl Space {
         Some((id, self.chunks(id).iter().filter(is_it).copied().collect()))
     }
 
-    /// The number of chunks on this device that are behind.
-    pub fn behind_on(&self, row: usize) -> u64 {
-        self.sets.behind_on(row)
-    }
-
     /// Bytes that the chunks on this device lack at most: what is in use of all parts of their
     /// groups that have changed since this generation.
     pub fn lacked_bytes(&mut self, row: usize, since: Generation) -> u64 {
-        let groups = &self.groups;
-        let lacked = self.sets.lacked(row, since, |id| &groups[id.0 as usize].record);
+        let records = &self.records;
+        let lacked = self.sets.lacked(row, since, |id| &records[id.0 as usize]);
         lacked * base::BLOCK_U64
     }
 
     /// Records that these chunks of a group are not behind any more. What they lacked must be
     /// durable.
     pub fn caught_up(&mut self, id: GroupId, chunks: &[Chunk]) {
-        self.change_record(id, |record| {
+        self.change(id, |record| {
             for c in &mut record.chunks {
                 c.behind &= !chunks.iter().any(|other| other.is_at(c));
             }

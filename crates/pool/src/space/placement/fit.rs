@@ -1,9 +1,9 @@
 //! Whether all chunks that groups are to get find room.
 //!
 //! The copies of a group are on different devices, so a sum of free chunks says nothing: they may
-//! be on the device that has the group already. Groups of the same [set](super::sets) are to get as
-//! many chunks, and can get them of the same devices. There are few sets, however many groups there
-//! are, and few devices. So this is a small [`Flow`].
+//! be on the device that has the group already. Groups of the same [set](Set) are to get as many
+//! chunks, and can get them of the same devices. There are few sets, however many groups there are,
+//! and few devices. So this is a small [`Flow`].
 //!
 //! **No step is long.** There may be thousands of kinds after all, so a [`Fit`] works in slices.
 //! Between two of them the state may change. Each slice is given what is asked as of now
@@ -12,11 +12,12 @@
 
 use base::GroupId;
 
+use super::Placement;
 use super::flow::{Flow, Work};
-use super::moving::Goal;
-use super::sets::{Rows, Set, Sets, rows_of};
-use super::{Space, Want};
 use crate::devices::{Devices, groups_of};
+use crate::space::groups::Groups;
+use crate::space::groups::sets::{Rows, Set, Sets, rows_of};
+use crate::space::want::{Goal, Want};
 
 /// The work of a slice, in devices and kinds that are looked at: about 0.1 ms.
 const SLICE: u64 = 1 << 16;
@@ -117,25 +118,25 @@ struct Lane {
 
 impl Fit {
     /// Does a slice of the work on what is asked as of now. Returns true when there is an answer.
-    pub fn go_on(&mut self, space: &Space, asked: Vec<Terms>) -> bool {
+    pub fn go_on(&mut self, groups: &Groups, asked: Vec<Terms>) -> bool {
         let same = self.lanes.iter().map(|lane| &lane.terms).eq(&asked);
-        if self.slice == 0 || !same || self.changes != space.sets.changes() {
+        if self.slice == 0 || !same || self.changes != groups.sets().changes() {
             // Longer slices leave less time for changes.
-            self.begin(space, asked, (2 * self.slice).clamp(SLICE, LONG_SLICE));
+            self.begin(groups, asked, (2 * self.slice).clamp(SLICE, LONG_SLICE));
         }
-        self.work(&space.sets);
+        self.work(groups.sets());
         self.over
     }
 
-    fn begin(&mut self, space: &Space, asked: Vec<Terms>, slice: u64) {
+    fn begin(&mut self, groups: &Groups, asked: Vec<Terms>, slice: u64) {
         let lane = |terms: Terms| Lane {
-            own: terms.own.as_ref().map(|own| space.group(own.group).record.set()),
+            own: terms.own.as_ref().map(|own| groups.set_of(own.group)),
             flow: Flow::new(&terms.free),
             terms,
         };
         let lanes: Vec<Lane> = asked.into_iter().map(lane).collect();
         let over = lanes.is_empty();
-        *self = Fit { lanes, changes: space.sets.changes(), at: None, over, slice };
+        *self = Fit { lanes, changes: groups.sets().changes(), at: None, over, slice };
     }
 
     /// Does a slice of the work. Returns how much that was.
@@ -181,11 +182,11 @@ impl Fit {
 
     /// The number of groups that can still be formed when everything has found its room: by the
     /// first of the terms, and by the second ([`Terms::before_and_after`]).
-    pub fn formable(&self, space: &Space) -> Option<(u64, u64)> {
+    pub fn formable(&self, groups: &Groups) -> Option<(u64, u64)> {
         let [before, after, ..] = self.lanes.as_slice() else { return None };
         let formable = |lane: &Lane| {
             let copies = lane.terms.goal.copies() as u64;
-            groups_of(lane.flow.free().iter().copied(), copies, space.unused.len() as u64)
+            groups_of(lane.flow.free().iter().copied(), copies, groups.unused())
         };
         Some((formable(before), formable(after)))
     }
@@ -222,7 +223,7 @@ impl Lane {
     }
 }
 
-impl Space {
+impl Placement<'_> {
     /// The question whether everything finds room as it is.
     pub fn terms(&self, devices: &Devices) -> Terms {
         let free = |row| if devices.is_live(row) { devices.spare_chunks(row) } else { 0 };
@@ -248,8 +249,8 @@ impl Space {
         let goal = self.goal(devices);
         let lack = |(chunks, groups)| goal.copies().saturating_sub(chunks) as u64 * groups;
         let leave = (0..devices.count()).filter(|&row| goal.leaves(row));
-        self.sets.by_chunks().map(lack).sum::<u64>()
-            + leave.map(|row| self.sets.chunks_on(row)).sum::<u64>()
+        self.groups.sets().by_chunks().map(lack).sum::<u64>()
+            + leave.map(|row| self.groups.sets().chunks_on(row)).sum::<u64>()
     }
 }
 

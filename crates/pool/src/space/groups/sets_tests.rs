@@ -7,7 +7,7 @@ use super::*;
 const GEOMETRY: Geometry =
     Geometry { group_blocks: BITS_PER_PAGE + 100, group_capacity: 12, volume_pages: 1 };
 
-/// Records and numbers of busy blocks change at random. The model counts all of them anew.
+/// Records change at random. The model counts all of them anew.
 #[test]
 fn the_numbers_agree_with_the_groups() {
     let (mut rng, mut sets) = (Prng::new(4), Sets::new(GEOMETRY));
@@ -50,10 +50,6 @@ fn change_one(rng: &mut Prng, sets: &mut Sets, all: &mut [Entered]) {
         rows.remove(rng.below(rows.len() as u64) as usize);
     }
     let behind = rng.below(4) == 0;
-    if rng.one_in(5) {
-        let busy = rng.below(GEOMETRY.group_blocks.into()) as u32;
-        return sets.set_busy(&mut all[at], busy);
-    }
     sets.change(&mut all[at], |record| match rng.below(5) {
         0 => record.used = rng.below(GEOMETRY.group_blocks.into()) as u32,
         1 => record.chunks.iter_mut().for_each(|c| c.behind = behind),
@@ -68,21 +64,21 @@ fn change_one(rng: &mut Prng, sets: &mut Sets, all: &mut [Entered]) {
 }
 
 fn compare(sets: &Sets, all: &[Entered]) {
-    let (mut model, mut by_chunks, mut busy) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let (mut model, mut by_chunks) = (BTreeMap::new(), BTreeMap::new());
     let of_metadata = all.iter().filter(|g| g.kind == GroupKind::Metadata).count();
     assert_eq!(sets.of_metadata(), of_metadata as u64);
     for g in all.iter().filter(|g| g.kind != GroupKind::Free) {
         let of: &mut (u64, u64) = model.entry(g.set()).or_default();
         *of = (of.0 + 1, of.1 + u64::from(g.used));
         *by_chunks.entry(g.chunks.len()).or_insert(0) += 1;
-        busy += u64::from(g.busy());
     }
     let used = sets.used().map(|(set, used)| (set.clone(), used));
     let now: Vec<_> =
         sets.after(None).zip(used).map(|((_, n), (s, used))| (s, (n, used))).collect();
     assert_eq!(now, model.into_iter().collect::<Vec<_>>());
     assert_eq!(sets.by_chunks().collect::<BTreeMap<_, _>>(), by_chunks);
-    assert_eq!(sets.busy(), busy);
+    let in_use = all.iter().filter(|g| g.kind != GroupKind::Free).count();
+    assert_eq!(sets.in_use(), in_use as u64);
     let on = |row: usize| move |c: &&Chunk| usize::from(c.device) == row;
     for row in 0..5 {
         let chunks = || all.iter().flat_map(|g| g.chunks.iter().map(move |c| (g, c)));

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::sets::{Rows, rows_of};
+use crate::space::groups::sets::{Rows, rows_of};
 
 /// The work that a slice has done, and the most that it may do.
 pub(super) struct Work {

@@ -1,11 +1,11 @@
 //! The sums over all groups together, and the devices on which the groups are.
 //!
 //! There are few sets of devices, however many groups there are. So what is asked about all groups,
-//! and depends only on where their chunks are, is asked about the sets ([`super::fit`]). Other
-//! numbers are kept by device. No answer here takes longer where there are more groups.
+//! and depends only on where their chunks are, is asked about the sets ([`super::super::Fit`]).
+//! Other numbers are kept by device. No answer here takes longer where there are more groups.
 //!
-//! The record of a group is an [`Entered`], which changes only by [`Sets::change`], and its number
-//! of busy blocks by [`Sets::set_busy`]. So the numbers agree with the groups at any time.
+//! The record of a group is an [`Entered`], which changes only by [`Sets::change`]. So the numbers
+//! agree with the groups at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref};
@@ -15,14 +15,14 @@ use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{MAX_COPIES, MAX_DEVICES};
 use smallvec::SmallVec;
 
-use super::Geometry;
+use crate::space::Geometry;
 
 /// Devices, a bit for each row.
-pub(super) type Rows = u64;
+pub(in crate::space) type Rows = u64;
 
 const _: () = assert!(MAX_DEVICES <= Rows::BITS as usize);
 
-pub(super) fn rows_of(set: Rows) -> impl Iterator<Item = usize> {
+pub(in crate::space) fn rows_of(set: Rows) -> impl Iterator<Item = usize> {
     let mut left = set;
     std::iter::from_fn(move || {
         let row = (left != 0).then(|| left.trailing_zeros() as usize)?;
@@ -33,7 +33,7 @@ pub(super) fn rows_of(set: Rows) -> impl Iterator<Item = usize> {
 
 /// The devices of a group's chunks, in order, and which of the chunks are behind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Set(SmallVec<[(u16, bool); MAX_COPIES]>);
+pub(crate) struct Set(SmallVec<[(u16, bool); MAX_COPIES]>);
 
 impl Set {
     fn of(chunks: &[Chunk]) -> Set {
@@ -69,17 +69,11 @@ impl Set {
 pub(super) struct Entered {
     id: GroupId,
     record: GroupRecord,
-    busy: u32,
 }
 
 impl Entered {
     pub fn set(&self) -> Set {
         Set::of(&self.record.chunks)
-    }
-
-    /// Blocks that may not be allocated.
-    pub fn busy(&self) -> u32 {
-        self.busy
     }
 }
 
@@ -98,7 +92,6 @@ struct Share {
     /// 1 for a group of metadata.
     of_metadata: u64,
     used: u64,
-    busy: u64,
     /// True if the group is one of those that were passed.
     passed: bool,
     /// By device: blocks that the group's chunk lacks at most, if it is behind.
@@ -130,7 +123,7 @@ struct Row {
 }
 
 /// The number of groups of each set, and sums over groups.
-pub(super) struct Sets {
+pub(crate) struct Sets {
     geometry: Geometry,
     groups: BTreeMap<Set, Tally>,
     /// By device.
@@ -139,8 +132,6 @@ pub(super) struct Sets {
     by_chunks: BTreeMap<usize, u64>,
     /// Groups of metadata.
     of_metadata: u64,
-    /// Blocks that may not be allocated.
-    busy: u64,
     /// The number of times that a number of groups has changed.
     changes: u64,
     /// The groups before this one were passed.
@@ -148,22 +139,21 @@ pub(super) struct Sets {
 }
 
 impl Sets {
-    pub fn new(geometry: Geometry) -> Sets {
+    pub(super) fn new(geometry: Geometry) -> Sets {
         Sets {
             geometry,
             groups: BTreeMap::new(),
             rows: vec![Row::default(); MAX_DEVICES],
             by_chunks: BTreeMap::new(),
             of_metadata: 0,
-            busy: 0,
             changes: 0,
             passed_to: GroupId(0),
         }
     }
 
-    /// Enters a group. All that its record says is in use is busy.
-    pub fn enter(&mut self, id: GroupId, record: GroupRecord) -> Entered {
-        let entered = Entered { id, busy: record.used, record };
+    /// Enters a group.
+    pub(super) fn enter(&mut self, id: GroupId, record: GroupRecord) -> Entered {
+        let entered = Entered { id, record };
         let share = self.share(&entered);
         self.count(id, &share.set, add);
         self.sum(&share, |sum, n| sum + n);
@@ -171,7 +161,11 @@ impl Sets {
     }
 
     /// Changes a record that was entered here.
-    pub fn change<T>(&mut self, group: &mut Entered, f: impl FnOnce(&mut GroupRecord) -> T) -> T {
+    pub(super) fn change<T>(
+        &mut self,
+        group: &mut Entered,
+        f: impl FnOnce(&mut GroupRecord) -> T,
+    ) -> T {
         let before = self.share(group);
         let out = f(&mut group.record);
         let after = self.share(group);
@@ -187,22 +181,14 @@ impl Sets {
         out
     }
 
-    /// Changes the number of busy blocks of a group that was entered here.
-    pub fn set_busy(&mut self, group: &mut Entered, busy: u32) {
-        if !group.record.chunks.is_empty() {
-            self.busy = self.busy + u64::from(busy) - u64::from(group.busy);
-        }
-        group.busy = busy;
-    }
-
     fn share(&self, group: &Entered) -> Share {
         let (set, record) = (group.set(), &group.record);
         let lacks = set.behind().map(|row| (row, self.lacks(record, self.rows[row].since)));
         let lacks = lacks.collect();
         let of_metadata = u64::from(record.kind == GroupKind::Metadata);
-        let (used, busy) = (record.used.into(), group.busy.into());
+        let used = record.used.into();
         let passed = group.id < self.passed_to;
-        Share { set, of_metadata, used, busy, passed, lacks }
+        Share { set, of_metadata, used, passed, lacks }
     }
 
     /// The number of blocks in use, at most, in all parts of a group that have changed since this
@@ -262,7 +248,6 @@ impl Sets {
             row.lacked = f(row.lacked, blocks);
         }
         self.of_metadata = f(self.of_metadata, share.of_metadata);
-        self.busy = f(self.busy, share.busy);
     }
 
     /// The sets after this one, in order, with their numbers of groups; `None`: all.
@@ -307,7 +292,7 @@ impl Sets {
     }
 
     /// The groups before `to` were passed, and no others. Takes longer the further that is ahead.
-    pub fn pass_to<'a>(&mut self, to: GroupId, group: impl Fn(GroupId) -> &'a Entered) {
+    pub(super) fn pass_to<'a>(&mut self, to: GroupId, group: impl Fn(GroupId) -> &'a Entered) {
         if to < self.passed_to {
             self.rows.iter_mut().for_each(|row| row.passed = 0);
             self.passed_to = GroupId(0);
@@ -325,9 +310,9 @@ impl Sets {
         self.of_metadata
     }
 
-    /// Blocks of all groups that may not be allocated.
-    pub fn busy(&self) -> u64 {
-        self.busy
+    /// Groups in use.
+    pub fn in_use(&self) -> u64 {
+        self.by_chunks.values().sum()
     }
 
     /// Chunks of a device that are behind.
@@ -347,7 +332,7 @@ impl Sets {
     /// groups whose chunk on this device is behind: 3 ms for 100,000 of them. So it is asked when
     /// the pool is opened, and before groups are marked. Otherwise the generation changes only
     /// where a device goes away with less than it had before, while groups are behind still.
-    pub fn lacked<'a>(
+    pub(super) fn lacked<'a>(
         &mut self,
         row: usize,
         since: Generation,
