@@ -1,6 +1,7 @@
 //! Copies of a pool are told apart, whatever they count; and an open alone makes no history.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, ErrorKind, IoError, Lba, OpenId};
 use model::device::DeviceState;
@@ -8,7 +9,8 @@ use model::moves::MovesState;
 use pool::{DeviceFile, Pool, Settings};
 use sim::{DiskModel, World};
 use testkit::{
-    Done, MIB, Mirror, check_pool, disk, fill, is_superblock, only_byte, open, try_open, writes_to,
+    Done, MIB, Mirror, block, check_pool, disk, fill, is_superblock, only_byte, open, try_open,
+    writes_to,
 };
 
 const BLOCKS: u64 = 256;
@@ -37,6 +39,15 @@ fn copy_of(world: &World, file: &DeviceFile, name: &str) -> DeviceFile {
     let copy = disk(world, name, DiskModel::nvme(32 * MIB));
     world.restore_disk(copy.file, &world.snapshot_disk(file.file));
     copy
+}
+
+/// The sequence number of the newest superblock on a disk.
+fn newest_sequence(bench: &Mirror, disk: usize) -> u64 {
+    let sequence = |slot: u64| {
+        let bytes = bench.world.contents(bench.files[disk].file, (slot << 16) + 72, 8);
+        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    };
+    (1..=4).map(sequence).max().expect("four slots")
 }
 
 /// All together are refused, in any order, as each was written without the other.
@@ -277,6 +288,52 @@ fn a_device_that_failed_is_not_served_alone_unasked() {
         assert!(e.context.contains("out of use"), "{e}");
     });
     assert!(join(&bench, &bench.files.clone(), 3) >= BLOCKS);
+}
+
+/// Power leaves disk1 with a commit that disk0 never had, and disk0 goes on alone. What disk1 is
+/// told before it comes back makes no branch of that commit: neither if it comes back at once, nor
+/// if the server ends right after the last word.
+#[test]
+fn a_device_left_ahead_comes_back_after_its_last_word() {
+    for cut_short in [false, true] {
+        let bench = mirror(15);
+        let (id, rules, world) = (bench.volume, bench.rules.clone(), bench.world.clone());
+        let [first, second] = [0, 1].map(|disk| bench.files[disk].clone());
+        let (left, went_on) = (first.clone(), world.clone());
+        bench.run(|rt, files| async move {
+            let pool = open(&rt, files).await;
+            fill(&pool, id, BLOCKS, 2).await;
+            pool.commit().await.expect("commit");
+            let before = went_on.snapshot_disk(left.file);
+            pool.write(id, Lba(0), &block(3)).await.expect("write");
+            pool.commit().await.expect("commit");
+            went_on.restore_disk(left.file, &before);
+        });
+        let sequence = |disk| newest_sequence(&bench, disk);
+        assert_eq!(sequence(1), sequence(0) + 1, "it is ahead by one superblock");
+        serve(&bench, &[first], Some(4), 1);
+        if cut_short {
+            let (disk, told) = (second.file, Rc::new(Cell::new(0)));
+            let written = told.clone();
+            bench.try_run(|rt, files| async move {
+                let clock = rt.clone();
+                rules.set(move |op| {
+                    // The first write is the last word, and the second one comes after it.
+                    let at = written.get() + u32::from(writes_to(op, disk));
+                    if at > written.replace(at) && at == 2 {
+                        clock.kill();
+                    }
+                    None
+                });
+                let _pool = open(&rt, files).await;
+                rt.sleep(Duration::from_secs(60)).await;
+            });
+            bench.rules.clear();
+            assert_eq!(told.get(), 2);
+        }
+        assert!(join(&bench, &bench.files.clone(), 4) >= BLOCKS);
+        assert!(bench.check().is_clean(), "{:?}", bench.check());
+    }
 }
 
 /// A device fails here, as its path is dead, and another server goes on with it alone. When the

@@ -17,7 +17,7 @@ use rt::sync::OneShot;
 pub(crate) struct GivenUp {
     /// The device is given up, and has requests from before.
     still: Cell<bool>,
-    /// How often it was given up.
+    /// The number of times that the device was given up.
     times: Cell<u64>,
     /// Places of the tasks that wait, and the free ones among them.
     waiting: RefCell<(Vec<Option<Waker>>, Vec<usize>)>,
@@ -37,7 +37,7 @@ impl GivenUp {
         self.still.get()
     }
 
-    /// How often the device was given up.
+    /// The number of times that the device was given up.
     pub fn times(&self) -> u64 {
         self.times.get()
     }

@@ -112,7 +112,7 @@ impl Buckets {
         self.table.geometry()
     }
 
-    /// What is known of each bucket by itself.
+    /// The table of buckets.
     pub fn table(&self) -> &Table {
         &self.table
     }

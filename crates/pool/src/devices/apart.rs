@@ -16,16 +16,19 @@ pub(crate) fn apart(own: &Superblock, best: &Superblock) -> bool {
 
 /// True if `own` is one superblock ahead of where `best` went on without its device, and what was
 /// complete before is known to `best`: power failed before the device of `best`, which was in use,
-/// had that superblock.
+/// had that superblock. A last word after it says no more than that the device is out of use.
 fn was_never_complete(own: &Superblock, best: &Superblock) -> bool {
     let record = |sb: &Superblock, row: u16| sb.devices.get(usize::from(row)).cloned();
     let says = |sb: &Superblock, of: u16, state: DeviceState| {
         let same = record(own, of).map(|d| d.uuid) == record(best, of).map(|d| d.uuid);
         record(sb, of).filter(|d| same && d.state == state)
     };
-    let left = says(best, own.device, DeviceState::Failed);
-    let is_ahead_by_one = left.is_some_and(|d| own.sequence <= d.since)
-        && says(own, best.device, DeviceState::Online).is_some();
+    let Some(left) = says(best, own.device, DeviceState::Failed) else { return false };
+    let last_word =
+        says(own, own.device, DeviceState::Failed).is_some_and(|d| d.since == left.since);
+    let had = own.sequence.saturating_sub(u64::from(last_word));
+    let is_ahead_by_one =
+        had <= left.since && says(own, best.device, DeviceState::Online).is_some();
     is_ahead_by_one && goes_on_from_settled(best, own)
 }
 

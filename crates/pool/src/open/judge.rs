@@ -37,6 +37,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | power left B a superblock ahead; all open again | `H` | `H`, later | B | up to date |
 //! | the same; A was opened alone afterwards, and written | `A` after `H` | `H`, one superblock ahead | A | stale |
+//! | the same, and B got its last word, no more | `A` after `H` | `H`, two superblocks ahead, B away | A | stale |
 //! | B dropped at run time, or missing when A was opened | `H`, later, or `A` after `H` | `H` | A | stale |
 //! | the same, power failed before A's first superblock | `H` | `H` | either | up to date |
 //! | A was opened alone, nothing was written | `H`, B away | `H` | A, by generation | stale, lacks nothing |

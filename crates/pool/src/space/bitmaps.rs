@@ -42,7 +42,7 @@ pub(crate) enum PageChange {
     Changed,
 }
 
-/// What a bitmap page in memory says, and its group.
+/// The content of a bitmap page in memory, and of its group.
 pub(super) struct Said {
     /// The page has no bit.
     pub clear: bool,
@@ -228,7 +228,7 @@ impl Bitmaps {
         self.maps.get(&place.group).is_some_and(|maps| page_words(maps, place.page) != before)
     }
 
-    /// What a page says, and its group; `None` if it is not in memory.
+    /// The content of a page, and of its group; `None` if the group is not in memory.
     pub(super) fn says(&self, BitmapPage { group: id, page }: BitmapPage) -> Option<Said> {
         let maps = self.maps.get(&id)?;
         let clear = page_words(maps, page).iter().all(|&w| w == 0);

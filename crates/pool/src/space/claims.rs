@@ -11,7 +11,7 @@ pub(super) const NODES_PER_CHANGE: u64 = 48;
 /// Blocks that are reserved for data, and nodes that the changes of trees under way may add.
 ///
 /// Each block and each node belongs to one [`Reservation`], and returns when that is dropped. So
-/// both numbers are the sums of what their holders have. Whoever claims has found room before
+/// both numbers are the sums of what their holders have. A flow that claims has found room before
 /// ([`Room`](super::Room)), in the same step.
 #[derive(Default)]
 pub(crate) struct Claims {

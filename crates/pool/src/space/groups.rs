@@ -103,7 +103,7 @@ impl Groups {
         self.records.iter().skip(first).take(count).map(|record| (**record).clone()).collect()
     }
 
-    /// Those of the `looks` groups from this one on that are in use, with their chunks.
+    /// The groups in use among the `looks` groups from this one on, with their chunks.
     pub(super) fn used_among(
         &self,
         from: GroupId,

@@ -39,7 +39,7 @@ struct InUse {
 /// - The index and the numbers of free blocks have all groups in use but those.
 /// - No cursor is in a group that is left alone, or in one that is not in use.
 ///
-/// Who takes blocks of a group or gives them back says so here in the same step.
+/// A flow that takes blocks of a group, or gives them back, says so here in the same step.
 pub(crate) struct Supply {
     group_blocks: u32,
     /// By number; `None`: not in use.
@@ -83,7 +83,7 @@ fn class_of(free: u32) -> u32 {
 }
 
 impl Supply {
-    /// So many groups of so many blocks, none of them in use.
+    /// A supply of `groups` groups of `group_blocks` blocks each, none of them in use.
     pub(super) fn new(group_blocks: u32, groups: usize) -> Supply {
         Supply {
             group_blocks,
@@ -155,12 +155,12 @@ impl Supply {
         self.by_free[kind_index(kind)].iter().rev().map(|&(_, id)| id).find(|&id| usable(id))
     }
 
-    /// So many blocks of a group were allocated.
+    /// Notes that `blocks` blocks of a group were allocated.
     pub(super) fn take(&mut self, id: GroupId, blocks: u32) {
         self.set_busy(id, self.in_use(id).busy + blocks);
     }
 
-    /// So many blocks of a group are free again.
+    /// Notes that `blocks` blocks of a group are free again.
     pub(super) fn give_back(&mut self, id: GroupId, blocks: u32) {
         let busy = self.in_use(id).busy - blocks;
         if busy == 0 {

@@ -13,7 +13,7 @@ use super::bucket::Life;
 use super::reuse::Reuse;
 use super::table::Table;
 
-/// How many nodes there are, and in how many buckets: those of nodes, and those of copies.
+/// The number of nodes, and of the buckets that hold nodes or their copies.
 ///
 /// A twin names the bucket of which it is the twin, and is named by it. While nodes stand in a
 /// bucket, it keeps its twin, or stays without one: so the nodes without a copy can be counted.

@@ -31,7 +31,7 @@ pub struct Reuse {
 }
 
 impl Reuse {
-    /// These buckets are free.
+    /// With these free buckets.
     pub(super) fn new(free: impl Iterator<Item = BucketId>) -> Reuse {
         Reuse { free: free.collect(), pending: VecDeque::new(), retired: 0, freezes: 0 }
     }

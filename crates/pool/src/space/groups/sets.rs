@@ -15,7 +15,7 @@ use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{MAX_COPIES, MAX_DEVICES};
 use smallvec::SmallVec;
 
-use crate::space::Geometry;
+use crate::space::geometry::Geometry;
 
 /// Devices, a bit for each row.
 pub(in crate::space) type Rows = u64;
