@@ -211,6 +211,8 @@ fn a_pass_that_cannot_read_its_own_nodes_fails() {
         files.iter().for_each(|f| world.cure(f.file));
         hold(&pool, id, 1).await;
         pool.commit().await.expect("commit");
+        // What the pass gave back is free soon after that.
+        rt.sleep(base::Duration::from_secs(1)).await;
         pool.set(Settings { dirty_nodes: NODES, ..pool.current_settings() }).expect("set");
         let pass = carried(&pool, id, 2).await;
         pass.hand_over(ONE, base::Instant(0))
