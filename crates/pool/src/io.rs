@@ -1,5 +1,6 @@
 //! Requests of clients: one file for each kind. Addresses are blocks of a volume.
 
+mod plan;
 pub(crate) mod read;
 pub(crate) mod read_ahead;
 pub(crate) mod taken;

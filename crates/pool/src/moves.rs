@@ -44,7 +44,7 @@ pub(crate) mod run;
 pub(crate) mod spares;
 mod unfilled;
 
-use base::{ByteRange, ErrorKind, Result, StorageError};
+use base::{ByteRange, Result};
 use format::page::Chunk;
 use model::moves::MovesStatus;
 use rt::FileId;
@@ -54,24 +54,9 @@ use crate::core::Core;
 use crate::devices::{DeviceFile, PoolDevice};
 use crate::findings::ToMove;
 use crate::moves::admit::MoveTerms;
-use crate::moves::join::Joiner;
-use crate::moves::rows::{can_be_replaced, new_chunks, row_named};
+use crate::moves::join::{Joiner, Role};
+use crate::moves::rows::{can_be_replaced, invalid, new_chunks, row_named};
 use crate::state::State;
-
-/// The purpose of a device that joins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role<'a> {
-    /// To hold chunks like the others.
-    Serves,
-    /// To take the place of a device that fails.
-    Spare,
-    /// To take the chunks of this one, which leaves.
-    Replaces(&'a str),
-}
-
-fn invalid<T>(text: String) -> Result<T> {
-    Err(StorageError::new(ErrorKind::Invalid, text))
-}
 
 /// A chunk that a move fills.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -54,6 +54,7 @@ use crate::volumes::Volumes;
 use crate::writeback::Pass;
 use crate::writeback::for_cache::CacheLink;
 use crate::writeback::pass::Passes;
+use crate::writeback::spill::Spiller;
 
 /// The flows of an open pool, in the order in which they are built: none knows one below it here.
 pub(crate) struct Flows {
@@ -103,7 +104,8 @@ impl Flows {
         let reader = Reader::new(&core, &copies, &loader, &ahead);
         let volumes = Volumes::new(&core, &commits, &writer);
         let cache_link = CacheLink::new(&core, &commits, &volumes);
-        let passes = Passes::new(&core, &loader, &commits, &sums, &room, &runs, &volumes, &nodes);
+        let spiller = Spiller::new(&core, &commits, &nodes);
+        let passes = Passes::new(&core, &loader, &commits, &sums, &room, &runs, &volumes, &spiller);
         let verifier = Verifier::new(&core, &healer, &copies);
         let lost = LostAgain::new(&core, &loader, &reader);
         let scrubs = Scrubs::new(&core, &commits, &lost);

@@ -8,10 +8,11 @@ pub(crate) mod load;
 pub(crate) mod look;
 pub(crate) mod node_writer;
 pub(crate) mod sums_ahead;
+mod unread;
 pub(crate) mod wait_for_reads;
 pub(crate) mod walk;
 pub(crate) mod write_copies;
 
 pub(crate) use commit_writes::{Writes, Written};
-pub(crate) use copies::Unread;
 pub(crate) use load::NotEntered;
+pub(crate) use unread::Unread;

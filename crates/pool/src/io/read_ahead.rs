@@ -16,7 +16,7 @@ use rt::Reason;
 use rt::sync::Worker;
 
 use super::STEP_BLOCKS;
-use super::read::{Plan, plan_read};
+use super::plan::{Plan, plan_read};
 use crate::core::Core;
 use crate::forest::{Ahead, Missing};
 use crate::space::{Load, Pin, Run};

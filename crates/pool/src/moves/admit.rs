@@ -10,9 +10,8 @@ use std::rc::Rc;
 use base::{ErrorKind, Result, StorageError, counted, shell_word};
 use format::superblock::MAX_COPIES;
 
-use super::invalid;
 use crate::core::Core;
-use crate::moves::rows::{leave, name_of, row_named};
+use crate::moves::rows::{invalid, leave, name_of, row_named};
 use crate::space::{Fit, Shortage, Terms};
 use crate::state::State;
 

@@ -24,11 +24,10 @@ use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
 
-use super::{Role, invalid};
 use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::devices::{DeviceFile, Disk, Missed, PoolDevice};
-use crate::moves::rows::{can_be_replaced, leave, new_chunks, row_named};
+use crate::moves::rows::{can_be_replaced, invalid, leave, new_chunks, row_named};
 use crate::state::State;
 use crate::transfer::look::WriterWatch;
 
@@ -39,6 +38,17 @@ const PAGES: u64 = 4;
 const SCAN: u64 = 4096;
 /// Bytes of one request that writes zeros.
 const ZEROS: u64 = 1 << 20;
+
+/// The purpose of a device that joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role<'a> {
+    /// To hold chunks like the others.
+    Serves,
+    /// To take the place of a device that fails.
+    Spare,
+    /// To take the chunks of this one, which leaves.
+    Replaces(&'a str),
+}
 
 /// The row of a device that joins. If this is dropped before the device has joined, the row is
 /// given up.

@@ -35,7 +35,6 @@ use format::superblock::Superblock;
 use queue::Class;
 use rt::FileId;
 
-use super::invalid;
 use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::devices::slots::Slots;
@@ -44,7 +43,7 @@ use crate::moves::Moves;
 use crate::moves::join::Joiner;
 use crate::moves::last_word::LastWords;
 use crate::moves::last_word::last_word;
-use crate::moves::rows::{is_away, recognize, row_named};
+use crate::moves::rows::{invalid, is_away, recognize, row_named};
 use crate::transfer::wait_for_reads::ReadDrain;
 
 /// The job's name.

@@ -3,10 +3,14 @@
 use base::{ErrorKind, Generation, Result, StorageError};
 use format::superblock::{DeviceState, MAX_DEVICES, Superblock};
 
-use super::invalid;
 use crate::devices::{Disk, PoolDevice, apart, left_at};
 use crate::history::end_of;
 use crate::state::State;
+
+/// The error of a command that cannot be carried out as things are.
+pub(super) fn invalid<T>(text: String) -> Result<T> {
+    Err(StorageError::new(ErrorKind::Invalid, text))
+}
 
 /// The row of the device that has this path or uuid.
 pub(super) fn row_named(st: &State, name: &str) -> Result<usize> {

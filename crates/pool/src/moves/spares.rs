@@ -15,11 +15,10 @@ use base::{Duration, Instant, Result};
 use model::device::SpareTaken;
 use rt::sync::either;
 
-use super::invalid;
 use crate::core::Core;
 use crate::devices::PoolDevice;
 use crate::moves::Moves;
-use crate::moves::rows::{can_be_replaced, leave, row_named};
+use crate::moves::rows::{can_be_replaced, invalid, leave, row_named};
 use crate::state::State;
 
 /// The job's name.

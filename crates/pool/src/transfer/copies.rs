@@ -10,31 +10,11 @@ use std::rc::Rc;
 use base::{BLOCK, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, StorageError};
 use queue::Class;
 
-use super::write_copies::no_copy;
+use super::unread::Unread;
 use crate::core::Core;
 use crate::devices::Place;
 use crate::space::Pin;
 use crate::transfer::heal::Healer;
-
-/// Why blocks could not be read.
-pub(crate) enum Unread {
-    /// Of so many copies of this block that could be tried none is good.
-    Bad(PoolAddr, usize),
-    /// Every device that holds a copy of this block is missing.
-    Away(PoolAddr),
-}
-
-impl From<Unread> for StorageError {
-    fn from(why: Unread) -> StorageError {
-        match why {
-            Unread::Away(addr) => no_copy(addr),
-            Unread::Bad(addr, tried) => StorageError::new(
-                ErrorKind::Io,
-                format!("block {addr} of the pool: no good copy ({tried} tried)"),
-            ),
-        }
-    }
-}
 
 /// Reads blocks from their copies, verified.
 pub(crate) struct CopyReader {

@@ -13,7 +13,7 @@ use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, Slice, SliceList, Stora
 use queue::Class;
 use rt::Reason;
 
-use super::copies::Unread;
+use super::unread::Unread;
 use crate::core::Core;
 use crate::devices::{Copied, Place};
 use crate::space::Pin;

@@ -25,7 +25,7 @@ use format::page::GroupKind;
 use queue::Class;
 
 use super::lost_nodes::{LostNodes, told};
-use super::spill::Spill;
+use super::spill::{Spill, Spiller};
 use crate::attached::Published;
 use crate::commit::commits::Commits;
 use crate::core::Core;
@@ -37,7 +37,6 @@ use crate::space::Reservation;
 use crate::state::State;
 use crate::transfer::NotEntered;
 use crate::transfer::load::NodeLoader;
-use crate::transfer::node_writer::NodeWrites;
 use crate::transfer::sums_ahead::SumsAhead;
 use crate::txn::{Generations, Kind, Txn};
 use crate::volumes::Volumes;
@@ -85,7 +84,7 @@ pub(crate) struct Passes {
     room: Rc<PoolRoom>,
     runs: Rc<RunWriter>,
     volumes: Rc<Volumes>,
-    pub(super) nodes: Rc<NodeWrites>,
+    spiller: Rc<Spiller>,
 }
 
 impl Passes {
@@ -99,7 +98,7 @@ impl Passes {
         room: &Rc<PoolRoom>,
         runs: &Rc<RunWriter>,
         volumes: &Rc<Volumes>,
-        nodes: &Rc<NodeWrites>,
+        spiller: &Rc<Spiller>,
     ) -> Rc<Passes> {
         Rc::new(Passes {
             core: core.clone(),
@@ -109,7 +108,7 @@ impl Passes {
             room: room.clone(),
             runs: runs.clone(),
             volumes: volumes.clone(),
-            nodes: nodes.clone(),
+            spiller: spiller.clone(),
         })
     }
 
@@ -172,7 +171,7 @@ impl Pass {
     /// Makes a part of a change; returns how far it came.
     async fn edit(&self, change: &Change<'_>) -> std::result::Result<Lba, NotEntered> {
         let failed = |why| NotEntered { why, node: None };
-        self.spill.if_much(&self.passes).await.map_err(failed)?;
+        self.spill.if_much(&self.passes.spiller).await.map_err(failed)?;
         loop {
             match self.step(|st| st.edit(Kind::Pass, change)).await? {
                 Edited::Upto(lba) => return Ok(lba),
@@ -227,7 +226,7 @@ impl Pass {
     /// volumes of `epoch` and those before it end with it.
     pub async fn hand_over(&self, epoch: Epoch, taken_at: Instant) -> Result<HandedOver> {
         let cut = Published { epoch, taken_at: self.passes.core.unix_time(taken_at) };
-        self.spill.rest(&self.passes).await?;
+        self.spill.rest(&self.passes.spiller).await?;
         let ended = {
             let mut st = self.passes.core.state_mut();
             let permit = st.standing.permit()?;

@@ -12,15 +12,18 @@
 //! a spill writes twice are not reserved: more nodes stay in memory then.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use base::{ErrorKind, Generation, GroupId, Result, VolumeId};
 use btree::{Tree, Unneeded};
 use rt::sync::Semaphore;
 
+use crate::commit::commits::Commits;
+use crate::core::Core;
 use crate::state::State;
 use crate::transfer::Writes;
+use crate::transfer::node_writer::NodeWrites;
 use crate::txn::{Kind, Txn, not_open};
-use crate::writeback::pass::Passes;
 
 /// A tree that a pass edits.
 #[derive(Clone, Copy)]
@@ -36,6 +39,20 @@ struct Frozen {
     of: TreeOf,
     tree: Tree,
     generation: Generation,
+}
+
+/// Writes the nodes of passes.
+pub(crate) struct Spiller {
+    core: Core,
+    commits: Rc<Commits>,
+    nodes: Rc<NodeWrites>,
+}
+
+impl Spiller {
+    /// Over these parts of the pool.
+    pub(crate) fn new(core: &Core, commits: &Rc<Commits>, nodes: &Rc<NodeWrites>) -> Rc<Spiller> {
+        Rc::new(Spiller { core: core.clone(), commits: commits.clone(), nodes: nodes.clone() })
+    }
 }
 
 /// The state of the spills of a pass.
@@ -68,12 +85,12 @@ impl Spill {
     }
 
     /// Writes the nodes that the pass has in memory, if they are many.
-    pub async fn if_much(&self, passes: &Passes) -> Result<()> {
+    pub async fn if_much(&self, flow: &Spiller) -> Result<()> {
         if self.over.get() {
             return Err(not_open());
         }
-        let most = passes.core.settings().dirty_nodes;
-        let dirty = || passes.core.state().txns.pass().map_or(0, Txn::dirty_nodes);
+        let most = flow.core.settings().dirty_nodes;
+        let dirty = || flow.core.state().txns.pass().map_or(0, Txn::dirty_nodes);
         let is_much = || dirty() >= most.max(self.enough.get());
         if !is_much() {
             return Ok(());
@@ -83,9 +100,9 @@ impl Spill {
             return Ok(());
         }
         // Trees that join the pass from now on have a newer generation than those it has.
-        passes.commits.commit_direct().await?;
-        let frozen = freeze_pass(&mut passes.core.state_mut())?;
-        match self.write_trees(passes, frozen).await {
+        flow.commits.commit_direct().await?;
+        let frozen = freeze_pass(&mut flow.core.state_mut())?;
+        match self.write_trees(flow, frozen).await {
             // Nodes that a spill writes twice have no room of their own. At the end all have.
             Err(e) if e.kind == ErrorKind::NoSpace => {
                 self.enough.set(dirty() + most);
@@ -96,18 +113,18 @@ impl Spill {
     }
 
     /// Writes the nodes that the pass still has in memory. It is not edited any more.
-    pub async fn rest(&self, passes: &Passes) -> Result<()> {
-        let trees = pass_trees(&passes.core.state())?;
-        let outcome = self.write_trees(passes, trees).await;
+    pub async fn rest(&self, flow: &Spiller) -> Result<()> {
+        let trees = pass_trees(&flow.core.state())?;
+        let outcome = self.write_trees(flow, trees).await;
         self.over.set(outcome.is_err());
         outcome
     }
 
-    async fn write_trees(&self, passes: &Passes, newer: Vec<Frozen>) -> Result<()> {
+    async fn write_trees(&self, flow: &Spiller, newer: Vec<Frozen>) -> Result<()> {
         let mut trees = self.unwritten.take();
         trees.extend(newer);
         let (mut blocks, mut writes) = (Vec::new(), Writes::of_pass());
-        let mut writer = passes.nodes.writer(Kind::Pass, &mut blocks, &mut writes);
+        let mut writer = flow.nodes.writer(Kind::Pass, &mut blocks, &mut writes);
         let mut sent = Ok(());
         for Frozen { tree, generation, .. } in &trees {
             sent = writer.tree(tree, *generation).await.map(drop);
@@ -120,7 +137,7 @@ impl Spill {
         let written = writes.finish().await;
         let outcome = sent.and(written.map(drop));
         {
-            let mut st = passes.core.state_mut();
+            let mut st = flow.core.state_mut();
             let group_blocks = st.space.geometry().group_blocks;
             let txn = st.txns.txn_mut(Kind::Pass)?;
             txn.nodes_placed(blocks.iter().map(|run| u64::from(run.len)).sum());
@@ -131,7 +148,7 @@ impl Spill {
             return outcome;
         }
         {
-            let mut st = passes.core.state_mut();
+            let mut st = flow.core.state_mut();
             for Frozen { of, tree, .. } in &trees {
                 match *of {
                     TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
@@ -141,7 +158,7 @@ impl Spill {
         }
         // Settled trees have their nodes by addresses: these are the last that hold them.
         let trees = trees.into_iter().map(|frozen| frozen.tree);
-        passes.core.take_apart(Unneeded::of(trees)).await;
+        flow.core.take_apart(Unneeded::of(trees)).await;
         Ok(())
     }
 }

@@ -18,11 +18,11 @@ use smallvec::SmallVec;
 use crate::space::geometry::Geometry;
 
 /// Devices, a bit for each row.
-pub(in crate::space) type Rows = u64;
+pub(crate) type Rows = u64;
 
 const _: () = assert!(MAX_DEVICES <= Rows::BITS as usize);
 
-pub(in crate::space) fn rows_of(set: Rows) -> impl Iterator<Item = usize> {
+pub(crate) fn rows_of(set: Rows) -> impl Iterator<Item = usize> {
     let mut left = set;
     std::iter::from_fn(move || {
         let row = (left != 0).then(|| left.trailing_zeros() as usize)?;

@@ -1,0 +1,116 @@
+//! The plan of a read: where its blocks are, and their checksums.
+
+use base::{BlockRange, Crc, ErrorKind, Lba, PoolAddr, StorageError, VolumeId};
+use queue::Class;
+use smallvec::SmallVec;
+
+use crate::error::Step;
+use crate::space::{Fetched, Load, Part, Pin, Run};
+use crate::state::State;
+
+/// A part of a read: a hole, or blocks with their checksums.
+pub(super) struct Piece {
+    pub len: u32,
+    pub place: Option<Place>,
+}
+
+/// The place of blocks.
+pub(super) struct Place {
+    pub addr: PoolAddr,
+    /// The place in the list of checksums where those of the blocks begin.
+    pub crcs: usize,
+    /// The read-ahead that has the blocks, and the number of its blocks before them.
+    pub ahead: Option<(Load, u32)>,
+}
+
+/// A block of a volume.
+#[derive(Clone, Copy)]
+pub(super) struct BlockOf {
+    pub volume: VolumeId,
+    pub lba: Lba,
+}
+
+pub(super) struct Plan {
+    pub pieces: SmallVec<[Piece; 1]>,
+    pub crcs: SmallVec<[Crc; 8]>,
+    pub pin: Pin,
+    /// The first block, of the volume in whose name the blocks are.
+    pub of: BlockOf,
+}
+
+impl Plan {
+    /// Blocks with their checksums from `crcs` on, in as many pieces as what was read ahead makes
+    /// of them.
+    pub fn push(&mut self, run: Run, mut crcs: usize, fetched: &Fetched) {
+        let Run { mut addr, mut len } = run;
+        while len > 0 {
+            let part = match fetched.is_empty() {
+                true => Part { len, found: None },
+                false => fetched.find(Run { addr, len }),
+            };
+            let place = Place { addr, crcs, ahead: part.found };
+            self.pieces.push(Piece { len: part.len, place: Some(place) });
+            addr = addr.plus(u64::from(part.len));
+            (len, crcs) = (len - part.len, crcs + part.len as usize);
+        }
+    }
+}
+
+/// As [`plan_read`]. What a read of the background is about is pinned by itself.
+pub(super) fn plan_for(
+    st: &mut State,
+    class: Class,
+    from: VolumeId,
+    lba: Lba,
+    blocks: u64,
+) -> Step<Plan> {
+    let mut plan = plan_read(st, from, lba, blocks)?;
+    if class.is_background() {
+        let run = |piece: &Piece| Some(Run { addr: piece.place.as_ref()?.addr, len: piece.len });
+        plan.pin = st.space.limbo().pin_blocks(plan.pieces.iter().filter_map(run), &plan.pin);
+    }
+    Ok(plan)
+}
+
+/// Looks up where `[lba, lba + blocks)` is, and its checksums.
+pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<Plan> {
+    let end = lba.plus(blocks);
+    let extents = st.forest.extents(volume, BlockRange::new(lba, end), usize::MAX)?;
+    let owner = st.forest.volume(volume).map_or(volume, |v| v.record().owner());
+    let geometry = st.space.geometry();
+    let mut plan = Plan {
+        pieces: SmallVec::new(),
+        crcs: SmallVec::new(),
+        pin: st.space.limbo().pin(),
+        of: BlockOf { volume: owner, lba },
+    };
+    let mut at = lba.0;
+    for e in extents {
+        let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
+        if from > at {
+            plan.pieces.push(Piece { len: (from - at) as u32, place: None });
+        }
+        let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
+        let (group, offset) = geometry.split(addr);
+        if !st.space.groups().contains(group) {
+            return Err(StorageError::new(
+                ErrorKind::Damaged,
+                format!("{addr:?} is outside of the pool"),
+            )
+            .into());
+        }
+        let start = plan.crcs.len();
+        if !st.forest.checksums(group, offset, len, owner, Lba(from), &mut plan.crcs)? {
+            let what = format!(
+                "block {addr} of the pool has no checksum for volume {volume}; run forebay check"
+            );
+            return Err(StorageError::new(ErrorKind::Damaged, what).into());
+        }
+        plan.push(Run { addr, len }, start, st.space.fetched());
+        at = to;
+    }
+    if at < end.0 {
+        plan.pieces.push(Piece { len: (end.0 - at) as u32, place: None });
+    }
+    Ok(plan)
+}
