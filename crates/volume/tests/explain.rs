@@ -461,10 +461,11 @@ fn a_collection() {
             slow.iter().filter(|s| s.0.what.holder.name() == name).map(|s| s.2).sum()
         };
         assert!(of("collection") >= 190, "{slow:#?}");
-        // A read may come before the first of a collection's own. Then it meets none.
+        // A read may come before the first of a collection's own, or after the last one has ended.
+        // Then it meets none.
         let alone = of("");
         assert_eq!(of("collection") + of("commit") + alone, 200, "{slow:#?}");
-        assert!(alone <= passes, "{passes} passes: {slow:#?}");
+        assert!(alone <= passes + 1, "{passes} passes: {slow:#?}");
     });
 }
 
