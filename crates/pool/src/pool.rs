@@ -49,8 +49,7 @@ use crate::transfer::node_writer::NodeWrites;
 use crate::transfer::sums_ahead::SumsAhead;
 use crate::transfer::wait_for_reads::ReadDrain;
 use crate::transfer::write_copies::CopyWriter;
-use crate::volumes::VolumeInfo;
-use crate::volumes::Volumes;
+use crate::volumes::{VolumeInfo, Volumes};
 use crate::writeback::Pass;
 use crate::writeback::for_cache::CacheLink;
 use crate::writeback::pass::Passes;
@@ -425,7 +424,8 @@ impl Pool {
     }
 
     /// As [`Pool::reserve`]. Where only changes that are under way leave no room, it waits until
-    /// these have ended, and direct writes begin no others meanwhile.
+    /// these have ended, and direct writes begin no others meanwhile. Where a commit has freed
+    /// blocks that reads are still about, it waits once until they are available.
     pub async fn reserve_beside_changes(&self, blocks: u64) -> Result<Reservation> {
         self.0.room.reserve_beside_changes(blocks).await
     }

@@ -45,13 +45,19 @@ async fn carry(pass: &Pass, id: VolumeId, i: u64, value: u8) -> base::Result<()>
 
 /// A pass that has carried `value` to all blocks.
 async fn carried(pool: &Pool, id: VolumeId, value: u8) -> Pass {
-    let pass = pool.begin_pass(&mut pool.reserve(WRITTEN).expect("room")).expect("pass");
+    let mut room = pool.reserve_beside_changes(WRITTEN).await.expect("room");
+    let pass = pool.begin_pass(&mut room).expect("pass");
     for i in 0..WRITTEN {
         carry(&pass, id, i, value).await.expect("write");
         let dirty = pool.status().memory.dirty_nodes;
         assert!(dirty < NODES + ONE_EDIT, "{dirty} changed nodes at block {i}");
     }
     pass
+}
+
+async fn publish(pass: Pass) {
+    let handed_over = pass.hand_over(ONE, base::Instant(0)).await.expect("handed over");
+    handed_over.commit().await.expect("commit");
 }
 
 async fn hold(pool: &Pool, id: VolumeId, value: u8) {
@@ -91,12 +97,7 @@ fn a_pass_has_few_nodes_in_memory_and_is_published_whole() {
         for i in (0..WRITTEN).rev().step_by(7) {
             pass.discard(id, Lba(i * APART), Lba(i * APART + 1)).await.expect("discard");
         }
-        pass.hand_over(ONE, base::Instant(0))
-            .await
-            .expect("handed over")
-            .commit()
-            .await
-            .expect("commit");
+        publish(pass).await;
         for i in (0..WRITTEN).rev() {
             let want = if (WRITTEN - 1 - i) % 7 == 0 { 0 } else { 2 };
             let data = pool.read(id, Lba(i * APART), 1).await.expect("read");
@@ -161,12 +162,7 @@ fn nodes_that_could_not_be_written_are_written_again() {
         }
         full(false);
         assert!(failed > 10, "{failed}");
-        pass.hand_over(ONE, base::Instant(0))
-            .await
-            .expect("handed over")
-            .commit()
-            .await
-            .expect("commit");
+        publish(pass).await;
         hold(&pool, id, 2).await;
         pool.close().await.expect("close");
     });
@@ -211,16 +207,9 @@ fn a_pass_that_cannot_read_its_own_nodes_fails() {
         files.iter().for_each(|f| world.cure(f.file));
         hold(&pool, id, 1).await;
         pool.commit().await.expect("commit");
-        // What the pass gave back is free soon after that.
-        rt.sleep(base::Duration::from_secs(1)).await;
         pool.set(Settings { dirty_nodes: NODES, ..pool.current_settings() }).expect("set");
         let pass = carried(&pool, id, 2).await;
-        pass.hand_over(ONE, base::Instant(0))
-            .await
-            .expect("handed over")
-            .commit()
-            .await
-            .expect("commit");
+        publish(pass).await;
         pool.close().await.expect("close");
     });
     is_whole(&bench, 2);

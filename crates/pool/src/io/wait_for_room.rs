@@ -279,14 +279,22 @@ impl PoolRoom {
 
     /// See [`crate::Pool::reserve_beside_changes`].
     pub(crate) async fn reserve_beside_changes(&self, blocks: u64) -> Result<Reservation> {
-        let mut alone = None;
+        let (mut alone, mut emptied) = (None, false);
         loop {
             let ended = {
                 let st = self.core.state();
                 match st.reserve(blocks) {
-                    Err(_) if st.may_reserve_later(blocks) => st.space.claims().changes_ended(),
+                    Err(_) if st.may_reserve_later(blocks) => {
+                        Some(st.space.claims().changes_ended())
+                    }
+                    Err(_) if !emptied && st.space.limbo().has_any() => None,
                     outcome => return outcome,
                 }
+            };
+            let Some(ended) = ended else {
+                emptied = true;
+                self.core.rt().waits(Reason::PoolRoom, Box::pin(self.empty_limbo())).await;
+                continue;
             };
             alone.get_or_insert_with(|| Alone::new(&self.core));
             self.core.rt().waits(Reason::PoolRoom, ended).await;
