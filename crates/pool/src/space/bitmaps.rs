@@ -80,10 +80,10 @@ impl Bitmaps {
         self.maps.len()
     }
 
-    /// True if a block of a group is in use as of the last commit, or the one that runs. Returns
-    /// false if the bitmaps of the group are not in memory.
-    pub fn is_durable(&self, id: GroupId, block: u32) -> bool {
-        self.maps.get(&id).is_some_and(|maps| maps.durable.get(block as usize))
+    /// The blocks of a group that are in use as of the last commit, or the one that runs; `None` if
+    /// the bitmaps of the group are not in memory.
+    pub fn durable(&self, id: GroupId) -> Option<&Bitmap> {
+        self.maps.get(&id).map(|maps| &maps.durable)
     }
 
     /// Blocks of a group before this one that are in use as of the last commit, or the one that

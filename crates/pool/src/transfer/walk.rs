@@ -172,10 +172,8 @@ impl Walk {
         if !holds_data || self.cursor.position().is_none() {
             return Ok(Leaf::End);
         }
-        if !st.space.bitmaps().has(group) {
-            return Ok(Leaf::NoMaps);
-        }
-        let (space, geometry) = (&st.space, st.space.geometry());
+        let Some(durable) = st.space.bitmaps().durable(group) else { return Ok(Leaf::NoMaps) };
+        let geometry = st.space.geometry();
         let (mut blocks, mut upto) = (Vec::new(), from);
         self.cursor.next_leaf(st.forest.sums_tree(group), st.forest.store(), |k, v| {
             let Some(r) = Checksums::decode(k, v) else { return };
@@ -183,7 +181,7 @@ impl Walk {
             for i in 0..r.len() {
                 let block = r.offset + i;
                 let (true, Some(crc)) = (block >= from, r.crc(i)) else { continue };
-                if space.bitmaps().is_durable(group, block) {
+                if durable.get(block as usize) {
                     let owner = Owner::Data(r.volume, r.lba.plus(u64::from(i)));
                     blocks.push(Expected { addr: geometry.join(group, block), crc, owner });
                 }
