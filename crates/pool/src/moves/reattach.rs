@@ -41,8 +41,7 @@ use crate::devices::slots::Slots;
 use crate::devices::{DeviceFile, Disk, PoolDevice, Trouble};
 use crate::moves::Moves;
 use crate::moves::join::Joiner;
-use crate::moves::last_word::LastWords;
-use crate::moves::last_word::last_word;
+use crate::moves::last_word::{LastWords, last_word};
 use crate::moves::rows::{invalid, is_away, recognize, row_named};
 use crate::transfer::wait_for_reads::ReadDrain;
 
