@@ -4,6 +4,8 @@ use model::wait::{Layer, Reason};
 
 use crate::holder::Holder;
 
+const LONG_FLUSH: &str = "the device takes long to make data durable";
+
 /// True if a device is waited for, or what a device makes.
 pub(crate) fn is_of_devices(reason: Reason) -> bool {
     let made = [Reason::ReadAhead, Reason::Commit, Reason::Journal, Reason::Look];
@@ -42,9 +44,7 @@ pub fn advice(reason: Reason, holder: Holder, place: &str) -> &'static str {
         Reason::Index => "raise cache.index_memory, so that more of the index stays in memory",
         Reason::Tree => "raise pool.cached_nodes, so that more of the trees stays in memory",
         Reason::Publish | Reason::PoolRoom => "the pool is nearly full: free some of it",
-        Reason::Journal | Reason::Commit | Reason::DeviceFlush => {
-            "the device takes long to make data durable"
-        }
+        Reason::Journal | Reason::Commit | Reason::DeviceFlush => LONG_FLUSH,
         Reason::Heal => "look at the device's errors in forebay status",
         Reason::DeviceQueue | Reason::Transfer | Reason::ReadAhead | Reason::Look => {
             beside(holder, place)
@@ -80,6 +80,7 @@ fn beside(holder: Holder, place: &str) -> &'static str {
             "the device itself was slow, or clients ask for more than it can do: use a faster \
              one, or limit the volumes that ask for most (forebay volume limit)"
         }
+        Holder::DEVICE_FLUSH => LONG_FLUSH,
         "commit" => "the device is slow for the commits of what is written: use a faster one",
         _ => "",
     }

@@ -21,6 +21,9 @@ impl Holder {
     /// The name of other requests of clients.
     pub const OTHER_REQUESTS: &'static str = "other requests";
 
+    /// The name of a device flush, whoever asked for it.
+    pub const DEVICE_FLUSH: &'static str = "a device flush";
+
     /// The holder of this name. Names are those of jobs and classes; there are a few dozen. Names
     /// that find no room give a holder without a name.
     pub fn of(name: &'static str) -> Holder {

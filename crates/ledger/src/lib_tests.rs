@@ -521,6 +521,7 @@ fn advice_fits_what_kept_the_device_busy() {
         ("collection", "gc_pause"),
         ("compaction", "larger cache"),
         (Holder::OTHER_REQUESTS, "forebay volume limit"),
+        (Holder::DEVICE_FLUSH, "make data durable"),
     ] {
         assert!(of(holder).contains(word), "{holder}: {}", of(holder));
     }

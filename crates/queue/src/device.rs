@@ -108,10 +108,14 @@ impl Device {
         self.0.place.set(self.0.medium.rt.ledger().place(name));
     }
 
-    /// The reason for which a request waits here, with the class that has most of the device.
-    fn waits_for(&self, reason: Reason) -> What {
-        let busiest = self.0.scheduler.borrow().busiest();
-        let holder = busiest.map_or(Holder::NONE, |class| self.holder(class));
+    /// The reason for which a request waits here, with the class that has most of the device. A
+    /// flush moves no bytes: it is named if nothing else is in flight.
+    pub(crate) fn waits_for(&self, reason: Reason) -> What {
+        let holder = match self.0.scheduler.borrow().busiest() {
+            Some(class) => self.holder(class),
+            None if self.0.flushes.borrow().is_empty() => Holder::NONE,
+            None => Holder::of(Holder::DEVICE_FLUSH),
+        };
         What { reason, place: self.0.place.get(), holder }
     }
 
@@ -288,8 +292,8 @@ impl Device {
             return Err(IoError::GONE);
         }
         let (device, since) = (self.clone(), self.0.medium.rt.now());
-        self.0.flushes.borrow_mut().push(since);
         let what = self.waits_for(Reason::DeviceFlush);
+        self.0.flushes.borrow_mut().push(since);
         let (done, end) = oneshot();
         self.0.medium.rt.submit(Op::Flush { file: self.0.medium.file }, move |c| {
             device.flushed(class, since);

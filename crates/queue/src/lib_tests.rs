@@ -346,6 +346,26 @@ fn there_is_advice_whatever_keeps_a_device_busy() {
     device.close();
 }
 
+#[test]
+fn what_waits_beside_a_flush_alone_names_it() {
+    let world = World::new(1);
+    let disk = world.add_disk(DiskModel::nvme(4 << 20));
+    let rt = Rt::new(world.backend(), Order::Fifo, 64);
+    let device = Device::new(&rt, disk, Limits::default());
+    let (r, d) = (rt.clone(), device.clone());
+    rt.block_on(async move {
+        let beside = || d.waits_for(Reason::Transfer).holder.name();
+        assert_eq!(beside(), "");
+        let device = d.clone();
+        let flush = r.spawn(async move { device.flush(Class::Commit).await });
+        r.yield_now().await;
+        assert_eq!(beside(), "a device flush");
+        assert_eq!(flush.await, Some(Ok(())));
+        assert_eq!(beside(), "");
+    });
+    device.close();
+}
+
 /// A future that counts how often it is polled.
 struct Polled<F> {
     future: Pin<Box<F>>,
