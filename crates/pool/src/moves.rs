@@ -78,7 +78,7 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         commits: &Rc<Commits>,

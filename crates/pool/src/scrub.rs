@@ -59,7 +59,7 @@ pub struct Scrubs {
 }
 
 impl Scrubs {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, commits: &Rc<Commits>, lost: &Rc<LostAgain>) -> Rc<Scrubs> {
         Rc::new(Scrubs { core: core.clone(), commits: commits.clone(), lost: lost.clone() })
     }

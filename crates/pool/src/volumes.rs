@@ -89,7 +89,7 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, commits: &Rc<Commits>, writer: &Rc<Writer>) -> Rc<Volumes> {
         Rc::new(Volumes { core: core.clone(), commits: commits.clone(), writer: writer.clone() })
     }

@@ -33,8 +33,8 @@ pub(crate) enum Shrink {
 /// Zeros that are written at once.
 const ZERO_BYTES: u64 = 1 << 20;
 
-/// The number of times that a volume that grows looks for its last block to be free between two
-/// passes.
+/// The number of times that `grow` tries to lock the last block while no pass runs. After that
+/// `grow` locks the block first and waits for passes while it holds the lock.
 const TRIES: usize = 8;
 
 /// A part of a volume that is allocated throughout, or not at all.
@@ -74,15 +74,15 @@ impl Volume {
         Volume { pool, blocks, id, locks, admission, stats, own_stats }
     }
 
-    /// Waits until a client's request that moves so many bytes may be carried out, as limits and
-    /// shares have it. The request has ended when the ticket is dropped. All requests of clients
-    /// are admitted but FLUSH; reads and writes move their length, all others nothing, but those
-    /// that [`Volume::admit_fill`] is for.
+    /// Waits until limits and shares admit a client's request. `bytes` is the length of a READ or a
+    /// WRITE, and 0 for other requests. A FLUSH needs no ticket, and WRITE_ZEROES has
+    /// [`Volume::admit_fill`]. The request has ended when its ticket is dropped.
     pub async fn admit(&self, bytes: u64) -> Ticket {
         self.admission.admit(self.id, Size::whole(bytes)).await
     }
 
-    /// The same for a write of so many zeros that takes space. It is carried out in turns.
+    /// As [`Volume::admit`], for a WRITE_ZEROES. `bytes` is its length if it allocates blocks, else
+    /// 0. Each turn writes at most `ZERO_BYTES` bytes, and other requests have turns in between.
     pub async fn admit_fill(&self, bytes: u64) -> Ticket {
         self.admission.admit(self.id, Size { bytes, turn: bytes.min(ZERO_BYTES) }).await
     }
@@ -232,8 +232,9 @@ impl Volume {
                     volume.check(from, piece.len() as u64)?;
                     let mut piece = piece;
                     if misplaced {
-                        // Devices want it where a block begins. Not before its turn: what waits
-                        // takes no memory.
+                        // The piece does not begin at a block boundary of the buffer, and devices
+                        // need memory that is aligned to blocks. The copy is made after the lock is
+                        // granted, so a write that waits has no copy.
                         let mut whole = volume.pool.bufs().take(piece.len());
                         whole.copy_from_slice(&piece);
                         piece = whole.freeze();
@@ -265,7 +266,7 @@ impl Volume {
         async move {
             let written = match follows {
                 true => volume.granted(written).await,
-                // The group tells what this write waits for.
+                // The group's task has the story of this request and reports the wait.
                 false => written.await,
             };
             written.unwrap_or_else(|| Err(StorageError::ended()))
@@ -338,8 +339,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The block up to which blocks are whole before byte `end`: the last block of a volume whose
-    /// size is no multiple of a block ends with it.
+    /// The first block that is not whole before byte `end`. If `end` is the volume's end, the last
+    /// block counts as whole, even if the volume's size is no multiple of a block.
     fn whole_end(&self, end: u64) -> u64 {
         if self.pool.volume_size(self.id) == Some(end) {
             end.div_ceil(BLOCK_U64)
@@ -460,7 +461,8 @@ impl Volume {
     }
 
     pub(crate) async fn resize(&self, size: u64, shrink: Shrink) -> Result<()> {
-        // A change of the size holds no requests of others, nor do they hold it.
+        // One task at a time freezes volumes or changes a size. So no freeze begins during this
+        // resize.
         let _turn = self.blocks.turn().await;
         let old = self.size();
         match size < old {
@@ -471,7 +473,9 @@ impl Volume {
     }
 
     async fn shrink(&self, old: u64, size: u64) -> Result<()> {
-        // Blocks are locked while passes are waited for: a pass that is paced now ends before that.
+        // `no_pass` ends the pacing of passes and waits for their end. No block is locked yet. The
+        // change of the size waits for passes again, with blocks locked, but only for passes that
+        // begin after this.
         drop(self.blocks.no_pass(self.id).await?);
         // Nothing is written behind the new end while the rest is cut off.
         let _lock = self.locks.lock_for_resize(|| size / BLOCK_U64).await;
@@ -492,9 +496,9 @@ impl Volume {
             let _lock = self.locks.lock_for_resize(|| old / BLOCK_U64).await;
             self.clear_behind(old).await?;
         }
-        // Nothing is written behind the old end before the volume has grown. A request that has the
-        // last block may wait for a pass. So passes are waited for first, and the block is taken
-        // where it is free then.
+        // All blocks from the last one on are locked while the volume grows: nothing is written
+        // behind the old end. A request that holds this lock may wait for a pass. So `grow` waits
+        // for passes first, and then takes the lock only if the lock is free.
         for _ in 0..TRIES {
             let no_pass = self.blocks.no_pass(self.id).await?;
             if let Some(_lock) = self.locks.try_lock_for_resize(old / BLOCK_U64) {

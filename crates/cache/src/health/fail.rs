@@ -18,7 +18,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<Failures> {
         Rc::new(Failures { core: core.clone() })
     }

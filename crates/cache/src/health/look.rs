@@ -25,7 +25,7 @@ pub(crate) struct WriterWatch {
 }
 
 impl WriterWatch {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, failures: &Rc<Failures>) -> Rc<WriterWatch> {
         Rc::new(WriterWatch { core: core.clone(), failures: failures.clone() })
     }

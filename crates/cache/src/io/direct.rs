@@ -54,7 +54,7 @@ pub(crate) struct DirectWriter {
 }
 
 impl DirectWriter {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         journal: &Rc<JournalWriter>,

@@ -17,7 +17,7 @@ pub(crate) struct JournalClock {
 }
 
 impl JournalClock {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,

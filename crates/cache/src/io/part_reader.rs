@@ -42,7 +42,7 @@ pub(crate) struct PartReader {
 }
 
 impl PartReader {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         bucket_io: &Rc<BucketIo>,

@@ -17,7 +17,7 @@ pub(crate) struct PoolCommits {
 }
 
 impl PoolCommits {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, journal: &Rc<JournalWriter>) -> Rc<PoolCommits> {
         Rc::new(PoolCommits { core: core.clone(), journal: journal.clone() })
     }

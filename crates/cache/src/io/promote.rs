@@ -84,7 +84,7 @@ pub(crate) struct Promoter {
 }
 
 impl Promoter {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, bucket_io: &Rc<BucketIo>, room: &Rc<Room>) -> Rc<Promoter> {
         Rc::new(Promoter { core: core.clone(), bucket_io: bucket_io.clone(), room: room.clone() })
     }

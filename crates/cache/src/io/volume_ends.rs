@@ -16,7 +16,7 @@ pub(crate) struct VolumeEnds {
 }
 
 impl VolumeEnds {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, room: &Rc<Room>) -> Rc<VolumeEnds> {
         Rc::new(VolumeEnds { core: core.clone(), room: room.clone() })
     }

@@ -1,5 +1,10 @@
-//! The way of a write. Plan: it is let in, and takes blocks of an open bucket. Transfer: the data
-//! goes to the device. Settle: the key enters the index, and its record the journal.
+//! A write has three steps.
+//!
+//! 1. *Plan*: the throttle admits the write. The write reserves blocks of the pool, then takes
+//!    blocks of an open bucket of the cache.
+//! 2. *Transfer*: the data goes to the cache's device.
+//! 3. *Settle*: the key enters the index, and its record enters the journal in memory. A FLUSH
+//!    writes the journal (`transfer/group_commit.rs`).
 
 use std::rc::Rc;
 
@@ -53,7 +58,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,
@@ -124,8 +129,9 @@ impl Writer {
         Ok(Write { writer: self.clone(), volume, lba, data, cover, room, reserved, taken })
     }
 
-    /// Chooses the stream whose buckets a write goes to: the main queue's, if its first block is
-    /// there. Where room is short, that of writes.
+    /// Chooses the stream that fills the buckets of a write. The stream is `Writes` if the policy
+    /// keeps no blocks or if buckets are low. Otherwise the stream is `Main` if the main queue has
+    /// the first block of the write, and `Writes` if not.
     fn stream_of(&self, volume: VolumeId, lba: Lba) -> Stream {
         if !keeps_blocks(self.core.settings().policy) || self.core.levels().is_low_on_buckets() {
             return Stream::Writes;
@@ -166,8 +172,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Reserves room in the pool for `blocks` blocks. If there is none, what is dirty is published
-    /// first, which may help.
+    /// Reserves `blocks` blocks of the pool. If the pool is full, a pass writes back all dirty
+    /// blocks and the reservation is tried again, at most twice: the pass frees blocks of the pool
+    /// that it replaces.
     async fn reserve(&self, blocks: u64) -> Result<Reservation> {
         for _ in 0..2 {
             match self.core.pool().reserve_beside_changes(blocks).await {

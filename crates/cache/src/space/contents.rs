@@ -20,7 +20,7 @@ pub(crate) struct BucketContents {
 }
 
 impl BucketContents {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<BucketContents> {
         Rc::new(BucketContents { core: core.clone() })
     }

@@ -31,7 +31,7 @@ pub(crate) struct Evictor {
 }
 
 impl Evictor {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,

@@ -1,22 +1,31 @@
 //! Garbage collection: a walk over the index in slices of bounded time, so that no request
 //! waits for it.
 //!
-//! A pass drops keys that are dead (stale, or staged blocks and discards that the pool has), merges
-//! thin nodes, counts the blocks of every bucket anew and compares, and moves what is left in
-//! sparse buckets to others, so that they become free: blocks, and nodes, which the next checkpoint
-//! writes elsewhere. The allocator never waits for it: eviction alone gives it buckets.
+//! A pass drops dead keys: stale keys, and keys of staged blocks and discards that the pool has.
+//! The pass merges thin nodes. It counts the blocks of each bucket and compares the counters. It
+//! moves data blocks out of sparse buckets. It marks nodes in sparse buckets as changed, and the
+//! next checkpoint writes these nodes to other buckets. The allocator never waits for a pass:
+//! eviction alone gives buckets to the allocator.
 //!
-//! Dropping a dead key is not journaled: after a crash the key is there again, and still dead. But
-//! what made it stale must be durable before a direct write may rely on its absence. So the next
-//! commit of the pool waits for the journal.
+//! The drop of a dead key has no record in the journal. After a crash the key is back, and must be
+//! dead again. So the record that made the key dead must be durable before a later direct write is:
+//! that write finds no key to drop, and a key that came back alive would hide its blocks. So the
+//! next commit of the pool waits for the journal.
 //!
-//! A pass is due a minute after an open, when the garbage is an eighth of the blocks (young stale
-//! keys aside), when the buckets of nodes have three times the blocks of their nodes, when nodes
-//! are to be moved, and when room for nodes is short.
+//! A pass is due in each of these cases:
 //!
-//! A pass that has changed the index asks for one checkpoint at its end, if nodes have more than
-//! their reserve. Without it, a cache without clients would keep the buckets of all nodes that the
-//! pass has emptied. It asks for one alone: what a cut holds, no other one gives back.
+//! - The cache was opened more than a minute ago, and no pass has ended since.
+//! - Buckets with nodes gave errors.
+//! - Garbage without ghosts is more than an eighth of the data blocks.
+//! - Nodes have more buckets than `node_reserve`, and these buckets have more than three times the
+//!   blocks of their nodes. After a pass, nodes must also have a quarter more buckets than the
+//!   fewest since that pass.
+//! - Room for nodes is short, and nodes have more than one bucket.
+//!
+//! A pass that has changed the index asks for one checkpoint at its end, if buckets with nodes gave
+//! errors or if nodes have more buckets than `node_reserve`. Without the checkpoint, a cache
+//! without clients would keep the buckets of all nodes that the pass has emptied. One checkpoint is
+//! enough: nodes that a cut holds become free when the cut is published, and by no checkpoint.
 //!
 //! **Ghosts.** A stale key that is young tells the adaptive policy that its blocks were in the
 //! cache not long ago, and where. So it stays until it is too old for that, or until a task asks
@@ -56,7 +65,8 @@ const SPARSE: u64 = 3;
 /// Buckets compared in one go.
 const COMPARED: usize = 4096;
 
-/// A count of the blocks of all buckets that is under way. It is given up when this is dropped.
+/// A running count of the blocks of all buckets. The count ends when this is dropped. Its result
+/// counts only if `complete` is set.
 struct Audited<'c> {
     core: &'c Core,
     complete: bool,
@@ -121,7 +131,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,
@@ -197,8 +207,8 @@ impl Collector {
         let much = census.metadata > self.core.layout().node_reserve()
             && held > SPARSE * st.buckets.nodes().node_blocks();
         drop(st);
-        // A pass that gave nothing back, because a cut holds what it moved for example, is not
-        // repeated before nodes have more buckets.
+        // A pass may give no bucket back, for example if a cut holds the nodes. The next pass waits
+        // until nodes have a quarter more buckets than the fewest since the last pass.
         let least = self.core.collections().least_held();
         let more = least.is_none_or(|least| census.metadata > least + least / 4);
         much && more || census.metadata > 1 && self.core.levels().wants_node_room()
@@ -208,10 +218,10 @@ impl Collector {
     pub(crate) async fn collect(self: &Rc<Self>) -> Result<()> {
         self.failures.check_failed()?;
         let _awaited = self.core.collections().awaited();
-        // A pass that pauses looks again.
+        // A pass that sleeps in its pause wakes, sees that a task waits, and goes on.
         self.core.wakes().settings.notify();
-        // The task that asks may be of the foreground, and a pass is not: it gives way, and what
-        // waits for it is told so.
+        // The pass runs as a background task, even if the caller is a foreground task. The ledger
+        // names the pass as what the caller waits for.
         let (this, (done, ended)) = (self.clone(), oneshot());
         self.core
             .rt()
@@ -332,9 +342,9 @@ impl Collector {
         }
     }
 
-    /// True if stale keys may stay, to tell what was dropped. They make the index larger. Where
-    /// random writes change most of its nodes, and nearly as many as begin a checkpoint, ghosts
-    /// would cause one checkpoint after the other.
+    /// True if ghosts may stay. Ghosts make the index larger, and a larger index may begin
+    /// checkpoints. So they stay only below three quarters of `dirty_nodes` changed nodes, and only
+    /// if no task waits for a collection and room for nodes is not short.
     fn has_room_for_ghosts(&self) -> bool {
         let changed = self.core.state().index.dirty_nodes();
         !self.core.collections().is_awaited()
@@ -370,8 +380,9 @@ impl Collector {
         .await
     }
 
-    /// Moves an extent out of a sparse bucket, unless it counts as dirty and is not of the open
-    /// epoch, is bad, or there is no room: then it stays.
+    /// Moves an extent out of a sparse bucket. The extent stays in each of these cases: it is dirty
+    /// in a sealed epoch, it is stale or bad, its bucket is not sparse any more, or the main queue
+    /// has too few free blocks. The key of a published part is dropped instead.
     async fn move_sparse(&self, e: IndexKey) -> Result<()> {
         let Body::Data { addr, .. } = &e.body else { return Ok(()) };
         if e.is_part() && self.core.state().index.unpublished(&e).is_none() {

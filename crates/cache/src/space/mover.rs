@@ -46,7 +46,7 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, bucket_io: &Rc<BucketIo>, room: &Rc<Room>) -> Rc<Mover> {
         Rc::new(Mover { core: core.clone(), bucket_io: bucket_io.clone(), room: room.clone() })
     }

@@ -22,7 +22,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<Pacer> {
         Rc::new(Pacer { core: core.clone() })
     }

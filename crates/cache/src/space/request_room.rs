@@ -36,7 +36,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,

@@ -29,7 +29,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,

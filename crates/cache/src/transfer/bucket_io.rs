@@ -23,7 +23,7 @@ pub(crate) struct BucketIo {
 }
 
 impl BucketIo {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, watch: &Rc<WriterWatch>) -> Rc<BucketIo> {
         Rc::new(BucketIo { core: core.clone(), watch: watch.clone() })
     }

@@ -21,7 +21,7 @@ pub(crate) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,

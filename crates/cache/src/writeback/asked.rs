@@ -28,7 +28,7 @@ pub(crate) struct PassRunner {
 }
 
 impl PassRunner {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, carrier: &Rc<Carrier>) -> Rc<PassRunner> {
         Rc::new(PassRunner { core: core.clone(), carrier: carrier.clone() })
     }

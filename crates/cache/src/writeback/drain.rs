@@ -52,7 +52,7 @@ pub(crate) struct Drainer {
 }
 
 impl Drainer {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, passes: &Rc<PassRunner>) -> Rc<Drainer> {
         Rc::new(Drainer { core: core.clone(), passes: passes.clone() })
     }

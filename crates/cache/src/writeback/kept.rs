@@ -32,7 +32,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, failures: &Rc<Failures>, room: &Rc<Room>) -> Rc<Keeper> {
         Rc::new(Keeper { core: core.clone(), failures: failures.clone(), room: room.clone() })
     }

@@ -30,7 +30,7 @@ pub(crate) struct RunCarrier {
 }
 
 impl RunCarrier {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         failures: &Rc<Failures>,

@@ -50,7 +50,7 @@ pub(crate) struct StagedCopies {
 }
 
 impl StagedCopies {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<StagedCopies> {
         Rc::new(StagedCopies { core: core.clone() })
     }

@@ -46,7 +46,7 @@ pub(crate) struct CutTaker {
 }
 
 impl CutTaker {
-    /// Over these parts of the cache.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, room: &Rc<Room>) -> Rc<CutTaker> {
         Rc::new(CutTaker { core: core.clone(), room: room.clone() })
     }

@@ -17,7 +17,7 @@ pub(crate) struct Commits {
 }
 
 impl Commits {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<Commits> {
         Rc::new(Commits { core: core.clone() })
     }

@@ -19,7 +19,7 @@ pub(crate) struct PageWriter {
 }
 
 impl PageWriter {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, copy_writer: &Rc<CopyWriter>) -> Rc<PageWriter> {
         Rc::new(PageWriter { core: core.clone(), copy_writer: copy_writer.clone() })
     }

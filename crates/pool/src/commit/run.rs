@@ -11,12 +11,14 @@
 //! 5. What the commit freed may be used again as soon as no read uses it any more. All tasks that
 //!    waited for the commit are woken.
 //!
-//! A commit that fails before the flush keeps its frozen transaction and is tried again, as a
-//! whole, at the next request; until it succeeds none of its changes count. Its table pages may say
-//! something else then, so they have the number of the attempt. The flush and the
-//! superblocks ([`superblocks`](super::superblocks)) have no second try: they succeed, if need be
-//! without a device, or the pool's [standing](crate::devices::standing) ends. It also ends with a
-//! free of a block that is not allocated, which is found before the bitmaps are changed.
+//! A commit that fails before the flush keeps its frozen transaction. The next request tries the
+//! whole commit again. No change of the commit counts until an attempt succeeds. Attempts may write
+//! different table pages, so each table page has the number of its attempt.
+//!
+//! The flush and the superblocks ([`superblocks`](super::superblocks)) have no second try. They
+//! succeed, if need be without a device, or the pool's [standing](crate::devices::standing) ends.
+//! The standing also ends if the commit frees a block that is not allocated. This error is found
+//! before the bitmaps are changed.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -54,7 +56,7 @@ pub(crate) struct CommitRun {
 }
 
 impl CommitRun {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         watch: &Rc<WriterWatch>,
@@ -245,8 +247,9 @@ impl CommitRun {
         }
     }
 
-    /// The commit is durable: lets go of what it held. Returns its trees, which are not needed any
-    /// more.
+    /// Enters the durable commit into the state: page slots flip, tree roots settle, freed blocks
+    /// wait for reads, and freed blocks leave the list of lost blocks. Returns the trees of the
+    /// commit. The caller takes these trees apart.
     pub(super) async fn complete(&self, _: Durable, frozen: FrozenTxn) -> Unneeded {
         for (n, &place) in (1..).zip(&frozen.bitmap_pages) {
             self.core.state_mut().space.bitmaps_mut().flip_slot(place);
@@ -283,7 +286,7 @@ impl CommitRun {
         Unneeded::of(mappings.chain(frozen.sums.into_iter().map(|(_, tree)| tree)))
     }
 
-    /// Of these runs, those in which something of `extents` is.
+    /// The runs of `frees` that overlap an extent of `extents`, which lists lost blocks.
     async fn lost_of(&self, extents: &[LostExtent], frees: &[Vec<Run>]) -> Vec<Run> {
         let mut found = Vec::new();
         if extents.is_empty() {
@@ -297,8 +300,9 @@ impl CommitRun {
         found
     }
 
-    /// Does what can be done after a commit, in slices: frees what the commit freed, gives up empty
-    /// groups, drops idle bitmaps, and takes groups into use again that were left alone.
+    /// Does the work that follows a commit, in slices: takes groups into use whose time out of use
+    /// is over, frees blocks of limbo that no read uses, dissolves empty groups, and drops idle
+    /// bitmaps.
     pub(super) async fn tidy_up(&self) {
         let now = self.core.now();
         self.core.state_mut().space.supply_mut().use_again(now);

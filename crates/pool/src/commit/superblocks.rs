@@ -40,7 +40,7 @@ pub(crate) struct Superblocks {
 }
 
 impl Superblocks {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, watch: &Rc<WriterWatch>) -> Rc<Superblocks> {
         Rc::new(Superblocks { core: core.clone(), watch: watch.clone() })
     }

@@ -52,7 +52,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         copies: &Rc<CopyReader>,

@@ -89,7 +89,7 @@ pub(crate) struct RunWriter {
 }
 
 impl RunWriter {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, copy_writer: &Rc<CopyWriter>) -> Rc<RunWriter> {
         Rc::new(RunWriter { core: core.clone(), copy_writer: copy_writer.clone() })
     }

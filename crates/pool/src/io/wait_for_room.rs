@@ -29,7 +29,8 @@ const DISSOLVE: usize = 256;
 /// Whether a change may go ahead.
 enum Admission {
     Admitted(NodeRoom),
-    /// Too much is dirty.
+    /// The host log is crowded, or the open transaction has at least twice `dirty_nodes` changed
+    /// nodes.
     Crowded,
     /// There is room when changes that are under way have ended.
     Later,
@@ -42,7 +43,8 @@ enum Took {
     All,
     /// The bitmaps of this group have to be loaded first.
     NeedMaps(GroupId),
-    /// The pass begins to take blocks of another group.
+    /// The pass has joined a group and has taken no block of that group yet. The caller reads the
+    /// group's checksum nodes ahead, then takes the missing blocks.
     Joined,
     /// Some or none: there are no more now.
     Some,
@@ -56,21 +58,22 @@ enum Try {
     /// Blocks that commits have freed become available when the reads of clients that use them have
     /// ended, and empty groups are dissolved.
     Freed,
-    /// The rest of these blocks becomes available, run by run, when background work that has pinned
-    /// it ends.
+    /// Background reads that pin freed blocks end. One wait ends when at least one freed run has
+    /// become available, or when no such read is left.
     Pinned,
 }
 
-/// The steps that are tried, one after the other. A change fails when none of them has helped. Each
-/// is tried twice, as others take what becomes available too, and no group is dissolved beside a
-/// commit.
+/// The steps, in the order in which they are tried. A change fails if all six steps have run and
+/// there is still no room. Each step comes twice, for two reasons: other changes take blocks that
+/// become available, and no group is dissolved while a commit runs.
 const TRIES: [Try; 6] =
     [Try::Commit, Try::Freed, Try::Pinned, Try::Commit, Try::Freed, Try::Pinned];
 
 /// The steps that are left to be tried.
 struct Tries {
     left: std::array::IntoIter<Try, 6>,
-    /// [`Try::Pinned`] goes on until all that had begun in this era has ended.
+    /// Set while [`Try::Pinned`] is under way. The step ends when all reads and direct writes of
+    /// this era and of earlier eras have ended, or when no freed block is pinned.
     pinned_until: Option<Era>,
 }
 
@@ -106,7 +109,7 @@ pub(crate) struct PoolRoom {
 }
 
 impl PoolRoom {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         loader: &Rc<NodeLoader>,
@@ -163,8 +166,9 @@ impl PoolRoom {
         }
     }
 
-    /// Does the next thing that may make room. Returns false if nothing is left to be tried: then
-    /// all that had been freed when it began was available since.
+    /// Runs the next step. Returns true if a step has run: the caller looks for room again. Returns
+    /// false if no step is left. Then each block that had been freed before the first step has been
+    /// available at some moment since.
     async fn make_some_free(&self, tries: &mut Tries) -> Result<bool> {
         loop {
             if let Some(until) = tries.pinned_until {
@@ -200,15 +204,16 @@ impl PoolRoom {
         }
     }
 
-    /// Makes blocks that commits have freed available, in slices, when the reads of clients that
-    /// use them have ended. Then dissolves empty groups.
+    /// Waits for the reads of clients that use freed blocks, and makes these blocks available. Then
+    /// dissolves empty groups, `DISSOLVE` at a time, until none is left or a commit runs.
     pub(crate) async fn empty_limbo(&self) {
         self.reads.wait_for_freed().await;
         loop {
             {
                 let mut st = self.core.state_mut();
-                // Chunks of a dissolved group may go to another one. A running commit must not
-                // write that one without writing, too, that the chunks became free.
+                // A new group may get the chunks of a dissolved group. A running commit could write
+                // the record of the new group and not that of the dissolved one. Then two records
+                // would name one chunk.
                 if st.txns.committing().is_some() || !st.space.supply().may_dissolve() {
                     return;
                 }
@@ -242,15 +247,16 @@ impl PoolRoom {
         }
     }
 
-    /// Takes `blocks` data blocks for the write-back pass, in as few runs as there are. Writes of
-    /// the pass take blocks one after the other: where it begins to take those of another group,
-    /// all of them need the same nodes, which are read once for all.
+    /// Takes `blocks` data blocks for the write-back pass, in as few runs as possible. One write of
+    /// the pass takes blocks at a time. The write that joins a group reads the group's checksum
+    /// nodes, and the writes behind it find these nodes in memory.
     pub(crate) async fn take_for_pass(&self, blocks: u32) -> Result<TakenRuns> {
         let _turn = self.core.pass_takes().acquire(1).await;
         let mut taken = TakenRuns::none(&self.core, Kind::Pass);
         let mut commits = 0;
         loop {
-            // Data that was admitted goes before room that is kept for metadata.
+            // After `PASS_COMMITS` commits the pass may form a group out of the room that is kept
+            // for metadata: its data was admitted before, and must find room.
             let keeps = commits < PASS_COMMITS;
             let take = |n| self.core.state_mut().alloc_for_pass(n, keeps);
             match take_now(blocks, &mut taken, take)? {
@@ -335,7 +341,8 @@ impl PoolRoom {
             // The wait is short: a closed group is open again soon. Blocks that were taken are
             // given back: they may be from that group, whose move, or the pass, waits for them.
             *taken = TakenRuns::none(&self.core, Kind::Direct);
-            // Reads that end may make room too, but only what is drained can be taken.
+            // A freed block can be taken only after `drain` has returned it from limbo. So `drain`
+            // comes first, and the wait for reads only if `drain` has freed nothing.
             let (reads, any_freed) = {
                 let mut st = self.core.state_mut();
                 let (reads, before) = (st.space.limbo().reads_ended(), st.space.limbo().freed());
@@ -352,8 +359,8 @@ impl PoolRoom {
         if self.core.state().may_take_later(missing) {
             ended.await;
         } else if !self.make_some_free(tries).await? {
-            // Without room nothing is written, so no commit comes that would look whether a group
-            // is to be tried again that was left alone.
+            // Commits take groups into use again whose time out of use is over. Nothing is written
+            // now, so no commit comes, and these groups are taken into use here.
             let now = self.core.now();
             let mut st = self.core.state_mut();
             if !st.space.supply_mut().use_again(now) {

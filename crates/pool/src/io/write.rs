@@ -34,7 +34,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         loader: &Rc<NodeLoader>,

@@ -21,7 +21,7 @@ pub(crate) struct MoveTerms {
 }
 
 impl MoveTerms {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<MoveTerms> {
         Rc::new(MoveTerms { core: core.clone() })
     }

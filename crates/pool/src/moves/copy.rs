@@ -138,7 +138,7 @@ pub(crate) struct ChunkCopier {
 }
 
 impl ChunkCopier {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         copy_writer: &Rc<CopyWriter>,

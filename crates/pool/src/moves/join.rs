@@ -95,7 +95,7 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, watch: &Rc<WriterWatch>, commits: &Rc<Commits>) -> Rc<Joiner> {
         Rc::new(Joiner { core: core.clone(), watch: watch.clone(), commits: commits.clone() })
     }

@@ -92,7 +92,7 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         reads: &Rc<ReadDrain>,

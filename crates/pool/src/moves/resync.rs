@@ -32,7 +32,7 @@ pub(crate) struct Resyncer {
 }
 
 impl Resyncer {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         reads: &Rc<ReadDrain>,

@@ -102,7 +102,7 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     #[allow(clippy::too_many_arguments, reason = "a flow names each flow that it calls")]
     pub(crate) fn new(
         core: &Core,

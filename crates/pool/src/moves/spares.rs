@@ -33,7 +33,7 @@ pub struct Spares {
 }
 
 impl Spares {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, moves: &Rc<Moves>) -> Rc<Spares> {
         Rc::new(Spares { core: core.clone(), moves: moves.clone() })
     }

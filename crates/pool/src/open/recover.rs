@@ -164,7 +164,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         healer: &Rc<Healer>,

@@ -40,7 +40,7 @@ pub(crate) struct SuperblockSync {
 }
 
 impl SuperblockSync {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         copy_writer: &Rc<CopyWriter>,

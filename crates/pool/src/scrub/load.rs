@@ -22,7 +22,7 @@ pub(crate) struct ScrubLoader {
 }
 
 impl ScrubLoader {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         copies: &Rc<CopyReader>,

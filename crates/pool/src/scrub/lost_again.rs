@@ -17,7 +17,7 @@ pub(crate) struct LostAgain {
 }
 
 impl LostAgain {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, loader: &Rc<NodeLoader>, reader: &Rc<Reader>) -> Rc<LostAgain> {
         Rc::new(LostAgain { core: core.clone(), loader: loader.clone(), reader: reader.clone() })
     }

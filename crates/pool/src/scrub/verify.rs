@@ -65,7 +65,7 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, healer: &Rc<Healer>, copies: &Rc<CopyReader>) -> Rc<Verifier> {
         Rc::new(Verifier { core: core.clone(), healer: healer.clone(), copies: copies.clone() })
     }

@@ -23,7 +23,7 @@ pub(crate) struct CopyReader {
 }
 
 impl CopyReader {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, healer: &Rc<Healer>) -> Rc<CopyReader> {
         Rc::new(CopyReader { core: core.clone(), healer: healer.clone() })
     }

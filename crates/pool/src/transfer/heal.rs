@@ -28,7 +28,7 @@ pub(crate) struct Healer {
 }
 
 impl Healer {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         watch: &Rc<WriterWatch>,

@@ -90,7 +90,7 @@ pub(crate) struct NodeLoader {
 }
 
 impl NodeLoader {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         watch: &Rc<WriterWatch>,

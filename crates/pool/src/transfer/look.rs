@@ -47,7 +47,7 @@ pub(crate) struct WriterWatch {
 }
 
 impl WriterWatch {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<WriterWatch> {
         Rc::new(WriterWatch { core: core.clone() })
     }

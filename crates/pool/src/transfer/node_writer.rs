@@ -159,7 +159,7 @@ pub(crate) struct NodeWrites {
 }
 
 impl NodeWrites {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         copy_writer: &Rc<CopyWriter>,

@@ -27,7 +27,7 @@ pub(crate) struct SumsAhead {
 }
 
 impl SumsAhead {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, loader: &Rc<NodeLoader>) -> Rc<SumsAhead> {
         Rc::new(SumsAhead { core: core.clone(), loader: loader.clone() })
     }

@@ -14,7 +14,7 @@ pub(crate) struct ReadDrain {
 }
 
 impl ReadDrain {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core) -> Rc<ReadDrain> {
         Rc::new(ReadDrain { core: core.clone() })
     }

@@ -25,7 +25,7 @@ pub(crate) struct CopyWriter {
 }
 
 impl CopyWriter {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, watch: &Rc<WriterWatch>) -> Rc<CopyWriter> {
         Rc::new(CopyWriter { core: core.clone(), watch: watch.clone() })
     }

@@ -18,7 +18,7 @@ pub struct CacheLink {
 }
 
 impl CacheLink {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, commits: &Rc<Commits>, volumes: &Rc<Volumes>) -> Rc<CacheLink> {
         Rc::new(CacheLink {
             core: core.clone(),

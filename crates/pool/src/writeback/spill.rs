@@ -49,7 +49,7 @@ pub(crate) struct Spiller {
 }
 
 impl Spiller {
-    /// Over these parts of the pool.
+    /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, commits: &Rc<Commits>, nodes: &Rc<NodeWrites>) -> Rc<Spiller> {
         Rc::new(Spiller { core: core.clone(), commits: commits.clone(), nodes: nodes.clone() })
     }
