@@ -26,6 +26,7 @@ mod small;
 use base::{Duration, Prng};
 
 use crate::settings::*;
+use crate::stream::Stream;
 use crate::swarm::{a_cache, one_of};
 
 use small::{BUCKET, boot, buckets, micros, quick_and_wide};
@@ -47,7 +48,7 @@ impl Aim {
 
     /// Aims run `settings.seed`, at `forced` if that is given, or leaves it as it is.
     pub fn draw(settings: &mut Settings, forced: Option<Aim>) {
-        let r = &mut Prng::new(base::prng::mix64(settings.seed ^ 0xA13E_D000));
+        let r = &mut Stream::Aim.of(settings.seed);
         let drawn = match r.below(32) {
             0..=2 => Some(Aim::Churn),
             3..=4 => Some(Aim::Start),

@@ -23,6 +23,7 @@ use base::{Duration, Prng};
 use sim::{FaultRates, Latency, Loses};
 
 use crate::settings::*;
+use crate::stream::Stream;
 use crate::swarm::one_of;
 
 /// The longest time that a device of the pool may take for a request in a storm.
@@ -31,7 +32,7 @@ const STORMY: Duration = Duration::from_millis(20);
 impl Failures {
     /// Draws what fails in run `settings.seed`, and changes in `settings` what else that needs.
     pub fn draw(settings: &mut Settings) {
-        let r = &mut Prng::new(base::prng::mix64(settings.seed ^ 0xFA11_0000_0000));
+        let r = &mut Stream::Failure.of(settings.seed);
         let mut f = Failures::default();
         let cached = settings.cache.is_some();
         let beyond = settings.damage == Damage::Beyond;
@@ -57,10 +58,9 @@ impl Failures {
                 Failing::Full,
             ],
         );
-        // Of a generator of their own: the rest is what it was before these could be drawn.
-        let m = &mut Prng::new(base::prng::mix64(settings.seed ^ 0x0F41_1146));
-        let later = [Failing::Range, Failing::Hangs, Failing::PowerAlone];
-        let how = if m.one_in(3) { one_of(m, &later) } else { how };
+        let lasting = &mut Stream::LastingFailure.of(settings.seed);
+        let kinds = [Failing::Range, Failing::Hangs, Failing::PowerAlone];
+        let how = if lasting.one_in(3) { one_of(lasting, &kinds) } else { how };
         let whose = match r.below(if cached { 6 } else { 3 }) {
             0 => Whose::OneOfPool,
             1 | 2 => Whose::AllOfPool,

@@ -71,6 +71,7 @@ pub mod settings;
 mod spoilt;
 mod start;
 mod story;
+mod stream;
 mod subsets;
 mod swarm;
 mod told;

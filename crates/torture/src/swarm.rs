@@ -7,6 +7,7 @@ use rt::DeviceKind;
 use sim::{DiskModel, FaultRates};
 
 use crate::settings::*;
+use crate::stream::Stream;
 
 const MIB: u64 = 1 << 20;
 /// A disk of which a single request may take so long.
@@ -18,7 +19,7 @@ pub(crate) fn one_of<T: Copy>(r: &mut Prng, choices: &[T]) -> T {
 
 /// The settings of run `seed`, but for failures and aims.
 pub(crate) fn without_failures(seed: u64) -> Settings {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0x70_1237));
+    let r = &mut Stream::Run.of(seed);
     let count = one_of(r, &[1, 2, 2, 2, 3, 3, 4]);
     let copies = r.range(1, 1 + (count as u64).min(3)) as u8;
     let copies = if r.one_in(2) { copies.max(2.min(count as u8)) } else { copies };
@@ -130,17 +131,13 @@ fn disk(r: &mut Prng, least: u64, most: u64) -> DiskModel {
     model
 }
 
-/// Of a generator of its own: runs without a cache are what they were before there was any.
 fn cache_plan(seed: u64) -> Option<CachePlan> {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xCAC4_E000));
-    // Of a generator of its own: what else is drawn is what it was before there could be several
-    // cuts.
-    let cuts = &mut Prng::new(base::prng::mix64(seed ^ 0x5EA1_0000));
+    let r = &mut Stream::Cache.of(seed);
+    let cuts = &mut Stream::Cuts.of(seed);
     (!r.one_in(2)).then(|| {
         let mut plan = a_cache(r, cuts);
         plan.settings.device.kind = kind(!seed);
-        // Of a generator of its own: the rest is what it was before caches could lie.
-        let lies = &mut Prng::new(base::prng::mix64(seed ^ 0x11E5_0CAC));
+        let lies = &mut Stream::CacheLies.of(seed);
         if plan.damage == CacheDamage::None && lies.one_in(12) {
             plan.damage = CacheDamage::Lies;
         }
@@ -148,16 +145,15 @@ fn cache_plan(seed: u64) -> Option<CachePlan> {
     })
 }
 
-/// Draws the kind that the queues take the devices for. Of a generator of its own, too.
+/// Draws the kind that the queues take the devices for.
 fn kind(seed: u64) -> Option<DeviceKind> {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xD15C_0000));
+    let r = &mut Stream::DeviceKind.of(seed);
     r.one_in(3).then_some(DeviceKind::Rotating)
 }
 
-/// Draws how far data is read ahead, in bytes, where devices count as rotating. Of a generator of
-/// its own, too.
+/// Draws how far data is read ahead, in bytes, where devices count as rotating.
 fn read_ahead(seed: u64) -> u64 {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xA4EA_D000));
+    let r = &mut Stream::ReadAhead.of(seed);
     one_of(r, &[0, 32 << 10, 512 << 10, 1 << 20])
 }
 
@@ -222,23 +218,17 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
     CachePlan { disk: model, bucket_bytes, journal_bytes, settings, lost, damage, detach, harmless }
 }
 
-/// Of a generator of its own, too.
+/// Draws what changes while clients work, and a device that is slow for some time.
 fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0xC4A9_6E50));
-    let every = |r: &mut Prng| if r.one_in(3) { 0 } else { r.range(8, 80) };
-    // Of a generator of its own: the rest is what it was before settings could change.
-    let s = &mut Prng::new(base::prng::mix64(seed ^ 0x5E77_1465));
-    let settings = if s.one_in(2) { 0 } else { s.range(4, 60) };
-    // And of one more: what it was before volumes could have limits.
-    let l = &mut Prng::new(base::prng::mix64(seed ^ 0x0011_4175));
-    let limits = if l.one_in(3) { 0 } else { l.range(4, 60) };
-    // And one more: what it was before there were scrubs.
-    let u = &mut Prng::new(base::prng::mix64(seed ^ 0x5C20_B5C2));
-    let scrubs = if u.one_in(3) { 0 } else { u.range(4, 80) };
-    // And one more: what it was before devices came and went.
-    let m = &mut Prng::new(base::prng::mix64(seed ^ 0x0D0E_71CE));
-    let moves = if m.one_in(2) { 0 } else { m.range(2, 30) };
-    let (mode, cache) = (every(r), every(r));
+    let every = |r: &mut Prng, of: u64, least: u64, most: u64| {
+        if r.one_in(of) { 0 } else { r.range(least, most) }
+    };
+    let settings = every(&mut Stream::SettingChanges.of(seed), 2, 4, 60);
+    let limits = every(&mut Stream::Limits.of(seed), 3, 4, 60);
+    let scrubs = every(&mut Stream::Scrubs.of(seed), 3, 4, 80);
+    let moves = every(&mut Stream::Moves.of(seed), 2, 2, 30);
+    let r = &mut Stream::Changes.of(seed);
+    let (mode, cache) = (every(r, 3, 8, 80), every(r, 3, 8, 80));
     let changes = Changes { mode, cache, settings, limits, scrubs, moves, ..Changes::default() };
     let slow = Slow {
         device: r.below(devices as u64) as usize,
@@ -313,9 +303,8 @@ fn faults(r: &mut Prng, damage: Damage) -> Faults {
     }
 }
 
-/// Of a generator of its own: the rest is what it was before these could be drawn.
 fn more_faults(seed: u64, mut faults: Faults, damage: Damage) -> Faults {
-    let r = &mut Prng::new(base::prng::mix64(seed ^ 0x3A9E_FA17));
+    let r = &mut Stream::DeviceFaults.of(seed);
     let failed_discard = if r.one_in(2) { 0 } else { one_of(r, &[1, 4, 50]) };
     faults.harmless.failed_discard = failed_discard;
     faults.rates.failed_discard = failed_discard;
