@@ -103,8 +103,9 @@ fmt-check:
 commit-check: ## the messages of the last commits
 	@$(PYTHON) tests/commit-check
 
-lint: ## clippy, warnings are errors; whether the mends that `make mutations` takes out are there, and the fuzz targets build
+lint: ## clippy, warnings are errors; whether the mends that `make mutations` takes out are there, nothing is used in circles, and the fuzz targets build
 	@$(PYTHON) tests/mutations --check
+	@$(PYTHON) tests/rooms
 	cargo clippy --profile ci $(ALL) -- -D warnings
 	$(FUZZ_CHECK)
 

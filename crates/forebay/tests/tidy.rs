@@ -1,79 +1,11 @@
-//! Rules of the house that no lint knows. See also `clippy.toml` and the workspace's lints.
+//! Rules of the house that no lint knows. See also `clippy.toml`, the workspace's lints, and
+//! `tests/rooms` for what uses what inside of a crate.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::path::{Path, PathBuf};
 
-#[path = "tidy/uses.rs"]
-mod uses;
-
 const MAX_LINES: usize = 600;
 const MAX_COLUMNS: usize = 100;
-
-/// The order of a crate's `src`: its folders and files from the bottom up, each of which may use
-/// those before it; and the files beside the order. A file beside a folder of its name belongs to
-/// it.
-const FOLDERS: &[(&str, &[&str], &[&str])] = &[
-    (
-        "cache",
-        &[
-            "error",
-            "latch",
-            "job",
-            "policy",
-            "settings",
-            "device",
-            "store",
-            "wakes",
-            "health",
-            "transfer",
-            "space",
-            "checkpoint",
-            "writeback",
-            "io",
-            "scrub",
-            "cache",
-            "lifecycle",
-            "status",
-            "raw",
-            "lib",
-        ],
-        // It has one of each part, and the flows in all folders use it.
-        &["core"],
-    ),
-    (
-        "pool",
-        &[
-            "error",
-            "settings",
-            "history",
-            "host_log",
-            "history",
-            "devices",
-            "attached",
-            "space",
-            "findings",
-            "txn",
-            "forest",
-            "state",
-            "core",
-            "transfer",
-            "commit",
-            "io",
-            "volumes",
-            "writeback",
-            "scrub",
-            "moves",
-            "open",
-            "pool",
-            "start",
-            "admin",
-            "offline_repair",
-            "raw",
-            "lib",
-        ],
-        &[],
-    ),
-];
 
 /// Words that stand where a noun belongs, or that no other system's documentation has.
 const RIDDLES: &[&str] = &["whoever", "who waits", "nobody", "befall", "befalls"];
@@ -395,44 +327,4 @@ fn old_names_do_not_come_back() {
         }
     }
     fail_if_any("old names", &found);
-}
-
-/// The graph of uses between the files of a crate.
-fn graph_of(name: &str) -> uses::Graph {
-    let src = root().join("crates").join(name).join("src");
-    let mut paths = files(&src, "rs");
-    paths.sort();
-    // A program beside a library is another crate.
-    let library = src.join("lib.rs").exists();
-    let below = |path: &PathBuf| path.strip_prefix(&src).unwrap().display().to_string();
-    let sources: Vec<(String, String)> = paths
-        .iter()
-        .map(|path| (below(path), std::fs::read_to_string(path).unwrap()))
-        .filter(|(name, _)| name != "main.rs" || !library)
-        .collect();
-    uses::Graph::new(&sources)
-}
-
-#[test]
-fn files_do_not_use_each_other_in_cycles() {
-    let mut found = Vec::new();
-    for name in LAYERS.iter().copied().flatten() {
-        let graph = graph_of(name);
-        let (cycle, arrows) = graph.largest_cycle();
-        if !cycle.is_empty() {
-            found.push(format!("{name}: {} files", cycle.len()));
-            found.extend(arrows.iter().map(|arrow| format!("    {arrow}")));
-        }
-    }
-    fail_if_any("cycles", &found);
-}
-
-#[test]
-fn folders_use_those_below_them_only() {
-    let mut found = Vec::new();
-    for (name, order, beside) in FOLDERS {
-        let upward = graph_of(name).upward(order, beside);
-        found.extend(upward.iter().map(|arrow| format!("{name}: {arrow}")));
-    }
-    fail_if_any("upwards", &found);
 }

@@ -21,7 +21,7 @@ impl Holder {
     /// The name of other requests of clients.
     pub const OTHER_REQUESTS: &'static str = "other requests";
 
-    /// The name of a device flush, whoever asked for it.
+    /// The name of a flush of a device.
     pub const DEVICE_FLUSH: &'static str = "a device flush";
 
     /// The holder of this name. Names are those of jobs and classes; there are a few dozen. Names
