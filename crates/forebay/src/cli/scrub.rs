@@ -38,8 +38,8 @@ enum Action {
         /// Bytes a second to read of each copy at most, such as 100M
         #[arg(long, value_parser = positive_size)]
         rate: Option<u64>,
-        /// Show how far it is until it has ended; exit with 3 if something is lost,
-        /// with 5 if a device of the pool was not there
+        /// Show how far it is until it has ended; exit with 3 if something is lost, with 4 if
+        /// damaged copies could not be written again, with 5 if not everything was verified
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
@@ -55,8 +55,8 @@ enum Action {
         /// Bytes a second to read of each copy at most, such as 100M
         #[arg(long, value_parser = positive_size)]
         rate: Option<u64>,
-        /// Show how far it is until it has ended; exit with 3 if something is lost,
-        /// with 5 if a device of the pool was not there
+        /// Show how far it is until it has ended; exit with 3 if something is lost, with 4 if
+        /// damaged copies could not be written again, with 5 if not everything was verified
         #[arg(long)]
         wait: bool,
         #[command(flatten)]
