@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Instant;
-use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Ran};
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, ThreadTime};
 
 use crate::model::{Emulate, Emulation};
 use crate::request::{Access, Ticket};
 
 /// Which files of a backend are emulated. Clones are the same list: one is kept for adding files.
 #[derive(Clone, Default)]
-pub struct Emulations(Rc<RefCell<BTreeMap<FileId, Emulated>>>);
+pub struct Emulations(Rc<RefCell<BTreeMap<FileId, EmulatedFile>>>);
 
 /// A file that is emulated.
-struct Emulated {
+struct EmulatedFile {
     model: Emulation,
     kind: DeviceKind,
     /// The operations that the model has not done.
@@ -38,27 +38,27 @@ impl Emulations {
             Emulate::Ssd => DeviceKind::Ssd,
         };
         let model = Emulation::new(what, size_bytes);
-        let emulated = Emulated { model, kind, in_service: BTreeMap::new() };
+        let emulated = EmulatedFile { model, kind, in_service: BTreeMap::new() };
         self.0.borrow_mut().insert(file, emulated);
     }
 
     /// The backend `below`, with these files as slow as they are to be.
     pub fn over(&self, below: Box<dyn Backend>) -> Box<dyn Backend> {
         let now = below.now();
-        Box::new(Slowed { below, files: self.clone(), now, served: Vec::new() })
+        Box::new(EmulatingBackend { below, files: self.clone(), now, served: Vec::new() })
     }
 }
 
-struct Slowed {
+struct EmulatingBackend {
     below: Box<dyn Backend>,
     files: Emulations,
     /// The time that the last wait gave. A model's time never goes back.
     now: Instant,
-    /// Empty but in [`Slowed::pass_on`].
+    /// Empty but in [`EmulatingBackend::pass_on`].
     served: Vec<Ticket>,
 }
 
-impl Slowed {
+impl EmulatingBackend {
     /// When a model will have done a request next.
     fn next_at(&self) -> Option<Instant> {
         self.files.0.borrow().values().filter_map(|f| f.model.next_at()).min()
@@ -78,7 +78,7 @@ impl Slowed {
     }
 }
 
-impl Backend for Slowed {
+impl Backend for EmulatingBackend {
     fn submit(&mut self, id: OpId, op: Op) {
         if let Some((file, access, offset, len)) = request_of(&op)
             && let Some(file) = self.files.0.borrow_mut().get_mut(&file)
@@ -109,7 +109,7 @@ impl Backend for Slowed {
         }
     }
 
-    fn ran(&self) -> Option<Ran> {
+    fn ran(&self) -> Option<ThreadTime> {
         self.below.ran()
     }
 

@@ -57,7 +57,7 @@ pub(super) fn seek(distance: f64) -> f64 {
     (0.8 + 9.426 * distance.sqrt() + 6.774 * distance) * 1e-3
 }
 
-struct Queued {
+struct QueuedRequest {
     ticket: Ticket,
     read: bool,
     offset: u64,
@@ -69,7 +69,7 @@ struct Queued {
 /// The state that a read has left behind: [start, from) was read by the time `since` (seconds), and
 /// the head reads on up to `limit`.
 #[derive(Clone, Copy)]
-struct Ahead {
+struct ReadAhead {
     start: u64,
     from: u64,
     since: f64,
@@ -80,8 +80,8 @@ pub(super) struct Hdd {
     capacity: u64,
     /// The position of the head, if the disk does not read ahead.
     head: u64,
-    ahead: Option<Ahead>,
-    queue: VecDeque<Queued>,
+    ahead: Option<ReadAhead>,
+    queue: VecDeque<QueuedRequest>,
     serving: Option<(Ticket, Instant)>,
     /// The time since which the disk has had nothing in service.
     free_at: Instant,
@@ -92,7 +92,7 @@ pub(super) struct Hdd {
 struct Plan {
     positioning: f64,
     done: f64,
-    ahead: Option<Ahead>,
+    ahead: Option<ReadAhead>,
 }
 
 impl Hdd {
@@ -123,7 +123,14 @@ impl Hdd {
         };
         let end = offset.saturating_add(len).min(self.capacity.max(offset));
         let read = access == Access::Read;
-        self.queue.push_back(Queued { ticket, read, offset, end, arrived: now, overtaken: 0 });
+        self.queue.push_back(QueuedRequest {
+            ticket,
+            read,
+            offset,
+            end,
+            arrived: now,
+            overtaken: 0,
+        });
         self.start();
     }
 
@@ -174,7 +181,7 @@ impl Hdd {
         }
     }
 
-    fn plan(&self, t: f64, q: &Queued) -> Plan {
+    fn plan(&self, t: f64, q: &QueuedRequest) -> Plan {
         if q.offset == u64::MAX {
             return Plan { positioning: 0.0, done: t, ahead: self.ahead };
         }
@@ -185,7 +192,7 @@ impl Hdd {
         }
         let positioning = self.positioning(t, self.head_at(t), q.offset);
         let done = t + positioning + self.passing(q.offset, q.end);
-        let begun = Ahead {
+        let begun = ReadAhead {
             start: q.end.saturating_sub(AHEAD).max(q.offset),
             from: q.end,
             since: done,
@@ -195,7 +202,7 @@ impl Hdd {
     }
 
     /// A read that begins in what has been read ahead.
-    fn plan_ahead(&self, t: f64, q: &Queued, a: Ahead) -> Option<Plan> {
+    fn plan_ahead(&self, t: f64, q: &QueuedRequest, a: ReadAhead) -> Option<Plan> {
         let (frontier, stopped) = self.frontier(t, a);
         if !(a.start..=frontier).contains(&q.offset) {
             return None;
@@ -207,7 +214,7 @@ impl Hdd {
             return Some(Plan {
                 positioning: 0.0,
                 done: sent,
-                ahead: Some(Ahead { start, limit, ..a }),
+                ahead: Some(ReadAhead { start, limit, ..a }),
             });
         }
         // The request needs more than is there: the head goes on where it is, or comes back to
@@ -218,12 +225,12 @@ impl Hdd {
         } else {
             (0.0, a.since + self.passing(a.from, q.end))
         };
-        let ahead = Ahead { start, from: q.end, since: on, limit: q.end + AHEAD };
+        let ahead = ReadAhead { start, from: q.end, since: on, limit: q.end + AHEAD };
         Some(Plan { positioning, done: on.max(sent), ahead: Some(ahead) })
     }
 
     /// The end of what the disk has read ahead, and whether that is as far as it goes.
-    fn frontier(&self, t: f64, a: Ahead) -> (u64, bool) {
+    fn frontier(&self, t: f64, a: ReadAhead) -> (u64, bool) {
         let limit = a.limit.min(self.capacity).max(a.from);
         let at = self.at(self.passed(a.from) + (t - a.since).max(0.0));
         (at.clamp(a.from, limit), at >= limit)
