@@ -13,10 +13,10 @@ const MOST_REASONS: usize = 32;
 
 /// The reasons that the log has.
 #[derive(Default)]
-pub struct Failures(RefCell<VecDeque<Told>>);
+pub struct Failures(RefCell<VecDeque<LoggedFailure>>);
 
 /// A reason that the log has.
-struct Told {
+struct LoggedFailure {
     /// The text of the error without its numbers: the same failure has many addresses.
     reason: String,
     at: Instant,
@@ -41,7 +41,7 @@ impl Failures {
             if all.len() == MOST_REASONS {
                 all.pop_front();
             }
-            all.push_back(Told { reason, at: now, more: 0 });
+            all.push_back(LoggedFailure { reason, at: now, more: 0 });
             return Some(format!("a request failed: {text}"));
         };
         if now.since(told.at) < TELL_AGAIN {
