@@ -14,7 +14,7 @@ const RECEIVE: usize = 64 << 10;
 
 /// The connection is at its end: closed by us or by the peer, or broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gone;
+pub struct Disconnected;
 
 /// A connected socket. Clones are the same; it is closed once, and not used after that.
 #[derive(Clone)]
@@ -50,14 +50,14 @@ impl Connection {
     }
 
     /// Sends all of `data`. One task at a time.
-    pub async fn send(&self, mut data: SliceList) -> Result<(), Gone> {
+    pub async fn send(&self, mut data: SliceList) -> Result<(), Disconnected> {
         while !data.is_empty() {
             if self.is_closed() {
-                return Err(Gone);
+                return Err(Disconnected);
             }
             let c = self.0.rt.op(Op::Send { socket: self.0.socket, data }).await;
             let (Ok(n @ 1..), Payload::Data(sent)) = (c.result, c.payload) else {
-                return Err(Gone);
+                return Err(Disconnected);
             };
             data = behind(sent, n as usize);
         }
@@ -104,14 +104,14 @@ impl Receiver {
     }
 
     /// Receives once, at least one byte.
-    pub async fn more(&mut self) -> Result<(), Gone> {
+    pub async fn more(&mut self) -> Result<(), Disconnected> {
         let Inner { rt, socket, .. } = &*self.connection.0;
         if self.connection.is_closed() {
-            return Err(Gone);
+            return Err(Disconnected);
         }
         let buf = std::iter::once(rt.bufs().take(RECEIVE)).collect();
         let c = rt.op(Op::Recv { socket: *socket, buf, start: 0, fill: false }).await;
-        let Ok(n @ 1..) = c.result else { return Err(Gone) };
+        let Ok(n @ 1..) = c.result else { return Err(Disconnected) };
         let bufs = c.into_bufs();
         self.bytes.drain(..self.consumed);
         self.consumed = 0;
@@ -120,7 +120,7 @@ impl Receiver {
     }
 
     /// Receives until `n` bytes are there.
-    pub async fn at_least(&mut self, n: usize) -> Result<(), Gone> {
+    pub async fn at_least(&mut self, n: usize) -> Result<(), Disconnected> {
         while self.data().len() < n {
             self.more().await?;
         }
@@ -128,7 +128,7 @@ impl Receiver {
     }
 
     /// Takes the next `n` bytes.
-    pub async fn take(&mut self, n: usize) -> Result<Vec<u8>, Gone> {
+    pub async fn take(&mut self, n: usize) -> Result<Vec<u8>, Disconnected> {
         self.at_least(n).await?;
         let bytes = self.data()[..n].to_vec();
         self.consume(n);

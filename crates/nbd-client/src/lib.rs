@@ -19,7 +19,7 @@ use nbd::codec::{Errno, MAX_PAYLOAD};
 use rt::sync::{Channel, OneShotSender, oneshot};
 use rt::{Rt, SocketId};
 
-pub use connection::{Connection, Gone, Receiver};
+pub use connection::{Connection, Disconnected, Receiver};
 
 /// Why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -38,8 +38,8 @@ pub enum ClientError {
     Protocol(&'static str),
 }
 
-impl From<Gone> for ClientError {
-    fn from(_: Gone) -> ClientError {
+impl From<Disconnected> for ClientError {
+    fn from(_: Disconnected) -> ClientError {
         ClientError::Closed
     }
 }
