@@ -13,7 +13,7 @@ use format::node::{NodeError, NodePtr, NodeRef, decode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Fault;
-use crate::held::Held;
+use crate::held::HeldNodes;
 use crate::node::Node;
 
 /// The farthest the hand moves for one eviction.
@@ -60,7 +60,7 @@ pub(crate) struct NodeCache {
     /// Nodes that edits have left to readers, beside the limit.
     left: usize,
     /// Beside the clock, and not in `index`.
-    held: Held,
+    held: HeldNodes,
     hand: usize,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -80,7 +80,7 @@ impl NodeCache {
             vacant: Vec::new(),
             condemned: FxHashSet::default(),
             left: 0,
-            held: Held::default(),
+            held: HeldNodes::default(),
             hand: 0,
             hits: Cell::new(0),
             misses: Cell::new(0),

@@ -12,7 +12,7 @@ use crate::node::{Node, Place};
 /// The changes of an open transaction to its trees.
 pub struct Changes {
     generation: Generation,
-    freed: Freed,
+    freed: FreedNodes,
     dirty: usize,
     /// Others look at the trees as they were before.
     beside_readers: bool,
@@ -21,7 +21,7 @@ pub struct Changes {
 impl Changes {
     /// A transaction of this generation, which has changed nothing.
     pub fn new(generation: Generation) -> Changes {
-        Changes { generation, freed: Freed::new(), dirty: 0, beside_readers: false }
+        Changes { generation, freed: FreedNodes::new(), dirty: 0, beside_readers: false }
     }
 
     /// The same, of clones of trees that are read meanwhile: the store keeps the nodes that it
@@ -63,7 +63,7 @@ impl Changes {
     }
 
     /// The blocks of the nodes that it replaced.
-    pub fn take_freed(&mut self) -> Freed {
+    pub fn take_freed(&mut self) -> FreedNodes {
         std::mem::take(&mut self.freed)
     }
 
@@ -92,17 +92,17 @@ impl Changes {
 /// Blocks of nodes that a transaction replaced. They may be reused when that transaction is
 /// durable.
 #[derive(Default)]
-pub struct Freed {
+pub struct FreedNodes {
     known: Vec<NodePtr>,
     /// Nodes that were changed in memory. Those of the frozen generation may have no address yet
     /// when they are replaced, or get another one.
     later: Vec<Rc<Cell<Option<NodePtr>>>>,
 }
 
-impl Freed {
+impl FreedNodes {
     /// None.
-    pub fn new() -> Freed {
-        Freed::default()
+    pub fn new() -> FreedNodes {
+        FreedNodes::default()
     }
 
     /// The number of nodes that were replaced; at most so many addresses will be freed.

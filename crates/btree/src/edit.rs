@@ -11,7 +11,7 @@ use format::node::{self, BODY, Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodePage, No
 use smallvec::SmallVec;
 
 use crate::node::{Bounds, NO_SLOT, Node, Place};
-use crate::reach::{Path, Reach};
+use crate::reach::{Path, ResidentRange};
 use crate::{Changes, Fault, Link, Stop, Store, Tree};
 
 /// A node that uses less is merged with a neighbour,
@@ -25,23 +25,23 @@ pub struct Editor<'a> {
     store: &'a mut Store,
     tree: &'a mut Tree,
     changes: &'a mut Changes,
-    reaches: SmallVec<[Reach; 1]>,
+    reaches: SmallVec<[ResidentRange; 1]>,
     /// The way to a key, which is known until something is edited.
     known: Option<(Key, Path)>,
 }
 
 /// The rest of a node from which something was removed.
-enum Remains {
+enum NodeFill {
     Enough,
     Thin,
     Nothing,
 }
 
-fn remains(page: &NodePage) -> Remains {
+fn remains(page: &NodePage) -> NodeFill {
     match page.count() {
-        0 => Remains::Nothing,
-        _ if page.used() < THIN => Remains::Thin,
-        _ => Remains::Enough,
+        0 => NodeFill::Nothing,
+        _ if page.used() < THIN => NodeFill::Thin,
+        _ => NodeFill::Enough,
     }
 }
 
@@ -52,12 +52,12 @@ fn sure<T>(found: Result<T, Fault>) -> T {
 
 /// Ranges of trees whose edits do not fault: what they may touch is resident, and nothing can be
 /// admitted to the store, or leave it, for as long as this is held.
-pub struct Ready<'a> {
+pub struct ResidentRanges<'a> {
     store: &'a mut Store,
-    reaches: SmallVec<[Reach; 2]>,
+    reaches: SmallVec<[ResidentRange; 2]>,
 }
 
-impl Ready<'_> {
+impl ResidentRanges<'_> {
     /// Edits one of the trees, in its ranges.
     pub fn edit<'e>(&'e mut self, tree: &'e mut Tree, changes: &'e mut Changes) -> Editor<'e> {
         let reaches = self.reaches.iter().filter(|r| r.tree == tree.id()).copied().collect();
@@ -86,7 +86,7 @@ impl Store {
     pub fn ready<'t>(
         &mut self,
         ranges: impl IntoIterator<Item = (&'t Tree, Key, Key)>,
-    ) -> Result<Ready<'_>, Fault> {
+    ) -> Result<ResidentRanges<'_>, Fault> {
         let ranges: SmallVec<[_; 2]> = ranges.into_iter().collect();
         self.nodes.trim();
         let mut seen = 0;
@@ -96,7 +96,7 @@ impl Store {
             reaches.push(self.reach(tree, from, to, alone, &mut seen)?.0);
         }
         self.nodes.relax();
-        Ok(Ready { store: self, reaches })
+        Ok(ResidentRanges { store: self, reaches })
     }
 
     /// Merges the leaf of `key` with the next if it is thin and both fit in one; false if not. On a
@@ -117,7 +117,7 @@ impl<'a> Editor<'a> {
         store: &'a mut Store,
         tree: &'a mut Tree,
         changes: &'a mut Changes,
-        reaches: SmallVec<[Reach; 1]>,
+        reaches: SmallVec<[ResidentRange; 1]>,
         known: Option<(Key, Path)>,
     ) -> Editor<'a> {
         Editor { store, tree, changes, reaches, known }
@@ -401,7 +401,7 @@ impl<'a> Editor<'a> {
     /// Removes the record that the path leads to, or only looks at its leaf; merges what is thin.
     fn shrink(&mut self, path: &Path, remove: bool) {
         let Some(mut root) = self.own_tree() else { return };
-        if let Remains::Nothing =
+        if let NodeFill::Nothing =
             self.shrink_below(Rc::make_mut(&mut root), path, &Bounds::ALL, remove)
         {
             self.changes.retire(&root);
@@ -417,7 +417,7 @@ impl<'a> Editor<'a> {
         path: &Path,
         bounds: &Bounds,
         remove: bool,
-    ) -> Remains {
+    ) -> NodeFill {
         let level = usize::from(node.page.level());
         let i = usize::from(path.at[level]);
         if level == 0 {
@@ -430,15 +430,15 @@ impl<'a> Editor<'a> {
         let inside = bounds.of_child(&node.page, i);
         let child = self.own_child(node, i);
         match self.shrink_below(child, path, &inside, remove) {
-            Remains::Enough => return Remains::Enough,
-            Remains::Thin => {
+            NodeFill::Enough => return NodeFill::Enough,
+            NodeFill::Thin => {
                 if !(self.merge(node, i, i + 1, bounds)
                     || i > 0 && self.merge(node, i - 1, i, bounds))
                 {
-                    return Remains::Enough;
+                    return NodeFill::Enough;
                 }
             }
-            Remains::Nothing => {
+            NodeFill::Nothing => {
                 node.page.remove(i);
                 let empty = node.children.remove(i);
                 empty.iter().for_each(|node| self.changes.retire(node));

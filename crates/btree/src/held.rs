@@ -27,26 +27,26 @@ struct Entry {
 }
 
 /// A node that is held no more.
-pub(crate) struct LetGo {
+pub(crate) struct ReleasedNode {
     pub node: Rc<Node>,
     pub ptr: NodePtr,
     pub tree: u64,
 }
 
-impl From<Entry> for LetGo {
-    fn from(Entry { node, ptr, tree, .. }: Entry) -> LetGo {
-        LetGo { node, ptr, tree }
+impl From<Entry> for ReleasedNode {
+    fn from(Entry { node, ptr, tree, .. }: Entry) -> ReleasedNode {
+        ReleasedNode { node, ptr, tree }
     }
 }
 
 /// The nodes that are held, by address.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldNodes {
     nodes: BTreeMap<PoolAddr, Entry>,
     turn: u64,
 }
 
-impl Held {
+impl HeldNodes {
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -99,16 +99,16 @@ impl Held {
     }
 
     /// Begins a turn; returns what is let go.
-    pub fn next_turn(&mut self) -> Vec<LetGo> {
+    pub fn next_turn(&mut self) -> Vec<ReleasedNode> {
         self.turn += 1;
         let now = self.turn;
         let old = self.nodes.iter().filter(|(_, entry)| entry.turn + TURNS <= now);
         let old: Vec<PoolAddr> = old.map(|(addr, _)| *addr).collect();
-        old.iter().filter_map(|addr| self.nodes.remove(addr)).map(LetGo::from).collect()
+        old.iter().filter_map(|addr| self.nodes.remove(addr)).map(ReleasedNode::from).collect()
     }
 
     /// Lets go of all.
-    pub fn take_all(&mut self) -> Vec<LetGo> {
-        std::mem::take(&mut self.nodes).into_values().map(LetGo::from).collect()
+    pub fn take_all(&mut self) -> Vec<ReleasedNode> {
+        std::mem::take(&mut self.nodes).into_values().map(ReleasedNode::from).collect()
     }
 }

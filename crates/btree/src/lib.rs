@@ -11,12 +11,12 @@
 //!
 //! **Generations.** Changes belong to a transaction, the *open* generation ([`Changes`]). A node of
 //! an older one is never changed: it is copied on the first change, and the block of the old one is
-//! reported freed, once, in [`Freed`]. To freeze a transaction is to clone the tree and to go on
-//! with the next generation, in O(1). [`WriteOut`] then gives the changed nodes of the frozen clone
-//! their addresses, children before parents, while the open tree, which shares what neither has
-//! changed, is edited further. Commits are strictly one after another: write out, make the root
-//! durable, [`Tree::settle`], then let [`Freed::resolve`] of the next commit see the addresses that
-//! this one gave.
+//! reported freed, once, in [`FreedNodes`]. To freeze a transaction is to clone the tree and to go
+//! on with the next generation, in O(1). [`WriteOut`] then gives the changed nodes of the frozen
+//! clone their addresses, children before parents, while the open tree, which shares what neither
+//! has changed, is edited further. Commits are strictly one after another: write out, make the root
+//! durable, [`Tree::settle`], then let [`FreedNodes::resolve`] of the next commit see the addresses
+//! that this one gave.
 //!
 //! **Offline**, a [`Walk`] goes over a tree as it stands on a device.
 //!
@@ -38,13 +38,13 @@ mod walk;
 mod write;
 
 pub use cache::CacheStats;
-pub use changes::{Changes, Freed};
+pub use changes::{Changes, FreedNodes};
 pub use cursor::Cursor;
-pub use edit::{Editor, Ready};
+pub use edit::{Editor, ResidentRanges};
 pub use format::node::{Key, MAX_HEIGHT, MAX_KEY, MAX_VALUE, NodeError, NodePtr, RootPtr};
 pub use store::{Loader, Stop, Store, load, resident};
-pub use unneeded::Unneeded;
-pub use walk::{Nodes, Walk, Wanted};
+pub use unneeded::UnneededTrees;
+pub use walk::{Nodes, Walk, WantedNode};
 pub use write::{OutOfSpace, WriteOut};
 
 use std::rc::Rc;

@@ -26,7 +26,7 @@ const ID: u64 = 7;
 struct Commit {
     tree: Tree,
     model: Model,
-    freed: Freed,
+    freed: FreedNodes,
     dirty: usize,
     out: WriteOut,
     allocated: BTreeSet<PoolAddr>,

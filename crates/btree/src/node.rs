@@ -10,8 +10,8 @@ use format::node::{Key, NodePage, NodePtr};
 pub(crate) enum Place {
     /// The node was read from there.
     Disk(NodePtr),
-    /// The node was changed in memory; set when it is written out. Shared with [`Freed`], since a
-    /// node may be replaced before.
+    /// The node was changed in memory; set when it is written out. Shared with [`FreedNodes`],
+    /// since a node may be replaced before.
     Later(Rc<Cell<Option<NodePtr>>>),
 }
 

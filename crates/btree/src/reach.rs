@@ -14,7 +14,7 @@ use crate::{Fault, Store, Tree};
 
 /// A range of keys of one tree whose edits do not fault.
 #[derive(Clone, Copy)]
-pub(crate) struct Reach {
+pub(crate) struct ResidentRange {
     pub tree: u64,
     /// The last record before the range, which may be replaced; empty if there was none.
     low: Key,
@@ -22,7 +22,7 @@ pub(crate) struct Reach {
     to: Key,
 }
 
-impl Reach {
+impl ResidentRange {
     /// Lookups of this key do not fault, nor do inserts.
     pub fn covers(&self, key: &[u8]) -> bool {
         *self.low <= *key && *key <= *self.to
@@ -71,21 +71,22 @@ impl Store {
         to: &[u8],
         alone: bool,
         seen: &mut usize,
-    ) -> Result<(Reach, Path), Fault> {
+    ) -> Result<(ResidentRange, Path), Fault> {
         let mut survey = Survey { tree, store: self, seen: *seen };
         let mut path = Path::NONE;
         let found = survey.range(from, to, alone, &mut path);
         *seen = survey.seen;
         match found {
-            Ok(low) => {
-                Ok((Reach { tree: tree.id, low, from: Key::new(from), to: Key::new(to) }, path))
-            }
+            Ok(low) => Ok((
+                ResidentRange { tree: tree.id, low, from: Key::new(from), to: Key::new(to) },
+                path,
+            )),
             Err(lack) => {
-                if let Lack::Wrong(fault) = &lack {
+                if let NodeFault::Wrong(fault) = &lack {
                     self.nodes.condemn(&fault.ptr);
                 }
                 self.nodes.stretch(*seen + usize::from(tree.height) + 1);
-                let (Lack::Missing(fault) | Lack::Wrong(fault)) = lack;
+                let (NodeFault::Missing(fault) | NodeFault::Wrong(fault)) = lack;
                 Err(fault)
             }
         }
@@ -93,16 +94,16 @@ impl Store {
 }
 
 /// The node that an edit needs and lacks.
-enum Lack {
+enum NodeFault {
     /// A node is not resident.
     Missing(Fault),
     /// One is, and its keys are not those that its parent says.
     Wrong(Fault),
 }
 
-impl From<Fault> for Lack {
-    fn from(fault: Fault) -> Lack {
-        Lack::Missing(fault)
+impl From<Fault> for NodeFault {
+    fn from(fault: Fault) -> NodeFault {
+        NodeFault::Missing(fault)
     }
 }
 
@@ -122,14 +123,14 @@ impl Turn<'_> {
 
 /// A place on a way through a tree.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct Position<'a> {
     node: &'a Node,
     /// The lowest turnings above it that have a neighbour on this side, and that.
     left: Option<Turn<'a>>,
     right: Option<Turn<'a>>,
 }
 
-impl At<'_> {
+impl Position<'_> {
     /// The keys that belong below the link to it.
     fn bounds(&self) -> Bounds {
         let low = self.left.map_or(Key::EMPTY, |turn| turn.parent.page.key(turn.child + 1));
@@ -145,9 +146,15 @@ struct Survey<'a> {
 
 impl<'a> Survey<'a> {
     /// Goes where edits of the range may go; returns the key of the last record before it.
-    fn range(&mut self, from: &[u8], to: &[u8], alone: bool, path: &mut Path) -> Result<Key, Lack> {
+    fn range(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        alone: bool,
+        path: &mut Path,
+    ) -> Result<Key, NodeFault> {
         let Some(root) = self.tree.root_node(self.store)? else { return Ok(Key::EMPTY) };
-        let root: At<'a> = At { node: root, left: None, right: None };
+        let root: Position<'a> = Position { node: root, left: None, right: None };
         self.seen += 1;
         let mut way = self.way(root, from, path)?;
         let (page, before) = (&way.node.page, path.step(way.node, from));
@@ -174,24 +181,33 @@ impl<'a> Survey<'a> {
         Ok(low)
     }
 
-    fn child(&mut self, at: At<'a>, i: usize) -> Result<At<'a>, Lack> {
+    fn child(&mut self, at: Position<'a>, i: usize) -> Result<Position<'a>, NodeFault> {
         self.seen += 1;
         let turn = |child| Some(Turn { parent: at.node, child });
-        let child = At {
+        let child = Position {
             node: self.tree.child_to_edit(self.store, at.node, i)?,
             left: if i > 0 { turn(i - 1) } else { at.left },
             right: if i + 1 < at.node.page.count() { turn(i + 1) } else { at.right },
         };
         match child.node.place {
             Place::Disk(ptr) if !child.bounds().hold(&child.node.page) => {
-                Err(Lack::Wrong(Fault { ptr, level: child.node.page.level(), tree: self.tree.id }))
+                Err(NodeFault::Wrong(Fault {
+                    ptr,
+                    level: child.node.page.level(),
+                    tree: self.tree.id,
+                }))
             }
             _ => Ok(child),
         }
     }
 
     /// The leaf of a key.
-    fn way(&mut self, root: At<'a>, key: &[u8], path: &mut Path) -> Result<At<'a>, Lack> {
+    fn way(
+        &mut self,
+        root: Position<'a>,
+        key: &[u8],
+        path: &mut Path,
+    ) -> Result<Position<'a>, NodeFault> {
         let mut at = root;
         while at.node.page.level() > 0 {
             at = self.child(at, path.step(at.node, key))?;
@@ -202,11 +218,11 @@ impl<'a> Survey<'a> {
     /// The leaf beside that of a key: the outermost one below a turning of the way to it.
     fn beside(
         &mut self,
-        root: At<'a>,
+        root: Position<'a>,
         key: &[u8],
         turn: Turn<'a>,
         outermost: impl Fn(&Node) -> usize,
-    ) -> Result<&'a Node, Lack> {
+    ) -> Result<&'a Node, NodeFault> {
         let mut at = root;
         while !std::ptr::eq(at.node, turn.parent) {
             at = self.child(at, at.node.page.child_of(key))?;
@@ -219,7 +235,7 @@ impl<'a> Survey<'a> {
     }
 
     /// All nodes of the range below a node.
-    fn span(&mut self, at: At<'a>, from: &[u8], to: &[u8]) -> Result<(), Lack> {
+    fn span(&mut self, at: Position<'a>, from: &[u8], to: &[u8]) -> Result<(), NodeFault> {
         for i in at.node.page.child_of(from)..=at.node.page.child_of(to) {
             let child = self.child(at, i)?;
             if child.node.page.level() > 0 {

@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::{Cursor, Fault, Link, Store, Tree};
 
 /// The nodes that are looked for: those of a range of keys that are not resident.
-struct Sought<'a> {
+struct MissingSearch<'a> {
     from: &'a [u8],
     /// The last key of the range.
     to: &'a [u8],
@@ -147,7 +147,7 @@ impl Tree {
         since: Generation,
         max: usize,
     ) -> Vec<Fault> {
-        let sought = Sought { from, to, since, max };
+        let sought = MissingSearch { from, to, since, max };
         let mut faults = Vec::new();
         match self.root_node(store) {
             Ok(Some(root)) => self.missing_below(store, root, &sought, &mut faults),
@@ -161,7 +161,7 @@ impl Tree {
         &self,
         store: &Store,
         node: &Node,
-        sought: &Sought<'_>,
+        sought: &MissingSearch<'_>,
         faults: &mut Vec<Fault>,
     ) {
         if node.page.level() == 0 {

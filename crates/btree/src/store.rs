@@ -55,11 +55,11 @@ pub struct Store {
 struct Load {
     number: u64,
     gives_way: bool,
-    shared: Shared<Loaded>,
+    shared: Shared<LoadResult>,
 }
 
 /// The result of a load; the error type is the loader's.
-type Loaded = Result<(), Rc<dyn Any>>;
+type LoadResult = Result<(), Rc<dyn Any>>;
 
 impl Store {
     /// A store of at most `limit_nodes` nodes, but at least 16; an edit that needs more has more
@@ -120,7 +120,7 @@ impl Store {
         &mut self,
         fault: Fault,
         gives_way: bool,
-    ) -> Result<(u64, Worker<Loaded>), Shared<Loaded>> {
+    ) -> Result<(u64, Worker<LoadResult>), Shared<LoadResult>> {
         let load = self.loading.get(&fault).filter(|load| load.shared.is_running());
         if let Some(load) = load.filter(|load| gives_way || !load.gives_way) {
             return Err(load.shared.clone());

@@ -8,12 +8,12 @@ use crate::node::Node;
 
 /// Trees to be freed. Dropped, they are freed in one step.
 #[derive(Default)]
-pub struct Unneeded(Vec<Rc<Node>>);
+pub struct UnneededTrees(Vec<Rc<Node>>);
 
-impl Unneeded {
+impl UnneededTrees {
     /// The given trees.
-    pub fn of(trees: impl Iterator<Item = Tree>) -> Unneeded {
-        let mut all = Unneeded::default();
+    pub fn of(trees: impl Iterator<Item = Tree>) -> UnneededTrees {
+        let mut all = UnneededTrees::default();
         trees.for_each(|tree| all.add(tree));
         all
     }
@@ -66,7 +66,7 @@ mod tests {
             _ => panic!("it is in memory"),
         };
         assert!(watched.len() > 1);
-        let mut trees = Unneeded::of([tree].into_iter());
+        let mut trees = UnneededTrees::of([tree].into_iter());
         assert!(!trees.free(10), "another tree has all of it");
         assert!(watched.iter().all(|node| node.strong_count() == 1));
         trees.add(other);

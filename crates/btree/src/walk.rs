@@ -15,13 +15,13 @@ use crate::node::Bounds;
 const BATCH: usize = 32;
 
 /// A node that is to be read.
-pub struct Wanted {
+pub struct WantedNode {
     /// Which one.
     pub node: NodeRef,
     bounds: Bounds,
 }
 
-impl Wanted {
+impl WantedNode {
     /// The node in its block, verified by itself.
     pub fn decode(&self, block: &[u8]) -> Result<NodePage, NodeError> {
         decode(block, &self.node)
@@ -36,7 +36,7 @@ impl Wanted {
 /// A source of nodes.
 pub trait Nodes {
     /// Reads and judges nodes, in order; `None` for those that the walk does not get.
-    fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Vec<Option<NodePage>>>;
+    fn read(&mut self, wanted: &[WantedNode]) -> impl Future<Output = Vec<Option<NodePage>>>;
 }
 
 /// A node whose children come next.
@@ -45,7 +45,7 @@ struct Frame {
     bounds: Bounds,
     /// The next child to be read.
     next: usize,
-    ready: VecDeque<(Wanted, NodePage)>,
+    ready: VecDeque<(WantedNode, NodePage)>,
 }
 
 /// A place in a tree.
@@ -72,7 +72,7 @@ impl Walk {
     /// The next node; `None` after the last.
     pub async fn next_node(&mut self, nodes: &mut impl Nodes) -> Option<(NodeRef, NodePage)> {
         if let Some(node) = self.root.take() {
-            let wanted = vec![Wanted { node, bounds: Bounds::ALL }];
+            let wanted = vec![WantedNode { node, bounds: Bounds::ALL }];
             let (root, page) = self.read(nodes, wanted).await.pop_front()?;
             return Some(self.enter(root, page));
         }
@@ -88,7 +88,7 @@ impl Walk {
             let from = frame.next;
             frame.next = (from + BATCH).min(frame.page.count());
             let level = frame.page.level() - 1;
-            let child = |i| Wanted {
+            let child = |i| WantedNode {
                 node: NodeRef { ptr: frame.page.pointer(i), level, tree: self.tree },
                 bounds: frame.bounds.of_child(&frame.page, i),
             };
@@ -109,7 +109,7 @@ impl Walk {
     }
 
     /// Hands a node out; an inner node's children come next.
-    fn enter(&mut self, wanted: Wanted, page: NodePage) -> (NodeRef, NodePage) {
+    fn enter(&mut self, wanted: WantedNode, page: NodePage) -> (NodeRef, NodePage) {
         if page.level() > 0 {
             self.stack.push(Frame {
                 page: page.clone(),
@@ -124,8 +124,8 @@ impl Walk {
     async fn read(
         &mut self,
         nodes: &mut impl Nodes,
-        wanted: Vec<Wanted>,
-    ) -> VecDeque<(Wanted, NodePage)> {
+        wanted: Vec<WantedNode>,
+    ) -> VecDeque<(WantedNode, NodePage)> {
         let pages = nodes.read(&wanted).await;
         self.whole &= pages.iter().all(Option::is_some);
         wanted.into_iter().zip(pages).filter_map(|(wanted, page)| Some((wanted, page?))).collect()

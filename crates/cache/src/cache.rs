@@ -11,7 +11,7 @@ use crate::checkpoint::checkpoint::Checkpointer;
 use crate::core::Core;
 use crate::health::fail::Failures;
 use crate::health::look::WriterWatch;
-use crate::io::direct::{DirectWriter, NotKept};
+use crate::io::direct::{DirectWriter, DropGuard};
 use crate::io::journal_clock::JournalClock;
 use crate::io::part_reader::PartReader;
 use crate::io::parts::Patch;
@@ -29,12 +29,12 @@ use crate::space::gc::Collector;
 use crate::space::mover::Mover;
 use crate::space::pacer::Pacer;
 use crate::space::request_room::Room;
-use crate::space::survivors::Survivors;
+use crate::space::survivors::SurvivorMover;
 use crate::space::throttle::Throttle;
 use crate::transfer::block_part::BlockPart;
 use crate::transfer::bucket_io::BucketIo;
 use crate::transfer::group_commit::JournalWriter;
-use crate::writeback::all_kept::Kept;
+use crate::writeback::all_kept::KeptBlocks;
 use crate::writeback::asked::PassRunner;
 use crate::writeback::drain::{Drain, Drainer};
 use crate::writeback::drain_gate::Change;
@@ -64,7 +64,7 @@ pub(crate) struct Flows {
     pub drainer: Rc<Drainer>,
     pub ends: Rc<VolumeEnds>,
     pub compactor: Rc<Compactor>,
-    pub survivors: Rc<Survivors>,
+    pub survivors: Rc<SurvivorMover>,
     pub evictor: Rc<Evictor>,
     pub collector: Rc<Collector>,
     pub scrubber: Rc<Scrubber>,
@@ -98,7 +98,7 @@ impl Flows {
         let mover = Mover::new(&core, &bucket_io, &room);
         let contents = BucketContents::new(&core);
         let compactor = Compactor::new(&core, &failures, &room, &mover, &contents);
-        let survivors = Survivors::new(&core, &failures, &watch, &room, &mover, &contents);
+        let survivors = SurvivorMover::new(&core, &failures, &watch, &room, &mover, &contents);
         let evictor = Evictor::new(&core, &failures, &journal, &room, &survivors);
         let collector = Collector::new(&core, &failures, &room, &mover);
         let scrubber = Scrubber::new(&core, &failures, &bucket_io, &reader);
@@ -206,7 +206,7 @@ impl Cache {
     /// Drops all that the cache has of a volume, which has nothing dirty here, while its requests
     /// go on. It is durable when this returns, and nothing of the volume is kept until the guard is
     /// dropped.
-    pub async fn drop_volume(&self, volume: VolumeId) -> Result<NotKept<'_>> {
+    pub async fn drop_volume(&self, volume: VolumeId) -> Result<DropGuard<'_>> {
         self.0.direct.drop_volume(volume).await
     }
 
@@ -359,7 +359,7 @@ impl Cache {
     }
 
     /// The blocks that are kept of each volume that is there.
-    pub fn kept(&self) -> Vec<(VolumeId, Kept)> {
+    pub fn kept(&self) -> Vec<(VolumeId, KeptBlocks)> {
         self.0.core.levels().kept()
     }
 

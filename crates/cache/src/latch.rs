@@ -12,12 +12,12 @@ pub(crate) struct Latch {
 }
 
 /// The latch is taken until this is dropped.
-pub(crate) struct Latched<'l>(&'l Latch);
+pub(crate) struct LatchGuard<'l>(&'l Latch);
 
 impl Latch {
     /// Takes it, if it is free.
-    pub fn take(&self) -> Option<Latched<'_>> {
-        (!self.taken.replace(true)).then(|| Latched(self))
+    pub fn take(&self) -> Option<LatchGuard<'_>> {
+        (!self.taken.replace(true)).then(|| LatchGuard(self))
     }
 
     /// Waits until it is free again, or its holder reports progress. Counts from this call on, not
@@ -38,7 +38,7 @@ impl Latch {
     }
 }
 
-impl Drop for Latched<'_> {
+impl Drop for LatchGuard<'_> {
     fn drop(&mut self) {
         self.0.taken.set(false);
         self.0.moved.notify();

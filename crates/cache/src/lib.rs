@@ -46,11 +46,11 @@ mod writeback;
 
 pub use cache::Cache;
 pub use device::file::CacheFile;
-pub use io::direct::NotKept;
+pub use io::direct::DropGuard;
 pub use io::parts::Patch;
 pub use lifecycle::create::{CreateOptions, check_create, create};
 pub use lifecycle::detached::{holds_nothing, mark_detached};
-pub use lifecycle::open::Ready;
+pub use lifecycle::open::ReadyCache;
 pub use model::cache::Policy;
 pub use policy::{gc_pace, rate_controller, replacement, writer_delay};
 pub use settings::{LagPolicy, Promote, Settings};

@@ -9,11 +9,11 @@ pub use crate::device::table::{
     FoundPage, PageSlots, buckets_of, choose_slot, open_slot, read_slots,
 };
 pub use crate::lifecycle::replay::{
-    Checkpoint, Replayed, Replayer, counted_above, dirty_now, record_now, replay_from,
+    Checkpoint, ReplayOutcome, Replayer, counted_above, dirty_now, record_now, replay_from,
 };
-pub use crate::lifecycle::staged::{Committed, PoolImage, StagedBlock};
+pub use crate::lifecycle::staged::{CommittedBlocks, PoolImage, StagedBlock};
 pub use crate::store::index::node_addr;
 pub use crate::store::journal::{Identity, Place};
 pub use crate::store::key::{Body, Crcs, IndexKey};
 pub use crate::store::load::read_node;
-pub use crate::store::ring_read::{Copied, FoundEntries, read_copy, read_journal};
+pub use crate::store::ring_read::{EntryCopy, FoundEntries, read_copy, read_journal};

@@ -24,13 +24,13 @@ use pool::{ScrubState, Step};
 use queue::Class;
 
 use crate::core::Core;
-use crate::core::pins::Pinned;
+use crate::core::pins::BucketPin;
 use crate::health::fail::Failures;
-use crate::io::read::{Reader, Stands};
+use crate::io::read::{KeyState, Reader};
 use crate::job;
 use crate::store::index_walk::IndexWalk;
 use crate::store::key::{Body, Crcs};
-use crate::store::scrubbed::Part;
+use crate::store::scrubbed::ScrubPart;
 use crate::store::state::State;
 use crate::transfer::bucket_io::BucketIo;
 
@@ -43,7 +43,7 @@ const AGAIN_AT_LAST: Duration = Duration::from_secs(3600);
 const AT_ONCE: usize = 64;
 
 /// An extent to be verified.
-struct Unverified {
+struct UnverifiedExtent {
     volume: VolumeId,
     lba: Lba,
     addr: CacheAddr,
@@ -51,7 +51,7 @@ struct Unverified {
     dirty: bool,
     /// True if all sectors count: nothing of the pool's is needed.
     is_whole: bool,
-    pin: Option<Pinned>,
+    pin: Option<BucketPin>,
 }
 
 /// Scrubs the cache's part of a pool.
@@ -137,7 +137,7 @@ impl Scrubber {
     }
 
     /// The part, after what the pool's scrub did. A cache that has failed is scrubbed no more.
-    fn follow_scrub(&self) -> Part {
+    fn follow_scrub(&self) -> ScrubPart {
         let counts = self.core.scrub_counts();
         let part = counts.follow(self.core.pool().scrubs().newest_scrub(), self.bytes_to_scrub());
         match part.is_under_way() && self.failures.check_failed().is_err() {
@@ -268,7 +268,7 @@ impl Scrubber {
         Ok(true)
     }
 
-    async fn verify_extent(&self, mut e: Unverified) -> Result<()> {
+    async fn verify_extent(&self, mut e: UnverifiedExtent) -> Result<()> {
         let blocks = e.crcs.len() as u64;
         let read = self.bucket_io.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
         self.core.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
@@ -290,21 +290,21 @@ impl Scrubber {
     }
 
     /// Drops and counts blocks of an extent that are bad, and that the pool has.
-    async fn drop_bad_clean(&self, e: &Unverified, bad: &[u64]) -> Result<()> {
+    async fn drop_bad_clean(&self, e: &UnverifiedExtent, bad: &[u64]) -> Result<()> {
         let dropped = self.reader.drop_bad_blocks(e.volume, e.lba, e.addr, bad).await?;
         self.core.scrub_counts().count(|s| s.dropped += dropped);
         Ok(())
     }
 
     /// Names each bad block of an extent that was dirty.
-    async fn find_lost(&self, e: &Unverified, bad: &[u64]) -> Result<()> {
+    async fn find_lost(&self, e: &UnverifiedExtent, bad: &[u64]) -> Result<()> {
         for &i in bad {
             let (addr, lba) = (CacheAddr(e.addr.0 + i), e.lba.plus(i));
             match self.stands(e, i).await? {
-                Stands::Replaced => {}
+                KeyState::Replaced => {}
                 // A pass has published it meanwhile.
-                Stands::Clean => self.drop_bad_clean(e, &[i]).await?,
-                Stands::Dirty => {
+                KeyState::Clean => self.drop_bad_clean(e, &[i]).await?,
+                KeyState::Dirty => {
                     let volume = self.core.pool().volume_name(e.volume);
                     let what = format!("block {lba} of volume {volume}");
                     self.failures.check_answers(Class::Scrub, what).await?;
@@ -318,14 +318,14 @@ impl Scrubber {
     }
 
     /// The present state of the key of a block of an extent.
-    async fn stands(&self, e: &Unverified, block: u64) -> Result<Stands> {
+    async fn stands(&self, e: &UnverifiedExtent, block: u64) -> Result<KeyState> {
         let place = CacheAddr(e.addr.0 + block);
         self.reader.what_stands(Class::Scrub, e.volume, e.lba.plus(block), place).await
     }
 }
 
 /// The extents of the next leaf, in the order of their places, their buckets pinned.
-fn next_extents(st: &mut State, walk: &mut IndexWalk) -> Step<Vec<Unverified>> {
+fn next_extents(st: &mut State, walk: &mut IndexWalk) -> Step<Vec<UnverifiedExtent>> {
     let all = walk.next_leaf(&st.index, &st.buckets)?;
     st.index.scrub_leaf(&st.buckets, &all, walk.passed());
     let mut extents = Vec::with_capacity(all.len());
@@ -337,7 +337,7 @@ fn next_extents(st: &mut State, walk: &mut IndexWalk) -> Step<Vec<Unverified>> {
         if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
             let (volume, lba, is_whole) = (e.volume, e.lba, cover.is_all());
-            extents.push(Unverified { volume, lba, addr, crcs, dirty, is_whole, pin: None });
+            extents.push(UnverifiedExtent { volume, lba, addr, crcs, dirty, is_whole, pin: None });
         }
     }
     extents.sort_unstable_by_key(|e| e.addr.0);

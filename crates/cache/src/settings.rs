@@ -90,7 +90,7 @@ pub struct Settings {
     pub pressure_percent: u8,
     /// Bytes a second that a pass writes back at least, at most, and while no client asks for
     /// anything.
-    pub writeback: crate::policy::rate_controller::Settings,
+    pub writeback: crate::policy::rate_controller::RateSettings,
     /// Garbage collection gives others a turn when it has run for this long and has looked at
     /// `gc_min_nodes` leaves.
     pub gc_slice: Duration,
@@ -125,7 +125,7 @@ impl Default for Settings {
             dirty_limit_percent: 95,
             seal_blocks: 0,
             pressure_percent: 33,
-            writeback: crate::policy::rate_controller::Settings::default(),
+            writeback: crate::policy::rate_controller::RateSettings::default(),
             gc_slice: Duration::from_micros(200),
             gc_min_nodes: 1,
             gc_pause: Duration::from_millis(1),

@@ -10,7 +10,7 @@ use pool::status::queue_status;
 
 use crate::Cache;
 use crate::store::hit_ratio::Sums;
-use crate::writeback::all_kept::Kept;
+use crate::writeback::all_kept::KeptBlocks;
 
 /// The number of bad blocks that the status names at most.
 const NAMED: usize = 256;
@@ -26,7 +26,7 @@ impl Cache {
     }
 
     fn kept_status(&self) -> Vec<KeptStatus> {
-        let status = |(id, kept): (VolumeId, Kept)| KeptStatus {
+        let status = |(id, kept): (VolumeId, KeptBlocks)| KeptStatus {
             volume: self.core().pool().volume_name(id),
             id: id.0,
             blocks: kept.blocks,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::testkit::{check_cache, check_pool};
 use base::{BLOCK, CacheAddr, Lba, Result, SECTOR, Slice, VolumeId};
 use format::cache::superblock::CacheSuperblock;
-use offline::cache::check::Report;
+use offline::cache::check::CacheReport;
 use pool::{CacheJournal, CacheMark, DeviceFile, JournalDurable, Link, Pool};
 use queue::Class;
 use rt::{FileId, Order, Rt};
@@ -76,7 +76,7 @@ pub(crate) async fn fill_pool_alone(pool: &Pool, a: VolumeId) {
 }
 
 /// Asked by each commit of the pool in place of a cache, for as long as it is held.
-pub(crate) struct Asked<F>(F);
+pub(crate) struct CommitHook<F>(F);
 
 /// Writes `data` at byte `at` of a block; returns what is known of the block then.
 pub(crate) async fn write_part(
@@ -88,15 +88,15 @@ pub(crate) async fn write_part(
     cache.write_parts(block.0, block.1, &[Patch { at, data: data.clone() }], None).await
 }
 
-impl<F: Fn() -> Result<Option<CacheMark>> + 'static> Asked<F> {
+impl<F: Fn() -> Result<Option<CacheMark>> + 'static> CommitHook<F> {
     pub fn link(pool: &Pool, answer: F) -> Rc<dyn CacheJournal> {
-        let asked: Rc<dyn CacheJournal> = Rc::new(Asked(answer));
+        let asked: Rc<dyn CacheJournal> = Rc::new(CommitHook(answer));
         pool.cache_link().link_journal(Link::Live(Rc::downgrade(&asked)));
         asked
     }
 }
 
-impl<F: Fn() -> Result<Option<CacheMark>>> CacheJournal for Asked<F> {
+impl<F: Fn() -> Result<Option<CacheMark>>> CacheJournal for CommitHook<F> {
     fn make_durable(self: Rc<Self>) -> JournalDurable {
         let answer = (self.0)();
         Box::pin(async move { answer })
@@ -213,7 +213,7 @@ impl Lab {
 
     /// Checks pool and cache offline, their data too. What the check knows of this crate is the
     /// library as its users have it.
-    pub fn check(&self) -> Report {
+    pub fn check(&self) -> CacheReport {
         let (files, CacheFile { path, file, size_bytes }) = (self.files(), self.file());
         let file = offline::cache::CacheFile { path, file, size_bytes };
         self.boot(move |rt| async move {

@@ -7,7 +7,7 @@ use crate::store::state::State;
 
 /// The events that tasks wait for.
 #[derive(Clone, Default)]
-pub(crate) struct Wakes {
+pub(crate) struct WakeEvents {
     /// Room: buckets that are free or may be evicted, nodes, or the news that there will be none.
     pub room: Event,
     /// Free buckets are short.
@@ -26,10 +26,10 @@ pub(crate) struct Wakes {
     pub settings: Event,
 }
 
-impl Wakes {
+impl WakeEvents {
     /// The cache has failed, or is closed.
     pub fn all(&self) {
-        let Wakes { room, reclaim, checkpoint, pass, seal, pace, compact, summary, settings } =
+        let WakeEvents { room, reclaim, checkpoint, pass, seal, pace, compact, summary, settings } =
             self;
         let all = [room, reclaim, checkpoint, pass, seal, pace, compact, summary, settings];
         all.into_iter().for_each(Event::notify);

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use base::{BLOCK, Lba, Prng, VolumeId};
 use cache::{Cache, Settings};
-use offline::cache::check::Standing;
+use offline::cache::check::PoolRelation;
 use rt::Order;
-use testkit::{Cached, MIB, Model, check_cache, check_pool, number, numbers};
+use testkit::{CachedWorld, MIB, Model, check_cache, check_pool, number, numbers};
 
 const CLIENTS: u64 = 4;
 
@@ -65,7 +65,7 @@ fn note(history: &History, client: u64, model: &Model, (from, to): (u64, u64)) {
 }
 
 struct Bench {
-    devices: Cached,
+    devices: CachedWorld,
     shape: Shape,
     boots: u64,
     seed: u64,
@@ -87,7 +87,7 @@ fn settings(shape: &Shape, rng: &mut Prng) -> Settings {
 
 impl Bench {
     fn new(seed: u64, shape: Shape, seen: &Rc<Seen>) -> Bench {
-        let devices = Cached::new(seed, 48 * MIB, shape.cache_bytes);
+        let devices = CachedWorld::new(seed, 48 * MIB, shape.cache_bytes);
         devices.run(Order::Seeded(seed), |rt, devices| async move {
             let pool = devices.create_pool(&rt, pool::Settings::default()).await;
             pool.create_volume("v", shape.blocks * BLOCK as u64, 4096).await.expect("volume");
@@ -153,7 +153,7 @@ impl Bench {
             let report = check_pool(&rt, vec![devices.disk.clone()]).await;
             assert!(report.is_clean(), "seed {seed}: {report:?}");
             let found = check_cache(&rt, &devices.file, &report.image).await;
-            assert_eq!(found.standing, Standing::Attached);
+            assert_eq!(found.standing, PoolRelation::Attached);
             assert!(found.is_clean(), "seed {seed}: {found:?}");
             let pool = devices.open_pool(&rt, pool::Settings::default()).await;
             let volume = pool.find_volume("v").expect("there").id;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::{BLOCK_U64, Lba, Prng, VolumeId};
 use cache::{Cache, Settings};
 use rt::{Order, Rt};
-use testkit::{Cached, MIB, Model, number, numbers};
+use testkit::{CachedWorld, MIB, Model, number, numbers};
 
 const WRITERS: u64 = 400;
 /// Blocks of a writer of its own; and of a stream.
@@ -129,7 +129,7 @@ fn settings(rng: &mut Prng) -> Settings {
 
 fn run(seed: u64) {
     let mut rng = Prng::new(seed);
-    let devices = Cached::new(seed, 128 * MIB, 64 * MIB);
+    let devices = CachedWorld::new(seed, 128 * MIB, 64 * MIB);
     let model = Model::new(WRITERS * OWN);
     for cut in [true, false] {
         let (model, mut rng) = (model.clone(), rng.fork());
@@ -169,7 +169,7 @@ fn run(seed: u64) {
     }
 }
 
-async fn create(rt: &Rt, devices: &Cached) {
+async fn create(rt: &Rt, devices: &CachedWorld) {
     let pool = devices.create_pool(rt, pool::Settings::default()).await;
     let blocks = WRITERS * OWN + STREAMS * WIDE;
     pool.create_volume("flushed", blocks * BLOCK_U64, 4096).await.expect("volume");

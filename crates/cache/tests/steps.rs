@@ -6,7 +6,7 @@ use cache::{Cache, CacheFile, CreateOptions, Settings};
 use pool::{DeviceFile, Pool};
 use rt::{Order, Rt};
 use sim::CompactDisks;
-use testkit::{Longest, MIB, Steps, block, compare_steps, create_pool};
+use testkit::{LongestSteps, MIB, Steps, block, compare_steps, create_pool};
 
 /// That of the product: others take milliseconds now and then to tidy up.
 #[global_allocator]
@@ -51,7 +51,7 @@ impl Bench {
 }
 
 /// All phases with a cache of so many MiB.
-fn run(mib: u64) -> Vec<Longest> {
+fn run(mib: u64) -> Vec<LongestSteps> {
     let (disks, steps) = (CompactDisks::default(), Steps::default());
     let (size, behind) = (mib * MIB, 3 * mib * MIB + 64 * MIB);
     let file = CacheFile { path: "cache".into(), file: disks.add(size), size_bytes: size };
@@ -62,7 +62,7 @@ fn run(mib: u64) -> Vec<Longest> {
     longest
 }
 
-async fn phases(rt: Rt, steps: Steps, file: CacheFile, disk: DeviceFile) -> Vec<Longest> {
+async fn phases(rt: Rt, steps: Steps, file: CacheFile, disk: DeviceFile) -> Vec<LongestSteps> {
     create_pool(&rt, std::slice::from_ref(&disk), 1).await;
     let (pool, _) = Pool::open(&rt, vec![disk], pool::Settings::default()).await.expect("open");
     cache::create(&rt, &file, &pool, &CreateOptions::default(), [7; 16]).await.expect("create");

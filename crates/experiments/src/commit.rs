@@ -14,7 +14,7 @@ mod disk;
 mod tests;
 
 use crate::report::{Report, Scale, Table, grouped, short, time};
-use bench::{Found, Groups, Rounds, Spread};
+use bench::{CommitCounts, Groups, Rounds, Spread};
 
 /// Block groups of the pools.
 const GROUPS: &[Groups] = &[
@@ -115,7 +115,7 @@ fn cell(groups: Groups) -> String {
     format!("{} of {} MiB", grouped(groups.count), groups.mib)
 }
 
-fn updates_row(groups: Groups, spread: Spread, f: &Found) -> Vec<String> {
+fn updates_row(groups: Groups, spread: Spread, f: &CommitCounts) -> Vec<String> {
     let each = |n: u64| short(n as f64 / f.commits as f64);
     vec![
         cell(groups),
@@ -130,7 +130,7 @@ fn updates_row(groups: Groups, spread: Spread, f: &Found) -> Vec<String> {
     ]
 }
 
-fn critical_row(groups: Groups, spread: Spread, f: &Found) -> Vec<String> {
+fn critical_row(groups: Groups, spread: Spread, f: &CommitCounts) -> Vec<String> {
     let items = |n: u64| time(n * ITEM_NS / f.commits);
     vec![
         cell(groups),

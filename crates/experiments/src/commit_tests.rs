@@ -8,7 +8,7 @@ use super::*;
 fn what_is_written_and_what_is_skipped() {
     let rounds = Rounds { count: 2, writes: 10_000 };
     let found = bench::run(Groups { count: 200, mib: 1 }, rounds).into_iter();
-    let found: BTreeMap<&str, Found> = found.map(|(s, f)| (s.name(), f)).collect();
+    let found: BTreeMap<&str, CommitCounts> = found.map(|(s, f)| (s.name(), f)).collect();
     for (name, f) in &found {
         assert!(f.commits > 0 && f.written > 0, "{name}: {f:?}");
         // A bitmap page and a record for each group. A page that is all clear is not written.
@@ -18,7 +18,7 @@ fn what_is_written_and_what_is_skipped() {
         assert!(f.same_used <= f.touched(), "{name}: {f:?}");
     }
     // Blocks that are overwritten within a transaction leave bitmaps as they were.
-    let share = |f: &Found| f.skipped * 1000 / (f.written + f.skipped);
+    let share = |f: &CommitCounts| f.skipped * 1000 / (f.written + f.skipped);
     assert!(share(&found["hot"]) > 2 * share(&found["everything"]), "{found:?}");
 }
 

@@ -20,8 +20,8 @@ use base::Duration;
 use crate::report::{Picture, Report, Scale, Table, grouped, ms, short, time};
 use crate::svg::{self, Panel};
 use old::{Bcache, Proposal};
-use ours::Ours;
-use plant::{Seen, World, run as pass};
+use ours::ForebayGc;
+use plant::{GcMeasurements, World, run as pass};
 
 /// Nodes of the indexes.
 const SIZES: &[u64] = &[10_000, 144_000, 1_000_000];
@@ -37,28 +37,28 @@ const LEAF: Duration = Duration::from_micros(20);
 
 /// A policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Policy {
+enum GcPolicy {
     Bcache,
     Proposal,
     Ours,
 }
 
-impl Policy {
-    const ALL: [Policy; 3] = [Policy::Bcache, Policy::Proposal, Policy::Ours];
+impl GcPolicy {
+    const ALL: [GcPolicy; 3] = [GcPolicy::Bcache, GcPolicy::Proposal, GcPolicy::Ours];
 
     fn name(self) -> &'static str {
         match self {
-            Policy::Bcache => "bcache",
-            Policy::Proposal => "proposal",
-            Policy::Ours => "ours",
+            GcPolicy::Bcache => "bcache",
+            GcPolicy::Proposal => "proposal",
+            GcPolicy::Ours => "ours",
         }
     }
 
-    fn run(self, world: World) -> Seen {
+    fn run(self, world: World) -> GcMeasurements {
         match self {
-            Policy::Bcache => pass(world, Bcache { nodes: world.nodes }),
-            Policy::Proposal => pass(world, Proposal::new(world.nodes, world.interval)),
-            Policy::Ours => pass(world, Ours::new(world.nodes, world.interval)),
+            GcPolicy::Bcache => pass(world, Bcache { nodes: world.nodes }),
+            GcPolicy::Proposal => pass(world, Proposal::new(world.nodes, world.interval)),
+            GcPolicy::Ours => pass(world, ForebayGc::new(world.nodes, world.interval)),
         }
     }
 }
@@ -102,8 +102,8 @@ pub fn run(scale: Scale) -> Report {
     let nodes = scale.pick(144_000, 3_000);
     let title = format!("The slowest request of each second, {} nodes, depth 128", grouped(nodes));
     let seconds = scale.pick(150, 6);
-    let panel = Policy::ALL.into_iter().fold(
-        Panel::new("ms", svg::Scale::Decades(1.0)),
+    let panel = GcPolicy::ALL.into_iter().fold(
+        Panel::new("ms", svg::AxisScale::Decades(1.0)),
         |panel, policy| {
             let seen = policy.run(world(nodes, 128, false));
             let values: Vec<f64> =
@@ -165,11 +165,11 @@ fn latencies(sizes: &[u64]) -> Table {
     for &nodes in sizes {
         for depth in DEPTHS {
             for (policy, blocked) in [
-                (Policy::Bcache, false),
-                (Policy::Bcache, true),
-                (Policy::Proposal, false),
-                (Policy::Proposal, true),
-                (Policy::Ours, false),
+                (GcPolicy::Bcache, false),
+                (GcPolicy::Bcache, true),
+                (GcPolicy::Proposal, false),
+                (GcPolicy::Proposal, true),
+                (GcPolicy::Ours, false),
             ] {
                 let world = world(nodes, depth, blocked);
                 let seen = policy.run(world);
@@ -192,7 +192,7 @@ fn latencies(sizes: &[u64]) -> Table {
 }
 
 /// The share of its time in which a pass walks, in percent.
-fn walks(world: &World, seen: &Seen) -> f64 {
+fn walks(world: &World, seen: &GcMeasurements) -> f64 {
     (world.node * world.nodes as u32).as_secs_f64() * 100.0 / seen.took.as_secs_f64()
 }
 
@@ -204,7 +204,7 @@ fn hurry(nodes: u64) -> Table {
     let work = LEAF * nodes as u32;
     for times in [1000, 12, 6, 3, 2] {
         let interval = work * times;
-        for policy in [Policy::Proposal, Policy::Ours] {
+        for policy in [GcPolicy::Proposal, GcPolicy::Ours] {
             let world = World { nodes, node: LEAF, interval, depth: 10, blocked: false };
             let seen = policy.run(world);
             table.row(vec![

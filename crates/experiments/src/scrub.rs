@@ -23,8 +23,8 @@ use crate::tags::device::Kind;
 use beside::{Bench, Clients, Queueing};
 use emulate::Emulate;
 use old::{Plug, Wait};
-use ours::Ours;
-use plant::{Counts, Plant};
+use ours::ForebayScrub;
+use plant::{ScrubCounts, ScrubPlant};
 
 /// The policies, in the order of the rows.
 const POLICIES: [&str; 3] = ["64 KiB, 8 at a time, and wait", "groups and plug", "ours"];
@@ -32,12 +32,13 @@ const POLICIES: [&str; 3] = ["64 KiB, 8 at a time, and wait", "groups and plug",
 const KINDS: [Kind; 2] = [Kind::Nvme, Kind::Disk];
 
 /// A scrub of so many bytes. `cursor`: checksums are walked once, in order.
-fn measured(kind: Kind, policy: usize, cursor: bool, bytes: u64) -> Counts {
+fn measured(kind: Kind, policy: usize, cursor: bool, bytes: u64) -> ScrubCounts {
     let stripe = plant::look_up(cursor);
     match policy {
-        0 => Plant::new(kind, bytes, Wait::new(stripe)).run(),
-        1 => Plant::new(kind, bytes, Plug::new(stripe)).run(),
-        _ => Plant::new(kind, bytes, Ours::new(kind, plant::look_up_of_ours(cursor))).run(),
+        0 => ScrubPlant::new(kind, bytes, Wait::new(stripe)).run(),
+        1 => ScrubPlant::new(kind, bytes, Plug::new(stripe)).run(),
+        _ => ScrubPlant::new(kind, bytes, ForebayScrub::new(kind, plant::look_up_of_ours(cursor)))
+            .run(),
     }
 }
 
@@ -63,7 +64,7 @@ pub fn run(scale: Scale) -> Report {
             Kind::Disk => scale.pick(4, 1),
             _ => scale.pick(32, 1),
         };
-        let mut panel = Panel::new(&format!("{}: GiB verified", kind.name()), svg::Scale::Even);
+        let mut panel = Panel::new(&format!("{}: GiB verified", kind.name()), svg::AxisScale::Even);
         for (policy, name) in POLICIES.iter().enumerate() {
             for cursor in [false, true] {
                 let c = measured(kind, policy, cursor, gib << 30);
@@ -210,7 +211,7 @@ fn us(d: base::Duration) -> String {
     short(d.as_nanos() as f64 / 1000.0)
 }
 
-fn row(kind: Kind, policy: &str, how: &str, c: &Counts) -> Vec<String> {
+fn row(kind: Kind, policy: &str, how: &str, c: &ScrubCounts) -> Vec<String> {
     let seconds = c.took.as_secs_f64();
     vec![
         kind.name().to_string(),

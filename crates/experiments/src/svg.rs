@@ -18,7 +18,7 @@ const COLOURS: [&str; 4] = ["#c0392b", "#2471a3", "#239b56", "#b9770e"];
 
 /// The scale by which values are placed between bottom and top.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Scale {
+pub(crate) enum AxisScale {
     Even,
     /// Each decade is as high as the next one. What is below the lowest value, which is a power of
     /// ten, is drawn at the bottom.
@@ -28,12 +28,12 @@ pub(crate) enum Scale {
 /// Curves over one time.
 pub(crate) struct Panel {
     title: String,
-    scale: Scale,
+    scale: AxisScale,
     curves: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 impl Panel {
-    pub fn new(title: &str, scale: Scale) -> Panel {
+    pub fn new(title: &str, scale: AxisScale) -> Panel {
         Panel { title: title.to_string(), scale, curves: Vec::new() }
     }
 
@@ -139,15 +139,15 @@ impl Svg {
 }
 
 /// The values that get a line, and the place of each value between bottom (0) and top (1).
-fn axis(scale: Scale, highest: f64) -> (Vec<f64>, Box<dyn Fn(f64) -> f64>) {
+fn axis(scale: AxisScale, highest: f64) -> (Vec<f64>, Box<dyn Fn(f64) -> f64>) {
     match scale {
-        Scale::Even => {
+        AxisScale::Even => {
             let step = round_step(highest / 4.0);
             let count = (highest / step).ceil().max(1.0);
             let lines = (0..=count as u32).map(|i| f64::from(i) * step).collect();
             (lines, Box::new(move |value| value / (step * count)))
         }
-        Scale::Decades(lowest) => {
+        AxisScale::Decades(lowest) => {
             let decades = (highest.max(lowest) / lowest).log10().ceil().max(1.0);
             let lines = (0..=decades as i32).map(|i| lowest * 10f64.powi(i)).collect();
             let place = move |value: f64| (value.max(lowest) / lowest).log10() / decades;
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_picture_has_a_curve_for_each_name() {
-        let panel = Panel::new("rate & more", Scale::Decades(1.0))
+        let panel = Panel::new("rate & more", AxisScale::Decades(1.0))
             .seconds("old", &[1.0, 10.0, 1000.0])
             .seconds("ours", &[0.0, 2.0, 2.0]);
         let svg = picture("title", &[panel]);

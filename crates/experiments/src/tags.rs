@@ -22,9 +22,9 @@ use base::{Duration, Instant};
 
 use crate::report::{Report, Scale, Table, short};
 use device::Kind;
-use lab::{Counts, Front, Lab};
-use ours::Ours;
-use policies::{BatchWake, Old, SingleQueue, StashAndWake};
+use lab::{Front, Lab, TagCounts};
+use ours::ForebayTags;
+use policies::{BatchWake, OldTags, SingleQueue, StashAndWake};
 
 /// Reads that all tasks together have under way.
 const TOTAL_DEPTH: usize = 1024;
@@ -43,7 +43,7 @@ fn latency(
     warm: Duration,
     counted: Duration,
 ) -> [Duration; 2] {
-    let front = Ours::new(kind.device_kind(), tags);
+    let front = ForebayTags::new(kind.device_kind(), tags);
     let mut lab = Lab::new(kind.device(), front, jobs, TOTAL_DEPTH, kind.bytes());
     let warm = Instant(0).after(warm);
     lab.run(warm);
@@ -53,8 +53,14 @@ fn latency(
 }
 
 /// One run: warm up, then count.
-fn measured(kind: Kind, jobs: usize, policy: usize, warm: Duration, counted: Duration) -> Counts {
-    fn of<F: Front>(kind: Kind, jobs: usize, front: F, warm: Instant, until: Instant) -> Counts {
+fn measured(
+    kind: Kind,
+    jobs: usize,
+    policy: usize,
+    warm: Duration,
+    counted: Duration,
+) -> TagCounts {
+    fn of<F: Front>(kind: Kind, jobs: usize, front: F, warm: Instant, until: Instant) -> TagCounts {
         let mut lab = Lab::new(kind.device(), front, jobs, TOTAL_DEPTH, kind.bytes());
         lab.run(warm);
         let before = lab.counts();
@@ -65,10 +71,10 @@ fn measured(kind: Kind, jobs: usize, policy: usize, warm: Duration, counted: Dur
     let until = warm.after(counted);
     let tags = kind.tags();
     match policy {
-        0 => of(kind, jobs, Old::new(tags, SingleQueue::new(tags, jobs)), warm, until),
-        1 => of(kind, jobs, Old::new(tags, BatchWake::new(tags)), warm, until),
-        2 => of(kind, jobs, Old::new(tags, StashAndWake::new(tags)), warm, until),
-        _ => of(kind, jobs, Ours::new(kind.device_kind(), tags), warm, until),
+        0 => of(kind, jobs, OldTags::new(tags, SingleQueue::new(tags, jobs)), warm, until),
+        1 => of(kind, jobs, OldTags::new(tags, BatchWake::new(tags)), warm, until),
+        2 => of(kind, jobs, OldTags::new(tags, StashAndWake::new(tags)), warm, until),
+        _ => of(kind, jobs, ForebayTags::new(kind.device_kind(), tags), warm, until),
     }
 }
 
@@ -124,9 +130,9 @@ pub fn run(scale: Scale) -> Report {
         };
         let (warm, counted) = (Duration::from_secs(times.0), Duration::from_secs(times.1));
         for jobs in JOBS {
-            let all: Vec<Counts> =
+            let all: Vec<TagCounts> =
                 (0..POLICIES.len()).map(|p| measured(kind, jobs, p, warm, counted)).collect();
-            let row = |cell: &dyn Fn(&Counts) -> String| {
+            let row = |cell: &dyn Fn(&TagCounts) -> String| {
                 let mut cells = vec![kind.name().to_string(), jobs.to_string()];
                 cells.extend(all.iter().map(cell));
                 cells

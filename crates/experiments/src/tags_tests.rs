@@ -3,7 +3,7 @@
 use super::lab::Piece;
 use super::*;
 
-fn counts(kind: Kind, jobs: usize, policy: usize) -> Counts {
+fn counts(kind: Kind, jobs: usize, policy: usize) -> TagCounts {
     let (warm, counted) = match kind {
         Kind::Disk => (Duration::from_secs(10), Duration::from_secs(40)),
         _ => (Duration::from_secs(1), Duration::from_secs(1)),
@@ -34,7 +34,7 @@ fn stash_and_wake_keeps_reads_together() {
 #[test]
 fn with_our_scheduler_no_task_waits_for_a_tag() {
     for kind in Kind::ALL {
-        let all: Vec<Counts> = [1, 72].map(|jobs| counts(kind, jobs, 3)).into();
+        let all: Vec<TagCounts> = [1, 72].map(|jobs| counts(kind, jobs, 3)).into();
         assert!(all.iter().all(|c| c.tag_wakes == 0 && c.in_vain == 0), "{all:?}");
         assert!(all[1].reads * 100 >= all[0].reads * 98, "{kind:?}: {all:?}");
         if kind == Kind::Disk {
@@ -62,7 +62,7 @@ fn on_flash_tags_make_no_read_slower() {
 /// under way, and the oldest piece that the device has ends next.
 fn processor_time_of_a_piece(tags: usize) -> Duration {
     const PIECES: u64 = 1 << 20;
-    let mut ours = Ours::new(Kind::Nvme.device_kind(), tags);
+    let mut ours = ForebayTags::new(Kind::Nvme.device_kind(), tags);
     let (mut asked, mut device) = (0, std::collections::VecDeque::new());
     let mut rng = base::Prng::new(1);
     let began = posix::sys::processor_time();

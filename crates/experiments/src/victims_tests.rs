@@ -2,14 +2,14 @@
 
 use base::Prng;
 
-use super::heap::{Before, Heap};
+use super::heap::{Heap, HeapOrder};
 use super::*;
 
 const N: u64 = 1 << 14;
 
 #[test]
 fn both_ways_of_sifting_sort() {
-    let before: Before = |a, b| a < b;
+    let before: HeapOrder = |a, b| a < b;
     let mut rng = Prng::new(1);
     for sift in [Sift::BottomUp, Sift::TopDown] {
         for n in [1, 2, 3, 10, 1000] {

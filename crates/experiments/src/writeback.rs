@@ -21,9 +21,9 @@ use cache::writer_delay::Curve;
 use crate::report::{Picture, Report, Scale, Table, ms, short};
 use crate::svg::{self, Panel};
 use array::Region;
-use old::Old;
-use ours::Ours;
-use plant::{Load, Phase, Seen, run as run_plant};
+use old::BcacheWriteback;
+use ours::ForebayWriteback;
+use plant::{Load, Phase, WritebackMeasurements, run as run_plant};
 
 const MB: f64 = 1e6;
 /// The cache of the reports: 10 % of it are 36.7 GiB.
@@ -76,11 +76,11 @@ fn scenarios(scale: Scale) -> Vec<Scenario> {
 }
 
 /// The old policy and ours under one load.
-fn both(scenario: &Scenario) -> [Seen; 2] {
+fn both(scenario: &Scenario) -> [WritebackMeasurements; 2] {
     let Scenario { cache_blocks, region, dirty_blocks, phases, .. } = scenario;
     let dirty = || region.spread(*dirty_blocks);
-    let old = Old::new(*cache_blocks, dirty());
-    let ours = Ours::new(*cache_blocks, dirty(), Curve::until(95));
+    let old = BcacheWriteback::new(*cache_blocks, dirty());
+    let ours = ForebayWriteback::new(*cache_blocks, dirty(), Curve::until(95));
     [run_plant(old, *region, phases), run_plant(ours, *region, phases)]
 }
 
@@ -89,7 +89,7 @@ pub fn run(scale: Scale) -> Report {
     let mut report = Report::new("Write-back control");
     describe(&mut report);
     let scenarios = scenarios(scale);
-    let seen: Vec<[Seen; 2]> = scenarios.iter().map(both).collect();
+    let seen: Vec<[WritebackMeasurements; 2]> = scenarios.iter().map(both).collect();
     let mut table = Table::new(
         2,
         &[
@@ -121,33 +121,36 @@ pub fn run(scale: Scale) -> Report {
          and reads of it wait about as long. (A tick of the model is a millisecond, so shorter \
          waits are not told apart.)",
     );
-    let panels = |names: &[&str], unit: &str, scale, of: &dyn Fn(&Seen) -> Vec<f64>| {
-        let all = scenarios.iter().zip(&seen).filter(|(s, _)| names.contains(&s.name));
-        let panel = |(s, [old, ours]): (&Scenario, &[Seen; 2])| {
-            Panel::new(&format!("{}: {unit}", s.name), scale)
-                .seconds("bcache", &of(old))
-                .seconds("ours", &of(ours))
+    let panels =
+        |names: &[&str], unit: &str, scale, of: &dyn Fn(&WritebackMeasurements) -> Vec<f64>| {
+            let all = scenarios.iter().zip(&seen).filter(|(s, _)| names.contains(&s.name));
+            let panel = |(s, [old, ours]): (&Scenario, &[WritebackMeasurements; 2])| {
+                Panel::new(&format!("{}: {unit}", s.name), scale)
+                    .seconds("bcache", &of(old))
+                    .seconds("ours", &of(ours))
+            };
+            all.map(panel).collect::<Vec<_>>()
         };
-        all.map(panel).collect::<Vec<_>>()
-    };
-    let rates = |s: &Seen| s.rates.iter().map(|rate| rate / MB).collect::<Vec<f64>>();
+    let rates =
+        |s: &WritebackMeasurements| s.rates.iter().map(|rate| rate / MB).collect::<Vec<f64>>();
     let title = "The rate of write-back, idle and with a trickle";
     report.picture(Picture {
         file: "writeback-rate.svg".into(),
         title: title.into(),
         svg: svg::picture(
             title,
-            &panels(&["idle", "trickle"], "rate, MB/s", svg::Scale::Decades(0.001), &rates),
+            &panels(&["idle", "trickle"], "rate, MB/s", svg::AxisScale::Decades(0.001), &rates),
         ),
     });
-    let writes = |s: &Seen| s.writes.iter().map(|n| *n as f64).collect::<Vec<f64>>();
+    let writes =
+        |s: &WritebackMeasurements| s.writes.iter().map(|n| *n as f64).collect::<Vec<f64>>();
     let title = "Writes of clients in each second";
     report.picture(Picture {
         file: "writeback-writes.svg".into(),
         title: title.into(),
         svg: svg::picture(
             title,
-            &panels(&["start", "light"], "writes a second", svg::Scale::Even, &writes),
+            &panels(&["start", "light"], "writes a second", svg::AxisScale::Even, &writes),
         ),
     });
     let title = "Writes in each second, more than the array takes";
@@ -156,13 +159,13 @@ pub fn run(scale: Scale) -> Report {
         title: title.into(),
         svg: svg::picture(
             title,
-            &panels(&["full"], "writes a second", svg::Scale::Decades(100.0), &writes),
+            &panels(&["full"], "writes a second", svg::AxisScale::Decades(100.0), &writes),
         ),
     });
     report
 }
 
-fn row(load: &str, policy: &str, s: &Seen) -> Vec<String> {
+fn row(load: &str, policy: &str, s: &WritebackMeasurements) -> Vec<String> {
     let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let of = |q| if s.write.count() == 0 { "-".into() } else { ms(s.write.quantile_ns(q)) };
     vec![

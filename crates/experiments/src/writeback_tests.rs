@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn seen(name: &str, short: bool) -> [Seen; 2] {
+fn seen(name: &str, short: bool) -> [WritebackMeasurements; 2] {
     let scale = if short { Scale::Short } else { Scale::Full };
     let all = scenarios(scale);
     both(all.iter().find(|s| s.name == name).expect("a scenario"))
@@ -49,7 +49,7 @@ fn the_old_thread_stops_writes_while_it_scans() {
 #[test]
 fn what_the_array_does_not_take_slows_our_writers_evenly() {
     let [old, ours] = seen("full", true);
-    let total = |s: &Seen| s.writes.iter().sum::<u64>();
+    let total = |s: &WritebackMeasurements| s.writes.iter().sum::<u64>();
     assert!(total(&old) > 100_000 && total(&ours) > 100_000);
     assert!(ours.write.max_ns() <= 110_000_000 * 32, "{}", ours.write.max_ns());
 }

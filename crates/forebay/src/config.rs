@@ -38,7 +38,7 @@ use crate::host::world::{IoChoice, check_distinct};
 use crate::units::exact_size;
 
 pub use caching::{CacheConfig, CacheOverrides};
-use chosen::{Chosen, Source, known};
+use chosen::{ChosenSettings, Source, known};
 pub use file::{ConfigFile, LogSection};
 pub use http::{HttpConfig, HttpOverrides, HttpPlace};
 pub use permits::{Mode, PermitsOverrides};
@@ -79,7 +79,7 @@ pub struct ServeConfig {
     /// The cache in front of the pool.
     pub cache: CacheConfig,
     /// The settings of pool and cache, and the limits of clients.
-    pub settings: Chosen,
+    pub settings: ChosenSettings,
     /// The format of a line of the log.
     pub log_format: LogFormat,
     /// The level of events that are logged.
@@ -256,8 +256,8 @@ fn place_of_addresses(all: &[SocketAddr]) -> PlaceValue {
 fn choose(
     options: &[(&'static str, Value)],
     file: &ConfigFile,
-) -> std::result::Result<Chosen, String> {
-    let mut chosen = Chosen::default();
+) -> std::result::Result<ChosenSettings, String> {
+    let mut chosen = ChosenSettings::default();
     for &(key, value) in file.settings() {
         chosen.put(key, value, Source::File)?;
     }

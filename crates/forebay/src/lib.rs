@@ -34,7 +34,7 @@ use clap::Parser;
 
 /// Does what the arguments of the process say. What is returned is the process's exit status.
 pub fn main() -> ExitCode {
-    let _lines = host::logs::UntilRead;
+    let _lines = host::logs::LogGuard;
     match cli::Cli::parse().run() {
         Ok(status) => ExitCode::from(status),
         Err(e) => {

@@ -25,7 +25,7 @@
 mod edit;
 mod verify;
 
-pub use edit::{Full, Split, merge, new_root};
+pub use edit::{NodeFull, Split, merge, new_root};
 pub use verify::decode;
 
 use std::cmp::Ordering;

@@ -257,7 +257,7 @@ fn a_full_node_splits_for_any_key_and_size() {
             assert!(page.insert(page.count(), &key, b"0123").is_ok());
         }
         let i = page.search(&new).unwrap_err();
-        assert_eq!(page.insert(i, &new, b"x"), Err(Full));
+        assert_eq!(page.insert(i, &new, b"x"), Err(NodeFull));
         let s = page.split(i, &new, b"x", false, false);
         assert_eq!(s.left.count() + s.right.count(), page.count() + 1);
     }

@@ -16,7 +16,7 @@ static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// An input that a target does not stand.
 #[derive(Debug)]
 pub struct Finding {
-    /// The input.
+    /// The input that found it.
     pub input: Vec<u8>,
     /// The texts of the panics.
     pub panics: Vec<String>,

@@ -35,7 +35,7 @@ impl Token {
 
 /// The socket over which a client comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Via {
+pub enum ClientSocket {
     /// The unix socket, which belongs to one user.
     Unix,
     /// TCP, where the client can be any.
@@ -62,8 +62,8 @@ pub enum Grant {
 
 impl Rules {
     /// Returns the right of a client. Errors: `unauthorized` for a wrong token.
-    pub fn grant(&self, via: Via, headers: &HeaderMap) -> Result<Grant, Failure> {
-        if via == Via::Unix {
+    pub fn grant(&self, via: ClientSocket, headers: &HeaderMap) -> Result<Grant, Failure> {
+        if via == ClientSocket::Unix {
             return Ok(Grant::All);
         }
         match (&self.token, bearer(headers)) {
@@ -105,11 +105,11 @@ impl Rules {
     /// Errors: `forbidden`.
     pub fn check_name(
         &self,
-        via: Via,
+        via: ClientSocket,
         headers: &HeaderMap,
         authority: Option<&uri::Authority>,
     ) -> Result<(), Failure> {
-        if via == Via::Unix && !is_of_a_browser(headers) {
+        if via == ClientSocket::Unix && !is_of_a_browser(headers) {
             return Ok(());
         }
         let refuse = |text: &str| Err(Failure::new(FailureKind::Forbidden, text));
@@ -167,7 +167,7 @@ mod tests {
 
     fn asked(
         rules: &Rules,
-        via: Via,
+        via: ClientSocket,
         pairs: &[(&'static str, &'static str)],
     ) -> Result<Grant, FailureKind> {
         let mut headers = HeaderMap::new();
@@ -184,26 +184,30 @@ mod tests {
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:7", "[::1]:7", "10.0.0.7", "box.lan:1"]
         {
             assert_eq!(
-                asked(&rules(), Via::Tcp, &[("host", host), right]),
+                asked(&rules(), ClientSocket::Tcp, &[("host", host), right]),
                 Ok(Grant::All),
                 "{host}"
             );
         }
         for host in ["evil.example", "localhost.evil.example", "", "box.lan.", "127.0.0.1.nip.io"] {
-            let got = asked(&rules(), Via::Tcp, &[("host", host), right]);
+            let got = asked(&rules(), ClientSocket::Tcp, &[("host", host), right]);
             assert_eq!(got, Err(FailureKind::Forbidden), "{host}");
         }
         let two = [("host", "localhost"), ("host", "localhost"), right];
-        assert!(asked(&rules(), Via::Tcp, &two).is_err());
-        assert!(asked(&rules(), Via::Tcp, &[right]).is_err());
-        assert_eq!(asked(&rules(), Via::Unix, &[("host", "any.name")]), Ok(Grant::All));
+        assert!(asked(&rules(), ClientSocket::Tcp, &two).is_err());
+        assert!(asked(&rules(), ClientSocket::Tcp, &[right]).is_err());
+        assert_eq!(asked(&rules(), ClientSocket::Unix, &[("host", "any.name")]), Ok(Grant::All));
         // A port that leads to the unix socket, and a page whose name leads to that port.
         for mark in [("origin", "http://evil.example:8080"), ("sec-fetch-site", "same-origin")] {
             for (host, expected) in [
                 ("evil.example:8080", Err(FailureKind::Forbidden)),
                 ("localhost:8080", Ok(Grant::All)),
             ] {
-                assert_eq!(asked(&rules(), Via::Unix, &[("host", host), mark]), expected, "{host}");
+                assert_eq!(
+                    asked(&rules(), ClientSocket::Unix, &[("host", host), mark]),
+                    expected,
+                    "{host}"
+                );
             }
         }
     }
@@ -231,13 +235,13 @@ mod tests {
         for wrong in
             ["Bearer 0123456789abcdeg", "Bearer 0123456789abcde", "Bearer ", "Basic x", "x"]
         {
-            let got = asked(&rules(), Via::Tcp, &[host, ("authorization", wrong)]);
+            let got = asked(&rules(), ClientSocket::Tcp, &[host, ("authorization", wrong)]);
             assert_eq!(got, Err(FailureKind::Unauthorized), "{wrong}");
         }
-        assert_eq!(asked(&rules(), Via::Tcp, &[host]), Err(FailureKind::Unauthorized));
+        assert_eq!(asked(&rules(), ClientSocket::Tcp, &[host]), Err(FailureKind::Unauthorized));
         let spelled = [host, ("authorization", "bearer  0123456789abcdef")];
-        assert_eq!(asked(&rules(), Via::Tcp, &spelled), Ok(Grant::All));
-        assert_eq!(asked(&Rules::default(), Via::Tcp, &[host]), Ok(Grant::Basics));
+        assert_eq!(asked(&rules(), ClientSocket::Tcp, &spelled), Ok(Grant::All));
+        assert_eq!(asked(&Rules::default(), ClientSocket::Tcp, &[host]), Ok(Grant::Basics));
         assert!(Token::new("short").is_none() && Token::new("has a space in the middle").is_none());
     }
 }

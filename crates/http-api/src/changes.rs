@@ -17,8 +17,7 @@ type Key = (Subject, String);
 struct Facts(BTreeMap<Key, (String, Fact)>);
 
 /// The things that are compared, as they were at one moment.
-pub struct Seen<'a> {
-    /// The status.
+pub struct Observation<'a> {
     pub status: &'a Status,
     /// The list of jobs.
     pub jobs: &'a [Job],
@@ -29,8 +28,8 @@ fn word(word: &str) -> Fact {
 }
 
 impl Facts {
-    fn of(seen: Seen<'_>) -> Facts {
-        let Seen { status, jobs } = seen;
+    fn of(seen: Observation<'_>) -> Facts {
+        let Observation { status, jobs } = seen;
         let mut all = Facts::default();
         for problem in &status.health {
             // Several devices may have the same problem: the first is told.
@@ -68,7 +67,7 @@ impl Facts {
 }
 
 /// Changes between two looks. `at` is the time of the second.
-pub fn changes(before: Seen<'_>, now: Seen<'_>, at: f64) -> Vec<Change> {
+pub fn changes(before: Observation<'_>, now: Observation<'_>, at: f64) -> Vec<Change> {
     let (before, now) = (Facts::of(before), Facts::of(now));
     let mut keys: Vec<&Key> = before.0.keys().chain(now.0.keys()).collect();
     keys.sort_unstable();
@@ -147,11 +146,11 @@ mod tests {
         status
     }
 
-    fn seen<'a>(status: &'a Status, jobs: &'a [Job]) -> Seen<'a> {
-        Seen { status, jobs }
+    fn seen<'a>(status: &'a Status, jobs: &'a [Job]) -> Observation<'a> {
+        Observation { status, jobs }
     }
 
-    fn told(before: Seen<'_>, now: Seen<'_>) -> Vec<String> {
+    fn told(before: Observation<'_>, now: Observation<'_>) -> Vec<String> {
         let shown = |fact: Option<Fact>| serde_json::to_string(&fact).unwrap();
         let line = |one: Change| {
             assert_eq!(one.at, 7.5);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::changes::{Seen, changes};
+use crate::changes::{Observation, changes};
 use crate::engine::Engine;
 use crate::jobs::Jobs;
 use crate::snapshot::Snapshot;
@@ -82,8 +82,8 @@ impl Stream {
                 let told = self.seen.as_ref().map(|seen| {
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     let at = at.as_millis() as f64 / 1e3;
-                    let before = Seen { status: &seen.0, jobs: &seen.1 };
-                    changes(before, Seen { status: &now.0, jobs: &now.1 }, at)
+                    let before = Observation { status: &seen.0, jobs: &seen.1 };
+                    changes(before, Observation { status: &now.0, jobs: &now.1 }, at)
                 });
                 let mut text = String::new();
                 for change in told.into_iter().flatten() {

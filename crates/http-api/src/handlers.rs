@@ -17,7 +17,7 @@ use model::{Answer, Failure, FailureKind, Status};
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
-use crate::access::{Grant, Rules, Via};
+use crate::access::{ClientSocket, Grant, Rules};
 use crate::engine::{Engine, ask, ask_for};
 use crate::events::events;
 use crate::failure::{failed, json_response, text_response};
@@ -29,7 +29,7 @@ use crate::openapi;
 use crate::page;
 use crate::routes::ROUTES;
 use crate::snapshot::Snapshot;
-use crate::table::{Act, Route, Shown};
+use crate::table::{Act, Route, ShownPart};
 
 /// The largest body of a request, in bytes.
 const BODY_BYTES: usize = 64 << 10;
@@ -53,9 +53,9 @@ pub struct Api {
 }
 
 /// Counts for as long as it lives.
-pub struct Connected(Arc<AtomicUsize>);
+pub struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Drop for Connected {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -79,9 +79,9 @@ impl Api {
     }
 
     /// A connection is there until what is returned is dropped.
-    pub fn connected(&self) -> Connected {
+    pub fn connected(&self) -> ConnectionGuard {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        Connected(self.connections.clone())
+        ConnectionGuard(self.connections.clone())
     }
 
     /// Tells of the end.
@@ -136,7 +136,7 @@ fn filter(method: &str) -> MethodFilter {
 /// Refuses a request, or has it routed.
 pub async fn refuse_or<F>(
     api: &Api,
-    via: Via,
+    via: ClientSocket,
     request: Request,
     routed: impl FnOnce(Request) -> F,
 ) -> Response<Body>
@@ -298,26 +298,26 @@ fn not_found(text: impl Into<String>) -> Failure {
 }
 
 /// The part of an answer that is to be shown.
-fn show(answer: Answer, shown: Shown, input: &Input) -> Result<Response<Body>, Failure> {
+fn show(answer: Answer, shown: ShownPart, input: &Input) -> Result<Response<Body>, Failure> {
     match (shown, answer) {
-        (Shown::Whole, Answer::Done(_)) => Ok(respond_done()),
-        (Shown::Whole, answer) => Ok(respond(&answer)),
-        (Shown::Cache, Answer::Status(status)) => {
+        (ShownPart::Whole, Answer::Done(_)) => Ok(respond_done()),
+        (ShownPart::Whole, answer) => Ok(respond(&answer)),
+        (ShownPart::Cache, Answer::Status(status)) => {
             status.cache.map(|cache| respond(&cache)).ok_or(not_found("the pool has no cache"))
         }
-        (Shown::Devices, Answer::Status(status)) => {
+        (ShownPart::Devices, Answer::Status(status)) => {
             let devices: Vec<DeviceStatus> = status.pool.devices;
             Ok(respond(&devices))
         }
-        (Shown::First, Answer::Settings(settings)) => {
+        (ShownPart::First, Answer::Settings(settings)) => {
             settings.first().map(respond).ok_or(not_found("there is none of this name"))
         }
-        (Shown::Named, Answer::Volumes(volumes)) => {
+        (ShownPart::Named, Answer::Volumes(volumes)) => {
             let name = input.text("name");
             let found = volumes.iter().find(|volume| volume.name == name).map(respond);
             found.ok_or_else(|| not_found(format!("there is no volume {name:?}")))
         }
-        (Shown::Cache | Shown::Devices | Shown::First | Shown::Named, _) => {
+        (ShownPart::Cache | ShownPart::Devices | ShownPart::First | ShownPart::Named, _) => {
             Err(Failure::new(FailureKind::Failed, "the engine gave another answer"))
         }
     }

@@ -26,7 +26,7 @@ const KEPT: usize = 720;
 type Counter = fn(&Status) -> Option<u64>;
 
 /// A number of a sample, from a status and the one before.
-enum Of {
+enum SampleSource {
     /// A number of the status itself.
     Now(fn(&Status) -> Option<f64>),
     /// The growth of a counter, a second.
@@ -38,26 +38,29 @@ enum Of {
     Quantile(fn(&Status) -> &IoOfKind, f64),
 }
 
-const SERIES: &[(&str, Of)] = &[
-    ("read_requests", Of::Rate(|s| Some(s.requests.read.count))),
-    ("write_requests", Of::Rate(|s| Some(s.requests.write.count))),
-    ("flush_requests", Of::Rate(|s| Some(s.requests.flush.count))),
-    ("read_bytes", Of::Rate(|s| Some(s.requests.read.bytes))),
-    ("write_bytes", Of::Rate(|s| Some(s.requests.write.bytes))),
-    ("read_p50_us", Of::Quantile(|s| &s.requests.read, 0.5)),
-    ("read_p99_us", Of::Quantile(|s| &s.requests.read, 0.99)),
-    ("write_p50_us", Of::Quantile(|s| &s.requests.write, 0.5)),
-    ("write_p99_us", Of::Quantile(|s| &s.requests.write, 0.99)),
-    ("flush_p99_us", Of::Quantile(|s| &s.requests.flush, 0.99)),
-    ("in_flight", Of::Now(|s| Some(s.server.requests_in_flight as f64))),
-    ("dirty_bytes", Of::Now(|s| Some(s.cache.as_ref()?.dirty_bytes as f64))),
-    ("lag_seconds", Of::Now(|s| Some(s.cache.as_ref()?.writeback.lag_seconds))),
-    ("writeback_rate_bytes", Of::Now(|s| Some(s.cache.as_ref()?.writeback.rate as f64))),
-    ("carried_bytes", Of::Rate(|s| Some(s.cache.as_ref()?.writeback.carried_bytes))),
-    ("hit_share", Of::Share(|s| Some(s.cache.as_ref()?.hits), |s| Some(s.cache.as_ref()?.misses))),
-    ("pool_used_bytes", Of::Now(|s| Some(s.pool.used_bytes as f64))),
-    ("scrub_bytes", Of::Now(|s| Some(s.pool.scrub.rate as f64))),
-    ("moves_bytes", Of::Now(|s| Some(s.pool.moves.rate as f64))),
+const SERIES: &[(&str, SampleSource)] = &[
+    ("read_requests", SampleSource::Rate(|s| Some(s.requests.read.count))),
+    ("write_requests", SampleSource::Rate(|s| Some(s.requests.write.count))),
+    ("flush_requests", SampleSource::Rate(|s| Some(s.requests.flush.count))),
+    ("read_bytes", SampleSource::Rate(|s| Some(s.requests.read.bytes))),
+    ("write_bytes", SampleSource::Rate(|s| Some(s.requests.write.bytes))),
+    ("read_p50_us", SampleSource::Quantile(|s| &s.requests.read, 0.5)),
+    ("read_p99_us", SampleSource::Quantile(|s| &s.requests.read, 0.99)),
+    ("write_p50_us", SampleSource::Quantile(|s| &s.requests.write, 0.5)),
+    ("write_p99_us", SampleSource::Quantile(|s| &s.requests.write, 0.99)),
+    ("flush_p99_us", SampleSource::Quantile(|s| &s.requests.flush, 0.99)),
+    ("in_flight", SampleSource::Now(|s| Some(s.server.requests_in_flight as f64))),
+    ("dirty_bytes", SampleSource::Now(|s| Some(s.cache.as_ref()?.dirty_bytes as f64))),
+    ("lag_seconds", SampleSource::Now(|s| Some(s.cache.as_ref()?.writeback.lag_seconds))),
+    ("writeback_rate_bytes", SampleSource::Now(|s| Some(s.cache.as_ref()?.writeback.rate as f64))),
+    ("carried_bytes", SampleSource::Rate(|s| Some(s.cache.as_ref()?.writeback.carried_bytes))),
+    (
+        "hit_share",
+        SampleSource::Share(|s| Some(s.cache.as_ref()?.hits), |s| Some(s.cache.as_ref()?.misses)),
+    ),
+    ("pool_used_bytes", SampleSource::Now(|s| Some(s.pool.used_bytes as f64))),
+    ("scrub_bytes", SampleSource::Now(|s| Some(s.pool.scrub.rate as f64))),
+    ("moves_bytes", SampleSource::Now(|s| Some(s.pool.moves.rate as f64))),
 ];
 
 struct Sample {
@@ -151,12 +154,14 @@ fn sample(before: &Status, now: &Status, seconds: f64) -> [f32; SERIES.len()] {
     let growth = |of: Counter| Some(of(now)?.checked_sub(of(before)?)? as f64);
     std::array::from_fn(|place| {
         let value = match SERIES[place].1 {
-            Of::Now(of) => of(now),
-            Of::Rate(of) => growth(of).map(|grown| grown / seconds.max(1e-3)),
-            Of::Share(part, rest) => {
+            SampleSource::Now(of) => of(now),
+            SampleSource::Rate(of) => growth(of).map(|grown| grown / seconds.max(1e-3)),
+            SampleSource::Share(part, rest) => {
                 growth(part).zip(growth(rest)).and_then(|(a, b)| (a + b > 0.0).then(|| a / (a + b)))
             }
-            Of::Quantile(of, share) => quantile(of(before), of(now), &now.latency_bounds_us, share),
+            SampleSource::Quantile(of, share) => {
+                quantile(of(before), of(now), &now.latency_bounds_us, share)
+            }
         };
         value.map_or(f32::NAN, |value| value as f32)
     })

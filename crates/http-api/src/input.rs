@@ -5,7 +5,7 @@
 use model::{Failure, FailureKind, Request};
 use serde_json::{Map, Value, json};
 
-use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+use crate::table::{Act, Field, Kind, Need, Place, Route, ShownPart};
 
 /// The fields that a route was given.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ pub fn read(
         return Err(unknown("the body", name, route, &[Place::Body]));
     }
     // A field that picks from the answer is none of the request.
-    if let Act::Ask(_, Shown::Named) = route.act {
+    if let Act::Ask(_, ShownPart::Named) = route.act {
         input.here = std::mem::take(&mut input.fields);
     }
     Ok(input)

@@ -104,17 +104,17 @@ fn cancel_of(request: &Request) -> Option<request::CacheCancel> {
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptJobs {
     last: u64,
     jobs: VecDeque<Job>,
 }
 
 /// All jobs; clones are the same.
 #[derive(Clone, Default)]
-pub struct Jobs(Arc<Mutex<Kept>>);
+pub struct Jobs(Arc<Mutex<KeptJobs>>);
 
 impl Jobs {
-    fn with<T>(&self, work: impl FnOnce(&mut Kept) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut KeptJobs) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -201,7 +201,7 @@ impl Jobs {
     /// Gives a job up: nothing waits for its end any more.
     pub fn cancel(&self, id: u64) {
         self.end(id, Err(Failure::cancelled()));
-        let waits = |kept: &mut Kept| {
+        let waits = |kept: &mut KeptJobs| {
             let job = kept.jobs.iter_mut().find(|job| job.id == id);
             job.and_then(|job| job.waits.take())
         };

@@ -12,7 +12,7 @@ use model::status::Status;
 use model::volume::{Latencies, RequestsOfVolume};
 
 pub use counters::HttpCounters;
-use family::{Family, Of, Samples, US};
+use family::{Family, MetricSource, Samples, US};
 pub use text::Format;
 use text::{Labels, Text};
 
@@ -123,35 +123,35 @@ impl Exposition<'_> {
     }
 
     /// The samples of one place.
-    fn place<T>(&mut self, family: &Family, labels: &Labels<'_>, of: &Of<T>, place: &T) {
+    fn place<T>(&mut self, family: &Family, labels: &Labels<'_>, of: &MetricSource<T>, place: &T) {
         match of {
-            Of::Number(number) => self.put(family, labels, number(place)),
-            Of::Maybe(number) => {
+            MetricSource::Number(number) => self.put(family, labels, number(place)),
+            MetricSource::Maybe(number) => {
                 if let Some(n) = number(place) {
                     self.put(family, labels, n);
                 }
             }
-            Of::By(label, numbers) => {
+            MetricSource::By(label, numbers) => {
                 for (value, number) in numbers(place) {
                     if let Some(n) = number {
                         self.put(family, &[labels, &[(label, value)]].concat(), n);
                     }
                 }
             }
-            Of::Texts(names, texts) => {
+            MetricSource::Texts(names, texts) => {
                 let mut all = labels.to_vec();
                 all.extend(names.iter().copied().zip(texts(place)));
                 all.retain(|(name, _)| self.paths || *name != PATH);
                 self.put(family, &all, 1.0);
             }
-            Of::Summary(quantiles, unit) => {
+            MetricSource::Summary(quantiles, unit) => {
                 let of = quantiles(place);
                 for (quantile, n) in [("0.5", of.p50), ("0.99", of.p99), ("0.999", of.p999)] {
                     let labels = [labels, &[("quantile", quantile)]].concat();
                     self.put(family, &labels, n * unit);
                 }
             }
-            Of::Histogram(latencies) => self.histogram(family, labels, latencies(place)),
+            MetricSource::Histogram(latencies) => self.histogram(family, labels, latencies(place)),
         }
     }
 

@@ -12,7 +12,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::routes::ROUTES;
-use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+use crate::table::{Act, Field, Kind, Need, Place, Route, ShownPart};
 
 /// The schemas of answers, as the document names them.
 struct Schemas(SchemaGenerator);
@@ -120,11 +120,11 @@ pub fn document() -> Value {
 /// The answer of a route, with status 200. None where there is nothing to say.
 fn answer(route: &Route, schemas: &mut Schemas) -> Option<Value> {
     match route.act {
-        Act::Ask(verb, Shown::Whole) => schemas.of_answer(verb),
-        Act::Ask(_, Shown::Cache) => Some(schemas.of::<model::cache::CacheStatus>()),
-        Act::Ask(_, Shown::Devices) => Some(schemas.of::<Vec<model::device::DeviceStatus>>()),
-        Act::Ask(_, Shown::Named) => Some(schemas.of::<Volume>()),
-        Act::Ask(_, Shown::First) => Some(schemas.of::<Setting>()),
+        Act::Ask(verb, ShownPart::Whole) => schemas.of_answer(verb),
+        Act::Ask(_, ShownPart::Cache) => Some(schemas.of::<model::cache::CacheStatus>()),
+        Act::Ask(_, ShownPart::Devices) => Some(schemas.of::<Vec<model::device::DeviceStatus>>()),
+        Act::Ask(_, ShownPart::Named) => Some(schemas.of::<Volume>()),
+        Act::Ask(_, ShownPart::First) => Some(schemas.of::<Setting>()),
         Act::Health => Some(schemas.of::<Health>()),
         Act::Jobs => Some(schemas.of::<Vec<Job>>()),
         Act::OpenApi => Some(json!({ "type": "object" })),
@@ -314,7 +314,7 @@ mod tests {
                 .fields
                 .iter()
                 .filter(|field| field.place != Place::Here)
-                .filter(|_| !matches!(route.act, Act::Ask(_, Shown::Named)))
+                .filter(|_| !matches!(route.act, Act::Ask(_, ShownPart::Named)))
                 .collect();
             for field in &takes {
                 assert!(schema["properties"].get(field.name).is_some(), "{at}: {}", field.name);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use model::{Verb, request};
 
 use crate::fields::fields_of;
-use crate::table::{Act, Field, Kind, Need, Place, Route, Shown};
+use crate::table::{Act, Field, Kind, Need, Place, Route, ShownPart};
 
 /// All routes.
 pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| TABLE.iter().map(Row::route).collect());
@@ -17,14 +17,14 @@ struct Row {
     method: &'static str,
     path: &'static str,
     act: Act,
-    takes: &'static [Taken],
+    takes: &'static [RowField],
     what: &'static str,
 }
 
 /// A field of a row. Kind and description are those of the request's field of this name, where the
 /// row does not say others.
 #[derive(Clone, Copy)]
-struct Taken {
+struct RowField {
     name: &'static str,
     place: Place,
     need: Need,
@@ -32,24 +32,24 @@ struct Taken {
     what: Option<&'static str>,
 }
 
-impl Taken {
-    const fn new(name: &'static str, place: Place, need: Need) -> Taken {
-        Taken { name, place, need, kind: None, what: None }
+impl RowField {
+    const fn new(name: &'static str, place: Place, need: Need) -> RowField {
+        RowField { name, place, need, kind: None, what: None }
     }
 
     /// Gives the field another description over HTTP.
-    const fn said(self, what: &'static str) -> Taken {
-        Taken { what: Some(what), ..self }
+    const fn said(self, what: &'static str) -> RowField {
+        RowField { what: Some(what), ..self }
     }
 
     /// Gives the field another kind over HTTP.
-    const fn of(self, kind: Kind) -> Taken {
-        Taken { kind: Some(kind), ..self }
+    const fn of(self, kind: Kind) -> RowField {
+        RowField { kind: Some(kind), ..self }
     }
 
     /// Gives the field this value, as JSON, for requests in which it is absent.
-    const fn or(self, value: &'static str) -> Taken {
-        Taken { need: Need::Else(value), ..self }
+    const fn or(self, value: &'static str) -> RowField {
+        RowField { need: Need::Else(value), ..self }
     }
 }
 
@@ -59,7 +59,7 @@ impl Row {
             Act::Ask(verb, _) | Act::Job(verb) => fields_of(verb),
             _ => Vec::new(),
         };
-        let field = |taken: &Taken| {
+        let field = |taken: &RowField| {
             let own = request.iter().find(|own| own.name == taken.name);
             let (kind, what) = own.map_or((Kind::Text, ""), |own| (own.kind, &own.what));
             Field {
@@ -75,42 +75,42 @@ impl Row {
     }
 }
 
-const fn path(name: &'static str) -> Taken {
-    Taken::new(name, Place::Path, Need::Must)
+const fn path(name: &'static str) -> RowField {
+    RowField::new(name, Place::Path, Need::Must)
 }
 
-const fn must(name: &'static str) -> Taken {
-    Taken::new(name, Place::Body, Need::Must)
+const fn must(name: &'static str) -> RowField {
+    RowField::new(name, Place::Body, Need::Must)
 }
 
-const fn may(name: &'static str) -> Taken {
-    Taken::new(name, Place::Body, Need::May)
+const fn may(name: &'static str) -> RowField {
+    RowField::new(name, Place::Body, Need::May)
 }
 
-const fn query(name: &'static str) -> Taken {
-    Taken::new(name, Place::Query, Need::May)
+const fn query(name: &'static str) -> RowField {
+    RowField::new(name, Place::Query, Need::May)
 }
 
-const fn fixed(name: &'static str, value: &'static str) -> Taken {
-    Taken::new(name, Place::Fixed, Need::Else(value))
+const fn fixed(name: &'static str, value: &'static str) -> RowField {
+    RowField::new(name, Place::Fixed, Need::Else(value))
 }
 
 /// A field for this crate, which is not for the engine.
-const fn here(name: &'static str, kind: Kind, value: &'static str, what: &'static str) -> Taken {
-    Taken::new(name, Place::Here, Need::Else(value)).of(kind).said(what)
+const fn here(name: &'static str, kind: Kind, value: &'static str, what: &'static str) -> RowField {
+    RowField::new(name, Place::Here, Need::Else(value)).of(kind).said(what)
 }
 
-const fn wait(value: &'static str) -> Taken {
+const fn wait(value: &'static str) -> RowField {
     here("wait", Kind::Flag, value, "answer when the job has ended, not before")
 }
 
 /// The number of a job, in the path.
-const fn number(name: &'static str, what: &'static str) -> Taken {
+const fn number(name: &'static str, what: &'static str) -> RowField {
     path(name).of(Kind::Whole(0, u64::MAX)).said(what)
 }
 
 /// A name in the path that picks one of a list.
-const fn pick(name: &'static str, what: &'static str) -> Taken {
+const fn pick(name: &'static str, what: &'static str) -> RowField {
     path(name).of(Kind::Text).said(what)
 }
 
@@ -118,17 +118,17 @@ const fn row(
     method: &'static str,
     path: &'static str,
     act: Act,
-    takes: &'static [Taken],
+    takes: &'static [RowField],
     what: &'static str,
 ) -> Row {
     Row { method, path, act, takes, what }
 }
 
 const fn ask<R: Verb>() -> Act {
-    Act::Ask(R::WORD, Shown::Whole)
+    Act::Ask(R::WORD, ShownPart::Whole)
 }
 
-const fn part<R: Verb>(shown: Shown) -> Act {
+const fn part<R: Verb>(shown: ShownPart) -> Act {
     Act::Ask(R::WORD, shown)
 }
 
@@ -136,11 +136,11 @@ const fn job<R: Verb>() -> Act {
     Act::Job(R::WORD)
 }
 
-const NAME: Taken = path("name");
-const DEVICE: Taken = path("device")
+const NAME: RowField = path("name");
+const DEVICE: RowField = path("device")
     .said("uuid of the device, its path with %2F for each slash, or the last part of that");
-const WAIT: Taken = wait("false");
-const RATE: Taken = may("rate");
+const WAIT: RowField = wait("false");
+const RATE: RowField = may("rate");
 
 /// The table.
 const TABLE: &[Row] = &[
@@ -190,7 +190,7 @@ const TABLE: &[Row] = &[
     row(
         "GET",
         "/v1/volumes/{name}",
-        part::<request::VolumeList>(Shown::Named),
+        part::<request::VolumeList>(ShownPart::Named),
         &[pick("name", "name of the volume")],
         "one volume",
     ),
@@ -236,7 +236,7 @@ const TABLE: &[Row] = &[
         &[wait("true"), path("volume"), must("mode")],
         "change what the cache does for a volume",
     ),
-    row("GET", "/v1/cache", part::<request::Status>(Shown::Cache), &[], "the cache"),
+    row("GET", "/v1/cache", part::<request::Status>(ShownPart::Cache), &[], "the cache"),
     row(
         "POST",
         "/v1/cache",
@@ -286,7 +286,7 @@ const TABLE: &[Row] = &[
     row(
         "GET",
         "/v1/devices",
-        part::<request::Status>(Shown::Devices),
+        part::<request::Status>(ShownPart::Devices),
         &[],
         "the devices of the pool",
     ),
@@ -384,7 +384,7 @@ const TABLE: &[Row] = &[
     row(
         "GET",
         "/v1/settings/{key}",
-        part::<request::Settings>(Shown::First),
+        part::<request::Settings>(ShownPart::First),
         &[path("key")],
         "one setting",
     ),

@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower_service::Service;
 
-use crate::access::{Rules, Via};
+use crate::access::{ClientSocket, Rules};
 use crate::engine::Engine;
 use crate::handlers::{Api, refuse_or};
-use crate::stall::Unstalled;
+use crate::stall::StallGuard;
 
 /// The number of connections of each listener.
 const MAX_CONNECTIONS: usize = 64;
@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub enum Listener {
     /// A unix socket.
     Unix(std::os::unix::net::UnixListener),
-    /// TCP.
+    /// A listener at an address and a port.
     Tcp(std::net::TcpListener),
 }
 
@@ -85,25 +85,25 @@ impl Server {
     }
 }
 
-enum Adopted {
+enum AdoptedSocket {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
-fn adopt(listener: Listener) -> io::Result<Adopted> {
+fn adopt(listener: Listener) -> io::Result<AdoptedSocket> {
     match listener {
         Listener::Unix(listener) => {
             listener.set_nonblocking(true)?;
-            UnixListener::from_std(listener).map(Adopted::Unix)
+            UnixListener::from_std(listener).map(AdoptedSocket::Unix)
         }
         Listener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
-            TcpListener::from_std(listener).map(Adopted::Tcp)
+            TcpListener::from_std(listener).map(AdoptedSocket::Tcp)
         }
     }
 }
 
-async fn serve(listeners: Vec<Adopted>, api: Arc<Api>, mut stopped: watch::Receiver<bool>) {
+async fn serve(listeners: Vec<AdoptedSocket>, api: Arc<Api>, mut stopped: watch::Receiver<bool>) {
     let places: Vec<Arc<Semaphore>> =
         listeners.iter().map(|_| Arc::new(Semaphore::new(MAX_CONNECTIONS))).collect();
     let mut tasks: Vec<_> = listeners
@@ -123,16 +123,16 @@ async fn serve(listeners: Vec<Adopted>, api: Arc<Api>, mut stopped: watch::Recei
     let _ = tokio::time::timeout(GRACE, all_closed).await;
 }
 
-async fn accept(listener: Adopted, api: Arc<Api>, places: Arc<Semaphore>) {
+async fn accept(listener: AdoptedSocket, api: Arc<Api>, places: Arc<Semaphore>) {
     loop {
         let accepted = match &listener {
-            Adopted::Unix(listener) => listener.accept().await.map(|(stream, _)| {
-                take(stream, Via::Unix, &api, &places);
+            AdoptedSocket::Unix(listener) => listener.accept().await.map(|(stream, _)| {
+                take(stream, ClientSocket::Unix, &api, &places);
             }),
-            Adopted::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+            AdoptedSocket::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                 // Answers are written whole: there is nothing to wait for.
                 let _ = stream.set_nodelay(true);
-                take(stream, Via::Tcp, &api, &places);
+                take(stream, ClientSocket::Tcp, &api, &places);
             }),
         };
         if let Err(e) = accepted {
@@ -143,7 +143,7 @@ async fn accept(listener: Adopted, api: Arc<Api>, places: Arc<Semaphore>) {
 }
 
 /// Serves a connection, unless there are too many.
-fn take<S>(stream: S, via: Via, api: &Arc<Api>, places: &Arc<Semaphore>)
+fn take<S>(stream: S, via: ClientSocket, api: &Arc<Api>, places: &Arc<Semaphore>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -153,7 +153,7 @@ where
     }
 }
 
-async fn converse<S>(stream: S, via: Via, api: Arc<Api>, _place: OwnedSemaphorePermit)
+async fn converse<S>(stream: S, via: ClientSocket, api: Arc<Api>, _place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -168,7 +168,7 @@ where
             Ok::<_, Infallible>(routed)
         }
     });
-    let io = TokioIo::new(Unstalled::new(stream, WRITE_LIMIT));
+    let io = TokioIo::new(StallGuard::new(stream, WRITE_LIMIT));
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// The stream of a connection.
-pub struct Unstalled<S> {
+pub struct StallGuard<S> {
     stream: S,
     limit: Duration,
     /// Runs while the client takes nothing.
@@ -17,10 +17,10 @@ pub struct Unstalled<S> {
     stalled: bool,
 }
 
-impl<S> Unstalled<S> {
+impl<S> StallGuard<S> {
     /// Ends with an error of kind `TimedOut` when nothing can be written for `limit`.
-    pub fn new(stream: S, limit: Duration) -> Unstalled<S> {
-        Unstalled { stream, limit, deadline: Box::pin(sleep(limit)), stalled: false }
+    pub fn new(stream: S, limit: Duration) -> StallGuard<S> {
+        StallGuard { stream, limit, deadline: Box::pin(sleep(limit)), stalled: false }
     }
 
     /// Passes the outcome of a step of writing on, or fails with `TimedOut` once nothing could be
@@ -39,7 +39,7 @@ impl<S> Unstalled<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -49,7 +49,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -81,7 +81,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
-            let mut stream = Unstalled::new(ours, Duration::from_millis(30));
+            let mut stream = StallGuard::new(ours, Duration::from_millis(30));
             let data = vec![0; 65536];
             let e = loop {
                 let step = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, &data));

@@ -20,12 +20,12 @@ pub struct Route {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     /// Asks the engine, and answers with a part of what it says.
-    Ask(&'static str, Shown),
+    Ask(&'static str, ShownPart),
     /// Asks the engine for long work: a job.
     Job(&'static str),
-    /// All jobs.
+    /// The list of all jobs.
     Jobs,
-    /// One job.
+    /// The job that the path names.
     OneJob,
     /// One job, given up.
     CancelJob,
@@ -35,7 +35,7 @@ pub enum Act {
     History,
     /// The problems.
     Health,
-    /// Metrics.
+    /// All metrics, in the format of Prometheus.
     Metrics,
     /// The OpenAPI document.
     OpenApi,
@@ -43,7 +43,7 @@ pub enum Act {
 
 /// The part of an answer that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shown {
+pub enum ShownPart {
     /// All of it.
     Whole,
     /// The cache of a status. Without one it is an error of kind `not-found`.
@@ -88,7 +88,7 @@ pub enum Place {
 /// The kind of a field's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A text.
+    /// Any text.
     Text,
     /// The name of something that is made: a text that is not empty, and not too long.
     Name,

@@ -6,11 +6,11 @@ use base::{Instant, VolumeId};
 use smallvec::SmallVec;
 
 use crate::holder::Holder;
-use crate::ledger::{Ledger, Of};
+use crate::ledger::{Ledger, RequestKind};
 use crate::story::{Cause, Moment, Part};
 use crate::summary::{Band, Summary, band_of};
-pub use crate::under_way::UnderWay;
-pub use crate::words::{Told, length};
+pub use crate::under_way::PendingAnswer;
+pub use crate::words::{RequestReport, length};
 use crate::words::{WHICH, in_words, say, says_whose, speed};
 use model::wait::{Layer, Reason, RequestClass};
 
@@ -47,7 +47,7 @@ pub struct Percentile {
 
 /// A cause that kept slow requests longest.
 #[derive(Clone, Debug)]
-pub struct Blamed {
+pub struct BlamedCause {
     /// The longest part of each of them.
     pub cause: Cause,
     /// The number of these requests.
@@ -65,10 +65,10 @@ pub struct Blamed {
 
 /// The answer for one kind of request.
 #[derive(Clone, Debug)]
-pub struct OfKind {
-    /// The kind.
+pub struct KindAnswer {
+    /// The kind of request that is counted here.
     pub kind: RequestClass,
-    /// Requests.
+    /// Requests that have ended in the time that was asked about.
     pub count: u64,
     /// The longest, in nanoseconds.
     pub max_ns: u64,
@@ -83,7 +83,7 @@ pub struct OfKind {
     /// Time of slow requests by whose work they waited for, in nanoseconds, the longest first.
     pub holders: Vec<(&'static str, u64)>,
     /// Causes of slow requests, the most frequent first.
-    pub causes: Vec<Blamed>,
+    pub causes: Vec<BlamedCause>,
     /// All this in plain words.
     pub verdict: String,
 }
@@ -92,11 +92,11 @@ pub struct OfKind {
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Requests that are slow and have not ended.
-    pub under_way: UnderWay,
+    pub under_way: PendingAnswer,
     /// By kind; kinds without a request are left out.
-    pub kinds: Vec<OfKind>,
+    pub kinds: Vec<KindAnswer>,
     /// The slowest requests, the longest first, with their parts in words.
-    pub slowest: Vec<Told>,
+    pub slowest: Vec<RequestReport>,
 }
 
 /// Answers a question that is asked at this moment.
@@ -112,13 +112,13 @@ pub fn explain(ledger: &Ledger, question: &Question, moment: Moment) -> Answer {
         }
     }
     let rate = |kind, cause: &Cause| {
-        let has = |(volume, of): &Of, summary: &Summary| {
+        let has = |(volume, of): &RequestKind, summary: &Summary| {
             kind == *of && asked(*volume, kind) && summary.blames(question.slower_than_ns, cause)
         };
         says_whose(cause).then(|| ledger.rate(cause.what, question.since, has)).flatten()
     };
     let limit = question.slower_than_ns;
-    let under_way = |kind| UnderWay::of(ledger, moment, limit, kind, asked);
+    let under_way = |kind| PendingAnswer::of(ledger, moment, limit, kind, asked);
     let kinds = by_kind.iter().map(|(kind, s)| {
         let mut of = of_kind(ledger, *kind, limit, s, |cause| rate(*kind, cause));
         let now = under_way(Some(*kind));
@@ -145,7 +145,7 @@ fn of_kind(
     slower_than_ns: u64,
     summary: &Summary,
     rate: impl Fn(&Cause) -> Option<u64>,
-) -> OfKind {
+) -> KindAnswer {
     let percentiles = SHARES.map(|share| {
         let ns = if share < 1.0 { summary.quantile_ns(share) } else { summary.max_ns };
         let band = summary.bands.get(&band_of(ns));
@@ -160,11 +160,11 @@ fn of_kind(
             text.push_str(&format!(" at {}", speed(rate)));
         }
         let device = ledger.name_of(cause.what.place);
-        Blamed { cause, count, rate, advice: cause.advice(&device), device, text }
+        BlamedCause { cause, count, rate, advice: cause.advice(&device), device, text }
     });
-    let mut causes: Vec<Blamed> = blamed.collect();
+    let mut causes: Vec<BlamedCause> = blamed.collect();
     causes.sort_by_key(|c| (std::cmp::Reverse(c.count), c.cause));
-    let mut of = OfKind {
+    let mut of = KindAnswer {
         kind,
         count: summary.count(),
         max_ns: summary.max_ns,
@@ -191,21 +191,21 @@ fn holders(slow: &Band) -> Vec<(&'static str, u64)> {
 }
 
 /// A reason for which many requests waited, whatever that came down to.
-pub struct First<'a> {
+pub struct MainCause<'a> {
     /// The number of these requests.
     pub count: u64,
     /// The cause that it came down to most often.
-    pub most: &'a Blamed,
+    pub most: &'a BlamedCause,
     /// In words, after "they waited for".
     pub text: String,
 }
 
 /// Causes that are one, each with its requests.
-type Members<'a> = BTreeMap<Cause, (u64, &'a Blamed)>;
+type Members<'a> = BTreeMap<Cause, (u64, &'a BlamedCause)>;
 
 /// The reasons for which the requests of these causes waited themselves, the most frequent first.
 /// All devices are one: of a mirror each has its part of the requests.
-pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>> {
+pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a BlamedCause>) -> Vec<MainCause<'a>> {
     let mut by: BTreeMap<(Layer, Option<Reason>), Members> = BTreeMap::new();
     for blamed in causes {
         let (stage, layer) = (blamed.cause.stage, blamed.cause.stage.layer());
@@ -221,15 +221,15 @@ pub fn firsts<'a>(causes: impl IntoIterator<Item = &'a Blamed>) -> Vec<First<'a>
             true => most.text.clone(),
             false => with_most(times, most, if one { &most.device } else { "" }),
         };
-        Some(First { count, most, text })
+        Some(MainCause { count, most, text })
     };
-    let mut firsts: Vec<First> = by.into_values().filter_map(first).collect();
+    let mut firsts: Vec<MainCause> = by.into_values().filter_map(first).collect();
     firsts.sort_by_key(|f| (std::cmp::Reverse(f.count), f.most.cause));
     firsts
 }
 
 /// Several causes in words, of which one is told; all are on `device`, unless that is empty.
-fn with_most(times: u64, most: &Blamed, device: &str) -> String {
+fn with_most(times: u64, most: &BlamedCause, device: &str) -> String {
     let stage = most.cause.stage;
     if stage.layer() == Layer::Device {
         let devices = if device.is_empty() { "devices" } else { device };
@@ -246,7 +246,7 @@ fn with_most(times: u64, most: &Blamed, device: &str) -> String {
     }
 }
 
-fn verdict(of: &OfKind, slower_than_ns: u64) -> String {
+fn verdict(of: &KindAnswer, slower_than_ns: u64) -> String {
     let Some(most) = of.percentiles.get(2) else { return String::new() };
     let (count, longest) = (of.count, length(of.max_ns));
     let mut text = match count {

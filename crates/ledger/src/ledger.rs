@@ -8,8 +8,8 @@ use base::{Instant, VolumeId};
 
 use crate::holder::Holder;
 use crate::open::{Open, Slot};
-use crate::slowest::{Slow, Slowest};
-use crate::story::{Moment, PlaceId, Story, What};
+use crate::slowest::{SlowRequest, SlowestRequests};
+use crate::story::{Moment, PlaceId, Story, WaitCause};
 use crate::summary::Summary;
 use model::wait::RequestClass;
 
@@ -21,19 +21,19 @@ const MINUTES: usize = 60;
 const LOOKED_AT: usize = 4_096;
 
 /// A volume, if it was said, and what was asked for.
-pub(crate) type Of = (Option<VolumeId>, RequestClass);
+pub(crate) type RequestKind = (Option<VolumeId>, RequestClass);
 
 /// Requests of a volume and a kind.
 #[derive(Default)]
-struct Counted {
+struct KindCounts {
     summary: Summary,
     /// The longest of them, whole, so that those of a busy volume leave that of a quiet one.
-    longest: Option<Slow>,
+    longest: Option<SlowRequest>,
 }
 
 /// The bytes that were moved on a device for one of the holders that keep requests waiting.
 #[derive(Clone, Copy)]
-struct Moved {
+struct MovedBytes {
     place: PlaceId,
     holder: Holder,
     bytes: u64,
@@ -45,10 +45,10 @@ struct Moved {
 struct Minute {
     /// Minutes since the clock's origin.
     number: u64,
-    of: BTreeMap<Of, Counted>,
+    of: BTreeMap<RequestKind, KindCounts>,
     /// By kind, so that slow writes leave the stories of slow flushes.
-    slowest: BTreeMap<RequestClass, Slowest>,
-    moved: Vec<Moved>,
+    slowest: BTreeMap<RequestClass, SlowestRequests>,
+    moved: Vec<MovedBytes>,
 }
 
 #[derive(Default)]
@@ -61,13 +61,13 @@ struct State {
 
 /// Requests that are under way and slow already.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingSlow {
     /// The number of these requests.
     pub count: u64,
     /// There may be more: not all were looked at.
     pub more: bool,
     /// The oldest of them, the longest first, with what their time was made of up to now.
-    pub oldest: Vec<Slow>,
+    pub oldest: Vec<SlowRequest>,
 }
 
 impl State {
@@ -132,7 +132,7 @@ impl Ledger {
         let mut state = self.0.borrow_mut();
         state.open.remove(story.set_slot(Slot::NONE));
         let Some(minute) = state.minute(moment.now) else { return };
-        let whole = || Slow {
+        let whole = || SlowRequest {
             ended: moment.now,
             ns,
             volume: story.volume(),
@@ -161,7 +161,7 @@ impl Ledger {
                 moved.bytes += bytes;
                 moved.seconds |= second;
             }
-            None => minute.moved.push(Moved { place, holder, bytes, seconds: second }),
+            None => minute.moved.push(MovedBytes { place, holder, bytes, seconds: second }),
         }
     }
 
@@ -170,14 +170,14 @@ impl Ledger {
     /// if nothing was.
     pub(crate) fn rate(
         &self,
-        what: What,
+        what: WaitCause,
         since: Instant,
-        has: impl Fn(&Of, &Summary) -> bool,
+        has: impl Fn(&RequestKind, &Summary) -> bool,
     ) -> Option<u64> {
         let state = self.0.borrow();
         // Of what was moved a minute knows little, of volumes it may know hundreds.
         let moved = state.of_minutes_since(since).filter_map(|m| {
-            let is_it = |m: &&Moved| m.place == what.place && m.holder == what.holder;
+            let is_it = |m: &&MovedBytes| m.place == what.place && m.holder == what.holder;
             let moved = m.moved.iter().find(is_it)?;
             m.of.iter().any(|(of, c)| has(of, &c.summary)).then_some((moved.bytes, moved.seconds))
         });
@@ -202,10 +202,10 @@ impl Ledger {
         moment: Moment,
         ns: u64,
         told: usize,
-        asked: impl Fn(&Of) -> bool,
-    ) -> Pending {
+        asked: impl Fn(&RequestKind) -> bool,
+    ) -> PendingSlow {
         let state = self.0.borrow();
-        let mut pending = Pending::default();
+        let mut pending = PendingSlow::default();
         let mut found: Vec<&Story> = Vec::new();
         let mut all = state.open.iter();
         for story in all.by_ref().take(LOOKED_AT) {
@@ -222,7 +222,7 @@ impl Ledger {
         found.sort_by_key(|story| story.began());
         let whole = |story: &&Story| {
             let (began, parts) = story.so_far(moment)?;
-            Some(Slow {
+            Some(SlowRequest {
                 ended: moment.now,
                 ns: moment.now.since(began).as_nanos() as u64,
                 volume: story.volume(),
@@ -238,18 +238,21 @@ impl Ledger {
     /// The requests that ended in the minutes since `since`: by volume and kind, and the slowest
     /// ones, the longest first. Of each minute these are the slowest of each kind, and the slowest
     /// of each volume and kind.
-    pub(crate) fn since(&self, since: Instant) -> (BTreeMap<Of, Summary>, Vec<Slow>) {
+    pub(crate) fn since(
+        &self,
+        since: Instant,
+    ) -> (BTreeMap<RequestKind, Summary>, Vec<SlowRequest>) {
         let state = self.0.borrow();
         let (mut of, mut slowest) = (BTreeMap::new(), Vec::new());
         for minute in state.of_minutes_since(since) {
-            let kept = minute.slowest.values().flat_map(Slowest::kept);
+            let kept = minute.slowest.values().flat_map(SlowestRequests::kept);
             slowest.extend(kept.filter(|s| s.ended >= since).cloned());
             for (key, counted) in &minute.of {
                 of.entry(*key).or_insert_with(Summary::default).merge(&counted.summary);
                 slowest.extend(counted.longest.iter().filter(|s| s.ended >= since).cloned());
             }
         }
-        let order = |s: &Slow| (std::cmp::Reverse(s.ns), s.ended, s.volume, s.kind, s.range);
+        let order = |s: &SlowRequest| (std::cmp::Reverse(s.ns), s.ended, s.volume, s.kind, s.range);
         slowest.sort_by_key(order);
         // Most of those of a volume are among those of their kind.
         slowest.dedup_by_key(|s| order(s));

@@ -30,8 +30,8 @@ pub use advice::advice;
 pub use holder::Holder;
 pub use ledger::Ledger;
 pub use model::wait::{Layer, Reason, RequestClass};
-pub use slowest::Slow;
-pub use story::{Away, Cause, Moment, Part, PlaceId, Story, Token, What};
+pub use slowest::SlowRequest;
+pub use story::{AwayTimes, Cause, Moment, Part, PlaceId, Story, Token, WaitCause};
 pub use summary::Summary;
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ fn a_wait_for_a_job_is_told_by_what_the_job_waits_for() {
     let story = read(500);
     let token = story.enter_job(Reason::Commit, &commit, at(500));
     commit.leave(before, at(600));
-    let flush = What { reason: Reason::DeviceFlush, place: disk, holder: Holder::NONE };
+    let flush = WaitCause { reason: Reason::DeviceFlush, place: disk, holder: Holder::NONE };
     let flush = commit.enter(flush, at(650));
     commit.leave(flush, at(1_650));
     story.leave(token, at(1_700));
@@ -118,7 +118,7 @@ fn time_in_which_the_thread_was_busy_is_told_apart() {
 #[test]
 fn time_in_which_the_thread_did_not_run_is_told_whenever_it_is_seen() {
     let stopped = |us, away| {
-        let away = Away::of(Reason::NotRunning, Duration::from_micros(away));
+        let away = AwayTimes::of(Reason::NotRunning, Duration::from_micros(away));
         Moment { away, ..at(us) }
     };
     let commit = Story::of_job("commit", at(0));
@@ -151,7 +151,7 @@ fn time_in_which_the_thread_did_not_run_is_told_whenever_it_is_seen() {
     assert_eq!((parts.len(), parts[0].cause.what.reason, parts[0].ns), (1, gone, 500_000));
     // It was stopped, and later others had all processors.
     let both = read(0);
-    let crowded = Away::of(Reason::NoProcessor, Duration::from_micros(100));
+    let crowded = AwayTimes::of(Reason::NoProcessor, Duration::from_micros(100));
     let now = stopped(630, 500);
     let (_, parts) = both.end(Moment { away: now.away.and(crowded), ..now });
     let of: Vec<_> = parts.iter().map(|p| (p.cause.what.reason, p.ns / 1_000)).collect();
@@ -169,7 +169,8 @@ fn one_slow_request_is_told_of_in_the_singular() {
     let ledger = Ledger::default();
     let disk = ledger.place("disk");
     let story = read(0);
-    let what = What { reason: Reason::DeviceQueue, place: disk, holder: Holder::of("write-back") };
+    let what =
+        WaitCause { reason: Reason::DeviceQueue, place: disk, holder: Holder::of("write-back") };
     let wait = story.enter(what, at(0));
     story.leave(wait, at(50_000));
     ledger.end(&story, at(50_001));
@@ -215,8 +216,11 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
     for i in 0..1_000u64 {
         let story = read(i * 100);
         story.set_volume(VolumeId(1 + (i % 2) as u32));
-        let what =
-            What { reason: Reason::DeviceQueue, place: disk, holder: Holder::of("write-back") };
+        let what = WaitCause {
+            reason: Reason::DeviceQueue,
+            place: disk,
+            holder: Holder::of("write-back"),
+        };
         let wait = story.enter(what, at(i * 100));
         let took = if i % 100 == 7 { 50_000 } else { 80 };
         story.leave(wait, at(i * 100 + took));
@@ -256,7 +260,7 @@ fn an_answer_names_the_cause_and_is_silent_where_nothing_is_wrong() {
 #[test]
 fn a_verdict_names_what_most_requests_waited_for_themselves() {
     let ledger = Ledger::default();
-    let slow = |kind, count, stage: Reason, what: What| {
+    let slow = |kind, count, stage: Reason, what: WaitCause| {
         for _ in 0..count {
             let story = Story::of_request(kind, 0, 4096, at(0));
             let outer = story.enter(stage.into(), at(0));
@@ -268,7 +272,7 @@ fn a_verdict_names_what_most_requests_waited_for_themselves() {
     };
     let on = |place: &str, holder| {
         let (place, holder) = (ledger.place(place), Holder::of(holder));
-        What { reason: Reason::Transfer, place, holder }
+        WaitCause { reason: Reason::Transfer, place, holder }
     };
     let throttle = Reason::Throttle;
     let verdict = |kind| {
@@ -307,7 +311,7 @@ fn a_verdict_names_what_most_requests_waited_for_themselves() {
     let device = " 7 of these waited mostly for pool device a, 5 of them for a transfer of pool ";
     assert!(said.contains(device), "{said}");
     // The thread was busy with several jobs.
-    let busy = |job| What { holder: Holder::of(job), ..What::from(Reason::Engine) };
+    let busy = |job| WaitCause { holder: Holder::of(job), ..WaitCause::from(Reason::Engine) };
     slow(RequestClass::Flush, 2, Reason::Engine, busy("scrub"));
     slow(RequestClass::Flush, 1, Reason::Engine, busy("collection"));
     let said = verdict(RequestClass::Flush);
@@ -320,7 +324,8 @@ fn a_verdict_names_what_most_requests_waited_for_themselves() {
 fn an_answer_says_how_fast_the_work_was_that_kept_the_device_busy() {
     let (ledger, other) = (Ledger::default(), Holder::of(Holder::OTHER_REQUESTS));
     let (disk, second) = (ledger.place("pool device sda"), 1_000_000);
-    let what = What { reason: Reason::Transfer, place: disk, holder: Holder::of("write-back") };
+    let what =
+        WaitCause { reason: Reason::Transfer, place: disk, holder: Holder::of("write-back") };
     let story = read(0);
     let wait = story.enter(what, at(0));
     story.leave(wait, at(30_000));
@@ -342,7 +347,7 @@ fn an_answer_says_how_fast_the_work_was_that_kept_the_device_busy() {
     assert!(reads.verdict.contains(text), "{}", reads.verdict);
     // A device without a name is none in particular.
     ledger.moved(PlaceId::NONE, other, 1 << 20, at(61 * second).now);
-    let none = What { place: PlaceId::NONE, holder: other, ..what };
+    let none = WaitCause { place: PlaceId::NONE, holder: other, ..what };
     assert_eq!(ledger.rate(none, Instant(0), |_, _| true), None);
     // Of a minute in which none waited for it nothing counts: neither quick ones nor others did.
     for at_second in [130, 131] {
@@ -446,12 +451,12 @@ proptest! {
         let ledger = Ledger::default();
         let jobs = [ledger.job("a", at(0)), ledger.job("b", at(0))];
         let story = read(0);
-        let (mut now, mut gone) = (0, Away::default());
+        let (mut now, mut gone) = (0, AwayTimes::default());
         let (mut open, mut of_jobs) = (Vec::new(), Vec::new());
         for (what, which, passed, late, away) in steps {
             now += passed;
             let why = [Reason::NotRunning, Reason::NoProcessor][which % 2];
-            gone = gone.and(Away::of(why, Duration::from_micros(away.min(passed))));
+            gone = gone.and(AwayTimes::of(why, Duration::from_micros(away.min(passed))));
             let moment = Moment { late: Duration::from_micros(late), away: gone, ..at(now) };
             let reason = Reason::ALL[which];
             let job = &jobs[which % 2];
@@ -488,7 +493,7 @@ proptest! {
             if open.is_empty() {
                 idle += passed;
             }
-            let on = |reason| What { reason, place: places[place], holder: Holder::NONE };
+            let on = |reason| WaitCause { reason, place: places[place], holder: Holder::NONE };
             match step {
                 // More than half are enters, so that many wait at a time.
                 0 | 1 => open.push(story.enter(on(Reason::DeviceQueue), at(now))),
@@ -538,7 +543,7 @@ fn advice_fits_what_kept_the_device_busy() {
 #[test]
 fn advice_is_about_the_work_that_kept_the_device_busy() {
     let advice = |stage, reason, holder| {
-        let what = What { reason, place: PlaceId::NONE, holder: Holder::of(holder) };
+        let what = WaitCause { reason, place: PlaceId::NONE, holder: Holder::of(holder) };
         Cause { stage, what }.advice("pool device a")
     };
     for device in [Reason::DeviceQueue, Reason::Transfer, Reason::DeviceFlush] {

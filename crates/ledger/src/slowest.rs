@@ -11,7 +11,7 @@ const SLOWEST: usize = 16;
 
 /// One slow request, whole.
 #[derive(Clone, Debug)]
-pub struct Slow {
+pub struct SlowRequest {
     /// When it ended; if it is under way, when it was looked at.
     pub ended: Instant,
     /// The time that the request took, up to then, in nanoseconds.
@@ -28,15 +28,15 @@ pub struct Slow {
 
 /// The slowest of the requests that were offered.
 #[derive(Default)]
-pub(crate) struct Slowest {
-    kept: Vec<Slow>,
+pub(crate) struct SlowestRequests {
+    kept: Vec<SlowRequest>,
     /// The shortest of these, once there are as many as are kept.
     least_ns: u64,
 }
 
-impl Slowest {
+impl SlowestRequests {
     /// Keeps a request that took `ns`, if it is one of the slowest so far.
-    pub fn offer(&mut self, ns: u64, slow: impl FnOnce() -> Slow) {
+    pub fn offer(&mut self, ns: u64, slow: impl FnOnce() -> SlowRequest) {
         if self.kept.len() < SLOWEST {
             self.kept.push(slow());
         } else if ns > self.least_ns {
@@ -52,7 +52,7 @@ impl Slowest {
     }
 
     /// The slowest requests, in no order.
-    pub fn kept(&self) -> &[Slow] {
+    pub fn kept(&self) -> &[SlowRequest] {
         &self.kept
     }
 }

@@ -23,7 +23,7 @@ impl PlaceId {
 
 /// A wait of a request: its reason, its place and its holder.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct What {
+pub struct WaitCause {
     /// The reason for the wait.
     pub reason: Reason,
     /// The device, if the request waits on one.
@@ -32,9 +32,9 @@ pub struct What {
     pub holder: Holder,
 }
 
-impl From<Reason> for What {
-    fn from(reason: Reason) -> What {
-        What { reason, place: PlaceId::NONE, holder: Holder::NONE }
+impl From<Reason> for WaitCause {
+    fn from(reason: Reason) -> WaitCause {
+        WaitCause { reason, place: PlaceId::NONE, holder: Holder::NONE }
     }
 }
 
@@ -44,7 +44,7 @@ pub struct Cause {
     /// The reason for which the request itself waited.
     pub stage: Reason,
     /// The wait that this came down to; the same, or what the awaited work waited for.
-    pub what: What,
+    pub what: WaitCause,
 }
 
 impl Cause {
@@ -54,7 +54,7 @@ impl Cause {
     /// If work of the cache or the pool kept a device busy, there should be less of that work.
     /// Slower write-back, say, gives writers no room.
     pub fn advice(&self, place: &str) -> &'static str {
-        let What { reason, holder, .. } = self.what;
+        let WaitCause { reason, holder, .. } = self.what;
         let (inner, stage) = (advice(reason, holder, place), advice(self.stage, holder, place));
         match self.stage {
             _ if self.stage == reason || !is_of_devices(reason) => inner,
@@ -80,25 +80,25 @@ pub struct Part {
 
 /// The time that the runtime's thread did not run, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Away([Duration; REASONS_AWAY.len()]);
+pub struct AwayTimes([Duration; REASONS_AWAY.len()]);
 
 /// Why the runtime's thread may not run.
 const REASONS_AWAY: [Reason; 2] = [Reason::NotRunning, Reason::NoProcessor];
 
-impl Away {
+impl AwayTimes {
     /// A time away for this reason; nothing if the thread runs in spite of it.
-    pub fn of(reason: Reason, time: Duration) -> Away {
-        Away(REASONS_AWAY.map(|why| if why == reason { time } else { Duration::ZERO }))
+    pub fn of(reason: Reason, time: Duration) -> AwayTimes {
+        AwayTimes(REASONS_AWAY.map(|why| if why == reason { time } else { Duration::ZERO }))
     }
 
     /// The sum of both.
-    pub fn and(self, more: Away) -> Away {
-        Away(std::array::from_fn(|why| self.0[why] + more.0[why]))
+    pub fn and(self, more: AwayTimes) -> AwayTimes {
+        AwayTimes(std::array::from_fn(|why| self.0[why] + more.0[why]))
     }
 
     /// The time that was not yet in `before`.
-    pub fn since(self, before: Away) -> Away {
-        Away(std::array::from_fn(|why| self.0[why].saturating_sub(before.0[why])))
+    pub fn since(self, before: AwayTimes) -> AwayTimes {
+        AwayTimes(std::array::from_fn(|why| self.0[why].saturating_sub(before.0[why])))
     }
 
     fn parts(self) -> impl Iterator<Item = (Reason, u64)> {
@@ -119,20 +119,20 @@ pub struct Moment {
     pub holder: Holder,
     /// The time that the thread did not run, in all: a story that spans such a time takes it from
     /// what it waited for, whenever that is seen to be over.
-    pub away: Away,
+    pub away: AwayTimes,
 }
 
 impl Moment {
     /// A time up to which the runtime saw everything as it happened.
     pub fn at(now: Instant) -> Moment {
-        let (late, away) = (Duration::ZERO, Away::default());
+        let (late, away) = (Duration::ZERO, AwayTimes::default());
         Moment { now, late, reason: Reason::Engine, holder: Holder::NONE, away }
     }
 
     /// The beginning of the time before it in which the runtime could not look.
     pub fn before(self) -> Moment {
         let now = Instant(self.now.0.saturating_sub(self.late.as_nanos() as u64));
-        let away = self.away.since(Away::of(self.reason, self.late));
+        let away = self.away.since(AwayTimes::of(self.reason, self.late));
         Moment { away, ..Moment::at(now) }
     }
 }
@@ -142,7 +142,7 @@ impl Moment {
 #[must_use = "a wait has to be left"]
 pub struct Token(Cell<u32>);
 
-const _: () = assert!(size_of::<What>() == 4 && size_of::<Part>() == 16);
+const _: () = assert!(size_of::<WaitCause>() == 4 && size_of::<Part>() == 16);
 
 /// Adds time to the part of this cause.
 pub(crate) fn add(parts: &mut SmallVec<[Part; 6]>, cause: Cause, ns: u64) {
@@ -178,7 +178,7 @@ struct Wait {
     token: u32,
     /// The number of times that this wait is entered.
     count: u32,
-    what: What,
+    what: WaitCause,
     job: Option<Box<JobWait>>,
 }
 
@@ -186,7 +186,7 @@ struct State {
     /// Up to here time has been told.
     told: Instant,
     /// Of the time in which the thread did not run, so much was before that.
-    away: Away,
+    away: AwayTimes,
     ended: bool,
     waits: SmallVec<[Wait; 4]>,
     parts: SmallVec<[Part; 6]>,
@@ -296,13 +296,13 @@ impl Story {
     }
 
     /// From now on it waits for this, until the token is given back.
-    pub fn enter(&self, what: What, moment: Moment) -> Token {
+    pub fn enter(&self, what: WaitCause, moment: Moment) -> Token {
         self.insert(usize::MAX, what, None, moment)
     }
 
     /// As [`Story::enter`], inside of the first `depth` waits only, and outside of the others:
     /// these were entered since, on the way of this one, at the same moment.
-    pub fn enter_at(&self, depth: usize, what: What, moment: Moment) -> Token {
+    pub fn enter_at(&self, depth: usize, what: WaitCause, moment: Moment) -> Token {
         self.insert(depth, what, None, moment)
     }
 
@@ -317,10 +317,16 @@ impl Story {
         let seen = job.with_parts(moment, |parts| parts.iter().map(|p| p.ns).collect());
         let seen = seen.unwrap_or_default();
         let wait = Box::new(JobWait { job: job.clone(), seen });
-        self.insert(depth, What { holder, ..What::from(reason) }, Some(wait), moment)
+        self.insert(depth, WaitCause { holder, ..WaitCause::from(reason) }, Some(wait), moment)
     }
 
-    fn insert(&self, depth: usize, what: What, job: Option<Box<JobWait>>, moment: Moment) -> Token {
+    fn insert(
+        &self,
+        depth: usize,
+        what: WaitCause,
+        job: Option<Box<JobWait>>,
+        moment: Moment,
+    ) -> Token {
         let token = self.next_token();
         let Ok(mut state) = self.0.state.try_borrow_mut() else { return Token(Cell::new(token)) };
         if state.ended {
@@ -358,7 +364,7 @@ impl Story {
     }
 
     /// A wait turns into another one, in its place.
-    pub fn turn(&self, token: &Token, what: What, moment: Moment) {
+    pub fn turn(&self, token: &Token, what: WaitCause, moment: Moment) {
         let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
         let Some(place) = state.waits.iter().rposition(|w| w.token == token.0.get()) else {
             return;
@@ -416,16 +422,16 @@ impl Story {
         }
         for (why, time) in away.parts() {
             let time = time.min(rest);
-            add(parts, Cause { stage: why, what: What::from(why) }, time);
+            add(parts, Cause { stage: why, what: WaitCause::from(why) }, time);
             rest -= time;
         }
         if moment.reason == Reason::Engine {
             let late = (moment.late.as_nanos() as u64).min(rest);
-            let what = What { holder: moment.holder, ..What::from(moment.reason) };
+            let what = WaitCause { holder: moment.holder, ..WaitCause::from(moment.reason) };
             add(parts, Cause { stage: moment.reason, what }, late);
             rest -= late;
         }
-        let what = waits.last().map_or(What::from(Reason::Turn), |w| w.what);
+        let what = waits.last().map_or(WaitCause::from(Reason::Turn), |w| w.what);
         add(parts, Cause { stage: outermost.unwrap_or(what.reason), what }, rest);
     }
 

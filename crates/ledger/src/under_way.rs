@@ -2,9 +2,9 @@
 
 use base::VolumeId;
 
-use crate::ledger::{Ledger, Pending};
+use crate::ledger::{Ledger, PendingSlow};
 use crate::story::Moment;
-use crate::words::{Told, in_words, length};
+use crate::words::{RequestReport, in_words, length};
 use model::wait::RequestClass;
 
 /// Requests under way that are told whole.
@@ -12,7 +12,7 @@ const WHOLE: usize = 5;
 
 /// Requests that are under way and slow already.
 #[derive(Clone, Debug, Default)]
-pub struct UnderWay {
+pub struct PendingAnswer {
     /// The number of requests.
     pub count: u64,
     /// There may be more: the oldest few thousand were looked at.
@@ -20,12 +20,12 @@ pub struct UnderWay {
     /// The time that the oldest has been under way, in nanoseconds.
     pub longest_ns: u64,
     /// The oldest, the longest first, with what their time was made of up to now, in words.
-    pub oldest: Vec<Told>,
+    pub oldest: Vec<RequestReport>,
     /// All this in plain words; empty if there are none.
     pub text: String,
 }
 
-impl UnderWay {
+impl PendingAnswer {
     /// Requests for which `asked` is true that have taken more than `ns` up to now. If all are of
     /// one kind, the text says so.
     pub(crate) fn of(
@@ -34,19 +34,21 @@ impl UnderWay {
         ns: u64,
         kind: Option<RequestClass>,
         asked: impl Fn(Option<VolumeId>, RequestClass) -> bool,
-    ) -> UnderWay {
+    ) -> PendingAnswer {
         let asked = |(volume, of): &_| kind.is_none_or(|kind| kind == *of) && asked(*volume, *of);
-        let Pending { count, more, oldest } = ledger.pending(moment, ns, WHOLE, asked);
+        let PendingSlow { count, more, oldest } = ledger.pending(moment, ns, WHOLE, asked);
         let longest_ns = oldest.first().map_or(0, |longest| longest.ns);
         let oldest = oldest.into_iter().map(|slow| in_words(ledger, slow)).collect();
-        let mut of = UnderWay { count, more, longest_ns, oldest, text: String::new() };
+        let mut of = PendingAnswer { count, more, longest_ns, oldest, text: String::new() };
         of.text = text(&of, kind, ns);
         of
     }
 }
 
-fn text(of: &UnderWay, kind: Option<RequestClass>, ns: u64) -> String {
-    let Some(Told { slow: longest, parts }) = of.oldest.first() else { return String::new() };
+fn text(of: &PendingAnswer, kind: Option<RequestClass>, ns: u64) -> String {
+    let Some(RequestReport { slow: longest, parts }) = of.oldest.first() else {
+        return String::new();
+    };
     let (took, one) = (length(longest.ns), longest.kind.singular());
     let most = parts.first().map_or("", |(_, text)| text.as_str());
     if of.count == 1 && !of.more {
@@ -68,7 +70,7 @@ mod tests {
 
     use super::*;
     use crate::explain::{Answer, Question, explain};
-    use crate::{Reason, Story, What};
+    use crate::{Reason, Story, WaitCause};
 
     fn at(ms: u64) -> Moment {
         Moment::at(Instant(ms * 1_000_000))
@@ -90,7 +92,7 @@ mod tests {
         let ledger = Ledger::default();
         let of = |ms| ask(&ledger, None, None, ms).under_way;
         assert_eq!((of(0).count, of(0).text.as_str()), (0, ""));
-        let what = What { place: ledger.place("cache device c"), ..Reason::Transfer.into() };
+        let what = WaitCause { place: ledger.place("cache device c"), ..Reason::Transfer.into() };
         let write = begin(&ledger, RequestClass::Write, 1, 0);
         let lock = write.enter(Reason::RangeLock.into(), at(0));
         write.leave(lock, at(4));
@@ -104,7 +106,7 @@ mod tests {
             "under way now: 1 write for 36.0 s; it waits mostly for the cache's journal, which \
              waited for a transfer of cache device c"
         );
-        let [Told { slow, parts }] = &told.oldest[..] else { panic!("{told:?}") };
+        let [RequestReport { slow, parts }] = &told.oldest[..] else { panic!("{told:?}") };
         assert_eq!(parts.iter().map(|(part, _)| part.ns).sum::<u64>(), slow.ns);
         assert_eq!((slow.volume, slow.range), (Some(VolumeId(1)), (4096, 512)));
         // To be looked at changes nothing of what is told in the end.

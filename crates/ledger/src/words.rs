@@ -2,23 +2,23 @@
 
 use crate::holder::Holder;
 use crate::ledger::Ledger;
-use crate::slowest::Slow;
+use crate::slowest::SlowRequest;
 use crate::story::{Cause, Part};
 use model::wait::{Layer, Reason};
 
 /// A request with its parts in words.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct RequestReport {
     /// The request.
-    pub slow: Slow,
+    pub slow: SlowRequest,
     /// The parts of its time, each with what it was spent on.
     pub parts: Vec<(Part, String)>,
 }
 
 /// A request, with its parts put in words.
-pub(crate) fn in_words(ledger: &Ledger, slow: Slow) -> Told {
+pub(crate) fn in_words(ledger: &Ledger, slow: SlowRequest) -> RequestReport {
     let parts = slow.parts.iter().map(|p| (*p, say(ledger, &p.cause))).collect();
-    Told { slow, parts }
+    RequestReport { slow, parts }
 }
 
 /// Between what a request waited for and what that came down to.

@@ -10,7 +10,7 @@ use tls::Peer;
 const ALLOCATION: &str = "base:allocation";
 
 /// The step that follows an option, once its replies have been sent.
-pub enum Progress<X> {
+pub enum NextStep<X> {
     /// The next option.
     Again,
     /// The connection ends.
@@ -81,23 +81,23 @@ impl Handshake {
         option: u32,
         data: &[u8],
         out: &mut Vec<u8>,
-    ) -> Progress<E::Export> {
+    ) -> NextStep<E::Export> {
         let plain = self.encryption == Encryption::Required;
         if option == opt::EXPORT_NAME && plain {
             // This option has no replies that refuse it.
-            return Progress::Close;
+            return NextStep::Close;
         }
         if option == opt::EXPORT_NAME {
             return self.export_name(exports, data, out);
         }
         if !self.fixed {
             // Such a client does not understand replies to options.
-            return Progress::Close;
+            return NextStep::Close;
         }
         match option {
             opt::ABORT => {
                 put_reply(out, option, rep::ACK, &[]);
-                return Progress::Close;
+                return NextStep::Close;
             }
             opt::STARTTLS => return self.start_tls(data, out),
             _ if plain => refuse(out, option, rep::ERR_TLS_REQD, "TLS is required"),
@@ -113,7 +113,7 @@ impl Handshake {
             }
             _ => refuse(out, option, rep::ERR_UNSUP, "not supported"),
         }
-        Progress::Again
+        NextStep::Again
     }
 
     /// Refuses an option whose data is too long to be looked at.
@@ -121,18 +121,18 @@ impl Handshake {
         refuse(out, option, rep::ERR_TOO_BIG, "option too long");
     }
 
-    fn start_tls<X>(&self, data: &[u8], out: &mut Vec<u8>) -> Progress<X> {
+    fn start_tls<X>(&self, data: &[u8], out: &mut Vec<u8>) -> NextStep<X> {
         let (kind, why) = match self.encryption {
             Encryption::Absent => (rep::ERR_UNSUP, "TLS is not set up"),
             Encryption::Done(_) => (rep::ERR_INVALID, "there is TLS already"),
             _ if !data.is_empty() => (rep::ERR_INVALID, "no data expected"),
             _ => {
                 put_reply(out, opt::STARTTLS, rep::ACK, &[]);
-                return Progress::Secure;
+                return NextStep::Secure;
             }
         };
         refuse(out, opt::STARTTLS, kind, why);
-        Progress::Again
+        NextStep::Again
     }
 
     fn export_name<E: Exports>(
@@ -140,11 +140,11 @@ impl Handshake {
         exports: &E,
         data: &[u8],
         out: &mut Vec<u8>,
-    ) -> Progress<E::Export> {
+    ) -> NextStep<E::Export> {
         let name = std::str::from_utf8(data).ok().filter(|n| n.len() <= MAX_STRING);
         let Some((name, export)) = name.and_then(|n| Some((n, exports.open(n, self.peer())?)))
         else {
-            return Progress::Close;
+            return NextStep::Close;
         };
         let info = export.info();
         out.extend_from_slice(&export.size_bytes().to_be_bytes());
@@ -152,7 +152,7 @@ impl Handshake {
         if !self.no_zeroes {
             out.extend_from_slice(&[0; 124]);
         }
-        Progress::Start(export, self.terms(name, &info))
+        NextStep::Start(export, self.terms(name, &info))
     }
 
     fn info<E: Exports>(
@@ -161,14 +161,14 @@ impl Handshake {
         option: u32,
         data: &[u8],
         out: &mut Vec<u8>,
-    ) -> Progress<E::Export> {
+    ) -> NextStep<E::Export> {
         let Some(request) = InfoRequest::parse(data) else {
             refuse(out, option, rep::ERR_INVALID, "malformed");
-            return Progress::Again;
+            return NextStep::Again;
         };
         let Some(export) = exports.open(request.name, self.peer()) else {
             refuse(out, option, rep::ERR_UNKNOWN, "no such export");
-            return Progress::Again;
+            return NextStep::Again;
         };
         let i = export.info();
         let mut put = |kind: u16, parts: &[&[u8]]| {
@@ -191,9 +191,9 @@ impl Handshake {
         put(info::BLOCK_SIZE, &[&sizes[0], &sizes[1], &sizes[2]]);
         put_reply(out, option, rep::ACK, &[]);
         if option == opt::GO {
-            Progress::Start(export, self.terms(request.name, &i))
+            NextStep::Start(export, self.terms(request.name, &i))
         } else {
-            Progress::Again
+            NextStep::Again
         }
     }
 

@@ -8,15 +8,15 @@ use std::cell::OnceCell;
 
 use base::{Buf, Duration, SliceList};
 use rt::{Rt, SocketId};
-use tls::{Acceptor, Broken, Peer};
+use tls::{Acceptor, Peer, SessionError};
 
-use crate::secure::Secure;
-use crate::wire::{Gone, Wire};
+use crate::secure::SecureStream;
+use crate::wire::{Disconnected, Wire};
 
 pub(crate) struct Link {
     wire: Wire,
     /// From when on it is encrypted.
-    secure: OnceCell<Secure>,
+    secure: OnceCell<SecureStream>,
 }
 
 impl Link {
@@ -45,14 +45,19 @@ impl Link {
 
     /// Shakes hands; from then on the link is encrypted. Once, while nothing else uses it. Errors
     /// say why, for people.
-    pub async fn secure(&self, acceptor: &Acceptor) -> Result<Peer, Broken> {
-        let (secure, peer) = Secure::shake(&self.wire, acceptor).await?;
+    pub async fn secure(&self, acceptor: &Acceptor) -> Result<Peer, SessionError> {
+        let (secure, peer) = SecureStream::shake(&self.wire, acceptor).await?;
         assert!(self.secure.set(secure).is_ok(), "a link is secured once");
         Ok(peer)
     }
 
     /// Receives at least one byte into `buf[start..]`.
-    pub async fn recv(&self, buf: Buf, start: usize, fill: bool) -> (Buf, Result<usize, Gone>) {
+    pub async fn recv(
+        &self,
+        buf: Buf,
+        start: usize,
+        fill: bool,
+    ) -> (Buf, Result<usize, Disconnected>) {
         match self.secure.get() {
             None => self.wire.recv(buf, start, fill).await,
             // Boxed, so that the future of a link without TLS is as small as without this.
@@ -61,11 +66,11 @@ impl Link {
     }
 
     /// Receives all of `buf[start..]`, a payload.
-    pub async fn recv_all(&self, buf: Buf, start: usize) -> Result<Buf, Gone> {
+    pub async fn recv_all(&self, buf: Buf, start: usize) -> Result<Buf, Disconnected> {
         self.wire.in_payload(self.recv_pieces(buf, start)).await
     }
 
-    async fn recv_pieces(&self, mut buf: Buf, mut start: usize) -> Result<Buf, Gone> {
+    async fn recv_pieces(&self, mut buf: Buf, mut start: usize) -> Result<Buf, Disconnected> {
         let len = buf.len();
         while start < len {
             buf.truncate(len.min(start + self.wire.payload_missing()));
@@ -80,7 +85,7 @@ impl Link {
     }
 
     /// Sends all of `data`.
-    pub async fn send_all(&self, data: SliceList) -> Result<(), Gone> {
+    pub async fn send_all(&self, data: SliceList) -> Result<(), Disconnected> {
         match self.secure.get() {
             None => self.wire.in_reply(self.wire.send(data)).await,
             Some(secure) => Box::pin(secure.send(&self.wire, data)).await,

@@ -12,7 +12,7 @@ use base::SliceList;
 
 use crate::codec::reply::Head;
 use crate::link::Link;
-use crate::wire::Gone;
+use crate::wire::Disconnected;
 
 /// A batch ends with the message that brings it to so many bytes or views.
 const BATCH_BYTES: usize = 256 << 10;
@@ -94,7 +94,7 @@ impl<P: 'static> Outbox<P> {
             let batch = self.gather(&mut permits);
             let sent = self.link.send_all(batch).await;
             permits.clear();
-            if sent == Err(Gone) {
+            if sent == Err(Disconnected) {
                 self.link.close();
             }
             if self.link.is_closed() {

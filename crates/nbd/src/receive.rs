@@ -11,7 +11,7 @@ use std::rc::Rc;
 use base::{BLOCK, Buf};
 
 use crate::link::Link;
-use crate::wire::Gone;
+use crate::wire::Disconnected;
 
 const SMALLEST: usize = BLOCK;
 const LARGEST: usize = 256 << 10;
@@ -50,7 +50,7 @@ impl Receiver {
 
     /// Receives once; there is room for `need` bytes of [`Receiver::data`] together at least, of
     /// which some are missing.
-    pub async fn more(&mut self, need: usize) -> Result<(), Gone> {
+    pub async fn more(&mut self, need: usize) -> Result<(), Disconnected> {
         let left = self.tail - self.head;
         let buf = self.buf.take();
         let size = self.want.max(need.next_power_of_two());
@@ -81,7 +81,7 @@ impl Receiver {
     }
 
     /// Receives until `n` bytes are there.
-    pub async fn at_least(&mut self, n: usize) -> Result<(), Gone> {
+    pub async fn at_least(&mut self, n: usize) -> Result<(), Disconnected> {
         while self.data().len() < n {
             self.more(n).await?;
         }
@@ -89,7 +89,7 @@ impl Receiver {
     }
 
     /// Receives a large payload into memory of its own.
-    pub async fn payload(&mut self, mut into: Buf) -> Result<Buf, Gone> {
+    pub async fn payload(&mut self, mut into: Buf) -> Result<Buf, Disconnected> {
         let here = self.data().len().min(into.len());
         into[..here].copy_from_slice(&self.data()[..here]);
         self.consume(here);
@@ -101,7 +101,7 @@ impl Receiver {
     }
 
     /// Receives `n` bytes and throws them away.
-    pub async fn skip(&mut self, mut n: usize) -> Result<(), Gone> {
+    pub async fn skip(&mut self, mut n: usize) -> Result<(), Disconnected> {
         loop {
             let here = self.data().len().min(n);
             self.consume(here);

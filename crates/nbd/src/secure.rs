@@ -11,9 +11,9 @@ use std::cell::{Cell, RefCell};
 
 use base::{BLOCK, Buf, Duration, SliceList};
 use rt::sync::{Semaphore, within};
-use tls::{Acceptor, Broken, Opened, Peer, Session, Shaken};
+use tls::{Acceptor, HandshakeProgress, Peer, ReadOutcome, Session, SessionError};
 
-use crate::wire::{Gone, Wire, advance, front};
+use crate::wire::{Disconnected, Wire, advance, front};
 
 /// The sizes of the buffer that records are received into: it grows where much comes at once.
 const SMALLEST: usize = BLOCK;
@@ -25,7 +25,7 @@ const RECORDS: usize = 32;
 /// A peer that takes no farewell in this time gets none.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-pub(crate) struct Secure {
+pub(crate) struct SecureStream {
     session: RefCell<Session>,
     /// The turn to send.
     turn: Semaphore,
@@ -33,16 +33,19 @@ pub(crate) struct Secure {
     want: Cell<usize>,
 }
 
-impl Secure {
+impl SecureStream {
     /// Shakes hands. Errors say why, for people.
-    pub async fn shake(wire: &Wire, acceptor: &Acceptor) -> Result<(Secure, Peer), Broken> {
+    pub async fn shake(
+        wire: &Wire,
+        acceptor: &Acceptor,
+    ) -> Result<(SecureStream, Peer), SessionError> {
         let session = Session::new(acceptor, wire.rt().bufs())?;
-        let secure = Secure {
+        let secure = SecureStream {
             session: RefCell::new(session),
             turn: Semaphore::new(1),
             want: Cell::new(SMALLEST),
         };
-        let gone = |Gone| Broken("the peer left".into());
+        let gone = |Disconnected| SessionError("the peer left".into());
         loop {
             let shaken = secure.session.borrow_mut().shake();
             // A signature takes long: however many shake hands, others have a turn after each.
@@ -50,16 +53,16 @@ impl Secure {
             // After an error that is the alert, which the peer may not be there to hear.
             let sent = wire.in_reply(secure.send_output(wire)).await;
             match shaken? {
-                Shaken::Done => {
+                HandshakeProgress::Done => {
                     sent.map_err(gone)?;
                     break;
                 }
-                Shaken::Again => {}
-                Shaken::NeedsInput => {
+                HandshakeProgress::Again => {}
+                HandshakeProgress::NeedsInput => {
                     sent.map_err(gone)?;
                     secure.fill(wire).await;
                     if wire.is_closed() {
-                        return Err(gone(Gone));
+                        return Err(gone(Disconnected));
                     }
                 }
             }
@@ -74,25 +77,25 @@ impl Secure {
         wire: &Wire,
         mut buf: Buf,
         start: usize,
-    ) -> (Buf, Result<usize, Gone>) {
+    ) -> (Buf, Result<usize, Disconnected>) {
         loop {
             let opened = self.open(&mut buf[start..]);
             if self.answer(wire).await.is_err() || wire.is_closed() {
-                return (buf, Err(Gone));
+                return (buf, Err(Disconnected));
             }
             match opened {
-                Ok((Opened::Bytes(n), more)) => {
+                Ok((ReadOutcome::Bytes(n), more)) => {
                     if more {
                         wire.rt().yield_now().await;
                     }
                     return (buf, Ok(n));
                 }
-                Ok((Opened::Again, _)) => wire.rt().yield_now().await,
-                Ok((Opened::NeedsInput, _)) => self.fill(wire).await,
-                Ok((Opened::End, _)) => return (buf, Err(Gone)),
+                Ok((ReadOutcome::Again, _)) => wire.rt().yield_now().await,
+                Ok((ReadOutcome::NeedsInput, _)) => self.fill(wire).await,
+                Ok((ReadOutcome::End, _)) => return (buf, Err(Disconnected)),
                 Err(why) => {
                     tracing::debug!("a connection over TLS is broken: {why}");
-                    return (buf, Err(Gone));
+                    return (buf, Err(Disconnected));
                 }
             }
         }
@@ -114,7 +117,7 @@ impl Secure {
     }
 
     /// Sends what the receiver has made, unless the sender does so.
-    async fn answer(&self, wire: &Wire) -> Result<(), Gone> {
+    async fn answer(&self, wire: &Wire) -> Result<(), Disconnected> {
         let waiting = self.session.borrow().output_bytes();
         if waiting == 0 {
             return Ok(());
@@ -130,18 +133,18 @@ impl Secure {
     }
 
     /// Sends all of `data`, encrypted.
-    pub async fn send(&self, wire: &Wire, data: SliceList) -> Result<(), Gone> {
+    pub async fn send(&self, wire: &Wire, data: SliceList) -> Result<(), Disconnected> {
         let _turn = self.turn.acquire(1).await;
         wire.in_reply(self.send_batches(wire, data)).await
     }
 
-    async fn send_batches(&self, wire: &Wire, mut data: SliceList) -> Result<(), Gone> {
+    async fn send_batches(&self, wire: &Wire, mut data: SliceList) -> Result<(), Disconnected> {
         while !data.is_empty() {
             let batch = front(&data, Session::BATCH);
             let len = batch.iter().map(|s| s.len()).sum();
             if let Err(why) = self.session.borrow_mut().seal(&batch) {
                 tracing::debug!("a connection over TLS is broken: {why}");
-                return Err(Gone);
+                return Err(Disconnected);
             }
             drop(batch);
             advance(&mut data, len);
@@ -150,7 +153,7 @@ impl Secure {
         Ok(())
     }
 
-    async fn send_output(&self, wire: &Wire) -> Result<(), Gone> {
+    async fn send_output(&self, wire: &Wire) -> Result<(), Disconnected> {
         loop {
             let output = self.session.borrow_mut().take_output();
             if output.is_empty() {
@@ -173,20 +176,20 @@ impl Secure {
     }
 
     /// As many plain bytes as there are and have room, of some records. True if there may be more.
-    fn open(&self, into: &mut [u8]) -> Result<(Opened, bool), Broken> {
+    fn open(&self, into: &mut [u8]) -> Result<(ReadOutcome, bool), SessionError> {
         let mut session = self.session.borrow_mut();
         let mut n = 0;
         for _ in 0..RECORDS {
             if n == into.len() {
-                return Ok((Opened::Bytes(n), false));
+                return Ok((ReadOutcome::Bytes(n), false));
             }
             match session.open(&mut into[n..]) {
-                Ok(Opened::Bytes(more)) => n += more,
+                Ok(ReadOutcome::Bytes(more)) => n += more,
                 // The next call says it again.
-                _ if n > 0 => return Ok((Opened::Bytes(n), false)),
+                _ if n > 0 => return Ok((ReadOutcome::Bytes(n), false)),
                 other => return other.map(|opened| (opened, false)),
             }
         }
-        Ok((Opened::Bytes(n), true))
+        Ok((ReadOutcome::Bytes(n), true))
     }
 }

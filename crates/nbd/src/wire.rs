@@ -16,27 +16,27 @@ pub(crate) const PIECE: usize = 2 << 20;
 
 /// The connection is at its end: closed by us or by the peer, or broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Gone;
+pub(crate) struct Disconnected;
 
 pub(crate) struct Wire {
     rt: Rt,
     socket: SocketId,
     closed: Cell<bool>,
     /// A payload that is being received, and what is being sent.
-    payload: Progress,
-    sending: Progress,
+    payload: TransferProgress,
+    sending: TransferProgress,
 }
 
 /// The progress of a transfer that waits for the peer.
 #[derive(Default)]
-struct Progress {
+struct TransferProgress {
     /// The time when the transfer began, or when the last whole piece was done.
     since: Cell<Option<Instant>>,
     /// Bytes moved since then, fewer than [`PIECE`].
     moved: Cell<usize>,
 }
 
-impl Progress {
+impl TransferProgress {
     fn begin(&self, now: Instant) {
         self.since.set(Some(now));
         self.moved.set(0);
@@ -67,8 +67,8 @@ impl Wire {
             rt,
             socket,
             closed: Cell::new(false),
-            payload: Progress::default(),
-            sending: Progress::default(),
+            payload: TransferProgress::default(),
+            sending: TransferProgress::default(),
         }
     }
 
@@ -88,9 +88,14 @@ impl Wire {
     }
 
     /// Receives at least one byte into `buf[start..]`.
-    pub async fn recv(&self, buf: Buf, start: usize, fill: bool) -> (Buf, Result<usize, Gone>) {
+    pub async fn recv(
+        &self,
+        buf: Buf,
+        start: usize,
+        fill: bool,
+    ) -> (Buf, Result<usize, Disconnected>) {
         if self.closed.get() {
-            return (buf, Err(Gone));
+            return (buf, Err(Disconnected));
         }
         let mut bufs = BufList::new();
         let room = buf.len() - start;
@@ -98,7 +103,7 @@ impl Wire {
         let c = self.rt.op(Op::Recv { socket: self.socket, buf: bufs, start, fill }).await;
         let n = match c.result {
             Ok(n) if n > 0 && n <= room as u64 => Ok(n as usize),
-            _ => Err(Gone),
+            _ => Err(Disconnected),
         };
         let buf =
             c.into_bufs().pop().unwrap_or_else(|| unreachable!("a receive gives its buffer back"));
@@ -133,18 +138,18 @@ impl Wire {
     }
 
     /// Sends all of `data`, in [`Wire::in_reply`].
-    pub async fn send(&self, mut data: SliceList) -> Result<(), Gone> {
+    pub async fn send(&self, mut data: SliceList) -> Result<(), Disconnected> {
         let mut left: usize = data.iter().map(|s| s.len()).sum();
         while !data.is_empty() {
             if self.closed.get() {
-                return Err(Gone);
+                return Err(Disconnected);
             }
             let missing = self.sending.missing();
             let whole = left <= missing;
             let piece = if whole { std::mem::take(&mut data) } else { front(&data, missing) };
             let c = self.rt.op(Op::Send { socket: self.socket, data: piece }).await;
             let (Ok(n @ 1..), Payload::Data(piece)) = (c.result, c.payload) else {
-                return Err(Gone);
+                return Err(Disconnected);
             };
             if whole {
                 data = piece;

@@ -11,8 +11,8 @@ const LISTED: usize = 50;
 
 /// The outcome of a repair, or of its dry run, for one kind of structure on one device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Mended {
-    /// The device.
+pub struct RepairCount {
+    /// The path of the device.
     pub device: String,
     /// The kind of structure.
     pub kind: Subject,
@@ -25,7 +25,7 @@ pub struct Mended {
 /// A copy that is as bad as before.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Failure {
-    /// The device.
+    /// The path of the device.
     pub device: String,
     /// The kind of structure.
     pub kind: Subject,
@@ -43,7 +43,7 @@ pub struct Repairs {
     /// Why nothing was, or would be, written at all.
     pub refused: Option<String>,
     /// Bad copies, by device and kind.
-    pub copies: Vec<Mended>,
+    pub copies: Vec<RepairCount>,
     /// Copies that could not be written again: the first of them.
     pub failures: Vec<Failure>,
     /// Blocks of the pool that are allocated and that nothing refers to.
@@ -92,12 +92,12 @@ impl<R> Outcome<R> {
 
 /// Counts what is repaired.
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct RepairTally {
     copies: BTreeMap<(String, Subject), (u64, u64)>,
     failures: Vec<Failure>,
 }
 
-impl Tally {
+impl RepairTally {
     /// A bad copy was found.
     pub fn bad(&mut self, device: &str, kind: Subject) {
         self.copies.entry((device.to_owned(), kind)).or_default().0 += 1;
@@ -117,7 +117,8 @@ impl Tally {
 
     /// Enters what was counted.
     pub fn tell(self, repairs: &mut Repairs) {
-        let mended = |((device, kind), (bad, repaired))| Mended { device, kind, bad, repaired };
+        let mended =
+            |((device, kind), (bad, repaired))| RepairCount { device, kind, bad, repaired };
         repairs.copies.extend(self.copies.into_iter().map(mended));
         repairs.failures.extend(self.failures);
     }

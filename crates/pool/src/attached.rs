@@ -7,7 +7,7 @@
 //! 2. **Each superblock has a [`CacheMark`]**: an entry of the journal that must be found at the
 //!    next open, and whether the clean keys of the cache count.
 //! 3. **A cut is published by a commit**: the superblock says up to which epoch the pool has
-//!    everything ([`Published`]), and so which keys of the cache are clean.
+//!    everything ([`PublishedCut`]), and so which keys of the cache are clean.
 //! 4. **Room for what is dirty** in the cache is a [`Reservation`](crate::Reservation) that the
 //!    cache holds. A write-back pass takes it over and spends it.
 //!
@@ -24,7 +24,7 @@ pub use mark::CacheMark;
 
 /// The cut of a cache that the pool's image is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Published {
+pub(crate) struct PublishedCut {
     pub epoch: Epoch,
     /// In seconds of Unix time; 0: not known.
     pub taken_at: u32,
@@ -38,14 +38,14 @@ pub(crate) struct Attached {
     /// The entry that durable superblocks name; 0: none.
     named: EntrySeq,
     /// The last published cut, and the one that the running commit publishes.
-    published: Published,
-    publishing: Option<Published>,
+    published: PublishedCut,
+    publishing: Option<PublishedCut>,
     link: Link,
 }
 
 impl Attached {
     /// As the superblock says; the cache itself has yet to come.
-    pub fn new(mark: Option<CacheMark>, published: Published) -> Attached {
+    pub fn new(mark: Option<CacheMark>, published: PublishedCut) -> Attached {
         let (uuid, named) = (mark.map(|m| m.uuid), mark.map_or(EntrySeq(0), |m| m.entry));
         Attached { uuid, mark, named, published, publishing: None, link: Link::None }
     }
@@ -105,7 +105,7 @@ impl Attached {
     }
 
     /// The last published cut.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> PublishedCut {
         self.published
     }
 
@@ -115,12 +115,12 @@ impl Attached {
     }
 
     /// The cut that the next superblock says: that of the running commit, if it publishes one.
-    pub fn next_published(&self) -> Published {
+    pub fn next_published(&self) -> PublishedCut {
         self.publishing.unwrap_or(self.published)
     }
 
     /// A commit begins that publishes this.
-    pub fn begin_publishing(&mut self, cut: Option<Published>) {
+    pub fn begin_publishing(&mut self, cut: Option<PublishedCut>) {
         self.publishing = cut;
     }
 
@@ -143,8 +143,8 @@ mod tests {
         clean_void: true,
     };
 
-    fn cut(epoch: u32) -> Published {
-        Published { epoch: Epoch(epoch), taken_at: 0 }
+    fn cut(epoch: u32) -> PublishedCut {
+        PublishedCut { epoch: Epoch(epoch), taken_at: 0 }
     }
 
     #[test]

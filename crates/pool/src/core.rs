@@ -9,7 +9,7 @@ use std::rc::Rc;
 use base::{
     BLOCK, Generation, GroupId, Instant, OpenId, PoolAddr, Result, SharedPlace, Slice, VolumeId,
 };
-use btree::Unneeded;
+use btree::UnneededTrees;
 use format::page::Chunk;
 use queue::Class;
 use rt::Rt;
@@ -17,7 +17,7 @@ use rt::sync::{Event, Semaphore, Shared};
 use rustc_hash::FxHashMap;
 
 use crate::devices::Disk;
-use crate::devices::looks::Looks;
+use crate::devices::looks::LookSchedule;
 use crate::devices::standing::{Permit, Standing};
 use crate::settings::Settings;
 use crate::space::Reservation;
@@ -46,7 +46,7 @@ struct Inner {
     /// Held by the commit that runs, and by what must not run beside one.
     commits: Semaphore,
     /// When all slots of superblocks were looked at.
-    looks: Looks,
+    looks: LookSchedule,
     /// Notified when devices were taken out of use because they failed.
     dropped: Event,
     /// Held by the write of the pass that is taking blocks.
@@ -63,7 +63,7 @@ struct Inner {
 
 /// The state, to be changed between two awaits. When it is dropped, the tasks that commit are told
 /// what there is to commit: so no flow can forget to.
-pub(crate) struct Changing<'p> {
+pub(crate) struct StateGuard<'p> {
     st: RefMut<'p, State>,
     pool: &'p Inner,
     /// The uncommitted changes at the time when this was made.
@@ -84,7 +84,7 @@ impl Uncommitted {
     }
 }
 
-impl Deref for Changing<'_> {
+impl Deref for StateGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -92,13 +92,13 @@ impl Deref for Changing<'_> {
     }
 }
 
-impl DerefMut for Changing<'_> {
+impl DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.st
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
         let (before, now) = (self.before, Uncommitted::of(&self.st));
         if now.any && !before.any {
@@ -139,7 +139,7 @@ impl Core {
             zeros: rt.bufs().zeroed(ZEROS).freeze(),
             requests: Requests::new(),
             commits: Semaphore::new(1),
-            looks: Looks::default(),
+            looks: LookSchedule::default(),
             dropped: Event::new(),
             pass_takes: Semaphore::new(1),
             pass_hurries: Cell::new(false),
@@ -234,11 +234,11 @@ impl Core {
         self.0.state.borrow()
     }
 
-    /// The state, to be changed; see [`Changing`].
-    pub(crate) fn state_mut(&self) -> Changing<'_> {
+    /// The state, to be changed; see [`StateGuard`].
+    pub(crate) fn state_mut(&self) -> StateGuard<'_> {
         let st = self.0.state.borrow_mut();
         let before = Uncommitted::of(&st);
-        Changing { st, pool: &self.0, before }
+        StateGuard { st, pool: &self.0, before }
     }
 
     pub(crate) fn metrics(&self) -> Ref<'_, CommitMetrics> {
@@ -263,7 +263,7 @@ impl Core {
     }
 
     /// When all slots of superblocks were looked at.
-    pub(crate) fn looks(&self) -> &Looks {
+    pub(crate) fn looks(&self) -> &LookSchedule {
         &self.0.looks
     }
 
@@ -361,7 +361,7 @@ impl Core {
     }
 
     /// Frees the nodes of trees that are not needed any more, in slices.
-    pub(crate) async fn take_apart(&self, mut trees: Unneeded) {
+    pub(crate) async fn take_apart(&self, mut trees: UnneededTrees) {
         while trees.free(NODES) {
             self.rt().yield_now().await;
         }

@@ -20,10 +20,10 @@ use smallvec::SmallVec;
 
 pub(crate) use apart::{apart, is_ahead, is_up_to_date, left_at};
 pub use device::PoolDevice;
-pub(crate) use device::{Counted, Tenure};
-pub(crate) use disk::Copied;
+pub(crate) use device::{DeviceEvent, Tenure};
+pub(crate) use disk::CopyBlocks;
 pub use disk::{DeviceFile, Disk};
-pub(crate) use presence::{Missed, Trouble};
+pub(crate) use presence::{AwayReason, MissedReason};
 use sources::{Period, Source};
 
 /// Extra queue length accepted to stay on a near disk: the requests of a stream become a few large
@@ -35,7 +35,7 @@ const MENDED: &str = "it is read from another copy, if one is good, and written 
 
 /// The place of a copy of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CopyPlace {
     /// The row of the device.
     pub row: usize,
     /// The offset in bytes there.
@@ -43,7 +43,7 @@ pub(crate) struct Place {
 }
 
 /// The outcome of a request to a device.
-pub(crate) struct Outcome {
+pub(crate) struct DeviceOutcome {
     pub row: usize,
     /// Which device had the row when the request was sent, or was not sent as it is out of use.
     /// Another one may have the row when the outcome is judged.
@@ -222,13 +222,13 @@ impl Devices {
 
     /// A bad block of the device was written again.
     pub fn note_healed(&mut self, row: usize) {
-        self.rows[row].count(Counted::Healed);
+        self.rows[row].count(DeviceEvent::Healed);
     }
 
     /// A bad block of the device could not be written again.
     pub fn note_heal_error(&mut self, row: usize, offset: u64, e: IoError) {
         let d = &mut self.rows[row];
-        d.count(Counted::WriteError);
+        d.count(DeviceEvent::WriteError);
         let next = match e.is_no_space() {
             true => "it is tried again when the block is met next",
             false => "the device is dropped, if the pool can do without it",
@@ -246,7 +246,7 @@ impl Devices {
             // The device went out of use meanwhile, and all its requests have ended so.
             return;
         }
-        d.count(Counted::ReadError);
+        d.count(DeviceEvent::ReadError);
         let n = d.errors().read;
         if worth_telling(n) {
             tracing::warn!(
@@ -266,7 +266,7 @@ impl Devices {
     /// A block of the device is not what was written.
     pub fn note_bad_block(&mut self, row: usize, offset: u64, now: Instant) {
         let d = &mut self.rows[row];
-        d.count(Counted::BadBlock);
+        d.count(DeviceEvent::BadBlock);
         d.note_rot(offset, now);
         let n = d.errors().checksum;
         if worth_telling(n) {
@@ -329,19 +329,19 @@ impl Devices {
     /// is no failure of the one that has it now.
     pub fn note_write_errors(
         &mut self,
-        outcomes: Vec<Outcome>,
+        outcomes: Vec<DeviceOutcome>,
         what: &str,
     ) -> Vec<(usize, IoError, String)> {
         let mut failed = Vec::new();
-        for Outcome { row, of, result } in outcomes {
+        for DeviceOutcome { row, of, result } in outcomes {
             let d = &mut self.rows[row];
             let (Err(e), true) = (result, of == d.tenure()) else { continue };
             if d.is_joining() {
                 // The device does not join: see `moves/join.rs`.
                 d.miss(e);
-                d.count(Counted::WriteError);
+                d.count(DeviceEvent::WriteError);
             } else if d.live().is_some() {
-                d.count(Counted::WriteError);
+                d.count(DeviceEvent::WriteError);
                 tracing::error!(
                     device = %d.path(),
                     "{what} failed: {e}; the device is dropped, if the pool can do without it"
@@ -353,8 +353,8 @@ impl Devices {
     }
 
     /// Notes how writes have ended, for [`PoolDevice::write_trouble`].
-    pub fn note_writes(&mut self, outcomes: &[Outcome], now: Instant) {
-        for Outcome { row, of, result } in outcomes {
+    pub fn note_writes(&mut self, outcomes: &[DeviceOutcome], now: Instant) {
+        for DeviceOutcome { row, of, result } in outcomes {
             let d = &mut self.rows[*row];
             if d.live().is_some() && *of == d.tenure() {
                 d.note_write(*result, now);
@@ -365,12 +365,15 @@ impl Devices {
     /// Counts, and takes out of `outcomes`, those that are a want of space of a device in use.
     /// Space may come back, so that is no reason to drop the device. Returns the first of these
     /// devices, and the error.
-    pub fn without_space(&mut self, outcomes: &mut Vec<Outcome>) -> Option<(String, IoError)> {
+    pub fn without_space(
+        &mut self,
+        outcomes: &mut Vec<DeviceOutcome>,
+    ) -> Option<(String, IoError)> {
         let mut first = None;
         outcomes.retain(|o| {
             let is_it = self.is_live(o.row) && o.of == self.rows[o.row].tenure();
             let Some(e) = o.result.err().filter(|e| e.is_no_space() && is_it) else { return true };
-            self.rows[o.row].count(Counted::WriteError);
+            self.rows[o.row].count(DeviceEvent::WriteError);
             first.get_or_insert_with(|| (self.rows[o.row].path().to_owned(), e));
             false
         });
@@ -464,17 +467,17 @@ impl Devices {
     /// Puts a copy first that continues what its device read last, if
     /// there is one, and notes that the first is read. Two streams of reads, say of old blocks and
     /// of those that have replaced some, so stay on two disks, instead of moving the heads of both.
-    pub fn put_near_first(&mut self, copies: &mut [Place], bytes: u64) {
+    pub fn put_near_first(&mut self, copies: &mut [CopyPlace], bytes: u64) {
         let load = |row: usize| self.live(row).map_or(usize::MAX, Disk::load);
         let least = copies.first().map_or(0, |copy| load(copy.row));
-        let near = copies.iter().position(|&Place { row, offset }| {
+        let near = copies.iter().position(|&CopyPlace { row, offset }| {
             let d = &self.rows[row];
             d.is_near(offset) && !d.sits_out() && load(row) <= least.saturating_add(MORE_LOAD)
         });
         if let Some(at) = near {
             copies[..=at].rotate_right(1);
         }
-        if let Some(&Place { row, offset }) = copies.first() {
+        if let Some(&CopyPlace { row, offset }) = copies.first() {
             self.rows[row].read_upto(offset + bytes);
         }
     }

@@ -24,7 +24,7 @@ fn two_streams_stay_on_two_rotating_disks() {
     let row = || row_of_kind(1, DeviceState::Online, Some(rt::DeviceKind::Rotating));
     let mut devices = Devices::new(vec![row(), row()]);
     let mut read = |offset: u64, less_busy: usize| {
-        let mut copies = [0, 1].map(|row| Place { row, offset });
+        let mut copies = [0, 1].map(|row| CopyPlace { row, offset });
         copies.rotate_left(less_busy);
         devices.put_near_first(&mut copies, 4096);
         copies[0].row
@@ -49,7 +49,7 @@ fn a_failure_counts_against_the_device_that_it_was_sent_to() {
     };
     let mut devices = Devices::new(vec![row(1, DeviceState::Online)]);
     let failed = |devices: &mut Devices, (of, row)| {
-        let outcome = Outcome { row, of, result: Err(IoError::IO) };
+        let outcome = DeviceOutcome { row, of, result: Err(IoError::IO) };
         let left_out = devices.note_write_errors(vec![outcome], "write").len();
         (left_out, devices.row(row).and_then(PoolDevice::missed))
     };
@@ -61,7 +61,7 @@ fn a_failure_counts_against_the_device_that_it_was_sent_to() {
     assert_eq!(failed(&mut devices, (before, first)), (0, None), "of the one before");
     assert_eq!(failed(&mut devices, (none, first)), (0, None), "of none");
     let now = devices.to_write(first).0;
-    assert_eq!(failed(&mut devices, (now, first)), (0, Some(Missed::Write(IoError::IO))));
+    assert_eq!(failed(&mut devices, (now, first)), (0, Some(MissedReason::Write(IoError::IO))));
     devices.row_mut(first).expect("a row").joined(2);
     assert_eq!(failed(&mut devices, (before, first)).0, 0, "of the one before");
 
@@ -72,7 +72,7 @@ fn a_failure_counts_against_the_device_that_it_was_sent_to() {
     devices.row_mut(0).expect("a row").reattach("disk".into(), disk);
     assert_eq!(
         failed(&mut devices, (used, 0)),
-        (0, Some(Missed::Write(IoError::IO))),
+        (0, Some(MissedReason::Write(IoError::IO))),
         "it does not come back"
     );
     devices.row_mut(0).expect("a row").joined(8);

@@ -13,7 +13,7 @@ use format::superblock::scrub::{LostExtent, ScrubPlace, ScrubRecord};
 use model::scrub::{BlockKind, Found, LostBlocks, PoolScrub, ScrubFound, ScrubState};
 use rt::sync::Event;
 
-pub(crate) use moves::{Moves, ToMove};
+pub(crate) use moves::{MoveBacklog, MoveState};
 use speed::Speed;
 
 /// Seconds of a day.

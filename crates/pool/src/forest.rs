@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use base::{
     BlockRange, Crc, Epoch, ErrorKind, Generation, GroupId, Lba, Result, StorageError, VolumeId,
 };
-use btree::{Fault, Store, Tree, Unneeded};
+use btree::{Fault, Store, Tree, UnneededTrees};
 use format::node::RootPtr;
 use format::page::{GroupRecord, VolumeRecord, VolumeState};
 use format::records::{MappedExtent, checksum_key};
@@ -25,13 +25,13 @@ use crate::error::Step;
 use crate::space::Geometry;
 use crate::txn::{Generations, Kind, Txn};
 
-pub(crate) use edit::{Change, Edited};
-pub(crate) use missing::Missing;
+pub(crate) use edit::{Change, EditOutcome};
+pub(crate) use missing::MissingNodes;
 pub(crate) use tree::LiveTree;
 pub(crate) use volume::{BlockCount, FrozenVolume, Volume};
 
-pub(crate) use readers::Ahead;
 use readers::Readers;
+pub(crate) use readers::UpcomingReads;
 
 /// The transaction that a volume is edited in, and the generations of now.
 pub(crate) struct Edit<'a> {
@@ -330,7 +330,7 @@ impl Forest {
         id: VolumeId,
         range: BlockRange,
         max: usize,
-        missing: &mut Missing,
+        missing: &mut MissingNodes,
     ) -> Step<Lba> {
         let extents = self.extents(id, range, max)?;
         for e in &extents {
@@ -348,7 +348,7 @@ impl Forest {
     }
 
     /// A client reads; see [`Readers::follow`].
-    pub fn follow(&mut self, id: VolumeId, lba: Lba, blocks: u64, most: u64) -> Ahead {
+    pub fn follow(&mut self, id: VolumeId, lba: Lba, blocks: u64, most: u64) -> UpcomingReads {
         self.readers.follow(id, lba, blocks, most)
     }
 
@@ -393,8 +393,8 @@ impl Forest {
     }
 
     /// A pass is given up.
-    pub fn leave_pass(&mut self, pass: &Txn) -> Unneeded {
-        let mut trees = Unneeded::default();
+    pub fn leave_pass(&mut self, pass: &Txn) -> UnneededTrees {
+        let mut trees = UnneededTrees::default();
         for (id, _) in pass.volumes() {
             if let Some(v) = self.volumes.get_mut(&id) {
                 v.mapping.leave_pass().into_iter().for_each(|tree| trees.add(tree));

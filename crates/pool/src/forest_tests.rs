@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::attached::Published;
+use crate::attached::PublishedCut;
 use crate::space::Run;
 use crate::txn::Progress;
 
@@ -109,18 +109,18 @@ impl Bench {
         let mut at = Lba(0);
         while at < end {
             match self.edit_once(kind, &change(at)) {
-                Edited::Upto(upto) => at = upto,
-                Edited::Busy => return None,
+                EditOutcome::Upto(upto) => at = upto,
+                EditOutcome::Busy => return None,
             }
         }
         Some(())
     }
 
-    fn edit_once(&mut self, kind: Kind, change: &Change<'_>) -> Edited {
+    fn edit_once(&mut self, kind: Kind, change: &Change<'_>) -> EditOutcome {
         self.try_edit(kind, change).expect("nothing is damaged")
     }
 
-    fn try_edit(&mut self, kind: Kind, change: &Change<'_>) -> Result<Edited> {
+    fn try_edit(&mut self, kind: Kind, change: &Change<'_>) -> Result<EditOutcome> {
         let g = self.txns.generations();
         let txn = self.txns.txn_mut(kind)?;
         resident(&mut self.forest, &self.disk, |forest| forest.edit(txn, g, change))
@@ -148,9 +148,9 @@ impl Bench {
         let change = Change::Map { volume, lba: Lba(lba), runs: &runs, crcs: &crcs, size: None };
         let edited = self.edit_once(kind, &change);
         match self.join(kind, volume) {
-            Err(()) => prop_assert_eq!(edited, Edited::Busy),
+            Err(()) => prop_assert_eq!(edited, EditOutcome::Busy),
             Ok(model) => {
-                prop_assert_eq!(edited, Edited::Upto(Lba(lba + u64::from(blocks))));
+                prop_assert_eq!(edited, EditOutcome::Upto(Lba(lba + u64::from(blocks))));
                 let addrs = runs.iter().flat_map(run_blocks);
                 model.extend((lba..).zip(addrs.zip(crcs)));
             }
@@ -188,7 +188,7 @@ impl Bench {
         }
         let g = self.txns.generations();
         self.forest.publish_pass(Edit { txn: self.txns.open_mut(), g }, &pass);
-        self.txns.open_mut().merge(pass, Published { epoch: Epoch(1), taken_at: 0 });
+        self.txns.open_mut().merge(pass, PublishedCut { epoch: Epoch(1), taken_at: 0 });
         for (id, blocks) in std::mem::take(&mut self.pass) {
             self.live.insert(id, blocks);
             self.edited.push(id);

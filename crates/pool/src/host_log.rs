@@ -33,7 +33,7 @@ use format::host_log::{
     Header, SKIP, TAIL_AT, encode_frame, frame_bytes, left_of_lap, offset_of,
 };
 
-pub use survived::Survived;
+pub use survived::SurvivingRecords;
 
 /// A log that ran out of memory is begun anew at the latest when so many stamps became durable.
 const MOST_RESTS: u32 = 256;
@@ -50,7 +50,7 @@ pub struct HostLog(Rc<RefCell<Recorder>>);
 
 #[derive(Default)]
 struct Recorder {
-    live: Option<Live>,
+    live: Option<LiveLog>,
     /// Why the log keeps nothing, though it was asked to.
     lost: Option<String>,
     /// The place of the log; none, if the log is void for good.
@@ -69,7 +69,7 @@ struct Home {
     id: HostMemoryId,
 }
 
-struct Live {
+struct LiveLog {
     memory: Box<dyn HostMemory>,
     /// The log lacks records up to this stamp, and counts when that is durable.
     lacks_upto: Option<u64>,
@@ -91,7 +91,7 @@ impl HostLog {
         durable: u64,
     ) -> Result<(), IoError> {
         let home = Home { place: place.clone(), owner, id };
-        let made = Live::make(&home, durable, None);
+        let made = LiveLog::make(&home, durable, None);
         let mut st = self.0.borrow_mut();
         st.newest = st.newest.max(durable);
         st.home = Some(home);
@@ -162,7 +162,7 @@ impl HostLog {
     pub fn void(&self, why: &str) {
         let mut st = self.0.borrow_mut();
         if st.home.take().is_some() {
-            st.live.take().iter_mut().for_each(Live::void);
+            st.live.take().iter_mut().for_each(LiveLog::void);
             st.lost = Some(why.to_owned());
         }
     }
@@ -197,21 +197,21 @@ impl Recorder {
             *left -= 1;
             return;
         }
-        self.live = Live::make(home, durable, Some(self.newest)).ok();
+        self.live = LiveLog::make(home, durable, Some(self.newest)).ok();
         *last = (*last * 2).clamp(1, MOST_RESTS);
         *left = *last;
     }
 }
 
-impl Live {
-    fn make(home: &Home, durable: u64, lacks_upto: Option<u64>) -> Result<Live, IoError> {
+impl LiveLog {
+    fn make(home: &Home, durable: u64, lacks_upto: Option<u64>) -> Result<LiveLog, IoError> {
         let mut memory = home.place.create(home.owner, home.id)?;
         memory.back(STEP)?;
         let is_void = lacks_upto.is_some();
         let header = Header::encode(home.owner, home.id.incarnation, (durable, is_void));
         memory.write(0, &header);
         let (runs, frame) = (VecDeque::new(), Vec::new());
-        Ok(Live { memory, lacks_upto, head: 0, tail: 0, runs, frame })
+        Ok(LiveLog { memory, lacks_upto, head: 0, tail: 0, runs, frame })
     }
 
     fn append(&mut self, kind: u8, stamp: u64, payload: &[u8]) -> Result<(), IoError> {

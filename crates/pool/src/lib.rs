@@ -70,22 +70,22 @@ mod writeback;
 pub use admin::status;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
 pub use devices::DeviceFile;
-pub use devices::looks::Looks;
+pub use devices::looks::LookSchedule;
 pub use error::Step;
 pub use findings::{NewestScrub, ScrubOptions};
 pub use format::page::{CacheMode, VolumeLimit};
 pub use format::superblock::scrub::ScrubState;
-pub use host_log::{HostLog, Survived};
+pub use host_log::{HostLog, SurvivingRecords};
 pub use io::Blocks;
 pub use moves::Fill;
 pub use open::{check_create, create};
 pub use pool::Pool;
-pub use start::Ready;
+pub use start::ReadyPool;
 
 pub use settings::{CreateOptions, Settings, is_name};
 pub use space::Reservation;
 pub use volumes::VolumeInfo;
-pub use writeback::{HandedOver, Pass, PassPart};
+pub use writeback::{HandedOverPass, Pass, PassPart};
 
 /// Blocks of the largest run that a scrub reads.
 pub const SCRUB_RUN_BLOCKS: u32 = transfer::walk::RUN_BLOCKS;

@@ -3,11 +3,11 @@
 //! **The goal is durable, the progress is not.** The device table says which devices leave, and
 //! which device takes the chunks of another; the superblock says how many copies there are. A
 //! background flow compares each block group with this goal, and corrects those that differ
-//! ([`crate::space::Want`]). So after a crash, an error or another command the flow goes on with
-//! what is left, and a command changes a field or two.
+//! ([`crate::space::ChunkChange`]). So after a crash, an error or another command the flow goes on
+//! with what is left, and a command changes a field or two.
 //!
 //! **A move of a chunk** ([`run`]): the group is *closed*, so that nothing is allocated from it
-//! ([`crate::space::Closing`]); what was allocated before is committed; the copy is made and
+//! ([`crate::space::CloseOutcome`]); what was allocated before is committed; the copy is made and
 //! verified, from any good copy, and written in the order of addresses ([`copy`]); then a commit
 //! enters the new chunk into the group's record. The old chunk is free when that commit is durable
 //! and no read uses the chunk any more. After a crash before the commit the group still has the old
@@ -52,7 +52,7 @@ use rt::FileId;
 use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::devices::{DeviceFile, PoolDevice};
-use crate::findings::ToMove;
+use crate::findings::MoveBacklog;
 use crate::moves::admit::MoveTerms;
 use crate::moves::join::{Joiner, Role};
 use crate::moves::rows::{can_be_replaced, invalid, new_chunks, row_named};
@@ -273,7 +273,7 @@ impl Moves {
             left +=
                 space.groups_mut().lacked_bytes(row, d.record().lacks_since.unwrap_or_default());
         }
-        let what = ToMove {
+        let what = MoveBacklog {
             any: space.placement().any_to_move(devices),
             left_bytes: left,
             leaving,

@@ -72,7 +72,7 @@ pub struct BadCopy {
 
 /// The outcome of rewriting a bad copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Rewritten {
+pub enum RewriteOutcome {
     /// The copy was written, flushed and read back, and is good.
     Yes,
     /// The copy was good when it was read again, and was not written.
@@ -123,7 +123,7 @@ impl Repair {
 
     /// Writes bad copies again. Fails if a device cannot be flushed: what it holds of them is not
     /// known then.
-    pub async fn rewrite(&self, copies: &[BadCopy]) -> Result<Vec<Rewritten>> {
+    pub async fn rewrite(&self, copies: &[BadCopy]) -> Result<Vec<RewriteOutcome>> {
         let rt = self.pool.core().rt();
         let tasks: Vec<_> = copies
             .iter()
@@ -139,7 +139,7 @@ impl Repair {
         let mut rows: Vec<usize> = copies
             .iter()
             .zip(&outcomes)
-            .filter_map(|(c, o)| (*o == Rewritten::Yes).then_some(c.bad.device))
+            .filter_map(|(c, o)| (*o == RewriteOutcome::Yes).then_some(c.bad.device))
             .collect();
         rows.sort_unstable();
         rows.dedup();
@@ -149,18 +149,18 @@ impl Repair {
         let tasks: Vec<_> = copies
             .iter()
             .zip(&outcomes)
-            .filter(|(_, o)| **o == Rewritten::Yes)
+            .filter(|(_, o)| **o == RewriteOutcome::Yes)
             .map(|(&copy, _)| {
                 let core = self.pool.core().clone();
                 rt.spawn(async move { repaired(&core, copy.bad, &copy.content).await })
             })
             .collect();
         let mut tasks = tasks.into_iter();
-        for outcome in outcomes.iter_mut().filter(|o| **o == Rewritten::Yes) {
+        for outcome in outcomes.iter_mut().filter(|o| **o == RewriteOutcome::Yes) {
             let Some(task) = tasks.next() else { break };
             if let Err(why) = task.await.unwrap_or_else(|| Err("it was not read back".into())) {
                 let text = format!("{why}, after it was written; replace the device");
-                *outcome = Rewritten::No(text);
+                *outcome = RewriteOutcome::No(text);
             }
         }
         Ok(outcomes)
@@ -214,22 +214,22 @@ fn is_away(device: &PoolDevice) -> bool {
 }
 
 /// Writes a bad copy again from a good one; both are read first. Not durable when it returns.
-async fn write_again(core: &Core, copy: &BadCopy) -> Result<Rewritten> {
+async fn write_again(core: &Core, copy: &BadCopy) -> Result<RewriteOutcome> {
     if repaired(core, copy.bad, &copy.content).await.is_ok() {
-        return Ok(Rewritten::WasGood);
+        return Ok(RewriteOutcome::WasGood);
     }
     let good = match repaired(core, copy.good, &copy.content).await {
         Ok(good) => good,
-        Err(why) => return Ok(Rewritten::No(format!("the good copy: {why}"))),
+        Err(why) => return Ok(RewriteOutcome::No(format!("the good copy: {why}"))),
     };
     let Some(disk) = core.disk(copy.bad.device) else {
-        return Ok(Rewritten::No("its device is out of use".into()));
+        return Ok(RewriteOutcome::No("its device is out of use".into()));
     };
     let data = base::SliceList::from_iter([good.freeze()]);
     let written = disk.write(core.permit()?, Class::Commit, copy.bad.offset, data).await;
     Ok(match written {
-        Ok(()) => Rewritten::Yes,
-        Err(e) => Rewritten::No(format!("it cannot be written: {e}; replace the device")),
+        Ok(()) => RewriteOutcome::Yes,
+        Err(e) => RewriteOutcome::No(format!("it cannot be written: {e}; replace the device")),
     })
 }
 

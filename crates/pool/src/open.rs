@@ -12,11 +12,11 @@ use format::page::{Chunk, GroupKind, GroupRecord};
 use format::superblock::{DeviceRecord, Superblock};
 use rt::Rt;
 
-use crate::attached::{Attached, CacheMark, Published};
+use crate::attached::{Attached, CacheMark, PublishedCut};
 use crate::devices::standing::{Permit, Standing};
 use crate::devices::writers::{Mark, Writers};
 use crate::devices::{DeviceFile, Devices, PoolDevice, is_up_to_date};
-use crate::findings::{Moves, Scrub};
+use crate::findings::{MoveState, Scrub};
 use crate::forest::Forest;
 use crate::history::Histories;
 use crate::host_log::HostLog;
@@ -30,7 +30,7 @@ pub use judge::{Candidate, doubt, judge, newest, newest_superblock, without_blan
 pub(crate) use tables::PageCopy;
 
 /// A pool as its devices say.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedPool {
     pub state: State,
     pub warnings: Vec<String>,
     /// The table pages of the newest commit that devices in use lack, if any of them is behind.
@@ -39,7 +39,11 @@ pub(crate) struct Loaded {
 
 /// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes
 /// nothing.
-pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -> Result<Loaded> {
+pub(crate) async fn load(
+    rt: &Rt,
+    files: Vec<DeviceFile>,
+    settings: &Settings,
+) -> Result<LoadedPool> {
     let mut warnings = Vec::new();
     let permit = Permit::to_flush_before_reading();
     let (found, blank) = judge::read_all(rt, permit, files, settings, &mut warnings).await?;
@@ -79,7 +83,7 @@ pub(crate) async fn load(rt: &Rt, files: Vec<DeviceFile>, settings: &Settings) -
     let (known, highest) = (Generation(known), Generation(highest));
     let assembled = assemble(&best, histories, known, highest, settings, devices, tables);
     let state = assembled.map_err(helps)?;
-    Ok(Loaded { state, warnings, lacking })
+    Ok(LoadedPool { state, warnings, lacking })
 }
 
 fn assemble(
@@ -102,7 +106,7 @@ fn assemble(
     let dropped = |(d, was): (&PoolDevice, &DeviceRecord)| d.record().state != was.state;
     let step = if devices.iter().zip(&best.devices).any(dropped) { 2 } else { 1 };
     let open = Generation(((highest.0 >> 32) + step) << 32);
-    let published = Published { epoch: best.published, taken_at: best.published_at };
+    let published = PublishedCut { epoch: best.published, taken_at: best.published_at };
     let mark = best.cache_uuid.map(|uuid| CacheMark {
         uuid,
         entry: best.cache_journal,
@@ -132,7 +136,7 @@ fn assemble(
         tables: Tables::new(tables.pages, tables.forced, best.tables_digest),
         attached: Attached::new(mark, published),
         scrub: Scrub::new(best.scrub.clone()),
-        moves: Moves::new(best.balancing),
+        moves: MoveState::new(best.balancing),
         histories,
         standing: Standing::Closed,
         host_log: HostLog::default(),

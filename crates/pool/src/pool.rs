@@ -24,8 +24,8 @@ use crate::moves::Moves;
 use crate::moves::admit::MoveTerms;
 use crate::moves::copy::ChunkCopier;
 use crate::moves::join::Joiner;
-use crate::moves::last_word::LastWords;
-use crate::moves::reattach::Returns;
+use crate::moves::last_word::RemovalNotifier;
+use crate::moves::reattach::Reattacher;
 use crate::moves::resync::Resyncer;
 use crate::moves::run::Mover;
 use crate::moves::spares::Spares;
@@ -33,7 +33,7 @@ use crate::open::recover::Recovery;
 use crate::open::superblock_sync::SuperblockSync;
 use crate::scrub::Scrubs;
 use crate::scrub::load::ScrubLoader;
-use crate::scrub::lost_again::LostAgain;
+use crate::scrub::lost_again::LostBlockPruner;
 use crate::scrub::run::Scrubber;
 use crate::scrub::tables::TableScrub;
 use crate::scrub::trees::TreeScrub;
@@ -46,7 +46,7 @@ use crate::transfer::heal::Healer;
 use crate::transfer::load::NodeLoader;
 use crate::transfer::look::WriterWatch;
 use crate::transfer::node_writer::NodeWrites;
-use crate::transfer::sums_ahead::SumsAhead;
+use crate::transfer::sums_ahead::SumReadAhead;
 use crate::transfer::wait_for_reads::ReadDrain;
 use crate::transfer::write_copies::CopyWriter;
 use crate::volumes::{VolumeInfo, Volumes};
@@ -75,7 +75,7 @@ pub(crate) struct Flows {
     #[cfg(test)]
     pub copier: Rc<ChunkCopier>,
     pub moves: Rc<Moves>,
-    pub returns: Rc<Returns>,
+    pub returns: Rc<Reattacher>,
     pub spares: Rc<Spares>,
     pub mover: Rc<Mover>,
     pub superblock_sync: Rc<SuperblockSync>,
@@ -95,7 +95,7 @@ impl Flows {
         let pages = PageWriter::new(&core, &copy_writer);
         let superblocks = Superblocks::new(&core, &watch);
         let run = CommitRun::new(&core, &watch, &loader, &commits, &pages, &superblocks, &nodes);
-        let sums = SumsAhead::new(&core, &loader);
+        let sums = SumReadAhead::new(&core, &loader);
         let room = PoolRoom::new(&core, &loader, &reads, &commits, &sums);
         let runs = RunWriter::new(&core, &copy_writer);
         let writer = Writer::new(&core, &loader, &room, &runs);
@@ -106,7 +106,7 @@ impl Flows {
         let spiller = Spiller::new(&core, &commits, &nodes);
         let passes = Passes::new(&core, &loader, &commits, &sums, &room, &runs, &volumes, &spiller);
         let verifier = Verifier::new(&core, &healer, &copies);
-        let lost = LostAgain::new(&core, &loader, &reader);
+        let lost = LostBlockPruner::new(&core, &loader, &reader);
         let scrubs = Scrubs::new(&core, &commits, &lost);
         let scrub_loader = ScrubLoader::new(&core, &copies, &loader);
         let tables = TableScrub::new(&core, &loader, &commits, &verifier, &scrub_loader);
@@ -125,10 +125,10 @@ impl Flows {
         let copier = ChunkCopier::new(&core, &copy_writer, &copies, &loader);
         let terms = MoveTerms::new(&core);
         let joiner = Joiner::new(&core, &watch, &commits);
-        let last_words = LastWords::new(&core, &watch, &commits);
+        let last_words = RemovalNotifier::new(&core, &watch, &commits);
         let resyncer = Resyncer::new(&core, &reads, &commits, &copier);
         let moves = Moves::new(&core, &commits, &terms, &joiner);
-        let returns = Returns::new(&core, &reads, &commits, &joiner, &last_words, &moves);
+        let returns = Reattacher::new(&core, &reads, &commits, &joiner, &last_words, &moves);
         let spares = Spares::new(&core, &moves);
         let mover =
             Mover::new(&core, &reads, &commits, &room, &copier, &terms, &joiner, &resyncer, &moves);
@@ -188,7 +188,7 @@ impl Pool {
     }
 
     /// Commands that take devices out of use, and back.
-    pub fn returns(&self) -> &Rc<Returns> {
+    pub fn returns(&self) -> &Rc<Reattacher> {
         &self.0.returns
     }
 
@@ -453,7 +453,7 @@ impl Pool {
         self.0.core.last_opened()
     }
 
-    /// True once it takes writes: [`crate::Ready::open`] was called.
+    /// True once it takes writes: [`crate::ReadyPool::open`] was called.
     pub fn is_open(&self) -> bool {
         self.0.core.is_open()
     }

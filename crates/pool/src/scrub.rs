@@ -48,19 +48,23 @@ use model::scrub::PoolScrub;
 use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::findings::{NewestScrub, ScrubOptions};
-use crate::scrub::lost_again::LostAgain;
+use crate::scrub::lost_again::LostBlockPruner;
 use crate::scrub::progress::{left_to_scrub, note_left_to_scrub, pass_scrubbed};
 
 /// Commands to a scrub, and its status.
 pub struct Scrubs {
     core: Core,
     commits: Rc<Commits>,
-    lost: Rc<LostAgain>,
+    lost: Rc<LostBlockPruner>,
 }
 
 impl Scrubs {
     /// Makes the flow out of the core and the flows that it calls.
-    pub(crate) fn new(core: &Core, commits: &Rc<Commits>, lost: &Rc<LostAgain>) -> Rc<Scrubs> {
+    pub(crate) fn new(
+        core: &Core,
+        commits: &Rc<Commits>,
+        lost: &Rc<LostBlockPruner>,
+    ) -> Rc<Scrubs> {
         Rc::new(Scrubs { core: core.clone(), commits: commits.clone(), lost: lost.clone() })
     }
 

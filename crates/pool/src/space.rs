@@ -41,20 +41,20 @@ use base::{ErrorKind, Generation, GroupId, Result, StorageError};
 use format::page::{Chunk, GroupKind, GroupRecord};
 
 pub(crate) use alloc::Alloc;
-pub(crate) use bitmaps::{PageChange, Planned};
+pub(crate) use bitmaps::{PageChange, PlannedBitmaps, UnloadProgress};
 pub(crate) use claims::NodeRoom;
-pub(crate) use fetched::{Fetched, Load, Part};
+pub(crate) use fetched::{FetchedData, Load, Part};
 pub use geometry::Geometry;
 pub(crate) use held::Era;
 pub(crate) use limbo::Pin;
 pub(crate) use maps::{BitmapPage, Maps};
-pub(crate) use moving::Closing;
+pub(crate) use moving::CloseOutcome;
 pub(crate) use placement::fit::{Fit, Shortage, Terms};
 pub(crate) use placement::search::Search;
 pub use reservation::Reservation;
-pub(crate) use room::{Demand, Fits, Purpose, Room};
+pub(crate) use room::{Demand, Purpose, ReservationFit, Room};
 pub(crate) use run::{Run, push_run};
-pub(crate) use want::Want;
+pub(crate) use want::ChunkChange;
 
 use bitmaps::Bitmaps;
 use claims::Claims;
@@ -77,7 +77,7 @@ pub(crate) struct Space {
     takers: Takers,
     limbo: Limbo,
     claims: Claims,
-    fetched: Fetched,
+    fetched: FetchedData,
 }
 
 impl Space {
@@ -102,7 +102,7 @@ impl Space {
             takers,
             limbo: Limbo::default(),
             claims: Claims::default(),
-            fetched: Fetched::default(),
+            fetched: FetchedData::default(),
         }
     }
 
@@ -166,12 +166,12 @@ impl Space {
     }
 
     /// The data that was read ahead.
-    pub fn fetched(&self) -> &Fetched {
+    pub fn fetched(&self) -> &FetchedData {
         &self.fetched
     }
 
     /// As [`Space::fetched`], to change it.
-    pub fn fetched_mut(&mut self) -> &mut Fetched {
+    pub fn fetched_mut(&mut self) -> &mut FetchedData {
         &mut self.fetched
     }
 
@@ -203,8 +203,8 @@ impl Space {
     }
 
     /// Drops the bitmaps of groups in which nothing is going on, as long as more than `keep` are in
-    /// memory, looking at up to `tries` of them in turn. True if there may be more to drop.
-    pub fn unload_idle(&mut self, keep: usize, tries: usize) -> bool {
+    /// memory, looking at up to `tries` of them in turn.
+    pub fn unload_idle(&mut self, keep: usize, tries: usize) -> UnloadProgress {
         let supply = &self.supply;
         self.bitmaps.unload_idle(keep, tries, |id| supply.has_cursor(id))
     }

@@ -5,7 +5,7 @@ use base::{ErrorKind, Generation, PoolAddr};
 use format::superblock::DeviceState;
 use proptest::prelude::*;
 
-use super::reservation::SetAside;
+use super::reservation::SetAsideBlocks;
 use super::*;
 use crate::devices::Devices;
 use crate::devices::tests::row;
@@ -15,8 +15,8 @@ const NOTHING: Demand = Demand { dirty_nodes: 0, blocks: 0 };
 const GEOMETRY: Geometry = Geometry { group_blocks: GROUP, group_capacity: 12, volume_pages: 1 };
 
 /// Room without limit, to test what spends it.
-pub(crate) fn set_aside() -> SetAside {
-    SetAside::default()
+pub(crate) fn set_aside() -> SetAsideBlocks {
+    SetAsideBlocks::default()
 }
 
 /// The model: every block that may not be allocated, and why.
@@ -174,13 +174,14 @@ proptest! {
                     let (dirty_nodes, blocks) = (0, 0);
                     let demand = Demand { dirty_nodes, blocks };
                     let keeps = space.groups().chunks(id).to_vec();
-                    let want = Want { group: id, keeps, loses: Vec::new(), gets: 1, of: None };
+                    let loses = Vec::new();
+                    let want = ChunkChange { group: id, keeps, loses, gets: 1, of: None };
                     match space.close_group(&devices, &want, &demand) {
-                        Closing::Needed => prop_assert!(used),
-                        Closing::Changed => prop_assert!(!used),
+                        CloseOutcome::Needed => prop_assert!(used),
+                        CloseOutcome::Changed => prop_assert!(!used),
                         closing => {
                             prop_assert!(used);
-                            prop_assert_eq!(closing == Closing::OfPass, of_pass);
+                            prop_assert_eq!(closing == CloseOutcome::OfPass, of_pass);
                             model.closed.insert(id);
                         }
                     }
@@ -245,7 +246,7 @@ fn a_plan_that_does_not_fit_changes_nothing() {
     let Alloc::Got(run) = space.alloc(&mut devices, GroupKind::Data, 10, &NOTHING) else {
         unreachable!("there is room")
     };
-    let mut planned = Planned::default();
+    let mut planned = PlannedBitmaps::default();
     space.bitmaps().plan(&mut planned, run, true).expect("it is free by the durable bitmap");
     let free = Run { addr: run.addr.plus(10), len: 1 };
     assert_eq!(
@@ -256,7 +257,7 @@ fn a_plan_that_does_not_fit_changes_nothing() {
     let before = space.bitmaps_mut().install(place, &bits);
     assert_eq!(space.note_page(place, &before, Generation(7)), PageChange::Changed);
     assert_eq!(space.groups().bitmap_generations(place.group)[0], Generation(7));
-    let mut planned = Planned::default();
+    let mut planned = PlannedBitmaps::default();
     space.bitmaps().plan(&mut planned, run, false).expect("it is allocated");
     let (place, bits) = planned.pop().expect("one page");
     let before = space.bitmaps_mut().install(place, &bits);

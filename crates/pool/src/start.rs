@@ -8,23 +8,23 @@ use rt::Rt;
 
 use crate::commit::Committer;
 use crate::devices::{DeviceFile, PoolDevice};
-use crate::open::recover::{Incomplete, incarnation_of};
-use crate::open::{Loaded, PageCopy, load};
+use crate::open::recover::{IncompleteBlock, incarnation_of};
+use crate::open::{LoadedPool, PageCopy, load};
 use crate::pool::Pool;
 use crate::settings::Settings;
 
 /// A pool that was found on its devices, and can be opened. Nothing was written to it yet, and it
 /// gives no permits to write: so whatever else a start needs can be seen to first. The first commit
 /// of a device alone sets it apart from the devices that are not there.
-pub struct Ready {
+pub struct ReadyPool {
     pool: Pool,
     lacking: Vec<PageCopy>,
     /// Blocks that were entered from the host log, and of which a copy is not good.
-    incomplete: RefCell<Vec<Incomplete>>,
+    incomplete: RefCell<Vec<IncompleteBlock>>,
     warnings: Vec<String>,
 }
 
-impl Ready {
+impl ReadyPool {
     /// The pool, to be looked at.
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -33,7 +33,7 @@ impl Ready {
     /// Opens it for use: the first commit. Warnings (a missing device, a stale one that is left
     /// out) are logged and returned.
     pub async fn open(self) -> Result<(Pool, Vec<String>)> {
-        let Ready { pool, lacking, incomplete, warnings } = self;
+        let ReadyPool { pool, lacking, incomplete, warnings } = self;
         for w in &warnings {
             tracing::warn!("{w}");
         }
@@ -47,7 +47,7 @@ impl Ready {
 
     /// Enters what the last incarnation had answered and not made durable, from what the host has
     /// of it in `place`; from now on the pool keeps its own log there. Nothing is written to a
-    /// device: [`Ready::open`] makes it durable. To be called before the cache is looked at.
+    /// device: [`ReadyPool::open`] makes it durable. To be called before the cache is looked at.
     pub async fn recover(&self, place: SharedPlace) -> Result<()> {
         self.pool.core().set_host_place(place.clone());
         let incomplete = self.pool.flows().recovery.recover_from(&place).await?;
@@ -86,7 +86,7 @@ impl Pool {
 
     /// The first commit, and the work that goes on from then on. `lacking`: what devices in use do
     /// not have of the newest commit's table pages. `incomplete`: blocks of which they lack copies.
-    async fn begin(&self, lacking: Vec<PageCopy>, incomplete: Vec<Incomplete>) -> Result<()> {
+    async fn begin(&self, lacking: Vec<PageCopy>, incomplete: Vec<IncompleteBlock>) -> Result<()> {
         self.core().state_mut().standing.open();
         self.flows().watch.begin_looking();
         self.flows().superblock_sync.sync_superblocks(lacking).await?;
@@ -108,9 +108,9 @@ impl Pool {
     }
 
     /// Finds a pool on those of its devices that are there. Writes nothing.
-    pub async fn ready(rt: &Rt, files: Vec<DeviceFile>, settings: Settings) -> Result<Ready> {
-        let Loaded { state, warnings, lacking } = load(rt, files, &settings).await?;
-        Ok(Ready {
+    pub async fn ready(rt: &Rt, files: Vec<DeviceFile>, settings: Settings) -> Result<ReadyPool> {
+        let LoadedPool { state, warnings, lacking } = load(rt, files, &settings).await?;
+        Ok(ReadyPool {
             pool: Pool::over(rt, settings, state),
             lacking,
             incomplete: RefCell::default(),
@@ -118,7 +118,7 @@ impl Pool {
         })
     }
 
-    /// Opens a pool that needs nothing else: [`crate::Pool::ready`], and [`Ready::open`].
+    /// Opens a pool that needs nothing else: [`crate::Pool::ready`], and [`ReadyPool::open`].
     pub async fn open(
         rt: &Rt,
         files: Vec<DeviceFile>,
@@ -134,7 +134,7 @@ impl Pool {
         files: Vec<DeviceFile>,
         settings: Settings,
     ) -> Result<Preflight> {
-        let Loaded { state, warnings, .. } = load(rt, files, &settings).await?;
+        let LoadedPool { state, warnings, .. } = load(rt, files, &settings).await?;
         let devices = &state.devices;
         let tells = |text: &str, d: &PoolDevice| {
             d.may_return() && text.strip_prefix(d.path()).is_some_and(|t| t.starts_with(": stale"))

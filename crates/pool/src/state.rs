@@ -11,26 +11,26 @@ mod scrubbed;
 use base::{
     BLOCK_U64, BlockRange, Generation, Instant, Lba, PoolAddr, Result, StorageError, VolumeId,
 };
-use btree::Unneeded;
+use btree::UnneededTrees;
 use format::page::{Chunk, GroupKind, VolumeRecord};
 use format::tree::{tree_name, volume_of_tree};
 use smallvec::SmallVec;
 
-use crate::attached::{Attached, Published};
+use crate::attached::{Attached, PublishedCut};
 use crate::devices::standing::{Permit, Standing};
 use crate::devices::writers::Writers;
-use crate::devices::{Devices, Place};
+use crate::devices::{CopyPlace, Devices};
 use crate::error::Step;
-use crate::findings::{Moves, Scrub};
-use crate::forest::{Change, Edit, Edited, Forest, Volume};
+use crate::findings::{MoveState, Scrub};
+use crate::forest::{Change, Edit, EditOutcome, Forest, Volume};
 use crate::history::Histories;
 use crate::host_log::HostLog;
-use crate::space::{Alloc, Demand, Fits, Pin, Purpose, Reservation, Run, Space};
-use crate::txn::logged::{Logged, encode_map};
+use crate::space::{Alloc, Demand, Pin, Purpose, Reservation, ReservationFit, Run, Space};
+use crate::txn::logged::{LoggedChange, encode_map};
 use crate::txn::{Kind, Progress, Tables, Txn, not_open};
 
 /// The places of the copies of a block.
-pub(crate) type Copies = SmallVec<[Place; 3]>;
+pub(crate) type Copies = SmallVec<[CopyPlace; 3]>;
 
 /// The identity of the pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub tables: Tables,
     pub attached: Attached,
     pub scrub: Scrub,
-    pub moves: Moves,
+    pub moves: MoveState,
     pub histories: Histories,
     /// Whether anything may be written, made durable or freed.
     pub standing: Standing,
@@ -82,7 +82,7 @@ impl State {
     }
 
     /// Changes mappings, checksums and the lists of a transaction, all or nothing.
-    pub fn edit(&mut self, kind: Kind, change: &Change<'_>) -> Step<Edited> {
+    pub fn edit(&mut self, kind: Kind, change: &Change<'_>) -> Step<EditOutcome> {
         let g = self.txns.generations();
         self.forest.edit(self.txns.txn_mut(kind)?, g, change)
     }
@@ -90,11 +90,11 @@ impl State {
     /// As [`State::edit`] in the direct transaction, which is never busy; returns how far it came.
     pub fn edit_direct(&mut self, change: &Change<'_>) -> Step<Lba> {
         match self.edit(Kind::Direct, change)? {
-            Edited::Upto(lba) => {
+            EditOutcome::Upto(lba) => {
                 self.log_direct(change, lba);
                 Ok(lba)
             }
-            Edited::Busy => unreachable!("only a write-back pass waits for a transaction"),
+            EditOutcome::Busy => unreachable!("only a write-back pass waits for a transaction"),
         }
     }
 
@@ -121,14 +121,14 @@ impl State {
             }
             Change::Unmap { range, .. } if range.from >= end => return,
             Change::Unmap { range: BlockRange { from: lba, .. }, .. } => {
-                Logged::Unmap { volume, lba, end }.encode(&mut payload)
+                LoggedChange::Unmap { volume, lba, end }.encode(&mut payload)
             }
         };
         self.host_log.append(kind, stamp, &payload);
     }
 
     /// Records in the host log what the next commit says of the cache in front.
-    pub fn log_of_cache(&self, said: &Logged) {
+    pub fn log_of_cache(&self, said: &LoggedChange) {
         let kind = said.encode(&mut Vec::new());
         self.host_log.append(kind, self.txns.open().generation().0, &[]);
     }
@@ -223,7 +223,7 @@ impl State {
     }
 
     /// Whether all that is reserved finds room, and what is dirty.
-    pub fn reserved_fits(&self) -> Fits {
+    pub fn reserved_fits(&self) -> ReservationFit {
         self.space.room().reserved_fits(&self.devices, &self.demand())
     }
 
@@ -301,7 +301,7 @@ impl State {
     fn places_in(&self, chunks: &[Chunk], addr: PoolAddr, f: impl Fn(&Chunk) -> bool) -> Copies {
         let geometry = self.space.geometry();
         let block = geometry.split(addr).1;
-        let place = |c: &Chunk| Place {
+        let place = |c: &Chunk| CopyPlace {
             row: c.device.into(),
             offset: geometry.chunk_offset(c.chunk, block),
         };
@@ -330,7 +330,7 @@ impl State {
 
     /// The trees of the write-back pass take the place of the live ones, and what it has changed
     /// joins the open transaction, which publishes `cut`.
-    pub fn merge_pass(&mut self, _: Permit, cut: Published) -> Result<()> {
+    pub fn merge_pass(&mut self, _: Permit, cut: PublishedCut) -> Result<()> {
         let pass = self.end_pass().ok_or_else(not_open)?;
         let g = self.txns.generations();
         self.forest.publish_pass(Edit { txn: self.txns.open_mut(), g }, &pass);
@@ -340,7 +340,7 @@ impl State {
 
     /// Gives the write-back pass up; returns what it had allocated, the room that it has left, and
     /// its trees.
-    pub fn give_up_pass(&mut self) -> Option<(Vec<Run>, Option<Reservation>, Unneeded)> {
+    pub fn give_up_pass(&mut self) -> Option<(Vec<Run>, Option<Reservation>, UnneededTrees)> {
         let pass = self.end_pass()?;
         let trees = self.forest.leave_pass(&pass);
         let (allocs, room) = pass.into_allocs();

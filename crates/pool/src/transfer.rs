@@ -13,6 +13,6 @@ pub(crate) mod wait_for_reads;
 pub(crate) mod walk;
 pub(crate) mod write_copies;
 
-pub(crate) use commit_writes::{Writes, Written};
-pub(crate) use load::NotEntered;
-pub(crate) use unread::Unread;
+pub(crate) use commit_writes::{CommitWritten, Writes};
+pub(crate) use load::EntryError;
+pub(crate) use unread::ReadFailure;

@@ -22,9 +22,9 @@ mod tables;
 use std::collections::BTreeMap;
 
 use base::{ErrorKind, Generation, GroupId, StorageError, VolumeId};
-use btree::{Changes, Freed};
+use btree::{Changes, FreedNodes};
 
-use crate::attached::Published;
+use crate::attached::PublishedCut;
 use crate::space::{Reservation, Run};
 
 pub(crate) use metrics::CommitMetrics;
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 
 /// A volume in a transaction.
 #[derive(Clone, Copy)]
-pub(crate) struct Joined {
+pub(crate) struct JoinedVolume {
     /// Of the transaction's edits of its mapping.
     pub generation: Generation,
     /// Blocks that a pass's version of its mapping has. Direct edits change its record at once.
@@ -53,7 +53,7 @@ pub(crate) struct Joined {
 struct Lists {
     allocs: Vec<Run>,
     frees: Vec<Run>,
-    freed_nodes: Freed,
+    freed_nodes: FreedNodes,
 }
 
 /// The changes of a transaction.
@@ -62,7 +62,7 @@ pub(crate) struct Txn {
     nodes: Changes,
     lists: Lists,
     /// Volumes whose record or mapping changed.
-    volumes: BTreeMap<VolumeId, Joined>,
+    volumes: BTreeMap<VolumeId, JoinedVolume>,
     /// Groups whose checksums changed, or will: those that a pass allocates from.
     sums: BTreeMap<GroupId, Generation>,
     /// Something else has to be made durable: the device table, the pool's own record.
@@ -70,7 +70,7 @@ pub(crate) struct Txn {
     /// True if the transaction changes what the pool holds, whatever its lists say.
     changes: bool,
     /// The cut that a pass which has joined it publishes.
-    published: Option<Published>,
+    published: Option<PublishedCut>,
     /// The lists of the passes that have joined the transaction.
     merged: Vec<Lists>,
     /// The oldest generation of the trees of these passes.
@@ -162,28 +162,28 @@ impl Txn {
     }
 
     /// The cut that it publishes.
-    pub fn published(&self) -> Option<Published> {
+    pub fn published(&self) -> Option<PublishedCut> {
         self.published
     }
 
     /// A volume that it edits.
-    pub fn volume(&self, id: VolumeId) -> Option<Joined> {
+    pub fn volume(&self, id: VolumeId) -> Option<JoinedVolume> {
         self.volumes.get(&id).copied()
     }
 
     /// All volumes that it edits.
-    pub fn volumes(&self) -> Vec<(VolumeId, Joined)> {
+    pub fn volumes(&self) -> Vec<(VolumeId, JoinedVolume)> {
         self.volumes.iter().map(|(&id, &joined)| (id, joined)).collect()
     }
 
     /// Records that the transaction edits a volume, from now on in this generation.
     pub fn join_volume(&mut self, id: VolumeId, generation: Generation) {
-        self.volumes.entry(id).or_insert(Joined { generation, blocks: 0 });
+        self.volumes.entry(id).or_insert(JoinedVolume { generation, blocks: 0 });
     }
 
     /// As [`Txn::join_volume`], of a pass: its version of the mapping has `blocks` blocks at first.
     pub fn join_mapping(&mut self, id: VolumeId, generation: Generation, blocks: u64) {
-        self.volumes.entry(id).or_insert(Joined { generation, blocks });
+        self.volumes.entry(id).or_insert(JoinedVolume { generation, blocks });
     }
 
     /// Gives a pass's edits of a volume this generation from now on. All that the pass has changed
@@ -251,7 +251,7 @@ impl Txn {
     /// A pass that is published becomes part of this transaction, which publishes `cut`. The trees
     /// have changed hands already. What is left of its room is given back: nothing of the cut is
     /// missing.
-    pub fn merge(&mut self, mut pass: Txn, cut: Published) {
+    pub fn merge(&mut self, mut pass: Txn, cut: PublishedCut) {
         self.oldest_merged =
             self.oldest_of_passes().into_iter().chain(pass.oldest_of_passes()).min();
         pass.lists.freed_nodes = pass.nodes.take_freed();
@@ -283,7 +283,7 @@ impl Txn {
     }
 
     /// Takes the blocks that the transaction has freed, and those that the passes in it have freed.
-    pub fn take_frees(&mut self) -> impl Iterator<Item = (Vec<Run>, Freed)> {
+    pub fn take_frees(&mut self) -> impl Iterator<Item = (Vec<Run>, FreedNodes)> {
         self.lists.freed_nodes = self.nodes.take_freed();
         let all = std::iter::once(&mut self.lists).chain(&mut self.merged);
         all.map(|l| (std::mem::take(&mut l.frees), std::mem::take(&mut l.freed_nodes)))

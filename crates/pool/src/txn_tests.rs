@@ -139,7 +139,7 @@ impl Bench {
     fn merge(&mut self) {
         let Some(model) = self.pass.take() else { return };
         let pass = self.txns.take_pass().expect("it is open");
-        let cut = Published { epoch: Epoch(self.volumes), taken_at: 0 };
+        let cut = PublishedCut { epoch: Epoch(self.volumes), taken_at: 0 };
         self.txns.open_mut().merge(pass, cut);
         self.live.extend(&model.allocs);
         self.open.allocs.extend(model.allocs);

@@ -8,5 +8,5 @@ pub(crate) mod read_ahead;
 pub(crate) mod spill;
 pub(crate) mod staging;
 
-pub use pass::{HandedOver, Pass};
+pub use pass::{HandedOverPass, Pass};
 pub use read_ahead::PassPart;

@@ -10,7 +10,7 @@ use offline::{Severity, Subject};
 use pool::{DeviceFile, Pool, Settings};
 use rt::{Op, Rt};
 use sim::World;
-use testkit::{Done, Mirror, fill, is_superblock, only_byte, put, try_open, writes_to};
+use testkit::{Effect, Mirror, fill, is_superblock, only_byte, put, try_open, writes_to};
 
 const BLOCKS: u64 = 64;
 
@@ -55,7 +55,7 @@ async fn open_with_host(rt: &Rt, world: &World, files: Vec<DeviceFile>) -> Pool 
 
 /// The first disk is opened alone, and fails at its first superblock.
 fn open_alone_in_vain(bench: &Mirror) {
-    bench.rules.set(|op| is_superblock(op).then_some((IoError::IO, Done::No)));
+    bench.rules.set(|op| is_superblock(op).then_some((IoError::IO, Effect::No)));
     bench.run(|rt, files| async move {
         let Err(e) = try_open(&rt, files[..1].to_vec()).await else {
             panic!("it has no superblock")

@@ -11,8 +11,8 @@ use base::{BLOCK_U64, Duration, IoError, Lba, VolumeId};
 use offline::Severity;
 use pool::{DeviceFile, Pool};
 use rt::{Op, Rt};
-use sim::{Fault, Loses, Times, World};
-use testkit::{Done, Mirror, Rules, only_byte, open, try_put};
+use sim::{Fault, FlushLoss, Times, World};
+use testkit::{Effect, Mirror, Rules, only_byte, open, try_put};
 
 const BLOCKS: usize = 48;
 
@@ -105,11 +105,11 @@ fn fail_some((world, rules, files): (World, Rules, Vec<DeviceFile>), n: u64) {
         rules.set(move |op| {
             let write = matches!(op, Op::Write { .. });
             count.set(count.get() + u64::from(write));
-            (write && count.get() % 23 == 0).then_some((IoError::IO, Done::No))
+            (write && count.get() % 23 == 0).then_some((IoError::IO, Effect::No))
         });
     }
     if n % 3 == 2 {
-        let loses = if n % 2 == 0 { Loses::All } else { Loses::Part };
+        let loses = if n % 2 == 0 { FlushLoss::All } else { FlushLoss::Part };
         let fault = Fault::FailFlush { times: Times::Next(1), loses };
         assert!(world.inject(files[n as usize % files.len()].file, fault));
     }

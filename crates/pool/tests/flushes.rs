@@ -13,7 +13,7 @@ use model::status::PoolState;
 use offline::Severity;
 use pool::Pool;
 use rt::Op;
-use sim::{Fault, Loses, Times};
+use sim::{Fault, FlushLoss, Times};
 use testkit::{MIB, Mirror, is_superblock, only_byte, open, put, try_open, try_put};
 
 const BLOCKS: u64 = 64;
@@ -68,7 +68,7 @@ fn expect(bench: &Mirror, values: &'static [u8]) {
 fn a_flush_that_failed_ends_commits_for_good() {
     for seed in 0..40 {
         let (disks, loses) =
-            (1 + seed as usize % 2, if seed % 3 == 0 { Loses::All } else { Loses::Part });
+            (1 + seed as usize % 2, if seed % 3 == 0 { FlushLoss::All } else { FlushLoss::Part });
         let end = if seed % 4 < 2 { End::Kill } else { End::Power };
         let bench = mirror(seed, disks, disks as u8);
         let (world, id) = (bench.world.clone(), bench.volume);
@@ -120,7 +120,7 @@ fn a_flush_that_failed_on_one_of_two_devices_loses_nothing() {
             let bad = seed as usize / 2 % 2;
             assert!(world.inject(
                 files[bad].file,
-                Fault::FailFlush { times: Times::Next(1), loses: Loses::All }
+                Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All }
             ));
             let p = pool.clone();
             let a = rt.spawn(async move { p.commit().await });
@@ -154,12 +154,10 @@ fn devices_that_fail_together_are_judged_together() {
             }
             put(&pool, id, 0, BLOCKS, 2).await;
             for f in &files[..2] {
-                assert!(
-                    world.inject(
-                        f.file,
-                        Fault::FailFlush { times: Times::Next(1), loses: Loses::All }
-                    )
-                );
+                assert!(world.inject(
+                    f.file,
+                    Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All }
+                ));
             }
             let outcome = pool.commit().await;
             assert_eq!(outcome.is_ok(), copies == 3, "{outcome:?}");
@@ -182,7 +180,7 @@ fn a_device_that_cannot_flush_at_open_is_as_good_as_missing() {
         let (world, id) = (bench.world.clone(), bench.volume);
         bench.run(move |rt, files| async move {
             if let Some(bad) = bad {
-                let fault = Fault::FailFlush { times: Times::Next(1), loses: Loses::All };
+                let fault = Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All };
                 assert!(world.inject(files[bad].file, fault));
             }
             let some = disks.iter().map(|&d| files[d].clone()).collect();
@@ -282,7 +280,7 @@ fn what_a_failed_flush_lost_is_no_damage() {
         let disk = files[0].file;
         assert!(world.inject(disk, Fault::LoseNextWrite));
         put(&pool, id, 0, 1, 2).await;
-        let fault = Fault::FailFlush { times: Times::Next(1), loses: Loses::All };
+        let fault = Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All };
         assert!(world.inject(disk, fault));
         pool.commit().await.expect_err("its flush failed");
         let e = pool.read(id, Lba(0), 1).await.expect_err("what was written is gone");

@@ -9,7 +9,7 @@ use model::moves::MovesState;
 use pool::{DeviceFile, Pool, Settings};
 use sim::{DiskModel, World};
 use testkit::{
-    Done, MIB, Mirror, block, check_pool, disk, fill, is_superblock, only_byte, open, try_open,
+    Effect, MIB, Mirror, block, check_pool, disk, fill, is_superblock, only_byte, open, try_open,
     writes_to,
 };
 
@@ -272,7 +272,7 @@ fn a_device_that_failed_is_not_served_alone_unasked() {
         let failed = Cell::new(false);
         rules.set(move |op| {
             let is_it = is_superblock(op) && writes_to(op, disk) && !failed.replace(true);
-            is_it.then_some((IoError::IO, Done::No))
+            is_it.then_some((IoError::IO, Effect::No))
         });
         fill(&pool, id, BLOCKS, 3).await;
         pool.commit().await.expect("without it");
@@ -358,7 +358,7 @@ fn a_device_that_another_went_on_with_is_told_nothing() {
         let failed = Cell::new(false);
         rules.set(move |op| {
             let is_it = is_superblock(op) && writes_to(op, disk) && !failed.replace(true);
-            is_it.then_some((IoError::IO, Done::No))
+            is_it.then_some((IoError::IO, Effect::No))
         });
         fill(&pool, id, BLOCKS, 3).await;
         pool.commit().await.expect("without it");

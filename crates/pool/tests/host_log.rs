@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::{BLOCK_U64, Duration, ErrorKind, Lba, StorageError, VolumeId};
 use pool::{DeviceFile, Link, Pool, Settings};
 use rt::{Order, Rt};
-use sim::{DiskModel, Fault, Loses, Times, World};
+use sim::{DiskModel, Fault, FlushLoss, Times, World};
 use testkit::{MIB, block, blocks, boot, check_pool, create_pool, disk, only_byte};
 
 const DISK: u64 = 32 * MIB;
@@ -206,7 +206,7 @@ fn a_flush_that_failed_makes_the_log_void() {
         let pool = open(&rt, &world, &f).await;
         let v = pool.create_volume("v", MIB, 4096).await.expect("create");
         pool.write(v, Lba(0), &block(1)).await.expect("write");
-        world.inject(f[0].file, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
+        world.inject(f[0].file, Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All });
         assert!(pool.commit().await.is_err());
         assert!(pool.host_log_lost().is_some());
         v

@@ -10,7 +10,7 @@ use model::scrub::ScrubState;
 use pool::{Pool, ScrubOptions};
 use rt::{Op, Rt};
 use sim::Fault;
-use testkit::{Done, MIB, Mirror, blocks, fill, open, put, writes_to};
+use testkit::{Effect, MIB, Mirror, blocks, fill, open, put, writes_to};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -107,7 +107,7 @@ fn a_line_about_a_device_names_it_and_says_what_happens_next() {
         rules.set(move |op| {
             let reads =
                 matches!(op, Op::Read { file, .. } if *file == second) && once.replace(false);
-            (reads || writes_to(op, second)).then_some((IoError::IO, Done::No))
+            (reads || writes_to(op, second)).then_some((IoError::IO, Effect::No))
         });
         read_all(&rt, &pool, id).await;
         put(&pool, id, 1000, 10, 1).await;
@@ -151,7 +151,7 @@ fn want_of_space_is_told_when_it_begins_and_when_it_ends() {
         let pool = open(&rt, files).await;
         let write = async || pool.write(id, Lba(0), &blocks(1, 1)).await;
         for _ in 0..3 {
-            rules.set(move |op| writes_to(op, only).then_some((IoError::NO_SPACE, Done::No)));
+            rules.set(move |op| writes_to(op, only).then_some((IoError::NO_SPACE, Effect::No)));
             write().await.expect_err("there is no space");
             // Some may need none.
             rules.clear();

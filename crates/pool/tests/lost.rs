@@ -10,7 +10,7 @@ use model::status::PoolState;
 use pool::{Pool, ScrubOptions};
 use rt::{Op, Rt};
 use sim::{DiskModel, Fault};
-use testkit::{Done, MIB, Mirror, disk, fill, moved, only_byte, open, put};
+use testkit::{Effect, MIB, Mirror, disk, fill, moved, only_byte, open, put};
 
 const BLOCKS: u64 = 64;
 
@@ -114,7 +114,7 @@ fn a_lost_block_that_a_later_scrub_can_read_is_listed_no_more() {
         let pool = open(&rt, files).await;
         rules.set(move |op| {
             let Op::Read { offset, .. } = op else { return None };
-            (*offset == from).then_some((IoError::IO, Done::No))
+            (*offset == from).then_some((IoError::IO, Effect::No))
         });
         assert_eq!(unreadable(&pool, id).await, [20]);
         scrub(&rt, &pool).await;
@@ -239,7 +239,7 @@ fn what_devices_hold_that_answer_nothing_is_not_lost() {
         let pool = open(&rt, files).await;
         // What reads need is in memory, but not what the scrub needs.
         pool.prefetch(id, Lba(0), Lba(BLOCKS)).await.expect("prefetch");
-        rules.set(|op| matches!(op, Op::Read { .. }).then_some((IoError::IO, Done::No)));
+        rules.set(|op| matches!(op, Op::Read { .. }).then_some((IoError::IO, Effect::No)));
         pool.scrubs().start_scrub(ScrubOptions::default()).await.expect("start");
         assert_eq!(unreadable(&pool, id).await.len() as u64, BLOCKS);
         rt.sleep(Duration::from_secs(60)).await;
@@ -268,7 +268,7 @@ fn what_devices_did_not_answer_for_a_moment_is_not_lost() {
             let left = Cell::new(gone);
             rules.set(move |op| {
                 let fails = matches!(op, Op::Read { .. }) && left.get() > 0;
-                fails.then(|| left.set(left.get() - 1)).map(|()| (IoError::IO, Done::No))
+                fails.then(|| left.set(left.get() - 1)).map(|()| (IoError::IO, Effect::No))
             });
             failed += u64::from(pool.read(id, Lba(gone), 1).await.is_err());
             rules.clear();
@@ -296,7 +296,7 @@ fn what_a_device_did_not_answer_for_a_moment_is_healed_by_a_scrub() {
             Op::Read { file, offset, .. } if *file == other => {
                 let (_, left) = left.iter().find(|(at, left)| at == offset && left.get() > 0)?;
                 left.set(left.get() - 1);
-                Some((IoError::NO_DEVICE, Done::No))
+                Some((IoError::NO_DEVICE, Effect::No))
             }
             _ => None,
         });

@@ -10,7 +10,7 @@ use model::moves::MovesState;
 use model::status::PoolState;
 use pool::DeviceFile;
 use rt::Op;
-use sim::{DiskModel, Fault, Loses, Times};
+use sim::{DiskModel, Fault, FlushLoss, Times};
 use testkit::{MIB, Mirror, check_pool, device_states, disk, moved, only_byte, open, try_open};
 
 const BLOCKS: u64 = 512;
@@ -24,7 +24,7 @@ fn replaced(bench: &Mirror, new: &DeviceFile, n: u32) -> bool {
         if matches!(op, Op::Flush { file: of } if *of == file) {
             flushes.set(flushes.get() + 1);
             if flushes.get() == n {
-                let fault = Fault::FailFlush { times: Times::Next(1), loses: Loses::All };
+                let fault = Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All };
                 struck.set(world.inject(file, fault));
             }
         }

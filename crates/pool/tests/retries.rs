@@ -11,7 +11,7 @@ use model::status::PoolState;
 use pool::Pool;
 use rt::{FileId, Op, Rt};
 use sim::Fault;
-use testkit::{Done, MIB, Mirror, Rules, fill, is_superblock, open, put, writes_to};
+use testkit::{Effect, MIB, Mirror, Rules, fill, is_superblock, open, put, writes_to};
 
 /// A pool of two copies on two disks, with a volume whose first 100 blocks hold `1`.
 fn mirror(seed: u64) -> Mirror {
@@ -26,7 +26,7 @@ fn mirror(seed: u64) -> Mirror {
 /// its device, for whatever reason.
 #[test]
 fn a_superblock_that_was_refused_drops_the_device() {
-    for done in [Done::Yes, Done::No] {
+    for done in [Effect::Yes, Effect::No] {
         let bench = mirror(1);
         let (rules, id) = (bench.rules.clone(), bench.volume);
         bench.run(|rt, files| async move {
@@ -60,7 +60,7 @@ fn a_superblock_that_was_refused_drops_the_device() {
 /// before.
 #[test]
 fn nothing_is_written_after_a_superblock_that_was_refused() {
-    for done in [Done::Yes, Done::No] {
+    for done in [Effect::Yes, Effect::No] {
         let bench = mirror(2);
         let (world, rules, id) = (bench.world.clone(), bench.rules.clone(), bench.volume);
         bench.run(|rt, files| async move {
@@ -187,7 +187,7 @@ fn a_flush_without_space_drops_the_device_and_not_the_pool() {
         let pool = open(&rt, files.clone()).await;
         let second = files[1].file;
         rules.set(move |op| match op {
-            Op::Flush { file } if *file == second => Some((IoError::NO_SPACE, Done::No)),
+            Op::Flush { file } if *file == second => Some((IoError::NO_SPACE, Effect::No)),
             _ => None,
         });
         put(&pool, id, 1000, 10, 1).await;
@@ -212,7 +212,7 @@ fn a_heal_without_space_drops_nothing() {
         assert!(world.inject(first, Fault::LoseNextWrite));
         put(&pool, id, 1000, 1, 1).await;
         pool.commit().await.expect("commit");
-        rules.set(move |op| writes_to(op, first).then_some((IoError::NO_SPACE, Done::No)));
+        rules.set(move |op| writes_to(op, first).then_some((IoError::NO_SPACE, Effect::No)));
         // Reads go to either disk.
         for _ in 0..40 {
             pool.read(id, Lba(1000), 1).await.expect("the other copy is good");
@@ -231,7 +231,7 @@ fn a_heal_without_space_drops_nothing() {
 fn no_pages(rules: &Rules, disk: FileId) {
     rules.set(move |op| match op {
         Op::Write { offset, .. } if writes_to(op, disk) && (MIB..2 * MIB).contains(offset) => {
-            Some((IoError::NO_SPACE, Done::No))
+            Some((IoError::NO_SPACE, Effect::No))
         }
         _ => None,
     });
@@ -271,7 +271,7 @@ fn an_error_that_passes_does_not_end_the_freeing() {
         let pool = open(&rt, files).await;
         pool.delete_volume(id).await.expect("delete");
         // The root of its mapping is not in memory.
-        rules.set(|op| matches!(op, Op::Read { .. }).then_some((IoError::IO, Done::No)));
+        rules.set(|op| matches!(op, Op::Read { .. }).then_some((IoError::IO, Effect::No)));
         rt.sleep(Duration::from_millis(20)).await;
         assert!(pool.status().pool.devices[0].errors.read > 0);
         rules.clear();

@@ -10,7 +10,7 @@ use pool::{DeviceFile, Pool};
 use rt::Rt;
 use sim::DiskModel;
 use testkit::{
-    Done, MIB, Mirror, block, change, disk, fill, holds_each, is_superblock, only_byte, open,
+    Effect, MIB, Mirror, block, change, disk, fill, holds_each, is_superblock, only_byte, open,
     try_open, writes_to,
 };
 
@@ -253,7 +253,7 @@ fn a_device_comes_back_to_a_pool_of_which_all_others_were_replaced() {
 #[test]
 fn a_device_that_failed_while_it_was_invited_is_no_other_half() {
     // The pool's superblock, and the four slots of the invitation.
-    for (nth, done) in (0..5).flat_map(|nth| [(nth, Done::Yes), (nth, Done::No)]) {
+    for (nth, done) in (0..5).flat_map(|nth| [(nth, Effect::Yes), (nth, Effect::No)]) {
         let mut bench = mirror(8);
         let id = bench.volume;
         let new = disk(&bench.world, "disk2", DiskModel::nvme(32 * MIB));
@@ -381,7 +381,7 @@ fn a_device_is_tried_three_times_by_itself() {
     let rules = bench.rules.clone();
     bench.run(|rt, files| async move {
         let pool = open(&rt, files).await;
-        rules.set(move |op| writes_to(op, bad).then_some((IoError::IO, Done::No)));
+        rules.set(move |op| writes_to(op, bad).then_some((IoError::IO, Effect::No)));
         pool.write(id, Lba(0), &block(7)).await.expect("write");
         pool.commit().await.expect("commit");
         let of = || {

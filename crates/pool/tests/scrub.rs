@@ -9,7 +9,7 @@ use model::scrub::{BlockKind, PoolScrub, ScrubState};
 use pool::{Pool, ScrubOptions};
 use rt::{Op, Rt};
 use sim::Fault;
-use testkit::{Done, MIB, Mirror, only_byte, open, scrubbed};
+use testkit::{Effect, MIB, Mirror, only_byte, open, scrubbed};
 
 const BLOCKS: u64 = 2048;
 
@@ -228,7 +228,7 @@ fn a_node_without_a_good_copy_is_told_until_a_scrub_passes_over_nothing() {
         rules.set(move |op| {
             let Op::Read { offset, bufs, .. } = op else { return None };
             let end = offset + bufs.iter().map(|b| b.len() as u64).sum::<u64>();
-            nodes.iter().any(|n| (*offset..end).contains(n)).then_some((IoError::IO, Done::No))
+            nodes.iter().any(|n| (*offset..end).contains(n)).then_some((IoError::IO, Effect::No))
         });
         let status = scrub(&rt, &pool).await;
         assert!(status.state == ScrubState::Done && status.passed_over > 0, "{status:?}");

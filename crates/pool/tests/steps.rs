@@ -7,7 +7,7 @@ use model::scrub::ScrubState;
 use pool::{CreateOptions, DeviceFile, Pool, ScrubOptions, Settings};
 use rt::{Order, Rt};
 use sim::CompactDisks;
-use testkit::{Longest, MIB, Steps, block, blocks, compare_repeated_steps, compare_steps};
+use testkit::{LongestSteps, MIB, Steps, block, blocks, compare_repeated_steps, compare_steps};
 
 /// That of the product: others take milliseconds now and then to tidy up.
 #[global_allocator]
@@ -111,7 +111,7 @@ impl Bench {
 }
 
 /// All phases on a pool of so many groups of so many MiB.
-fn run((groups, mib): (u64, u64)) -> Vec<Longest> {
+fn run((groups, mib): (u64, u64)) -> Vec<LongestSteps> {
     let (disks, steps) = (CompactDisks::default(), Steps::default());
     let size = groups * mib * MIB * 21 / 20 + 16 * MIB;
     let [a, b, new] = ["a", "b", "new"].map(|name| DeviceFile {
@@ -132,7 +132,7 @@ async fn phases(
     files: Vec<DeviceFile>,
     new: DeviceFile,
     (groups, mib): (u64, u64),
-) -> Vec<Longest> {
+) -> Vec<LongestSteps> {
     let options = CreateOptions { name: "bench".into(), copies: 2, group_bytes: Some(mib * MIB) };
     pool::create(&rt, &files, &options, &[[1; 16], [2; 16], [3; 16]]).await.expect("create");
     let (pool, _) = Pool::open(&rt, files, Settings::default()).await.expect("open");

@@ -6,7 +6,7 @@ use model::device::DeviceState;
 use model::moves::MovesState;
 use rt::Op;
 use sim::DiskModel;
-use testkit::{Done, MIB, Mirror, blocks, disk, fill, open, writes_to};
+use testkit::{Effect, MIB, Mirror, blocks, disk, fill, open, writes_to};
 
 #[test]
 fn the_status_tells_of_writes_that_fail_until_one_succeeds() {
@@ -23,7 +23,7 @@ fn the_status_tells_of_writes_that_fail_until_one_succeeds() {
                 device.write_trouble
             };
             assert_eq!(told(&pool), None);
-            rules.set(move |op| writes_to(op, only).then_some((error, Done::No)));
+            rules.set(move |op| writes_to(op, only).then_some((error, Effect::No)));
             pool.write(id, Lba(0), &blocks(1, 1)).await.expect_err("no write succeeds");
             assert_eq!(told(&pool), Some(error.to_string()));
             rules.set(|_| None);
@@ -71,7 +71,7 @@ fn a_move_says_which_side_of_it_fails() {
                     Op::Read { file, .. } => !on_new && *file == from,
                     _ => false,
                 };
-                is_it.then_some((error, Done::No))
+                is_it.then_some((error, Effect::No))
             });
             pool.moves().pause_moves(false);
             rt.sleep(Duration::from_secs(30)).await;
@@ -106,8 +106,8 @@ fn a_device_without_space_hides_no_other_that_fails() {
             let pool = open(&rt, files).await;
             let device = |i: usize| pool.status().pool.devices.remove(i);
             rules.set(move |op| match op {
-                op if writes_to(op, space) => Some((IoError::NO_SPACE, Done::No)),
-                op if writes_to(op, dead) => Some((IoError::IO, Done::No)),
+                op if writes_to(op, space) => Some((IoError::NO_SPACE, Effect::No)),
+                op if writes_to(op, dead) => Some((IoError::IO, Effect::No)),
                 _ => None,
             });
             let e = pool.write(id, Lba(1), &blocks(2, 1)).await.expect_err("no write succeeds");
@@ -119,7 +119,7 @@ fn a_device_without_space_hides_no_other_that_fails() {
             );
             assert!(device(1 - full).errors.write > 0 && device(full).errors.write > 0);
             // Once there is space, the other one alone is missing.
-            rules.set(move |op| writes_to(op, dead).then_some((IoError::IO, Done::No)));
+            rules.set(move |op| writes_to(op, dead).then_some((IoError::IO, Effect::No)));
             pool.write(id, Lba(1), &blocks(2, 1)).await.expect("write");
             pool.commit().await.expect("commit");
             assert_eq!(device(1 - full).state, DeviceState::Failed);

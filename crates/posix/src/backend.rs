@@ -13,10 +13,10 @@ use std::mem::take;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use base::{Duration, Instant, IoError};
-use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, Ran, SocketId};
+use rt::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, SocketId, ThreadTime};
 
 use crate::call::{FileCall, lent};
-use crate::handles::{Closing, Handles};
+use crate::handles::{CloseOutcome, Handles};
 use crate::poll::{Poll, attempt};
 use crate::processors::Processors;
 use crate::start::Start;
@@ -189,7 +189,7 @@ impl Posix {
                 for n in queues.incoming.into_iter().chain(queues.outgoing) {
                     self.finish(n, Err(IoError::CANCELED));
                 }
-                if closing == Closing::Done {
+                if closing == CloseOutcome::Done {
                     self.ready.push(Completion { id, result: Ok(0), payload: Payload::None });
                 }
             }
@@ -273,7 +273,7 @@ impl Backend for Posix {
         self.handles.kind(file)
     }
 
-    fn ran(&self) -> Option<Ran> {
+    fn ran(&self) -> Option<ThreadTime> {
         Some(self.processors.ran())
     }
 

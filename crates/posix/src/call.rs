@@ -13,13 +13,13 @@ use crate::sys;
 /// must keep the operation.
 pub struct FileCall {
     fd: RawFd,
-    what: What,
+    what: CallKind,
     offset: u64,
     pieces: Vec<libc::iovec>,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum CallKind {
     Read,
     Write { fua: bool },
     Flush,
@@ -38,14 +38,14 @@ impl FileCall {
         let (what, offset) = match op {
             Op::Read { offset, bufs, .. } => {
                 sys::pieces_of_bufs(bufs, &mut pieces);
-                (What::Read, *offset)
+                (CallKind::Read, *offset)
             }
             Op::Write { offset, data, fua, .. } => {
                 sys::pieces_of_data(data, &mut pieces);
-                (What::Write { fua: *fua }, *offset)
+                (CallKind::Write { fua: *fua }, *offset)
             }
-            Op::Flush { .. } => (What::Flush, 0),
-            Op::Discard { offset, len, .. } => (What::Discard { len: *len }, *offset),
+            Op::Flush { .. } => (CallKind::Flush, 0),
+            Op::Discard { offset, len, .. } => (CallKind::Discard { len: *len }, *offset),
             Op::Recv { .. } | Op::Send { .. } | Op::Accept { .. } | Op::Close { .. } => {
                 unreachable!("not an operation on a file")
             }
@@ -63,10 +63,10 @@ impl FileCall {
         // operation owns.
         unsafe {
             match self.what {
-                What::Read => sys::read(self.fd, &self.pieces, self.offset, 0),
-                What::Write { fua } => sys::write(self.fd, &self.pieces, self.offset, fua),
-                What::Flush => sys::flush(self.fd),
-                What::Discard { len } => sys::punch_hole(self.fd, self.offset, len),
+                CallKind::Read => sys::read(self.fd, &self.pieces, self.offset, 0),
+                CallKind::Write { fua } => sys::write(self.fd, &self.pieces, self.offset, fua),
+                CallKind::Flush => sys::flush(self.fd),
+                CallKind::Discard { len } => sys::punch_hole(self.fd, self.offset, len),
             }
         }
     }

@@ -15,8 +15,8 @@ use std::rc::Rc;
 use base::IoError;
 use rt::{DeviceKind, FileId, OpId, SocketId};
 
-use crate::names::Names;
-use crate::open::{FileInfo, OpenFile, Opened, open};
+use crate::names::NameLocks;
+use crate::open::{FileInfo, LockedFile, OpenFile, open};
 use crate::start::Start;
 use crate::sys::{self, NO_SUCH};
 
@@ -48,7 +48,7 @@ struct File {
     start: Start,
     kind: DeviceKind,
     /// Held for as long as the file is open.
-    names: Option<Names>,
+    names: Option<NameLocks>,
 }
 
 struct Socket {
@@ -72,7 +72,7 @@ pub struct FileHandle {
 
 /// The outcome of a close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Closing {
+pub enum CloseOutcome {
     /// The socket is closed.
     Done,
     /// Operations hold the socket; the last [`Handles::release`] closes it.
@@ -99,9 +99,9 @@ impl Handles {
     }
 
     /// Adds a file that was opened elsewhere.
-    pub fn adopt_file(&self, opened: Opened) -> FileId {
+    pub fn adopt_file(&self, opened: LockedFile) -> FileId {
         let files = &mut self.0.borrow_mut().files;
-        let Opened { fd, start, names, info } = opened;
+        let LockedFile { fd, start, names, info } = opened;
         files.push(File { fd, start, kind: info.kind, names: Some(names) });
         FileId(files.len() as u32 - 1)
     }
@@ -254,7 +254,7 @@ impl Handles {
 
     /// Shuts a connection down, and closes it as soon as no operation holds it. A listener is not
     /// shut down, so the backend has to cancel what holds it. For a backend.
-    pub fn close(&self, socket: SocketId, closer: OpId) -> Result<Closing, IoError> {
+    pub fn close(&self, socket: SocketId, closer: OpId) -> Result<CloseOutcome, IoError> {
         let mut t = self.0.borrow_mut();
         match t.sockets.get_mut(socket.0 as usize) {
             Some(Some(s)) if s.closing.is_none() => {
@@ -263,10 +263,10 @@ impl Handles {
                 }
                 if s.held > 0 {
                     s.closing = Some(closer);
-                    return Ok(Closing::Waiting);
+                    return Ok(CloseOutcome::Waiting);
                 }
                 t.remove(socket);
-                Ok(Closing::Done)
+                Ok(CloseOutcome::Done)
             }
             _ => Err(NO_SUCH),
         }
@@ -336,7 +336,7 @@ mod tests {
             (handles.adopt_socket(a.into()).unwrap(), handles.adopt_socket(b.into()).unwrap());
         let fd = handles.hold(a).unwrap();
         assert_eq!(handles.held(a), Ok(fd));
-        assert_eq!(handles.close(a, OpId(7)), Ok(Closing::Waiting));
+        assert_eq!(handles.close(a, OpId(7)), Ok(CloseOutcome::Waiting));
         assert_eq!(handles.hold(a), Err(NO_SUCH), "a closing socket takes no new operations");
         assert_eq!(handles.close(a, OpId(8)), Err(NO_SUCH));
         let (c, _peer) = UnixStream::pair().unwrap();
@@ -344,6 +344,6 @@ mod tests {
         assert!(c != a && c != b, "the number is still reserved");
         assert_eq!(handles.release(a), Some(OpId(7)));
         assert_eq!(handles.held(a), Err(NO_SUCH));
-        assert_eq!(handles.close(b, OpId(9)), Ok(Closing::Done));
+        assert_eq!(handles.close(b, OpId(9)), Ok(CloseOutcome::Done));
     }
 }

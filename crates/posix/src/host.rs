@@ -181,7 +181,7 @@ impl HostPlace for HostDir {
         check(&file)?;
         file.write_all(&self.head())?;
         self.made.borrow_mut().push(path);
-        Ok(Box::new(Mapped::new(file)?))
+        Ok(Box::new(MappedFile::new(file)?))
     }
 
     fn remove_others(&self, owner: [u8; 16], keep: Option<HostMemoryId>) {
@@ -207,23 +207,23 @@ impl HostPlace for HostDir {
 }
 
 /// A mapped file.
-struct Mapped {
+struct MappedFile {
     file: File,
     /// The mapping, of [`HEAD`] + [`HOST_MEMORY_MAX`] bytes.
     at: NonNull<u8>,
     backed: usize,
 }
 
-impl Mapped {
+impl MappedFile {
     const BYTES: usize = HEAD + HOST_MEMORY_MAX;
 
-    fn new(file: File) -> io::Result<Mapped> {
+    fn new(file: File) -> io::Result<MappedFile> {
         // SAFETY: a new mapping of a file that this struct keeps, where the kernel chooses. Bytes
         // behind the end of the file are mapped too, and not touched before `back` has extended it.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                Mapped::BYTES,
+                MappedFile::BYTES,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 file.as_raw_fd(),
@@ -231,20 +231,20 @@ impl Mapped {
             )
         };
         match NonNull::new(at.cast::<u8>()).filter(|_| at != libc::MAP_FAILED) {
-            Some(at) => Ok(Mapped { file, at, backed: 0 }),
+            Some(at) => Ok(MappedFile { file, at, backed: 0 }),
             None => Err(io::Error::last_os_error()),
         }
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedFile {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made, which nothing else uses.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), Mapped::BYTES) };
+        unsafe { libc::munmap(self.at.as_ptr().cast(), MappedFile::BYTES) };
     }
 }
 
-impl HostMemory for Mapped {
+impl HostMemory for MappedFile {
     fn backed(&self) -> usize {
         self.backed
     }

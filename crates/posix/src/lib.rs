@@ -33,6 +33,6 @@ mod workers;
 pub use backend::Posix;
 pub use handles::{FileHandle, Handles};
 pub use kind::disk_kind;
-pub use open::{FileInfo, NewFile, OpenFile, Opened};
+pub use open::{FileInfo, LockedFile, NewFile, OpenFile};
 pub use processors::Processors;
 pub use start::Start;

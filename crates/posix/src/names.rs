@@ -33,7 +33,7 @@ const LOOP_GET_STATUS64: u32 = 0x4c05;
 
 /// The bytes of a file or of another device that a loop device shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct LoopBacking {
     /// The file or device.
     pub of: PathBuf,
     /// The first byte that is shown.
@@ -66,7 +66,7 @@ fn backing_path(dir: &Path) -> Option<PathBuf> {
 
 /// The file or device that the block device `meta` shows, if it is a loop device or a partition of
 /// one.
-fn shown(meta: &Metadata) -> Option<Shown> {
+fn shown(meta: &Metadata) -> Option<LoopBacking> {
     let dir = entry(number(meta)?)?;
     let (disk, start) = match dir.join("partition").exists() {
         true => (dir.parent()?, count(dir.join("start"))? * SECTOR),
@@ -74,12 +74,12 @@ fn shown(meta: &Metadata) -> Option<Shown> {
     };
     let of = backing_path(disk)?;
     let from = count(disk.join("loop/offset"))? + start;
-    Some(Shown { of, from, len: count(dir.join("size"))? * SECTOR })
+    Some(LoopBacking { of, from, len: count(dir.join("size"))? * SECTOR })
 }
 
 /// The file or device that the block device at `path` shows, if it is a loop device or a partition
 /// of one. May block.
-pub fn shown_by(path: &Path) -> Option<Shown> {
+pub fn shown_by(path: &Path) -> Option<LoopBacking> {
     shown(&path.metadata().ok()?)
 }
 
@@ -128,7 +128,7 @@ fn loops_over(meta: &Metadata) -> Vec<PathBuf> {
 
 /// Locks at the bottom, held until they are dropped.
 #[derive(Default)]
-pub(crate) struct Names {
+pub(crate) struct NameLocks {
     held: Vec<File>,
     /// The file that could not be locked, and why.
     pub unlocked: Option<String>,
@@ -136,7 +136,7 @@ pub(crate) struct Names {
 
 /// Sees to the other names of the open and locked `file`, which is to be written to or not. The
 /// error is of the kind [`ErrorKind::ResourceBusy`] if it is in use by one of them.
-pub(crate) fn lock_names(file: &File, write: bool) -> io::Result<Names> {
+pub(crate) fn lock_names(file: &File, write: bool) -> io::Result<NameLocks> {
     let meta = file.metadata()?;
     if write && let Some(over) = loops_over(&meta).first() {
         let over = over.display();
@@ -145,7 +145,7 @@ pub(crate) fn lock_names(file: &File, write: bool) -> io::Result<Names> {
              in its stead"
         )));
     }
-    let mut names = Names::default();
+    let mut names = NameLocks::default();
     let Some(shown) = shown(&meta) else {
         if !write {
             lock_bytes(file, false, 0, 0)?;
@@ -159,12 +159,12 @@ pub(crate) fn lock_names(file: &File, write: bool) -> io::Result<Names> {
 /// Locks all that is below an open loop device. Returns what cannot be locked, and why.
 fn lock_below(
     device: &File,
-    mut shown: Shown,
+    mut shown: LoopBacking,
     write: bool,
     held: &mut Vec<File>,
 ) -> io::Result<Option<String>> {
     for level in 0..MAX_LEVELS {
-        let Shown { of, from, len } = shown;
+        let LoopBacking { of, from, len } = shown;
         let path = of.display();
         let opened = OpenOptions::new().read(true).write(write).open(&of);
         let file = match opened {
@@ -182,7 +182,7 @@ fn lock_below(
         }
         held.push(file);
         match self::shown(&meta) {
-            Some(below) => shown = Shown { from: below.from + from, len, ..below },
+            Some(below) => shown = LoopBacking { from: below.from + from, len, ..below },
             None => return Ok(None),
         }
     }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::open::{OpenFile, Opened, open};
+use crate::open::{LockedFile, OpenFile, open};
 
 const WRITE: OpenFile = OpenFile { write: true, create: None, direct: true };
 const READ: OpenFile = OpenFile { write: false, ..WRITE };
@@ -35,7 +35,7 @@ fn image(dir: &Path) -> PathBuf {
     path
 }
 
-fn refusal(opened: io::Result<Opened>) -> String {
+fn refusal(opened: io::Result<LockedFile>) -> String {
     let Err(e) = opened else { panic!("opened by two names") };
     assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
     e.to_string()
@@ -48,7 +48,7 @@ fn a_file_and_the_loop_device_over_it_are_not_both_opened() {
     // The file is open before the loop device is made.
     let file = open(&path, &WRITE).unwrap();
     let Some(over) = Loop::over(&path, 0, 0) else { return };
-    assert_eq!(shown_by(&over.0), Some(Shown { of: path.clone(), from: 0, len: 8 * MIB }));
+    assert_eq!(shown_by(&over.0), Some(LoopBacking { of: path.clone(), from: 0, len: 8 * MIB }));
     for how in [WRITE, READ] {
         let text = refusal(open(&over.0, &how));
         assert!(text.contains("image") && text.contains("another name"), "{text}");

@@ -19,7 +19,7 @@ use base::{Duration, IoError};
 use rt::DeviceKind;
 
 use crate::kind::disk_kind;
-use crate::names::{Names, lock_names, try_flock};
+use crate::names::{NameLocks, lock_names, try_flock};
 use crate::start::Start;
 use crate::sys;
 
@@ -66,16 +66,16 @@ pub struct FileInfo {
 }
 
 /// An open file, locked until it is closed.
-pub struct Opened {
+pub struct LockedFile {
     pub(crate) fd: OwnedFd,
     pub(crate) start: Start,
     /// The locks of its other names.
-    pub(crate) names: Names,
+    pub(crate) names: NameLocks,
     /// The properties of the file.
     pub info: FileInfo,
 }
 
-impl Opened {
+impl LockedFile {
     /// The same open file, for reads and writes that block. Where `info.direct` is set, offsets,
     /// lengths and memory must be multiples of 4096. The file is locked until this is closed too.
     pub fn file(&self) -> io::Result<File> {
@@ -105,7 +105,7 @@ impl Opened {
 }
 
 /// Opens and locks a file. Blocks for up to a second if somebody else holds the lock.
-pub fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
+pub fn open(path: &Path, how: &OpenFile) -> io::Result<LockedFile> {
     for _ in 1..LOCK_TRIES {
         match open_now(path, how) {
             Err(e) if e.kind() == ErrorKind::ResourceBusy => {
@@ -121,7 +121,7 @@ pub fn open(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     open_now(path, how)
 }
 
-fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
+fn open_now(path: &Path, how: &OpenFile) -> io::Result<LockedFile> {
     let file_type = match path.metadata() {
         Ok(m) => Some(m.file_type()),
         Err(e) if e.kind() == ErrorKind::NotFound => None,
@@ -191,7 +191,7 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<Opened> {
     };
     let kind = if in_memory { DeviceKind::Memory } else { disk_kind(Path::new("/sys"), disk) };
     let info = FileInfo { size_bytes, direct, block_device, kind, discard };
-    Ok(Opened { fd: file.into(), start, names, info })
+    Ok(LockedFile { fd: file.into(), start, names, info })
 }
 
 /// Gives an empty file its length. Blocks, for seconds if need be.

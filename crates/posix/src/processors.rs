@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use base::Duration;
-use rt::Ran;
+use rt::ThreadTime;
 
 use crate::sys;
 
@@ -24,8 +24,8 @@ impl Processors {
     }
 
     /// The time that the thread has had since it began.
-    pub fn ran(&self) -> Ran {
-        Ran { used: sys::processor_time(), queued: self.queued() }
+    pub fn ran(&self) -> ThreadTime {
+        ThreadTime { used: sys::processor_time(), queued: self.queued() }
     }
 
     fn queued(&self) -> Option<Duration> {

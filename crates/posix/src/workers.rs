@@ -24,7 +24,7 @@ use crate::call::FileCall;
 use crate::sys;
 
 /// A call that has ended.
-pub(crate) struct Done {
+pub(crate) struct EndedCall {
     /// The slot of the operation.
     pub slot: u32,
     pub result: Result<u64, IoError>,
@@ -48,21 +48,21 @@ struct Jobs {
 
 /// The queue that the threads of one file share.
 #[derive(Default)]
-struct Desk {
+struct CallQueue {
     jobs: Mutex<Jobs>,
     more: Condvar,
 }
 
 /// The ended calls that all threads share.
-struct Ended {
-    done: Mutex<Vec<Done>>,
+struct EndedCalls {
+    done: Mutex<Vec<EndedCall>>,
     /// An eventfd that is readable while `done` is not empty.
     bell: OwnedFd,
 }
 
 /// The threads of one file.
 struct Crew {
-    desk: Arc<Desk>,
+    desk: Arc<CallQueue>,
     /// None: it shares the desk of another file.
     threads: Vec<JoinHandle<()>>,
 }
@@ -76,7 +76,7 @@ const GIVEN_BACK: usize = 4;
 /// The threads of all files. Dropping them waits for the calls that are being executed, and drops
 /// the others.
 pub(crate) struct Workers {
-    ended: Arc<Ended>,
+    ended: Arc<EndedCalls>,
     /// By the number of the file; `None` before its first call.
     crews: Vec<Option<Crew>>,
     threads_of_a_file: usize,
@@ -93,7 +93,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Crew {
     /// Starts one more thread.
-    fn grow(&mut self, file: FileId, ended: &Arc<Ended>) -> io::Result<()> {
+    fn grow(&mut self, file: FileId, ended: &Arc<EndedCalls>) -> io::Result<()> {
         let (desk, ended) = (self.desk.clone(), ended.clone());
         let name = format!("io{}.{}", file.0, self.threads.len());
         let named = std::thread::Builder::new().name(name);
@@ -120,7 +120,7 @@ impl Workers {
         }
         // SAFETY: the descriptor was just created, and nothing else owns it.
         let bell = unsafe { OwnedFd::from_raw_fd(bell) };
-        let ended = Arc::new(Ended { done: Mutex::default(), bell });
+        let ended = Arc::new(EndedCalls { done: Mutex::default(), bell });
         let threads_of_a_file = threads_of_a_file.max(1);
         let (crews, tried) = (Vec::new(), sys::now());
         Ok(Workers { ended, crews, threads_of_a_file, no_more: false, tried })
@@ -202,7 +202,7 @@ impl Workers {
     }
 
     /// Returns the calls that have ended since the last time.
-    pub fn take(&self) -> Vec<Done> {
+    pub fn take(&self) -> Vec<EndedCall> {
         let mut count = 0u64;
         let at = (&raw mut count).cast::<libc::c_void>();
         let mut done = lock(&self.ended.done);
@@ -213,7 +213,7 @@ impl Workers {
     }
 }
 
-fn work(desk: &Desk, ended: &Ended) {
+fn work(desk: &CallQueue, ended: &EndedCalls) {
     loop {
         let job = {
             let mut jobs = lock(&desk.jobs);
@@ -239,7 +239,7 @@ fn work(desk: &Desk, ended: &Ended) {
         let result = unsafe { job.call.run() };
         let mut done = lock(&ended.done);
         let first = done.is_empty();
-        done.push(Done { slot: job.slot, result, call: job.call });
+        done.push(EndedCall { slot: job.slot, result, call: job.call });
         if first {
             let one = 1u64;
             let at = (&raw const one).cast::<libc::c_void>();

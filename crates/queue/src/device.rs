@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use base::{BLOCK, Buf, Duration, Instant, IoError, SliceList, slice_of_list};
 use rt::sync::{Event, oneshot};
-use rt::{DeviceKind, FileId, Holder, Op, PlaceId, Reason, Rt, What};
+use rt::{DeviceKind, FileId, Holder, Op, PlaceId, Reason, Rt, WaitCause};
 use smallvec::SmallVec;
 
-use crate::given_up::GivenUp;
+use crate::given_up::DeviceWaiters;
 use crate::limits::{Limits, Targets};
 use crate::request::Request;
 use crate::scheduler::{Scheduler, Ticket};
 use crate::stats::{Class, DeviceStats};
-use crate::transfer::{Ended, Medium};
+use crate::transfer::{EndedTransfer, Medium};
 use crate::work::{ReadDone, ReadEnd, WholeRead, WholeWrite, Work, WriteDone, WriteEnd};
 
 struct Inner {
@@ -32,7 +32,7 @@ struct Inner {
     flushes: RefCell<SmallVec<[Instant; 4]>>,
     /// Discards that the device has.
     discards: Cell<usize>,
-    given_up: GivenUp,
+    given_up: DeviceWaiters,
     /// Rung when a device that was given up has nothing any more.
     idle: Event,
     kick: Event,
@@ -41,7 +41,7 @@ struct Inner {
 
 /// A part of what is asked for that fits into one request: all of it, or a piece.
 #[derive(Clone, Copy)]
-struct Part {
+struct RequestPart {
     /// The byte of what is asked for with which it begins.
     at: usize,
     /// The first byte on the device.
@@ -51,9 +51,9 @@ struct Part {
     more: u32,
 }
 
-impl Part {
-    fn whole(offset: u64, len: usize) -> Part {
-        Part { at: 0, offset, len, more: 0 }
+impl RequestPart {
+    fn whole(offset: u64, len: usize) -> RequestPart {
+        RequestPart { at: 0, offset, len, more: 0 }
     }
 }
 
@@ -87,7 +87,7 @@ impl Device {
             scheduler: RefCell::new(Scheduler::new(limits, kind)),
             flushes: RefCell::default(),
             discards: Cell::new(0),
-            given_up: GivenUp::default(),
+            given_up: DeviceWaiters::default(),
             idle: Event::new(),
             kick: Event::new(),
             closed: Cell::new(false),
@@ -110,13 +110,13 @@ impl Device {
 
     /// The reason for which a request waits here, with the class that has most of the device. A
     /// flush moves no bytes: it is named if nothing else is in flight.
-    pub(crate) fn waits_for(&self, reason: Reason) -> What {
+    pub(crate) fn waits_for(&self, reason: Reason) -> WaitCause {
         let holder = match self.0.scheduler.borrow().busiest() {
             Some(class) => self.holder(class),
             None if self.0.flushes.borrow().is_empty() => Holder::NONE,
             None => Holder::of(Holder::DEVICE_FLUSH),
         };
-        What { reason, place: self.0.place.get(), holder }
+        WaitCause { reason, place: self.0.place.get(), holder }
     }
 
     /// Whom requests wait for that wait for this class.
@@ -224,7 +224,7 @@ impl Device {
         }
         let end = if len <= self.0.largest {
             let (done, end) = oneshot();
-            self.plug_read(class, Part::whole(offset, len), buf, ReadDone::One(done));
+            self.plug_read(class, RequestPart::whole(offset, len), buf, ReadDone::One(done));
             end
         } else {
             let pieces = len.div_ceil(self.0.largest);
@@ -262,7 +262,7 @@ impl Device {
         let len = data.iter().map(|s| s.len()).sum();
         let end = if len <= self.0.largest {
             let (done, end) = oneshot();
-            let part = Part::whole(offset, len);
+            let part = RequestPart::whole(offset, len);
             self.plug_write(class, durable, part, data, WriteDone::One(done));
             end
         } else {
@@ -277,12 +277,12 @@ impl Device {
     }
 
     /// The pieces of a request.
-    fn pieces(&self, offset: u64, len: usize) -> impl Iterator<Item = Part> + use<> {
+    fn pieces(&self, offset: u64, len: usize) -> impl Iterator<Item = RequestPart> + use<> {
         let largest = self.0.largest;
         (0..len).step_by(largest).map(move |at| {
             let left = len - at;
             let more = left.div_ceil(largest) as u32 - 1;
-            Part { at, offset: offset + at as u64, len: left.min(largest), more }
+            RequestPart { at, offset: offset + at as u64, len: left.min(largest), more }
         })
     }
 
@@ -333,8 +333,8 @@ impl Device {
         self.0.given_up.or(end).await.unwrap_or(Err(IoError::GONE))
     }
 
-    fn plug_read(&self, class: Class, part: Part, buf: Option<Buf>, done: ReadDone) {
-        let Part { offset, len, more, .. } = part;
+    fn plug_read(&self, class: Class, part: RequestPart, buf: Option<Buf>, done: ReadDone) {
+        let RequestPart { offset, len, more, .. } = part;
         let since = self.0.medium.rt.now();
         let told = self.0.medium.rt.tell(self.waits_for(Reason::DeviceQueue));
         let work = Work::Read { buf, told, done };
@@ -356,11 +356,11 @@ impl Device {
         &self,
         class: Class,
         durable: bool,
-        part: Part,
+        part: RequestPart,
         data: SliceList,
         done: WriteDone,
     ) {
-        let Part { offset, len, more, .. } = part;
+        let RequestPart { offset, len, more, .. } = part;
         let since = self.0.medium.rt.now();
         let segments = data.len();
         let told = self.0.medium.rt.tell(self.waits_for(Reason::DeviceQueue));
@@ -430,7 +430,7 @@ impl Device {
         }
     }
 
-    fn ended(&self, ticket: Ticket, ended: Ended) {
+    fn ended(&self, ticket: Ticket, ended: EndedTransfer) {
         let now = self.0.medium.rt.now();
         let waiting = {
             let mut scheduler = self.0.scheduler.borrow_mut();

@@ -19,9 +19,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{ByteRange, Duration, Instant};
 
-use crate::request::{Merged, Request, RunLimits};
+use crate::request::{MergedRequest, Request, RunLimits};
 use crate::stats::Class;
-use crate::write_gate::MayWrite;
+use crate::write_gate::WriteAllowance;
 
 /// Runs of a batch of reads, and of writes.
 const BATCH: (u32, u32) = (16, 8);
@@ -106,8 +106,8 @@ impl<W> Sweep<W> {
     }
 
     /// Takes a request with those that continue it, and says the place of the last of them.
-    fn take(&mut self, place: Place, limits: &RunLimits) -> Option<(Merged<W>, Place)> {
-        let mut run = Merged::of(self.remove(place)?);
+    fn take(&mut self, place: Place, limits: &RunLimits) -> Option<(MergedRequest<W>, Place)> {
+        let mut run = MergedRequest::of(self.remove(place)?);
         let mut last = place;
         while let Some((next, request)) = self.after(last)
             && run.takes(request, limits)
@@ -182,7 +182,7 @@ impl<W> Elevator<W> {
     }
 
     /// True if a request may go now. Those that are held go when one in flight has ended.
-    pub fn is_ready(&self, may: MayWrite) -> bool {
+    pub fn is_ready(&self, may: WriteAllowance) -> bool {
         let in_turn = may.in_turn && (self.is_turn_of_writes() || self.batch.is_turn());
         let writes = !self.writes.is_empty() && (may.beside_reads || in_turn);
         writes || !self.reads.is_empty() || !self.again.is_empty() || self.owes()
@@ -241,9 +241,14 @@ impl<W> Elevator<W> {
     }
 
     /// Takes what goes next; the pieces of one that has begun go always.
-    pub fn take(&mut self, now: Instant, limits: &RunLimits, may: MayWrite) -> Option<Merged<W>> {
+    pub fn take(
+        &mut self,
+        now: Instant,
+        limits: &RunLimits,
+        may: WriteAllowance,
+    ) -> Option<MergedRequest<W>> {
         let run = match self.again.pop_front() {
-            Some(request) => Merged::of(request),
+            Some(request) => MergedRequest::of(request),
             None => self.sweep_on(now, limits, may)?,
         };
         if run.first().write {
@@ -269,7 +274,12 @@ impl<W> Elevator<W> {
         if writes { &mut self.writes } else { &mut self.reads }
     }
 
-    fn sweep_on(&mut self, now: Instant, limits: &RunLimits, may: MayWrite) -> Option<Merged<W>> {
+    fn sweep_on(
+        &mut self,
+        now: Instant,
+        limits: &RunLimits,
+        may: WriteAllowance,
+    ) -> Option<MergedRequest<W>> {
         let (writes, place) = match self.owed.take() {
             Some(owed) => owed,
             None => self.next_of_batch(now, may)?,
@@ -291,7 +301,7 @@ impl<W> Elevator<W> {
         Some(run)
     }
 
-    fn next_of_batch(&mut self, now: Instant, may: MayWrite) -> Option<(bool, Place)> {
+    fn next_of_batch(&mut self, now: Instant, may: WriteAllowance) -> Option<(bool, Place)> {
         let goes_on = self.batch.left > 0 && !self.sweep(self.batch.writes).is_empty();
         let stays = match (self.batch.writes, self.batch.turn) {
             (false, _) => true,
@@ -313,7 +323,7 @@ impl<W> Elevator<W> {
         })
     }
 
-    fn begin_batch(&mut self, now: Instant, may: MayWrite) {
+    fn begin_batch(&mut self, now: Instant, may: WriteAllowance) {
         let (reads, writes) = (!self.reads.is_empty(), !self.writes.is_empty());
         let turn = self.is_turn_of_writes() && may.in_turn;
         let of_writes = turn || writes && !reads;

@@ -14,7 +14,7 @@ use rt::sync::OneShot;
 
 /// The tasks that wait for requests to a device, and whether the device is given up.
 #[derive(Default)]
-pub(crate) struct GivenUp {
+pub(crate) struct DeviceWaiters {
     /// The device is given up, and has requests from before.
     still: Cell<bool>,
     /// The number of times that the device was given up.
@@ -24,14 +24,14 @@ pub(crate) struct GivenUp {
 }
 
 /// The end of a request; `None`: the device was given up first.
-pub(crate) struct EndOf<'a, T> {
+pub(crate) struct RequestEnd<'a, T> {
     end: OneShot<T>,
-    all: &'a GivenUp,
+    all: &'a DeviceWaiters,
     seen: u64,
     place: Option<usize>,
 }
 
-impl GivenUp {
+impl DeviceWaiters {
     /// True while a device that was given up has requests from before.
     pub fn still(&self) -> bool {
         self.still.get()
@@ -57,12 +57,12 @@ impl GivenUp {
     }
 
     /// Waits for the end of a request, or until the device is given up.
-    pub fn or<T>(&self, end: OneShot<T>) -> EndOf<'_, T> {
-        EndOf { end, all: self, seen: self.times.get(), place: None }
+    pub fn or<T>(&self, end: OneShot<T>) -> RequestEnd<'_, T> {
+        RequestEnd { end, all: self, seen: self.times.get(), place: None }
     }
 }
 
-impl<T> Future for EndOf<'_, T> {
+impl<T> Future for RequestEnd<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
@@ -89,7 +89,7 @@ impl<T> Future for EndOf<'_, T> {
     }
 }
 
-impl<T> Drop for EndOf<'_, T> {
+impl<T> Drop for RequestEnd<'_, T> {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             let (wakers, free) = &mut *self.all.waiting.borrow_mut();

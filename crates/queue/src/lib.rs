@@ -37,7 +37,7 @@ mod write_gate;
 pub use blocks::Blocks;
 pub use device::Device;
 pub use limits::{Limits, Targets};
-pub use request::{Merged, Request};
+pub use request::{MergedRequest, Request};
 pub use scheduler::{Scheduler, Ticket};
 pub use share::ScrubReads;
 pub use stats::{Class, ClassStats, DeviceStats, KindStats};

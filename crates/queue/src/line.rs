@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use base::{ByteRange, Instant};
 
 use crate::elevator::Elevator;
-use crate::request::{Merged, Request, RunLimits};
-use crate::write_gate::MayWrite;
+use crate::request::{MergedRequest, Request, RunLimits};
+use crate::write_gate::WriteAllowance;
 
 /// The requests that wait for a device.
 pub(crate) enum Line<W> {
@@ -33,7 +33,7 @@ impl<W> Line<W> {
     }
 
     /// True if a request may go now.
-    pub fn is_ready(&self, may: MayWrite) -> bool {
+    pub fn is_ready(&self, may: WriteAllowance) -> bool {
         match self {
             Line::Arrival(line) => !line.is_empty(),
             Line::Place(line) => line.is_ready(may),
@@ -64,12 +64,17 @@ impl<W> Line<W> {
     }
 
     /// Takes what goes next, with what continues it.
-    pub fn take(&mut self, now: Instant, limits: &RunLimits, may: MayWrite) -> Option<Merged<W>> {
+    pub fn take(
+        &mut self,
+        now: Instant,
+        limits: &RunLimits,
+        may: WriteAllowance,
+    ) -> Option<MergedRequest<W>> {
         let line = match self {
             Line::Arrival(line) => line,
             Line::Place(line) => return line.take(now, limits, may),
         };
-        let mut run = Merged::of(line.pop_front()?);
+        let mut run = MergedRequest::of(line.pop_front()?);
         while let Some(next) = line.front()
             && run.takes(next, limits)
             && let Some(next) = line.pop_front()

@@ -57,18 +57,18 @@ pub(crate) struct RunLimits {
 }
 
 /// Requests that go to the device as one, in order of place.
-pub struct Merged<W> {
+pub struct MergedRequest<W> {
     parts: SmallVec<[Request<W>; 1]>,
     bytes: usize,
     segments: usize,
 }
 
-impl<W> Merged<W> {
-    pub(crate) fn of(first: Request<W>) -> Merged<W> {
+impl<W> MergedRequest<W> {
+    pub(crate) fn of(first: Request<W>) -> MergedRequest<W> {
         let (bytes, segments) = (first.len, first.segments);
         let mut parts = SmallVec::new();
         parts.push(first);
-        Merged { parts, bytes, segments }
+        MergedRequest { parts, bytes, segments }
     }
 
     /// The first of them.

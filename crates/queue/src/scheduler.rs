@@ -18,11 +18,11 @@ use rt::DeviceKind;
 use crate::feedback::{Feedback, Pace};
 use crate::limits::{Limits, Targets};
 use crate::line::Line;
-use crate::request::{Merged, Request, RunLimits};
+use crate::request::{MergedRequest, Request, RunLimits};
 use crate::share::{LEAST, Share};
 use crate::stats::{Class, DeviceStats};
 use crate::tags::Tags;
-use crate::write_gate::{MayWrite, WriteGate};
+use crate::write_gate::{WriteAllowance, WriteGate};
 
 /// Requests to a file in memory are merged up to this size.
 const MEMORY_REQUEST_BYTES: usize = 128 << 10;
@@ -175,12 +175,12 @@ impl<W> Scheduler<W> {
     }
 
     /// Takes the requests that go to the device now, if there is room for them.
-    pub fn next(&mut self, now: Instant) -> Option<(Ticket, Merged<W>)> {
+    pub fn next(&mut self, now: Instant) -> Option<(Ticket, MergedRequest<W>)> {
         let (begun, late) = (self.urgent.owes(), self.is_read_late(now));
         if self.bytes_in_flight >= self.max_bytes || !self.tags.may_take(begun) {
             return None;
         }
-        let turn = if begun || !self.background.is_ready(MayWrite::ALL) {
+        let turn = if begun || !self.background.is_ready(WriteAllowance::ALL) {
             None
         } else {
             self.turn(now, late)
@@ -188,7 +188,7 @@ impl<W> Scheduler<W> {
         let run = match turn {
             Some(bytes) => {
                 let limits = RunLimits { bytes: self.limits.bytes.min(bytes), ..self.limits };
-                self.background.take(now, &limits, MayWrite::ALL)
+                self.background.take(now, &limits, WriteAllowance::ALL)
             }
             None => self.urgent.take(now, &self.limits, self.gate.may_write(late)),
         }?;
@@ -221,7 +221,7 @@ impl<W> Scheduler<W> {
         self.gate.minds_late_reads() && reads.any(|f| now.since(f.began) >= self.targets.read / 2)
     }
 
-    fn begin(&mut self, now: Instant, run: &Merged<W>) -> Ticket {
+    fn begin(&mut self, now: Instant, run: &MergedRequest<W>) -> Ticket {
         let (first, parts) = (run.first(), run.parts());
         let (class, place) = (first.class, run.place());
         let (mut since, mut waited_ns, mut bytes) = (now, 0, 0);

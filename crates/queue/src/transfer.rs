@@ -2,10 +2,10 @@
 //! a part of it, and split where it failed.
 
 use base::{BufList, IoError, SliceList, slice_of_list};
-use rt::{Completion, FileId, Op, Payload, Rt, Told, What};
+use rt::{Completion, FileId, Op, Payload, Rt, WaitCause, WaitGuard};
 use smallvec::SmallVec;
 
-use crate::request::{Merged, Request};
+use crate::request::{MergedRequest, Request};
 use crate::work::{ReadDone, Work, WriteDone};
 
 /// Short transfers in a row that do not finish a single block, before it is an error.
@@ -20,18 +20,18 @@ pub(crate) struct Medium {
     pub max_request_bytes: usize,
 }
 
-enum Done {
+enum DoneSender {
     Read(ReadDone),
     Write(WriteDone),
 }
 
-struct Part {
+struct TransferPart {
     /// The request without its work.
     request: Request<()>,
     /// Bytes before it that belong to no request.
     gap: usize,
-    told: Told,
-    done: Done,
+    told: WaitGuard,
+    done: DoneSender,
 }
 
 /// One request to the device: a run of merged requests.
@@ -41,14 +41,14 @@ pub(crate) struct Transfer {
     stalls: u32,
     len: usize,
     durable: bool,
-    parts: SmallVec<[Part; 1]>,
+    parts: SmallVec<[TransferPart; 1]>,
     /// The data to be written, if a part of it was written already and it belongs to more than one
     /// request.
     whole: Option<SliceList>,
 }
 
 /// A transfer that has ended, and what it owned.
-pub(crate) struct Ended {
+pub(crate) struct EndedTransfer {
     transfer: Transfer,
     bufs: BufList,
     data: SliceList,
@@ -70,17 +70,17 @@ impl Transfer {
         self.parts.len() > 1 && !self.durable && !e.is_gone()
     }
 
-    fn end(self, outcome: Result<(), IoError>, bufs: BufList) -> Ended {
-        Ended { transfer: self, bufs, data: SliceList::new(), outcome: Some(outcome) }
+    fn end(self, outcome: Result<(), IoError>, bufs: BufList) -> EndedTransfer {
+        EndedTransfer { transfer: self, bufs, data: SliceList::new(), outcome: Some(outcome) }
     }
 
-    fn fail(self, e: IoError, bufs: BufList, data: SliceList) -> Ended {
+    fn fail(self, e: IoError, bufs: BufList, data: SliceList) -> EndedTransfer {
         let outcome = if self.can_be_split(e) { None } else { Some(Err(e)) };
-        Ended { transfer: self, bufs, data, outcome }
+        EndedTransfer { transfer: self, bufs, data, outcome }
     }
 }
 
-impl Ended {
+impl EndedTransfer {
     /// True if it failed as a whole, and each of its requests is to be tried alone: which of them
     /// is bad is not known, and the others are not to fail with it.
     pub fn is_to_be_split(&self) -> bool {
@@ -91,14 +91,14 @@ impl Ended {
     pub fn split(self) -> Vec<Request<Work>> {
         let (mut bufs, mut data) = (self.bufs.into_iter(), self.data.into_iter());
         let mut alone = Vec::with_capacity(self.transfer.parts.len());
-        for Part { request, gap, told, done } in self.transfer.parts {
+        for TransferPart { request, gap, told, done } in self.transfer.parts {
             if gap > 0 {
                 bufs.next();
             }
             let segments = request.segments;
             let work = match done {
-                Done::Read(done) => Work::Read { buf: bufs.next(), told, done },
-                Done::Write(done) => {
+                DoneSender::Read(done) => Work::Read { buf: bufs.next(), told, done },
+                DoneSender::Write(done) => {
                     let data = data.by_ref().take(segments).collect();
                     Work::Write { data, told, done }
                 }
@@ -129,9 +129,9 @@ impl Ended {
     pub fn tell(self) {
         let outcome = self.outcome.unwrap_or(Err(IoError::IO));
         let mut bufs = self.bufs.into_iter();
-        for Part { gap, done, .. } in self.transfer.parts {
+        for TransferPart { gap, done, .. } in self.transfer.parts {
             match done {
-                Done::Read(done) => {
+                DoneSender::Read(done) => {
                     if gap > 0 {
                         bufs.next();
                     }
@@ -139,7 +139,7 @@ impl Ended {
                         done.send(outcome, buf);
                     }
                 }
-                Done::Write(done) => done.send(outcome),
+                DoneSender::Write(done) => done.send(outcome),
             }
         }
     }
@@ -148,7 +148,12 @@ impl Ended {
 impl Medium {
     /// Starts a run, of which requests say that they wait for `what`; `then` is called with what
     /// became of it.
-    pub fn start(&self, run: Merged<Work>, what: What, then: impl FnOnce(Ended) + 'static) {
+    pub fn start(
+        &self,
+        run: MergedRequest<Work>,
+        what: WaitCause,
+        then: impl FnOnce(EndedTransfer) + 'static,
+    ) {
         let (offset, durable, len) = (run.first().offset, run.first().durable, run.bytes());
         let parts = SmallVec::new();
         let mut transfer =
@@ -166,20 +171,20 @@ impl Medium {
                         bufs.push(self.rt.bufs().take(gap));
                     }
                     bufs.push(buf.unwrap_or_else(|| self.rt.bufs().take(request.len)));
-                    (told, Done::Read(done))
+                    (told, DoneSender::Read(done))
                 }
                 Work::Write { data: more, told, done } => {
                     data.extend(more);
-                    (told, Done::Write(done))
+                    (told, DoneSender::Write(done))
                 }
             };
             told.turn(what);
-            transfer.parts.push(Part { request, gap, told, done });
+            transfer.parts.push(TransferPart { request, gap, told, done });
         }
         if reading { self.read(transfer, bufs, then) } else { self.write(transfer, data, then) }
     }
 
-    fn read(&self, transfer: Transfer, bufs: BufList, then: impl FnOnce(Ended) + 'static) {
+    fn read(&self, transfer: Transfer, bufs: BufList, then: impl FnOnce(EndedTransfer) + 'static) {
         let medium = self.clone();
         self.rt.submit(Op::Read { file: self.file, offset: transfer.offset, bufs }, move |c| {
             let result = c.result;
@@ -200,7 +205,7 @@ impl Medium {
         transfer: Transfer,
         got: usize,
         mut bufs: BufList,
-        then: impl FnOnce(Ended) + 'static,
+        then: impl FnOnce(EndedTransfer) + 'static,
     ) {
         let medium = self.clone();
         self.rt.detach(async move {
@@ -233,7 +238,12 @@ impl Medium {
         });
     }
 
-    fn write(&self, mut transfer: Transfer, data: SliceList, then: impl FnOnce(Ended) + 'static) {
+    fn write(
+        &self,
+        mut transfer: Transfer,
+        data: SliceList,
+        then: impl FnOnce(EndedTransfer) + 'static,
+    ) {
         let medium = self.clone();
         let offset = transfer.offset + transfer.moved as u64;
         let fua = transfer.durable;

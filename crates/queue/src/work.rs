@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Buf, BufPool, IoError, SliceList};
-use rt::Told;
+use rt::WaitGuard;
 use rt::sync::{OneShot, OneShotSender, oneshot};
 
 /// The outcome of a read, and its buffer.
@@ -19,12 +19,12 @@ pub(crate) enum Work {
     /// Without a buffer, one is taken when the request starts.
     Read {
         buf: Option<Buf>,
-        told: Told,
+        told: WaitGuard,
         done: ReadDone,
     },
     Write {
         data: SliceList,
-        told: Told,
+        told: WaitGuard,
         done: WriteDone,
     },
 }

@@ -20,16 +20,16 @@ const CREDIT: u32 = 4;
 
 /// The writes that may begin now.
 #[derive(Clone, Copy)]
-pub(crate) struct MayWrite {
+pub(crate) struct WriteAllowance {
     /// A write may begin, though reads are in flight.
     pub beside_reads: bool,
     /// A write may begin in the turn of writes.
     pub in_turn: bool,
 }
 
-impl MayWrite {
+impl WriteAllowance {
     /// Writes may do all that they want.
-    pub const ALL: MayWrite = MayWrite { beside_reads: true, in_turn: true };
+    pub const ALL: WriteAllowance = WriteAllowance { beside_reads: true, in_turn: true };
 }
 
 pub(crate) struct WriteGate {
@@ -52,10 +52,10 @@ impl WriteGate {
     }
 
     /// Says what writes may do. `late`: a read in flight is late.
-    pub fn may_write(&self, late: bool) -> MayWrite {
+    pub fn may_write(&self, late: bool) -> WriteAllowance {
         let room = !self.rotating || self.bytes < BYTES;
         let turn = !self.minds_late_reads() || self.credit > 0 && !late;
-        MayWrite { beside_reads: room && turn, in_turn: room }
+        WriteAllowance { beside_reads: room && turn, in_turn: room }
     }
 
     /// A request begins that is not of the background.

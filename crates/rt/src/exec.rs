@@ -21,7 +21,7 @@ use base::{BufPool, Duration, Instant, Prng};
 use ledger::{Ledger, Moment, Story};
 use pin_project_lite::pin_project;
 
-use crate::ready::{Ready, TaskWaker};
+use crate::ready::{ReadyQueue, TaskWaker};
 use crate::seam::{Backend, Completion, DeviceKind, FileId, Op, OpId};
 use crate::sync::{OneShot, OneShotSender, oneshot};
 use crate::thread::Thread;
@@ -99,7 +99,7 @@ pub(crate) struct State {
     bufs: BufPool,
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<usize>>,
-    woken: Arc<Ready>,
+    woken: Arc<ReadyQueue>,
     /// Tasks that were taken from `woken` and run before the rest, so that one lock serves many
     /// tasks. Used only with [`Order::Fifo`].
     ready: RefCell<VecDeque<usize>>,

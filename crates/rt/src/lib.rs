@@ -24,8 +24,8 @@ mod tests;
 mod thread;
 
 pub use exec::{JoinHandle, Order, Rt};
-pub use seam::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, Ran, SocketId};
-pub use stories::{Request, Told};
+pub use seam::{Backend, Completion, DeviceKind, FileId, Op, OpId, Payload, SocketId, ThreadTime};
+pub use stories::{Request, WaitGuard};
 
 /// The types that stories are made of.
-pub use ledger::{Holder, PlaceId, Reason, RequestClass, What, advice};
+pub use ledger::{Holder, PlaceId, Reason, RequestClass, WaitCause, advice};

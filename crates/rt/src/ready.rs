@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
 #[allow(clippy::disallowed_types, reason = "a Waker must be Send; never contended")]
-type Woken = std::sync::Mutex<VecDeque<usize>>;
+type WokenSlots = std::sync::Mutex<VecDeque<usize>>;
 
 /// The tasks that were woken.
 #[derive(Default)]
-pub(crate) struct Ready {
-    tasks: Woken,
-    background: Woken,
+pub(crate) struct ReadyQueue {
+    tasks: WokenSlots,
+    background: WokenSlots,
 }
 
-impl Ready {
+impl ReadyQueue {
     /// Tasks of the background, or the others.
     pub fn of(&self, background: bool) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
         lock(if background { &self.background } else { &self.tasks })
@@ -27,7 +27,7 @@ pub(crate) struct TaskWaker {
     pub task: usize,
     pub queued: AtomicBool,
     pub background: AtomicBool,
-    pub woken: Arc<Ready>,
+    pub woken: Arc<ReadyQueue>,
 }
 
 impl Wake for TaskWaker {
@@ -41,7 +41,7 @@ impl Wake for TaskWaker {
     }
 }
 
-#[allow(clippy::disallowed_types, reason = "see Woken")]
-fn lock(woken: &Woken) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
+#[allow(clippy::disallowed_types, reason = "see WokenSlots")]
+fn lock(woken: &WokenSlots) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
     woken.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

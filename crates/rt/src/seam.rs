@@ -138,18 +138,18 @@ impl Completion {
 
 /// The time that a thread has had of the processors since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ran {
+pub struct ThreadTime {
     /// The time in which it ran.
     pub used: Duration,
     /// The time in which it could have run, while others did; `None` if the system does not tell.
     pub queued: Option<Duration>,
 }
 
-impl Ran {
+impl ThreadTime {
     /// The time that the thread has had since `before`.
-    pub fn since(self, before: Ran) -> Ran {
+    pub fn since(self, before: ThreadTime) -> ThreadTime {
         let queued = self.queued.zip(before.queued);
-        Ran {
+        ThreadTime {
             used: self.used.saturating_sub(before.used),
             queued: queued.map(|(now, before)| now.saturating_sub(before)),
         }
@@ -174,7 +174,7 @@ pub trait Backend {
         DeviceKind::Unknown
     }
     /// The time that the calling thread has had of the processors; `None` if that is not known.
-    fn ran(&self) -> Option<Ran> {
+    fn ran(&self) -> Option<ThreadTime> {
         None
     }
     /// The precise time, for measurements. In simulation it is the time of the last `wait`.

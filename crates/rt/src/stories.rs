@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use base::VolumeId;
-use ledger::{Ledger, Moment, Reason, RequestClass, Story, Token, What};
+use ledger::{Ledger, Moment, Reason, RequestClass, Story, Token, WaitCause};
 use pin_project_lite::pin_project;
 
 use crate::exec::Rt;
@@ -61,21 +61,27 @@ impl Rt {
     }
 
     /// From now on whom the task works for waits for `what`, until what is returned is dropped.
-    pub fn tell(&self, what: impl Into<What>) -> Told {
-        Told(self.story().map(|story| {
+    pub fn tell(&self, what: impl Into<WaitCause>) -> WaitGuard {
+        WaitGuard(self.story().map(|story| {
             let token = story.enter(what.into(), self.moment());
             (self.clone(), story, token)
         }))
     }
 
     /// Waits for `future`; told as a wait for `what`, if it has to wait at all.
-    pub fn waits<F: Future>(&self, what: impl Into<What>, future: F) -> Waiting<'_, F> {
-        Waiting { rt: self, story: None, on: On::What(what.into()), inner: future, told: None }
+    pub fn waits<F: Future>(&self, what: impl Into<WaitCause>, future: F) -> Waiting<'_, F> {
+        Waiting {
+            rt: self,
+            story: None,
+            on: WaitTarget::Cause(what.into()),
+            inner: future,
+            told: None,
+        }
     }
 
     /// Does work of a job on the way of a task that works for something else.
-    pub fn as_job<F: Future>(&self, job: &'static str, work: F) -> AsStory<'_, F> {
-        AsStory { rt: self, story: self.job(job), work }
+    pub fn as_job<F: Future>(&self, job: &'static str, work: F) -> InStory<'_, F> {
+        InStory { rt: self, story: self.job(job), work }
     }
 
     /// As [`Rt::waits`], for what a job does.
@@ -85,14 +91,20 @@ impl Rt {
         job: &'static str,
         future: F,
     ) -> Waiting<'_, F> {
-        Waiting { rt: self, story: None, on: On::Job(reason, job), inner: future, told: None }
+        Waiting {
+            rt: self,
+            story: None,
+            on: WaitTarget::Job(reason, job),
+            inner: future,
+            told: None,
+        }
     }
 }
 
 /// The reason for a wait.
 #[derive(Clone, Copy)]
-enum On {
-    What(What),
+enum WaitTarget {
+    Cause(WaitCause),
     /// The work of the job of this name.
     Job(Reason, &'static str),
 }
@@ -106,11 +118,11 @@ pin_project! {
     pub struct Waiting<'a, F> {
         rt: &'a Rt,
         story: Option<&'a Story>,
-        on: On,
+        on: WaitTarget,
         #[pin]
         inner: F,
         // Set once the future has had to wait; ends the wait in the story, if there is one.
-        told: Option<Told>,
+        told: Option<WaitGuard>,
     }
 }
 
@@ -135,10 +147,12 @@ impl<F: Future> Future for Waiting<'_, F> {
         let poll = this.inner.poll(cx);
         if poll.is_pending() {
             let (rt, moment) = (*this.rt, this.rt.moment());
-            *this.told = Some(Told(story.map(|story| {
+            *this.told = Some(WaitGuard(story.map(|story| {
                 let token = match *this.on {
-                    On::What(what) => story.enter_at(depth, what, moment),
-                    On::Job(reason, job) => story.enter_job_at(depth, reason, &rt.job(job), moment),
+                    WaitTarget::Cause(what) => story.enter_at(depth, what, moment),
+                    WaitTarget::Job(reason, job) => {
+                        story.enter_job_at(depth, reason, &rt.job(job), moment)
+                    }
                 };
                 (rt.clone(), story, token)
             })));
@@ -150,7 +164,7 @@ impl<F: Future> Future for Waiting<'_, F> {
 pin_project! {
     /// Work for a request or a job, on the way of a task that works for something else.
     #[must_use = "futures do nothing unless they are awaited"]
-    pub struct AsStory<'a, F> {
+    pub struct InStory<'a, F> {
         rt: &'a Rt,
         story: Story,
         #[pin]
@@ -158,7 +172,7 @@ pin_project! {
     }
 }
 
-impl<F: Future> Future for AsStory<'_, F> {
+impl<F: Future> Future for InStory<'_, F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -171,18 +185,18 @@ impl<F: Future> Future for AsStory<'_, F> {
 }
 
 /// A wait that is told in a story, if there is one, until this is dropped.
-pub struct Told(Option<(Rt, Story, Token)>);
+pub struct WaitGuard(Option<(Rt, Story, Token)>);
 
-impl Told {
+impl WaitGuard {
     /// Changes the wait: from now on it is for something else.
-    pub fn turn(&self, what: impl Into<What>) {
+    pub fn turn(&self, what: impl Into<WaitCause>) {
         if let Some((rt, story, token)) = &self.0 {
             story.turn(token, what.into(), rt.moment());
         }
     }
 }
 
-impl Drop for Told {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         if let Some((rt, story, token)) = self.0.take() {
             story.leave(token, rt.moment());
@@ -205,19 +219,19 @@ impl Request {
     }
 
     /// Waits for `future` before the request has a task of its own.
-    pub fn waits<F: Future>(&self, what: impl Into<What>, future: F) -> Waiting<'_, F> {
+    pub fn waits<F: Future>(&self, what: impl Into<WaitCause>, future: F) -> Waiting<'_, F> {
         let (rt, story) = (&self.rt, Some(&self.story));
-        Waiting { rt, story, on: On::What(what.into()), inner: future, told: None }
+        Waiting { rt, story, on: WaitTarget::Cause(what.into()), inner: future, told: None }
     }
 
     /// Does a part of its work in a task that works for something else.
-    pub fn works<F: Future>(&self, work: F) -> AsStory<'_, F> {
-        AsStory { rt: &self.rt, story: self.story.clone(), work }
+    pub fn works<F: Future>(&self, work: F) -> InStory<'_, F> {
+        InStory { rt: &self.rt, story: self.story.clone(), work }
     }
 
     /// All is done, but for the client to take the reply.
     pub fn replies(&mut self) {
-        let what = What::from(Reason::Reply);
+        let what = WaitCause::from(Reason::Reply);
         self.replying.get_or_insert_with(|| self.story.enter(what, self.rt.moment()));
     }
 }

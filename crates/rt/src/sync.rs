@@ -278,7 +278,7 @@ impl Semaphore {
             waker: RefCell::new(None),
         });
         self.0.waiting.borrow_mut().push_back(waiter.clone());
-        let mut guard = Waiting { sem: self, waiter, taken: false };
+        let mut guard = PermitWait { sem: self, waiter, taken: false };
         std::future::poll_fn(|cx| {
             if guard.waiter.granted.get() {
                 return Poll::Ready(());
@@ -318,13 +318,13 @@ impl Semaphore {
 }
 
 /// Leaves the queue if the future of `acquire` is dropped.
-struct Waiting<'a> {
+struct PermitWait<'a> {
     sem: &'a Semaphore,
     waiter: Rc<Waiter>,
     taken: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PermitWait<'_> {
     fn drop(&mut self) {
         if self.taken {
             return;

@@ -4,10 +4,10 @@
 //! apart: whatever came in that time had to wait for the thread.
 
 use base::{Duration, Instant};
-use ledger::{Away, Holder, Moment, Reason};
+use ledger::{AwayTimes, Holder, Moment, Reason};
 use smallvec::SmallVec;
 
-use crate::seam::Ran;
+use crate::seam::ThreadTime;
 
 /// A wait for the world that is shorter found something that was there already.
 const SLEPT: Duration = Duration::from_micros(20);
@@ -30,10 +30,10 @@ pub(crate) struct Thread {
     /// When it ran last before it stood still, and why it did; `None` if it has slept since.
     stood: Option<(Instant, Reason)>,
     /// The time that the thread did not run, in all.
-    away: Away,
+    away: AwayTimes,
     /// The last time at which it was read what the thread had had of the processors, and what that
     /// was.
-    read: (Instant, Option<Ran>),
+    read: (Instant, Option<ThreadTime>),
     /// The work of requests themselves.
     requests: Holder,
 }
@@ -45,7 +45,7 @@ impl Thread {
             jobs: SmallVec::new(),
             requested: None,
             stood: None,
-            away: Away::default(),
+            away: AwayTimes::default(),
             read: (now, None),
             requests: Holder::of("requests"),
         }
@@ -80,7 +80,7 @@ impl Thread {
         asked: Instant,
         until: Option<Instant>,
         now: Instant,
-        ran: impl Fn() -> Option<Ran>,
+        ran: impl Fn() -> Option<ThreadTime>,
     ) -> Moment {
         let busy = now.since(self.looked);
         let slept = now.since(asked) >= SLEPT;
@@ -108,7 +108,7 @@ impl Thread {
             }
         }
         if moment.reason != Reason::Engine {
-            self.away = self.away.and(Away::of(moment.reason, late));
+            self.away = self.away.and(AwayTimes::of(moment.reason, late));
             let since = Instant(now.0.saturating_sub(late.as_nanos() as u64));
             self.stood = Some((since, moment.reason));
         } else if let Some((since, reason)) = self.stood.filter(|_| !slept) {

@@ -8,16 +8,16 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn never() -> Option<Ran> {
+fn never() -> Option<ThreadTime> {
     None
 }
 
-fn had(used: u64, queued: u64) -> Option<Ran> {
-    Some(Ran { used: ms(used), queued: Some(ms(queued)) })
+fn had(used: u64, queued: u64) -> Option<ThreadTime> {
+    Some(ThreadTime { used: ms(used), queued: Some(ms(queued)) })
 }
 
-fn stopped(time: Duration) -> Away {
-    Away::of(Reason::NotRunning, time)
+fn stopped(time: Duration) -> AwayTimes {
+    AwayTimes::of(Reason::NotRunning, time)
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_process_that_was_stopped_did_not_run() {
     let mut thread = Thread::new(at(0));
     let moment = thread.turned(at(10), Some(at(1_010)), at(500_000), never);
     assert_eq!((moment.reason, moment.late), (Reason::NotRunning, Duration::from_micros(498_990)));
-    assert_eq!((moment.away, moment.before().away), (stopped(moment.late), Away::default()));
+    assert_eq!((moment.away, moment.before().away), (stopped(moment.late), AwayTimes::default()));
     // What had come is seen a moment later, without another sleep.
     let moment = thread.turned(at(500_004), None, at(500_005), never);
     assert_eq!((moment.reason, moment.late), (Reason::NotRunning, Duration::from_micros(498_995)));
@@ -74,7 +74,7 @@ fn a_thread_that_waits_for_a_processor_is_not_one_that_was_stopped() {
             let moment =
                 thread.turned(at(asked), Some(at(6_020)), at(306_020), || had(2, 70 + queued));
             assert_eq!(moment.reason, reason);
-            assert_eq!(moment.away, Away::of(reason, moment.late));
+            assert_eq!(moment.away, AwayTimes::of(reason, moment.late));
             // What had come is seen a moment later.
             let moment = thread.turned(at(306_024), None, at(306_025), || had(2, 70 + queued));
             assert_eq!(moment.reason, reason);

@@ -33,7 +33,7 @@ struct State {
     now: Instant,
     pending: BTreeMap<(Instant, u64), Completion>,
     submitted: u64,
-    disks: Vec<Disk>,
+    disks: Vec<CompactDisk>,
     look: Option<Look>,
 }
 
@@ -42,7 +42,7 @@ impl CompactDisks {
     pub fn add(&self, size_bytes: u64) -> FileId {
         let mut state = self.0.borrow_mut();
         let file = FileId(state.disks.len() as u32);
-        state.disks.push(Disk::new(size_bytes));
+        state.disks.push(CompactDisk::new(size_bytes));
         file
     }
 
@@ -79,20 +79,20 @@ impl Sparse {
     }
 }
 
-struct Disk {
+struct CompactDisk {
     link_free: Instant,
     /// By block: 0 if it is zero, a number that it is full of, or the place of its content with
-    /// [`Disk::SPARSE`] added.
+    /// [`CompactDisk::SPARSE`] added.
     blocks: Vec<u32>,
     sparse: Vec<Sparse>,
 }
 
-impl Disk {
+impl CompactDisk {
     const SPARSE: u32 = 1 << 31;
 
-    fn new(size_bytes: u64) -> Disk {
+    fn new(size_bytes: u64) -> CompactDisk {
         let blocks = vec![0; (size_bytes / BLOCK_U64) as usize];
-        Disk { link_free: Instant(0), blocks, sparse: Vec::new() }
+        CompactDisk { link_free: Instant(0), blocks, sparse: Vec::new() }
     }
 
     fn read(&self, offset: u64, bufs: &mut BufList) -> u64 {
@@ -100,7 +100,9 @@ impl Disk {
         for buf in bufs.iter_mut() {
             for out in buf.chunks_exact_mut(BLOCK) {
                 match self.blocks[at] {
-                    n if n >= Disk::SPARSE => self.sparse[(n - Disk::SPARSE) as usize].read(out),
+                    n if n >= CompactDisk::SPARSE => {
+                        self.sparse[(n - CompactDisk::SPARSE) as usize].read(out)
+                    }
                     n => out.chunks_exact_mut(4).for_each(|w| w.copy_from_slice(&n.to_le_bytes())),
                 }
                 at += 1;
@@ -112,13 +114,13 @@ impl Disk {
     fn write_block(&mut self, at: usize, block: &[u8]) {
         let word = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
         let old = self.blocks[at];
-        if word < Disk::SPARSE && block[4..] == block[..BLOCK - 4] {
+        if word < CompactDisk::SPARSE && block[4..] == block[..BLOCK - 4] {
             // The sparse content that the block had before stays behind, which is little memory.
             self.blocks[at] = word;
-        } else if old >= Disk::SPARSE {
-            self.sparse[(old - Disk::SPARSE) as usize] = Sparse::new(block);
+        } else if old >= CompactDisk::SPARSE {
+            self.sparse[(old - CompactDisk::SPARSE) as usize] = Sparse::new(block);
         } else {
-            self.blocks[at] = Disk::SPARSE + self.sparse.len() as u32;
+            self.blocks[at] = CompactDisk::SPARSE + self.sparse.len() as u32;
             self.sparse.push(Sparse::new(block));
         }
     }

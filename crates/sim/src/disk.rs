@@ -11,7 +11,7 @@ use base::{BufList, ByteRange, IoError, Prng, SECTOR, SliceList};
 use rt::{Completion, OpId, Payload};
 
 use crate::fault::{
-    Armed, Fault, FaultCounts, FaultRates, Flaky, Loses, Times, by_chance, strikes,
+    ArmedFaults, Fault, FaultCounts, FaultRates, FlakyRanges, FlushLoss, Times, by_chance, strikes,
 };
 use crate::glimpse::glimpse;
 use crate::model::DiskModel;
@@ -57,7 +57,7 @@ impl Request {
 
 /// Whether, or until when, no operation completes.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Stuck {
+pub(crate) enum StuckState {
     No,
     Until(u64),
     Forever,
@@ -71,7 +71,7 @@ pub(crate) struct Disk {
     pub store: Store,
     pub rates: FaultRates,
     pub counts: FaultCounts,
-    pub stuck: Stuck,
+    pub stuck: StuckState,
     /// Nanoseconds that are added to the latency of every operation.
     pub delay: u64,
     /// Slots of operations that came due while the disk was stuck for ever.
@@ -81,10 +81,10 @@ pub(crate) struct Disk {
     free: Vec<u32>,
     /// Slots of the writes in flight.
     writing: Vec<u32>,
-    armed: Armed,
+    armed: ArmedFaults,
     /// The content that every flush loses, if all flushes fail.
-    fails_flushes: Option<Loses>,
-    flaky: Flaky,
+    fails_flushes: Option<FlushLoss>,
+    flaky: FlakyRanges,
     /// Ranges that take no writes: from, and end.
     unwritable: Vec<ByteRange>,
     /// The offset and length of the last completed writes, oldest first.
@@ -115,16 +115,16 @@ impl Disk {
             store: Store::new(model.size_bytes),
             rates: FaultRates::default(),
             counts: FaultCounts::default(),
-            stuck: Stuck::No,
+            stuck: StuckState::No,
             delay: 0,
             parked: Vec::new(),
             rng,
             requests: Vec::new(),
             free: Vec::new(),
             writing: Vec::new(),
-            armed: Armed::default(),
+            armed: ArmedFaults::default(),
             fails_flushes: None,
-            flaky: Flaky::default(),
+            flaky: FlakyRanges::default(),
             unwritable: Vec::new(),
             recent: VecDeque::new(),
             watcher: None,
@@ -159,7 +159,7 @@ impl Disk {
         if by_chance(self.rates.stuck, &mut self.rng) {
             let longest = u64::try_from(self.rates.stuck_for.as_nanos()).unwrap_or(u64::MAX).max(1);
             let time = self.rng.below(longest);
-            self.stick(Stuck::Until(now + time));
+            self.stick(StuckState::Until(now + time));
         }
         (slot, due)
     }
@@ -294,9 +294,9 @@ impl Disk {
 
     fn flush(&mut self, upto: u64) -> Result<u64, IoError> {
         let next = || self.armed.fail_flush.pop_front();
-        let armed = self.fails_flushes.or_else(next).or(self.untold.map(|_| Loses::Nothing));
+        let armed = self.fails_flushes.or_else(next).or(self.untold.map(|_| FlushLoss::Nothing));
         let drawn = armed.is_none() && by_chance(self.rates.failed_flush, &mut self.rng);
-        let loses = if drawn { Some(Loses::by_chance(&mut self.rng)) } else { armed };
+        let loses = if drawn { Some(FlushLoss::by_chance(&mut self.rng)) } else { armed };
         if let Some(loses) = loses {
             self.counts.failed_flushes += 1;
             self.counts.lost_sectors += self.store.lose(upto, loses, &mut self.rng);
@@ -479,7 +479,7 @@ impl Disk {
     }
 
     /// Holds back all completions as `stuck` says.
-    pub fn stick(&mut self, stuck: Stuck) {
+    pub fn stick(&mut self, stuck: StuckState) {
         self.stuck = stuck;
         self.counts.stuck += 1;
     }
@@ -521,7 +521,7 @@ impl Disk {
 
     /// Takes back all faults that wait for an operation.
     pub fn disarm(&mut self) {
-        self.armed = Armed::default();
+        self.armed = ArmedFaults::default();
     }
 
     /// No sector is unreadable any more, and all take writes.
@@ -571,7 +571,7 @@ impl Disk {
         self.servers.fill(0);
         self.bus_free = 0;
         if power {
-            self.stuck = Stuck::No;
+            self.stuck = StuckState::No;
         }
     }
 }

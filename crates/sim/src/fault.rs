@@ -51,15 +51,15 @@ pub enum Fault {
     Unreachable,
     /// Flushes fail with EIO, as `fsync` does on Linux: the error is reported once, and everything
     /// that the flush covered then counts as clean. Reads still see the sectors that it
-    /// [loses](Loses), and no later flush makes them stable until they are written again. A power
-    /// cut loses them. After a kill, each of them holds the version of the medium, or its newest
-    /// version as an ordinary unflushed write. The reason is that a new program reads past the
-    /// host's page cache.
+    /// [loses](FlushLoss), and no later flush makes them stable until they are written again. A
+    /// power cut loses them. After a kill, each of them holds the version of the medium, or its
+    /// newest version as an ordinary unflushed write. The reason is that a new program reads past
+    /// the host's page cache.
     FailFlush {
         /// The flushes that fail.
         times: Times,
         /// The content that the flushes lose.
-        loses: Loses,
+        loses: FlushLoss,
     },
     /// From now on flushes and durable writes are answered, and make nothing stable, until the disk
     /// is [revived](crate::World::revive).
@@ -103,7 +103,7 @@ pub enum Times {
 
 /// Which of the writes that it covered a failed flush loses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Loses {
+pub enum FlushLoss {
     /// None. A later flush makes them stable.
     Nothing,
     /// Some sectors, drawn in the way of a power cut.
@@ -184,25 +184,25 @@ pub struct FaultCounts {
 
 /// Faults that wait for the next operation they apply to.
 #[derive(Default)]
-pub(crate) struct Armed {
+pub(crate) struct ArmedFaults {
     pub misdirect: u32,
     pub lose: u32,
     pub shorten: u32,
     pub fail: u32,
     pub fail_but_do: u32,
-    pub fail_flush: VecDeque<Loses>,
+    pub fail_flush: VecDeque<FlushLoss>,
 }
 
 /// Ranges whose reads fail for a while.
 #[derive(Default)]
-pub(crate) struct Flaky {
+pub(crate) struct FlakyRanges {
     /// Ranges, and how many more of their reads fail.
     ranges: Vec<(ByteRange, u32)>,
     /// Ranges where reads failed last by chance. The next reads there succeed.
     spared: VecDeque<ByteRange>,
 }
 
-impl Flaky {
+impl FlakyRanges {
     /// The largest number of spared ranges.
     const SPARED: usize = 16;
 
@@ -248,12 +248,12 @@ pub(crate) fn by_chance(one_in: u32, rng: &mut Prng) -> bool {
     one_in > 0 && rng.one_in(u64::from(one_in))
 }
 
-impl Loses {
-    pub(crate) fn by_chance(rng: &mut Prng) -> Loses {
+impl FlushLoss {
+    pub(crate) fn by_chance(rng: &mut Prng) -> FlushLoss {
         match rng.below(4) {
-            0 => Loses::Nothing,
-            1 => Loses::All,
-            _ => Loses::Part,
+            0 => FlushLoss::Nothing,
+            1 => FlushLoss::All,
+            _ => FlushLoss::Part,
         }
     }
 }

@@ -2,17 +2,17 @@
 
 /// Measures the time in which all watched disks were idle.
 #[derive(Default)]
-pub(crate) struct Idle {
+pub(crate) struct IdleTime {
     watched: Vec<u32>,
     in_flight: u64,
     since: u64,
     total: u64,
 }
 
-impl Idle {
+impl IdleTime {
     /// Begins while nothing is in flight.
-    pub fn new(watched: Vec<u32>, now: u64) -> Idle {
-        Idle { watched, since: now, ..Idle::default() }
+    pub fn new(watched: Vec<u32>, now: u64) -> IdleTime {
+        IdleTime { watched, since: now, ..IdleTime::default() }
     }
 
     /// One more disk is watched, which has nothing in flight.
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_watched_later_counts_from_then_on() {
-        let mut idle = Idle::new(vec![1], 0);
+        let mut idle = IdleTime::new(vec![1], 0);
         idle.begins(2, 10);
         idle.ends(2, 20);
         assert_eq!(idle.at(20), 20, "it is not watched");

@@ -78,7 +78,7 @@ mod world;
 
 pub use ascending::Ascending;
 pub use compact::CompactDisks;
-pub use fault::{Fault, FaultCounts, FaultRates, Loses, Times};
+pub use fault::{Fault, FaultCounts, FaultRates, FlushLoss, Times};
 pub use host::Host;
 pub use model::{DiskModel, Latency};
 pub use store::DiskSnapshot;

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use base::prng::mix64;
 use base::{Prng, SECTOR};
 
-use crate::fault::Loses;
+use crate::fault::FlushLoss;
 use crate::table::{PAGE_U64, Piece, SECTORS, Table};
 
 const SECTOR_U64: u64 = SECTOR as u64;
@@ -206,12 +206,12 @@ impl Store {
 
     /// Fails a flush of the first `upto` writes. Sectors that have not reached the medium are lost,
     /// though reads still see them. Returns the number of sectors that lost their newest version.
-    pub fn lose(&mut self, upto: u64, loses: Loses, rng: &mut Prng) -> u64 {
+    pub fn lose(&mut self, upto: u64, loses: FlushLoss, rng: &mut Prng) -> u64 {
         let first = self.log.front().map_or(upto + 1, |r| r.seq);
         let survival = match loses {
-            Loses::Nothing => return 0,
-            Loses::All => Survival::Nothing,
-            Loses::Part => Survival::by_chance(rng, first, upto.max(first) + 1),
+            FlushLoss::Nothing => return 0,
+            FlushLoss::All => Survival::Nothing,
+            FlushLoss::Part => Survival::by_chance(rng, first, upto.max(first) + 1),
         };
         let salt = rng.next_u64();
         let before = self.lost.len();

@@ -101,7 +101,7 @@ impl End {
 }
 
 /// Events that the wire wants to schedule: when, for which socket, which event.
-pub(crate) type Later = Vec<(u64, SocketId, WireEvent)>;
+pub(crate) type WireEvents = Vec<(u64, SocketId, WireEvent)>;
 
 pub(crate) struct Wire {
     pub model: WireModel,
@@ -109,7 +109,7 @@ pub(crate) struct Wire {
     /// This map is never iterated, so its order does not matter.
     sockets: FxHashMap<SocketId, Socket>,
     next: u32,
-    pub later: Later,
+    pub later: WireEvents,
 }
 
 impl Wire {

@@ -11,10 +11,10 @@ use base::prng::mix64;
 use base::{Duration, Instant, IoError, Prng, SliceList, crc32c};
 use rt::{Backend, Completion, FileId, Op, OpId, Payload, SocketId};
 
-use crate::disk::{Disk, Request, Stuck, Work};
+use crate::disk::{Disk, Request, StuckState, Work};
 use crate::fault::{Fault, FaultCounts, FaultRates};
 use crate::host::Host;
-use crate::idle::Idle;
+use crate::idle::IdleTime;
 use crate::model::DiskModel;
 use crate::store::DiskSnapshot;
 use crate::trace::describe;
@@ -37,7 +37,6 @@ enum Event {
 /// The operations that a task counts while it waits for a number of them.
 #[derive(Clone, Copy)]
 enum Count {
-    /// All operations.
     Operations,
     /// Writes to a disk.
     Writes(FileId),
@@ -55,7 +54,7 @@ struct State {
     host: Host,
     wire: Wire,
     failed: Vec<Option<Completion>>,
-    idle: Idle,
+    idle: IdleTime,
     /// Number of operations so far.
     submitted: u64,
     /// Number of writes so far to each disk, and how many of them had FUA.
@@ -90,7 +89,7 @@ impl World {
             host: Host::default(),
             wire: Wire::new(rng.fork()),
             failed: Vec::new(),
-            idle: Idle::default(),
+            idle: IdleTime::default(),
             submitted: 0,
             writes: Vec::new(),
             waiting: Vec::new(),
@@ -154,8 +153,8 @@ impl World {
         let now = s.now;
         s.note(7, &[u64::from(disk.0), now]);
         match fault {
-            Fault::Stuck(time) => s.disk(disk).stick(Stuck::Until(Instant(now).after(time).0)),
-            Fault::StuckForever => s.disk(disk).stick(Stuck::Forever),
+            Fault::Stuck(time) => s.disk(disk).stick(StuckState::Until(Instant(now).after(time).0)),
+            Fault::StuckForever => s.disk(disk).stick(StuckState::Forever),
             Fault::Dead => {
                 s.disk(disk).die();
                 s.unstick(disk);
@@ -203,7 +202,7 @@ impl World {
     /// is in flight.
     pub fn watch_idle(&self, disks: &[FileId]) {
         let mut s = self.0.borrow_mut();
-        s.idle = Idle::new(disks.iter().map(|d| d.0).collect(), s.now);
+        s.idle = IdleTime::new(disks.iter().map(|d| d.0).collect(), s.now);
     }
 
     /// Watches one more disk for it, which has nothing in flight.
@@ -270,9 +269,9 @@ impl World {
         let mut inner = self.0.borrow_mut();
         let now = inner.now;
         match inner.disk(disk).stuck {
-            Stuck::No => false,
-            Stuck::Until(end) => end > now,
-            Stuck::Forever => true,
+            StuckState::No => false,
+            StuckState::Until(end) => end > now,
+            StuckState::Forever => true,
         }
     }
 
@@ -372,7 +371,7 @@ impl State {
     /// Lets operations come due that a stuck disk held back.
     fn unstick(&mut self, disk: FileId) {
         let d = self.disk(disk);
-        d.stuck = Stuck::No;
+        d.stuck = StuckState::No;
         for slot in std::mem::take(&mut d.parked) {
             self.schedule_now(Event::Disk { disk: disk.0, slot });
         }
@@ -500,10 +499,10 @@ impl State {
             Event::Disk { disk, slot } => {
                 let d = &mut self.disks[disk as usize];
                 match d.stuck {
-                    Stuck::Forever => return d.parked.push(slot),
-                    Stuck::Until(end) if end > self.now => return self.schedule(end, event),
-                    Stuck::Until(_) => d.stuck = Stuck::No,
-                    Stuck::No => {}
+                    StuckState::Forever => return d.parked.push(slot),
+                    StuckState::Until(end) if end > self.now => return self.schedule(end, event),
+                    StuckState::Until(_) => d.stuck = StuckState::No,
+                    StuckState::No => {}
                 }
                 done.push(d.complete(slot));
                 self.idle.ends(disk, self.now);

@@ -6,7 +6,7 @@ mod common;
 use base::{Duration, IoError, SECTOR};
 use common::{World1, cut, fill, flush, read, write};
 use rt::Op;
-use sim::{Fault, FaultRates, Loses, Times};
+use sim::{Fault, FaultRates, FlushLoss, Times};
 
 const MIB: u64 = 1 << 20;
 const ONE: Times = Times::Next(1);
@@ -53,7 +53,8 @@ fn twos(w: &World1) -> usize {
 fn no_later_flush_restores_what_a_failed_flush_lost() {
     let mut counts = [0; 3];
     for seed in 0..100 {
-        for (loses, count) in [Loses::Nothing, Loses::Part, Loses::All].into_iter().zip(&mut counts)
+        for (loses, count) in
+            [FlushLoss::Nothing, FlushLoss::Part, FlushLoss::All].into_iter().zip(&mut counts)
         {
             let w = half_flushed(seed);
             w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses });
@@ -74,7 +75,7 @@ fn no_later_flush_restores_what_a_failed_flush_lost() {
 #[test]
 fn sectors_rewritten_after_a_failed_flush_are_made_stable_by_the_next() {
     let w = half_flushed(1);
-    w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+    w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: FlushLoss::All });
     assert_eq!(try_flush(&w), Err(IoError::IO));
     put(&w, 0, 16384, 2).expect("written");
     assert_eq!(try_flush(&w), Ok(0));
@@ -86,7 +87,7 @@ fn sectors_rewritten_after_a_failed_flush_are_made_stable_by_the_next() {
 fn a_failed_flush_loses_no_later_write() {
     for seed in 0..50 {
         let w = half_flushed(seed);
-        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: FlushLoss::All });
         on(&w, async |w| {
             // This write completes before the flush does, and the flush does not cover it.
             let late = w.rt.op(fill(&w.rt, w.disk, 0, 4096, 2, false));
@@ -104,7 +105,7 @@ fn after_a_kill_lost_sectors_are_old_or_new_and_can_be_flushed() {
     let (mut old, mut new) = (0, 0);
     for seed in 0..100 {
         let w = half_flushed(seed);
-        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: FlushLoss::All });
         assert_eq!(try_flush(&w), Err(IoError::IO));
         let w = w.reboot();
         let seen = twos(&w);
@@ -129,7 +130,7 @@ fn a_failed_flush_makes_a_rewritten_sector_unreadable_again() {
         let w = half_flushed(3);
         w.world.inject(w.disk, Fault::ReadError { offset: 0, len: 65536 });
         put(&w, 0, 32768, 3).expect("written");
-        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+        w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: FlushLoss::All });
         assert_eq!(try_flush(&w), Err(IoError::IO));
         assert_eq!(get(&w, 0, 32768), Ok(vec![3; 32768]));
         assert_eq!(try_flush(&w), Ok(0));
@@ -148,7 +149,7 @@ fn a_failed_flush_makes_a_rewritten_sector_unreadable_again() {
 #[test]
 fn flushes_may_fail_for_good_until_the_disk_is_revived() {
     let w = half_flushed(1);
-    w.world.inject(w.disk, Fault::FailFlush { times: Times::Always, loses: Loses::Nothing });
+    w.world.inject(w.disk, Fault::FailFlush { times: Times::Always, loses: FlushLoss::Nothing });
     assert_eq!(try_flush(&w), Err(IoError::IO));
     assert_eq!(try_flush(&w), Err(IoError::IO));
     let w = w.reboot();
@@ -258,7 +259,7 @@ fn faults_that_have_not_struck_can_be_taken_back() {
     for fault in [Fault::FailNext, Fault::FailNextButDo, Fault::LoseNextWrite] {
         w.world.inject(w.disk, fault);
     }
-    w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: Loses::All });
+    w.world.inject(w.disk, Fault::FailFlush { times: ONE, loses: FlushLoss::All });
     w.world.revive(w.disk);
     w.world.disarm(w.disk);
     put(&w, 0, 512, 2).expect("written");

@@ -11,7 +11,7 @@ use crate::setup::{MIB, boot, create_pool, disk};
 
 /// A disk for a pool and a device for a cache. Clones are the same.
 #[derive(Clone)]
-pub struct Cached {
+pub struct CachedWorld {
     /// Where the devices are.
     pub world: World,
     /// The pool's disk.
@@ -20,21 +20,21 @@ pub struct Cached {
     pub file: CacheFile,
 }
 
-impl Cached {
+impl CachedWorld {
     /// Adds devices of so many bytes to a new world. There is nothing on them.
-    pub fn new(seed: u64, disk_bytes: u64, cache_bytes: u64) -> Cached {
+    pub fn new(seed: u64, disk_bytes: u64, cache_bytes: u64) -> CachedWorld {
         let world = World::new(seed);
         let disk = disk(&world, "disk", DiskModel::nvme(disk_bytes));
         let file = world.add_disk(DiskModel::nvme(cache_bytes));
         let file = CacheFile { path: "cache".into(), file, size_bytes: cache_bytes };
-        Cached { world, disk, file }
+        CachedWorld { world, disk, file }
     }
 
     /// Boots, and runs `body` with the devices.
     pub fn run<T: 'static, F: Future<Output = T> + 'static>(
         &self,
         order: Order,
-        body: impl FnOnce(Rt, Cached) -> F,
+        body: impl FnOnce(Rt, CachedWorld) -> F,
     ) -> T {
         boot(self.world.backend(), order, |rt| body(rt, self.clone())).expect("alive")
     }

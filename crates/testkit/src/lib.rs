@@ -16,12 +16,12 @@ mod steps;
 mod waits;
 
 pub use blocks::{block, blocks, fill, holds, number, numbers, only_byte, put, try_put};
-pub use cached::Cached;
+pub use cached::CachedWorld;
 pub use changes::{change, holds_each};
 pub use image::{disk_of_image, image_blocks, image_of, image_size};
 pub use mirror::Mirror;
 pub use model::Model;
-pub use rules::{Done, Rules, is_superblock, writes_to};
+pub use rules::{Effect, Rules, is_superblock, writes_to};
 pub use setup::{MIB, boot, check_cache, check_pool, create_pool, disk, open, try_open};
-pub use steps::{Longest, Steps, compare_repeated_steps, compare_steps};
+pub use steps::{LongestSteps, Steps, compare_repeated_steps, compare_steps};
 pub use waits::{device_states, moved, scrubbed};

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use base::{Instant, IoError};
 use rt::{Backend, Completion, FileId, Op, OpId, Payload};
 
-type Rule = Box<dyn Fn(&Op) -> Option<(IoError, Done)>>;
+type Rule = Box<dyn Fn(&Op) -> Option<(IoError, Effect)>>;
 
 /// Whether an operation that is answered by an error is done all the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Done {
+pub enum Effect {
     /// The device does it, and says that it did not.
     Yes,
     /// The device does not see it.
@@ -23,7 +23,7 @@ pub struct Rules(Rc<RefCell<Option<Rule>>>);
 
 impl Rules {
     /// Sets the rule. It is asked about each operation: it gives the error that answers it, if any.
-    pub fn set(&self, rule: impl Fn(&Op) -> Option<(IoError, Done)> + 'static) {
+    pub fn set(&self, rule: impl Fn(&Op) -> Option<(IoError, Effect)> + 'static) {
         *self.0.borrow_mut() = Some(Box::new(rule));
     }
 
@@ -34,27 +34,27 @@ impl Rules {
 
     /// A backend over `inner` that obeys the rule in force.
     pub fn over(&self, inner: Box<dyn Backend>) -> Box<dyn Backend> {
-        Box::new(Ruled { inner, rules: self.clone(), refused: Vec::new(), told: Vec::new() })
+        Box::new(RuledBackend { inner, rules: self.clone(), refused: Vec::new(), told: Vec::new() })
     }
 }
 
-struct Ruled {
+struct RuledBackend {
     inner: Box<dyn Backend>,
     rules: Rules,
     refused: Vec<Completion>,
     told: Vec<(OpId, IoError)>,
 }
 
-impl Backend for Ruled {
+impl Backend for RuledBackend {
     fn submit(&mut self, id: OpId, op: Op) {
         let verdict = self.rules.0.borrow().as_ref().and_then(|rule| rule(&op));
         match verdict {
             None => self.inner.submit(id, op),
-            Some((e, Done::Yes)) => {
+            Some((e, Effect::Yes)) => {
                 self.told.push((id, e));
                 self.inner.submit(id, op);
             }
-            Some((e, Done::No)) => {
+            Some((e, Effect::No)) => {
                 let payload = match op {
                     Op::Read { bufs, .. } => Payload::Bufs(bufs),
                     Op::Write { data, .. } => Payload::Data(data),

@@ -59,7 +59,7 @@ pub async fn check_pool(rt: &Rt, files: Vec<DeviceFile>) -> Report {
 }
 
 /// Checks a cache offline, its data too. The pool's check has found `image`.
-pub async fn check_cache(rt: &Rt, file: &CacheFile, image: &Image) -> cache_check::Report {
+pub async fn check_cache(rt: &Rt, file: &CacheFile, image: &Image) -> cache_check::CacheReport {
     cache_check::check(rt, file, image, &all_data(), &mut |_| ()).await
 }
 

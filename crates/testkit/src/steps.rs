@@ -21,10 +21,10 @@ const KEPT: usize = 16;
 
 /// The longest steps of a phase, the longest first.
 #[derive(Clone, Copy, Debug)]
-pub struct Longest {
-    /// Its name.
+pub struct LongestSteps {
+    /// The name by which the test calls the phase.
     pub phase: &'static str,
-    /// They.
+    /// The real time that each of them took.
     pub steps: [Duration; KEPT],
 }
 
@@ -32,18 +32,25 @@ pub struct Longest {
 const TRIES: usize = 4;
 
 /// Fails if the longest step of a phase is longer by far where all is large than where it is small.
-pub fn compare_steps(small: impl Fn() -> Vec<Longest>, large: impl Fn() -> Vec<Longest>) {
+pub fn compare_steps(small: impl Fn() -> Vec<LongestSteps>, large: impl Fn() -> Vec<LongestSteps>) {
     compare(0, small, large);
 }
 
 /// The same for a run that takes so long that something else is counted for some steps, however
 /// often it is repeated: of each phase the last of the longest steps that are kept. So a step is
 /// passed over that a phase has only a few times, as when it begins or ends.
-pub fn compare_repeated_steps(small: impl Fn() -> Vec<Longest>, large: impl Fn() -> Vec<Longest>) {
+pub fn compare_repeated_steps(
+    small: impl Fn() -> Vec<LongestSteps>,
+    large: impl Fn() -> Vec<LongestSteps>,
+) {
     compare(KEPT - 1, small, large);
 }
 
-fn compare(nth: usize, small: impl Fn() -> Vec<Longest>, large: impl Fn() -> Vec<Longest>) {
+fn compare(
+    nth: usize,
+    small: impl Fn() -> Vec<LongestSteps>,
+    large: impl Fn() -> Vec<LongestSteps>,
+) {
     // The kernel clears 2 MiB at once where memory is used for the first time.
     nix::sys::prctl::set_thp_disable(true).expect("prctl");
     let mut shortest = (small(), large());
@@ -62,17 +69,20 @@ fn compare(nth: usize, small: impl Fn() -> Vec<Longest>, large: impl Fn() -> Vec
 }
 
 /// Of each phase the shorter steps of two runs.
-fn shorter(one: Vec<Longest>, other: Vec<Longest>) -> Vec<Longest> {
-    let shorter = |(one, other): (Longest, Longest)| {
+fn shorter(one: Vec<LongestSteps>, other: Vec<LongestSteps>) -> Vec<LongestSteps> {
+    let shorter = |(one, other): (LongestSteps, LongestSteps)| {
         let steps = std::array::from_fn(|i| one.steps[i].min(other.steps[i]));
-        Longest { steps, ..one }
+        LongestSteps { steps, ..one }
     };
     one.into_iter().zip(other).map(shorter).collect()
 }
 
 /// Phases of which the `nth` of the longest steps is longer by far than the longest where all is
 /// small, with these steps.
-fn grown(nth: usize, (small, large): &(Vec<Longest>, Vec<Longest>)) -> Vec<(Longest, Longest)> {
+fn grown(
+    nth: usize,
+    (small, large): &(Vec<LongestSteps>, Vec<LongestSteps>),
+) -> Vec<(LongestSteps, LongestSteps)> {
     // What is short anyway may grow.
     let least = small.iter().map(|phase| phase.steps[0]).max().unwrap_or_default() / 2;
     let both = small.iter().copied().zip(large.iter().copied());
@@ -81,13 +91,13 @@ fn grown(nth: usize, (small, large): &(Vec<Longest>, Vec<Longest>)) -> Vec<(Long
 
 /// The longest steps of phases. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Steps(Rc<Found>);
+pub struct Steps(Rc<LongestFound>);
 
 #[derive(Default)]
-struct Found {
+struct LongestFound {
     /// Of the phase that is under way.
     longest: Cell<[Duration; KEPT]>,
-    phases: RefCell<Vec<Longest>>,
+    phases: RefCell<Vec<LongestSteps>>,
 }
 
 impl Steps {
@@ -98,11 +108,11 @@ impl Steps {
         let steps = self.0.longest.take();
         let last = steps[KEPT - 1];
         println!("{phase}: the longest step took {:?}, the {KEPT}th longest {last:?}", steps[0]);
-        self.0.phases.borrow_mut().push(Longest { phase, steps });
+        self.0.phases.borrow_mut().push(LongestSteps { phase, steps });
     }
 
     /// The phases so far.
-    pub fn take_phases(&self) -> Vec<Longest> {
+    pub fn take_phases(&self) -> Vec<LongestSteps> {
         self.0.phases.take()
     }
 
@@ -120,11 +130,11 @@ impl Steps {
     pub fn over(&self, inner: Box<dyn Backend>) -> Box<dyn Backend> {
         let now = processor_time();
         let (below, ran) = (Duration::ZERO, Duration::ZERO);
-        Box::new(Measured { inner, steps: self.clone(), began: now, below, ran })
+        Box::new(MeasuredBackend { inner, steps: self.clone(), began: now, below, ran })
     }
 }
 
-struct Measured {
+struct MeasuredBackend {
     inner: Box<dyn Backend>,
     steps: Steps,
     /// When the step began that is under way, in time of the processor.
@@ -135,14 +145,14 @@ struct Measured {
     ran: Duration,
 }
 
-impl Measured {
+impl MeasuredBackend {
     /// How long the step has taken so far.
     fn took(&self) -> Duration {
         (processor_time() - self.began).saturating_sub(self.below)
     }
 }
 
-impl Backend for Measured {
+impl Backend for MeasuredBackend {
     fn submit(&mut self, id: OpId, op: Op) {
         let before = processor_time();
         self.inner.submit(id, op);

@@ -11,7 +11,8 @@
 //! Fault model: a peer may send any bytes, cut anywhere, or stop. It gets an alert or nothing.
 //! Before its handshake ends it can make the session take [`Session::MAX_HANDSHAKE`] bytes of input
 //! at most. One call looks at one record of input, so no peer keeps others waiting for long. What
-//! came before the end of a stream without a farewell is never taken for whole: see [`Opened`].
+//! came before the end of a stream without a farewell is never taken for whole: see
+//! [`ReadOutcome`].
 //!
 //! * [`files`]: certificates and keys, and what is wrong with them
 //! * [`psk`]: the file of keys that were agreed on
@@ -29,4 +30,4 @@ pub mod session;
 pub use acceptor::{Acceptor, Credentials};
 pub use files::{FileError, Validity};
 pub use peer::{Peer, Proof};
-pub use session::{Broken, Opened, Session, Shaken};
+pub use session::{HandshakeProgress, ReadOutcome, Session, SessionError};

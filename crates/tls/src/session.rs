@@ -16,11 +16,11 @@ const OVERHEAD: usize = 64;
 /// The session is of no use any more; why, for people.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Broken(pub String);
+pub struct SessionError(pub String);
 
 /// The progress of a handshake.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Shaken {
+pub enum HandshakeProgress {
     /// The handshake is done.
     Done,
     /// More input is there to be looked at: give others a turn, then call again.
@@ -31,7 +31,7 @@ pub enum Shaken {
 
 /// The outcome of reading the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Opened {
+pub enum ReadOutcome {
     /// The number of plain bytes.
     Bytes(usize),
     /// No plain bytes yet; more input is there to be looked at: give others a turn, then call
@@ -60,27 +60,31 @@ impl Session {
     pub const BATCH: usize = 15 * RECORD;
 
     /// A session that waits for a handshake.
-    pub fn new(acceptor: &Acceptor, bufs: &BufPool) -> Result<Session, Broken> {
+    pub fn new(acceptor: &Acceptor, bufs: &BufPool) -> Result<Session, SessionError> {
         let made = acceptor.ssl().and_then(|ssl| SslStream::new(ssl, Pipes::new(bufs.clone())));
-        let stream = made.map_err(|e| Broken(e.to_string()))?;
+        let stream = made.map_err(|e| SessionError(e.to_string()))?;
         Ok(Session { stream, shaken: false, record: Vec::new() })
     }
 
     /// Goes on with the handshake. What is to be sent then has to be sent in any case: after an
     /// error it tells the peer why.
-    pub fn shake(&mut self) -> Result<Shaken, Broken> {
+    pub fn shake(&mut self) -> Result<HandshakeProgress, SessionError> {
         self.begin();
         match self.stream.accept() {
             Ok(()) => {
                 self.shaken = true;
-                Ok(Shaken::Done)
+                Ok(HandshakeProgress::Done)
             }
             Err(e) if e.code() == ErrorCode::WANT_READ => {
                 let pipes = self.stream.get_ref();
                 if pipes.fed > Self::MAX_HANDSHAKE {
-                    return Err(Broken("the handshake is too long".into()));
+                    return Err(SessionError("the handshake is too long".into()));
                 }
-                Ok(if pipes.needs_input() { Shaken::NeedsInput } else { Shaken::Again })
+                Ok(if pipes.needs_input() {
+                    HandshakeProgress::NeedsInput
+                } else {
+                    HandshakeProgress::Again
+                })
             }
             Err(e) => Err(self.broken(&e)),
         }
@@ -105,21 +109,21 @@ impl Session {
     }
 
     /// Reads plain bytes out of the input.
-    pub fn open(&mut self, into: &mut [u8]) -> Result<Opened, Broken> {
+    pub fn open(&mut self, into: &mut [u8]) -> Result<ReadOutcome, SessionError> {
         self.begin();
         match self.stream.ssl_read(into) {
-            Ok(n) => Ok(Opened::Bytes(n)),
-            Err(e) if e.code() == ErrorCode::ZERO_RETURN => Ok(Opened::End),
+            Ok(n) => Ok(ReadOutcome::Bytes(n)),
+            Err(e) if e.code() == ErrorCode::ZERO_RETURN => Ok(ReadOutcome::End),
             Err(e) if e.code() == ErrorCode::WANT_READ => {
                 let needed = self.stream.get_ref().needs_input();
-                Ok(if needed { Opened::NeedsInput } else { Opened::Again })
+                Ok(if needed { ReadOutcome::NeedsInput } else { ReadOutcome::Again })
             }
             Err(e) => Err(self.broken(&e)),
         }
     }
 
     /// Makes records of plain bytes, which are to be sent.
-    pub fn seal(&mut self, data: &SliceList) -> Result<(), Broken> {
+    pub fn seal(&mut self, data: &SliceList) -> Result<(), SessionError> {
         let len: usize = data.iter().map(|s| s.len()).sum();
         self.stream.get_mut().hint = len + (len / RECORD + 1) * OVERHEAD;
         for piece in data {
@@ -143,7 +147,7 @@ impl Session {
         Ok(())
     }
 
-    fn seal_gathered(&mut self) -> Result<(), Broken> {
+    fn seal_gathered(&mut self) -> Result<(), SessionError> {
         let mut record = std::mem::take(&mut self.record);
         let sealed = if record.is_empty() { Ok(()) } else { self.seal_record(&record) };
         record.clear();
@@ -151,12 +155,14 @@ impl Session {
         sealed
     }
 
-    fn seal_record(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+    fn seal_record(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         self.begin();
         match self.stream.ssl_write(bytes) {
             Ok(n) if n == bytes.len() => Ok(()),
             // The queue takes everything.
-            Ok(n) => Err(Broken(format!("{n} bytes of a record of {} were sealed", bytes.len()))),
+            Ok(n) => {
+                Err(SessionError(format!("{n} bytes of a record of {} were sealed", bytes.len())))
+            }
             Err(e) => Err(self.broken(&e)),
         }
     }
@@ -186,10 +192,13 @@ impl Session {
         self.stream.get_mut().begin();
     }
 
-    fn broken(&self, e: &Error) -> Broken {
+    fn broken(&self, e: &Error) -> SessionError {
         let verified = self.stream.ssl().verify_result();
         if !self.shaken && verified != openssl::x509::X509VerifyResult::OK {
-            return Broken(format!("the certificate is refused: {}", verified.error_string()));
+            return SessionError(format!(
+                "the certificate is refused: {}",
+                verified.error_string()
+            ));
         }
         let reason = e.ssl_error().and_then(|all| all.errors().first()?.reason());
         let why = match self.stream.get_ref().has_ended() {
@@ -197,8 +206,10 @@ impl Session {
             false => reason.map_or_else(|| e.to_string(), str::to_owned),
         };
         match self.unknown() {
-            Some(name) if !self.shaken => Broken(format!("no key has the name {name:?}; {why}")),
-            _ => Broken(why),
+            Some(name) if !self.shaken => {
+                SessionError(format!("no key has the name {name:?}; {why}"))
+            }
+            _ => SessionError(why),
         }
     }
 

@@ -6,7 +6,7 @@ use base::{Duration, ErrorKind, SECTOR, StorageError};
 
 use crate::env::{Boot, Env};
 use crate::model::Model;
-use crate::model::volume::Doubted;
+use crate::model::volume::DoubtfulResize;
 
 /// Does something to some volume now and then, until the boot ends.
 pub(crate) async fn administrate(boot: Rc<Boot>) {
@@ -148,7 +148,7 @@ async fn resize(boot: &Rc<Boot>, name: &str, id: u32) {
 fn give_up_resize(model: &mut Model, id: u32, op: u64, old: u64, to: u64, now: u64) {
     model.end_resize(id, op, now, false);
     let done = now != old;
-    model.doubt_size(id, Doubted { size: if done { old } else { to }, op, done });
+    model.doubt_size(id, DoubtfulResize { size: if done { old } else { to }, op, done });
 }
 
 fn list(boot: &Rc<Boot>) {

@@ -257,7 +257,7 @@ fn unreachable(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     s.boots[0] = boot(Ending::Close, 400, None);
     for _ in 0..8 {
         let ending = one_of(r, &[Ending::Close, Ending::Kill, Ending::PowerCut]);
-        s.boots.push(Boot { verify: r.one_in(2), ..boot(ending, 300, None) });
+        s.boots.push(BootPlan { verify: r.one_in(2), ..boot(ending, 300, None) });
     }
     s.cache = if r.one_in(6) { None } else { Some(plan) };
 }

@@ -16,7 +16,7 @@ use volume::Volumes;
 use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::model::cuts::Gauge;
-use crate::model::lag::Sight;
+use crate::model::lag::EngineView;
 use crate::settings::{CacheDamage, CachePlan};
 use crate::verify::verify;
 
@@ -81,7 +81,7 @@ pub(crate) fn perhaps_return(env: &Env, devices: &Devices, attachment: &Cell<Att
 
 /// Why the program ends itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Over {
+pub(crate) enum EndReason {
     /// The pool is beyond repair, which may be beyond the budget; or it cannot be said any more
     /// what it should hold.
     Refused,
@@ -91,16 +91,16 @@ pub(crate) enum Over {
     DeviceFailed,
 }
 
-fn judge(env: &Env, what: &str, outcome: Result<(), StorageError>) -> Result<(), Over> {
+fn judge(env: &Env, what: &str, outcome: Result<(), StorageError>) -> Result<(), EndReason> {
     match outcome {
         Ok(()) => Ok(()),
         Err(e) if env.failing.get() && !env.beyond() => {
             env.note(format!("{what}: {:?}: {e}", e.kind));
-            Err(Over::DeviceFailed)
+            Err(EndReason::DeviceFailed)
         }
         Err(e) if env.errors_allowed() => {
             env.note(format!("{what}: {:?}: {e}", e.kind));
-            Err(if env.beyond() { Over::Refused } else { Over::CacheFailed })
+            Err(if env.beyond() { EndReason::Refused } else { EndReason::CacheFailed })
         }
         Err(e) => env.fail(format!("{what}: {:?}: {e}", e.kind)),
     }
@@ -130,10 +130,10 @@ pub(crate) fn give_up_if_struck(env: &Env, attachment: &Cell<Attachment>) {
 pub(crate) async fn prepare(
     env: &Env,
     rt: &Rt,
-    pool: &pool::Ready,
+    pool: &pool::ReadyPool,
     devices: &Devices,
     attachment: &Cell<Attachment>,
-) -> Result<Option<cache::Ready>, StorageError> {
+) -> Result<Option<cache::ReadyCache>, StorageError> {
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
     let there = [Attachment::Attached, Attachment::Attaching, Attachment::Detaching];
     if pool.pool().cache_link().cache_uuid().is_none() || !there.contains(&attachment.get()) {
@@ -148,12 +148,12 @@ pub(crate) async fn prepare(
 }
 
 /// The cache is refused.
-pub(crate) fn refused(env: &Env, e: &StorageError, attachment: &Cell<Attachment>) -> Over {
+pub(crate) fn refused(env: &Env, e: &StorageError, attachment: &Cell<Attachment>) -> EndReason {
     if !env.failures_allowed() || env.spared.get() {
         env.fail(format!("opening the cache: {:?}: {e}", e.kind));
     }
-    let over = judge(env, "opening the cache", Err(e.clone())).err().unwrap_or(Over::Refused);
-    if over == Over::CacheFailed {
+    let over = judge(env, "opening the cache", Err(e.clone())).err().unwrap_or(EndReason::Refused);
+    if over == EndReason::CacheFailed {
         env.count("struck caches that were refused", 1);
         attachment.set(Attachment::Lost);
     }
@@ -166,11 +166,11 @@ pub(crate) async fn open(
     env: &Rc<Env>,
     rt: &Rt,
     pool: &Pool,
-    prepared: Option<cache::Ready>,
+    prepared: Option<cache::ReadyCache>,
     devices: &Devices,
     attachment: &Cell<Attachment>,
     may_attach: bool,
-) -> Result<Option<Cache>, Over> {
+) -> Result<Option<Cache>, EndReason> {
     let (Some(file), Some(plan)) = (&devices.cache(), &env.settings.cache) else { return Ok(None) };
     let named = pool.cache_link().cache_uuid().is_some();
     match (attachment.get(), named) {
@@ -252,7 +252,7 @@ fn gauge(env: &Env, cache: &Cache, file: &CacheFile) -> Gauge {
     let stuck_for = env.settings.cache.as_ref().map_or(0, |plan| nanos(plan.harmless.stuck_for));
     Box::new(move || {
         let stuck = world.fault_counts(file).stuck;
-        Sight {
+        EngineView {
             open: cache.epoch().0,
             published: cache.pool().cache_link().published().0,
             now_ns: world.now().0,
@@ -298,13 +298,13 @@ async fn forget(
     pool: &Pool,
     devices: &Devices,
     attachment: &Cell<Attachment>,
-) -> Result<(), Over> {
+) -> Result<(), EndReason> {
     if attachment.get() != Attachment::SetBack {
         if env.cache_lost_blocks.get() {
             // The lost blocks are in no cut; the others are, and which is which is not known any
             // more.
             env.count("runs that ended over dirty blocks lost", 1);
-            return Err(Over::Refused);
+            return Err(EndReason::Refused);
         }
         let published = pool.cache_link().published().0;
         env.note(format!("without its cache, the pool is of epoch {published}"));
@@ -313,7 +313,7 @@ async fn forget(
             Ok(true) => {}
             Ok(false) => {
                 env.count("runs that ended over a switch that had failed", 1);
-                return Err(Over::Refused);
+                return Err(EndReason::Refused);
             }
             Err(text) => env.fail(text),
         }
@@ -350,7 +350,7 @@ pub(crate) async fn close(
     boot: &Boot,
     cache: &Cache,
     attachment: &Cell<Attachment>,
-) -> Result<(), Over> {
+) -> Result<(), EndReason> {
     let env = &boot.env;
     let detach =
         env.settings.cache.as_ref().is_some_and(|plan| plan.detach > 0 && env.one_in(plan.detach));
@@ -375,7 +375,7 @@ pub(crate) async fn close(
     if let (Err(e), true) = (&outcome, env.unreachable.borrow().any()) {
         env.note(format!("detaching the cache: {:?}: {e}", e.kind));
         env.count("detaches refused over what cannot be reached", 1);
-        return Err(Over::CacheFailed);
+        return Err(EndReason::CacheFailed);
     }
     judge(env, "detaching the cache", outcome)
         .inspect_err(|_| give_up_if_struck(env, attachment))?;

@@ -10,7 +10,7 @@ use rt::sync::Semaphore;
 
 use crate::content;
 use crate::env::Boot;
-use crate::front::{Failure, Front, Why, run};
+use crate::front::{Failure, FailureReason, Front, run};
 use crate::model::Kind;
 use crate::model::volume::Volume;
 use crate::settings::Aim;
@@ -243,7 +243,7 @@ impl Client {
                 run(rt, async move { front.zeroes(offset, len, allocate, fua).await }).await
             }
         };
-        let closed = outcome.as_ref().is_err_and(|e| e.why == Why::Closed);
+        let closed = outcome.as_ref().is_err_and(|e| e.why == FailureReason::Closed);
         self.tell(op, &outcome, fua);
         if !closed {
             env.model.borrow_mut().end(id, op, outcome.is_ok(), fua);
@@ -365,13 +365,13 @@ impl Client {
         let outside = context.end > size.min(context.size)
             && (context.end == u64::MAX || resizes != context.resizes);
         let allowed = match e.why {
-            Why::Closed => env.settings.vanish > 0,
-            Why::Gone => dying,
+            FailureReason::Closed => env.settings.vanish > 0,
+            FailureReason::Gone => dying,
             // Over the wire, everything is outside of a volume that is gone.
-            Why::Invalid | Why::NoSpace if dying => true,
-            Why::Invalid => outside,
-            Why::NoSpace if outside => true,
-            Why::NoSpace => {
+            FailureReason::Invalid | FailureReason::NoSpace if dying => true,
+            FailureReason::Invalid => outside,
+            FailureReason::NoSpace if outside => true,
+            FailureReason::NoSpace => {
                 env.count("requests refused for want of space", 1);
                 // One piece of it may have found no room long before the last one had ended.
                 // Nothing is allocated from a block group whose checksums are lost.
@@ -380,14 +380,14 @@ impl Client {
                     || (context.takes && self.was_full_since(context.began))
             }
             // The pool serves these when the cache fails.
-            Why::Io
+            FailureReason::Io
                 if env.settings.aim == Some(Aim::Through)
                     && context.direct
                     && self.is_direct(context.volume) =>
             {
                 false
             }
-            Why::Io => {
+            FailureReason::Io => {
                 env.count("requests failed", 1);
                 match context.what {
                     "read" => env.may_be_unreadable(
@@ -405,7 +405,7 @@ impl Client {
                     _ => env.errors_allowed() || env.cannot_reach(context.volume),
                 }
             }
-            Why::Odd => false,
+            FailureReason::Odd => false,
         };
         if !allowed {
             let pool = self.boot.volumes.pool().status().pool;

@@ -39,8 +39,8 @@ fn word(sector: &[u8], i: usize) -> u64 {
 
 /// The content of a sector.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
-    /// Zeros.
+pub enum SectorContent {
+    /// Zeros, as of a sector that was never written.
     Zero,
     /// The content that this write wrote to this sector of this volume.
     Write(u64),
@@ -49,13 +49,13 @@ pub enum Found {
 }
 
 /// Says what `sector` holds, which was read as sector `number` of `volume`.
-pub fn identify(sector: &[u8], volume: u32, number: u64) -> Found {
+pub fn identify(sector: &[u8], volume: u32, number: u64) -> SectorContent {
     if sector == ZEROS {
-        return Found::Zero;
+        return SectorContent::Zero;
     }
     let word = |i: usize| word(sector, i);
     if word(0) >> 32 != MAGIC {
-        return Found::Wrong(format!(
+        return SectorContent::Wrong(format!(
             "no content of any volume: it begins with {:016x} {:016x}",
             word(0),
             word(1)
@@ -65,14 +65,16 @@ pub fn identify(sector: &[u8], volume: u32, number: u64) -> Found {
     let mut expected = [0; SECTOR];
     encode(&mut expected, of, at, write);
     if let Some(byte) = (0..SECTOR).find(|&i| sector != expected && sector[i] != expected[i]) {
-        return Found::Wrong(format!(
+        return SectorContent::Wrong(format!(
             "damaged from byte {byte} on: it begins as write {write} of sector {at} of volume {of}"
         ));
     }
     if (of, at) != (volume, number) {
-        return Found::Wrong(format!("what write {write} wrote to sector {at} of volume {of}"));
+        return SectorContent::Wrong(format!(
+            "what write {write} wrote to sector {at} of volume {of}"
+        ));
     }
-    Found::Write(write)
+    SectorContent::Write(write)
 }
 
 #[cfg(test)]
@@ -82,16 +84,16 @@ mod tests {
     #[test]
     fn sectors_say_what_they_are() {
         let mut bytes = vec![0; 3 * SECTOR];
-        assert_eq!(identify(&bytes[..SECTOR], 7, 100), Found::Zero);
+        assert_eq!(identify(&bytes[..SECTOR], 7, 100), SectorContent::Zero);
         fill(&mut bytes, 7, 100, 42);
         for i in 0..3 {
             let sector = &bytes[i * SECTOR..][..SECTOR];
-            assert_eq!(identify(sector, 7, 100 + i as u64), Found::Write(42));
+            assert_eq!(identify(sector, 7, 100 + i as u64), SectorContent::Write(42));
             assert_eq!(place_of(sector), Some((7, 100 + i as u64)));
         }
         assert_eq!(place_of(&[0; SECTOR]), None);
-        let wrong = |f: Found, text: &str| {
-            assert!(matches!(&f, Found::Wrong(t) if t.contains(text)), "{f:?}")
+        let wrong = |f: SectorContent, text: &str| {
+            assert!(matches!(&f, SectorContent::Wrong(t) if t.contains(text)), "{f:?}")
         };
         wrong(identify(&bytes[..SECTOR], 7, 101), "sector 100 of volume 7");
         wrong(identify(&bytes[..SECTOR], 8, 100), "write 42");

@@ -14,12 +14,12 @@ use rt::{FileId, Rt, SocketId};
 use sim::World;
 use volume::Volumes;
 
-use crate::filled::Filled;
+use crate::filled::WriteOrders;
 use crate::model::Model;
 use crate::settings::{Damage, Moment, Settings};
-use crate::spoilt::Spoilt;
-use crate::story::{Coverage, Place, Story, What};
-use crate::unreachable::Unreachable;
+use crate::spoilt::SpoiltBlocks;
+use crate::story::{Coverage, FailurePlace, Story, StoryEvent};
+use crate::unreachable::UnreachableData;
 
 /// An operation that takes longer than this, in virtual time, hangs.
 const PATIENCE_NS: u64 = 900 * 1_000_000_000;
@@ -61,12 +61,12 @@ pub(crate) struct Env {
     /// Such an open may have left out a device, and none has ended well since.
     pub cut_open: Cell<bool>,
     /// Blocks of the cache's device that cannot be read, of those that hold data.
-    pub spoilt: Rc<RefCell<Spoilt>>,
+    pub spoilt: Rc<RefCell<SpoiltBlocks>>,
     /// True if what this boot's start cannot read stands in another place too: the start is not
     /// refused.
     pub spared: Cell<bool>,
     /// Nodes of trees of which no copy can be read.
-    pub unreachable: RefCell<Unreachable>,
+    pub unreachable: RefCell<UnreachableData>,
     /// FLUSHes and durable writes that were answered well in this boot.
     flushes: Cell<u64>,
     flushed: Event,
@@ -88,7 +88,7 @@ pub(crate) struct Env {
     /// When the last operation was answered, or the boot began.
     last_answer: Cell<u64>,
     /// The order of writes to chunks that moves fill.
-    pub filled: RefCell<Filled>,
+    pub filled: RefCell<WriteOrders>,
     /// The numbers of copies that the pool may keep of every block; the last is what was asked for
     /// last.
     pub copies: RefCell<Vec<u8>>,
@@ -163,21 +163,21 @@ impl Env {
     }
 
     pub fn note(&self, text: impl Into<String>) {
-        self.story.borrow_mut().add(self.world.now().0, What::Note(text.into()));
+        self.story.borrow_mut().add(self.world.now().0, StoryEvent::Note(text.into()));
     }
 
     /// An operation begins; `len` is 0 where it has no range.
     pub fn begins(&self, op: u64, volume: u32, what: &'static str, offset: u64, len: u64) {
         let now = self.world.now().0;
         self.in_flight.borrow_mut().insert(op, (now, what, len));
-        self.story.borrow_mut().add(now, What::Begins { op, volume, what, offset, len });
+        self.story.borrow_mut().add(now, StoryEvent::Begins { op, volume, what, offset, len });
     }
 
     pub fn ends(&self, op: u64, how: impl Into<String>) {
         self.in_flight.borrow_mut().remove(&op);
         self.last_answer.set(self.world.now().0);
         self.answered.set(self.answered.get() + 1);
-        self.story.borrow_mut().add(self.world.now().0, What::Ends { op, how: how.into() });
+        self.story.borrow_mut().add(self.world.now().0, StoryEvent::Ends { op, how: how.into() });
     }
 
     /// Returns the number of bytes that operations under way are about, each no more than `most`.
@@ -192,7 +192,7 @@ impl Env {
 
     /// The run has failed over what was seen at one place.
     pub fn fail_at(&self, volume: u32, block: u64, text: &str) -> ! {
-        self.story.borrow_mut().about = Some(Place { volume, block });
+        self.story.borrow_mut().about = Some(FailurePlace { volume, block });
         panic!("block {block} of volume {volume} (of the model's numbers):\n{text}")
     }
 

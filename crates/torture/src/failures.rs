@@ -20,7 +20,7 @@
 //! | hundreds of writers wait for a flush each, on the smallest ring, under collection | nothing | everything comes to rest |
 
 use base::{Duration, Prng};
-use sim::{FaultRates, Latency, Loses};
+use sim::{FaultRates, FlushLoss, Latency};
 
 use crate::settings::*;
 use crate::stream::Stream;
@@ -42,30 +42,37 @@ impl Failures {
         }
         let loses = one_of(
             r,
-            &[Loses::Part, Loses::All, Loses::Part, Loses::All, Loses::Part, Loses::Nothing],
+            &[
+                FlushLoss::Part,
+                FlushLoss::All,
+                FlushLoss::Part,
+                FlushLoss::All,
+                FlushLoss::Part,
+                FlushLoss::Nothing,
+            ],
         );
         let how = one_of(
             r,
             &[
-                Failing::Flush(loses),
-                Failing::Flush(loses),
-                Failing::Flush(loses),
-                Failing::Flushes(loses),
-                Failing::Once,
-                Failing::ButDone,
-                Failing::Away,
-                Failing::Dies,
-                Failing::Full,
+                FailureMode::Flush(loses),
+                FailureMode::Flush(loses),
+                FailureMode::Flush(loses),
+                FailureMode::Flushes(loses),
+                FailureMode::Once,
+                FailureMode::ButDone,
+                FailureMode::Away,
+                FailureMode::Dies,
+                FailureMode::Full,
             ],
         );
         let lasting = &mut Stream::LastingFailure.of(settings.seed);
-        let kinds = [Failing::Range, Failing::Hangs, Failing::PowerAlone];
+        let kinds = [FailureMode::Range, FailureMode::Hangs, FailureMode::PowerAlone];
         let how = if lasting.one_in(3) { one_of(lasting, &kinds) } else { how };
         let whose = match r.below(if cached { 6 } else { 3 }) {
-            0 => Whose::OneOfPool,
-            1 | 2 => Whose::AllOfPool,
-            3 | 4 => Whose::Cache,
-            _ => Whose::All,
+            0 => FailingDevices::OneOfPool,
+            1 | 2 => FailingDevices::AllOfPool,
+            3 | 4 => FailingDevices::Cache,
+            _ => FailingDevices::All,
         };
         if r.one_in(2) && !beyond {
             f.needed = Some((how, whose));
@@ -98,7 +105,7 @@ impl Failures {
         }
         if r.one_in(2) {
             let most = r.range(1, 4);
-            f.hasty = Some(Hasty { most });
+            f.hasty = Some(HastyBoots { most });
             hurry(r, &mut settings.boots, most);
         }
         // Hundreds of writers before a disk that takes up to 750 ms wait for longer than anybody is
@@ -116,7 +123,7 @@ impl Failures {
 }
 
 /// After boots that end in a crash, some that end at any of their operations.
-fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
+fn hurry(r: &mut Prng, boots: &mut Vec<BootPlan>, most: u64) {
     // The time that the added boots cost comes off the others.
     boots.truncate(4);
     let before = std::mem::take(boots);
@@ -133,7 +140,7 @@ fn hurry(r: &mut Prng, boots: &mut Vec<Boot>, most: u64) {
             let span = one_of(r, &[10, 60, 300, 2000]);
             let operations = one_of(r, &[5, 40]);
             let forever = Duration::from_secs(100_000);
-            boots.push(Boot {
+            boots.push(BootPlan {
                 ending,
                 operations,
                 cut_after: forever,

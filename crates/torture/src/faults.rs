@@ -16,13 +16,13 @@ use crate::env::Env;
 use crate::fill_order;
 use crate::members::members;
 use crate::settings::{CacheDamage, Damage};
-use crate::spoilt::Spoilt;
+use crate::spoilt::SpoiltBlocks;
 
 /// A device that is added has a disk that is longer by this: it can grow.
 const GROWS: u64 = 16 << 20;
 
 /// A device that was added, and how large it may become.
-struct Added {
+struct AddedDevice {
     file: DeviceFile,
     most_bytes: u64,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Devices {
     pub(crate) env: Rc<Env>,
     pub files: Vec<DeviceFile>,
     /// Devices that were added since.
-    added: RefCell<Vec<Added>>,
+    added: RefCell<Vec<AddedDevice>>,
     /// The cache's.
     cache: RefCell<Option<CacheFile>>,
     empty_cache: Option<DiskSnapshot>,
@@ -69,7 +69,7 @@ impl Devices {
         env.pool_files.replace(all);
         let cache = env.settings.cache.as_ref().map(|plan| {
             let file = env.world.add_disk(plan.disk.clone());
-            Spoilt::follow(&env.spoilt, &env.world, file);
+            SpoiltBlocks::follow(&env.spoilt, &env.world, file);
             CacheFile { path: "cache".to_owned(), file, size_bytes: plan.disk.size_bytes }
         });
         let empty = files.iter().map(|f| env.world.snapshot_disk(f.file)).collect();
@@ -132,7 +132,7 @@ impl Devices {
         fill_order::follow(env, file);
         let path = format!("disk{}", self.files.len() + added.len());
         let device = DeviceFile { path, file, size_bytes };
-        added.push(Added { file: device.clone(), most_bytes: model.size_bytes });
+        added.push(AddedDevice { file: device.clone(), most_bytes: model.size_bytes });
         env.pool_files.borrow_mut().push(file);
         device
     }
@@ -507,7 +507,7 @@ impl Devices {
         self.env.cache_struck.set(false);
         self.env.cache_lies.set(false);
         self.env.cache_lied.set(false);
-        Spoilt::follow(&self.env.spoilt, &self.env.world, file);
+        SpoiltBlocks::follow(&self.env.spoilt, &self.env.world, file);
         self.env.cache_lost_blocks.set(false);
         Some(cache)
     }

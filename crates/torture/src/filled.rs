@@ -10,13 +10,13 @@ use sim::Ascending;
 
 /// The order of writes to the devices of the pool.
 #[derive(Default)]
-pub(crate) struct Filled {
+pub(crate) struct WriteOrders {
     orders: BTreeMap<FileId, Ascending>,
     /// The first write that was out of order, in words.
     wrong: Option<String>,
 }
 
-impl Filled {
+impl WriteOrders {
     /// Notes a write to a device of a pool that is open.
     pub fn note(&mut self, pool: &Pool, file: FileId, write: ByteRange) {
         let fills = pool.moves().fills().into_iter().filter(|f| f.file == file);

@@ -10,7 +10,7 @@ use volume::Volume;
 
 /// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Why {
+pub(crate) enum FailureReason {
     NoSpace,
     /// The request makes no sense: it is outside of the volume.
     Invalid,
@@ -26,20 +26,20 @@ pub(crate) enum Why {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    pub why: Why,
+    pub why: FailureReason,
     pub text: String,
 }
 
 impl From<StorageError> for Failure {
     fn from(e: StorageError) -> Failure {
         let why = match e.kind {
-            ErrorKind::NoSpace => Why::NoSpace,
-            ErrorKind::Invalid => Why::Invalid,
-            ErrorKind::NotFound => Why::Gone,
+            ErrorKind::NoSpace => FailureReason::NoSpace,
+            ErrorKind::Invalid => FailureReason::Invalid,
+            ErrorKind::NotFound => FailureReason::Gone,
             ErrorKind::Io | ErrorKind::Damaged | ErrorKind::Missing | ErrorKind::Unreachable => {
-                Why::Io
+                FailureReason::Io
             }
-            _ => Why::Odd,
+            _ => FailureReason::Odd,
         };
         Failure { why, text: format!("{:?}: {e}", e.kind) }
     }
@@ -48,12 +48,12 @@ impl From<StorageError> for Failure {
 impl From<ClientError> for Failure {
     fn from(e: ClientError) -> Failure {
         let why = match e {
-            ClientError::Closed => Why::Closed,
-            ClientError::Errno(Errno::NoSpc) => Why::NoSpace,
-            ClientError::Errno(Errno::Inval) => Why::Invalid,
-            ClientError::Errno(Errno::Shutdown) => Why::Gone,
-            ClientError::Errno(Errno::Io) => Why::Io,
-            _ => Why::Odd,
+            ClientError::Closed => FailureReason::Closed,
+            ClientError::Errno(Errno::NoSpc) => FailureReason::NoSpace,
+            ClientError::Errno(Errno::Inval) => FailureReason::Invalid,
+            ClientError::Errno(Errno::Shutdown) => FailureReason::Gone,
+            ClientError::Errno(Errno::Io) => FailureReason::Io,
+            _ => FailureReason::Odd,
         };
         Failure { why, text: format!("{e:?}") }
     }
@@ -192,8 +192,9 @@ pub(crate) async fn run<T: 'static>(
 ) -> Result<T, Failure> {
     match rt.spawn(request).await {
         Some(outcome) => outcome,
-        None => {
-            Err(Failure { why: Why::Odd, text: "the request ended without an answer".to_owned() })
-        }
+        None => Err(Failure {
+            why: FailureReason::Odd,
+            text: "the request ended without an answer".to_owned(),
+        }),
     }
 }

@@ -15,7 +15,7 @@ use model::device::DeviceState;
 use model::moves::MovesState;
 use model::scrub::{PoolScrub, ScrubState};
 use offline::pool::check::Report;
-use offline::pool::dump::Item;
+use offline::pool::dump::PoolItem;
 use offline::{Severity, Subject};
 use pool::{Pool, ScrubOptions};
 
@@ -152,7 +152,7 @@ fn judge_scrub(env: &Rc<Env>, s: &PoolScrub) {
 
 /// Fails if the offline check has found anything, or if a block group (those in `items`) does not
 /// have all its copies.
-pub(crate) fn judge(env: &Env, report: &Report, items: &[Item]) {
+pub(crate) fn judge(env: &Env, report: &Report, items: &[PoolItem]) {
     let bad = report.problems.iter().filter(|p| {
         p.severity > Severity::Note || matches!(p.subject, Subject::Superblock | Subject::Device)
     });
@@ -168,7 +168,7 @@ pub(crate) fn judge(env: &Env, report: &Report, items: &[Item]) {
         env.fail(format!("at rest, the pool keeps {} copies: {:?}", report.copies, env.copies));
     }
     for item in items {
-        let Item::Group { group, use_, chunks, .. } = item else { continue };
+        let PoolItem::Group { group, use_, chunks, .. } = item else { continue };
         if *use_ == GroupKind::Free {
             continue;
         }

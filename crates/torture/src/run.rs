@@ -16,7 +16,7 @@ use sim::World;
 use volume::Volumes;
 
 use crate::admin;
-use crate::cached::{self, Attachment, Over};
+use crate::cached::{self, Attachment, EndReason};
 use crate::changer::Changer;
 use crate::client::Client;
 use crate::ending::end;
@@ -24,7 +24,7 @@ use crate::env::{Boot, Env};
 use crate::faults::Devices;
 use crate::limiter;
 use crate::model::Stop;
-use crate::settings::{Boot as BootPlan, Ending, Settings};
+use crate::settings::{BootPlan, Ending, Settings};
 use crate::story::{Coverage, Story};
 use crate::told;
 use crate::tuner;
@@ -45,12 +45,12 @@ pub struct Summary {
     pub hash: u64,
     /// Virtual time in nanoseconds.
     pub virtual_ns: u64,
-    /// Counters.
+    /// How often each kind of event has happened.
     pub coverage: Coverage,
 }
 
 /// The end of a boot.
-enum Ended {
+enum BootEnd {
     /// As planned: by a cut of power, a kill, or a close; and what that means for the answers.
     Planned(Ending, Stop),
     /// The program has ended itself over a device.
@@ -119,12 +119,12 @@ impl Run {
                 self.lose_nodes();
             }
             match self.boot(plan, there) {
-                Ended::Refused => return false,
-                Ended::Failed => {
+                BootEnd::Refused => return false,
+                BootEnd::Failed => {
                     self.env.count("kills", 1);
                     self.env.model.borrow_mut().stop(Stop::Crashed);
                 }
-                Ended::Planned(ending, stop) => {
+                BootEnd::Planned(ending, stop) => {
                     let how = match ending {
                         Ending::PowerCut => "power cuts",
                         Ending::Kill => "kills",
@@ -146,7 +146,7 @@ impl Run {
         Rt::new(self.env.world.backend(), Order::Seeded(seed), self.env.settings.slots)
     }
 
-    fn boot(&mut self, plan: BootPlan, there: Vec<DeviceFile>) -> Ended {
+    fn boot(&mut self, plan: BootPlan, there: Vec<DeviceFile>) -> BootEnd {
         let rt = self.runtime();
         self.env.note(format!("boot {}: {plan:?}", self.boots));
         let session = Session {
@@ -173,10 +173,10 @@ impl Run {
         self.env.reset();
         rt.kill();
         match outcome {
-            None => Ended::Planned(plan.ending, stop),
-            Some(Ok(())) => Ended::Planned(Ending::Close, Stop::Closed),
-            Some(Err(Over::CacheFailed | Over::DeviceFailed)) => Ended::Failed,
-            Some(Err(Over::Refused)) => Ended::Refused,
+            None => BootEnd::Planned(plan.ending, stop),
+            Some(Ok(())) => BootEnd::Planned(Ending::Close, Stop::Closed),
+            Some(Err(EndReason::CacheFailed | EndReason::DeviceFailed)) => BootEnd::Failed,
+            Some(Err(EndReason::Refused)) => BootEnd::Refused,
         }
     }
 
@@ -227,7 +227,7 @@ impl Run {
         rt.kill();
         self.created = true;
         match outcome {
-            Some(Err(Over::CacheFailed | Over::DeviceFailed)) => {
+            Some(Err(EndReason::CacheFailed | EndReason::DeviceFailed)) => {
                 self.env.fail("the cache fails when all faults are over")
             }
             other => other == Some(Ok(())),
@@ -237,7 +237,7 @@ impl Run {
 
 /// A pool that is open, its warnings, and its cache.
 type OpenedPool =
-    Result<Result<(Pool, Vec<String>, Option<cache::Ready>), StorageError>, StorageError>;
+    Result<Result<(Pool, Vec<String>, Option<cache::ReadyCache>), StorageError>, StorageError>;
 
 /// The task of one of the last boots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,7 +264,7 @@ impl Session {
         plan: BootPlan,
         there: Vec<DeviceFile>,
         created: Rc<Cell<bool>>,
-    ) -> Result<(), Over> {
+    ) -> Result<(), EndReason> {
         let env = self.env.clone();
         if plan.ending != Ending::Close {
             let (e, rt) = (env.clone(), self.rt.clone());
@@ -296,7 +296,7 @@ impl Session {
         if env.cache_lied.get() && boot.volumes.cache().is_some() {
             // Flushed blocks are gone, and the model cannot know which.
             all_in_place(&boot).await;
-            return Err(Over::Refused);
+            return Err(EndReason::Refused);
         }
         self.devices.unleash();
         if plan.verify {
@@ -371,7 +371,7 @@ impl Session {
         self.close(&boot).await
     }
 
-    async fn close(&self, boot: &Boot) -> Result<(), Over> {
+    async fn close(&self, boot: &Boot) -> Result<(), EndReason> {
         let env = &self.env;
         self.devices.calm();
         let pool = boot.volumes.pool().clone();
@@ -390,9 +390,9 @@ impl Session {
             Ok(()) => Ok(()),
             Err(e) if env.failing.get() && !env.beyond() => {
                 env.note(format!("close: {:?}: {e}", e.kind));
-                Err(Over::DeviceFailed)
+                Err(EndReason::DeviceFailed)
             }
-            Err(_) if env.beyond() => Err(Over::Refused),
+            Err(_) if env.beyond() => Err(EndReason::Refused),
             Err(e) => env.fail(format!("the pool cannot be closed: {e}")),
         }
     }
@@ -403,7 +403,7 @@ impl Session {
         there: Vec<DeviceFile>,
         created: &Cell<bool>,
         may_attach: bool,
-    ) -> Result<Rc<Boot>, Over> {
+    ) -> Result<Rc<Boot>, EndReason> {
         let env = &self.env;
         if !created.get() {
             let options = CreateOptions {
@@ -443,7 +443,7 @@ impl Session {
                 Err(e) if env.failing.get() && !env.beyond() => {
                     env.count("opens that failed over a device that is needed", 1);
                     env.note(format!("open: {:?}: {e}", e.kind));
-                    return Err(Over::DeviceFailed);
+                    return Err(EndReason::DeviceFailed);
                 }
                 Err(e) if env.beyond() => {
                     env.count("opens refused", 1);
@@ -461,7 +461,7 @@ impl Session {
                             e.kind
                         ));
                     }
-                    return Err(Over::Refused);
+                    return Err(EndReason::Refused);
                 }
                 Err(e) => env.fail(format!("the pool cannot be opened: {:?}: {e}", e.kind)),
             }
@@ -515,7 +515,12 @@ impl Session {
     }
 
     /// A boot without faults and clients.
-    async fn settle(self, there: Vec<DeviceFile>, task: Task, created: bool) -> Result<(), Over> {
+    async fn settle(
+        self,
+        there: Vec<DeviceFile>,
+        task: Task,
+        created: bool,
+    ) -> Result<(), EndReason> {
         let env = self.env.clone();
         let boot = self.open(there, &Cell::new(created), task == Task::Settle).await?;
         verify(&boot).await;

@@ -2,7 +2,7 @@
 //! is. [`crate::swarm`] draws them.
 
 use base::Duration;
-use sim::{DiskModel, FaultRates, Loses};
+use sim::{DiskModel, FaultRates, FlushLoss};
 
 /// The extent of the damage that may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,13 +24,13 @@ pub struct Mix {
     pub sectors: u64,
     /// Writes of up to 1 MiB.
     pub large: u64,
-    /// Reads.
+    /// The weight of reads.
     pub read: u64,
-    /// Flushes.
+    /// The weight of flushes.
     pub flush: u64,
-    /// Discards.
+    /// The weight of discards.
     pub discard: u64,
-    /// Write-zeroes.
+    /// The weight of write-zeroes.
     pub zeroes: u64,
     /// Block status.
     pub extents: u64,
@@ -102,7 +102,7 @@ pub enum Moment {
 
 /// One boot.
 #[derive(Clone, Copy, Debug)]
-pub struct Boot {
+pub struct BootPlan {
     /// The way in which the boot ends.
     pub ending: Ending,
     /// The number of answered operations after which the boot ends; it ends earlier if `cut_after`
@@ -120,7 +120,7 @@ pub struct Boot {
 /// The damage to the cache's device, beside being lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheDamage {
-    /// Nothing.
+    /// No damage: the device is only lost, if at all.
     None,
     /// The device dies while it is in use.
     Dies,
@@ -182,7 +182,7 @@ pub struct Changes {
 
 /// A pool device that is slow at times.
 #[derive(Clone, Copy, Debug)]
-pub struct Slow {
+pub struct SlowDevice {
     /// The index of the device.
     pub device: usize,
     /// The time that every operation on the device takes then on top.
@@ -194,9 +194,9 @@ pub struct Slow {
 /// The settings of one run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The seed.
+    /// The seed that all draws follow from.
     pub seed: u64,
-    /// The devices.
+    /// The models of the devices of the pool.
     pub devices: Vec<DiskModel>,
     /// Copies of every block.
     pub copies: u8,
@@ -234,14 +234,14 @@ pub struct Settings {
     pub victims: Vec<usize>,
     /// The faults that there are.
     pub faults: Faults,
-    /// The boots.
-    pub boots: Vec<Boot>,
+    /// What happens in each boot, in order.
+    pub boots: Vec<BootPlan>,
     /// The cache, if there is one.
     pub cache: Option<CachePlan>,
     /// Changes in front of the pool: most of them only if there may be a cache.
     pub changes: Changes,
     /// A slow device.
-    pub slow: Option<Slow>,
+    pub slow: Option<SlowDevice>,
     /// The largest ordinary write, in blocks.
     pub most_blocks: u64,
     /// Changes wait for a flush of their own once in so many.
@@ -264,11 +264,11 @@ impl Settings {
 
 /// The way in which a needed device fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failing {
+pub enum FailureMode {
     /// The next flush of the device fails.
-    Flush(Loses),
+    Flush(FlushLoss),
     /// All flushes fail from now on.
-    Flushes(Loses),
+    Flushes(FlushLoss),
     /// The next read, write or flush fails.
     Once,
     /// The next write or flush is done, and reported as failed.
@@ -291,20 +291,20 @@ pub enum Failing {
 
 /// Which devices fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whose {
+pub enum FailingDevices {
     /// One of the pool's.
     OneOfPool,
     /// All of the pool's, at once.
     AllOfPool,
     /// The cache's.
     Cache,
-    /// All.
+    /// Every device: those of the pool, and the cache's.
     All,
 }
 
 /// Boots after a crash that end at an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hasty {
+pub struct HastyBoots {
     /// The number of such boots after each crash, at most.
     pub most: u64,
 }
@@ -316,7 +316,7 @@ pub struct Failures {
     /// Victims' flushes fail, and operations that are done are reported as failed: once in so many.
     pub victims: FaultRates,
     /// Devices that are needed fail, in most boots.
-    pub needed: Option<(Failing, Whose)>,
+    pub needed: Option<(FailureMode, FailingDevices)>,
     /// Reads fail by chance, and are well the next time: once in so many; 0 for never.
     pub flaky_reads: u32,
     /// Blocks of data in the cache, of those written last, that cannot be read any more: so many at
@@ -330,7 +330,7 @@ pub struct Failures {
     /// Data that a start reads cannot be read, at the first tries or until the boot ends.
     pub start: bool,
     /// Boots after a crash end early.
-    pub hasty: Option<Hasty>,
+    pub hasty: Option<HastyBoots>,
     /// Hundreds of writers, each of which waits for its flush.
     pub storm: bool,
     /// The cache collects all the time.

@@ -21,41 +21,41 @@ use sim::World;
 use crate::content;
 
 /// A block of a volume: the volume's number and its own.
-type Block = (u32, u64);
+type BlockId = (u32, u64);
 
 /// The blocks of volumes that were sent to a block of the cache's device, last and before that.
 #[derive(Default)]
-struct Sent {
-    last: BTreeSet<Block>,
-    before: BTreeSet<Block>,
+struct SentBlocks {
+    last: BTreeSet<BlockId>,
+    before: BTreeSet<BlockId>,
 }
 
-impl Sent {
+impl SentBlocks {
     fn begin(&mut self) {
         self.before = std::mem::take(&mut self.last);
     }
 
-    fn blocks(&self) -> impl Iterator<Item = Block> {
+    fn blocks(&self) -> impl Iterator<Item = BlockId> {
         self.last.iter().chain(&self.before).copied()
     }
 }
 
 /// The blocks that cannot be read in the cache: each may cost blocks of a volume.
 #[derive(Default)]
-pub(crate) struct Spoilt {
+pub(crate) struct SpoiltBlocks {
     cache: Option<FileId>,
     /// Blocks of the cache's device that were struck.
     places: BTreeSet<u64>,
     /// The blocks of volumes that they may cost.
-    blocks: BTreeSet<Block>,
+    blocks: BTreeSet<BlockId>,
     /// By blocks of the cache's device.
-    sent: BTreeMap<u64, Sent>,
+    sent: BTreeMap<u64, SentBlocks>,
 }
 
-impl Spoilt {
+impl SpoiltBlocks {
     /// Follows what is sent to the cache's device from now on. Nothing of it is struck yet.
-    pub fn follow(this: &Rc<RefCell<Spoilt>>, world: &World, cache: FileId) {
-        *this.borrow_mut() = Spoilt { cache: Some(cache), ..Spoilt::default() };
+    pub fn follow(this: &Rc<RefCell<SpoiltBlocks>>, world: &World, cache: FileId) {
+        *this.borrow_mut() = SpoiltBlocks { cache: Some(cache), ..SpoiltBlocks::default() };
         let followed = Rc::downgrade(this);
         world.watch_writes(cache, move |offset, data| {
             if let Some(spoilt) = followed.upgrade() {
@@ -120,11 +120,11 @@ impl Spoilt {
 
     /// The device is empty.
     pub fn clear(&mut self) {
-        *self = Spoilt { cache: self.cache, ..Spoilt::default() };
+        *self = SpoiltBlocks { cache: self.cache, ..SpoiltBlocks::default() };
     }
 }
 
-fn block_of(sector: &[u8]) -> Option<Block> {
+fn block_of(sector: &[u8]) -> Option<BlockId> {
     let (volume, number) = content::place_of(sector)?;
     Some((volume, number * SECTOR as u64 / BLOCK_U64))
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     /// A write of one block of a volume to a block of the device.
-    fn send(spoilt: &mut Spoilt, place: u64, (volume, block): Block) {
+    fn send(spoilt: &mut SpoiltBlocks, place: u64, (volume, block): BlockId) {
         let mut bytes = vec![0; BLOCK_U64 as usize];
         content::fill(&mut bytes, volume, block * BLOCK_U64 / SECTOR as u64, 1);
         let data = std::iter::once(BufPool::new(0).copy_of(&bytes).freeze()).collect();
@@ -145,13 +145,14 @@ mod tests {
 
     #[test]
     fn a_place_may_cost_what_was_sent_there_last_and_before() {
-        let mut spoilt = Spoilt { cache: Some(FileId(1)), ..Spoilt::default() };
+        let mut spoilt = SpoiltBlocks { cache: Some(FileId(1)), ..SpoiltBlocks::default() };
         for block in [5, 6, 7] {
             send(&mut spoilt, 3, (1, block));
             send(&mut spoilt, 4, (2, block));
         }
         spoilt.insert(3 * BLOCK_U64 + 512, &[0; SECTOR]);
-        let costs = |s: &Spoilt| (0..12).filter(|b| s.meets(1, *b..b + 1)).collect::<Vec<_>>();
+        let costs =
+            |s: &SpoiltBlocks| (0..12).filter(|b| s.meets(1, *b..b + 1)).collect::<Vec<_>>();
         assert_eq!(costs(&spoilt), [6, 7]);
         assert!(!spoilt.meets(2, 0..12), "another place is not struck");
         // A later write is readable until something ends.

@@ -15,7 +15,7 @@ use sim::Fault;
 use crate::faults::Devices;
 
 /// Bytes of a device.
-type Range = (u64, u64);
+type DeviceRange = (u64, u64);
 
 impl Devices {
     /// Makes some of what a start reads unreadable for the next start.
@@ -52,7 +52,7 @@ impl Devices {
     }
 
     /// The newest superblocks of the pool: on one device, or on all.
-    fn superblocks_of_pool(&self) -> Vec<(FileId, Range)> {
+    fn superblocks_of_pool(&self) -> Vec<(FileId, DeviceRange)> {
         let env = &self.env;
         let newest = |file: FileId| {
             let slots = (0..SLOTS).map(Superblock::offset_of);
@@ -75,7 +75,7 @@ impl Devices {
     }
 
     /// One or two of the newest superblocks of the cache.
-    fn superblocks_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+    fn superblocks_of_cache(&self, file: FileId) -> Vec<(FileId, DeviceRange)> {
         let newest = 1 + self.env.below(2) as usize;
         self.env.spared.set(newest == 1);
         let found = self.cache_superblocks(file);
@@ -93,7 +93,7 @@ impl Devices {
     }
 
     /// One of the two places of a page of the bucket table.
-    fn page_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+    fn page_of_cache(&self, file: FileId) -> Vec<(FileId, DeviceRange)> {
         let Some((_, sb)) = self.cache_superblocks(file).pop() else { return Vec::new() };
         let block = sb.table_start + self.env.below(sb.journal_start - sb.table_start);
         // A crash may have come before the second place was written, and then they differ: in their
@@ -105,17 +105,17 @@ impl Devices {
     }
 
     /// The blocks that say how far the journal is durable.
-    fn marks_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+    fn marks_of_cache(&self, file: FileId) -> Vec<(FileId, DeviceRange)> {
         (0..WATERMARK_SLOTS).map(|slot| (file, (Watermark::offset_of(slot), BLOCK_U64))).collect()
     }
 
     /// The last entries of the journal, in both their places, or in one.
-    fn entries_of_cache(&self, file: FileId) -> Vec<(FileId, Range)> {
+    fn entries_of_cache(&self, file: FileId) -> Vec<(FileId, DeviceRange)> {
         let env = &self.env;
         let Some((_, sb)) = self.cache_superblocks(file).pop() else { return Vec::new() };
         let (start, ring) =
             (sb.journal_start * BLOCK_U64, u64::from(sb.journal_blocks) * BLOCK_U64);
-        let mut entries: Vec<Range> = env.world.recent_writes(file);
+        let mut entries: Vec<DeviceRange> = env.world.recent_writes(file);
         entries.retain(|(at, _)| (start..start + ring).contains(at));
         let last = 1 + env.below(3) as usize;
         let places =

@@ -18,11 +18,11 @@ const MOST_ABOUT: usize = 60;
 pub(crate) struct Event {
     /// Virtual time in nanoseconds.
     pub at: u64,
-    pub what: What,
+    pub what: StoryEvent,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum StoryEvent {
     /// An operation on a volume begins: its number, the volume's, what, first byte, bytes.
     Begins { op: u64, volume: u32, what: &'static str, offset: u64, len: u64 },
     /// The operation ends.
@@ -35,22 +35,22 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>12.3} ms  ", self.at as f64 / 1e6)?;
         match &self.what {
-            What::Begins { op, volume, what, offset, len } => {
+            StoryEvent::Begins { op, volume, what, offset, len } => {
                 write!(
                     f,
                     "op {op}: {what} {len} at {offset} (block {}) of volume {volume}",
                     offset / 4096
                 )
             }
-            What::Ends { op, how, .. } => write!(f, "op {op}: {how}"),
-            What::Note(text) => f.write_str(text),
+            StoryEvent::Ends { op, how, .. } => write!(f, "op {op}: {how}"),
+            StoryEvent::Note(text) => f.write_str(text),
         }
     }
 }
 
 /// The place that a failure is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FailurePlace {
     pub volume: u32,
     pub block: u64,
 }
@@ -58,11 +58,11 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(crate) struct Story {
     events: VecDeque<Event>,
-    pub about: Option<Place>,
+    pub about: Option<FailurePlace>,
 }
 
 impl Story {
-    pub fn add(&mut self, at: u64, what: What) {
+    pub fn add(&mut self, at: u64, what: StoryEvent) {
         if self.events.len() == KEPT {
             self.events.pop_front();
         }
@@ -81,7 +81,7 @@ impl Story {
             let mut lines = VecDeque::new();
             for e in &self.events {
                 let tell = match &e.what {
-                    What::Begins { op, volume, offset, len, .. } => {
+                    StoryEvent::Begins { op, volume, offset, len, .. } => {
                         let touches = place.block >= offset / 4096
                             && place.block < (offset + len).div_ceil(4096);
                         let told = *volume == place.volume && (*len == 0 || touches);
@@ -90,8 +90,8 @@ impl Story {
                         }
                         told
                     }
-                    What::Ends { op, .. } => ops.contains(op),
-                    What::Note(_) => true,
+                    StoryEvent::Ends { op, .. } => ops.contains(op),
+                    StoryEvent::Note(_) => true,
                 };
                 if tell {
                     if lines.len() == MOST_ABOUT {
@@ -104,7 +104,7 @@ impl Story {
         }
         out.push_str("what befell pool, volumes and devices, and the last that happened:\n");
         let skip = self.events.len().saturating_sub(LAST);
-        let notes = self.events.iter().take(skip).filter(|e| matches!(e.what, What::Note(_)));
+        let notes = self.events.iter().take(skip).filter(|e| matches!(e.what, StoryEvent::Note(_)));
         notes.chain(self.events.iter().skip(skip)).for_each(|e| out.push_str(&format!("{e}\n")));
         out
     }

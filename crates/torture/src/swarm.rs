@@ -190,7 +190,7 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
         dirty_limit_percent: target + one_of(r, &[5, 30, 35]),
         seal_blocks: one_of(cuts, &[0, 0, 1, 8, 40]),
         pressure_percent: one_of(cuts, &[33, 0, 5, 15, 100]),
-        writeback: cache::rate_controller::Settings {
+        writeback: cache::rate_controller::RateSettings {
             min: one_of(r, &[64 << 10, 4 << 20]).min(max),
             max,
             idle_rate: one_of(r, &[64 << 10, 64 << 20]).min(max),
@@ -219,7 +219,7 @@ pub(crate) fn a_cache(r: &mut Prng, cuts: &mut Prng) -> CachePlan {
 }
 
 /// Draws what changes while clients work, and a device that is slow for some time.
-fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
+fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<SlowDevice>) {
     let every = |r: &mut Prng, of: u64, least: u64, most: u64| {
         if r.one_in(of) { 0 } else { r.range(least, most) }
     };
@@ -230,7 +230,7 @@ fn changes(seed: u64, cached: bool, devices: usize) -> (Changes, Option<Slow>) {
     let r = &mut Stream::Changes.of(seed);
     let (mode, cache) = (every(r, 3, 8, 80), every(r, 3, 8, 80));
     let changes = Changes { mode, cache, settings, limits, scrubs, moves, ..Changes::default() };
-    let slow = Slow {
+    let slow = SlowDevice {
         device: r.below(devices as u64) as usize,
         delay: Duration::from_millis(one_of(r, &[1, 10, 100])),
         time: Duration::from_millis(one_of(r, &[10, 300, 5000])),
@@ -315,7 +315,7 @@ fn more_faults(seed: u64, mut faults: Faults, damage: Damage) -> Faults {
     faults
 }
 
-fn boots(r: &mut Prng) -> Vec<Boot> {
+fn boots(r: &mut Prng) -> Vec<BootPlan> {
     let n = r.range(2, 7);
     (0..n)
         .map(|_| {
@@ -331,7 +331,7 @@ fn boots(r: &mut Prng) -> Vec<Boot> {
             } else {
                 Duration::from_secs(100_000)
             };
-            Boot {
+            BootPlan {
                 ending,
                 operations: one_of(r, &[5, 40, 150, 400]),
                 cut_after,

@@ -4,8 +4,8 @@
 //! that belongs to no wait is that of one which the engine did not tell.
 
 use base::{Duration, Instant};
-use ledger::explain::{Question, Told, explain};
-use ledger::{Reason, Slow};
+use ledger::explain::{Question, RequestReport, explain};
+use ledger::{Reason, SlowRequest};
 use rt::Rt;
 
 use crate::env::Env;
@@ -34,12 +34,14 @@ pub(crate) fn check(env: &Env, rt: &Rt) {
             ));
         }
     }
-    if let Some(Told { slow, parts }) = answer.slowest.iter().find(|told| is_untold(&told.slow)) {
+    if let Some(RequestReport { slow, parts }) =
+        answer.slowest.iter().find(|told| is_untold(&told.slow))
+    {
         env.fail(format!("a slow request does not say what it waited for\n{slow:?}\n{parts:#?}"));
     }
 }
 
-fn is_untold(slow: &Slow) -> bool {
+fn is_untold(slow: &SlowRequest) -> bool {
     let untold = slow.parts.iter().filter(|p| p.cause.what.reason == Reason::Turn);
     untold.map(|p| p.ns).sum::<u64>() * 100 > slow.ns * (100 - NAMED)
 }

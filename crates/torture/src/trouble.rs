@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use base::{BLOCK_U64, Duration, SECTOR};
 use rt::{FileId, Rt};
-use sim::{Fault, FaultRates, Loses, Times};
+use sim::{Fault, FaultRates, FlushLoss, Times};
 
 use crate::content;
 use crate::ending::end;
 use crate::faults::Devices;
-use crate::settings::{Ending, Failing, Whose};
+use crate::settings::{Ending, FailingDevices, FailureMode};
 
 impl Devices {
     /// Devices that are needed fail at some operations of this boot, until it ends.
@@ -39,58 +39,58 @@ impl Devices {
             }
             env.count(
                 match how {
-                    Failing::Flush(_) => "needed devices: flushes that failed once",
-                    Failing::Flushes(_) => "needed devices: flushes that fail for good",
-                    Failing::Once => "needed devices: one operation fails",
-                    Failing::ButDone => {
+                    FailureMode::Flush(_) => "needed devices: flushes that failed once",
+                    FailureMode::Flushes(_) => "needed devices: flushes that fail for good",
+                    FailureMode::Once => "needed devices: one operation fails",
+                    FailureMode::ButDone => {
                         "needed devices: one operation is done and reported as failed"
                     }
-                    Failing::Away => "needed devices: away for a time",
-                    Failing::Dies => "needed devices: died, to come back at the next boot",
-                    Failing::Full => "needed devices: no space under them",
-                    Failing::Range => "needed devices: a part takes no writes",
-                    Failing::Hangs => "needed devices: hang until the process is killed",
-                    Failing::PowerAlone => "needed devices: lost their power alone",
+                    FailureMode::Away => "needed devices: away for a time",
+                    FailureMode::Dies => "needed devices: died, to come back at the next boot",
+                    FailureMode::Full => "needed devices: no space under them",
+                    FailureMode::Range => "needed devices: a part takes no writes",
+                    FailureMode::Hangs => "needed devices: hang until the process is killed",
+                    FailureMode::PowerAlone => "needed devices: lost their power alone",
                 },
                 files.len() as u64,
             );
-            if how == Failing::Full {
+            if how == FailureMode::Full {
                 env.host_full.set(true);
             }
             let for_a_time = match how {
-                Failing::Away | Failing::Hangs | Failing::PowerAlone => true,
-                Failing::Full => env.one_in(2),
+                FailureMode::Away | FailureMode::Hangs | FailureMode::PowerAlone => true,
+                FailureMode::Full => env.one_in(2),
                 _ => false,
             };
             if for_a_time {
                 let time = [100, 10_000, 2_000_000][env.below(3) as usize];
                 rt.sleep(Duration::from_micros(1 + env.below(time))).await;
-                if how == Failing::Hangs {
+                if how == FailureMode::Hangs {
                     // A device that is needed and does not answer is only left by the process.
                     end(env, &rt, Ending::Kill).await;
                 }
                 self.heal(&files);
                 env.note(format!("{files:?} are back"));
             }
-            if how == Failing::PowerAlone {
-                let fault = Fault::FailFlush { times: Times::Next(1), loses: Loses::Nothing };
+            if how == FailureMode::PowerAlone {
+                let fault = Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::Nothing };
                 files.iter().for_each(|file| _ = env.world.inject(*file, fault));
             }
         }
     }
 
-    fn fail_one(&self, file: FileId, how: Failing) {
+    fn fail_one(&self, file: FileId, how: FailureMode) {
         let fault = match how {
-            Failing::Flush(loses) => Fault::FailFlush { times: Times::Next(1), loses },
-            Failing::Flushes(loses) => Fault::FailFlush { times: Times::Always, loses },
-            Failing::Once => Fault::FailNext,
-            Failing::ButDone => Fault::FailNextButDo,
-            Failing::Away => Fault::Unreachable,
-            Failing::Dies => Fault::Dead,
-            Failing::Full => Fault::Full(true),
-            Failing::Range => self.unwritable_part(file),
-            Failing::Hangs => Fault::StuckForever,
-            Failing::PowerAlone => Fault::Dead,
+            FailureMode::Flush(loses) => Fault::FailFlush { times: Times::Next(1), loses },
+            FailureMode::Flushes(loses) => Fault::FailFlush { times: Times::Always, loses },
+            FailureMode::Once => Fault::FailNext,
+            FailureMode::ButDone => Fault::FailNextButDo,
+            FailureMode::Away => Fault::Unreachable,
+            FailureMode::Dies => Fault::Dead,
+            FailureMode::Full => Fault::Full(true),
+            FailureMode::Range => self.unwritable_part(file),
+            FailureMode::Hangs => Fault::StuckForever,
+            FailureMode::PowerAlone => Fault::Dead,
         };
         self.env.world.inject(file, fault);
         self.failed.borrow_mut().push(file);
@@ -109,18 +109,18 @@ impl Devices {
         Fault::FailWrites { offset, len: blocks * BLOCK_U64 }
     }
 
-    fn those(&self, whose: Whose) -> Vec<FileId> {
+    fn those(&self, whose: FailingDevices) -> Vec<FileId> {
         let pool = self.files.iter().map(|f| f.file);
         let cache = self.cache().map(|c| c.file);
         match whose {
             // Always the same one: a mirror goes on without it, and has no other copy from then on.
-            Whose::OneOfPool => pool
+            FailingDevices::OneOfPool => pool
                 .skip((self.env.settings.seed % self.files.len() as u64) as usize)
                 .take(1)
                 .collect(),
-            Whose::AllOfPool => pool.collect(),
-            Whose::Cache => cache.into_iter().collect(),
-            Whose::All => pool.chain(cache).collect(),
+            FailingDevices::AllOfPool => pool.collect(),
+            FailingDevices::Cache => cache.into_iter().collect(),
+            FailingDevices::All => pool.chain(cache).collect(),
         }
     }
 
@@ -139,7 +139,8 @@ impl Devices {
     pub fn heal_failed(&self, all: bool) {
         let files = self.failed.borrow().clone();
         let how = self.env.settings.failures.needed.map(|(how, _)| how);
-        let for_good = matches!(how, Some(Failing::Flushes(_) | Failing::Full | Failing::Range));
+        let for_good =
+            matches!(how, Some(FailureMode::Flushes(_) | FailureMode::Full | FailureMode::Range));
         let stay = !all && for_good && self.env.one_in(4);
         if files.is_empty() || stay {
             return;
@@ -155,7 +156,8 @@ impl Devices {
 
     /// There is still no space under some, from the boot before.
     pub fn still_full(&self) -> bool {
-        self.still_fail() && matches!(self.env.settings.failures.needed, Some((Failing::Full, _)))
+        self.still_fail()
+            && matches!(self.env.settings.failures.needed, Some((FailureMode::Full, _)))
     }
 
     /// As `rates`, and reads fail by chance.

@@ -73,7 +73,7 @@ fn draw(env: &Env, new: &mut cache::Settings) {
     match env.below(9) {
         0 => {
             let max = one_of(env, &[1 << 20, 16 << 20, 1 << 30]);
-            new.writeback = cache::rate_controller::Settings {
+            new.writeback = cache::rate_controller::RateSettings {
                 min: one_of(env, &[64 << 10, 4 << 20]).min(max),
                 max,
                 idle_rate: one_of(env, &[64 << 10, 64 << 20]).min(max),

@@ -10,13 +10,13 @@
 //!
 //! A pass keeps what needs a node of a mapping. It cannot carry a block of which the cache has a
 //! part, where the rest cannot be read. So it cannot be said of which cut such a volume is in the
-//! pool, until a pass has carried all: see [`Unreachable::take_unlike`].
+//! pool, until a pass has carried all: see [`UnreachableData::take_unlike`].
 
 use std::collections::BTreeSet;
 
 /// The data that cannot be reached in this boot.
 #[derive(Default)]
-pub(crate) struct Unreachable {
+pub(crate) struct UnreachableData {
     /// Volumes of the model of whose mapping a node is lost.
     volumes: BTreeSet<u32>,
     /// Nodes of checksums are lost.
@@ -29,7 +29,7 @@ pub(crate) struct Unreachable {
     ever: bool,
 }
 
-impl Unreachable {
+impl UnreachableData {
     /// Whether a request of the volume may fail, whatever it is.
     pub fn has(&self, volume: u32) -> bool {
         self.volumes.contains(&volume)

@@ -8,9 +8,9 @@ use cache::Cache;
 use model::cache::CacheStatus;
 use model::status::PoolState;
 
-use crate::content::{self, Found};
+use crate::content::{self, SectorContent};
 use crate::env::{Boot, Env};
-use crate::front::{Failure, Front, Why, run};
+use crate::front::{Failure, FailureReason, Front, run};
 
 /// The largest volume that is read as a whole; of larger ones what may hold something.
 const READ_WHOLE: u64 = 64 << 20;
@@ -115,7 +115,7 @@ pub(crate) async fn all_in_place(boot: &Boot) {
             let bytes: Vec<u8> = data.iter().flat_map(|s| s.to_vec()).collect();
             for (i, sector) in bytes.chunks(SECTOR).enumerate() {
                 let number = at / SECTOR as u64 + i as u64;
-                if let Found::Wrong(text) = content::identify(sector, id, number) {
+                if let SectorContent::Wrong(text) = content::identify(sector, id, number) {
                     env.fail_at(id, at / BLOCK_U64, &format!("after a lie it holds {text}"));
                 }
             }
@@ -154,7 +154,9 @@ async fn compare_extents(boot: &Rc<Boot>, id: u32, volume: &volume::Volume, size
             run(&boot.rt, async move { Ok(v.extents(from, size - from, 100).await?) }).await;
         let parts = match parts {
             Ok(parts) => parts,
-            Err(Failure { why: Why::Io, .. }) if env.errors_allowed() || env.cannot_reach(id) => {
+            Err(Failure { why: FailureReason::Io, .. })
+                if env.errors_allowed() || env.cannot_reach(id) =>
+            {
                 return;
             }
             Err(e) => env.fail(format!("extents of volume {id} from {at} on: {}", e.text)),
@@ -212,10 +214,16 @@ async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64)
             }
             0
         }
-        Err(Failure { why: Why::Io, text }) if !env.may_be_unreadable(id, offset, len) => env.fail(
-            format!("{len} bytes at {offset} of volume {id} can be had, and are not: {text}"),
-        ),
-        Err(Failure { why: Why::Io, .. }) if len > BLOCK_U64 && !env.failures_allowed() => {
+        Err(Failure { why: FailureReason::Io, text })
+            if !env.may_be_unreadable(id, offset, len) =>
+        {
+            env.fail(format!(
+                "{len} bytes at {offset} of volume {id} can be had, and are not: {text}"
+            ))
+        }
+        Err(Failure { why: FailureReason::Io, .. })
+            if len > BLOCK_U64 && !env.failures_allowed() =>
+        {
             env.model.borrow_mut().drop_read(id, op);
             let mut bad = 0;
             for at in (offset..offset + len).step_by(BLOCK_U64 as usize) {
@@ -224,7 +232,7 @@ async fn compare(boot: &Rc<Boot>, id: u32, front: &Front, offset: u64, len: u64)
             }
             bad
         }
-        Err(Failure { why: Why::Io, .. }) => {
+        Err(Failure { why: FailureReason::Io, .. }) => {
             env.model.borrow_mut().drop_read(id, op);
             env.count("reads failed while comparing", 1);
             u64::from(!env.cannot_reach(id) && !env.unreachable.borrow().checksums())

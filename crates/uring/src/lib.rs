@@ -33,9 +33,9 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use base::{Duration, Instant, IoError};
-use posix::handles::Closing;
+use posix::handles::CloseOutcome;
 use posix::{Handles, Processors, Start, call, sys};
-use rt::{Backend, Completion, Op, OpId, Payload, Ran};
+use rt::{Backend, Completion, Op, OpId, Payload, ThreadTime};
 
 use crate::ring::{Limit, Ring};
 use crate::slot::{Slot, socket_of};
@@ -307,8 +307,8 @@ impl Backend for Uring {
                 self.start_on_socket(id, socket, op);
             }
             Op::Close { socket } => match self.handles.close(socket, id) {
-                Ok(Closing::Waiting) => self.cancel_accepts(socket),
-                Ok(Closing::Done) => {
+                Ok(CloseOutcome::Waiting) => self.cancel_accepts(socket),
+                Ok(CloseOutcome::Done) => {
                     self.ready.push(Completion { id, result: Ok(0), payload: Payload::None })
                 }
                 Err(e) => {
@@ -336,7 +336,7 @@ impl Backend for Uring {
         self.handles.kind(file)
     }
 
-    fn ran(&self) -> Option<Ran> {
+    fn ran(&self) -> Option<ThreadTime> {
         Some(self.processors.ran())
     }
 

@@ -17,10 +17,10 @@ use pool::VolumeLimit;
 use rt::sync::{OneShotSender, oneshot};
 use rt::{Reason, Rt};
 
-use shares::{Next, Shares};
+use shares::{NextStep, Shares};
 
 pub(crate) use shares::Size;
-pub use shares::Waits;
+pub use shares::WaitCounts;
 
 /// The door; clones are the same.
 #[derive(Clone)]
@@ -131,7 +131,7 @@ impl Admission {
     }
 
     /// The numbers of requests that had to wait.
-    pub fn waits(&self) -> Waits {
+    pub fn waits(&self) -> WaitCounts {
         self.0.shares.borrow().waits()
     }
 
@@ -148,9 +148,9 @@ impl Admission {
         let next = loop {
             let next = self.0.shares.borrow_mut().next(self.0.rt.now());
             match next {
-                Next::Pass(to, volume, size) => to.send(self.ticket(volume, size)),
-                Next::At(when) => break Some(when),
-                Next::Nothing => break None,
+                NextStep::Pass(to, volume, size) => to.send(self.ticket(volume, size)),
+                NextStep::At(when) => break Some(when),
+                NextStep::Nothing => break None,
             }
         };
         self.0.letting_in.set(false);

@@ -37,7 +37,7 @@ fn a_limited_volume_waits_and_another_does_not() {
         let slow = rt.spawn(requests(rt.clone(), door.clone(), ONE, 21));
         assert_eq!(requests(rt.clone(), door.clone(), TWO, 1000).await, Duration::ZERO);
         assert_eq!(slow.await, Some(Duration::from_secs(2)));
-        assert_eq!(door.waits(), Waits { limited: 20, shared: 0, waiting: 0 });
+        assert_eq!(door.waits(), WaitCounts { limited: 20, shared: 0, waiting: 0 });
     });
 }
 

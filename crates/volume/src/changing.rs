@@ -21,7 +21,7 @@ enum Stage {
 
 /// The outcome of the wish to give a change up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GivenUp {
+pub enum GiveUpOutcome {
     /// The change ends as soon as the pass of write-back has that is under way, or at once if it
     /// had not begun; nothing is changed.
     Yes,
@@ -32,7 +32,7 @@ pub enum GivenUp {
 }
 
 /// A change that was asked for.
-struct Asked {
+struct AskedChange {
     /// The volume whose mode changes, or none if it is the cache that leaves.
     of: Option<VolumeId>,
     stage: Cell<Stage>,
@@ -40,22 +40,22 @@ struct Asked {
 }
 
 /// One change at a time.
-pub(crate) struct Changing {
+pub(crate) struct ChangeLock {
     one: Semaphore,
     /// All that have not ended.
-    asked: RefCell<Vec<Rc<Asked>>>,
+    asked: RefCell<Vec<Rc<AskedChange>>>,
 }
 
 /// A change, until it is dropped.
 pub(crate) struct Change<'a> {
-    all: &'a Changing,
-    this: Rc<Asked>,
+    all: &'a ChangeLock,
+    this: Rc<AskedChange>,
     alone: Option<Permit>,
 }
 
-impl Changing {
-    pub fn new() -> Changing {
-        Changing { one: Semaphore::new(1), asked: RefCell::default() }
+impl ChangeLock {
+    pub fn new() -> ChangeLock {
+        ChangeLock { one: Semaphore::new(1), asked: RefCell::default() }
     }
 
     /// Waits until no other change is under way.
@@ -67,7 +67,7 @@ impl Changing {
     /// given up while it waited for another one to end.
     pub async fn begin(&self, volume: Option<VolumeId>) -> Result<Change<'_>> {
         let stage = Cell::new(Stage::Waits);
-        let this = Rc::new(Asked { of: volume, stage, given_up: Event::new() });
+        let this = Rc::new(AskedChange { of: volume, stage, given_up: Event::new() });
         self.asked.borrow_mut().push(this.clone());
         let mut change = Change { all: self, this, alone: None };
         let given_up = change.this.given_up.wait();
@@ -78,15 +78,15 @@ impl Changing {
     }
 
     /// Has the changes of this volume's mode given up, or the detach.
-    pub fn give_up(&self, volume: Option<VolumeId>) -> GivenUp {
-        let mut outcome = GivenUp::NoneRuns;
+    pub fn give_up(&self, volume: Option<VolumeId>) -> GiveUpOutcome {
+        let mut outcome = GiveUpOutcome::NoneRuns;
         for one in self.asked.borrow().iter().filter(|one| one.of == volume) {
             if one.stage.get() != Stage::GoesThrough {
                 one.stage.set(Stage::GivenUp);
                 one.given_up.notify();
-                outcome = GivenUp::Yes;
-            } else if outcome == GivenUp::NoneRuns {
-                outcome = GivenUp::TooLate;
+                outcome = GiveUpOutcome::Yes;
+            } else if outcome == GiveUpOutcome::NoneRuns {
+                outcome = GiveUpOutcome::TooLate;
             }
         }
         outcome

@@ -19,8 +19,8 @@ mod route;
 mod routes;
 mod volumes;
 
-pub use admission::{Ticket, Waits};
-pub use changing::GivenUp;
+pub use admission::{Ticket, WaitCounts};
+pub use changing::GiveUpOutcome;
 pub use counts::{ByOp, RequestStats, VolumeCounts, VolumeStats};
 pub use requests::{RangeStatus, Volume};
 pub use volumes::Volumes;

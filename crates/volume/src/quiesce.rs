@@ -24,10 +24,10 @@ struct Inner {
 }
 
 /// A request that is in flight.
-pub(crate) struct InFlight(Quiesce);
+pub(crate) struct InFlightGuard(Quiesce);
 
 /// No request begins until it is dropped.
-pub(crate) struct Frozen(Quiesce);
+pub(crate) struct FreezeGuard(Quiesce);
 
 impl Quiesce {
     pub fn new(mode: CacheMode) -> Quiesce {
@@ -57,7 +57,7 @@ impl Quiesce {
     }
 
     /// Begins a request; waits while the volume is frozen. `None`: the volume was deleted.
-    pub async fn enter(&self, rt: &Rt) -> Option<InFlight> {
+    pub async fn enter(&self, rt: &Rt) -> Option<InFlightGuard> {
         while let Some(why) = self.0.frozen.get() {
             rt.waits(why, self.0.changed.wait()).await;
         }
@@ -65,34 +65,34 @@ impl Quiesce {
             return None;
         }
         self.0.in_flight.set(self.0.in_flight.get() + 1);
-        Some(InFlight(self.clone()))
+        Some(InFlightGuard(self.clone()))
     }
 
     /// Freezes a volume that was not used yet.
-    pub fn born_frozen(&self, why: Reason) -> Frozen {
+    pub fn born_frozen(&self, why: Reason) -> FreezeGuard {
         self.0.frozen.set(Some(why));
-        Frozen(self.clone())
+        FreezeGuard(self.clone())
     }
 
     /// Freezes the volume: no request begins any more, and those that are in flight go on. A second
     /// caller waits until it is not frozen any more.
-    pub async fn begin_freeze(&self, why: Reason) -> Frozen {
+    pub async fn begin_freeze(&self, why: Reason) -> FreezeGuard {
         while self.0.frozen.get().is_some() {
             self.0.changed.wait().await;
         }
         self.0.frozen.set(Some(why));
-        Frozen(self.clone())
+        FreezeGuard(self.clone())
     }
 
     /// Freezes the volume, and waits until no request is in flight.
-    pub async fn freeze(&self, why: Reason) -> Frozen {
+    pub async fn freeze(&self, why: Reason) -> FreezeGuard {
         let frozen = self.begin_freeze(why).await;
         frozen.settled().await;
         frozen
     }
 }
 
-impl Frozen {
+impl FreezeGuard {
     /// Waits until no request is in flight.
     pub async fn settled(&self) {
         while self.0.0.in_flight.get() > 0 {
@@ -101,7 +101,7 @@ impl Frozen {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         let in_flight = self.0.0.in_flight.get() - 1;
         self.0.0.in_flight.set(in_flight);
@@ -111,7 +111,7 @@ impl Drop for InFlight {
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FreezeGuard {
     fn drop(&mut self) {
         self.0.0.frozen.set(None);
         self.0.0.changed.notify();

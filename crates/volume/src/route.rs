@@ -15,18 +15,18 @@ use pool::{CacheMode, Pool};
 
 use rt::sync::Permit;
 
-use crate::quiesce::InFlight;
+use crate::quiesce::InFlightGuard;
 
 pub(crate) struct Route<'a> {
     pool: &'a Pool,
     volume: VolumeId,
-    by: By,
+    by: RequestPath,
     /// For a drain the request is under way until this is dropped.
     _change: Option<Change>,
-    _in_flight: InFlight,
+    _in_flight: InFlightGuard,
 }
 
-enum By {
+enum RequestPath {
     /// The pool alone.
     Pool,
     /// The cache, which writes back to the pool.
@@ -44,21 +44,23 @@ impl<'a> Route<'a> {
         volume: VolumeId,
         mode: CacheMode,
         change: Option<Change>,
-        in_flight: InFlight,
+        in_flight: InFlightGuard,
     ) -> Route<'a> {
         let by = match (cache, mode) {
-            (None, _) | (_, CacheMode::None) => By::Pool,
-            (Some(cache), CacheMode::WriteBack) => By::Cache(cache),
-            (Some(cache), CacheMode::WriteThrough) => By::Direct { cache, keep: true },
-            (Some(cache), CacheMode::WriteAround) => By::Direct { cache, keep: false },
+            (None, _) | (_, CacheMode::None) => RequestPath::Pool,
+            (Some(cache), CacheMode::WriteBack) => RequestPath::Cache(cache),
+            (Some(cache), CacheMode::WriteThrough) => RequestPath::Direct { cache, keep: true },
+            (Some(cache), CacheMode::WriteAround) => RequestPath::Direct { cache, keep: false },
         };
         Route { pool, volume, by, _change: change, _in_flight: in_flight }
     }
 
     /// The way that the request goes now: a cache that was set aside is asked for nothing.
-    fn by(&self) -> &By {
+    fn by(&self) -> &RequestPath {
         match &self.by {
-            By::Cache(cache) | By::Direct { cache, .. } if cache.is_aside() => &By::Pool,
+            RequestPath::Cache(cache) | RequestPath::Direct { cache, .. } if cache.is_aside() => {
+                &RequestPath::Pool
+            }
             by => by,
         }
     }
@@ -69,9 +71,9 @@ impl<'a> Route<'a> {
     /// pool, even if the cache has failed.
     fn stands<T>(&self, outcome: &Result<T>) -> bool {
         match &self.by {
-            By::Pool => true,
-            By::Cache(cache) => !cache.is_aside(),
-            By::Direct { cache, .. } => {
+            RequestPath::Pool => true,
+            RequestPath::Cache(cache) => !cache.is_aside(),
+            RequestPath::Direct { cache, .. } => {
                 !cache.is_aside() && (outcome.is_ok() || !cache.has_failed())
             }
         }
@@ -79,8 +81,8 @@ impl<'a> Route<'a> {
 
     pub async fn read(&self, lba: Lba, blocks: u64) -> Result<SliceList> {
         let outcome = match self.by() {
-            By::Pool => return self.pool.read(self.volume, lba, blocks).await,
-            By::Cache(cache) | By::Direct { cache, .. } => {
+            RequestPath::Pool => return self.pool.read(self.volume, lba, blocks).await,
+            RequestPath::Cache(cache) | RequestPath::Direct { cache, .. } => {
                 cache.read(self.volume, lba, blocks).await
             }
         };
@@ -92,9 +94,9 @@ impl<'a> Route<'a> {
 
     pub async fn write(&self, lba: Lba, data: &Slice) -> Result<()> {
         let outcome = match self.by() {
-            By::Pool => return self.pool.write(self.volume, lba, data).await,
-            By::Cache(cache) => cache.write(self.volume, lba, data).await,
-            By::Direct { cache, keep } => {
+            RequestPath::Pool => return self.pool.write(self.volume, lba, data).await,
+            RequestPath::Cache(cache) => cache.write(self.volume, lba, data).await,
+            RequestPath::Direct { cache, keep } => {
                 Box::pin(cache.write_direct(self.volume, lba, data, *keep)).await
             }
         };
@@ -113,7 +115,7 @@ impl<'a> Route<'a> {
         patches: &[Patch],
         mut known: Option<BlockPart>,
     ) -> Result<BlockPart> {
-        if let By::Cache(cache) = self.by() {
+        if let RequestPath::Cache(cache) = self.by() {
             let outcome = cache.write_parts(self.volume, lba, patches, known).await;
             if self.stands(&outcome) {
                 return outcome;
@@ -142,17 +144,17 @@ impl<'a> Route<'a> {
 
     pub async fn discard(&self, lba: Lba, end: Lba) -> Result<()> {
         let outcome = match self.by() {
-            By::Pool => return self.pool.discard(self.volume, lba, end).await,
-            By::Cache(cache) => cache.discard(self.volume, lba, end).await,
-            By::Direct { cache, .. } => cache.discard_direct(self.volume, lba, end).await,
+            RequestPath::Pool => return self.pool.discard(self.volume, lba, end).await,
+            RequestPath::Cache(cache) => cache.discard(self.volume, lba, end).await,
+            RequestPath::Direct { cache, .. } => cache.discard_direct(self.volume, lba, end).await,
         };
         if self.stands(&outcome) { outcome } else { self.pool.discard(self.volume, lba, end).await }
     }
 
     pub async fn prefetch(&self, lba: Lba, end: Lba) -> Result<()> {
         let outcome = match self.by() {
-            By::Pool => return self.pool.prefetch(self.volume, lba, end).await,
-            By::Cache(cache) | By::Direct { cache, .. } => {
+            RequestPath::Pool => return self.pool.prefetch(self.volume, lba, end).await,
+            RequestPath::Cache(cache) | RequestPath::Direct { cache, .. } => {
                 cache.prefetch(self.volume, lba, end).await
             }
         };
@@ -169,7 +171,7 @@ impl<'a> Route<'a> {
         end: Lba,
         max: usize,
     ) -> Result<(Vec<(Lba, u64)>, Lba)> {
-        if let By::Cache(cache) = self.by() {
+        if let RequestPath::Cache(cache) = self.by() {
             let outcome = cache.allocated(self.volume, lba, end, max).await;
             if self.stands(&outcome) {
                 return outcome;
@@ -181,7 +183,7 @@ impl<'a> Route<'a> {
     /// Makes durable what has completed before: in the cache where the volume writes back, else in
     /// the pool.
     pub async fn flush(&self) -> Result<()> {
-        if let By::Cache(cache) = self.by() {
+        if let RequestPath::Cache(cache) = self.by() {
             let outcome = cache.flush().await;
             if self.stands(&outcome) {
                 return outcome;
@@ -201,15 +203,15 @@ impl<'a> Route<'a> {
         no_pass: Option<Permit>,
     ) -> Result<()> {
         match self.by() {
-            By::Pool => self.pool.resize_volume(self.volume, new, last).await,
-            By::Cache(cache) => {
+            RequestPath::Pool => self.pool.resize_volume(self.volume, new, last).await,
+            RequestPath::Cache(cache) => {
                 let no_pass = match no_pass {
                     Some(no_pass) => no_pass,
                     None => cache.between_cuts().await?,
                 };
                 self.resize_by_cache(cache, old, new, last, no_pass).await
             }
-            By::Direct { cache, .. } => {
+            RequestPath::Direct { cache, .. } => {
                 // No cut has anything of it that is not published: that was so when it ceased to
                 // write back.
                 let _no_pass = match no_pass {

@@ -29,8 +29,8 @@ use rt::Reason;
 use rt::sync::{Permit, Semaphore, within};
 use rustc_hash::FxHashMap;
 
-use crate::changing::{self, Changing, GivenUp};
-use crate::quiesce::{Frozen, Quiesce};
+use crate::changing::{self, ChangeLock, GiveUpOutcome};
+use crate::quiesce::{FreezeGuard, Quiesce};
 use crate::route::Route;
 
 /// The routes of all volumes; clones are the same.
@@ -42,9 +42,9 @@ struct Inner {
     cache: RefCell<Option<Cache>>,
     quiesces: RefCell<FxHashMap<VolumeId, Quiesce>>,
     /// While all volumes are frozen, or about to be: those that were made meanwhile.
-    born_frozen: RefCell<Option<Vec<Frozen>>>,
+    born_frozen: RefCell<Option<Vec<FreezeGuard>>>,
     /// One change of a cache or a mode at a time.
-    changing: Changing,
+    changing: ChangeLock,
     /// One task at a time freezes volumes, or changes the size of one.
     turn: Semaphore,
 }
@@ -53,12 +53,12 @@ struct Inner {
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// All volumes that ask a cache stay frozen until it is dropped, and those that are made meanwhile.
-struct AllFrozen {
+struct FreezeAllGuard {
     blocks: Blocks,
-    quiesces: Vec<Frozen>,
+    quiesces: Vec<FreezeGuard>,
 }
 
-impl AllFrozen {
+impl FreezeAllGuard {
     /// Waits until none of their requests is in flight.
     async fn settled(&self) {
         for frozen in &self.quiesces {
@@ -67,7 +67,7 @@ impl AllFrozen {
     }
 }
 
-impl Drop for AllFrozen {
+impl Drop for FreezeAllGuard {
     fn drop(&mut self) {
         self.blocks.0.born_frozen.take();
         self.quiesces.clear();
@@ -83,7 +83,7 @@ impl Blocks {
             cache,
             quiesces,
             born_frozen,
-            changing: Changing::new(),
+            changing: ChangeLock::new(),
             turn: Semaphore::new(1),
         }))
     }
@@ -347,23 +347,24 @@ impl Blocks {
     }
 
     /// Has a detach given up, or the change of a volume's mode.
-    pub fn give_up(&self, volume: Option<VolumeId>) -> GivenUp {
+    pub fn give_up(&self, volume: Option<VolumeId>) -> GiveUpOutcome {
         self.0.changing.give_up(volume)
     }
 
-    async fn freeze_all(&self) -> AllFrozen {
+    async fn freeze_all(&self) -> FreezeAllGuard {
         let all = self.begin_freeze_all().await;
         all.settled().await;
         all
     }
 
     /// Freezes all volumes that ask a cache. Their requests that are in flight go on.
-    async fn begin_freeze_all(&self) -> AllFrozen {
+    async fn begin_freeze_all(&self) -> FreezeAllGuard {
         let quiesces = self.0.pool.volumes().into_iter().filter_map(|v| self.quiesce(v.id).ok());
         let there: Vec<Quiesce> =
             quiesces.filter(|quiesce| quiesce.mode() != CacheMode::None).collect();
         *self.0.born_frozen.borrow_mut() = Some(Vec::new());
-        let mut all = AllFrozen { blocks: self.clone(), quiesces: Vec::with_capacity(there.len()) };
+        let mut all =
+            FreezeAllGuard { blocks: self.clone(), quiesces: Vec::with_capacity(there.len()) };
         for quiesce in there {
             all.quiesces.push(quiesce.begin_freeze(Reason::CacheChange).await);
         }

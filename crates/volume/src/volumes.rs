@@ -8,8 +8,8 @@ use cache::Cache;
 use pool::{CacheMode, Pool, VolumeInfo, VolumeLimit};
 use rustc_hash::FxHashMap;
 
-use crate::admission::{Admission, Waits};
-use crate::changing::GivenUp;
+use crate::admission::{Admission, WaitCounts};
+use crate::changing::GiveUpOutcome;
 use crate::counts::{RequestStats, VolumeStats};
 use crate::edge_locks::Locks;
 use crate::requests::{Shrink, Volume};
@@ -72,7 +72,7 @@ impl Volumes {
     }
 
     /// Gives up a detach, or the change of a volume's mode, while it still writes back.
-    pub fn give_up(&self, name: Option<&str>) -> Result<GivenUp> {
+    pub fn give_up(&self, name: Option<&str>) -> Result<GiveUpOutcome> {
         let id = |name| self.pool().find_volume(name).map(|v| v.id).ok_or_else(|| missing(name));
         Ok(self.0.blocks.give_up(name.map(id).transpose()?))
     }
@@ -115,7 +115,7 @@ impl Volumes {
     }
 
     /// Requests that had to wait for a limit or for their share.
-    pub fn waits(&self) -> Waits {
+    pub fn waits(&self) -> WaitCounts {
         self.0.admission.waits()
     }
 

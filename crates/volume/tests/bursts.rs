@@ -10,7 +10,7 @@ use base::{BLOCK, Prng, SECTOR};
 use cache::{Cache, CreateOptions, Settings};
 use rt::{Order, Rt};
 use sim::Fault;
-use testkit::{Cached, MIB};
+use testkit::{CachedWorld, MIB};
 use volume::{Volume, Volumes};
 
 const POOL_BYTES: u64 = 192 * MIB;
@@ -79,7 +79,7 @@ impl Bench {
     }
 }
 
-async fn burst(rt: Rt, devices: Cached, seed: u64) {
+async fn burst(rt: Rt, devices: CachedWorld, seed: u64) {
     let (world, disk) = (&devices.world, devices.disk.file);
     let pool = devices.create_pool(&rt, pool::Settings::default()).await;
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(2 * MIB) };
@@ -138,7 +138,7 @@ fn seeds() -> std::ops::Range<u64> {
 fn no_write_waits_for_the_pool_while_there_is_room() {
     for seed in seeds() {
         let cache_bytes = [8, 16, 40][seed as usize % 3] * MIB;
-        Cached::new(seed, POOL_BYTES, cache_bytes)
+        CachedWorld::new(seed, POOL_BYTES, cache_bytes)
             .run(Order::Seeded(seed), |rt, devices| burst(rt, devices, seed));
     }
 }

@@ -7,10 +7,10 @@ use base::{BLOCK, ErrorKind};
 use pool::CacheMode;
 use rt::{Order, Rt};
 use sim::Fault;
-use testkit::{Cached, MIB, block};
+use testkit::{CachedWorld, MIB, block};
 use volume::Volumes;
 
-async fn live(rt: Rt, bench: Cached) {
+async fn live(rt: Rt, bench: CachedWorld) {
     let pool = bench.create_pool(&rt, pool::Settings::default()).await;
     bench.create_cache(&rt, &pool, [3; 16]).await;
     let cache = bench.open_cache(&rt, &pool, cache::Settings::default()).await;
@@ -41,5 +41,5 @@ async fn live(rt: Rt, bench: Cached) {
 
 #[test]
 fn a_volume_whose_deletion_failed_takes_nothing() {
-    Cached::new(8, 96 * MIB, 16 * MIB).run(Order::Seeded(8), live);
+    CachedWorld::new(8, 96 * MIB, 16 * MIB).run(Order::Seeded(8), live);
 }

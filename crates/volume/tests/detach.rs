@@ -9,8 +9,8 @@ use model::cache::CacheState;
 use pool::{CacheMode, Link, Pool};
 use rt::{FileId, Order, Rt};
 use sim::{Fault, World};
-use testkit::{Cached, MIB, block, holds};
-use volume::{GivenUp, Volume, Volumes};
+use testkit::{CachedWorld, MIB, block, holds};
+use volume::{GiveUpOutcome, Volume, Volumes};
 
 async fn write(volume: &Volume, from: u64, end: u64, value: u8) {
     for at in (from..end).step_by(BLOCK) {
@@ -33,7 +33,7 @@ async fn strike(rt: Rt, world: World, disk: FileId, pool: Pool) {
     world.inject(disk, Fault::Full(true));
 }
 
-async fn live(rt: Rt, bench: Cached) {
+async fn live(rt: Rt, bench: CachedWorld) {
     let every = Duration::from_secs(3600);
     let slow = pool::Settings { commit_interval: every, ..pool::Settings::default() };
     let pool = bench.create_pool(&rt, slow.clone()).await;
@@ -76,12 +76,12 @@ async fn live(rt: Rt, bench: Cached) {
 
 #[test]
 fn a_detach_that_fails_leaves_no_closed_cache_in_the_way() {
-    Cached::new(7, 96 * MIB, 16 * MIB).run(Order::Seeded(7), live);
+    CachedWorld::new(7, 96 * MIB, 16 * MIB).run(Order::Seeded(7), live);
 }
 
 /// The device of a cache that leaves may take as long as it likes to be closed: no request waits
 /// for it, and neither does the pool's commit.
-async fn while_the_device_hangs(rt: Rt, bench: Cached) {
+async fn while_the_device_hangs(rt: Rt, bench: CachedWorld) {
     let pool = bench.create_pool(&rt, pool::Settings::default()).await;
     bench.create_cache(&rt, &pool, [3; 16]).await;
     let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
@@ -116,12 +116,12 @@ async fn while_the_device_hangs(rt: Rt, bench: Cached) {
 
 #[test]
 fn no_request_waits_for_the_device_of_a_cache_that_leaves() {
-    Cached::new(11, 96 * MIB, 16 * MIB).run(Order::Seeded(11), while_the_device_hangs);
+    CachedWorld::new(11, 96 * MIB, 16 * MIB).run(Order::Seeded(11), while_the_device_hangs);
 }
 
 /// A read waits for the cache's device, which hangs, when the cache leaves: the pool has the data.
 /// Requests of a volume that asks no cache are not held for it.
-async fn while_a_read_hangs(rt: Rt, bench: Cached) {
+async fn while_a_read_hangs(rt: Rt, bench: CachedWorld) {
     let pool = bench.create_pool(&rt, pool::Settings::default()).await;
     bench.create_cache(&rt, &pool, [3; 16]).await;
     let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
@@ -160,11 +160,11 @@ async fn while_a_read_hangs(rt: Rt, bench: Cached) {
 
 #[test]
 fn a_read_that_hangs_in_a_cache_that_leaves_goes_to_the_pool() {
-    Cached::new(13, 96 * MIB, 16 * MIB).run(Order::Seeded(13), while_a_read_hangs);
+    CachedWorld::new(13, 96 * MIB, 16 * MIB).run(Order::Seeded(13), while_a_read_hangs);
 }
 
 /// An attach that fails at the pool's commit: the pool has no cache then, and takes another.
-async fn attach_in_vain(rt: Rt, bench: Cached) {
+async fn attach_in_vain(rt: Rt, bench: CachedWorld) {
     let pool = bench.create_pool(&rt, pool::Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, None);
     let a = volumes.create("a", MIB, 4096).await.expect("create");
@@ -191,29 +191,29 @@ async fn attach_in_vain(rt: Rt, bench: Cached) {
 
 #[test]
 fn an_attach_that_fails_leaves_a_pool_that_takes_another() {
-    Cached::new(10, 96 * MIB, 16 * MIB).run(Order::Seeded(10), attach_in_vain);
+    CachedWorld::new(10, 96 * MIB, 16 * MIB).run(Order::Seeded(10), attach_in_vain);
 }
 
 /// A detach and a change of a mode that are given up while they write back change nothing, and are
 /// done when they are asked for again.
-async fn give_up(rt: Rt, bench: Cached) {
+async fn give_up(rt: Rt, bench: CachedWorld) {
     let pool = bench.create_pool(&rt, pool::Settings::default()).await;
     bench.create_cache(&rt, &pool, [3; 16]).await;
     let cache = bench.open_cache(&rt, &pool, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache));
     let a = volumes.create("a", 8 * MIB, 4096).await.expect("create");
     let mode = |volumes: &Volumes| volumes.list()[0].cache_mode;
-    assert_eq!(volumes.give_up(None).expect("none"), GivenUp::NoneRuns);
+    assert_eq!(volumes.give_up(None).expect("none"), GiveUpOutcome::NoneRuns);
     assert_eq!(volumes.give_up(Some("b")).expect_err("no such").kind, ErrorKind::NotFound);
 
     write(&a, 0, 4 * MIB, 1).await;
     let all = volumes.clone();
     let detach = rt.spawn(async move { all.detach().await });
-    while volumes.give_up(None).expect("it runs") == GivenUp::NoneRuns {
+    while volumes.give_up(None).expect("it runs") == GiveUpOutcome::NoneRuns {
         rt.sleep(Duration::from_micros(1)).await;
     }
     // It is the detach that runs, and no change of a mode.
-    assert_eq!(volumes.give_up(Some("a")).expect("none"), GivenUp::NoneRuns);
+    assert_eq!(volumes.give_up(Some("a")).expect("none"), GiveUpOutcome::NoneRuns);
     let e = detach.await.expect("it ends").expect_err("it was given up");
     assert_eq!((e.kind, volumes.cache().is_some()), (ErrorKind::GivenUp, true));
 
@@ -224,12 +224,12 @@ async fn give_up(rt: Rt, bench: Cached) {
     // One that waits for another is given up at once, and the other goes on.
     let all = volumes.clone();
     let waits = rt.spawn(async move { all.detach().await });
-    while volumes.give_up(None).expect("it waits") == GivenUp::NoneRuns {
+    while volumes.give_up(None).expect("it waits") == GiveUpOutcome::NoneRuns {
         rt.sleep(Duration::from_micros(1)).await;
     }
     let e = waits.await.expect("it ends").expect_err("it was given up");
     assert_eq!(e.kind, ErrorKind::GivenUp);
-    assert_eq!(volumes.give_up(Some("a")).expect("it runs"), GivenUp::Yes);
+    assert_eq!(volumes.give_up(Some("a")).expect("it runs"), GiveUpOutcome::Yes);
     let e = change.await.expect("it ends").expect_err("it was given up");
     assert_eq!((e.kind, mode(&volumes)), (ErrorKind::GivenUp, CacheMode::WriteBack));
 
@@ -237,7 +237,7 @@ async fn give_up(rt: Rt, bench: Cached) {
     volumes.set_mode("a", CacheMode::WriteAround).await.expect("mode");
     assert_eq!(mode(&volumes), CacheMode::WriteAround);
     volumes.detach().await.expect("detach");
-    assert_eq!(volumes.give_up(None).expect("none"), GivenUp::NoneRuns);
+    assert_eq!(volumes.give_up(None).expect("none"), GiveUpOutcome::NoneRuns);
     holds(&a, 0, 4 * MIB, 2).await;
     pool.close().await.expect("close");
 }
@@ -245,6 +245,6 @@ async fn give_up(rt: Rt, bench: Cached) {
 #[test]
 fn a_change_that_is_given_up_changes_nothing() {
     for seed in 0..8 {
-        Cached::new(seed, 96 * MIB, 16 * MIB).run(Order::Seeded(seed), give_up);
+        CachedWorld::new(seed, 96 * MIB, 16 * MIB).run(Order::Seeded(seed), give_up);
     }
 }

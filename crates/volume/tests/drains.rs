@@ -11,8 +11,8 @@ use cache::{Cache, Settings};
 use pool::{CacheMode, Pool};
 use rt::{Order, Rt};
 use sim::DiskModel;
-use testkit::{Cached, MIB, block, disk};
-use volume::{GivenUp, Volume, Volumes};
+use testkit::{CachedWorld, MIB, block, disk};
+use volume::{GiveUpOutcome, Volume, Volumes};
 
 const BLOCKS: u64 = 64 * MIB / BLOCK as u64;
 /// What a client rests before its next request.
@@ -86,7 +86,7 @@ impl Bench {
 
 /// Volumes `a` and `b` write back, `through` does not. Nothing is written back before it has to be.
 fn bench<F: Future<Output = ()> + 'static>(seed: u64, body: impl FnOnce(Bench) -> F + 'static) {
-    let mut devices = Cached::new(seed, 8 * MIB, 2112 * MIB);
+    let mut devices = CachedWorld::new(seed, 8 * MIB, 2112 * MIB);
     // The pool's disk takes less than the clients write.
     devices.disk = disk(&devices.world, "slow", DiskModel::rotating(512 * MIB));
     devices.run(Order::Seeded(seed), |rt, devices| async move {
@@ -201,7 +201,7 @@ fn a_drain_is_given_up() {
                 b.rt.sleep(Duration::from_millis(after)).await;
                 let given_up = b.volumes.give_up(None).expect("asked");
                 let outcome = detach.await.expect("it ends");
-                assert_eq!(given_up == GivenUp::Yes, outcome.is_err(), "{given_up:?}");
+                assert_eq!(given_up == GiveUpOutcome::Yes, outcome.is_err(), "{given_up:?}");
                 assert_eq!(b.volumes.cache().is_some(), outcome.is_err());
             })
             .await;

@@ -7,14 +7,14 @@ use base::{BLOCK, BLOCK_U64, Prng, SECTOR, Slice};
 use cache::{CreateOptions, Settings};
 use pool::CacheMode;
 use rt::{Order, Rt};
-use testkit::{Cached, MIB};
+use testkit::{CachedWorld, MIB};
 use volume::{Volume, Volumes};
 
 const POOL_BYTES: u64 = 96 * MIB;
 const VOLUME_BYTES: u64 = 16 * MIB;
 const SLOW: Duration = Duration::from_millis(10);
 
-async fn open(rt: &Rt, devices: &Cached) -> (Volumes, Volume) {
+async fn open(rt: &Rt, devices: &CachedWorld) -> (Volumes, Volume) {
     let pool = devices.create_pool(rt, pool::Settings::default()).await;
     let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(2 * MIB) };
     cache::create(rt, &devices.file, &pool, &options, [3; 16]).await.expect("create the cache");
@@ -52,7 +52,7 @@ async fn together(rt: &Rt, volume: &Volume, first: u64, n: u64) -> Duration {
 
 #[test]
 fn sectors_of_one_block_are_written_together() {
-    Cached::new(1, POOL_BYTES, 16 * MIB).run(Order::Fifo, |rt, devices| async move {
+    CachedWorld::new(1, POOL_BYTES, 16 * MIB).run(Order::Fifo, |rt, devices| async move {
         let (volumes, volume) = open(&rt, &devices).await;
         devices.world.set_delay(devices.file.file, SLOW);
         let one = together(&rt, &volume, 0, 1).await;
@@ -80,7 +80,7 @@ fn sectors_of_one_block_are_written_together() {
 
 /// Writes, whole and in part, discards and changes of the mode, all of few blocks and many at a
 /// time, in an order that is known; what is read is what that order says.
-async fn mix(rt: Rt, devices: Cached, seed: u64) {
+async fn mix(rt: Rt, devices: CachedWorld, seed: u64) {
     const BLOCKS: usize = 6;
     let (volumes, volume) = open(&rt, &devices).await;
     let r = &mut Prng::new(seed);
@@ -126,7 +126,7 @@ async fn mix(rt: Rt, devices: Cached, seed: u64) {
 #[test]
 fn parts_that_overlap_are_read_as_they_came() {
     for seed in 0..30 {
-        Cached::new(seed, POOL_BYTES, 16 * MIB)
+        CachedWorld::new(seed, POOL_BYTES, 16 * MIB)
             .run(Order::Fifo, |rt, devices| mix(rt, devices, seed));
     }
 }

@@ -13,7 +13,7 @@ use pool::{CacheMode, Pool};
 use rt::sync::oneshot;
 use rt::{Order, Rt};
 use sim::Fault;
-use testkit::{Cached, MIB};
+use testkit::{CachedWorld, MIB};
 use volume::{Volume, Volumes};
 
 const VOLUME_BYTES: u64 = 64 * MIB;
@@ -25,7 +25,7 @@ const NAMED: u64 = 99;
 
 struct Bench {
     rt: Rt,
-    devices: Cached,
+    devices: CachedWorld,
     pool: Pool,
     cache: Cache,
     volumes: Volumes,
@@ -151,7 +151,7 @@ fn bench<F: Future<Output = ()> + 'static>(
 ) {
     let (mut pool, mut cache) = (pool::Settings::default(), cache::Settings::default());
     tune(&mut pool, &mut cache);
-    Cached::new(1, 512 * MIB, cache_bytes).run(Order::Seeded(1), |rt, devices| async move {
+    CachedWorld::new(1, 512 * MIB, cache_bytes).run(Order::Seeded(1), |rt, devices| async move {
         let pool = devices.create_pool(&rt, pool).await;
         let options = CreateOptions { bucket_bytes: 64 << 10, journal_bytes: Some(MIB) };
         cache::create(&rt, &devices.file, &pool, &options, [3; 16]).await.expect("create");

@@ -8,11 +8,11 @@ use std::time::Duration;
 use base::BLOCK_U64;
 use cache::{Cache, Settings};
 use model::cache::CacheState;
-use offline::cache::check::Standing;
+use offline::cache::check::PoolRelation;
 use pool::{CacheMode, Pool};
 use rt::{Order, Rt};
 use sim::Fault;
-use testkit::{Cached, MIB, block, check_cache, check_pool, only_byte};
+use testkit::{CachedWorld, MIB, block, check_cache, check_pool, only_byte};
 use volume::{Volume, Volumes};
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -53,14 +53,14 @@ fn newest(at: u64, last: u8) -> u8 {
     [3, 4, 5, 6, last][(at % 5) as usize]
 }
 
-struct Bench(Cached);
+struct Bench(CachedWorld);
 
 impl Bench {
     /// "a" writes back and is dirty, all of it of value 1; "b" writes through, is all of value 2,
     /// and is in the cache too. So are "d" and "e", of which nothing is changed before the cache
     /// fails. Of "f", which writes back, every other block is dirty.
     fn new() -> Bench {
-        let bench = Bench(Cached::new(11, 96 * MIB, 32 * MIB));
+        let bench = Bench(CachedWorld::new(11, 96 * MIB, 32 * MIB));
         bench.boot(|rt, devices| async move {
             let pool = devices.create_pool(&rt, pool_settings()).await;
             devices.create_cache(&rt, &pool, [3; 16]).await;
@@ -98,7 +98,7 @@ impl Bench {
 
     fn boot<T: 'static, F: Future<Output = T> + 'static>(
         &self,
-        f: impl FnOnce(Rt, Cached) -> F,
+        f: impl FnOnce(Rt, CachedWorld) -> F,
     ) -> T {
         self.0.run(Order::Seeded(5), f)
     }
@@ -176,7 +176,7 @@ impl Bench {
             let report = check_pool(&rt, vec![devices.disk]).await;
             assert!(report.is_clean(), "{report:?}");
             let found = check_cache(&rt, &devices.file, &report.image).await;
-            assert!(found.is_clean() && found.standing == Standing::Attached, "{found:?}");
+            assert!(found.is_clean() && found.standing == PoolRelation::Attached, "{found:?}");
             !report.image.clean_void
         })
     }
@@ -243,14 +243,14 @@ fn pool_settings() -> pool::Settings {
     pool::Settings { commit_interval: NEVER, ..pool::Settings::default() }
 }
 
-async fn open(rt: &Rt, devices: &Cached) -> Volumes {
+async fn open(rt: &Rt, devices: &CachedWorld) -> Volumes {
     let pool = devices.open_pool(rt, pool_settings()).await;
     let cache = devices.open_cache(rt, &pool, settings()).await;
     Volumes::with_cache(&pool, Some(cache))
 }
 
 /// The same on a host that keeps what was answered.
-async fn open_with_host(rt: &Rt, devices: &Cached) -> Volumes {
+async fn open_with_host(rt: &Rt, devices: &CachedWorld) -> Volumes {
     let ready = Pool::ready(rt, vec![devices.disk.clone()], pool_settings()).await.expect("ready");
     ready.recover(Rc::new(devices.world.host())).await.expect("recovered");
     // The cache says what the pool's first commit is to say.
@@ -339,7 +339,7 @@ fn a_kill_after_a_cache_has_failed_brings_nothing_old_back() {
 /// same. The pool has that write, as it goes on alone.
 #[test]
 fn a_write_that_ends_after_its_cache_was_set_aside_is_in_the_pool() {
-    let devices = Cached::new(6, 96 * MIB, 16 * MIB);
+    let devices = CachedWorld::new(6, 96 * MIB, 16 * MIB);
     devices.run(Order::Seeded(6), |rt, devices| async move {
         let pool = devices.create_pool(&rt, pool_settings()).await;
         devices.create_cache(&rt, &pool, [3; 16]).await;

@@ -13,7 +13,7 @@ use base::{BLOCK, Prng};
 use cache::Settings;
 use pool::CacheMode;
 use rt::{Order, Rt};
-use testkit::{Cached, MIB, Model, check_pool, number, numbers};
+use testkit::{CachedWorld, MIB, Model, check_pool, number, numbers};
 use volume::{Volume, Volumes};
 
 const CLIENTS: u64 = 3;
@@ -38,7 +38,7 @@ fn add(to: &Cell<u64>, n: u64) {
 }
 
 struct Bench {
-    devices: Cached,
+    devices: CachedWorld,
     boots: u64,
     seed: u64,
     seen: Rc<Seen>,
@@ -46,7 +46,7 @@ struct Bench {
 
 impl Bench {
     fn new(seed: u64, seen: &Rc<Seen>) -> Bench {
-        let devices = Cached::new(seed, 48 * MIB, 4 * MIB);
+        let devices = CachedWorld::new(seed, 48 * MIB, 4 * MIB);
         devices.run(Order::Seeded(seed), |rt, devices| async move {
             let pool = devices.create_pool(&rt, pool::Settings::default()).await;
             pool.create_volume("v", BLOCKS * BLOCK as u64, 4096).await.expect("volume");
@@ -181,7 +181,7 @@ async fn run_client(
 async fn run_admin(
     rt: Rt,
     volumes: Volumes,
-    devices: Cached,
+    devices: CachedWorld,
     mut rng: Prng,
     seen: Rc<Seen>,
     changing: Rc<Cell<bool>>,

@@ -10,7 +10,7 @@ use base::{BLOCK, BufPool, Prng};
 use cache::{Cache, CreateOptions};
 use rt::{Order, Rt};
 use sim::DiskModel;
-use testkit::{Cached, MIB, disk};
+use testkit::{CachedWorld, MIB, disk};
 use volume::{Volume, Volumes};
 
 const VOLUME_BYTES: u64 = 256 * MIB;
@@ -75,7 +75,7 @@ impl Bench {
 
 #[test]
 fn rates_are_within_their_bounds_in_every_second() {
-    let mut devices = Cached::new(1, 1024 * MIB, CACHE_BYTES);
+    let mut devices = CachedWorld::new(1, 1024 * MIB, CACHE_BYTES);
     devices.disk = disk(&devices.world, "slow", DiskModel::rotating(1024 * MIB));
     devices.run(Order::Seeded(1), |rt, devices| async move {
         let pool = devices.create_pool(&rt, pool::Settings::default()).await;

@@ -7,17 +7,17 @@ use base::{ErrorKind, StorageError};
 use cache::{Cache, Settings};
 use pool::{CacheMode, Link, Pool};
 use rt::{Order, Rt};
-use testkit::{Cached, MIB, blocks, holds};
+use testkit::{CachedWorld, MIB, blocks, holds};
 use volume::Volumes;
 
-async fn open(rt: &Rt, bench: &Cached, settings: Settings) -> (Pool, Cache) {
+async fn open(rt: &Rt, bench: &CachedWorld, settings: Settings) -> (Pool, Cache) {
     let pool = bench.create_pool(rt, pool::Settings::default()).await;
     bench.create_cache(rt, &pool, [3; 16]).await;
     let cache = bench.open_cache(rt, &pool, settings).await;
     (pool, cache)
 }
 
-async fn fail_half_way(rt: Rt, bench: Cached, mode: CacheMode) {
+async fn fail_half_way(rt: Rt, bench: CachedWorld, mode: CacheMode) {
     let (pool, cache) = open(&rt, &bench, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let a = volumes.create("a", 2 * MIB, 4096).await.expect("create");
@@ -45,7 +45,7 @@ async fn fail_half_way(rt: Rt, bench: Cached, mode: CacheMode) {
 /// A volume grows behind a shrink that is under way, and that fails. What is left behind its end is
 /// cleared then, in the block in which the volume ends now; a write to another part of that block
 /// comes `later`.
-async fn grow_behind(rt: Rt, bench: Cached, later: Duration) {
+async fn grow_behind(rt: Rt, bench: CachedWorld, later: Duration) {
     let (pool, cache) = open(&rt, &bench, Settings::default()).await;
     let volumes = Volumes::with_cache(&pool, Some(cache.clone()));
     let a = volumes.create("a", 2 * MIB, 512).await.expect("create");
@@ -78,7 +78,7 @@ const AROUND: u64 = 64 << 10;
 /// all that was flushed in front of it.
 #[test]
 fn a_growth_that_fails_takes_nothing_that_was_flushed() {
-    let bench = Cached::new(9, 96 * MIB, 16 * MIB);
+    let bench = CachedWorld::new(9, 96 * MIB, 16 * MIB);
     let settings = || Settings { max_lag: Duration::from_secs(3600), ..Settings::default() };
     bench.run(Order::Seeded(9), |rt, bench| async move {
         let (pool, cache) = open(&rt, &bench, settings()).await;
@@ -103,10 +103,13 @@ fn a_growth_that_fails_takes_nothing_that_was_flushed() {
     });
 }
 
-async fn meet_cuts(rt: Rt, bench: Cached) {
+async fn meet_cuts(rt: Rt, bench: CachedWorld) {
     // 64 blocks a second, once something is dirty; and the oldest cut first.
-    let slow =
-        cache::rate_controller::Settings { min: 256 << 10, max: 256 << 10, idle_rate: 256 << 10 };
+    let slow = cache::rate_controller::RateSettings {
+        min: 256 << 10,
+        max: 256 << 10,
+        idle_rate: 256 << 10,
+    };
     let settings = Settings {
         writeback: slow,
         max_lag: Duration::from_millis(2),
@@ -139,8 +142,8 @@ async fn meet_cuts(rt: Rt, bench: Cached) {
     );
 }
 
-fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, Cached) -> F) {
-    Cached::new(9, 96 * MIB, 16 * MIB).run(Order::Seeded(9), life);
+fn run<F: Future<Output = ()> + 'static>(life: impl FnOnce(Rt, CachedWorld) -> F) {
+    CachedWorld::new(9, 96 * MIB, 16 * MIB).run(Order::Seeded(9), life);
 }
 
 #[test]
@@ -163,7 +166,7 @@ fn what_cuts_have_behind_a_new_end_does_not_come_back() {
 }
 
 /// One who only lets a volume grow may come behind another who made it larger than that.
-async fn grow_only(rt: Rt, bench: Cached) {
+async fn grow_only(rt: Rt, bench: CachedWorld) {
     let (pool, _) = open(&rt, &bench, Settings::default()).await;
     let volumes = Volumes::new(&pool);
     volumes.create("a", 2 * MIB, 4096).await.expect("create");

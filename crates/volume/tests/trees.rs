@@ -13,7 +13,7 @@ use cache::{Cache, CreateOptions};
 use emulate::{Emulate, Emulations};
 use pool::Pool;
 use rt::{Order, Rt};
-use testkit::{Cached, MIB, block, blocks, boot};
+use testkit::{CachedWorld, MIB, block, blocks, boot};
 use volume::{Volume, Volumes};
 
 const DISK: u64 = 1024 * MIB;
@@ -87,7 +87,7 @@ impl Bench {
 
 /// A pool on an emulated disk with a volume of `blocks` blocks, and a cache.
 struct Devices {
-    cached: Cached,
+    cached: CachedWorld,
     emulations: Emulations,
     blocks: u64,
 }
@@ -121,7 +121,7 @@ impl Open {
 
 impl Devices {
     fn new(blocks: u64) -> Devices {
-        let cached = Cached::new(1, DISK, CACHE);
+        let cached = CachedWorld::new(1, DISK, CACHE);
         let emulations = Emulations::default();
         emulations.add(cached.disk.file, Emulate::Hdd, DISK);
         let devices = Devices { cached, emulations, blocks };
@@ -144,7 +144,7 @@ impl Devices {
 
     fn boot<T: 'static, F: Future<Output = T> + 'static>(
         &self,
-        body: impl FnOnce(Rt, Cached) -> F,
+        body: impl FnOnce(Rt, CachedWorld) -> F,
     ) -> T {
         let backend = self.emulations.over(self.cached.world.backend());
         boot(backend, Order::Seeded(1), |rt| body(rt, self.cached.clone())).expect("alive")

@@ -36,9 +36,9 @@ use crate::health::fail::Failures;
 use crate::health::look::WriterWatch;
 use crate::space::request_room::Room;
 use crate::store::buckets::census::Stream;
-use crate::store::frozen::{FrozenIndex, Named};
+use crate::store::frozen::{CheckpointState, FrozenIndex};
 use crate::store::index::node_addr;
-use crate::store::taken::Taken;
+use crate::store::taken::TakenRun;
 use crate::transfer::group_commit::JournalWriter;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
@@ -192,7 +192,7 @@ impl Checkpointer {
     async fn write_twice(
         &self,
         out: &mut WriteOut,
-        taken: &[Taken],
+        taken: &[TakenRun],
     ) -> std::result::Result<(), base::IoError> {
         let mut writes = Vec::with_capacity(taken.len());
         for t in taken {
@@ -331,7 +331,11 @@ impl Checkpointer {
 
     /// Writes the superblock into two slots, one after the other: if one of them goes bad, what it
     /// says is not lost.
-    async fn write_superblock(&self, named: &Named, pages: &[NewPage]) -> Result<Durable> {
+    async fn write_superblock(
+        &self,
+        named: &CheckpointState,
+        pages: &[NewPage],
+    ) -> Result<Durable> {
         self.core.checkpoints().durable_mut().name(named, pages);
         self.write_next_superblock().await?;
         self.write_next_superblock().await

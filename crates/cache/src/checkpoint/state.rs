@@ -4,7 +4,7 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 
 use super::table_slots::DurableState;
-use crate::latch::{Latch, Latched};
+use crate::latch::{Latch, LatchGuard};
 
 /// See the [module](self).
 pub(crate) struct Checkpoints {
@@ -26,7 +26,7 @@ impl Checkpoints {
     }
 
     /// Begins a checkpoint, unless one runs. It runs until the guard is dropped.
-    pub fn begin(&self) -> Option<Latched<'_>> {
+    pub fn begin(&self) -> Option<LatchGuard<'_>> {
         self.running.take()
     }
 

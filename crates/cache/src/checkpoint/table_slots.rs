@@ -14,7 +14,7 @@ use format::page::page_digest;
 
 use crate::device::layout::Layout;
 use crate::device::table::{FoundPage, encode_page};
-use crate::store::frozen::Named;
+use crate::store::frozen::CheckpointState;
 
 /// A page and what it is to say.
 pub(crate) struct NewPage {
@@ -125,7 +125,7 @@ impl DurableState {
 
     /// Makes the superblock name a checkpoint that has written these pages: the next pair of
     /// superblocks says so.
-    pub fn name(&mut self, named: &Named, written: &[NewPage]) {
+    pub fn name(&mut self, named: &CheckpointState, written: &[NewPage]) {
         let generation_of =
             |page: usize| match written.binary_search_by_key(&(page as u32), |new| new.page) {
                 Ok(_) => named.generation,

@@ -189,7 +189,7 @@ fn checkpoint(
         return End::Nowhere;
     }
     disk.flush();
-    let named = Named {
+    let named = CheckpointState {
         generation,
         root: None,
         place: Place { position: 0, sequence: EntrySeq(generation.0) },

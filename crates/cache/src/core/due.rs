@@ -8,18 +8,18 @@ use crate::replacement::keeps_blocks;
 
 /// The jobs that are due now, of these parts.
 #[derive(Clone, Copy)]
-pub(crate) struct Due<'p> {
+pub(crate) struct DueJobs<'p> {
     parts: &'p Parts,
 }
 
 impl Parts {
     /// Which jobs are due now.
-    pub(crate) fn due(&self) -> Due<'_> {
-        Due { parts: self }
+    pub(crate) fn due(&self) -> DueJobs<'_> {
+        DueJobs { parts: self }
     }
 }
 
-impl Due<'_> {
+impl DueJobs<'_> {
     fn levels(&self) -> Levels<'_> {
         self.parts.levels()
     }

@@ -10,7 +10,7 @@ use pool::Pool;
 use rt::Rt;
 use rt::sync::either;
 
-use super::parts::{Found, Parts};
+use super::parts::{FoundCache, Parts};
 use crate::settings::Settings;
 use crate::store::state::State;
 use crate::wakes::Marks;
@@ -28,13 +28,13 @@ impl Deref for Core {
 }
 
 /// A change of the state, until the next await.
-pub(crate) struct Transact<'c> {
+pub(crate) struct StateGuard<'c> {
     core: &'c Core,
     before: Marks,
     st: Option<RefMut<'c, State>>,
 }
 
-impl Deref for Transact<'_> {
+impl Deref for StateGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -42,13 +42,13 @@ impl Deref for Transact<'_> {
     }
 }
 
-impl DerefMut for Transact<'_> {
+impl DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         self.st.as_deref_mut().unwrap_or_else(|| unreachable!("it is there until the drop"))
     }
 }
 
-impl Drop for Transact<'_> {
+impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
         let after = Marks::of(self);
         self.st = None;
@@ -60,15 +60,15 @@ impl Drop for Transact<'_> {
 
 impl Core {
     /// The core of the cache that was found. Nothing runs yet.
-    pub(crate) fn over(rt: &Rt, pool: &Pool, settings: Settings, found: Found) -> Core {
+    pub(crate) fn over(rt: &Rt, pool: &Pool, settings: Settings, found: FoundCache) -> Core {
         Core(Rc::new(Parts::new(rt, pool, settings, found)))
     }
 
     /// The one way to change the state. When it is dropped it wakes the tasks that the change
     /// concerns.
-    pub(crate) fn state_mut(&self) -> Transact<'_> {
+    pub(crate) fn state_mut(&self) -> StateGuard<'_> {
         let st = self.state_cell().borrow_mut();
-        Transact { core: self, before: Marks::of(&st), st: Some(st) }
+        StateGuard { core: self, before: Marks::of(&st), st: Some(st) }
     }
 
     /// Wakes the tasks that a change concerns.

@@ -10,7 +10,7 @@ use crate::policy::writer_delay::{Load, PATIENCE};
 use crate::settings::LagPolicy;
 use crate::space::admission::WaitStart;
 use crate::store::buckets::census::Stream;
-use crate::writeback::all_kept::Kept;
+use crate::writeback::all_kept::KeptBlocks;
 
 /// Entries of the journal that may wait in memory before writers do.
 pub(crate) const JOURNAL_WAITING: usize = 64;
@@ -204,7 +204,7 @@ impl Levels<'_> {
     }
 
     /// The blocks that are kept of each volume that is there.
-    pub(crate) fn kept(&self) -> Vec<(VolumeId, Kept)> {
+    pub(crate) fn kept(&self) -> Vec<(VolumeId, KeptBlocks)> {
         let is_there = |volume| self.parts.pool().volume_size(volume).is_some();
         let passes = self.parts.writeback().passes();
         let all = passes.kept().all().filter(|&(volume, _)| is_there(volume));

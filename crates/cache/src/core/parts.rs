@@ -23,7 +23,7 @@ use crate::store::node_copies::NodeCopies;
 use crate::store::scrubbed::ScrubCounts;
 use crate::store::state::State;
 use crate::transfer::group_commit_state::GroupCommits;
-use crate::wakes::Wakes;
+use crate::wakes::WakeEvents;
 use crate::writeback::drain_gate::DrainGate;
 use crate::writeback::state::WriteBack;
 
@@ -34,7 +34,7 @@ pub(crate) struct Parts {
     /// The settings. They change in [`crate::Cache::set`] alone.
     settings: RefCell<Settings>,
     state: RefCell<State>,
-    wakes: Wakes,
+    wakes: WakeEvents,
     device: CacheDevice,
     health: Health,
     admission: Rc<Admission>,
@@ -61,11 +61,11 @@ impl Drop for Parts {
 }
 
 /// A cache as it was found on its device.
-pub(crate) struct Found {
+pub(crate) struct FoundCache {
     pub device: CacheDevice,
     pub state: State,
     /// The events that tasks wait for.
-    pub wakes: Wakes,
+    pub wakes: WakeEvents,
     pub durable: DurableState,
     /// The last entry of the journal: all up to it are durable.
     pub newest: EntrySeq,
@@ -73,9 +73,9 @@ pub(crate) struct Found {
 
 impl Parts {
     /// The parts of the cache that was found. Nothing runs yet.
-    pub(super) fn new(rt: &Rt, pool: &Pool, settings: Settings, found: Found) -> Parts {
+    pub(super) fn new(rt: &Rt, pool: &Pool, settings: Settings, found: FoundCache) -> Parts {
         let now = rt.now();
-        let Found { device, state, wakes, durable, newest } = found;
+        let FoundCache { device, state, wakes, durable, newest } = found;
         Parts {
             rt: rt.clone(),
             pool: pool.clone(),
@@ -221,7 +221,7 @@ impl Parts {
     }
 
     /// The events that tasks wait for.
-    pub(crate) fn wakes(&self) -> &Wakes {
+    pub(crate) fn wakes(&self) -> &WakeEvents {
         &self.wakes
     }
 

@@ -6,15 +6,15 @@ use base::CacheAddr;
 use smallvec::SmallVec;
 
 use super::handle::Core;
-use crate::store::taken::Taken;
+use crate::store::taken::TakenRun;
 
 /// The bucket of a block is not used anew while it is pinned.
-pub(crate) struct Pinned {
+pub(crate) struct BucketPin {
     core: Core,
     addr: CacheAddr,
 }
 
-impl Drop for Pinned {
+impl Drop for BucketPin {
     fn drop(&mut self) {
         self.core.state_mut().buckets.unpin(self.addr);
     }
@@ -24,15 +24,15 @@ impl Drop for Pinned {
 #[must_use = "blocks that are dropped are wasted"]
 pub(crate) struct TakenBlocks {
     core: Core,
-    all: SmallVec<[Taken; 1]>,
+    all: SmallVec<[TakenRun; 1]>,
     /// A write to them is in flight.
     in_flight: bool,
 }
 
 impl Deref for TakenBlocks {
-    type Target = [Taken];
+    type Target = [TakenRun];
 
-    fn deref(&self) -> &[Taken] {
+    fn deref(&self) -> &[TakenRun] {
         &self.all
     }
 }
@@ -50,8 +50,8 @@ impl Drop for TakenBlocks {
 
 impl Core {
     /// Takes over a pin that was set by a step.
-    pub(crate) fn pinned(&self, addr: CacheAddr) -> Pinned {
-        Pinned { core: self.clone(), addr }
+    pub(crate) fn pinned(&self, addr: CacheAddr) -> BucketPin {
+        BucketPin { core: self.clone(), addr }
     }
 }
 
@@ -62,12 +62,12 @@ impl TakenBlocks {
     }
 
     /// Adds blocks, which are pinned.
-    pub fn add(&mut self, taken: Taken) {
+    pub fn add(&mut self, taken: TakenRun) {
         self.all.push(taken);
     }
 
     /// Has the blocks written. If the task is dropped meanwhile, they stay pinned.
-    pub async fn write<T>(&mut self, write: impl AsyncFnOnce(&[Taken]) -> T) -> T {
+    pub async fn write<T>(&mut self, write: impl AsyncFnOnce(&[TakenRun]) -> T) -> T {
         self.in_flight = true;
         let outcome = write(&self.all).await;
         self.in_flight = false;

@@ -13,7 +13,7 @@ use format::cache::superblock::{CacheSuperblock, SLOTS};
 use queue::{Class, Device};
 
 use crate::device::file::CacheFile;
-use crate::device::writers::{Found, Mark};
+use crate::device::writers::{FoundSuperblocks, Mark};
 
 /// The content of a slot.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ pub(crate) async fn read_superblock(file: &CacheFile, device: &Device) -> Result
 pub(crate) async fn read_superblocks(
     file: &CacheFile,
     device: &Device,
-) -> Result<(CacheSuperblock, Found)> {
+) -> Result<(CacheSuperblock, FoundSuperblocks)> {
     let slots = read_slots(&file.path, device).await?;
     let Some(best) = newest(&slots) else {
         let why = slots.iter().find_map(Slot::why).unwrap_or_default();
@@ -113,7 +113,7 @@ pub(crate) async fn read_superblocks(
         return Err(StorageError::new(ErrorKind::Damaged, text));
     }
     let is_bad = |(_, slot): &(u64, &Slot)| matches!(slot, Slot::Bad(_));
-    let found = Found {
+    let found = FoundSuperblocks {
         best: Mark::of(best),
         marks: slots.iter().filter_map(Slot::whole).map(Mark::of).collect(),
         unread: (0..).zip(&slots).filter(is_bad).map(|(number, _)| number).collect(),

@@ -3,7 +3,7 @@
 
 use base::OpenId;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
-use pool::Looks;
+use pool::LookSchedule;
 
 /// The identity of a superblock among all that were ever written to a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ impl Mark {
 }
 
 /// The content of the slots when the cache was opened.
-pub(crate) struct Found {
+pub(crate) struct FoundSuperblocks {
     /// The superblock from which the open goes on.
     pub best: Mark,
     /// The superblocks that were found.
@@ -34,24 +34,24 @@ pub(crate) struct Found {
 /// Knowledge of the superblocks on the device of an open cache.
 pub(crate) struct Writers {
     uuid: [u8; 16],
-    found: Found,
+    found: FoundSuperblocks,
     /// The current open of the pool.
     opened: OpenId,
     /// When all slots were looked at.
-    pub looks: Looks,
+    pub looks: LookSchedule,
 }
 
 impl Writers {
     /// Knowledge after an open that found `found`, goes on from `best`, and is of the open `opened`
     /// of the pool.
-    pub fn new(best: &CacheSuperblock, found: Found, opened: OpenId) -> Writers {
-        Writers { uuid: best.uuid, found, opened, looks: Looks::default() }
+    pub fn new(best: &CacheSuperblock, found: FoundSuperblocks, opened: OpenId) -> Writers {
+        Writers { uuid: best.uuid, found, opened, looks: LookSchedule::default() }
     }
 
     /// True if neither this open nor one before it has written that; `newest` is the last sequence
     /// number that this one gave out.
     pub fn is_anothers(&self, sb: &CacheSuperblock, newest: u64) -> bool {
-        let (mark, Found { best, marks, unread }) = (Mark::of(sb), &self.found);
+        let (mark, FoundSuperblocks { best, marks, unread }) = (Mark::of(sb), &self.found);
         let is_ours = mark.incarnation == self.incarnation() && mark.opened == self.opened;
         let is_own = is_ours && mark.sequence <= newest;
         let is_before = mark.incarnation <= best.incarnation;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::Lba;
 use pool::Pool;
-use sim::{Fault, Loses, Times};
+use sim::{Fault, FlushLoss, Times};
 
 use super::*;
 use crate::Cache;
@@ -31,7 +31,7 @@ fn one_at_a_time_asks_for_durability() {
         assert!(cache.core().rt().now().since(began) >= 2 * slow);
         world.set_delay(device, Duration::ZERO);
         // The first fails, and the second is not asked any more.
-        world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
+        world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All });
         let (a, b) = (
             cache.core().rt().spawn(flush(cache.clone())),
             cache.core().rt().spawn(flush(cache.clone())),
@@ -60,7 +60,7 @@ fn nothing_under_way_becomes_durable_when_a_flush_has_failed() {
                 fill(&cache, a, 100 * i, 16, 101).await;
             }
             let before = cache.flows().commits.mark(false).entry;
-            world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: Loses::All });
+            world.inject(device, Fault::FailFlush { times: Times::Next(1), loses: FlushLoss::All });
             let c = cache.clone();
             let checkpoint = cache
                 .core()

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use base::{ErrorKind, Result, StorageError};
 use format::FormatError;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
-use pool::Looks;
+use pool::LookSchedule;
 use queue::Class;
 use rt::Reason;
 
@@ -41,7 +41,7 @@ impl WriterWatch {
         self.failures.check_failed()
     }
 
-    fn looks(&self) -> &Looks {
+    fn looks(&self) -> &LookSchedule {
         &self.core.device().writers().looks
     }
 

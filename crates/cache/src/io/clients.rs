@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{Instant, Lba, VolumeId};
 
-use crate::io::recent_parts::{RecentParts, Stands};
+use crate::io::recent_parts::{IndexedBlock, RecentParts};
 use crate::policy::streams::Streams;
 use crate::transfer::block_part::BlockPart;
 
@@ -57,12 +57,12 @@ impl Clients {
     }
 
     /// Keeps a block that was written in part; see [`RecentParts::keep`].
-    pub fn keep_part(&self, volume: VolumeId, lba: Lba, stands: Stands, part: BlockPart) {
+    pub fn keep_part(&self, volume: VolumeId, lba: Lba, stands: IndexedBlock, part: BlockPart) {
         self.recent_parts.borrow_mut().keep(volume, lba, stands, part);
     }
 
     /// The content of a block that was written in part a moment ago; see [`RecentParts::find`].
-    pub fn find_part(&self, volume: VolumeId, lba: Lba, stands: Stands) -> Option<BlockPart> {
+    pub fn find_part(&self, volume: VolumeId, lba: Lba, stands: IndexedBlock) -> Option<BlockPart> {
         self.recent_parts.borrow().find(volume, lba, stands)
     }
 }

@@ -34,7 +34,7 @@ struct Direct<'c> {
 
 /// Nothing of a volume is kept until this is dropped.
 #[must_use = "what is read is kept again when it is dropped"]
-pub struct NotKept<'c> {
+pub struct DropGuard<'c> {
     _direct: Direct<'c>,
 }
 
@@ -136,11 +136,11 @@ impl DirectWriter {
     }
 
     /// See [`crate::Cache::drop_volume`].
-    pub(crate) async fn drop_volume(&self, volume: VolumeId) -> Result<NotKept<'_>> {
+    pub(crate) async fn drop_volume(&self, volume: VolumeId) -> Result<DropGuard<'_>> {
         let direct = self.begin_direct(volume, BlockRange::new(Lba(0), END), false).await?;
         self.journal.flush().await?;
         self.core.state_mut().forget_volume(volume);
-        Ok(NotKept { _direct: direct })
+        Ok(DropGuard { _direct: direct })
     }
 
     /// See [`crate::Cache::change_direct`].

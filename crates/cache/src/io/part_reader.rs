@@ -11,7 +11,7 @@ use pool::Step;
 use queue::Class;
 
 use crate::core::Core;
-use crate::core::pins::Pinned;
+use crate::core::pins::BucketPin;
 use crate::io::promote::Promoter;
 use crate::job;
 use crate::space::request_room::Room;
@@ -21,14 +21,14 @@ use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
 use crate::store::taken::extents;
 use crate::transfer::block_part::{FoundPart, laid_over};
-use crate::transfer::bucket_io::{BadOnes, BucketIo};
+use crate::transfer::bucket_io::{BadBlockNumbers, BucketIo};
 
 /// The outcome of the read of a part.
 pub(crate) enum PartRead {
     /// The whole block.
     Whole(Slice),
     /// The block of the bucket is bad.
-    Bad(BadOnes),
+    Bad(BadBlockNumbers),
     /// The block was written meanwhile, or its part is published: it is to be looked up again.
     Changed,
 }
@@ -63,7 +63,7 @@ impl PartReader {
         volume: VolumeId,
         lba: Lba,
         part: FoundPart,
-        pin: Option<Pinned>,
+        pin: Option<BucketPin>,
     ) -> Result<PartRead> {
         let pool = self.core.pool().clone();
         let image = self.core.rt().spawn(async move { pool.read(volume, lba, 1).await });

@@ -20,8 +20,8 @@ use std::rc::Rc;
 use base::{BLOCK, Lba, Result, Sectors, Slice, SliceList, VolumeId};
 use queue::Class;
 
-use crate::io::read::Part;
-use crate::io::recent_parts::Stands;
+use crate::io::read::PieceSource;
+use crate::io::recent_parts::IndexedBlock;
 use crate::io::write::Writer;
 use crate::transfer::block_part::BlockPart;
 
@@ -76,7 +76,7 @@ impl Writer {
         let sectors = before.sectors.with(sectors);
         let now = BlockPart { sectors, data: block.freeze() };
         let addr = self.write_step(volume, lba, now.data.clone(), now.cover()).await?;
-        let stands = Stands { addr, crc: base::crc32c(&now.data), cover: now.cover() };
+        let stands = IndexedBlock { addr, crc: base::crc32c(&now.data), cover: now.cover() };
         self.core.clients().keep_part(volume, lba, stands, now.clone());
         if !now.sectors.is_all() {
             self.core.state_mut().wrote_part();
@@ -93,10 +93,10 @@ impl Writer {
         let piece = pieces.pop().ok_or_else(base::StorageError::ended)?;
         let zeros = || self.core.rt().bufs().zeroed(BLOCK).freeze();
         match piece.part {
-            Part::Pool(_) => Ok(BlockPart { sectors: Sectors::NONE, data: zeros() }),
-            Part::Zeros => Ok(BlockPart::whole(zeros())),
-            Part::Bucket { addr, crcs, dirty, cover } => {
-                let stands = Stands { addr, crc: crcs[0], cover };
+            PieceSource::Pool(_) => Ok(BlockPart { sectors: Sectors::NONE, data: zeros() }),
+            PieceSource::Zeros => Ok(BlockPart::whole(zeros())),
+            PieceSource::Bucket { addr, crcs, dirty, cover } => {
+                let stands = IndexedBlock { addr, crc: crcs[0], cover };
                 if let Some(known) = self.core.clients().find_part(volume, lba, stands) {
                     return Ok(known);
                 }

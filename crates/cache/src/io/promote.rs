@@ -27,10 +27,10 @@ use crate::settings::Promote;
 use crate::space::request_room::Room;
 use crate::store::buckets::Buckets;
 use crate::store::key::{Body, Crcs, IndexKey};
-use crate::store::promotions::{Key, MAX_BLOCKS};
+use crate::store::promotions::{MAX_BLOCKS, PromotionKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
-use crate::store::taken::{Taken, extents};
+use crate::store::taken::{TakenRun, extents};
 use crate::transfer::bucket_io::BucketIo;
 
 /// Runs that are kept of one read which met holes.
@@ -40,7 +40,7 @@ const MAX_RUNS: usize = 8;
 #[must_use = "it is kept by `keep`, and given up when it is dropped"]
 pub(crate) struct Promotion {
     core: Core,
-    key: Key,
+    key: PromotionKey,
     stage: Stage,
 }
 
@@ -68,9 +68,9 @@ impl Drop for Promotion {
 }
 
 /// Blocks are being written into buckets as those of a promotion are, until this is dropped.
-pub(crate) struct Running(Core);
+pub(crate) struct PromotionGuard(Core);
 
-impl Drop for Running {
+impl Drop for PromotionGuard {
     fn drop(&mut self) {
         self.0.state_mut().promotions.ran();
     }
@@ -89,20 +89,20 @@ impl Promoter {
         Rc::new(Promoter { core: core.clone(), bucket_io: bucket_io.clone(), room: room.clone() })
     }
 
-    fn promotion(self: &Rc<Self>, key: Key, stage: Stage) -> Promotion {
+    fn promotion(self: &Rc<Self>, key: PromotionKey, stage: Stage) -> Promotion {
         Promotion { core: self.core.clone(), key, stage }
     }
 
     /// Counts something that is written into buckets as one of the promotions that are. `None`:
     /// there are as many as may be.
-    pub(crate) fn begin_running(self: &Rc<Self>) -> Option<Running> {
+    pub(crate) fn begin_running(self: &Rc<Self>) -> Option<PromotionGuard> {
         let mut st = self.core.state_mut();
         if !st.promotions.may_run() {
             return None;
         }
         st.promotions.run();
         drop(st);
-        Some(Running(self.core.clone()))
+        Some(PromotionGuard(self.core.clone()))
     }
 
     /// Decides whether a read that missed is to be kept, and watches for writes to its blocks from
@@ -209,7 +209,7 @@ impl Promoter {
     }
 
     /// Plan, transfer, settle.
-    async fn promote_blocks(&self, key: &Key, data: SliceList) -> Result<()> {
+    async fn promote_blocks(&self, key: &PromotionKey, data: SliceList) -> Result<()> {
         let Some((mut taken, room, data)) = self.plan_promotion(key, data) else { return Ok(()) };
         self.bucket_io.write_taken(&mut taken, &data, Class::Promotion).await?;
         let crcs: Crcs = block_crcs(&data).collect();
@@ -219,7 +219,7 @@ impl Promoter {
     /// Takes blocks for what was read, as far as there is room: no client waits for it.
     fn plan_promotion(
         &self,
-        key: &Key,
+        key: &PromotionKey,
         data: SliceList,
     ) -> Option<(TakenBlocks, JournalRoom, Slice)> {
         self.core.state().promotions.good(key)?;
@@ -241,9 +241,9 @@ impl Promoter {
     /// Enters what was kept, unless the blocks were written to meanwhile.
     async fn settle_promotion(
         &self,
-        key: &Key,
+        key: &PromotionKey,
         mut room: JournalRoom,
-        taken: &[Taken],
+        taken: &[TakenRun],
         crcs: &[Crc],
     ) -> Result<()> {
         self.core

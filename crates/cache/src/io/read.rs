@@ -15,7 +15,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::core::Core;
-use crate::core::pins::Pinned;
+use crate::core::pins::BucketPin;
 use crate::error::malformed;
 use crate::health::fail::Failures;
 use crate::io::part_reader::{PartRead, PartReader};
@@ -34,7 +34,7 @@ const STEP_BLOCKS: u64 = 256;
 const NAMED: usize = 16;
 
 /// The source of a piece of a read.
-pub(crate) enum Part {
+pub(crate) enum PieceSource {
     /// In a bucket, which is pinned.
     Bucket {
         addr: CacheAddr,
@@ -45,12 +45,12 @@ pub(crate) enum Part {
         cover: Cover,
     },
     Zeros,
-    Pool(Missed),
+    Pool(CacheMiss),
 }
 
 /// Knowledge about blocks that the cache does not have.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Missed {
+pub(crate) struct CacheMiss {
     /// The number of these blocks that were in the cache not long ago, and are to enter the main
     /// queue.
     pub ghosts: u64,
@@ -59,14 +59,14 @@ pub(crate) struct Missed {
 pub(crate) struct Piece {
     pub lba: Lba,
     pub blocks: u64,
-    pub part: Part,
+    pub part: PieceSource,
     /// The pin of the bucket that the piece is in.
-    pub pin: Option<Pinned>,
+    pub pin: Option<BucketPin>,
 }
 
 /// The present key of a block, compared with an earlier one that named a place in a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stands {
+pub(crate) enum KeyState {
     /// The pool has the block.
     Clean,
     /// The pool lacks the block.
@@ -178,7 +178,7 @@ impl Reader {
         let mut pieces =
             self.core.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
         for piece in &mut pieces {
-            if let Part::Bucket { addr, .. } = piece.part {
+            if let PieceSource::Bucket { addr, .. } = piece.part {
                 piece.pin = Some(self.core.pinned(addr));
             }
         }
@@ -193,14 +193,14 @@ impl Reader {
     ) -> Result<SliceList> {
         let Piece { lba, blocks, part, pin } = piece;
         match part {
-            Part::Zeros => {
+            PieceSource::Zeros => {
                 let zeros = self.core.rt().bufs().zeroed(blocks as usize * BLOCK).freeze();
                 Ok(SliceList::from_iter([zeros]))
             }
-            Part::Pool(missed) => {
+            PieceSource::Pool(missed) => {
                 Box::pin(self.read_pool(volume, lba, blocks, missed, sequential)).await
             }
-            Part::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
+            PieceSource::Bucket { addr, crcs, cover, .. } if !cover.is_all() => {
                 let part = FoundPart { addr, crcs, cover };
                 let addr = part.addr;
                 match Box::pin(self.part_reader.read_part(volume, lba, part, pin)).await? {
@@ -214,7 +214,7 @@ impl Reader {
                     PartRead::Changed => Box::pin(self.read_step(volume, lba, 1, sequential)).await,
                 }
             }
-            Part::Bucket { addr, crcs, dirty, .. } => {
+            PieceSource::Bucket { addr, crcs, dirty, .. } => {
                 let data = self.bucket_io.read_bucket(addr, &crcs, Class::Foreground).await;
                 drop(pin);
                 match data {
@@ -252,17 +252,17 @@ impl Reader {
         let name = self.core.pool().volume_name(volume);
         let place = CacheAddr(addr.0 + first);
         let look = || self.what_stands(Class::Foreground, volume, lba.plus(first), place);
-        let mut stands = if dirty { look().await? } else { Stands::Clean };
-        if stands == Stands::Dirty {
+        let mut stands = if dirty { look().await? } else { KeyState::Clean };
+        if stands == KeyState::Dirty {
             let what = format!("block {} of volume {name}", lba.0 + first);
             self.failures.check_answers(Class::Foreground, what).await?;
             stands = look().await?;
         }
         self.core.state_mut().buckets.condemn(addr);
-        if stands == Stands::Replaced {
+        if stands == KeyState::Replaced {
             return Box::pin(self.read_step(volume, lba, blocks, false)).await;
         }
-        if stands == Stands::Dirty {
+        if stands == KeyState::Dirty {
             let known = self.core.state_mut().note_bad(volume, lba.plus(first));
             let text = format!(
                 "block {} of volume {name} is bad in the cache ({}, bucket {}), and not yet in \
@@ -331,7 +331,7 @@ impl Reader {
         volume: VolumeId,
         lba: Lba,
         place: CacheAddr,
-    ) -> Result<Stands> {
+    ) -> Result<KeyState> {
         self.core
             .resident(class, |st| {
                 let found = st.index.overlapping(&st.buckets, volume, BlockRange::of(lba, 1), 1)?;
@@ -340,9 +340,9 @@ impl Reader {
                     matches!(&block.body, Body::Data { addr, .. } if *addr == place)
                 };
                 Ok(match found.iter().find(at_place) {
-                    None => Stands::Replaced,
-                    Some(e) if st.index.unpublished(e).is_some() => Stands::Dirty,
-                    Some(_) => Stands::Clean,
+                    None => KeyState::Replaced,
+                    Some(e) if st.index.unpublished(e).is_some() => KeyState::Dirty,
+                    Some(_) => KeyState::Clean,
                 })
             })
             .await
@@ -382,7 +382,7 @@ impl Reader {
         volume: VolumeId,
         lba: Lba,
         blocks: u64,
-        missed: Missed,
+        missed: CacheMiss,
         sequential: bool,
     ) -> Result<SliceList> {
         let promotion = if sequential {
@@ -522,7 +522,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
             pieces.push(Piece {
                 lba,
                 blocks,
-                part: Part::Bucket { addr, crcs, dirty, cover },
+                part: PieceSource::Bucket { addr, crcs, dirty, cover },
                 pin: None,
             });
             return Ok(pieces);
@@ -531,9 +531,9 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
     let found = st.index.overlapping(&st.buckets, volume, range, usize::MAX)?;
     let published = st.index.published();
     // Knowledge about the gap that begins at `at`.
-    let mut missed = Missed::default();
-    let gap = |pieces: &mut SmallVec<[Piece; 1]>, missed: &mut Missed, from: u64, to: u64| {
-        let part = Part::Pool(std::mem::take(missed));
+    let mut missed = CacheMiss::default();
+    let gap = |pieces: &mut SmallVec<[Piece; 1]>, missed: &mut CacheMiss, from: u64, to: u64| {
+        let part = PieceSource::Pool(std::mem::take(missed));
         if to > from {
             pieces.push(Piece { lba: Lba(from), blocks: to - from, part, pin: None });
         }
@@ -558,7 +558,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
         at = e.end();
         let (from, blocks) = (e.lba, e.len());
         let part = match e.body {
-            Body::Zeros { .. } => Part::Zeros,
+            Body::Zeros { .. } => PieceSource::Zeros,
             // The open has carried all of them ([`crate::writeback::staged`]).
             Body::Staged { .. } => return Err(malformed().into()),
             Body::Data { cover, .. } if cover.below.is_some_and(|b| b.epoch > published) => {
@@ -567,7 +567,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
             Body::Data { addr, crcs, cover, .. } => {
                 st.buckets.pin(addr);
                 st.buckets.usage_mut().touch(addr, blocks as u32);
-                Part::Bucket { addr, crcs, dirty, cover }
+                PieceSource::Bucket { addr, crcs, dirty, cover }
             }
         };
         pieces.push(Piece { lba: from, blocks, part, pin: None });

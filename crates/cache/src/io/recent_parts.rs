@@ -19,24 +19,24 @@ use crate::transfer::block_part::BlockPart;
 /// Blocks that are kept: 4 MiB of memory.
 const KEPT: usize = 1024;
 
-type Key = (VolumeId, Lba);
+type BlockKey = (VolumeId, Lba);
 
 /// The blocks that were written in part last.
 #[derive(Default)]
 pub(crate) struct RecentParts {
-    all: BTreeMap<Key, Entry>,
+    all: BTreeMap<BlockKey, Entry>,
     /// In the order in which they came.
-    order: VecDeque<Key>,
+    order: VecDeque<BlockKey>,
 }
 
 struct Entry {
-    stands: Stands,
+    stands: IndexedBlock,
     part: BlockPart,
 }
 
 /// The place of a block in a bucket, and its checksum and sectors by the index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stands {
+pub(crate) struct IndexedBlock {
     pub addr: CacheAddr,
     pub crc: Crc,
     pub cover: Cover,
@@ -44,7 +44,7 @@ pub(crate) struct Stands {
 
 impl RecentParts {
     /// Keeps what was written, instead of what was known of the block.
-    pub fn keep(&mut self, volume: VolumeId, lba: Lba, stands: Stands, part: BlockPart) {
+    pub fn keep(&mut self, volume: VolumeId, lba: Lba, stands: IndexedBlock, part: BlockPart) {
         let key = (volume, lba);
         if self.all.insert(key, Entry { stands, part }).is_some() {
             return;
@@ -58,7 +58,7 @@ impl RecentParts {
     }
 
     /// The content of a block that stands there by the index.
-    pub fn find(&self, volume: VolumeId, lba: Lba, stands: Stands) -> Option<BlockPart> {
+    pub fn find(&self, volume: VolumeId, lba: Lba, stands: IndexedBlock) -> Option<BlockPart> {
         let entry = self.all.get(&(volume, lba))?;
         (entry.stands == stands).then(|| entry.part.clone())
     }
@@ -77,8 +77,8 @@ mod tests {
         BlockPart { sectors: Sectors::NONE, data }
     }
 
-    fn stands(n: u64) -> Stands {
-        Stands { addr: CacheAddr(n), crc: n as u32, cover: Cover::ALL }
+    fn stands(n: u64) -> IndexedBlock {
+        IndexedBlock { addr: CacheAddr(n), crc: n as u32, cover: Cover::ALL }
     }
 
     #[test]
@@ -89,9 +89,9 @@ mod tests {
         }
         assert!(recent.find(V, Lba(0), stands(0)).is_some());
         for other in [
-            Stands { addr: CacheAddr(9), ..stands(0) },
-            Stands { crc: 9, ..stands(0) },
-            Stands { cover: Cover { sectors: Sectors::NONE, below: None }, ..stands(0) },
+            IndexedBlock { addr: CacheAddr(9), ..stands(0) },
+            IndexedBlock { crc: 9, ..stands(0) },
+            IndexedBlock { cover: Cover { sectors: Sectors::NONE, below: None }, ..stands(0) },
         ] {
             assert!(recent.find(V, Lba(0), other).is_none(), "{other:?}");
         }

@@ -18,9 +18,9 @@ use base::{
     EntrySeq, Epoch, ErrorKind, HostMemoryId, Instant, Lba, OpenId, Result, SharedPlace, SliceList,
     StorageError, counted,
 };
-use format::cache::pool_seen::{PoolOpens, PoolSays};
+use format::cache::pool_seen::{PoolOpens, PoolStatement};
 use format::page::page_digest;
-use pool::{CacheJournal, Link, Pool, Survived};
+use pool::{CacheJournal, Link, Pool, SurvivingRecords};
 use queue::{Class, Device};
 use rt::Rt;
 
@@ -28,7 +28,7 @@ use crate::Cache;
 use crate::cache::Flows;
 use crate::checkpoint::table_slots::DurableState;
 use crate::core::Core;
-use crate::core::parts::Found;
+use crate::core::parts::FoundCache;
 use crate::device::cache_device::CacheDevice;
 use crate::device::file::CacheFile;
 use crate::device::flush_barrier::Health;
@@ -37,17 +37,17 @@ use crate::device::slots::read_superblocks;
 use crate::device::table::read_page;
 use crate::device::writers::Writers;
 use crate::job;
-use crate::latch::Latched;
+use crate::latch::LatchGuard;
 use crate::lifecycle::failed_dirty::drop_all_clean;
-use crate::lifecycle::replay::{Checkpoint, Replay, Replayed, Replayer};
-use crate::lifecycle::staged::{Committed, PoolImage};
+use crate::lifecycle::replay::{Checkpoint, Replay, ReplayOutcome, Replayer};
+use crate::lifecycle::staged::{CommittedBlocks, PoolImage};
 use crate::replacement::Eviction;
 use crate::settings::Settings;
-use crate::store::host_entries::Unwritten;
+use crate::store::host_entries::UnwrittenEntry;
 use crate::store::journal::{Identity, Journal, Place};
 use crate::store::ring_room::RingRoom;
 use crate::store::state::State;
-use crate::wakes::Wakes;
+use crate::wakes::WakeEvents;
 use crate::writeback::staged::check_room_for_copies;
 
 /// Pages of the bucket table that are read at once.
@@ -55,15 +55,15 @@ const TABLE_READS: usize = 32;
 
 /// A cache that was found to be whole, and replayed in memory: it can be opened. Nothing was
 /// changed yet, neither on its device nor in its pool.
-pub struct Ready {
+pub struct ReadyCache {
     cache: Cache,
-    replayed: Replayed,
+    replayed: ReplayOutcome,
     began: Instant,
     /// Entries of the journal that the last process had not written.
-    unwritten: Vec<Unwritten>,
+    unwritten: Vec<UnwrittenEntry>,
 }
 
-impl Ready {
+impl ReadyCache {
     /// Writes the entries of the journal that the last process had not written, durably. To be
     /// called before the pool is opened: its first commit must not get ahead of them.
     pub async fn finish_journal(&mut self) -> Result<()> {
@@ -76,7 +76,7 @@ impl Ready {
             StorageError::from_io(e, format_args!("{path}: finishing the cache's journal"))
         };
         let queue = self.cache.core().device().queue();
-        for Unwritten { offsets, bytes } in &unwritten {
+        for UnwrittenEntry { offsets, bytes } in &unwritten {
             for offset in offsets {
                 let data = SliceList::from_iter([bytes.clone()]);
                 queue.write(Class::Commit, *offset, data).await.map_err(failed)?;
@@ -96,7 +96,7 @@ impl Ready {
             self.close();
             return Err(e);
         }
-        let Ready { cache, replayed, began, .. } = self;
+        let ReadyCache { cache, replayed, began, .. } = self;
         assert!(cache.pool().is_open(), "a cache serves an open pool");
         cache.flows().watch.begin_looking();
         let outcome = cache.serve(&replayed, began).await;
@@ -120,13 +120,14 @@ impl Cache {
     pub async fn ready(
         rt: &Rt,
         file: &CacheFile,
-        pool: &pool::Ready,
+        pool: &pool::ReadyPool,
         settings: Settings,
-    ) -> Result<Ready> {
+    ) -> Result<ReadyCache> {
         Cache::ready_for(rt, file, pool.pool(), settings).await
     }
 
-    /// Opens the cache on `file` for a pool that is open: [`Cache::ready`], and [`Ready::open`].
+    /// Opens the cache on `file` for a pool that is open: [`Cache::ready`], and
+    /// [`ReadyCache::open`].
     pub async fn open(rt: &Rt, file: &CacheFile, pool: &Pool, settings: Settings) -> Result<Cache> {
         Cache::ready_for(rt, file, pool, settings).await?.open().await
     }
@@ -136,7 +137,7 @@ impl Cache {
         file: &CacheFile,
         pool: &Pool,
         settings: Settings,
-    ) -> Result<Ready> {
+    ) -> Result<ReadyCache> {
         let device = Device::new(rt, file.file, settings.device);
         device.set_targets(settings.targets);
         device.set_name(&format!("cache device {}", file.path));
@@ -153,7 +154,7 @@ impl Cache {
         device: &Device,
         pool: &Pool,
         mut settings: Settings,
-    ) -> Result<Ready> {
+    ) -> Result<ReadyCache> {
         let began = rt.precise_now();
         // Writes of a process that was killed may still be in the device's own cache, which may yet
         // lose them. Nothing is believed before it is durable: the next steps overwrite what it has
@@ -211,13 +212,13 @@ impl Cache {
             device,
             &file.path,
             Checkpoint { sb: &sb, layout, records },
-            PoolImage { published, committed: Committed::Open(pool.clone()) },
+            PoolImage { published, committed: CommittedBlocks::Open(pool.clone()) },
             settings.resident_nodes,
             Eviction { policy: settings.policy, seed: rt.random() },
         );
         if let Some(place) = pool.host_place() {
             let id = HostMemoryId { incarnation: sb.incarnation, open: sb.opens.opened };
-            let survived = Survived::find(&place, sb.uuid, id);
+            let survived = SurvivingRecords::find(&place, sb.uuid, id);
             let lacking = survived.as_ref().is_none_or(|s| s.lacking.is_some());
             if lacking && pool.has_recovered() {
                 // Keys that were dropped from the index for direct writes are there again.
@@ -234,7 +235,7 @@ impl Cache {
                 replayer.add_survived(survived);
             }
         }
-        let says = PoolSays {
+        let says = PoolStatement {
             entry: pool.cache_link().cache_journal(),
             opened: pool.cache_link().cache_opened(),
         };
@@ -246,7 +247,7 @@ impl Cache {
         // An older entry may stand where the journal begins; it is of another incarnation.
         let identity = Identity { uuid: sb.uuid, incarnation };
         let place = Place { position: 0, sequence: replayed.end.sequence };
-        let wakes = Wakes::default();
+        let wakes = WakeEvents::default();
         let ring_room =
             RingRoom::new(layout.ring().blocks, wakes.checkpoint.clone(), wakes.room.clone());
         let reserved = pool.take_over(buckets.counts().dirty_blocks().0);
@@ -263,15 +264,15 @@ impl Cache {
         pages.into_iter().for_each(|page| durable_state.add_page(page));
         let device = CacheDevice::new(file, device, identity.uuid, layout, writers, &health);
         let newest = EntrySeq(replayed.end.sequence.0 - 1);
-        let found = Found { device, state, wakes, durable: durable_state, newest };
+        let found = FoundCache { device, state, wakes, durable: durable_state, newest };
         let cache = Cache::over(Core::over(rt, pool, settings, found));
         cache.flows().room.make_room_for_nodes()?;
         cache.flows().checkpointer.write_twin().await?;
-        Ok(Ready { cache, replayed, began, unwritten })
+        Ok(ReadyCache { cache, replayed, began, unwritten })
     }
 
     /// Writes the recovered state, and begins to serve.
-    async fn serve(&self, replayed: &Replayed, began: Instant) -> Result<()> {
+    async fn serve(&self, replayed: &ReplayOutcome, began: Instant) -> Result<()> {
         let log = self.begin_host_log();
         self.recover(replayed, began).await?;
         if let Some((place, uuid, id)) = log {
@@ -340,13 +341,13 @@ impl Cache {
         Ok(())
     }
 
-    async fn recover(&self, replayed: &Replayed, began: Instant) -> Result<()> {
+    async fn recover(&self, replayed: &ReplayOutcome, began: Instant) -> Result<()> {
         self.flows().checkpointer.checkpoint_now().await?;
         if self.core().pool().cache_link().clean_void() {
             let Flows { core, room, checkpointer, .. } = self.flows();
             drop_all_clean(core, room, checkpointer).await?;
         }
-        let Replayed { entries, records, dropped, healed, .. } = *replayed;
+        let ReplayOutcome { entries, records, dropped, healed, .. } = *replayed;
         if healed > 0 {
             tracing::warn!(cache = %self.core().path(), entries = healed, "entries of the journal \
                 were bad in their first place, and read from the second");
@@ -474,7 +475,7 @@ impl Cache {
     /// Makes durable what commits of the pool wait for: a collection may have dropped keys since
     /// the last checkpoint. No group commit runs while the guard is held, and nothing is lacking in
     /// the step in which it is returned. `None`: the cache has failed.
-    async fn tell_the_journal(&self) -> Option<Latched<'_>> {
+    async fn tell_the_journal(&self) -> Option<LatchGuard<'_>> {
         loop {
             let needs = self.core().state().dropped();
             if self.core().state().journal().durable() < needs {

@@ -29,10 +29,10 @@ use base::{
 use btree::{Fault, Loader, NodeError, Store, Tree};
 use format::cache::bucket::BucketRecord;
 use format::cache::journal::{Entry, Record};
-use format::cache::pool_seen::{PoolSays, PoolSeen};
+use format::cache::pool_seen::{PoolSeen, PoolStatement};
 use format::cache::superblock::CacheSuperblock;
 use format::tree::INDEX_TREE;
-use pool::{Step, Survived};
+use pool::{Step, SurvivingRecords};
 use queue::{Class, Device};
 use rt::{Reason, Rt};
 
@@ -42,12 +42,12 @@ use crate::lifecycle::staged::{PoolImage, StagedVerifier};
 use crate::replacement::Eviction;
 
 use crate::store::buckets::Buckets;
-use crate::store::host_entries::{Unwritten, add_entries};
+use crate::store::host_entries::{UnwrittenEntry, add_entries};
 use crate::store::index::{Index, node_addr};
 use crate::store::journal::{Identity, Place};
 use crate::store::key::{Body, IndexKey};
 use crate::store::load::read_node;
-use crate::store::restored::Restored;
+use crate::store::restored::RestoredIndex;
 use crate::store::ring_read::{FoundEntries, read_journal};
 
 /// The record of a bucket now that the pool's image has everything up to `published`: it counts
@@ -90,7 +90,7 @@ pub fn replay_from(sb: &CacheSuperblock) -> (Identity, Place) {
 
 /// The outcome of a replay.
 #[derive(Clone, Copy, Debug)]
-pub struct Replayed {
+pub struct ReplayOutcome {
     /// Entries that were applied.
     pub entries: u64,
     /// Records of these entries.
@@ -120,7 +120,7 @@ pub struct Replay {
 
 /// The content of the place at which a record names a block.
 #[derive(PartialEq)]
-enum Found {
+enum FoundBlock {
     /// The data that the record names.
     Data,
     /// Something else: the block did not arrive.
@@ -130,7 +130,7 @@ enum Found {
 }
 
 /// A block that is not where a record says.
-struct Missing {
+struct MissingBlock {
     /// The number of the record.
     number: u64,
     bucket: BucketId,
@@ -143,9 +143,9 @@ struct Tail<'a> {
     /// All entries that replay applies.
     entries: &'a [Entry],
     /// The findings for the blocks of this entry's records, by the number of the record.
-    read: BTreeMap<u64, Vec<Found>>,
+    read: BTreeMap<u64, Vec<FoundBlock>>,
     /// The blocks of the entries so far that are not there.
-    missing: Vec<Missing>,
+    missing: Vec<MissingBlock>,
     /// Some of them did not arrive. So the flush behind that entry was never complete, nor one
     /// after it, and no client was told that these entries are durable.
     unanswered: bool,
@@ -164,7 +164,7 @@ impl<'a> Tail<'a> {
 
     /// A block that a later record says something about, or the bucket of which was given up, may
     /// have arrived: something newer stands in its place by now.
-    fn has_newer(&self, &Missing { number, bucket, volume, lba }: &Missing) -> bool {
+    fn has_newer(&self, &MissingBlock { number, bucket, volume, lba }: &MissingBlock) -> bool {
         let records = self.entries.iter().flat_map(Entry::records);
         let names = |of: VolumeId, from: Lba, len: u64| {
             of == volume && (from.0..from.0.saturating_add(len)).contains(&lba.0)
@@ -198,11 +198,11 @@ pub struct Replayer {
     device: Device,
     path: String,
     layout: Layout,
-    restored: Restored,
+    restored: RestoredIndex,
     staged: StagedVerifier,
     /// The part of the journal that the last process has left, and the entries that came of it.
-    survived: Option<Survived>,
-    unwritten: Vec<Unwritten>,
+    survived: Option<SurvivingRecords>,
+    unwritten: Vec<UnwrittenEntry>,
 }
 
 impl Replayer {
@@ -233,7 +233,7 @@ impl Replayer {
             device: device.clone(),
             path: path.to_owned(),
             layout,
-            restored: Restored::new(index, buckets, staged.0.saturating_add(staged.1)),
+            restored: RestoredIndex::new(index, buckets, staged.0.saturating_add(staged.1)),
             staged: StagedVerifier::new(committed),
             survived: None,
             unwritten: Vec::new(),
@@ -241,12 +241,12 @@ impl Replayer {
     }
 
     /// Has [`Replayer::run`] apply the records, too, that the last process had not written.
-    pub(crate) fn add_survived(&mut self, survived: Survived) {
+    pub(crate) fn add_survived(&mut self, survived: SurvivingRecords) {
         self.survived = Some(survived);
     }
 
     /// Takes the entries of these records, which are yet to be written.
-    pub(crate) fn take_unwritten(&mut self) -> Vec<Unwritten> {
+    pub(crate) fn take_unwritten(&mut self) -> Vec<UnwrittenEntry> {
         std::mem::take(&mut self.unwritten)
     }
 
@@ -281,12 +281,16 @@ impl Replayer {
     }
 
     /// The index and the buckets, with what was replayed.
-    pub(crate) fn into_restored(self) -> Restored {
+    pub(crate) fn into_restored(self) -> RestoredIndex {
         self.restored
     }
 
     /// Applies the entries of the journal behind the checkpoint of `sb`. `says`: by the pool.
-    pub async fn run(&mut self, sb: &CacheSuperblock, says: PoolSays) -> Result<Replayed> {
+    pub async fn run(
+        &mut self,
+        sb: &CacheSuperblock,
+        says: PoolStatement,
+    ) -> Result<ReplayOutcome> {
         // The knowledge of a pool that is not the cache's says nothing of this journal.
         let is_its = sb.opens.is_of(says.opened);
         let known = if is_its { says.entry } else { EntrySeq(0) };
@@ -310,7 +314,7 @@ impl Replayer {
             let text = format!("{}: {}", self.path, sb.opens.refusal(says.opened));
             return Err(StorageError::new(ErrorKind::SplitBrain, text));
         }
-        let mut done = Replayed { entries: 0, records: 0, dropped: 0, healed, epoch, end };
+        let mut done = ReplayOutcome { entries: 0, records: 0, dropped: 0, healed, epoch, end };
         let records = entries.iter().flat_map(Entry::records).zip(1..);
         self.staged.note_all(records, self.restored.index().published()).await?;
         let mut tail = Tail::new(&entries);
@@ -429,17 +433,17 @@ impl Replayer {
                 continue;
             }
             let found = self.find(*addr, crcs).await;
-            if found.contains(&Found::Other) {
+            if found.contains(&FoundBlock::Other) {
                 let known = self.known(&e).await?;
                 let blocks = (addr.0..).zip(e.lba.0..).zip(found.iter().zip(known));
                 tail.missing.extend(blocks.filter_map(|((at, lba), (found, known))| {
-                    let is_missing = *found == Found::Other && !known && !named.contains(&at);
+                    let is_missing = *found == FoundBlock::Other && !known && !named.contains(&at);
                     let bucket = self.restored.buckets().geometry().of(*addr);
-                    is_missing.then_some(Missing { number, bucket, volume, lba: Lba(lba) })
+                    is_missing.then_some(MissingBlock { number, bucket, volume, lba: Lba(lba) })
                 }));
             }
             named.extend(addr.0..addr.0 + crcs.len() as u64);
-            unreadable |= found.iter().any(|found| matches!(found, Found::Unreadable(_)));
+            unreadable |= found.iter().any(|found| matches!(found, FoundBlock::Unreadable(_)));
             tail.read.insert(number, found);
         }
         if unreadable {
@@ -449,13 +453,15 @@ impl Replayer {
     }
 
     /// Reads the blocks that a key names in a bucket, and compares each with its checksum.
-    async fn find(&self, addr: CacheAddr, crcs: &[Crc]) -> Vec<Found> {
+    async fn find(&self, addr: CacheAddr, crcs: &[Crc]) -> Vec<FoundBlock> {
         let read =
             self.device.read_blocks(Class::Commit, self.layout.offset_of(addr), crcs.len()).await;
-        let is = |(is, should): (_, &Crc)| if is == *should { Found::Data } else { Found::Other };
-        let mut found: Vec<Found> = block_crcs(&read.buf).zip(crcs).map(is).collect();
+        let is = |(is, should): (_, &Crc)| {
+            if is == *should { FoundBlock::Data } else { FoundBlock::Other }
+        };
+        let mut found: Vec<FoundBlock> = block_crcs(&read.buf).zip(crcs).map(is).collect();
         for (block, why) in read.unreadable {
-            found[block] = Found::Unreadable(why);
+            found[block] = FoundBlock::Unreadable(why);
         }
         found
     }
@@ -466,15 +472,15 @@ impl Replayer {
     async fn arrived(
         &mut self,
         e: &IndexKey,
-        found: Vec<Found>,
+        found: Vec<FoundBlock>,
         unanswered: bool,
     ) -> Result<Vec<bool>> {
         let mut arrived = Vec::with_capacity(found.len());
         for (found, block) in found.into_iter().zip(e.lba.0..) {
             arrived.push(match found {
-                Found::Data => true,
-                Found::Other => false,
-                Found::Unreadable(why) if unanswered => {
+                FoundBlock::Data => true,
+                FoundBlock::Other => false,
+                FoundBlock::Unreadable(why) if unanswered => {
                     tracing::warn!(
                         cache = %self.path,
                         "block {block} of volume {} was written last, before any flush was \
@@ -483,7 +489,7 @@ impl Replayer {
                     );
                     false
                 }
-                Found::Unreadable(why) => {
+                FoundBlock::Unreadable(why) => {
                     tracing::error!(
                         cache = %self.path,
                         "block {block} of volume {} was written last, and cannot be read: {why}",
@@ -545,7 +551,10 @@ impl Replayer {
     }
 
     /// Runs a synchronous step over resident nodes until it needs no more.
-    async fn resident<T>(&mut self, mut step: impl FnMut(&mut Restored) -> Step<T>) -> Result<T> {
+    async fn resident<T>(
+        &mut self,
+        mut step: impl FnMut(&mut RestoredIndex) -> Step<T>,
+    ) -> Result<T> {
         btree::resident(self, |r| step(&mut r.restored)).await
     }
 }

@@ -12,12 +12,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A change that is not told to a pass that sleeps would be seen by then.
 const LOOK: Duration = Duration::from_millis(100);
 
-fn rates(min: u64, max: u64, idle_rate: u64) -> rate_controller::Settings {
-    rate_controller::Settings { min, max, idle_rate }
+fn rates(min: u64, max: u64, idle_rate: u64) -> rate_controller::RateSettings {
+    rate_controller::RateSettings { min, max, idle_rate }
 }
 
 /// A block a second.
-fn crawl() -> rate_controller::Settings {
+fn crawl() -> rate_controller::RateSettings {
     rates(4096, 4096, 4096)
 }
 

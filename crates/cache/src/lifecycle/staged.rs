@@ -26,7 +26,7 @@ use crate::store::key::{Body, IndexKey};
 pub type StagedBlock = (VolumeId, Epoch, u64);
 
 /// The place to look for what the pool has committed.
-pub enum Committed {
+pub enum CommittedBlocks {
     /// In the pool, which is open.
     Open(Pool),
     /// In what a check of the pool has found.
@@ -45,19 +45,19 @@ pub struct PoolImage {
     /// Everything up to this epoch is in the image.
     pub published: Epoch,
     /// The staged blocks that are in the pool.
-    pub committed: Committed,
+    pub committed: CommittedBlocks,
 }
 
 /// A verifier of which staged blocks have arrived.
 pub(crate) struct StagedVerifier {
-    pool: Committed,
+    pool: CommittedBlocks,
     /// For each block with conflicting checksums: the last record that matches; 0 if none.
     differing: FxHashMap<StagedBlock, u64>,
 }
 
 impl StagedVerifier {
     /// Nothing is known yet.
-    pub fn new(pool: Committed) -> StagedVerifier {
+    pub fn new(pool: CommittedBlocks) -> StagedVerifier {
         StagedVerifier { pool, differing: FxHashMap::default() }
     }
 
@@ -68,7 +68,7 @@ impl StagedVerifier {
         records: impl Iterator<Item = (Record<'r>, u64)>,
         published: Epoch,
     ) -> Result<()> {
-        if matches!(self.pool, Committed::Unknown) {
+        if matches!(self.pool, CommittedBlocks::Unknown) {
             return Ok(());
         }
         for (record, number) in records {
@@ -127,16 +127,16 @@ impl StagedVerifier {
         // Blocks that are not there may have gone with their volume, of which nothing is needed any
         // more; least of all what was there before.
         let found = match &self.pool {
-            Committed::Unknown => return Ok(vec![true; crcs.len()]),
-            Committed::Open(pool) => match pool.cache_link().find_staging(e.volume, epoch) {
+            CommittedBlocks::Unknown => return Ok(vec![true; crcs.len()]),
+            CommittedBlocks::Open(pool) => match pool.cache_link().find_staging(e.volume, epoch) {
                 Some(id) => pool.checksums(id, e.lba, e.len()).await?,
                 None if pool.volume(e.volume).is_none() => return Ok(vec![true; crcs.len()]),
                 None => vec![None; crcs.len()],
             },
-            Committed::Found { volumes, .. } if !volumes.contains(&e.volume) => {
+            CommittedBlocks::Found { volumes, .. } if !volumes.contains(&e.volume) => {
                 return Ok(vec![true; crcs.len()]);
             }
-            Committed::Found { staged, .. } => {
+            CommittedBlocks::Found { staged, .. } => {
                 (e.lba.0..e.end()).map(|lba| staged.get(&(e.volume, epoch, lba)).copied()).collect()
             }
         };

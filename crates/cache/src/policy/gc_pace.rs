@@ -44,7 +44,7 @@ impl Limits {
 
 /// Other activity while a pass runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Beside {
+pub enum OtherActivity {
     /// Foreground I/O.
     Foreground,
     /// No foreground I/O.
@@ -142,8 +142,8 @@ impl Pace {
     }
 
     /// Returns how long to rest after the slice, which has ended at `now`.
-    pub fn pause(&self, now: Instant, limits: &Limits, beside: Beside) -> Duration {
-        if beside != Beside::Foreground {
+    pub fn pause(&self, now: Instant, limits: &Limits, beside: OtherActivity) -> Duration {
+        if beside != OtherActivity::Foreground {
             return Duration::ZERO;
         }
         let Some(due) = self.due else { return limits.pause };
@@ -180,7 +180,7 @@ mod tests {
     fn pass(
         (nodes, slice, node): (u64, u64, Duration),
         runs: &Runs,
-        beside: impl Fn(u64) -> Beside,
+        beside: impl Fn(u64) -> OtherActivity,
     ) -> (Duration, Duration, Duration) {
         let began = Instant::default().after(Duration::from_secs(1_000_000));
         let (mut now, mut pace) = (began, Pace::begin(began, nodes, runs));
@@ -203,7 +203,7 @@ mod tests {
     fn a_pass_with_time_rests_as_long_as_is_set() {
         for known in [Runs::default(), runs(Duration::from_secs(3600))] {
             let (took, longest, shortest) =
-                pass((1_000, 10, 20 * US), &known, |_| Beside::Foreground);
+                pass((1_000, 10, 20 * US), &known, |_| OtherActivity::Foreground);
             assert_eq!((longest, shortest), (MS, MS));
             assert_eq!(took, 99 * MS + 100 * 200 * US);
         }
@@ -214,7 +214,7 @@ mod tests {
         // 1 s of work. At its ease it would take 6 s.
         for interval in [4_000, 6_000, 10_000] {
             let (took, _, shortest) =
-                pass((50_000, 10, 20 * US), &runs(interval * MS), |_| Beside::Foreground);
+                pass((50_000, 10, 20 * US), &runs(interval * MS), |_| OtherActivity::Foreground);
             let half = interval * MS / 2;
             assert!(took <= half + MS && took >= half - half / 50, "{took:?} of {half:?}");
             assert!(shortest >= 200 * US);
@@ -224,13 +224,13 @@ mod tests {
     #[test]
     fn it_never_takes_more_than_half_of_the_thread_from_foreground() {
         let (took, longest, _) =
-            pass((50_000, 10, 20 * US), &runs(20 * MS), |_| Beside::Foreground);
+            pass((50_000, 10, 20 * US), &runs(20 * MS), |_| OtherActivity::Foreground);
         assert_eq!((took, longest), (2_000 * MS - 200 * US, 200 * US));
     }
 
     #[test]
     fn without_foreground_or_with_need_it_goes_on_at_once() {
-        for beside in [Beside::Nothing, Beside::Need] {
+        for beside in [OtherActivity::Nothing, OtherActivity::Need] {
             let (took, longest, _) = pass((50_000, 10, 20 * US), &runs(3_600_000 * MS), |_| beside);
             assert_eq!((took, longest), (1_000 * MS, Duration::ZERO));
         }
@@ -239,9 +239,10 @@ mod tests {
     #[test]
     fn time_that_was_saved_while_idle_is_given_back() {
         let known = runs(6_000 * MS);
-        let idle = |at| if at < 25_000 { Beside::Nothing } else { Beside::Foreground };
+        let idle =
+            |at| if at < 25_000 { OtherActivity::Nothing } else { OtherActivity::Foreground };
         let (_, longest, _) = pass((50_000, 10, 20 * US), &known, idle);
-        let (_, hurried, _) = pass((50_000, 10, 20 * US), &known, |_| Beside::Foreground);
+        let (_, hurried, _) = pass((50_000, 10, 20 * US), &known, |_| OtherActivity::Foreground);
         assert!(longest > hurried + hurried / 2 && longest <= MS, "{longest:?} {hurried:?}");
     }
 
@@ -250,7 +251,8 @@ mod tests {
         let mut pace = Pace::begin(Instant::default(), 3, &runs(MS));
         for _ in 0..100 {
             pace.worked(10, 200 * US);
-            let pause = pace.pause(Instant::default().after(MS), &LIMITS, Beside::Foreground);
+            let pause =
+                pace.pause(Instant::default().after(MS), &LIMITS, OtherActivity::Foreground);
             assert!(pause >= 200 * US && pause <= MS);
         }
     }

@@ -8,7 +8,7 @@
 //! `idle_rate`, by a factor of about 2.6 each second: an idle cache once let its rate leap from 4
 //! MB/s to 0.9 TB/s.
 //!
-//! **Pacing.** [`Pacer`] spreads what is written evenly at that rate.
+//! **Pacing.** [`BytePacer`] spreads what is written evenly at that rate.
 //!
 //! Both are pure: time is passed in, may stand still and may jump.
 
@@ -28,7 +28,7 @@ const LONGEST_STEP: Duration = Duration::from_secs(1);
 const BURST: Duration = Duration::from_millis(50);
 /// Rates of write-back, in bytes a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RateSettings {
     /// At least this, also when little is dirty.
     pub min: u64,
     /// At most this, always.
@@ -37,18 +37,18 @@ pub struct Settings {
     pub idle_rate: u64,
 }
 
-impl Default for Settings {
+impl Default for RateSettings {
     fn default() -> Self {
-        Settings { min: 4 << 20, max: 1 << 30, idle_rate: 64 << 20 }
+        RateSettings { min: 4 << 20, max: 1 << 30, idle_rate: 64 << 20 }
     }
 }
 
-impl Settings {
+impl RateSettings {
     /// Removes contradictions from these settings: `max` wins over the others.
-    fn agreed(self) -> Settings {
+    fn agreed(self) -> RateSettings {
         let max = self.max.max(1);
         let min = self.min.clamp(1, max);
-        Settings { min, max, idle_rate: self.idle_rate.clamp(min, max) }
+        RateSettings { min, max, idle_rate: self.idle_rate.clamp(min, max) }
     }
 }
 
@@ -72,7 +72,7 @@ pub struct ControllerState {
 /// Sets the rate of write-back.
 #[derive(Debug)]
 pub struct Controller {
-    settings: Settings,
+    settings: RateSettings,
     state: ControllerState,
     updated: Option<Instant>,
     /// The rate that is allowed now while clients ask for nothing, bytes a second; `None`: they are
@@ -84,7 +84,7 @@ pub struct Controller {
 
 impl Controller {
     /// A controller at rest.
-    pub fn new(settings: Settings) -> Controller {
+    pub fn new(settings: RateSettings) -> Controller {
         let settings = settings.agreed();
         let state = ControllerState {
             rate: settings.min,
@@ -99,9 +99,9 @@ impl Controller {
 
     /// From now on these settings hold: the rate is between their bounds at once, and computed anew
     /// with the next update.
-    pub fn set(&mut self, settings: Settings) {
+    pub fn set(&mut self, settings: RateSettings) {
         self.settings = settings.agreed();
-        let Settings { min, max, .. } = self.settings;
+        let RateSettings { min, max, .. } = self.settings;
         self.state.rate = self.state.rate.clamp(min, max);
         self.state.integral = self.state.integral.min(max as f64);
         self.reset = true;
@@ -158,7 +158,7 @@ impl Controller {
 
 /// Spreads bytes evenly over time.
 #[derive(Debug, Default)]
-pub struct Pacer {
+pub struct BytePacer {
     /// Bytes let through that time has not paid for yet; negative: credit, of [`BURST`] at most.
     debt: f64,
     /// The rate at which the debt is paid off: the lowest since it was taken.
@@ -166,10 +166,10 @@ pub struct Pacer {
     last: Instant,
 }
 
-impl Pacer {
+impl BytePacer {
     /// A pacer without debt or credit.
-    pub fn new() -> Pacer {
-        Pacer::default()
+    pub fn new() -> BytePacer {
+        BytePacer::default()
     }
 
     /// When the next bytes may go, at `rate` bytes a second from now on; zero: at once. After a

@@ -17,7 +17,7 @@ proptest! {
         steps in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()),
             0..100),
     ) {
-        let mut c = Controller::new(Settings { min, max, idle_rate });
+        let mut c = Controller::new(RateSettings { min, max, idle_rate });
         let max = max.max(1);
         for (now, dirty, target, idle) in steps {
             let rate = c.update(Instant(now), dirty, target, idle);
@@ -33,12 +33,12 @@ proptest! {
         steps in prop::collection::vec(
             (any::<u64>(), any::<u64>(), any::<bool>(), 1..1u64 << 40, 1..1u64 << 40), 1..100),
     ) {
-        let mut c = Controller::new(Settings::default());
+        let mut c = Controller::new(RateSettings::default());
         for (i, (dirty, target, idle, min, max)) in steps.into_iter().enumerate() {
             if i % 3 == 0 {
-                c.set(Settings { min, max, idle_rate: max });
+                c.set(RateSettings { min, max, idle_rate: max });
             }
-            let Settings { min, max, .. } = c.settings;
+            let RateSettings { min, max, .. } = c.settings;
             prop_assert!((min..=max).contains(&c.state().rate));
             let rate = c.update(at(i as u64 * 40), dirty, target, idle);
             prop_assert!((min..=max).contains(&rate) && c.state().integral <= max as f64);
@@ -50,7 +50,7 @@ proptest! {
     fn a_pacer_keeps_the_rate(
         rate in 1..1u64 << 40, gaps in prop::collection::vec((0..200u64, 1..1u64 << 30), 1..100),
     ) {
-        let mut p = Pacer::new();
+        let mut p = BytePacer::new();
         let (mut now, mut sent): (Instant, Vec<(f64, f64)>) = (at(1000), Vec::new());
         for (gap, bytes) in gaps {
             now = now.after(Duration::from_millis(gap));
@@ -75,7 +75,7 @@ proptest! {
 
 #[test]
 fn a_rate_that_falls_is_not_asked_for_what_went_before() {
-    let mut p = Pacer::new();
+    let mut p = BytePacer::new();
     // More than it may go ahead at once, at 100 MiB a second.
     p.charge(100 * MIB, 100 * MIB);
     let before = p.due(at(0), 100 * MIB);
@@ -93,7 +93,7 @@ fn a_rate_that_falls_is_not_asked_for_what_went_before() {
 
 #[test]
 fn does_not_wind_up() {
-    let mut c = Controller::new(Settings { min: MIB, max: 100 * MIB, idle_rate: MIB });
+    let mut c = Controller::new(RateSettings { min: MIB, max: 100 * MIB, idle_rate: MIB });
     let target = 1000 * MIB;
     let mut ms = 0;
     // A day far above the target: the pool takes less than comes.
@@ -120,7 +120,7 @@ fn does_not_wind_up() {
 
 #[test]
 fn idle_does_not_leap() {
-    let settings = Settings { min: 4 * MIB, max: 1 << 30, idle_rate: 64 * MIB };
+    let settings = RateSettings { min: 4 * MIB, max: 1 << 30, idle_rate: 64 * MIB };
     let mut c = Controller::new(settings);
     let (dirty, target) = (496 * MIB, 36_700 * MIB);
     let mut before = c.update(at(0), dirty, target, false);
@@ -136,18 +136,18 @@ fn idle_does_not_leap() {
 
 #[test]
 fn a_new_bound_is_reached_without_waiting_for_the_next_period() {
-    let mut c = Controller::new(Settings { min: MIB, max: 2 * MIB, idle_rate: MIB });
+    let mut c = Controller::new(RateSettings { min: MIB, max: 2 * MIB, idle_rate: MIB });
     assert_eq!(c.update(at(0), 1000 * MIB, 0, false), 2 * MIB);
     assert_eq!(c.update(at(1), 1000 * MIB, 0, false), 2 * MIB);
-    c.set(Settings { min: MIB, max: 90 * MIB, idle_rate: MIB });
+    c.set(RateSettings { min: MIB, max: 90 * MIB, idle_rate: MIB });
     assert_eq!(c.update(at(1), 1000 * MIB, 0, false), 90 * MIB);
-    c.set(Settings { min: MIB, max: 3 * MIB, idle_rate: MIB });
+    c.set(RateSettings { min: MIB, max: 3 * MIB, idle_rate: MIB });
     assert_eq!(c.state().rate, 3 * MIB);
 }
 
 #[test]
 fn the_clock_may_stand_still() {
-    let mut c = Controller::new(Settings::default());
+    let mut c = Controller::new(RateSettings::default());
     for i in 0..10_000 {
         c.update(at(5), 2000 * MIB, 1000 * MIB, i % 2 == 0);
     }
@@ -160,7 +160,7 @@ fn the_clock_may_stand_still() {
 
 /// Clients write `inflow` bytes a second, write-back takes what the controller says or `pool` can.
 fn plant(inflow: impl Fn(u64) -> u64, pool: u64, seconds: u64, first: u64) -> Vec<f64> {
-    let mut c = Controller::new(Settings { min: MIB, max: 1 << 30, idle_rate: MIB });
+    let mut c = Controller::new(RateSettings { min: MIB, max: 1 << 30, idle_rate: MIB });
     let target = 1000 * MIB;
     let mut dirty = first as f64;
     let mut seen = Vec::new();

@@ -22,10 +22,10 @@ mod random;
 mod shares;
 
 use adaptive::Adaptive;
-pub use adaptive::Survivors;
+pub use adaptive::KeptSlots;
 pub use clock::DropClock;
 use model::cache::Policy;
-use ordered::Ordered;
+use ordered::OrderedQueue;
 pub use origin::Origin;
 use random::Random;
 
@@ -45,7 +45,7 @@ pub struct Eviction {
 
 #[derive(Debug)]
 enum Chooser {
-    Ordered(Ordered),
+    Ordered(OrderedQueue),
     Random(Random),
     Adaptive(Box<Adaptive>),
 }
@@ -60,8 +60,8 @@ impl Replacement {
     pub fn new(policy: Policy, buckets: usize, bucket_blocks: u32, seed: u64) -> Replacement {
         assert!(buckets < links::NONE as usize, "bucket numbers are 32 bits");
         Replacement(match policy {
-            Policy::Lru => Chooser::Ordered(Ordered::new(buckets, true)),
-            Policy::Fifo => Chooser::Ordered(Ordered::new(buckets, false)),
+            Policy::Lru => Chooser::Ordered(OrderedQueue::new(buckets, true)),
+            Policy::Fifo => Chooser::Ordered(OrderedQueue::new(buckets, false)),
             Policy::Random => Chooser::Random(Random::new(buckets, seed)),
             Policy::Adaptive => Chooser::Adaptive(Box::new(Adaptive::new(buckets, bucket_blocks))),
         })
@@ -187,8 +187,8 @@ impl Replacement {
 
     /// The blocks of a victim that are to be kept, by their places in it, in order. Places whose
     /// blocks are gone may be among them.
-    pub fn survivors(&self, id: u32) -> Survivors {
-        self.adaptive().map_or_else(Survivors::new, |c| c.survivors(id))
+    pub fn survivors(&self, id: u32) -> KeptSlots {
+        self.adaptive().map_or_else(KeptSlots::new, |c| c.survivors(id))
     }
 
     /// Notes that `blocks` survivors were moved.

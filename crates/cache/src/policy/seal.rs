@@ -7,7 +7,7 @@ pub(crate) const MAX_SEALED: usize = 32;
 
 /// The cut that a pass carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WhichCut {
+pub(crate) enum CutChoice {
     /// The oldest that there is.
     Oldest,
     /// A new one, taken now, with all that is dirty.
@@ -57,7 +57,7 @@ pub(crate) fn next(
     data_blocks: u64,
     pressure: u8,
     all: bool,
-) -> WhichCut {
+) -> CutChoice {
     let pressed = dirty * 100 > data_blocks * u64::from(pressure);
-    if sealed > 0 && pressed && !all { WhichCut::Oldest } else { WhichCut::Newest }
+    if sealed > 0 && pressed && !all { CutChoice::Oldest } else { CutChoice::Newest }
 }

@@ -11,7 +11,7 @@ use base::{BLOCK_U64, Lba, VolumeId};
 const STREAMS: usize = 64;
 
 /// The streams, by place, in one array for each field: every request searches `next`.
-struct Followed {
+struct StreamTable {
     /// The block with which each goes on; the value of a free place is the block of no volume.
     next: [u64; STREAMS],
     volume: [VolumeId; STREAMS],
@@ -24,14 +24,14 @@ struct Followed {
 
 /// The streams of one kind of request.
 pub(crate) struct Streams {
-    state: RefCell<Followed>,
+    state: RefCell<StreamTable>,
     cutoff: Cell<u64>,
 }
 
 impl Streams {
     /// `cutoff`: a stream of more bytes than this is sequential; 0: none ever is.
     pub fn new(cutoff: u64) -> Streams {
-        let none = Followed {
+        let none = StreamTable {
             next: [u64::MAX; STREAMS],
             volume: [VolumeId(0); STREAMS],
             bytes: [0; STREAMS],
@@ -68,7 +68,7 @@ impl Streams {
     }
 }
 
-impl Followed {
+impl StreamTable {
     fn find(&self, volume: VolumeId, lba: Lba) -> Option<usize> {
         // Most requests continue no stream: one loop without branches finds that out.
         if !self.next.iter().fold(false, |found, &next| found | (next == lba.0)) {

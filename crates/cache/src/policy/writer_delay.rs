@@ -140,7 +140,7 @@ impl Load {
 
 /// The next step for a line.
 #[derive(Debug, PartialEq)]
-pub enum Next<T> {
+pub enum NextStep<T> {
     /// This request passes.
     Pass(T, u64),
     /// The next one passes at this time, or earlier if there is more room by then.
@@ -151,7 +151,7 @@ pub enum Next<T> {
     Empty,
 }
 
-struct Queue<T> {
+struct VolumeQueue<T> {
     volume: VolumeId,
     waiting: VecDeque<(T, u64)>,
     /// The number of blocks that the requests of the line have had, on a clock that all lines
@@ -163,8 +163,8 @@ struct Queue<T> {
 pub struct Line<T> {
     curve: Curve,
     ages: Curve,
-    queues: VecDeque<Queue<T>>,
-    /// The clock of [`Queue::served`]: what the line that went last had had.
+    queues: VecDeque<VolumeQueue<T>>,
+    /// The clock of [`VolumeQueue::served`]: what the line that went last had had.
     clock: u64,
     passed_at: Instant,
     credit: u64,
@@ -221,23 +221,27 @@ impl<T> Line<T> {
     pub fn push(&mut self, volume: VolumeId, blocks: u64, who: T) {
         let place = self.queues.iter().position(|q| q.volume == volume);
         let place = place.unwrap_or_else(|| {
-            self.queues.push_back(Queue { volume, waiting: VecDeque::new(), served: self.clock });
+            self.queues.push_back(VolumeQueue {
+                volume,
+                waiting: VecDeque::new(),
+                served: self.clock,
+            });
             self.queues.len() - 1
         });
         self.queues[place].waiting.push_back((who, blocks));
     }
 
     /// Decides what happens next. A request that passes is removed from the line.
-    pub fn next(&mut self, now: Instant, load: &Load) -> Next<T> {
+    pub fn next(&mut self, now: Instant, load: &Load) -> NextStep<T> {
         let least = self.queues.iter().enumerate().min_by_key(|(_, q)| q.served);
-        let Some((place, queue)) = least else { return Next::Empty };
+        let Some((place, queue)) = least else { return NextStep::Empty };
         let blocks = queue.waiting.front().map_or(0, |w| w.1);
         let due = self.due(blocks, load);
         if due > now {
-            return Next::At(due);
+            return NextStep::At(due);
         }
         if !has_room(blocks, load) {
-            return Next::Room;
+            return NextStep::Room;
         }
         self.passes(now, blocks, load);
         let queue = &mut self.queues[place];
@@ -248,8 +252,8 @@ impl<T> Line<T> {
             self.queues.remove(place);
         }
         match first {
-            Some((who, blocks)) => Next::Pass(who, blocks),
-            None => Next::Empty,
+            Some((who, blocks)) => NextStep::Pass(who, blocks),
+            None => NextStep::Empty,
         }
     }
 

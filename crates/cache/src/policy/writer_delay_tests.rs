@@ -43,17 +43,17 @@ proptest! {
             now += pause * 1_000_000;
             loop {
                 match line.next(Instant(now), &Load { reserved: 1, ..load(room, all) }) {
-                    Next::Pass((volume, i), blocks) => {
+                    NextStep::Pass((volume, i), blocks) => {
                         prop_assert!(blocks < room && i > last[volume as usize]);
                         last[volume as usize] = i;
                         room -= blocks;
                         due.retain(|d| d.1 != i);
                     }
-                    Next::At(when) => {
+                    NextStep::At(when) => {
                         prop_assert!(when.since(Instant(now)) <= MOST);
                         break;
                     }
-                    Next::Room | Next::Empty => break,
+                    NextStep::Room | NextStep::Empty => break,
                 }
             }
             if i % 7 == 0 {
@@ -63,7 +63,7 @@ proptest! {
         // All that is left passes when there is room.
         while !line.is_empty() {
             match line.next(Instant(now), &load(all, all)) {
-                Next::Pass((_, i), _) => due.retain(|d| d.1 != i),
+                NextStep::Pass((_, i), _) => due.retain(|d| d.1 != i),
                 other => prop_assert!(false, "{other:?} with all of the room"),
             }
         }
@@ -81,8 +81,8 @@ fn a_volume_that_floods_does_not_make_another_wait_for_more_than_its_turn() {
     let mut now = Instant(1_000_000_000);
     let mut pass = |line: &mut Line<i32>| loop {
         match line.next(now, &full) {
-            Next::Pass(who, _) => return who,
-            Next::At(when) => now = when,
+            NextStep::Pass(who, _) => return who,
+            NextStep::At(when) => now = when,
             other => panic!("{other:?}"),
         }
     };
@@ -107,7 +107,7 @@ fn an_image_that_is_too_old_slows_writers_to_the_speed_of_write_back_and_no_furt
         if line.is_empty() {
             (0..64).for_each(|i| line.push(V, 1, i));
         }
-        while let Next::Pass(..) = line.next(now, &old) {
+        while let NextStep::Pass(..) = line.next(now, &old) {
             passed += 1;
         }
     }
@@ -175,7 +175,7 @@ impl Plant {
                 self.waiting += 1;
             }
             let load = self.load();
-            let Next::Pass(came, blocks) = self.line.next(now, &load) else { break };
+            let NextStep::Pass(came, blocks) = self.line.next(now, &load) else { break };
             self.waiting -= 1;
             self.open += blocks;
             self.written += blocks;

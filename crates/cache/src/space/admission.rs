@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::{Instant, VolumeId};
 use rt::sync::{Event, OneShot, OneShotSender, oneshot};
 
-use crate::policy::writer_delay::{Curve, Line, Load, Next};
+use crate::policy::writer_delay::{Curve, Line, Load, NextStep};
 use crate::settings::Settings;
 
 /// When a wait for room began, and how many passes had ended by then.
@@ -93,7 +93,7 @@ impl Admission {
 
     /// Decides what happens next with the line. A request that passes is removed from it, and is to
     /// be [let in](Admission::let_in).
-    pub fn next(&self, now: Instant, load: &Load) -> Next<OneShotSender<AdmittedRoom>> {
+    pub fn next(&self, now: Instant, load: &Load) -> NextStep<OneShotSender<AdmittedRoom>> {
         self.line.borrow_mut().next(now, load)
     }
 

@@ -50,9 +50,9 @@ pub(crate) struct Collections {
 }
 
 /// A task waits for a pass: passes do not pause while this exists.
-pub(crate) struct Awaited<'c>(&'c Collections);
+pub(crate) struct PassWait<'c>(&'c Collections);
 
-impl Drop for Awaited<'_> {
+impl Drop for PassWait<'_> {
     fn drop(&mut self) {
         self.0.awaited.set(self.0.awaited.get() - 1);
     }
@@ -87,9 +87,9 @@ impl Collections {
     }
 
     /// A task waits for a pass, until the guard is dropped.
-    pub fn awaited(&self) -> Awaited<'_> {
+    pub fn awaited(&self) -> PassWait<'_> {
         self.awaited.set(self.awaited.get() + 1);
-        Awaited(self)
+        PassWait(self)
     }
 
     /// True if a task waits for a pass.

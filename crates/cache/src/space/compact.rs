@@ -22,12 +22,12 @@ use queue::Class;
 use rt::sync::Semaphore;
 
 use crate::core::Core;
-use crate::core::pins::Pinned;
+use crate::core::pins::BucketPin;
 use crate::health::fail::Failures;
 use crate::space::contents::BucketContents;
 use crate::space::mover::{Mover, is_movable, place_of, room_to_move};
 use crate::space::request_room::Room;
-use crate::store::buckets::Thinnest;
+use crate::store::buckets::ThinBucket;
 use crate::store::key::IndexKey;
 use crate::store::state::State;
 
@@ -39,9 +39,9 @@ const AT_ONCE: u64 = 16;
 const TOGETHER: (usize, u64) = (32, 256);
 
 /// A thin bucket. It is pinned.
-struct Thin {
-    bucket: Thinnest,
-    _pin: Pinned,
+struct PinnedThinBucket {
+    bucket: ThinBucket,
+    _pin: BucketPin,
 }
 
 /// Puts the dirty blocks of thin buckets together.
@@ -91,15 +91,15 @@ impl Compactor {
         }
     }
 
-    fn pin_thin(&self) -> Option<Thin> {
+    fn pin_thin(&self) -> Option<PinnedThinBucket> {
         let clean_too = self.core.due().evicts_garbage_soon();
         let bucket = self.core.state_mut().buckets.pin_thinnest(LOOKED_AT, clean_too)?;
-        Some(Thin { bucket, _pin: self.core.pinned(self.contents.first_of(bucket.id)) })
+        Some(PinnedThinBucket { bucket, _pin: self.core.pinned(self.contents.first_of(bucket.id)) })
     }
 
     /// Moves the dirty blocks of a bucket, or all.
-    async fn compact(&self, thin: Thin) -> Result<()> {
-        let Thinnest { id, generation, whole } = thin.bucket;
+    async fn compact(&self, thin: PinnedThinBucket) -> Result<()> {
+        let ThinBucket { id, generation, whole } = thin.bucket;
         let Some(keys) = self.contents.keys_of(id, generation, Class::Compaction).await else {
             return Ok(());
         };

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use base::{BlockRange, BucketGen, BucketId, CacheAddr, Lba, Result};
-use format::cache::summary::{SummaryKey, SummaryOf, decode_summary};
+use format::cache::summary::{SummaryKey, SummaryOwner, decode_summary};
 use queue::Class;
 
 use crate::core::Core;
@@ -31,8 +31,8 @@ impl BucketContents {
     }
 
     /// The identity that the summary of a bucket carries.
-    pub(crate) fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOf {
-        SummaryOf { uuid: self.core.device().uuid(), bucket, generation }
+    pub(crate) fn summary_of(&self, bucket: BucketId, generation: BucketGen) -> SummaryOwner {
+        SummaryOwner { uuid: self.core.device().uuid(), bucket, generation }
     }
 
     /// The volume and block of each block of a bucket, as they were written, if that is known. Read

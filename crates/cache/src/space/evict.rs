@@ -9,7 +9,7 @@ use queue::Class;
 use crate::core::Core;
 use crate::health::fail::Failures;
 use crate::space::request_room::Room;
-use crate::space::survivors::Survivors;
+use crate::space::survivors::SurvivorMover;
 use crate::store::buckets::Victim;
 use crate::store::ring_room::{JournalRoom, Share};
 use crate::transfer::group_commit::JournalWriter;
@@ -27,7 +27,7 @@ pub(crate) struct Evictor {
     failures: Rc<Failures>,
     journal: Rc<JournalWriter>,
     room: Rc<Room>,
-    survivors: Rc<Survivors>,
+    survivors: Rc<SurvivorMover>,
 }
 
 impl Evictor {
@@ -37,7 +37,7 @@ impl Evictor {
         failures: &Rc<Failures>,
         journal: &Rc<JournalWriter>,
         room: &Rc<Room>,
-        survivors: &Rc<Survivors>,
+        survivors: &Rc<SurvivorMover>,
     ) -> Rc<Evictor> {
         Rc::new(Evictor {
             core: core.clone(),

@@ -41,11 +41,11 @@ use rt::Rt;
 use rt::sync::oneshot;
 
 use crate::core::Core;
-use crate::core::pins::Pinned;
+use crate::core::pins::BucketPin;
 use crate::health::fail::Failures;
 use crate::job;
-use crate::policy::gc_pace::{Beside, Pace};
-use crate::space::mover::{Moved, Mover, is_movable};
+use crate::policy::gc_pace::{OtherActivity, Pace};
+use crate::space::mover::{MoveOutcome, Mover, is_movable};
 use crate::space::request_room::Room;
 use crate::store::buckets::usage::Usage;
 use crate::store::index_walk::IndexWalk;
@@ -67,17 +67,17 @@ const COMPARED: usize = 4096;
 
 /// A running count of the blocks of all buckets. The count ends when this is dropped. Its result
 /// counts only if `complete` is set.
-struct Audited<'c> {
+struct AuditGuard<'c> {
     core: &'c Core,
     complete: bool,
 }
 
-impl<'c> Audited<'c> {
-    fn begin(core: &'c Core) -> Audited<'c> {
+impl<'c> AuditGuard<'c> {
+    fn begin(core: &'c Core) -> AuditGuard<'c> {
         let mut st = core.state_mut();
         let buckets = st.buckets.geometry().count();
         st.index.begin_audit(buckets);
-        Audited { core, complete: false }
+        AuditGuard { core, complete: false }
     }
 
     /// The count is complete, or was given up.
@@ -86,7 +86,7 @@ impl<'c> Audited<'c> {
     }
 }
 
-impl Drop for Audited<'_> {
+impl Drop for AuditGuard<'_> {
     fn drop(&mut self) {
         self.core.state_mut().index.end_audit(self.complete);
     }
@@ -236,7 +236,7 @@ impl Collector {
         self.core.collections().count(|gc| gc.dead_last = 0);
         self.core.state_mut().buckets.forget_dead_zeros();
         let called_for = self.core.collections().note_begun();
-        let audited = Audited::begin(&self.core);
+        let audited = AuditGuard::begin(&self.core);
         let (outcome, whole) = match self.walk().await {
             Ok(true) => (self.compare().await, true),
             // The cache is closed: a part of the count says nothing.
@@ -328,17 +328,17 @@ impl Collector {
     }
 
     /// The activity that a pass gives way to, or has to hurry for.
-    fn beside_gc(&self) -> Beside {
+    fn beside_gc(&self) -> OtherActivity {
         let quiet = self.core.clients().quiet_for(self.core.rt().now());
         if self.core.collections().is_awaited()
             || self.core.levels().wants_node_room()
             || self.core.turns().is_dry()
         {
-            Beside::Need
+            OtherActivity::Need
         } else if quiet > QUIET {
-            Beside::Nothing
+            OtherActivity::Nothing
         } else {
-            Beside::Foreground
+            OtherActivity::Foreground
         }
     }
 
@@ -393,14 +393,14 @@ impl Collector {
             .ring_room(Share::Clients, blocks_for(most_extents(e.len()), e.len() as usize))
             .await?;
         let Some(_pin) = self.plan_move(&e, *addr) else { return Ok(()) };
-        if self.mover.move_extent(&e, &mut room, Usage::hits).await? == Moved::Done {
+        if self.mover.move_extent(&e, &mut room, Usage::hits).await? == MoveOutcome::Done {
             self.core.collections().count(|gc| gc.moved_blocks += e.len());
         }
         Ok(())
     }
 
     /// Pins the bucket of an extent that is to be moved.
-    fn plan_move(&self, e: &IndexKey, addr: CacheAddr) -> Option<Pinned> {
+    fn plan_move(&self, e: &IndexKey, addr: CacheAddr) -> Option<BucketPin> {
         let mut st = self.core.state_mut();
         if !is_movable(&st, e) || e.is_stale(&st.buckets) || !st.buckets.is_sparse(addr) {
             return None;

@@ -24,12 +24,12 @@ use crate::store::buckets::usage::Usage;
 use crate::store::key::{Body, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::state::State;
-use crate::store::taken::{Taken, extents, most_extents};
+use crate::store::taken::{TakenRun, extents, most_extents};
 use crate::transfer::bucket_io::BucketIo;
 
 /// The outcome of the move of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Moved {
+pub(crate) enum MoveOutcome {
     /// The extent is in another bucket.
     Done,
     /// The extent was changed meanwhile, or there is no room for it: it stays.
@@ -58,19 +58,19 @@ impl Mover {
         e: &IndexKey,
         room: &mut JournalRoom,
         hits: fn(&Usage, CacheAddr) -> u8,
-    ) -> Result<Moved> {
-        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(Moved::Stays) };
+    ) -> Result<MoveOutcome> {
+        let Body::Data { addr, crcs, .. } = &e.body else { return Ok(MoveOutcome::Stays) };
         let Ok(data) = self.bucket_io.read_bucket(*addr, crcs, Class::Collection).await else {
-            return Ok(Moved::Bad);
+            return Ok(MoveOutcome::Bad);
         };
         let Some(taken) = self.write_elsewhere(&data, Class::Collection).await? else {
-            return Ok(Moved::Stays);
+            return Ok(MoveOutcome::Stays);
         };
         let settled = self
             .core
             .resident(Class::Collection, |st| settle_move(st, room, e, &taken, hits))
             .await?;
-        Ok(if settled { Moved::Done } else { Moved::Stays })
+        Ok(if settled { MoveOutcome::Done } else { MoveOutcome::Stays })
     }
 
     /// Moves extents of one pinned bucket together, in the order of their places: with one read and
@@ -180,13 +180,13 @@ pub(super) fn place_of(e: &IndexKey) -> Option<(u64, &[Crc])> {
 }
 
 /// The part of taken blocks from block `from` on that has `len` blocks.
-fn part_of(taken: &[Taken], mut from: u32, mut len: u32) -> SmallVec<[Taken; 2]> {
+fn part_of(taken: &[TakenRun], mut from: u32, mut len: u32) -> SmallVec<[TakenRun; 2]> {
     let mut part = SmallVec::new();
     for t in taken {
         let skip = from.min(t.len);
         let of_this = len.min(t.len - skip);
         if of_this > 0 {
-            part.push(Taken { addr: CacheAddr(t.addr.0 + u64::from(skip)), len: of_this, ..*t });
+            part.push(TakenRun { addr: CacheAddr(t.addr.0 + u64::from(skip)), len: of_this, ..*t });
         }
         (from, len) = (from - skip, len - of_this);
     }
@@ -204,7 +204,7 @@ fn settle_move(
     st: &mut State,
     room: &mut JournalRoom,
     e: &IndexKey,
-    taken: &[Taken],
+    taken: &[TakenRun],
     hits: fn(&Usage, CacheAddr) -> u8,
 ) -> Step<bool> {
     let Body::Data { addr, crcs, cover, .. } = &e.body else { return Ok(false) };

@@ -10,7 +10,7 @@ use crate::testkit::{Lab, fill, settings};
 /// Write-back of so many bytes a second.
 fn slow(rate: u64) -> Settings {
     let writeback =
-        crate::policy::rate_controller::Settings { min: rate, max: rate, idle_rate: rate };
+        crate::policy::rate_controller::RateSettings { min: rate, max: rate, idle_rate: rate };
     Settings { writeback, dirty_target_percent: 1, dirty_nodes: 8, ..settings() }
 }
 

@@ -19,7 +19,7 @@ use crate::transfer::group_commit::JournalWriter;
 
 /// The room for nodes that a task needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Nodes {
+enum NodeRoom {
     /// Room for this many nodes, which is reserved from then on.
     Reserved(u64),
     /// Room for this many nodes more than are due.
@@ -86,7 +86,7 @@ impl Room {
         let (reason, job) = self.why_at_the_door(nodes);
         let _first = self.core.rt().waits_for_job(reason, job, self.core.turns().door()).await;
         loop {
-            self.uncrowd(Nodes::Reserved(nodes), waiting).await?;
+            self.uncrowd(NodeRoom::Reserved(nodes), waiting).await?;
             let room = self.ring_room(Share::Clients, blocks).await?;
             if !self.core.levels().is_crowded() && self.core.levels().has_nodes_for(nodes) {
                 return Ok(room.with_nodes(nodes));
@@ -100,7 +100,8 @@ impl Room {
         self.failures.check_failed()?;
         let spare = self.core.layout().node_margin() / 2;
         if self.core.levels().is_crowded() || self.core.levels().lacks_node_room(spare) {
-            Box::pin(self.uncrowd(Nodes::Spare(spare), self.core.levels().begin_waiting())).await?;
+            Box::pin(self.uncrowd(NodeRoom::Spare(spare), self.core.levels().begin_waiting()))
+                .await?;
         }
         Ok(())
     }
@@ -112,7 +113,7 @@ impl Room {
         self.failures.check_failed()?;
         let blocks = blocks_for(1, 0);
         if self.core.levels().is_crowded() && !self.core.levels().wants_node_room() {
-            Box::pin(self.uncrowd(Nodes::Any, self.core.levels().begin_waiting())).await?;
+            Box::pin(self.uncrowd(NodeRoom::Any, self.core.levels().begin_waiting())).await?;
         }
         let room = self.core.state().journal().room().clone();
         if let Some(room) = room.try_take(Share::Upkeep, blocks) {
@@ -174,22 +175,22 @@ impl Room {
     }
 
     /// True if a task that needs room for nodes has to wait.
-    fn lacks(&self, nodes: Nodes) -> bool {
+    fn lacks(&self, nodes: NodeRoom) -> bool {
         match nodes {
-            Nodes::Reserved(nodes) => !self.core.levels().has_nodes_for(nodes),
-            Nodes::Spare(spare) => self.core.levels().lacks_node_room(spare),
-            Nodes::Any => false,
+            NodeRoom::Reserved(nodes) => !self.core.levels().has_nodes_for(nodes),
+            NodeRoom::Spare(spare) => self.core.levels().lacks_node_room(spare),
+            NodeRoom::Any => false,
         }
     }
 
     /// Waits until the cache is not crowded and there is room for `nodes`. All tasks that wait
     /// share one checkpoint. They need only its beginning: from then on changed nodes are counted
     /// anew.
-    async fn uncrowd(&self, nodes: Nodes, waiting: WaitStart) -> Result<()> {
+    async fn uncrowd(&self, nodes: NodeRoom, waiting: WaitStart) -> Result<()> {
         while self.core.levels().is_crowded() || self.lacks(nodes) {
             self.failures.check_failed()?;
             self.core.check_open()?;
-            if nodes == Nodes::Any && self.core.levels().wants_node_room() {
+            if nodes == NodeRoom::Any && self.core.levels().wants_node_room() {
                 // A checkpoint may not find room before the next pass, and this task must not wait
                 // for passes.
                 break;

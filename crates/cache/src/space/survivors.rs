@@ -19,7 +19,7 @@ use crate::health::fail::Failures;
 use crate::health::look::WriterWatch;
 use crate::job;
 use crate::space::contents::BucketContents;
-use crate::space::mover::{Moved, Mover};
+use crate::space::mover::{MoveOutcome, Mover};
 use crate::space::request_room::Room;
 use crate::store::buckets::summaries::NextSummary;
 use crate::store::buckets::usage::Usage;
@@ -35,16 +35,16 @@ const SUMMARIES_AT_ONCE: u64 = 32;
 
 /// A bucket whose survivors move. When this is dropped they have moved, or were given up, and the
 /// bucket may be evicted.
-struct Leaving(Core, BucketId);
+struct LeavingBucket(Core, BucketId);
 
-impl Drop for Leaving {
+impl Drop for LeavingBucket {
     fn drop(&mut self) {
         self.0.state_mut().buckets.end_leaving(self.1);
     }
 }
 
 /// Moves the blocks that are worth it out of buckets that are evicted.
-pub(crate) struct Survivors {
+pub(crate) struct SurvivorMover {
     core: Core,
     failures: Rc<Failures>,
     watch: Rc<WriterWatch>,
@@ -53,7 +53,7 @@ pub(crate) struct Survivors {
     contents: Rc<BucketContents>,
 }
 
-impl Survivors {
+impl SurvivorMover {
     /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
@@ -62,8 +62,8 @@ impl Survivors {
         room: &Rc<Room>,
         mover: &Rc<Mover>,
         contents: &Rc<BucketContents>,
-    ) -> Rc<Survivors> {
-        Rc::new(Survivors {
+    ) -> Rc<SurvivorMover> {
+        Rc::new(SurvivorMover {
             core: core.clone(),
             failures: failures.clone(),
             watch: watch.clone(),
@@ -75,7 +75,7 @@ impl Survivors {
 
     /// Begins to move the survivors of a leaving bucket; then the bucket may be evicted.
     pub(crate) fn keep_survivors(self: &Rc<Self>, id: BucketId, generation: BucketGen) {
-        let (this, leaving) = (self.clone(), Leaving(self.core.clone(), id));
+        let (this, leaving) = (self.clone(), LeavingBucket(self.core.clone(), id));
         self.core.rt().detach_background(job::SURVIVORS, async move {
             let _leaving = leaving;
             if let Err(e) = this.move_survivors(id, generation).await {
@@ -106,13 +106,13 @@ impl Survivors {
                 break;
             };
             match self.mover.move_extent(&e, &mut room, Usage::hits_after).await? {
-                Moved::Done => self.core.state_mut().survived(e.len()),
-                Moved::Stays => {}
+                MoveOutcome::Done => self.core.state_mut().survived(e.len()),
+                MoveOutcome::Stays => {}
                 // The blocks are moved one by one, so that the bad one takes no other with it.
-                Moved::Bad if e.len() > 1 => {
+                MoveOutcome::Bad if e.len() > 1 => {
                     left.extend((e.lba.0..e.end()).rev().map(|lba| e.slice(lba, lba + 1)));
                 }
-                Moved::Bad => self.core.state_mut().bad_survivor(self.contents.first_of(id)),
+                MoveOutcome::Bad => self.core.state_mut().bad_survivor(self.contents.first_of(id)),
             }
         }
         Ok(())

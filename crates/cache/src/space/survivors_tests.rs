@@ -150,11 +150,11 @@ fn what_is_overwritten_while_it_moves_is_not_moved() {
             cache.flows().survivors.mover.move_extent(&e, &mut room, Usage::hits).await.unwrap()
         };
         fill(&cache, a, 20, 1, 99).await;
-        assert_eq!(move_it().await, Moved::Stays);
+        assert_eq!(move_it().await, MoveOutcome::Stays);
         let data = cache.read(a, Lba(20), 1).await.unwrap();
         assert!(data[0].iter().all(|&b| b == 99));
         cache.discard(a, Lba(20), Lba(21)).await.unwrap();
-        assert_eq!(move_it().await, Moved::Stays);
+        assert_eq!(move_it().await, MoveOutcome::Stays);
         let data = cache.read(a, Lba(20), 1).await.unwrap();
         assert!(data[0].iter().all(|&b| b == 0));
     });

@@ -7,7 +7,7 @@ use crate::core::pins::TakenBlocks;
 use crate::job;
 use crate::space::request_room::Room;
 use crate::store::buckets::census::Stream;
-use crate::store::taken::Taken;
+use crate::store::taken::TakenRun;
 
 impl Room {
     /// Takes and pins `blocks` blocks of open buckets; waits for buckets if need be. Only one write
@@ -106,7 +106,7 @@ impl Room {
                 || st.buckets.left_open(stream) > 0;
             let next = if spare { st.append(stream, blocks - got) } else { None };
             let Some((addr, len, generation)) = next else { break };
-            taken.add(Taken { addr, len, generation });
+            taken.add(TakenRun { addr, len, generation });
             got += len;
         }
         got

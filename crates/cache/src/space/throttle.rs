@@ -13,7 +13,7 @@ use rt::sync::either;
 use crate::core::Core;
 use crate::health::fail::Failures;
 use crate::job;
-use crate::policy::writer_delay::{Next, PATIENCE};
+use crate::policy::writer_delay::{NextStep, PATIENCE};
 use crate::space::admission::AdmittedRoom;
 use crate::space::pacer::Pacer;
 use crate::space::request_room::Room;
@@ -85,16 +85,16 @@ impl Throttle {
             let now = self.core.rt().now();
             let load = self.core.levels().load(now);
             let next = admission.next(now, &load);
-            if !matches!(next, Next::Room) {
+            if !matches!(next, NextStep::Room) {
                 without_room = None;
             }
             match next {
-                Next::Pass(to, blocks) => admission.let_in(to, blocks),
-                Next::Empty => arrived.await,
-                Next::At(when) => {
+                NextStep::Pass(to, blocks) => admission.let_in(to, blocks),
+                NextStep::Empty => arrived.await,
+                NextStep::At(when) => {
                     either(either(self.core.rt().sleep_until(when), room), arrived).await;
                 }
-                Next::Room
+                NextStep::Room
                     if self
                         .room
                         .check_hopeful(
@@ -105,7 +105,7 @@ impl Throttle {
                     // All waiting writers fail at once: there will be no room for any of them.
                     admission.refuse_all();
                 }
-                Next::Room => {
+                NextStep::Room => {
                     self.core.wakes().wanted();
                     either(either(self.core.rt().sleep(PATIENCE), room), arrived).await;
                 }

@@ -33,7 +33,7 @@ use bucket::Life;
 use census::{Census, Stream};
 use epochs::Epochs;
 pub(crate) use eviction::Victim;
-use filling::{Filling, Piece};
+use filling::{FillPiece, OpenBuckets};
 use geometry::Geometry;
 use model::cache::Policy;
 use nodes::NodeBuckets;
@@ -41,8 +41,8 @@ use replayed::Source;
 use reuse::Reuse;
 use summaries::{NextSummary, Summaries};
 use table::Table;
+pub(crate) use thin::ThinBucket;
 use thin::ThinSearch;
-pub(crate) use thin::Thinnest;
 use usage::Usage;
 
 mod block_counts;
@@ -74,7 +74,7 @@ pub struct Buckets {
     counts: BlockCounts,
     usage: Usage,
     reuse: Reuse,
-    filling: Filling,
+    filling: OpenBuckets,
     nodes: NodeBuckets,
     summaries: Summaries,
     thin: ThinSearch,
@@ -97,7 +97,7 @@ impl Buckets {
             usage: Usage::new(table.geometry(), policy, seed),
             reuse: Reuse::new(table.ids()),
             nodes: NodeBuckets::default(),
-            filling: Filling::new(blocks, summaries.blocks()),
+            filling: OpenBuckets::new(blocks, summaries.blocks()),
             summaries,
             thin: ThinSearch::default(),
             source: Source::default(),
@@ -148,7 +148,7 @@ impl Buckets {
     }
 
     /// Buckets that are being filled.
-    pub fn filling(&self) -> &Filling {
+    pub fn filling(&self) -> &OpenBuckets {
         &self.filling
     }
 
@@ -246,7 +246,7 @@ impl Buckets {
             self.filling.begin(stream, id);
         }
         let piece = self.filling.take_blocks(stream, want);
-        let Some(Piece { id, slot, len, is_last }) = piece else {
+        let Some(FillPiece { id, slot, len, is_last }) = piece else {
             unreachable!("it was just opened")
         };
         self.table.unrecorded(id).pins.add();
@@ -447,7 +447,7 @@ impl Buckets {
     /// Looks at up to `most` buckets, after those that were looked at before. Of the unpinned ones
     /// that are thin, and not dirty in a sealed epoch, it pins the thinnest. It is found once in an
     /// epoch. `clean_too`: also if none of its blocks is dirty.
-    pub fn pin_thinnest(&mut self, most: u32, clean_too: bool) -> Option<Thinnest> {
+    pub fn pin_thinnest(&mut self, most: u32, clean_too: bool) -> Option<ThinBucket> {
         let keeps_all = self.is_half_garbage();
         self.thin.pin_next(&mut self.table, &self.epochs, most, clean_too, keeps_all)
     }

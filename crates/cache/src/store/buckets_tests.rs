@@ -7,7 +7,7 @@ use format::cache::bucket::{BucketKind, BucketRecord};
 use model::cache::Policy;
 
 use super::bucket::Life;
-use super::{Buckets, Stream, Thinnest, Victim};
+use super::{Buckets, Stream, ThinBucket, Victim};
 
 const BUCKETS: u32 = 24;
 const BLOCKS: u32 = 8;
@@ -307,7 +307,7 @@ fn the_thinnest_bucket_is_found_once_in_an_epoch() {
     b.pin(CacheAddr(u64::from(next.0) * 8));
     assert_eq!(b.pin_thinnest(8, false), None, "it is read");
     b.unpin(CacheAddr(u64::from(next.0) * 8));
-    let thin = Thinnest { id: next, generation: BucketGen(0), whole: true };
+    let thin = ThinBucket { id: next, generation: BucketGen(0), whole: true };
     assert_eq!(b.pin_thinnest(8, false), Some(thin));
 }
 

@@ -1,14 +1,14 @@
 //! Content of a checkpoint: the index as it was frozen, and what the superblock is to say.
 
 use base::{Epoch, Generation, RecordSeq};
-use btree::{Freed, Tree};
+use btree::{FreedNodes, Tree};
 use format::cache::pool_seen::PoolSeen;
 use format::node::RootPtr;
 
 use crate::store::journal::Place;
 
 /// The state that a checkpoint makes durable, but for the pages.
-pub(crate) struct Named {
+pub(crate) struct CheckpointState {
     pub generation: Generation,
     pub root: Option<RootPtr>,
     /// The place where replay begins.
@@ -24,8 +24,8 @@ pub(crate) struct Named {
 #[must_use = "it is to be written"]
 pub(crate) struct FrozenIndex {
     pub tree: Tree,
-    pub named: Named,
-    pub freed: Freed,
+    pub named: CheckpointState,
+    pub freed: FreedNodes,
     /// The last record before the place where replay begins.
     pub(super) last: RecordSeq,
 }

@@ -70,7 +70,7 @@ impl Window {
 }
 
 /// Counts of reads, by age.
-struct Recent {
+struct RecentHits {
     total: Hits,
     hour: Window,
     minute: Window,
@@ -84,9 +84,9 @@ pub(crate) struct Sums {
     pub minute: Hits,
 }
 
-impl Recent {
-    fn new() -> Recent {
-        Recent {
+impl RecentHits {
+    fn new() -> RecentHits {
+        RecentHits {
             total: Hits::default(),
             hour: Window::new(MINUTE_NS),
             minute: Window::new(SECOND_NS),
@@ -106,19 +106,19 @@ impl Recent {
 
 /// Counts of reads of all volumes, and of each: 2 KiB for a volume.
 pub(crate) struct HitRatios {
-    all: Recent,
-    volumes: BTreeMap<VolumeId, Box<Recent>>,
+    all: RecentHits,
+    volumes: BTreeMap<VolumeId, Box<RecentHits>>,
 }
 
 impl HitRatios {
     pub fn new() -> HitRatios {
-        HitRatios { all: Recent::new(), volumes: BTreeMap::new() }
+        HitRatios { all: RecentHits::new(), volumes: BTreeMap::new() }
     }
 
     /// Blocks of a volume were read.
     pub fn add(&mut self, volume: VolumeId, hits: Hits, now: Instant) {
         self.all.add(hits, now);
-        self.volumes.entry(volume).or_insert_with(|| Box::new(Recent::new())).add(hits, now);
+        self.volumes.entry(volume).or_insert_with(|| Box::new(RecentHits::new())).add(hits, now);
     }
 
     /// A volume was deleted.

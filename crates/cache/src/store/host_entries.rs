@@ -9,14 +9,14 @@ use format::cache::journal::{
     EntryBuilder, EntryHeader, MAX_ENTRY_BLOCKS, decode_entry, decode_record,
 };
 use format::cache::pool_seen::PoolSeen;
-use pool::Survived;
+use pool::SurvivingRecords;
 
 use crate::device::layout::Ring;
 use crate::store::journal::{HOST_RECORD, Identity};
 use crate::store::ring_read::FoundEntries;
 
 /// An entry that is to be written, in each of its places.
-pub(crate) struct Unwritten {
+pub(crate) struct UnwrittenEntry {
     pub offsets: [u64; Ring::COPIES],
     pub bytes: base::Slice,
 }
@@ -26,12 +26,12 @@ pub(crate) struct Unwritten {
 /// was found, or there is no room for them, neither of which the last process can have left.
 pub(crate) fn add_entries(
     found: &mut FoundEntries,
-    survived: &Survived,
+    survived: &SurvivingRecords,
     of: Identity,
     ring: Ring,
     seen: PoolSeen,
     bufs: &BufPool,
-) -> Result<Vec<Unwritten>> {
+) -> Result<Vec<UnwrittenEntry>> {
     let refused = |text: String| {
         let text = format!(
             "what was answered before the last process ended cannot be added to the cache's \
@@ -76,7 +76,7 @@ pub(crate) fn add_entries(
         let decoded = decode_entry(&bytes, &of.uuid, of.incarnation, sequence)
             .map_err(|e| refused(e.to_string()))?;
         let offsets = ring.places(found.end.position);
-        unwritten.push(Unwritten { offsets, bytes: bytes.freeze() });
+        unwritten.push(UnwrittenEntry { offsets, bytes: bytes.freeze() });
         found.positions.push(found.end.position);
         found.entries.push(decoded);
         found.end.position += blocks;

@@ -57,7 +57,7 @@ pub struct Identity {
 }
 
 /// An entry that is ready to be written.
-pub(crate) struct Ready {
+pub(crate) struct ReadyEntry {
     pub sequence: EntrySeq,
     /// The last record of the entry.
     pub last: RecordSeq,
@@ -269,7 +269,7 @@ impl Journal {
         before: EntrySeq,
         pool_seen: PoolSeen,
         bufs: &BufPool,
-    ) -> Vec<Ready> {
+    ) -> Vec<ReadyEntry> {
         let (mut ready, mut all) = (Vec::new(), 0);
         let mut sequence = self.next_entry();
         while sequence < before
@@ -300,7 +300,7 @@ impl Journal {
             self.placed = last;
             self.stats.entries += 1;
             let offsets = self.ring.places(position);
-            ready.push(Ready { sequence, last, offsets, bytes: bytes.freeze() });
+            ready.push(ReadyEntry { sequence, last, offsets, bytes: bytes.freeze() });
             sequence.0 += 1;
         }
         ready

@@ -29,7 +29,7 @@ fn push(journal: &mut Journal, room: &mut JournalRoom, blocks: usize) {
 }
 
 /// All that was pushed.
-fn take_all(journal: &mut Journal, bufs: &BufPool) -> Vec<Ready> {
+fn take_all(journal: &mut Journal, bufs: &BufPool) -> Vec<ReadyEntry> {
     let before = journal.close_entries();
     let mut all = Vec::new();
     loop {

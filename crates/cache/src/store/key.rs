@@ -42,7 +42,7 @@ pub enum Body {
 /// Neighbouring blocks of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IndexKey {
-    /// The volume.
+    /// The volume that the blocks belong to.
     pub volume: VolumeId,
     /// The first block.
     pub lba: Lba,

@@ -15,14 +15,14 @@ const MAX_WAITING: usize = 16 << 20;
 
 /// The block of a volume at which a promotion begins, and the number of the promotion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct PromotionKey {
     pub volume: VolumeId,
     pub from: Lba,
     pub number: u64,
 }
 
 /// A range that is read for a promotion.
-struct Watched {
+struct PromotedRange {
     end: Lba,
     spoiled: bool,
     /// The pool's image had everything up to this epoch when the promotion began.
@@ -31,8 +31,8 @@ struct Watched {
     stream: Stream,
 }
 
-struct Waiting {
-    key: Key,
+struct WaitingInsert {
+    key: PromotionKey,
     needs: Generation,
     data: SliceList,
     bytes: usize,
@@ -41,11 +41,11 @@ struct Waiting {
 /// The promotions that are under way.
 #[derive(Default)]
 pub(crate) struct Promotions {
-    all: BTreeMap<Key, Watched>,
+    all: BTreeMap<PromotionKey, PromotedRange>,
     next: u64,
     /// The number of promotions that are being written into buckets.
     running: usize,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingInsert>,
     waiting_bytes: usize,
     /// Ranges that a direct write is changing in the pool.
     direct: Vec<(VolumeId, BlockRange)>,
@@ -59,28 +59,28 @@ impl Promotions {
         range: BlockRange,
         published: Epoch,
         stream: Stream,
-    ) -> Option<Key> {
+    ) -> Option<PromotionKey> {
         let overlaps = |other: BlockRange| other.from < range.end && range.from < other.end;
         if self.direct.iter().any(|&(v, other)| v == volume && overlaps(other)) {
             return None;
         }
         self.next += 1;
-        let key = Key { volume, from: range.from, number: self.next };
-        self.all.insert(key, Watched { end: range.end, spoiled: false, published, stream });
+        let key = PromotionKey { volume, from: range.from, number: self.next };
+        self.all.insert(key, PromotedRange { end: range.end, spoiled: false, published, stream });
         Some(key)
     }
 
     /// Watches a part of what a promotion that is still good watches, by itself.
-    pub fn part_of(&mut self, key: &Key, range: BlockRange) -> Option<Key> {
+    pub fn part_of(&mut self, key: &PromotionKey, range: BlockRange) -> Option<PromotionKey> {
         let whole = self.all.get(key).filter(|p| !p.spoiled)?;
-        let part = Watched {
+        let part = PromotedRange {
             end: range.end,
             spoiled: false,
             published: whole.published,
             stream: whole.stream,
         };
         self.next += 1;
-        let key = Key { volume: key.volume, from: range.from, number: self.next };
+        let key = PromotionKey { volume: key.volume, from: range.from, number: self.next };
         self.all.insert(key, part);
         Some(key)
     }
@@ -90,7 +90,7 @@ impl Promotions {
         if self.all.is_empty() {
             return;
         }
-        let first = |from| Key { volume, from, number: 0 };
+        let first = |from| PromotionKey { volume, from, number: 0 };
         let from = first(Lba(range.from.0.saturating_sub(MAX_BLOCKS)));
         for (_, p) in self.all.range_mut(from..first(range.end)) {
             p.spoiled |= p.end > range.from;
@@ -111,18 +111,18 @@ impl Promotions {
     }
 
     /// The volume and the range of a promotion that is still good.
-    pub fn good(&self, key: &Key) -> Option<(VolumeId, BlockRange)> {
+    pub fn good(&self, key: &PromotionKey) -> Option<(VolumeId, BlockRange)> {
         let watched = self.all.get(key).filter(|p| !p.spoiled)?;
         Some((key.volume, BlockRange::new(key.from, watched.end)))
     }
 
     /// The stream whose buckets a promotion fills.
-    pub fn stream(&self, key: &Key) -> Stream {
+    pub fn stream(&self, key: &PromotionKey) -> Stream {
         self.all.get(key).map_or(Stream::Promoted, |p| p.stream)
     }
 
     /// The epoch up to which the pool's image had everything when a promotion began.
-    pub fn published(&self, key: &Key) -> Epoch {
+    pub fn published(&self, key: &PromotionKey) -> Epoch {
         self.all.get(key).map_or(Epoch(0), |p| p.published)
     }
 
@@ -144,7 +144,7 @@ impl Promotions {
     /// written into buckets now; it waits for the commit, or is given up, otherwise.
     pub fn keep(
         &mut self,
-        key: Key,
+        key: PromotionKey,
         data: SliceList,
         needs: Generation,
         committed: Generation,
@@ -156,7 +156,7 @@ impl Promotions {
         let bytes = data.iter().map(|s| s.len()).sum();
         if self.waiting_bytes + bytes <= MAX_WAITING {
             self.waiting_bytes += bytes;
-            self.waiting.push_back(Waiting { key, needs, data, bytes });
+            self.waiting.push_back(WaitingInsert { key, needs, data, bytes });
         } else {
             self.end(&key);
         }
@@ -164,12 +164,12 @@ impl Promotions {
     }
 
     /// Ends a promotion, which is kept or given up.
-    pub fn end(&mut self, key: &Key) {
+    pub fn end(&mut self, key: &PromotionKey) {
         self.all.remove(key);
     }
 
     /// The next that waited for a commit up to `committed`, to be written into buckets.
-    pub fn take_ready(&mut self, committed: Generation) -> Option<(Key, SliceList)> {
+    pub fn take_ready(&mut self, committed: Generation) -> Option<(PromotionKey, SliceList)> {
         let i = self.waiting.iter().position(|w| w.needs <= committed)?;
         let w = self.waiting.remove(i)?;
         self.waiting_bytes -= w.bytes;

@@ -10,16 +10,16 @@ use crate::store::index::Index;
 use crate::store::key::IndexKey;
 
 /// See the [module](self).
-pub(crate) struct Restored {
+pub(crate) struct RestoredIndex {
     index: Index,
     buckets: Buckets,
 }
 
-impl Restored {
+impl RestoredIndex {
     /// As the checkpoint has them; it has so many staged blocks that are not published.
-    pub fn new(index: Index, mut buckets: Buckets, staged: u64) -> Restored {
+    pub fn new(index: Index, mut buckets: Buckets, staged: u64) -> RestoredIndex {
         buckets.counts_mut().restore_staged(staged);
-        Restored { index, buckets }
+        RestoredIndex { index, buckets }
     }
 
     pub fn index(&self) -> &Index {

@@ -17,7 +17,7 @@ use crate::store::journal::{Identity, Place};
 
 /// The entries that count, in order.
 pub struct FoundEntries {
-    /// The entries.
+    /// The entries, the oldest first.
     pub entries: Vec<Entry>,
     /// The block of the ring at which each begins.
     pub positions: Vec<u32>,
@@ -30,8 +30,8 @@ pub struct FoundEntries {
 }
 
 /// The content of a place at which an entry is expected.
-pub enum Copied {
-    /// The entry.
+pub enum EntryCopy {
+    /// The entry that is expected, whole.
     Entry(Entry),
     /// Something else, or a part of an entry.
     Other,
@@ -40,22 +40,27 @@ pub enum Copied {
 }
 
 /// Judges one of the two places of an entry; `blocks` begins with that place.
-fn judge(blocks: &Blocks, of: &Identity, sequence: EntrySeq) -> Copied {
+fn judge(blocks: &Blocks, of: &Identity, sequence: EntrySeq) -> EntryCopy {
     if let Ok(entry) = decode_entry(&blocks.buf, &of.uuid, of.incarnation, sequence) {
-        return Copied::Entry(entry);
+        return EntryCopy::Entry(entry);
     }
     let all = blocks.get(0).map(|first| blocks_of(first, &of.uuid, of.incarnation, sequence));
     match all {
-        Err(e) => Copied::Unreadable(e),
-        Ok(None) => Copied::Other,
+        Err(e) => EntryCopy::Unreadable(e),
+        Ok(None) => EntryCopy::Other,
         Ok(Some(n)) => {
-            (0..n).find_map(|i| blocks.error(i)).map_or(Copied::Other, Copied::Unreadable)
+            (0..n).find_map(|i| blocks.error(i)).map_or(EntryCopy::Other, EntryCopy::Unreadable)
         }
     }
 }
 
 /// One of an entry's two copies.
-pub async fn read_copy(device: &Device, offset: u64, of: &Identity, sequence: EntrySeq) -> Copied {
+pub async fn read_copy(
+    device: &Device,
+    offset: u64,
+    of: &Identity,
+    sequence: EntrySeq,
+) -> EntryCopy {
     judge(&device.read_blocks(Class::Commit, offset, MAX_ENTRY_BLOCKS as usize).await, of, sequence)
 }
 
@@ -71,9 +76,9 @@ async fn read_entry(
     let mut trouble = Vec::new();
     for (copy, offset) in ring.places(position).into_iter().enumerate() {
         match read_copy(device, offset, of, sequence).await {
-            Copied::Entry(entry) => return Ok(Some((entry, copy > 0))),
-            Copied::Other => {}
-            Copied::Unreadable(e) => trouble.push(e),
+            EntryCopy::Entry(entry) => return Ok(Some((entry, copy > 0))),
+            EntryCopy::Other => {}
+            EntryCopy::Unreadable(e) => trouble.push(e),
         }
     }
     if trouble.len() < Ring::COPIES {

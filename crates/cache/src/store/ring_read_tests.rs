@@ -14,11 +14,11 @@ const BLOCKS: u64 = 16;
 
 /// Where the last flushed entry begins, in both rings, and the first of the blocks that it tells
 /// of.
-type Last = ([u64; 2], CacheAddr);
+type LastFlushed = ([u64; 2], CacheAddr);
 
 /// Power is cut after a flush of 16 blocks over older ones that were flushed too; `mark`: and after
 /// the watermark that follows it.
-fn flushed(lab: &Lab, mark: bool) -> Last {
+fn flushed(lab: &Lab, mark: bool) -> LastFlushed {
     let place = std::rc::Rc::new(std::cell::Cell::new(None));
     let told = place.clone();
     lab.power_cut(move |cache| async move {

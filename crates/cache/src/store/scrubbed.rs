@@ -9,7 +9,7 @@ use pool::NewestScrub;
 /// The cache's part of the newest scrub, while it goes on. It begins, rests, goes on and is
 /// cancelled with the pool's. It may outlast that, and then it does so by itself.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Part {
+pub(crate) struct ScrubPart {
     /// Counts the parts that have begun.
     pub number: u64,
     pub state: ScrubState,
@@ -23,7 +23,7 @@ pub(crate) struct Part {
     followed: Option<(u64, ScrubState)>,
 }
 
-impl Part {
+impl ScrubPart {
     /// True if it is not over.
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, ScrubState::Running | ScrubState::Paused)
@@ -54,7 +54,7 @@ impl Part {
                     ScrubState::Done => ScrubState::Running,
                     state => state,
                 };
-                *self = Part {
+                *self = ScrubPart {
                     number: self.number + 1,
                     state,
                     all: left,
@@ -87,7 +87,7 @@ impl Part {
 #[derive(Default)]
 pub(crate) struct ScrubCounts {
     found: Cell<CacheScrub>,
-    part: Cell<Part>,
+    part: Cell<ScrubPart>,
 }
 
 impl ScrubCounts {
@@ -104,7 +104,7 @@ impl ScrubCounts {
     }
 
     /// The part as it is now that the newest scrub of the pool is so.
-    pub fn follow(&self, newest: NewestScrub, left: u64) -> Part {
+    pub fn follow(&self, newest: NewestScrub, left: u64) -> ScrubPart {
         let mut part = self.part.get();
         part.follow(newest, left, self.found());
         self.part.set(part);
@@ -114,7 +114,7 @@ impl ScrubCounts {
     /// The part goes over everything from the beginning, again if it was cut short.
     pub fn begin(&self) {
         let part = self.part.get();
-        self.part.set(Part { before: self.found(), ..part });
+        self.part.set(ScrubPart { before: self.found(), ..part });
     }
 
     /// The part has gone over everything.
@@ -122,7 +122,7 @@ impl ScrubCounts {
         self.count(|found| found.completed += 1);
         let part = self.part.get();
         let all = part.verified(&self.found());
-        self.part.set(Part { state: ScrubState::Done, all, ..part });
+        self.part.set(ScrubPart { state: ScrubState::Done, all, ..part });
     }
 
     /// Turns the part from one state to another. Fails if it is not in the first.
@@ -132,13 +132,13 @@ impl ScrubCounts {
             let text = "the cache is in no such part of a scrub; see forebay scrub status";
             return Err(StorageError::new(ErrorKind::Invalid, text));
         }
-        self.part.set(Part { state: to, rate: rate.or(part.rate), ..part });
+        self.part.set(ScrubPart { state: to, rate: rate.or(part.rate), ..part });
         Ok(())
     }
 
     /// The part cannot go on.
-    pub fn give_up(&self) -> Part {
-        let part = Part { state: ScrubState::Cancelled, ..self.part.get() };
+    pub fn give_up(&self) -> ScrubPart {
+        let part = ScrubPart { state: ScrubState::Cancelled, ..self.part.get() };
         self.part.set(part);
         part
     }

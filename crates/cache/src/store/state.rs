@@ -19,13 +19,13 @@ use crate::store::bad_blocks::BadBlocks;
 use crate::store::buckets::census::Stream;
 use crate::store::buckets::{Buckets, Victim};
 use crate::store::dirty_volumes::DirtyVolumes;
-use crate::store::frozen::{FrozenIndex, Named};
+use crate::store::frozen::{CheckpointState, FrozenIndex};
 use crate::store::hit_ratio::{HitRatios, Hits};
 use crate::store::index::{Index, node_addr};
-use crate::store::journal::{Journal, Ready};
+use crate::store::journal::{Journal, ReadyEntry};
 use crate::store::key::{Body, IndexKey};
 use crate::store::limbo::Limbo;
-use crate::store::promotions::{Key, Promotions};
+use crate::store::promotions::{PromotionKey, Promotions};
 use crate::store::ring_room::JournalRoom;
 
 /// Counts of what clients' requests met.
@@ -59,7 +59,7 @@ pub struct HitStats {
 
 /// A cut was taken: the epoch that it seals, and its dirty blocks with their room in the pool.
 #[must_use = "a pass has to carry it"]
-pub(crate) struct Sealed {
+pub(crate) struct SealedCut {
     pub epoch: Epoch,
     pub tree: Tree,
     pub blocks: u64,
@@ -188,7 +188,12 @@ impl State {
 
     /// Begins to watch a range that is to be kept; `None` if it cannot be. If at least half of it
     /// are `ghosts`, which the main queue takes, all goes there.
-    pub fn watch(&mut self, volume: VolumeId, range: BlockRange, ghosts: u64) -> Option<Key> {
+    pub fn watch(
+        &mut self,
+        volume: VolumeId,
+        range: BlockRange,
+        ghosts: u64,
+    ) -> Option<PromotionKey> {
         if self.health.has_failed() {
             return None;
         }
@@ -397,7 +402,7 @@ impl State {
         before: EntrySeq,
         entry: EntrySeq,
         bufs: &BufPool,
-    ) -> Vec<Ready> {
+    ) -> Vec<ReadyEntry> {
         let seen = PoolSeen { entry, published: self.index.published() };
         self.journal.take_ready(before, seen, bufs)
     }
@@ -414,13 +419,13 @@ impl State {
     }
 
     /// Takes a cut: seals the open epoch, and opens the next.
-    pub fn take_cut(&mut self, room: &mut JournalRoom) -> Sealed {
+    pub fn take_cut(&mut self, room: &mut JournalRoom) -> SealedCut {
         let (reserved, blocks) =
             (self.reserved.split_all(), self.buckets.counts().dirty_blocks().0);
         let epoch = self.buckets.take_cut();
         self.push(room, &Record::Epoch { epoch: self.buckets.epochs().open() });
         self.limbo.take_cut(epoch, self.index.generation());
-        Sealed { epoch, tree: self.index.tree().clone(), blocks, reserved }
+        SealedCut { epoch, tree: self.index.tree().clone(), blocks, reserved }
     }
 
     /// The cut of `epoch` is published: everything of it and of those before is clean.
@@ -436,7 +441,7 @@ impl State {
         self.buckets.freeze();
         let (tree, mut changes) = self.index.freeze();
         self.nodes_left = changes.dirty() as u64;
-        let named = Named {
+        let named = CheckpointState {
             generation: changes.generation(),
             root: None,
             place,

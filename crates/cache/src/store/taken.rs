@@ -9,7 +9,7 @@ use crate::store::key::{Body, IndexKey};
 
 /// Neighbouring blocks of one bucket, pinned.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct TakenRun {
     pub addr: CacheAddr,
     pub len: u32,
     pub generation: BucketGen,
@@ -25,7 +25,7 @@ pub(crate) const fn most_extents(blocks: u64) -> usize {
 pub(crate) fn extents(
     volume: VolumeId,
     lba: Lba,
-    taken: &[Taken],
+    taken: &[TakenRun],
     crcs: &[Crc],
     cover: Cover,
     written: Option<Epoch>,

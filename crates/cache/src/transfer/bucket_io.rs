@@ -11,10 +11,10 @@ use crate::core::Core;
 use crate::core::pins::TakenBlocks;
 use crate::device::cache_device::all_written;
 use crate::health::look::WriterWatch;
-use crate::store::taken::Taken;
+use crate::store::taken::TakenRun;
 
 /// Numbers of the blocks of a read that are bad, in order.
-pub(crate) type BadOnes = SmallVec<[u64; 1]>;
+pub(crate) type BadBlockNumbers = SmallVec<[u64; 1]>;
 
 /// Reads and writes of the blocks of buckets.
 pub(crate) struct BucketIo {
@@ -37,7 +37,7 @@ impl BucketIo {
         addr: CacheAddr,
         crcs: &[base::Crc],
         class: Class,
-    ) -> std::result::Result<Slice, BadOnes> {
+    ) -> std::result::Result<Slice, BadBlockNumbers> {
         let mut read = self
             .core
             .device()
@@ -51,7 +51,7 @@ impl BucketIo {
             .filter(is_wrong)
             .map(|(block, _)| block)
             .collect();
-        let mut bad = BadOnes::new();
+        let mut bad = BadBlockNumbers::new();
         for block in wrong {
             // A block that could not be read was tried again already; one that was read and is
             // wrong may be right the next time.
@@ -92,7 +92,7 @@ impl BucketIo {
 
     async fn write_all(
         &self,
-        taken: &[Taken],
+        taken: &[TakenRun],
         data: &Slice,
         class: Class,
     ) -> std::result::Result<(), IoError> {

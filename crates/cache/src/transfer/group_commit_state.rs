@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use base::EntrySeq;
 
-use crate::latch::{Latch, Latched};
+use crate::latch::{Latch, LatchGuard};
 
 /// See the [module](self).
 pub(crate) struct GroupCommits {
@@ -21,7 +21,7 @@ impl GroupCommits {
     }
 
     /// Begins a group commit, unless one runs. It runs until the guard is dropped.
-    pub fn begin(&self) -> Option<Latched<'_>> {
+    pub fn begin(&self) -> Option<LatchGuard<'_>> {
         self.running.take()
     }
 

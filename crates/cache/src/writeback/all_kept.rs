@@ -6,7 +6,7 @@ use base::{Epoch, StorageError, VolumeId};
 
 /// The blocks of a volume that are kept.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct KeptBlocks {
     /// Blocks in the cache, without those that are discarded.
     pub blocks: u64,
     /// Why the pool does not take them.
@@ -15,9 +15,9 @@ pub struct Kept {
     epochs: BTreeMap<Epoch, u64>,
 }
 
-impl Kept {
-    fn none(why: &StorageError) -> Kept {
-        Kept { blocks: 0, why: why.clone(), epochs: BTreeMap::new() }
+impl KeptBlocks {
+    fn none(why: &StorageError) -> KeptBlocks {
+        KeptBlocks { blocks: 0, why: why.clone(), epochs: BTreeMap::new() }
     }
 
     fn add(&mut self, epoch: Epoch, blocks: u64) {
@@ -28,12 +28,12 @@ impl Kept {
 
 /// The blocks that are kept, by volume.
 #[derive(Default)]
-pub(crate) struct AllKept {
+pub(crate) struct KeptByVolume {
     /// The blocks as the passes that were published have found them.
-    known: BTreeMap<VolumeId, Kept>,
+    known: BTreeMap<VolumeId, KeptBlocks>,
     /// The blocks as the running pass finds them, and as earlier tries of the same cut have found
     /// them.
-    found: BTreeMap<VolumeId, Kept>,
+    found: BTreeMap<VolumeId, KeptBlocks>,
     /// The cut of that pass.
     cut: Epoch,
     /// The volumes of which the last try keeps something, or has found what an earlier one had
@@ -41,7 +41,7 @@ pub(crate) struct AllKept {
     stay: BTreeSet<VolumeId>,
 }
 
-impl AllKept {
+impl KeptByVolume {
     /// A pass of this cut begins. What an earlier try has kept stays counted: it is of a later
     /// epoch, so this one does not keep it again.
     pub fn begin(&mut self, cut: Epoch) {
@@ -53,7 +53,7 @@ impl AllKept {
 
     /// The pass keeps blocks, which are of this epoch from now on.
     pub fn keep(&mut self, volume: VolumeId, blocks: u64, epoch: Epoch, why: &StorageError) {
-        let kept = self.found.entry(volume).or_insert_with(|| Kept::none(why));
+        let kept = self.found.entry(volume).or_insert_with(|| KeptBlocks::none(why));
         if self.stay.insert(volume) {
             kept.why = why.clone();
         }
@@ -78,7 +78,7 @@ impl AllKept {
         // The next pass carries what an earlier try has kept of the other volumes.
         self.found.retain(|volume, _| self.stay.contains(volume));
         for (volume, found) in std::mem::take(&mut self.found) {
-            let kept = self.known.entry(volume).or_insert_with(|| Kept::none(&found.why));
+            let kept = self.known.entry(volume).or_insert_with(|| KeptBlocks::none(&found.why));
             found.epochs.into_iter().for_each(|(of, blocks)| kept.add(of, blocks));
             kept.why = found.why;
         }
@@ -93,12 +93,12 @@ impl AllKept {
     }
 
     /// The blocks of a volume that are kept.
-    pub fn of(&self, volume: VolumeId) -> Option<&Kept> {
+    pub fn of(&self, volume: VolumeId) -> Option<&KeptBlocks> {
         self.known.get(&volume)
     }
 
     /// The blocks of all volumes that are kept.
-    pub fn all(&self) -> impl Iterator<Item = (VolumeId, &Kept)> {
+    pub fn all(&self) -> impl Iterator<Item = (VolumeId, &KeptBlocks)> {
         self.known.iter().map(|(&volume, kept)| (volume, kept))
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     fn what_is_of_a_later_epoch_stays_known() {
         let why = StorageError::new(ErrorKind::Unreachable, "lost");
         let (a, b) = (VolumeId(1), VolumeId(2));
-        let mut kept = AllKept::default();
+        let mut kept = KeptByVolume::default();
         // A pass of the cut 3, while the epoch 5 is open.
         kept.begin(Epoch(3));
         kept.keep(a, 10, Epoch(5), &why);
@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn what_several_cuts_leave_of_a_volume_is_added_up() {
         let why = StorageError::new(ErrorKind::Unreachable, "lost");
-        let (a, mut kept) = (VolumeId(1), AllKept::default());
-        let blocks = |kept: &AllKept| kept.of(a).map(|k| k.blocks);
+        let (a, mut kept) = (VolumeId(1), KeptByVolume::default());
+        let blocks = |kept: &KeptByVolume| kept.of(a).map(|k| k.blocks);
         kept.begin(Epoch(3));
         kept.keep(a, 100, Epoch(5), &why);
         kept.publish(Epoch(3));
@@ -162,7 +162,7 @@ mod tests {
     fn what_an_earlier_try_has_kept_is_counted_once() {
         let why = StorageError::new(ErrorKind::Unreachable, "lost");
         let (a, b) = (VolumeId(1), VolumeId(2));
-        let mut kept = AllKept::default();
+        let mut kept = KeptByVolume::default();
         kept.begin(Epoch(3));
         kept.keep(a, 10, Epoch(4), &why);
         kept.keep(b, 10, Epoch(4), &why);

@@ -16,7 +16,7 @@ use base::{ErrorKind, Result, StorageError, counted};
 use rt::Reason;
 use rt::sync::Permit;
 
-use super::state::Urgent;
+use super::state::UrgencyGuard;
 use crate::core::Core;
 use crate::job;
 use crate::writeback::pass::Carrier;
@@ -40,7 +40,7 @@ impl PassRunner {
     }
 
     /// Passes are not paced until the guard is dropped.
-    fn urgent(&self) -> Urgent<'_> {
+    fn urgent(&self) -> UrgencyGuard<'_> {
         let urgent = self.core.writeback().urgent();
         self.core.wakes().pace.notify();
         urgent

@@ -10,7 +10,7 @@ use sim::Fault;
 
 use crate::Cache;
 use crate::store::state::State;
-use crate::testkit::{Asked, Lab, fill, settings, write_part};
+use crate::testkit::{CommitHook, Lab, fill, settings, write_part};
 
 const MANY: u64 = 300;
 
@@ -105,7 +105,7 @@ fn a_pass_that_ran_already_is_nobodys_answer() {
         fill(&cache, a, 0, 500, 1).await;
         let refused = Rc::new(Cell::new(false));
         let told = refused.clone();
-        let _asked = Asked::link(cache.pool(), move || {
+        let _asked = CommitHook::link(cache.pool(), move || {
             let first = !told.replace(true);
             if first {
                 Err(base::StorageError::new(base::ErrorKind::NoSpace, "not now"))

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use base::{Epoch, Instant};
 use btree::Tree;
-use pool::{HandedOver, Reservation};
+use pool::{HandedOverPass, Reservation};
 
-use crate::policy::seal::{MAX_SEALED, WhichCut};
+use crate::policy::seal::{CutChoice, MAX_SEALED};
 
 /// A cut that is not published yet.
 #[derive(Clone)]
@@ -97,7 +97,7 @@ impl Cuts {
     }
 
     /// The pool has all of a cut.
-    pub fn hand_over(&mut self, pass: &HandedOver) {
+    pub fn hand_over(&mut self, pass: &HandedOverPass) {
         self.sealed
             .iter_mut()
             .filter(|cut| cut.epoch == pass.epoch())
@@ -105,10 +105,10 @@ impl Cuts {
     }
 
     /// Chooses the cut that is carried from now on; `None`: there is no cut.
-    pub fn carry(&mut self, next: WhichCut) -> Option<Cut> {
+    pub fn carry(&mut self, next: CutChoice) -> Option<Cut> {
         let cut = match next {
-            WhichCut::Oldest => self.sealed.front(),
-            WhichCut::Newest => self.sealed.back(),
+            CutChoice::Oldest => self.sealed.front(),
+            CutChoice::Newest => self.sealed.back(),
         };
         self.carried = cut.map(|cut| cut.epoch);
         cut.cloned()

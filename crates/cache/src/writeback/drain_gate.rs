@@ -32,7 +32,6 @@ pub(super) enum Limit {
     None,
     /// A part of what this round carries, which is so much work.
     Of(u64),
-    /// Nothing.
     Nothing,
 }
 

@@ -22,7 +22,7 @@ use crate::health::fail::Failures;
 use crate::space::request_room::Room;
 use crate::store::key::{Body, IndexKey};
 use crate::writeback::cuts::Cut;
-use crate::writeback::walk::{Carried, Content};
+use crate::writeback::walk::{CarriedBlocks, Content};
 
 /// Keeps blocks that a pass cannot carry.
 pub(crate) struct Keeper {
@@ -57,7 +57,12 @@ impl Keeper {
     }
 
     /// The pass leaves a run, which stays dirty.
-    pub(super) async fn keep_run(&self, run: &Carried, why: StorageError, cut: &Cut) -> Result<()> {
+    pub(super) async fn keep_run(
+        &self,
+        run: &CarriedBlocks,
+        why: StorageError,
+        cut: &Cut,
+    ) -> Result<()> {
         self.failures.check_failed()?;
         self.core.check_open()?;
         let published = self.core.state().index.published();

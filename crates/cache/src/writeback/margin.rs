@@ -7,10 +7,10 @@ use rt::sync::Event;
 
 /// See the [module](self). Clones are the same.
 #[derive(Clone, Default)]
-pub(super) struct Margin(Rc<Reserved>);
+pub(super) struct Margin(Rc<ReservedNodes>);
 
 #[derive(Default)]
-struct Reserved {
+struct ReservedNodes {
     nodes: Cell<u64>,
     freed: Event,
 }

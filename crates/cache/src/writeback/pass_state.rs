@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use base::{BLOCK_U64, Epoch, Instant, Result, StorageError, VolumeId};
 
-use super::all_kept::AllKept;
+use super::all_kept::KeptByVolume;
 use super::cuts::{Cut, Cuts};
 use super::drain_gate::Progress;
-use crate::policy::rate_controller::{self, Controller, ControllerState, Pacer};
+use crate::policy::rate_controller::{self, BytePacer, Controller, ControllerState};
 use crate::settings::Settings;
 
 /// The log says again that the image is too old after this time, while it stays so.
@@ -24,9 +24,9 @@ pub(crate) enum AgeNews {
 /// The state that stays between passes.
 pub(crate) struct Passes {
     cuts: Cuts,
-    tries: Tries,
+    tries: PassAttempts,
     controller: Controller,
-    pacer: Pacer,
+    pacer: BytePacer,
     /// Tasks that wait until everything is published.
     urgent: u32,
     published: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Passes {
     before: u64,
     left_bad: u64,
     /// The blocks that passes leave as the pool cannot take them.
-    kept: AllKept,
+    kept: KeptByVolume,
     sleeps_at: Option<u64>,
     in_force: Option<u64>,
     /// When the log last said that the image is too old; `None`: it is not too old.
@@ -61,9 +61,9 @@ impl Passes {
     pub fn new(settings: &Settings) -> Passes {
         Passes {
             cuts: Cuts::default(),
-            tries: Tries::default(),
+            tries: PassAttempts::default(),
             controller: Controller::new(settings.writeback.clone()),
-            pacer: Pacer::new(),
+            pacer: BytePacer::new(),
             urgent: 0,
             published: 0,
             turns: 0,
@@ -76,7 +76,7 @@ impl Passes {
             publishes: false,
             before: 0,
             left_bad: 0,
-            kept: AllKept::default(),
+            kept: KeptByVolume::default(),
             sleeps_at: None,
             in_force: None,
             told_late: None,
@@ -94,7 +94,7 @@ impl Passes {
     }
 
     /// The passes that were tried.
-    pub fn tries(&mut self) -> &mut Tries {
+    pub fn tries(&mut self) -> &mut PassAttempts {
         &mut self.tries
     }
 
@@ -147,7 +147,7 @@ impl Passes {
     }
 
     /// From now on these rates hold.
-    pub fn set_rates(&mut self, rates: rate_controller::Settings) {
+    pub fn set_rates(&mut self, rates: rate_controller::RateSettings) {
         self.controller.set(rates);
     }
 
@@ -212,7 +212,7 @@ impl Passes {
     }
 
     /// The blocks that passes leave as the pool cannot take them.
-    pub fn kept(&self) -> &AllKept {
+    pub fn kept(&self) -> &KeptByVolume {
         &self.kept
     }
 
@@ -300,14 +300,14 @@ impl Passes {
 
 /// The passes that were tried, by number.
 #[derive(Default)]
-pub(crate) struct Tries {
+pub(crate) struct PassAttempts {
     /// The number of the last pass that has begun.
     begun: u64,
     /// The number of the last pass that has ended, and its outcome.
     last: Option<(u64, Result<()>)>,
 }
 
-impl Tries {
+impl PassAttempts {
     /// The number of passes that have begun.
     pub fn begun(&self) -> u64 {
         self.begun

@@ -4,7 +4,7 @@ use base::{Duration, ErrorKind, Lba, StorageError};
 use pool::{Link, Pool};
 use sim::Fault;
 
-use crate::testkit::{Asked, Lab, fill, settings};
+use crate::testkit::{CommitHook, Lab, fill, settings};
 use crate::{Cache, Settings};
 
 #[test]
@@ -16,7 +16,7 @@ fn a_long_pass_holds_the_nodes_that_its_cuts_know_and_no_others() {
             let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
             // Blocks that are dirty since before are reason enough for a pass, which carries a
             // block every 125 ms.
-            let slow = crate::policy::rate_controller::Settings {
+            let slow = crate::policy::rate_controller::RateSettings {
                 min: 32 << 10,
                 max: 32 << 10,
                 idle_rate: 32 << 10,
@@ -68,7 +68,10 @@ fn a_pass_that_a_burst_made_begin_goes_slowly_at_first() {
         max_lag: Duration::from_secs(60),
         dirty_target_percent: 12,
         // Four blocks a second.
-        writeback: crate::policy::rate_controller::Settings { min: 16 << 10, ..Default::default() },
+        writeback: crate::policy::rate_controller::RateSettings {
+            min: 16 << 10,
+            ..Default::default()
+        },
         ..settings()
     };
     Lab::new().within_an_hour(settings, |cache, a| async move {
@@ -104,7 +107,7 @@ fn what_carries_no_data_waits_for_no_rate() {
         let (pool, _) = Pool::open(&rt, files, pool::Settings::default()).await.unwrap();
         // A block a second.
         let slow =
-            crate::policy::rate_controller::Settings { min: 4096, max: 4096, idle_rate: 4096 };
+            crate::policy::rate_controller::RateSettings { min: 4096, max: 4096, idle_rate: 4096 };
         let settings = Settings { max_lag: Duration::from_secs(4), writeback: slow, ..settings() };
         let cache = Cache::open(&rt, &file, &pool, settings).await.unwrap();
         let a = pool.find_volume("a").unwrap().id;
@@ -128,7 +131,7 @@ fn a_close_does_not_wait_for_a_slow_pass() {
         let (pool, _) = Pool::open(&rt, files.clone(), pool::Settings::default()).await.unwrap();
         // A block a second.
         let slow =
-            crate::policy::rate_controller::Settings { min: 4096, max: 4096, idle_rate: 4096 };
+            crate::policy::rate_controller::RateSettings { min: 4096, max: 4096, idle_rate: 4096 };
         let settings = Settings { max_lag: Duration::from_secs(8), writeback: slow, ..settings() };
         let cache = Cache::open(&rt, &file, &pool, settings.clone()).await.unwrap();
         let a = pool.find_volume("a").unwrap().id;
@@ -220,7 +223,7 @@ fn a_cache_that_fails_while_its_last_pass_is_published_goes_aside() {
             let a = pool.find_volume("a").unwrap().id;
             fill(&cache, a, 0, 100, 1).await;
             let c = cache.clone();
-            let _asked = Asked::link(&pool, move || {
+            let _asked = CommitHook::link(&pool, move || {
                 c.flows().failures.fail(&StorageError::new(ErrorKind::Io, "broken"));
                 if later { Err(StorageError::new(ErrorKind::Io, "not now")) } else { Ok(None) }
             });

@@ -17,7 +17,7 @@ use crate::writeback::cuts::Cut;
 use crate::writeback::into_pass::{gone_is_fine, write_in};
 use crate::writeback::kept::Keeper;
 use crate::writeback::staged::StagedCopies;
-use crate::writeback::walk::{Carried, Content};
+use crate::writeback::walk::{CarriedBlocks, Content};
 
 /// Carries runs of dirty blocks into a pass.
 pub(crate) struct RunCarrier {
@@ -53,7 +53,7 @@ impl RunCarrier {
     pub(super) async fn carry_run(
         self: &Rc<Self>,
         pass: &Pass,
-        mut run: Carried,
+        mut run: CarriedBlocks,
         cut: &Cut,
         reading: Semaphore,
     ) -> Result<()> {

@@ -26,36 +26,36 @@ pub(crate) struct WriteBack {
 }
 
 /// While this exists the task of write-back answers those that ask for passes.
-pub(super) struct Answers<'w>(&'w WriteBack);
+pub(super) struct AnswerGuard<'w>(&'w WriteBack);
 
-impl Drop for Answers<'_> {
+impl Drop for AnswerGuard<'_> {
     fn drop(&mut self) {
         self.0.asked.take();
     }
 }
 
 /// A flow waits until everything is published: passes are not paced until this is dropped.
-pub(crate) struct Urgent<'w>(&'w WriteBack);
+pub(crate) struct UrgencyGuard<'w>(&'w WriteBack);
 
-impl Drop for Urgent<'_> {
+impl Drop for UrgencyGuard<'_> {
     fn drop(&mut self) {
         self.0.passes_mut().set_urgent(false);
     }
 }
 
 /// While this exists a pass carries its cut.
-pub(super) struct Passing<'w>(&'w WriteBack);
+pub(super) struct PassGuard<'w>(&'w WriteBack);
 
-impl Drop for Passing<'_> {
+impl Drop for PassGuard<'_> {
     fn drop(&mut self) {
         self.0.passes_mut().cuts_mut().set_passing(false);
     }
 }
 
 /// While this exists no cut is taken, except one that a pass needs.
-pub(super) struct KeptAway<'w>(&'w WriteBack);
+pub(super) struct CutHold<'w>(&'w WriteBack);
 
-impl Drop for KeptAway<'_> {
+impl Drop for CutHold<'_> {
     fn drop(&mut self) {
         self.0.passes_mut().cuts_mut().let_back();
     }
@@ -94,7 +94,7 @@ impl WriteBack {
     }
 
     /// Asks the task of write-back to publish everything, and waits for the outcome. The caller
-    /// then [wakes](crate::wakes::Wakes) the task. `None`: no pass runs any more.
+    /// then [wakes](crate::wakes::WakeEvents) the task. `None`: no pass runs any more.
     pub fn ask_to_publish(&self) -> Option<OneShot<Result<()>>> {
         let (tx, rx) = oneshot();
         self.asked.borrow_mut().as_mut()?.push(tx);
@@ -115,8 +115,8 @@ impl WriteBack {
 
     /// The task of write-back answers tasks until the guard is dropped. From then on nothing can be
     /// asked.
-    pub(super) fn answers(&self) -> Answers<'_> {
-        Answers(self)
+    pub(super) fn answers(&self) -> AnswerGuard<'_> {
+        AnswerGuard(self)
     }
 
     /// Waits for the end of the running pass; none begins while the permit is held.
@@ -125,26 +125,26 @@ impl WriteBack {
     }
 
     /// From now on these rates hold, also for a pass that runs.
-    pub fn set_rates(&self, rates: rate_controller::Settings) {
+    pub fn set_rates(&self, rates: rate_controller::RateSettings) {
         self.passes_mut().set_rates(rates);
     }
 
     /// Passes are not paced until the guard is dropped.
-    pub(super) fn urgent(&self) -> Urgent<'_> {
+    pub(super) fn urgent(&self) -> UrgencyGuard<'_> {
         self.passes_mut().set_urgent(true);
-        Urgent(self)
+        UrgencyGuard(self)
     }
 
     /// A pass carries its cut until the guard is dropped.
-    pub(super) fn passing(&self) -> Passing<'_> {
+    pub(super) fn passing(&self) -> PassGuard<'_> {
         self.passes_mut().cuts_mut().set_passing(true);
-        Passing(self)
+        PassGuard(self)
     }
 
     /// No cut is taken until the guard is dropped, except one that a pass needs.
-    pub(super) fn keep_cuts_away(&self) -> KeptAway<'_> {
+    pub(super) fn keep_cuts_away(&self) -> CutHold<'_> {
         self.passes_mut().cuts_mut().keep_away();
-        KeptAway(self)
+        CutHold(self)
     }
 
     /// The cache ends. The room of its cuts in the pool stays reserved.

@@ -32,12 +32,12 @@ use std::rc::Rc;
 use base::Result;
 
 use super::cuts::Cut;
-use super::state::Passing;
+use super::state::PassGuard;
 use crate::core::Core;
-use crate::policy::seal::{WhichCut, next};
+use crate::policy::seal::{CutChoice, next};
 use crate::space::request_room::Room;
 use crate::store::ring_room::JournalRoom;
-use crate::store::state::Sealed;
+use crate::store::state::SealedCut;
 
 /// Takes the cuts that passes carry.
 pub(crate) struct CutTaker {
@@ -71,7 +71,7 @@ impl CutTaker {
     fn take_cut(&self, room: &mut JournalRoom) {
         // Nothing is woken before both have it.
         let mut st = self.core.state_mut();
-        let Sealed { epoch, tree, blocks, reserved } = st.take_cut(room);
+        let SealedCut { epoch, tree, blocks, reserved } = st.take_cut(room);
         let cut = Cut { epoch, tree, taken_at: self.core.rt().now(), blocks, handed_over: false };
         self.core.writeback().passes_mut().cuts_mut().push(cut, reserved);
     }
@@ -92,7 +92,7 @@ impl CutTaker {
             )
         };
         let may_take = self.core.writeback().passes().cuts().may_take();
-        if next == WhichCut::Newest && may_take {
+        if next == CutChoice::Newest && may_take {
             let mut room = self.room.upkeep_room().await?;
             self.take_cut(&mut room);
         }
@@ -101,7 +101,7 @@ impl CutTaker {
     }
 
     /// A pass carries until this is dropped.
-    pub(super) fn passing(&self) -> Passing<'_> {
+    pub(super) fn passing(&self) -> PassGuard<'_> {
         let passing = self.core.writeback().passing();
         self.core.wakes().seal.notify();
         passing

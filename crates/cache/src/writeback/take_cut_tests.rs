@@ -37,17 +37,17 @@ fn cuts_are_few_where_each_holds_much_of_the_index() {
 #[test]
 fn the_oldest_cut_is_carried_under_pressure_and_the_newest_otherwise() {
     for (sealed, dirty, all, expected) in [
-        (0, 0, false, WhichCut::Newest),
-        (0, 900, false, WhichCut::Newest),
-        (3, 330, false, WhichCut::Newest),
-        (3, 331, false, WhichCut::Oldest),
-        (1, 1000, false, WhichCut::Oldest),
-        (3, 1000, true, WhichCut::Newest),
+        (0, 0, false, CutChoice::Newest),
+        (0, 900, false, CutChoice::Newest),
+        (3, 330, false, CutChoice::Newest),
+        (3, 331, false, CutChoice::Oldest),
+        (1, 1000, false, CutChoice::Oldest),
+        (3, 1000, true, CutChoice::Newest),
     ] {
         assert_eq!(next(sealed, dirty, 1000, 33, all), expected, "{sealed} cuts, {dirty} blocks");
     }
-    assert_eq!(next(1, 1, 1000, 0, false), WhichCut::Oldest);
-    assert_eq!(next(1, 1000, 1000, 100, false), WhichCut::Newest);
+    assert_eq!(next(1, 1, 1000, 0, false), CutChoice::Oldest);
+    assert_eq!(next(1, 1000, 1000, 100, false), CutChoice::Newest);
 }
 
 /// Cuts of what is written between them, 100 blocks from `i * 50` on.
@@ -101,7 +101,7 @@ fn cuts_are_published_one_by_one_or_all_at_once() {
                         .writeback()
                         .passes_mut()
                         .cuts_mut()
-                        .carry(WhichCut::Oldest)
+                        .carry(CutChoice::Oldest)
                         .unwrap();
                     cache.flows().passes.run_pass().await.unwrap();
                     assert_eq!(cache.pool().cache_link().published().0, before.0 + 1 + i as u32);
@@ -150,7 +150,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
             cache.flush().await.unwrap();
             cache.flows().checkpointer.checkpoint_now().await.unwrap();
             for _ in 0..published {
-                cache.core().writeback().passes_mut().cuts_mut().carry(WhichCut::Oldest).unwrap();
+                cache.core().writeback().passes_mut().cuts_mut().carry(CutChoice::Oldest).unwrap();
                 cache.flows().passes.run_pass().await.unwrap();
             }
             // Of the first cut, and behind all.
@@ -197,7 +197,7 @@ fn a_checkpoint_with_several_cuts_is_exact_when_some_are_published() {
 fn while_a_pass_runs_cuts_are_taken_and_afterwards_all_of_them_are_carried() {
     let lab = Lab::new();
     // 125 blocks a second.
-    let slow = crate::policy::rate_controller::Settings {
+    let slow = crate::policy::rate_controller::RateSettings {
         min: 500 << 10,
         max: 500 << 10,
         idle_rate: 500 << 10,

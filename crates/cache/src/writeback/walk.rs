@@ -34,14 +34,14 @@ pub(super) enum Content {
 }
 
 /// Neighbouring dirty blocks of a volume, all of one kind.
-pub(super) struct Carried {
+pub(super) struct CarriedBlocks {
     pub volume: VolumeId,
     pub lba: Lba,
     pub blocks: u64,
     pub content: Content,
 }
 
-impl Carried {
+impl CarriedBlocks {
     /// Blocks that are read and written for it: none for zeros.
     pub fn carried(&self) -> u64 {
         if matches!(self.content, Content::Zeros) { 0 } else { self.blocks }
@@ -52,9 +52,9 @@ impl Carried {
 pub(super) struct Walk {
     leaves: IndexWalk,
     /// The run that the next extent may continue.
-    pending: Option<Carried>,
+    pending: Option<CarriedBlocks>,
     /// Runs that were found, and did not fit into the last batch.
-    left: Vec<Carried>,
+    left: Vec<CarriedBlocks>,
 }
 
 impl Walk {
@@ -71,7 +71,7 @@ impl Walk {
 }
 
 /// The runs of a batch, which are carried after each other, and the walk that goes on behind it.
-pub(super) type Batch = JoinHandle<Result<(Vec<Carried>, Walk)>>;
+pub(super) type Batch = JoinHandle<Result<(Vec<CarriedBlocks>, Walk)>>;
 
 impl Walk {
     /// Finds the next batch, and reads ahead what it needs.
@@ -88,14 +88,14 @@ impl Walk {
                     PassPart { volume: run.volume, range: BlockRange::of(run.lba, small) }
                 })
                 .collect();
-            let blocks = runs.iter().map(Carried::carried).sum();
+            let blocks = runs.iter().map(CarriedBlocks::carried).sum();
             let ready = pass.read_ahead(&parts, blocks).await;
             self.left = runs.split_off(ready);
             Ok((runs, self))
         })
     }
 
-    async fn next_runs(&mut self, core: &Core) -> Result<Vec<Carried>> {
+    async fn next_runs(&mut self, core: &Core) -> Result<Vec<CarriedBlocks>> {
         let mut runs = std::mem::take(&mut self.left);
         let (mut blocks, mut counted) = (0, 0);
         while self.leaves.goes_on() && runs.len() < BATCH_RUNS && blocks < BATCH_BLOCKS {
@@ -105,7 +105,7 @@ impl Walk {
             if !self.leaves.goes_on() {
                 runs.extend(self.pending.take());
             }
-            blocks += runs[counted..].iter().map(Carried::carried).sum::<u64>();
+            blocks += runs[counted..].iter().map(CarriedBlocks::carried).sum::<u64>();
             counted = runs.len();
             core.rt().yield_now().await;
         }
@@ -123,7 +123,7 @@ async fn next_dirty(core: &Core, leaves: &mut IndexWalk) -> Result<Vec<IndexKey>
     .await
 }
 /// Adds an extent to the run in `pending`, or begins a new one; a run that ends goes to `out`.
-fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
+fn join(pending: &mut Option<CarriedBlocks>, e: IndexKey, out: &mut Vec<CarriedBlocks>) {
     if let Some(run) = pending
         && run.volume == e.volume
         && run.lba.0 + run.blocks == e.lba.0
@@ -151,5 +151,5 @@ fn join(pending: &mut Option<Carried>, e: IndexKey, out: &mut Vec<Carried>) {
         Body::Staged { .. } => Content::Staged(e.written.unwrap_or_default()),
         Body::Zeros { .. } => Content::Zeros,
     };
-    *pending = Some(Carried { volume, lba, blocks, content });
+    *pending = Some(CarriedBlocks { volume, lba, blocks, content });
 }

@@ -7,7 +7,7 @@ use pool::raw::Geometry;
 use pool::{CreateOptions, Pool, Settings};
 use rt::{Order, Rt};
 
-use super::disk::{Disk, Tables};
+use super::disk::{MemoryDisk, Tables};
 
 const MIB: u64 = 1 << 20;
 const MIB_BLOCKS: u64 = MIB / BLOCK_U64;
@@ -65,7 +65,7 @@ impl Spread {
 
 /// The counters under one load.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Found {
+pub(super) struct CommitCounts {
     pub commits: u64,
     /// Updates of block groups: bitmap pages and records.
     pub written: u64,
@@ -76,7 +76,7 @@ pub(super) struct Found {
     pub same_used: u64,
 }
 
-impl Found {
+impl CommitCounts {
     /// Groups touched: each has a bitmap page and a record, which are written or skipped.
     pub fn touched(&self) -> u64 {
         (self.written + self.skipped) / 2
@@ -90,26 +90,31 @@ struct Counters {
 }
 
 impl Counters {
-    fn of(pool: &Pool, disk: &Disk) -> Counters {
+    fn of(pool: &Pool, disk: &MemoryDisk) -> Counters {
         Counters { commit: pool.status().commit, tables: disk.tables() }
     }
 }
 
 /// Fills a pool of these groups, and writes to it under one load after the other: in rounds, each
 /// of which ends with a commit.
-pub(super) fn run(groups: Groups, rounds: Rounds) -> Vec<(Spread, Found)> {
+pub(super) fn run(groups: Groups, rounds: Rounds) -> Vec<(Spread, CommitCounts)> {
     let group_bytes = groups.mib * MIB;
     // The tables take a little, and have room for a larger pool.
     let size_bytes = groups.count * group_bytes * 21 / 20 + 16 * MIB;
     let geometry = Geometry::choose(&[size_bytes], Some(group_bytes));
-    let disk = Disk::new(size_bytes, IDS[0], geometry);
+    let disk = MemoryDisk::new(size_bytes, IDS[0], geometry);
     let rt = Rt::new(disk.backend(), Order::Fifo, SLOTS);
     let found = rt.block_on(loads(rt.clone(), disk, groups, rounds));
     rt.kill();
     found.expect("the runtime ends when its task does")
 }
 
-async fn loads(rt: Rt, disk: Disk, groups: Groups, rounds: Rounds) -> Vec<(Spread, Found)> {
+async fn loads(
+    rt: Rt,
+    disk: MemoryDisk,
+    groups: Groups,
+    rounds: Rounds,
+) -> Vec<(Spread, CommitCounts)> {
     let files = vec![disk.file.clone()];
     let group_bytes = groups.mib * MIB;
     let options =
@@ -161,10 +166,10 @@ fn full_of(pool: &Pool, len: usize) -> Slice {
     buf.freeze()
 }
 
-fn counted(before: &Counters, after: &Counters) -> Found {
+fn counted(before: &Counters, after: &Counters) -> CommitCounts {
     let (a, b) = (&before.commit.block_group_updates, &after.commit.block_group_updates);
     let (old, new) = (&before.tables, &after.tables);
-    Found {
+    CommitCounts {
         commits: after.commit.count - before.commit.count,
         written: b.written - a.written,
         skipped: b.skipped - a.skipped,

@@ -24,21 +24,21 @@ pub(super) struct Tables {
 }
 
 /// A disk in memory, in virtual time.
-pub(super) struct Disk {
+pub(super) struct MemoryDisk {
     disks: CompactDisks,
     pub file: DeviceFile,
     tables: Rc<Cell<Tables>>,
 }
 
-impl Disk {
+impl MemoryDisk {
     /// A disk for a pool of this uuid.
-    pub fn new(size_bytes: u64, pool_uuid: [u8; 16], geometry: Geometry) -> Disk {
+    pub fn new(size_bytes: u64, pool_uuid: [u8; 16], geometry: Geometry) -> MemoryDisk {
         let (disks, tables) = (CompactDisks::default(), Rc::new(Cell::new(Tables::default())));
         let file = DeviceFile { path: "disk".into(), file: disks.add(size_bytes), size_bytes };
         let mut count =
             Count { pool_uuid, geometry, records: BTreeMap::new(), tables: tables.clone() };
         disks.look(move |_, offset, block| count.note(offset, block));
-        Disk { disks, file, tables }
+        MemoryDisk { disks, file, tables }
     }
 
     pub fn backend(&self) -> Box<dyn Backend> {

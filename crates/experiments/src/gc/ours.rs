@@ -1,7 +1,7 @@
 //! Ours: `cache::gc_pace`.
 
 use base::{Duration, Instant};
-use cache::gc_pace::{self, Beside, Limits, Runs};
+use cache::gc_pace::{self, Limits, OtherActivity, Runs};
 
 use super::plant;
 
@@ -9,25 +9,25 @@ use super::plant;
 pub(super) const LIMITS: Limits =
     Limits { slice: Duration::from_micros(200), min_nodes: 1, pause: Duration::from_millis(1) };
 
-pub(super) struct Ours {
+pub(super) struct ForebayGc {
     pace: gc_pace::Pace,
     /// The time to walk a node, as the last slice took it; zero before the first slice.
     node: Duration,
 }
 
-impl Ours {
+impl ForebayGc {
     /// For an index of so many nodes, and so much time between passes.
-    pub fn new(nodes: u64, interval: Duration) -> Ours {
+    pub fn new(nodes: u64, interval: Duration) -> ForebayGc {
         let mut runs = Runs::default();
         for n in 0..2 {
             let began = Instant(0).after(interval * n);
             runs.note(began, began, false);
         }
-        Ours { pace: gc_pace::Pace::begin(Instant(0), nodes, &runs), node: Duration::ZERO }
+        ForebayGc { pace: gc_pace::Pace::begin(Instant(0), nodes, &runs), node: Duration::ZERO }
     }
 }
 
-impl plant::Pace for Ours {
+impl plant::Pace for ForebayGc {
     /// As many nodes as a slice has before it ends. The first one has one.
     fn slice(&mut self) -> u64 {
         let ends = |n: &u64| LIMITS.ends_slice(self.node * *n as u32, *n);
@@ -37,6 +37,6 @@ impl plant::Pace for Ours {
     fn pause(&mut self, now: Instant, nodes: u64, took: Duration) -> Duration {
         self.node = took / nodes as u32;
         self.pace.worked(nodes, took);
-        self.pace.pause(now, &LIMITS, Beside::Foreground)
+        self.pace.pause(now, &LIMITS, OtherActivity::Foreground)
     }
 }

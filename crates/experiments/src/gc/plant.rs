@@ -33,7 +33,7 @@ pub(super) struct World {
 }
 
 /// The measurements of a pass.
-pub(super) struct Seen {
+pub(super) struct GcMeasurements {
     pub latency: Histogram,
     /// The sum of all latencies.
     pub sum: Duration,
@@ -45,16 +45,16 @@ pub(super) struct Seen {
     pub longest: Vec<Duration>,
 }
 
-struct Plant {
+struct GcPlant {
     now: Instant,
     /// When the requests came that wait; as many at all times.
     waiting: VecDeque<Instant>,
     /// Writes until the free buckets are used up, if they can be.
     room: Option<u64>,
-    seen: Seen,
+    seen: GcMeasurements,
 }
 
-impl Plant {
+impl GcPlant {
     /// Serves one request.
     fn serve(&mut self) {
         let Some(came) = self.waiting.pop_front() else { return };
@@ -79,9 +79,9 @@ impl Plant {
 }
 
 /// One pass, from its begin to its end, and until the requests have ended that it held up.
-pub(super) fn run(world: World, mut pace: impl Pace) -> Seen {
+pub(super) fn run(world: World, mut pace: impl Pace) -> GcMeasurements {
     let nothing = Duration::ZERO;
-    let seen = Seen {
+    let seen = GcMeasurements {
         latency: Histogram::default(),
         sum: nothing,
         took: nothing,
@@ -90,7 +90,7 @@ pub(super) fn run(world: World, mut pace: impl Pace) -> Seen {
     };
     let waiting = std::iter::repeat_n(Instant(0), world.depth).collect();
     let room = world.blocked.then_some(RESERVE);
-    let mut plant = Plant { now: Instant(0), waiting, room, seen };
+    let mut plant = GcPlant { now: Instant(0), waiting, room, seen };
     let mut left = world.nodes;
     while left > 0 {
         let nodes = pace.slice().clamp(1, left);

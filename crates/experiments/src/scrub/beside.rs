@@ -45,7 +45,7 @@ pub(super) enum Clients {
 
 /// The measurements of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct ScrubMeasurements {
     /// The times of clients' requests, from the shortest on.
     pub times: Vec<Duration>,
     /// Bytes that the scrub has read.
@@ -53,7 +53,7 @@ pub(super) struct Seen {
     pub took: Duration,
 }
 
-impl Seen {
+impl ScrubMeasurements {
     /// The time of the request that so many of a thousand are faster than.
     pub fn per_mille(&self, n: usize) -> Duration {
         let at = self.times.len() * n / 1000;
@@ -92,7 +92,7 @@ pub(super) struct Bench {
     bytes: u64,
     piece: u64,
     flights: BTreeMap<emulate::Ticket, Flight>,
-    seen: Seen,
+    seen: ScrubMeasurements,
 }
 
 impl Bench {
@@ -108,7 +108,7 @@ impl Bench {
             Emulate::Ssd => DeviceKind::Ssd,
         };
         let scheduled = queueing == Queueing::Scheduled;
-        let seen = Seen { times: Vec::new(), scrubbed: 0, took: Duration::ZERO };
+        let seen = ScrubMeasurements { times: Vec::new(), scrubbed: 0, took: Duration::ZERO };
         Bench {
             now: Instant(0),
             model: Emulation::new(what, bytes),
@@ -124,7 +124,7 @@ impl Bench {
         }
     }
 
-    pub fn run(mut self, time: Duration) -> Seen {
+    pub fn run(mut self, time: Duration) -> ScrubMeasurements {
         let end = Instant(0).after(time);
         match self.clients {
             Clients::None => {}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use base::{Duration, Instant};
 
-use super::plant::{Policy, Read, STRIPE, Step, VERIFY, stripes};
+use super::plant::{Read, STRIPE, ScrubPolicy, Step, VERIFY, stripes};
 
 /// Stripes of a batch, and of a group.
 const TOGETHER: u64 = 8;
@@ -27,7 +27,7 @@ impl Wait {
     }
 }
 
-impl Policy for Wait {
+impl ScrubPolicy for Wait {
     fn step(&mut self, next: u64, bytes: u64) -> Step {
         if self.asked < TOGETHER && next < bytes {
             self.asked += 1;
@@ -75,7 +75,7 @@ impl Plug {
     }
 }
 
-impl Policy for Plug {
+impl ScrubPolicy for Plug {
     fn step(&mut self, next: u64, bytes: u64) -> Step {
         let len = (TOGETHER * STRIPE).min(bytes - next);
         if len == 0 || self.under_way + len > UNDER_WAY {

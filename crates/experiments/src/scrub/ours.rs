@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use base::{BLOCK_U64, Duration, Instant};
 use queue::{Class, Limits, Request, Scheduler, ScrubReads, Ticket};
 
-use super::plant::{Policy, Read, Step, VERIFY, stripes};
+use super::plant::{Read, ScrubPolicy, Step, VERIFY, stripes};
 use crate::tags::device::Kind;
 
 /// Bytes of a run of neighbours, at most.
@@ -18,7 +18,7 @@ pub(super) fn window_bytes() -> u64 {
     pool::SCRUB_WINDOW_BYTES
 }
 
-pub(super) struct Ours {
+pub(super) struct ForebayScrub {
     look_up: Duration,
     scheduler: Scheduler<u64>,
     /// Bytes of a read.
@@ -31,9 +31,9 @@ pub(super) struct Ours {
     verified: u64,
 }
 
-impl Ours {
-    pub fn new(kind: Kind, look_up: Duration) -> Ours {
-        Ours {
+impl ForebayScrub {
+    pub fn new(kind: Kind, look_up: Duration) -> ForebayScrub {
+        ForebayScrub {
             look_up,
             scheduler: Scheduler::new(Limits::default(), kind.device_kind()),
             piece: ScrubReads::of(kind.device_kind()).bytes as u64,
@@ -52,7 +52,7 @@ impl Ours {
     }
 }
 
-impl Policy for Ours {
+impl ScrubPolicy for ForebayScrub {
     fn step(&mut self, next: u64, bytes: u64) -> Step {
         let len = run_bytes().min(bytes - next);
         if len > 0 && (self.bytes == 0 || self.bytes + len <= window_bytes()) {

@@ -52,7 +52,7 @@ pub(super) enum Step {
 }
 
 /// A policy.
-pub(super) trait Policy {
+pub(super) trait ScrubPolicy {
     /// Returns the next step of the thread. Of the `bytes` of the scrub, `next` is the first one
     /// that was not asked for.
     fn step(&mut self, next: u64, bytes: u64) -> Step;
@@ -68,7 +68,7 @@ pub(super) trait Policy {
 
 /// The counters of a scrub.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(super) struct Counts {
+pub(super) struct ScrubCounts {
     pub bytes: u64,
     pub took: Duration,
     /// Reads of the device, and the sum of their times.
@@ -78,7 +78,7 @@ pub(super) struct Counts {
     pub progress: Vec<(f64, f64)>,
 }
 
-pub(super) struct Plant<P> {
+pub(super) struct ScrubPlant<P> {
     now: Instant,
     device: Device,
     policy: P,
@@ -87,12 +87,12 @@ pub(super) struct Plant<P> {
     /// When the thread goes on, and what it asks for then; `None`: it sleeps.
     awake: Option<(Instant, Option<Read>)>,
     in_flight: BTreeMap<u64, (Instant, Read)>,
-    counts: Counts,
+    counts: ScrubCounts,
 }
 
-impl<P: Policy> Plant<P> {
-    pub fn new(kind: Kind, bytes: u64, policy: P) -> Plant<P> {
-        Plant {
+impl<P: ScrubPolicy> ScrubPlant<P> {
+    pub fn new(kind: Kind, bytes: u64, policy: P) -> ScrubPlant<P> {
+        ScrubPlant {
             now: Instant(0),
             device: kind.device(),
             policy,
@@ -100,12 +100,12 @@ impl<P: Policy> Plant<P> {
             next: 0,
             awake: Some((Instant(0), None)),
             in_flight: BTreeMap::new(),
-            counts: Counts { bytes, progress: vec![(0.0, 0.0)], ..Counts::default() },
+            counts: ScrubCounts { bytes, progress: vec![(0.0, 0.0)], ..ScrubCounts::default() },
         }
     }
 
     /// To the end of the scrub.
-    pub fn run(mut self) -> Counts {
+    pub fn run(mut self) -> ScrubCounts {
         let mut done = Vec::new();
         while self.policy.verified() < self.bytes {
             self.act();

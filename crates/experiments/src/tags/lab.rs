@@ -41,7 +41,7 @@ pub(super) trait Front {
 
 /// The counters of a run.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
-pub(super) struct Counts {
+pub(super) struct TagCounts {
     /// Reads that ended.
     pub reads: u64,
     /// Pieces that the device did, each elsewhere than where the one before it ended.
@@ -55,10 +55,10 @@ pub(super) struct Counts {
     pub end_wakes: u64,
 }
 
-impl Counts {
+impl TagCounts {
     /// Returns what was counted since `before`.
-    pub fn since(&self, before: &Counts) -> Counts {
-        Counts {
+    pub fn since(&self, before: &TagCounts) -> TagCounts {
+        TagCounts {
             reads: self.reads - before.reads,
             jumps: self.jumps - before.jumps,
             grants: self.grants - before.grants,
@@ -110,7 +110,7 @@ pub(super) struct Lab<F> {
     /// The offset at which the last piece ended that the device did.
     at: u64,
     rng: Prng,
-    counts: Counts,
+    counts: TagCounts,
     done: Vec<u64>,
 }
 
@@ -138,7 +138,7 @@ impl<F: Front> Lab<F> {
             room: bytes / READ,
             at: u64::MAX,
             rng: Prng::new(2020),
-            counts: Counts::default(),
+            counts: TagCounts::default(),
             done: Vec::new(),
         };
         (0..jobs).for_each(|task| lab.wake(task));
@@ -146,7 +146,7 @@ impl<F: Front> Lab<F> {
     }
 
     /// Returns what was counted so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TagCounts {
         self.counts
     }
 

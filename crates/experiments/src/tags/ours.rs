@@ -8,17 +8,17 @@ use rt::DeviceKind;
 
 use super::lab::{Front, PIECE, Piece};
 
-pub(super) struct Ours {
+pub(super) struct ForebayTags {
     scheduler: Scheduler<Piece>,
     /// Pieces of a read that has not been handed in as a whole.
     gathered: Vec<(usize, Piece)>,
     in_flight: BTreeMap<u64, Ticket>,
 }
 
-impl Ours {
-    pub fn new(kind: DeviceKind, depth: usize) -> Ours {
+impl ForebayTags {
+    pub fn new(kind: DeviceKind, depth: usize) -> ForebayTags {
         let limits = Limits { depth, max_request_bytes: PIECE as usize, ..Limits::default() };
-        Ours {
+        ForebayTags {
             scheduler: Scheduler::new(limits, kind),
             gathered: Vec::new(),
             in_flight: BTreeMap::new(),
@@ -26,7 +26,7 @@ impl Ours {
     }
 }
 
-impl Front for Ours {
+impl Front for ForebayTags {
     /// No task waits for a tag. The pieces of a read go to the scheduler together.
     fn ask(&mut self, now: Instant, task: usize, piece: Piece) -> bool {
         self.gathered.push((task, piece));

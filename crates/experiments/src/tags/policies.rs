@@ -7,7 +7,7 @@ use base::{Duration, Instant};
 use super::lab::{Front, Piece};
 
 /// A policy for tags. It remembers the tasks that sleep.
-pub(super) trait Policy {
+pub(super) trait TagPolicy {
     /// A task asks for a tag. If it gets none, it sleeps.
     fn take(&mut self, now: Instant, task: usize) -> bool;
     /// A tag comes back. Adds the tasks that are to be woken.
@@ -17,7 +17,7 @@ pub(super) trait Policy {
 }
 
 /// A policy before a device: what has a tag goes to the device in the order in which it got it.
-pub(super) struct Old<P> {
+pub(super) struct OldTags<P> {
     policy: P,
     /// Pieces that the device takes at once, and has.
     depth: usize,
@@ -26,13 +26,13 @@ pub(super) struct Old<P> {
     woken: VecDeque<usize>,
 }
 
-impl<P> Old<P> {
-    pub fn new(depth: usize, policy: P) -> Old<P> {
-        Old { policy, depth, in_flight: 0, out: VecDeque::new(), woken: VecDeque::new() }
+impl<P> OldTags<P> {
+    pub fn new(depth: usize, policy: P) -> OldTags<P> {
+        OldTags { policy, depth, in_flight: 0, out: VecDeque::new(), woken: VecDeque::new() }
     }
 }
 
-impl<P: Policy> Front for Old<P> {
+impl<P: TagPolicy> Front for OldTags<P> {
     fn ask(&mut self, now: Instant, task: usize, piece: Piece) -> bool {
         let granted = self.policy.take(now, task);
         if granted {
@@ -92,7 +92,7 @@ impl SingleQueue {
     }
 }
 
-impl Policy for SingleQueue {
+impl TagPolicy for SingleQueue {
     fn take(&mut self, now: Instant, task: usize) -> bool {
         if self.taken + 1 >= self.limit {
             if !self.full {
@@ -154,7 +154,7 @@ impl BatchWake {
     }
 }
 
-impl Policy for BatchWake {
+impl TagPolicy for BatchWake {
     fn take(&mut self, _now: Instant, task: usize) -> bool {
         if self.free == 0 {
             self.queues[self.sleeps_at].push_back(task);
@@ -202,7 +202,7 @@ impl StashAndWake {
     }
 }
 
-impl Policy for StashAndWake {
+impl TagPolicy for StashAndWake {
     fn take(&mut self, _now: Instant, task: usize) -> bool {
         let has_turn = self.turn == Some(task);
         let others_first = !has_turn && (self.turn.is_some() || !self.waiting.is_empty());

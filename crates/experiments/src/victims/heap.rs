@@ -22,7 +22,7 @@ pub(super) struct Heap {
 }
 
 /// True if the first one belongs above the second.
-pub(super) type Before = fn(u32, u32) -> bool;
+pub(super) type HeapOrder = fn(u32, u32) -> bool;
 
 impl Heap {
     pub fn new(room: usize, sift: Sift) -> Heap {
@@ -37,7 +37,7 @@ impl Heap {
         self.entries.first().copied()
     }
 
-    fn before(&mut self, a: usize, b: usize, before: Before) -> bool {
+    fn before(&mut self, a: usize, b: usize, before: HeapOrder) -> bool {
         self.comparisons += 1;
         before(self.entries[a].0, self.entries[b].0)
     }
@@ -47,7 +47,7 @@ impl Heap {
         self.entries.swap(a, b);
     }
 
-    pub fn push(&mut self, entry: Entry, before: Before) {
+    pub fn push(&mut self, entry: Entry, before: HeapOrder) {
         let mut at = self.entries.len();
         self.entries.push(entry);
         while at > 0 {
@@ -61,33 +61,33 @@ impl Heap {
     }
 
     /// Puts an entry in the place of the top.
-    pub fn replace_top(&mut self, entry: Entry, before: Before) {
+    pub fn replace_top(&mut self, entry: Entry, before: HeapOrder) {
         self.entries[0] = entry;
         self.sift_down(0, before);
     }
 
     /// Makes it a heap by another order.
-    pub fn reorder(&mut self, before: Before) {
+    pub fn reorder(&mut self, before: HeapOrder) {
         for at in (0..self.entries.len() / 2).rev() {
             self.sift_down(at, before);
         }
     }
 
-    pub fn pop(&mut self, before: Before) -> Option<Entry> {
+    pub fn pop(&mut self, before: HeapOrder) -> Option<Entry> {
         let last = self.entries.pop()?;
         let Some(top) = self.top() else { return Some(last) };
         self.replace_top(last, before);
         Some(top)
     }
 
-    fn sift_down(&mut self, at: usize, before: Before) {
+    fn sift_down(&mut self, at: usize, before: HeapOrder) {
         match self.sift {
             Sift::BottomUp => self.bottom_up(at, before),
             Sift::TopDown => self.top_down(at, before),
         }
     }
 
-    fn bottom_up(&mut self, top: usize, before: Before) {
+    fn bottom_up(&mut self, top: usize, before: HeapOrder) {
         let all = self.entries.len();
         let mut at = top;
         while 2 * at + 2 < all {
@@ -108,7 +108,7 @@ impl Heap {
         }
     }
 
-    fn top_down(&mut self, top: usize, before: Before) {
+    fn top_down(&mut self, top: usize, before: HeapOrder) {
         let all = self.entries.len();
         let mut at = top;
         loop {

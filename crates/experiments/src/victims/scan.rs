@@ -1,7 +1,7 @@
 //! The look at all buckets, after `invalidate_buckets_lru` of bcache.
 
 use super::cost::Cost;
-use super::heap::{Before, Heap, Sift};
+use super::heap::{Heap, HeapOrder, Sift};
 use super::order::Order;
 
 /// Buckets that the heap keeps.
@@ -15,9 +15,9 @@ pub(super) fn victims(buckets: u64) -> u64 {
 }
 
 /// While buckets are looked at, the worst that is kept is on top.
-const WORST_FIRST: Before = |a, b| a > b;
+const WORST_FIRST: HeapOrder = |a, b| a > b;
 /// While victims are taken, the best one is.
-const BEST_FIRST: Before = |a, b| a < b;
+const BEST_FIRST: HeapOrder = |a, b| a < b;
 
 /// One scan, and its victims: those of the lowest priority.
 pub(super) fn scan(buckets: u64, order: Order, sift: Sift) -> Cost {

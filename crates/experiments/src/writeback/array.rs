@@ -22,20 +22,22 @@ pub(super) enum Job {
     Read(Instant),
 }
 
-struct Disk {
+struct ArrayDisk {
     model: Emulation,
     jobs: BTreeMap<Ticket, Job>,
 }
 
 pub(super) struct Array {
-    disks: Vec<Disk>,
+    disks: Vec<ArrayDisk>,
     done: Vec<Ticket>,
 }
 
 impl Array {
     pub fn new() -> Array {
-        let disk =
-            |_| Disk { model: Emulation::new(Emulate::Hdd, DISK_BYTES), jobs: BTreeMap::new() };
+        let disk = |_| ArrayDisk {
+            model: Emulation::new(Emulate::Hdd, DISK_BYTES),
+            jobs: BTreeMap::new(),
+        };
         Array { disks: (0..DISKS).map(disk).collect(), done: Vec::new() }
     }
 

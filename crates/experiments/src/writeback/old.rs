@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use base::{Duration, Instant};
 
 use super::array::{Array, BLOCKS, Job};
-use super::plant::{Passed, Policy};
+use super::plant::{PassedWrite, WritebackPolicy};
 
 /// The time that a scan of the whole index takes: 5,200 nodes at 1 ms.
 pub(super) const SCAN: Duration = Duration::from_millis(5_200);
@@ -52,7 +52,7 @@ enum Thread {
     },
 }
 
-pub(super) struct Old {
+pub(super) struct BcacheWriteback {
     cache_blocks: u64,
     /// The dirty blocks, without the blocks in flight.
     dirty: BTreeSet<u64>,
@@ -75,12 +75,12 @@ pub(super) struct Old {
     waiting: VecDeque<(Instant, u64)>,
 }
 
-impl Old {
+impl BcacheWriteback {
     /// With so many blocks, of which these are dirty.
-    pub fn new(cache_blocks: u64, dirty: impl Iterator<Item = u64>) -> Old {
+    pub fn new(cache_blocks: u64, dirty: impl Iterator<Item = u64>) -> BcacheWriteback {
         let dirty: BTreeSet<u64> = dirty.collect();
         let has_dirty = !dirty.is_empty();
-        Old {
+        BcacheWriteback {
             cache_blocks,
             dirty,
             has_dirty,
@@ -211,17 +211,17 @@ impl Old {
     }
 
     /// The lock is free: a write goes into the cache, or past it.
-    fn pass(&mut self, came: Instant, block: u64) -> Passed {
+    fn pass(&mut self, came: Instant, block: u64) -> PassedWrite {
         if self.dirty_blocks() * 100 >= self.cache_blocks * CUTOFF {
-            return Passed::Direct(came, block);
+            return PassedWrite::Direct(came, block);
         }
         self.dirty.insert(block);
         self.has_dirty = true;
-        Passed::Cached(came)
+        PassedWrite::Cached(came)
     }
 }
 
-impl Policy for Old {
+impl WritebackPolicy for BcacheWriteback {
     fn request(&mut self, _now: Instant) {
         self.idle_rounds = 0;
         if std::mem::take(&mut self.at_highest) {
@@ -229,7 +229,7 @@ impl Policy for Old {
         }
     }
 
-    fn write(&mut self, now: Instant, block: u64) -> Option<Passed> {
+    fn write(&mut self, now: Instant, block: u64) -> Option<PassedWrite> {
         if self.is_locked() {
             self.waiting.push_back((now, block));
             return None;
@@ -237,7 +237,7 @@ impl Policy for Old {
         Some(self.pass(now, block))
     }
 
-    fn step(&mut self, now: Instant, array: &mut Array, passed: &mut Vec<Passed>) {
+    fn step(&mut self, now: Instant, array: &mut Array, passed: &mut Vec<PassedWrite>) {
         self.update_rate(now);
         while self.thread_goes_on(now, array) {}
         if !self.is_locked() {

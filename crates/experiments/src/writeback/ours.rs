@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use base::{BLOCK_U64, Duration, Instant, VolumeId};
-use cache::rate_controller::{Controller, Pacer, Settings};
-use cache::writer_delay::{Curve, Line, Load, Next};
+use cache::rate_controller::{BytePacer, Controller, RateSettings};
+use cache::writer_delay::{Curve, Line, Load, NextStep};
 
 use super::array::{Array, Job};
-use super::plant::{Passed, Policy};
+use super::plant::{PassedWrite, WritebackPolicy};
 
 /// Blocks that the array has at once: as many as with bcache. In the product the scheduler of each
 /// device decides that.
@@ -30,10 +30,10 @@ struct Cut {
     left: VecDeque<u64>,
 }
 
-pub(super) struct Ours {
+pub(super) struct ForebayWriteback {
     cache_blocks: u64,
     controller: Controller,
-    pacer: Pacer,
+    pacer: BytePacer,
     line: Line<(Instant, u64)>,
     last_request: Instant,
     /// Dirty, and in no cut.
@@ -47,14 +47,18 @@ pub(super) struct Ours {
     in_flight: usize,
 }
 
-impl Ours {
+impl ForebayWriteback {
     /// With so many blocks, of which these are dirty.
-    pub fn new(cache_blocks: u64, dirty: impl Iterator<Item = u64>, curve: Curve) -> Ours {
-        let settings = Settings { min: 4 << 20, ..Settings::default() };
-        Ours {
+    pub fn new(
+        cache_blocks: u64,
+        dirty: impl Iterator<Item = u64>,
+        curve: Curve,
+    ) -> ForebayWriteback {
+        let settings = RateSettings { min: 4 << 20, ..RateSettings::default() };
+        ForebayWriteback {
             cache_blocks,
             controller: Controller::new(settings),
-            pacer: Pacer::new(),
+            pacer: BytePacer::new(),
             line: Line::new(curve),
             last_request: Instant(0),
             open: dirty.collect(),
@@ -120,24 +124,24 @@ impl Ours {
     }
 }
 
-impl Policy for Ours {
+impl WritebackPolicy for ForebayWriteback {
     fn request(&mut self, now: Instant) {
         self.last_request = now;
     }
 
-    fn write(&mut self, now: Instant, block: u64) -> Option<Passed> {
+    fn write(&mut self, now: Instant, block: u64) -> Option<PassedWrite> {
         if self.line.pass_at_once(now, 1, &self.load()) {
             self.insert(now, block);
-            return Some(Passed::Cached(now));
+            return Some(PassedWrite::Cached(now));
         }
         self.line.push(VolumeId(1), 1, (now, block));
         None
     }
 
-    fn step(&mut self, now: Instant, array: &mut Array, passed: &mut Vec<Passed>) {
-        while let Next::Pass((came, block), _) = self.line.next(now, &self.load()) {
+    fn step(&mut self, now: Instant, array: &mut Array, passed: &mut Vec<PassedWrite>) {
+        while let NextStep::Pass((came, block), _) = self.line.next(now, &self.load()) {
             self.insert(now, block);
-            passed.push(Passed::Cached(came));
+            passed.push(PassedWrite::Cached(came));
         }
         self.write_back(now, array);
     }

@@ -29,7 +29,7 @@ pub(super) struct Phase {
 }
 
 /// A client's write that the cache has let through.
-pub(super) enum Passed {
+pub(super) enum PassedWrite {
     /// Into the cache. It came then.
     Cached(Instant),
     /// Past it, to this block of the array.
@@ -37,13 +37,13 @@ pub(super) enum Passed {
 }
 
 /// A cache with a policy of write-back.
-pub(super) trait Policy {
+pub(super) trait WritebackPolicy {
     /// A request of clients comes, of any kind.
     fn request(&mut self, now: Instant);
     /// A client writes a block. `None`: it has to wait, and passes in a later step.
-    fn write(&mut self, now: Instant, block: u64) -> Option<Passed>;
+    fn write(&mut self, now: Instant, block: u64) -> Option<PassedWrite>;
     /// A millisecond: lets writes through that wait, and begins to write back.
-    fn step(&mut self, now: Instant, array: &mut Array, passed: &mut Vec<Passed>);
+    fn step(&mut self, now: Instant, array: &mut Array, passed: &mut Vec<PassedWrite>);
     /// A block was written back.
     fn written_back(&mut self);
     /// The rate of write-back, in bytes a second.
@@ -52,7 +52,7 @@ pub(super) trait Policy {
 
 /// The measurements of a run.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct WritebackMeasurements {
     /// By second: the rate of write-back, and what was written back, in bytes; clients' writes.
     pub rates: Vec<f64>,
     pub written: Vec<f64>,
@@ -65,8 +65,12 @@ pub(super) struct Seen {
 }
 
 /// Runs all phases, one after the other. Clients write to this region.
-pub(super) fn run<P: Policy>(policy: P, region: Region, phases: &[Phase]) -> Seen {
-    let mut plant = Plant {
+pub(super) fn run<P: WritebackPolicy>(
+    policy: P,
+    region: Region,
+    phases: &[Phase],
+) -> WritebackMeasurements {
+    let mut plant = WritebackPlant {
         policy,
         region,
         array: Array::new(),
@@ -76,7 +80,7 @@ pub(super) fn run<P: Policy>(policy: P, region: Region, phases: &[Phase]) -> See
         direct: 0,
         owed: (0.0, 0.0),
         written: 0,
-        seen: Seen::default(),
+        seen: WritebackMeasurements::default(),
     };
     for phase in phases {
         plant.owed = (0.0, 0.0);
@@ -85,7 +89,7 @@ pub(super) fn run<P: Policy>(policy: P, region: Region, phases: &[Phase]) -> See
     plant.seen
 }
 
-struct Plant<P> {
+struct WritebackPlant<P> {
     policy: P,
     region: Region,
     array: Array,
@@ -98,10 +102,10 @@ struct Plant<P> {
     owed: (f64, f64),
     /// Blocks written back.
     written: u64,
-    seen: Seen,
+    seen: WritebackMeasurements,
 }
 
-impl<P: Policy> Plant<P> {
+impl<P: WritebackPolicy> WritebackPlant<P> {
     fn second(&mut self, phase: &Phase) {
         let (ended, written) = (self.seen.write.count(), self.written);
         (0..Duration::from_secs(1).as_nanos() / TICK.as_nanos()).for_each(|_| self.tick(phase));
@@ -160,10 +164,10 @@ impl<P: Policy> Plant<P> {
         }
     }
 
-    fn passed(&mut self, one: Passed) {
+    fn passed(&mut self, one: PassedWrite) {
         match one {
-            Passed::Cached(came) => self.seen.write.record(self.now.since(came) + SERVICE),
-            Passed::Direct(came, block) => {
+            PassedWrite::Cached(came) => self.seen.write.record(self.now.since(came) + SERVICE),
+            PassedWrite::Direct(came, block) => {
                 self.array.submit(self.now, block, Job::Write(came));
                 self.direct += 1;
             }

@@ -2,7 +2,7 @@
 
 use base::shell_word;
 
-use super::record::{Claim, Means, Record, Records, Wanted};
+use super::record::{AttachMethod, AttachRequest, AttachmentRecord, AttachmentRecords, Claim};
 use super::{fuse, kernel, mounts};
 use crate::error::{CommandError, Result};
 
@@ -11,7 +11,10 @@ pub struct NoDevice(pub String);
 
 /// Attaches a volume. What is left of an attachment whose server or process has ended is taken away
 /// first. Errors: it is attached already; no means are there, with what is missing.
-pub fn attach(records: &Records, wanted: &Wanted) -> Result<(Record, Option<NoDevice>)> {
+pub fn attach(
+    records: &AttachmentRecords,
+    wanted: &AttachRequest,
+) -> Result<(AttachmentRecord, Option<NoDevice>)> {
     if records.of(&wanted.name).is_ok_and(|left| !is_there(&left)) {
         detach(records, &wanted.name)?;
     }
@@ -19,8 +22,8 @@ pub fn attach(records: &Records, wanted: &Wanted) -> Result<(Record, Option<NoDe
     let claim = without_rest(claim)?;
     let (means, note) = choose(wanted.means, kernel::missing(), fuse::missing())?;
     let record = match means {
-        Means::Kernel => kernel::attach(records, wanted)?,
-        Means::Fuse => fuse::attach(records, wanted)?,
+        AttachMethod::Kernel => kernel::attach(records, wanted)?,
+        AttachMethod::Fuse => fuse::attach(records, wanted)?,
     };
     claim.keep(records, &record)?;
     Ok((record, note))
@@ -29,18 +32,18 @@ pub fn attach(records: &Records, wanted: &Wanted) -> Result<(Record, Option<NoDe
 /// The best means of those that are there, where none is wanted. `kernel` and `fuse` say what is
 /// missing for them.
 fn choose(
-    wanted: Option<Means>,
+    wanted: Option<AttachMethod>,
     kernel: Option<String>,
     fuse: Option<String>,
-) -> Result<(Means, Option<NoDevice>)> {
+) -> Result<(AttachMethod, Option<NoDevice>)> {
     let text = match (wanted, kernel, fuse) {
-        (Some(Means::Kernel) | None, None, _) => return Ok((Means::Kernel, None)),
-        (Some(Means::Fuse), _, None) => return Ok((Means::Fuse, None)),
-        (None, Some(kernel), None) => return Ok((Means::Fuse, Some(NoDevice(kernel)))),
-        (Some(Means::Kernel), Some(kernel), None) => {
+        (Some(AttachMethod::Kernel) | None, None, _) => return Ok((AttachMethod::Kernel, None)),
+        (Some(AttachMethod::Fuse), _, None) => return Ok((AttachMethod::Fuse, None)),
+        (None, Some(kernel), None) => return Ok((AttachMethod::Fuse, Some(NoDevice(kernel)))),
+        (Some(AttachMethod::Kernel), Some(kernel), None) => {
             format!("{kernel}; say --by fuse for a file instead")
         }
-        (Some(Means::Fuse), None, Some(fuse)) => {
+        (Some(AttachMethod::Fuse), None, Some(fuse)) => {
             format!("{fuse}; say --by kernel for a block device instead")
         }
         (_, Some(kernel), Some(fuse)) => {
@@ -64,7 +67,7 @@ fn without_rest(claim: Claim) -> Result<Claim> {
 
 /// Takes away what all commands that were killed have made. An attachment that cannot be taken away
 /// now stays.
-pub fn clear_left(records: &Records) -> Result<()> {
+pub fn clear_left(records: &AttachmentRecords) -> Result<()> {
     for claim in records.all_left()? {
         let _ = without_rest(claim);
     }
@@ -72,7 +75,7 @@ pub fn clear_left(records: &Records) -> Result<()> {
 }
 
 /// Takes an attachment away. Errors: something uses it, with what to end first.
-pub fn detach(records: &Records, name: &str) -> Result<()> {
+pub fn detach(records: &AttachmentRecords, name: &str) -> Result<()> {
     if let Some(claim) = records.left(name) {
         return without_rest(claim).map(drop);
     }
@@ -85,17 +88,17 @@ pub fn detach(records: &Records, name: &str) -> Result<()> {
         )));
     }
     match record.means {
-        Means::Kernel => kernel::detach(&record)?,
-        Means::Fuse => fuse::detach(&record)?,
+        AttachMethod::Kernel => kernel::detach(&record)?,
+        AttachMethod::Fuse => fuse::detach(&record)?,
     }
     records.remove(name)
 }
 
 /// Whether the other end of a record is still there.
-pub fn is_there(record: &Record) -> bool {
+pub fn is_there(record: &AttachmentRecord) -> bool {
     match record.means {
-        Means::Kernel => kernel::is_there(record),
-        Means::Fuse => fuse::is_there(record),
+        AttachMethod::Kernel => kernel::is_there(record),
+        AttachMethod::Fuse => fuse::is_there(record),
     }
 }
 
@@ -110,11 +113,11 @@ mod tests {
             Ok((means, _)) => panic!("{}", means.name()),
             Err(e) => e.to_string(),
         };
-        let text = error(Some(Means::Kernel), kernel(), None);
+        let text = error(Some(AttachMethod::Kernel), kernel(), None);
         assert!(text.contains("no NBD") && text.contains("--by fuse"), "{text}");
-        let text = error(Some(Means::Fuse), None, fuse());
+        let text = error(Some(AttachMethod::Fuse), None, fuse());
         assert!(text.contains("no FUSE") && text.contains("--by kernel"), "{text}");
-        for wanted in [None, Some(Means::Kernel), Some(Means::Fuse)] {
+        for wanted in [None, Some(AttachMethod::Kernel), Some(AttachMethod::Fuse)] {
             let text = error(wanted, kernel(), fuse());
             assert!(text.contains("no NBD; no FUSE") && !text.contains("--by"), "{text}");
         }
@@ -122,8 +125,12 @@ mod tests {
             let (means, note) = choose(wanted, kernel, fuse).unwrap();
             (means, note.map(|note| note.0))
         };
-        assert_eq!(of(None, None, None), (Means::Kernel, None));
-        assert_eq!(of(None, kernel(), None), (Means::Fuse, kernel()), "it is told why");
-        assert_eq!(of(Some(Means::Fuse), kernel(), None), (Means::Fuse, None), "it was asked for");
+        assert_eq!(of(None, None, None), (AttachMethod::Kernel, None));
+        assert_eq!(of(None, kernel(), None), (AttachMethod::Fuse, kernel()), "it is told why");
+        assert_eq!(
+            of(Some(AttachMethod::Fuse), kernel(), None),
+            (AttachMethod::Fuse, None),
+            "it was asked for"
+        );
     }
 }

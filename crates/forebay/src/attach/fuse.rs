@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::mounts::mounted_at;
-use super::record::{Claim, Means, Record, Records, Wanted};
+use super::record::{AttachMethod, AttachRequest, AttachmentRecord, AttachmentRecords, Claim};
 use super::tool;
 use crate::error::{CommandError, Result};
 use crate::host::sockets::nbd_uri_unix;
@@ -55,7 +55,7 @@ pub fn clear(claim: &Claim) -> Result<()> {
 }
 
 /// Attaches a volume as a file, served by a new process of `nbdfuse`.
-pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
+pub fn attach(records: &AttachmentRecords, wanted: &AttachRequest) -> Result<AttachmentRecord> {
     let dir = records.beside(&wanted.name, "d");
     let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
     match std::fs::create_dir(&dir) {
@@ -88,10 +88,10 @@ pub fn attach(records: &Records, wanted: &Wanted) -> Result<Record> {
         ));
     }
     let number = child.id() as i32;
-    Ok(Record {
+    Ok(AttachmentRecord {
         name: wanted.name.clone(),
         volume: wanted.volume.clone(),
-        means: Means::Fuse,
+        means: AttachMethod::Fuse,
         path: dir.join(FILE),
         read_only: wanted.read_only,
         socket: wanted.socket.clone(),
@@ -126,7 +126,7 @@ fn unmount(dir: &Path) -> Result<()> {
 
 /// Takes an attachment away: what was written through it is on its way to the server, and its
 /// process ends when that has arrived.
-pub fn detach(record: &Record) -> Result<()> {
+pub fn detach(record: &AttachmentRecord) -> Result<()> {
     let Some(dir) = record.path.parent() else { return Ok(()) };
     if mounted_at(dir).is_some() {
         unmount(dir).map_err(|e| {
@@ -165,7 +165,7 @@ fn ended(process: Option<(i32, u64)>) -> bool {
 }
 
 /// True if the process of an attachment still serves it.
-pub fn is_there(record: &Record) -> bool {
+pub fn is_there(record: &AttachmentRecord) -> bool {
     let is_mounted = || record.path.parent().is_some_and(|d| mounted_at(d).is_some());
     tool::lives(record.process) && is_mounted() && answers(&record.path)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::getuid;
 
-use super::record::{Means, Record, Records, Wanted};
+use super::record::{AttachMethod, AttachRequest, AttachmentRecord, AttachmentRecords};
 use super::tool;
 use crate::error::{CommandError, Result};
 
@@ -53,7 +53,7 @@ fn link(name: &str) -> PathBuf {
 }
 
 /// Attaches a volume to the first device that is free.
-pub fn attach(_records: &Records, wanted: &Wanted) -> Result<Record> {
+pub fn attach(_records: &AttachmentRecords, wanted: &AttachRequest) -> Result<AttachmentRecord> {
     let mut last = CommandError::Failed(
         "all devices of the kernel's NBD are in use: modprobe -r nbd && modprobe nbd nbds_max=64 \
          makes more"
@@ -71,10 +71,10 @@ pub fn attach(_records: &Records, wanted: &Wanted) -> Result<Record> {
         match tool::run(&mut command) {
             Ok(_) => {
                 make_link(&wanted.name, &device);
-                return Ok(Record {
+                return Ok(AttachmentRecord {
                     name: wanted.name.clone(),
                     volume: wanted.volume.clone(),
-                    means: Means::Kernel,
+                    means: AttachMethod::Kernel,
                     path: device,
                     read_only: wanted.read_only,
                     socket: wanted.socket.clone(),
@@ -100,7 +100,7 @@ fn make_link(name: &str, device: &Path) {
 }
 
 /// Disconnects the device of an attachment and removes its link.
-pub fn detach(record: &Record) -> Result<()> {
+pub fn detach(record: &AttachmentRecord) -> Result<()> {
     if is_used(&record.path) {
         tool::run(tool::need("nbd-client", "nbd-client")?.arg("-d").arg(&record.path))?;
     }
@@ -112,6 +112,6 @@ pub fn detach(record: &Record) -> Result<()> {
 }
 
 /// True if the kernel still has the device of an attachment in use.
-pub fn is_there(record: &Record) -> bool {
+pub fn is_there(record: &AttachmentRecord) -> bool {
     is_used(&record.path)
 }

@@ -13,14 +13,13 @@ use nix::unistd::getuid;
 
 use super::attachment::{attach, detach};
 use super::mounts::mounted_at;
-use super::record::{Record, Records, Wanted};
+use super::record::{AttachRequest, AttachmentRecord, AttachmentRecords};
 use super::tool;
 use crate::error::{CommandError, Result};
 
 /// A volume to be mounted, and how.
-pub struct Mount {
-    /// The volume.
-    pub wanted: Wanted,
+pub struct MountRequest {
+    pub wanted: AttachRequest,
     /// The directory to mount at.
     pub dir: PathBuf,
     /// The type of a file system that is made first, if there is nothing on the volume.
@@ -34,7 +33,7 @@ pub struct Mount {
 }
 
 /// Attaches and mounts a volume. If that fails, it is detached again.
-pub fn mount(records: &Records, what: &Mount) -> Result<Record> {
+pub fn mount(records: &AttachmentRecords, what: &MountRequest) -> Result<AttachmentRecord> {
     if !getuid().is_root() {
         return Err(CommandError::Failed(
             "only root can mount a file system: run this as root, or forebay attach the volume and \
@@ -65,7 +64,7 @@ pub fn mount(records: &Records, what: &Mount) -> Result<Record> {
     }
 }
 
-fn on_it(record: &Record, what: &Mount, dir: &Path) -> Result<()> {
+fn on_it(record: &AttachmentRecord, what: &MountRequest, dir: &Path) -> Result<()> {
     match &what.make {
         Some(kind) if what.force => make(record, kind, true)?,
         wanted => {
@@ -93,7 +92,7 @@ fn on_it(record: &Record, what: &Mount, dir: &Path) -> Result<()> {
 }
 
 /// Why a volume is not mounted, or no file system made on it, where this was found on it.
-fn refusal(volume: &str, found: Option<&str>, what: &Mount) -> Option<String> {
+fn refusal(volume: &str, found: Option<&str>, what: &MountRequest) -> Option<String> {
     match (found, &what.make) {
         (Some(_), None) => None,
         (Some(found), Some(_)) => Some(format!(
@@ -116,7 +115,7 @@ fn refusal(volume: &str, found: Option<&str>, what: &Mount) -> Option<String> {
 }
 
 /// Makes a file system; `over`: over what is there.
-fn make(record: &Record, kind: &str, over: bool) -> Result<()> {
+fn make(record: &AttachmentRecord, kind: &str, over: bool) -> Result<()> {
     let mut command = tool::need(&format!("mkfs.{kind}"), "e2fsprogs, xfsprogs or btrfs-progs")?;
     if kind.starts_with("ext") {
         // Also on a file.
@@ -182,7 +181,7 @@ fn directory(dir: &Path) -> Result<PathBuf> {
 }
 
 /// Unmounts what is at a directory, and detaches it.
-pub fn unmount(records: &Records, dir: &Path) -> Result<String> {
+pub fn unmount(records: &AttachmentRecords, dir: &Path) -> Result<String> {
     let dir = absolute(dir)?;
     let all = records.all()?;
     let Some(record) = all.iter().find(|one| one.mounted.as_ref() == Some(&dir)) else {
@@ -206,11 +205,11 @@ fn absolute(dir: &Path) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    fn wanted(make: Option<&str>, holds_data: bool) -> Mount {
+    fn wanted(make: Option<&str>, holds_data: bool) -> MountRequest {
         let means = None;
         let (name, volume, socket) = ("v".to_owned(), "v".to_owned(), "/s".into());
-        Mount {
-            wanted: Wanted { name, volume, socket, read_only: false, means },
+        MountRequest {
+            wanted: AttachRequest { name, volume, socket, read_only: false, means },
             dir: "/m".into(),
             make: make.map(str::to_owned),
             force: false,

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::record::Record;
+use super::record::AttachmentRecord;
 
 /// The directory where forebay has mounted an attachment, if something is still mounted there.
-pub fn in_use(record: &Record) -> Option<&Path> {
+pub fn in_use(record: &AttachmentRecord) -> Option<&Path> {
     record.mounted.as_deref().filter(|dir| mounted_at(dir).is_some())
 }
 

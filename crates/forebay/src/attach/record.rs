@@ -24,32 +24,31 @@ const OF_USER: &str = "forebay-attached";
 /// The means by which a volume is attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Means {
+pub enum AttachMethod {
     /// A block device, by the kernel's NBD
     Kernel,
     /// A file, by FUSE (nbdfuse)
     Fuse,
 }
 
-impl Means {
+impl AttachMethod {
     /// The name of the means, as `--json` prints it.
     pub fn name(self) -> &'static str {
         match self {
-            Means::Kernel => "kernel",
-            Means::Fuse => "fuse",
+            AttachMethod::Kernel => "kernel",
+            AttachMethod::Fuse => "fuse",
         }
     }
 }
 
 /// An attachment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Record {
+pub struct AttachmentRecord {
     /// The name of the attachment.
     pub name: String,
-    /// The volume.
     pub volume: String,
     /// The means by which the volume is attached.
-    pub means: Means,
+    pub means: AttachMethod,
     /// The block device or the file.
     pub path: PathBuf,
     /// True if nothing may be changed through the attachment.
@@ -65,21 +64,20 @@ pub struct Record {
 }
 
 /// An attachment that is to be made.
-pub struct Wanted {
+pub struct AttachRequest {
     /// The name of the attachment.
     pub name: String,
-    /// The volume.
     pub volume: String,
     /// The unix socket of NBD clients.
     pub socket: PathBuf,
     /// True if nothing may be changed through the attachment.
     pub read_only: bool,
     /// The means to attach by, if they were named.
-    pub means: Option<Means>,
+    pub means: Option<AttachMethod>,
 }
 
 /// The directory of the records.
-pub struct Records(PathBuf);
+pub struct AttachmentRecords(PathBuf);
 
 /// A record that is being made, or that a command which was killed has left. It is removed again
 /// unless it is kept.
@@ -90,7 +88,7 @@ pub struct Claim {
 }
 
 /// The state of the record at a path where a record is to be made.
-enum Found {
+enum RecordState {
     /// There was no record, or one that was left: it is this process's now.
     Claim(Claim),
     /// Another command makes the record now.
@@ -99,9 +97,9 @@ enum Found {
     Written,
 }
 
-impl Records {
+impl AttachmentRecords {
     /// Opens the directory of this user; it is made if it is not there.
-    pub fn open() -> Result<Records> {
+    pub fn open() -> Result<AttachmentRecords> {
         let dir = match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
             _ if getuid().is_root() => PathBuf::from(OF_ROOT),
             Some(dir) => Path::new(&dir).join(OF_USER),
@@ -113,10 +111,10 @@ impl Records {
                 ));
             }
         };
-        Records::in_directory(dir)
+        AttachmentRecords::in_directory(dir)
     }
 
-    fn in_directory(dir: PathBuf) -> Result<Records> {
+    fn in_directory(dir: PathBuf) -> Result<AttachmentRecords> {
         let failed = |e: std::io::Error| CommandError::failed(dir.display(), e);
         DirBuilder::new().mode(0o700).recursive(true).create(&dir).map_err(failed)?;
         let meta = dir.symlink_metadata().map_err(failed)?;
@@ -126,7 +124,7 @@ impl Records {
                 dir.display()
             )));
         }
-        Ok(Records(dir))
+        Ok(AttachmentRecords(dir))
     }
 
     /// A file of an attachment, beside its record.
@@ -142,9 +140,9 @@ impl Records {
     pub fn claim(&self, name: &str) -> Result<Claim> {
         let path = self.path(name);
         match claim(&path).map_err(|e| CommandError::failed(path.display(), e))? {
-            Found::Claim(claim) => Ok(claim),
-            Found::Busy => Err(busy(name)),
-            Found::Written => {
+            RecordState::Claim(claim) => Ok(claim),
+            RecordState::Busy => Err(busy(name)),
+            RecordState::Written => {
                 let at = self.of(name).map(|record| format!(" as {}", record.path.display()));
                 Err(CommandError::Failed(format!(
                     "{name} is attached already{} (forebay attached lists all, forebay detach {} \
@@ -169,7 +167,7 @@ impl Records {
 
     /// Reads the record of a name. Errors: there is none, another command makes it now, or it
     /// cannot be read.
-    pub fn of(&self, name: &str) -> Result<Record> {
+    pub fn of(&self, name: &str) -> Result<AttachmentRecord> {
         let path = self.path(name);
         match read(&path) {
             Ok(Some(record)) => Ok(record),
@@ -196,16 +194,16 @@ impl Records {
     }
 
     /// All records that can be read, sorted by their names.
-    pub fn all(&self) -> Result<Vec<Record>> {
+    pub fn all(&self) -> Result<Vec<AttachmentRecord>> {
         let paths = self.paths()?;
         let read = paths.iter().filter_map(|path| read(path).ok().flatten());
-        let mut all: Vec<Record> = read.collect();
+        let mut all: Vec<AttachmentRecord> = read.collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(all)
     }
 
     /// Writes a record anew.
-    pub fn put(&self, record: &Record) -> Result<()> {
+    pub fn put(&self, record: &AttachmentRecord) -> Result<()> {
         let path = self.path(&record.name);
         let new = self.beside(&record.name, "new");
         let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
@@ -227,7 +225,7 @@ impl Records {
 
 impl Claim {
     /// Writes the record of an attachment that is made, and keeps it.
-    pub fn keep(mut self, records: &Records, record: &Record) -> Result<()> {
+    pub fn keep(mut self, records: &AttachmentRecords, record: &AttachmentRecord) -> Result<()> {
         records.put(record)?;
         self.kept = true;
         Ok(())
@@ -260,7 +258,7 @@ fn busy(name: &str) -> CommandError {
 }
 
 /// Locks the empty record at a path, which is made if it is not there.
-fn claim(path: &Path) -> std::io::Result<Found> {
+fn claim(path: &Path) -> std::io::Result<RecordState> {
     loop {
         let mut how = OpenOptions::new();
         let file =
@@ -268,9 +266,9 @@ fn claim(path: &Path) -> std::io::Result<Found> {
         let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
             Err((file, Errno::EWOULDBLOCK)) if file.metadata()?.len() == 0 => {
-                return Ok(Found::Busy);
+                return Ok(RecordState::Busy);
             }
-            Err((_, Errno::EWOULDBLOCK)) => return Ok(Found::Written),
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(RecordState::Written),
             Err((_, e)) => return Err(e.into()),
         };
         // Until it was locked, another command may have removed it, or written a record over it.
@@ -280,8 +278,8 @@ fn claim(path: &Path) -> std::io::Result<Found> {
             continue;
         }
         return Ok(match meta.len() {
-            0 => Found::Claim(Claim { path: path.to_owned(), kept: false, _lock: lock }),
-            _ => Found::Written,
+            0 => RecordState::Claim(Claim { path: path.to_owned(), kept: false, _lock: lock }),
+            _ => RecordState::Written,
         });
     }
 }
@@ -289,14 +287,14 @@ fn claim(path: &Path) -> std::io::Result<Found> {
 fn left(path: &Path) -> Option<Claim> {
     let is_empty = path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 0);
     match is_empty.then(|| claim(path))? {
-        Ok(Found::Claim(claim)) => Some(claim),
+        Ok(RecordState::Claim(claim)) => Some(claim),
         _ => None,
     }
 }
 
 /// The record at a path, if there is one. Errors: why it is none; an empty text: it is not written
 /// yet.
-fn read(path: &Path) -> std::result::Result<Option<Record>, String> {
+fn read(path: &Path) -> std::result::Result<Option<AttachmentRecord>, String> {
     match std::fs::read_to_string(path) {
         Ok(text) if text.is_empty() => Err(String::new()),
         Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| e.to_string()),
@@ -322,11 +320,11 @@ fn file_name(name_of: &str) -> String {
 mod tests {
     use super::*;
 
-    fn record(name: &str) -> Record {
-        Record {
+    fn record(name: &str) -> AttachmentRecord {
+        AttachmentRecord {
             name: name.into(),
             volume: "v".into(),
-            means: Means::Fuse,
+            means: AttachMethod::Fuse,
             path: "/p".into(),
             read_only: false,
             socket: "/s".into(),
@@ -338,7 +336,7 @@ mod tests {
     #[test]
     fn an_attachment_is_made_once_and_found_again() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::in_directory(dir.path().join("r")).unwrap();
+        let records = AttachmentRecords::in_directory(dir.path().join("r")).unwrap();
         assert!(records.of("a b/ü").unwrap_err().to_string().contains("not attached"));
         let claim = records.claim("a b/ü").unwrap();
         assert!(records.claim("a b/ü").is_err());
@@ -357,7 +355,7 @@ mod tests {
     #[test]
     fn what_a_killed_command_has_left_is_told_from_what_is_being_made() {
         let dir = tempfile::tempdir().unwrap();
-        let records = Records::in_directory(dir.path().join("r")).unwrap();
+        let records = AttachmentRecords::in_directory(dir.path().join("r")).unwrap();
         let claim = records.claim("v").unwrap();
         assert!(records.left("v").is_none() && records.all_left().unwrap().is_empty());
         for e in [records.claim("v").err().unwrap(), records.of("v").unwrap_err()] {
@@ -383,6 +381,6 @@ mod tests {
         let path = dir.path().join("r");
         std::fs::create_dir(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(Records::in_directory(path).is_err());
+        assert!(AttachmentRecords::in_directory(path).is_err());
     }
 }

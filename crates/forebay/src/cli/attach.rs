@@ -9,9 +9,9 @@ use model::setting::{ConfigEntry, Place, PlaceValue};
 use serde::Serialize;
 
 use crate::attach::attachment::{self, NoDevice};
-use crate::attach::mount::{self, Mount as MountWanted};
+use crate::attach::mount::{self, MountRequest};
 use crate::attach::mounts;
-use crate::attach::record::{Means, Record, Records, Wanted};
+use crate::attach::record::{AttachMethod, AttachRequest, AttachmentRecord, AttachmentRecords};
 use crate::cli::options::ClientOptions;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
@@ -32,7 +32,7 @@ pub struct Attach {
     name: Option<String>,
     /// Means to attach the volume by, instead of the best that are there
     #[arg(long, value_enum, value_name = "MEANS")]
-    by: Option<Means>,
+    by: Option<AttachMethod>,
     /// Change nothing through it
     #[arg(long)]
     read_only: bool,
@@ -82,7 +82,7 @@ pub struct Mount {
     name: Option<String>,
     /// Means to attach the volume by, instead of the best that are there
     #[arg(long, value_enum, value_name = "MEANS")]
-    by: Option<Means>,
+    by: Option<AttachMethod>,
     /// Change nothing
     #[arg(long)]
     read_only: bool,
@@ -110,10 +110,10 @@ fn attachment_name(text: &str) -> std::result::Result<String, String> {
 fn wanted(
     volume: String,
     name: Option<String>,
-    means: Option<Means>,
+    means: Option<AttachMethod>,
     read_only: bool,
     client: &ClientOptions,
-) -> Result<Wanted> {
+) -> Result<AttachRequest> {
     let volumes = client.ask(request::VolumeList {})?;
     if !volumes.iter().any(|one| one.name == volume) {
         return Err(CommandError::Failed(format!(
@@ -132,12 +132,12 @@ fn wanted(
     let missing = || CommandError::Failed("the server does not say where its NBD socket is".into());
     let socket = socket.map(PathBuf::from).ok_or_else(missing)?;
     let name = name.unwrap_or_else(|| volume.clone());
-    Ok(Wanted { name, volume, socket, read_only, means })
+    Ok(AttachRequest { name, volume, socket, read_only, means })
 }
 
 /// An attachment as `--json` prints it.
 #[derive(Serialize)]
-struct Shown {
+struct AttachmentRow {
     name: String,
     volume: String,
     path: String,
@@ -149,8 +149,8 @@ struct Shown {
     there: bool,
 }
 
-fn shown(record: &Record) -> Shown {
-    Shown {
+fn shown(record: &AttachmentRecord) -> AttachmentRow {
+    AttachmentRow {
         name: record.name.clone(),
         volume: record.volume.clone(),
         path: record.path.display().to_string(),
@@ -164,7 +164,7 @@ fn shown(record: &Record) -> Shown {
 impl Attach {
     pub fn run(self) -> Result<()> {
         let wanted = wanted(self.volume, self.name, self.by, self.read_only, &self.client)?;
-        let records = Records::open()?;
+        let records = AttachmentRecords::open()?;
         let (record, note) = waiting("attaching", || attachment::attach(&records, &wanted))?;
         if let Some(NoDevice(why)) = note {
             eprintln!("{} is a file and no block device: {why}", record.name);
@@ -178,7 +178,7 @@ impl Attach {
 
 impl Detach {
     pub fn run(self) -> Result<()> {
-        let records = Records::open()?;
+        let records = AttachmentRecords::open()?;
         waiting("detaching", || attachment::detach(&records, &self.name))?;
         print(&format!("{} is detached\n", self.name))
     }
@@ -186,7 +186,7 @@ impl Detach {
 
 impl Attached {
     pub fn run(self) -> Result<()> {
-        let records = Records::open()?;
+        let records = AttachmentRecords::open()?;
         attachment::clear_left(&records)?;
         let all = records.all()?;
         if self.json {
@@ -199,7 +199,7 @@ impl Attached {
     }
 }
 
-fn listed(all: &[Shown], look: &Look) -> String {
+fn listed(all: &[AttachmentRow], look: &Look) -> String {
     let mut table = Table::new(&[
         Column::shortened("NAME", 10),
         Column::shortened("VOLUME", 10),
@@ -232,7 +232,7 @@ impl Mount {
         let wanted = wanted(self.volume, self.name, self.by, self.read_only, &self.client)?;
         let request = request::VolumeData { name: wanted.volume.clone() };
         let holds_data = self.client.ask(request)?.offset.is_some();
-        let what = MountWanted {
+        let what = MountRequest {
             wanted,
             dir: self.dir,
             make: self.make,
@@ -240,7 +240,7 @@ impl Mount {
             holds_data,
             options: self.options,
         };
-        let records = Records::open()?;
+        let records = AttachmentRecords::open()?;
         let record = waiting("mounting", || mount::mount(&records, &what))?;
         let dir = record.mounted.unwrap_or_default();
         print(&format!("{} is mounted at {}\n", record.volume, dir.display()))
@@ -249,7 +249,7 @@ impl Mount {
 
 impl Unmount {
     pub fn run(self) -> Result<()> {
-        let records = Records::open()?;
+        let records = AttachmentRecords::open()?;
         let name = waiting("unmounting", || mount::unmount(&records, &self.dir))?;
         print(&format!("{name} is unmounted and detached\n"))
     }
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn people_read_it() {
-        let one = |there: bool, mounted: Option<&str>| Shown {
+        let one = |there: bool, mounted: Option<&str>| AttachmentRow {
             name: "n".into(),
             volume: "v".into(),
             path: "/dev/nbd0".into(),

@@ -17,7 +17,7 @@ use crate::control::client::ask;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::terminal::Look;
-use crate::terminal::interrupted::GoesOn;
+use crate::terminal::interrupted::InterruptNotice;
 use crate::terminal::progress::{Progress, Step};
 
 /// The interval between two looks at the progress.
@@ -183,7 +183,7 @@ fn ask_with_progress<R>(client: &ClientOptions, request: R, how: &'static str) -
 where
     R: Verb<Answer = ()> + Send + 'static,
 {
-    let _told = GoesOn::without_us(how);
+    let _told = InterruptNotice::without_us(how);
     let (sender, answer) = channel();
     let socket = client.socket();
     let asking = std::thread::Builder::new().name("ask".into()).spawn(move || {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use offline::CheckOptions;
 
-use crate::cli::checked::{Checked, Next, text};
+use crate::cli::checked::{CheckReports, NextAction, text};
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::cli::repair;
 use crate::error::{CommandError, Result};
@@ -55,14 +55,14 @@ impl Check {
         let (rt, json) = (world.rt.clone(), self.json);
         let checked = world.rt.block_on(async move {
             let mut progress = Progress::new(json);
-            Checked::of(&rt, files, cache, is_named, &options, &mut progress).await
+            CheckReports::of(&rt, files, cache, is_named, &options, &mut progress).await
         });
         let checked =
             checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;
         if self.json {
             print_json(&checked)?
         } else {
-            print(&text(&checked, &Next::Repair, &Look::of_stdout()))?
+            print(&text(&checked, &NextAction::Repair, &Look::of_stdout()))?
         }
         Ok(checked.exit_status())
     }

@@ -1,7 +1,7 @@
 //! Findings of a check of a pool and its cache, for people and programs.
 
 use cache::CacheFile;
-use offline::cache::check::{self as cache_check, Standing};
+use offline::cache::check::{self as cache_check, PoolRelation};
 use offline::pool::check::{self as pool_check, Report};
 use offline::{CheckOptions, Problem, Progress};
 use pool::DeviceFile;
@@ -9,24 +9,24 @@ use rt::Rt;
 use serde::Serialize;
 
 use crate::error::{DAMAGED, LOST, PARTIAL};
-use crate::terminal::progress::{Progress as Shown, Step, Unit};
+use crate::terminal::progress::{Progress as ProgressLine, Step, Unit};
 use crate::terminal::{Look, Tone};
 use crate::units::human_bytes;
 
 /// The reports of a check.
 #[derive(Serialize)]
-pub struct Checked {
+pub struct CheckReports {
     /// The report about the pool.
     #[serde(flatten)]
     pub pool: Report,
     /// The report about its cache, if there is one.
-    pub cache_report: Option<cache_check::Report>,
+    pub cache_report: Option<cache_check::CacheReport>,
     /// The parts that were not checked, for people.
     pub not_checked: Vec<String>,
 }
 
 /// The next thing to do about what a check has found.
-pub enum Next {
+pub enum NextAction {
     /// A repair: nothing was tried yet.
     Repair,
     /// The repair without `--dry-run`: a dry run has said that it would do something.
@@ -35,9 +35,9 @@ pub enum Next {
     Restore,
 }
 
-impl Checked {
+impl CheckReports {
     /// The reports about what was found in a pool and its cache.
-    pub fn new(pool: Report, cache_report: Option<cache_check::Report>) -> Checked {
+    pub fn new(pool: Report, cache_report: Option<cache_check::CacheReport>) -> CheckReports {
         let mut not_checked = Vec::new();
         if pool.degraded {
             let away = pool.devices.iter().enumerate().filter(|(_, d)| !d.is_whole());
@@ -70,7 +70,7 @@ impl Checked {
                  --cache"
             ));
         }
-        Checked { pool, cache_report, not_checked }
+        CheckReports { pool, cache_report, not_checked }
     }
 
     /// Checks both. `is_named`: the cache's place was named, and is not only the usual one.
@@ -80,8 +80,8 @@ impl Checked {
         cache: Option<CacheFile>,
         is_named: bool,
         options: &CheckOptions,
-        shown: &mut Shown,
-    ) -> base::Result<Checked> {
+        shown: &mut ProgressLine,
+    ) -> base::Result<CheckReports> {
         let mut show = |p: Progress| shown.show(&step(&p));
         let pool = pool_check::check(rt, files, options, &mut show).await?;
         let mut cache_report = match cache {
@@ -94,7 +94,7 @@ impl Checked {
         if !is_named && cache_report.as_ref().is_some_and(|r| is_anothers(r, has_cache)) {
             cache_report = None;
         }
-        Ok(Checked::new(pool, cache_report))
+        Ok(CheckReports::new(pool, cache_report))
     }
 
     /// The counts of pool and cache: errors, and damaged copies of what has a good one.
@@ -117,13 +117,13 @@ impl Checked {
 
 /// A file of the usual name that is the cache of another pool is not what was asked about. Nor is
 /// one that is none, where the pool has no cache.
-pub fn is_anothers(r: &cache_check::Report, has_cache: bool) -> bool {
-    r.standing == Standing::Foreign && (r.uuid.is_some() || !has_cache)
+pub fn is_anothers(r: &cache_check::CacheReport, has_cache: bool) -> bool {
+    r.standing == PoolRelation::Foreign && (r.uuid.is_some() || !has_cache)
 }
 
 /// True if the file that was named is not the pool's cache, as far as is known.
-fn is_other(r: &cache_check::Report) -> bool {
-    r.standing == Standing::Foreign && r.is_clean()
+fn is_other(r: &cache_check::CacheReport) -> bool {
+    r.standing == PoolRelation::Foreign && r.is_clean()
 }
 
 /// The progress of a check.
@@ -143,12 +143,12 @@ pub fn counted(n: u64, what: &str) -> String {
 }
 
 /// Everything that was found, for people.
-pub fn text(checked: &Checked, next: &Next, look: &Look) -> String {
+pub fn text(checked: &CheckReports, next: &NextAction, look: &Look) -> String {
     found(checked) + &verdict(checked, next, look)
 }
 
 /// The text about what was looked at, and about each problem.
-pub fn found(checked: &Checked) -> String {
+pub fn found(checked: &CheckReports) -> String {
     let mut out = of_pool(&checked.pool);
     out += &checked.cache_report.as_ref().map(of_cache).unwrap_or_default();
     checked.not_checked.iter().for_each(|what| out += &format!("{what}\n"));
@@ -156,7 +156,7 @@ pub fn found(checked: &Checked) -> String {
 }
 
 /// The verdict of a check, and what to do.
-pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
+pub fn verdict(checked: &CheckReports, next: &NextAction, look: &Look) -> String {
     let restore = "restore what has no good copy from a backup (\"The pool cannot be served,\n  \
                    or is to be checked\" in docs/operations.md)";
     let whole = !checked.pool.degraded;
@@ -184,11 +184,11 @@ pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
                     "serve the pool, which brings its devices up to date: forebay scrub start \
                      --wait heals\n  the rest"
                 }
-                Next::Repair => {
+                NextAction::Repair => {
                     "forebay check --repair; or serve the pool: forebay scrub start --wait"
                 }
-                Next::MakeRepair => "forebay check --repair, without --dry-run",
-                Next::Restore => "see what was not repaired, and why",
+                NextAction::MakeRepair => "forebay check --repair, without --dry-run",
+                NextAction::Restore => "see what was not repaired, and why",
             };
             let what = "nothing is lost, a good copy of each is there";
             let text = format!("NOT CLEAN: damaged copies: {n}; {what}\n  to do: {todo}");
@@ -204,13 +204,13 @@ pub fn verdict(checked: &Checked, next: &Next, look: &Look) -> String {
                     "serve the pool, which brings its devices up to date: forebay scrub start \
                      --wait heals what it can;\n  {restore}"
                 ),
-                Next::Repair => format!(
+                NextAction::Repair => format!(
                     "forebay check --repair --dry-run says what can be healed;\n  {restore}"
                 ),
-                Next::MakeRepair => {
+                NextAction::MakeRepair => {
                     format!("forebay check --repair heals what it can, as said above;\n  {restore}")
                 }
-                Next::Restore => restore.to_owned(),
+                NextAction::Restore => restore.to_owned(),
             };
             (Tone::Bad, format!("NOT CLEAN: errors: {n}, damaged copies: {m}\n  to do: {todo}"))
         }
@@ -256,9 +256,9 @@ fn of_pool(r: &Report) -> String {
     out
 }
 
-fn of_cache(r: &cache_check::Report) -> String {
+fn of_cache(r: &cache_check::CacheReport) -> String {
     let mut out = problems(&r.problems, r.errors + r.damaged_copies + r.notes);
-    if r.standing != Standing::Attached {
+    if r.standing != PoolRelation::Attached {
         return out;
     }
     let c = &r.counts;
@@ -306,7 +306,7 @@ mod tests {
             data: true,
             devices: devices.iter().map(device).collect(),
             findings: Findings {
-                counts: pool_check::Counts::default(),
+                counts: pool_check::PoolCounts::default(),
                 errors: 1,
                 damaged_copies: 0,
                 notes: 0,
@@ -315,7 +315,7 @@ mod tests {
             cache: None,
             image: pool_check::Image::default(),
         };
-        verdict(&Checked::new(report, None), &Next::Repair, &LOOK)
+        verdict(&CheckReports::new(report, None), &NextAction::Repair, &LOOK)
     }
 
     #[test]

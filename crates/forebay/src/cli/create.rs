@@ -14,7 +14,7 @@ use crate::error::{CommandError, Result};
 use crate::host::cache_file::check_room;
 use crate::host::calendar::unix_time_at_zero;
 use crate::host::devices::DeviceChoice;
-use crate::host::emptiness::Looked;
+use crate::host::emptiness::InspectedDevice;
 use crate::host::world::{IoChoice, OpenError, World, check_distinct, open_unowned};
 use crate::output::{print, print_json};
 use crate::terminal::progress::waiting;
@@ -137,7 +137,7 @@ impl Create {
         device: &DeviceChoice,
         new: Option<NewFile>,
         made: &mut Vec<PathBuf>,
-        looked: &mut Vec<Looked>,
+        looked: &mut Vec<InspectedDevice>,
     ) -> Result<DeviceFile> {
         let path = device.path.as_path();
         let is_new = path.symlink_metadata().is_err();
@@ -154,15 +154,15 @@ impl Create {
         if is_new {
             made.push(path.to_owned());
         }
-        let look = Looked::at(path, &opened);
+        let look = InspectedDevice::at(path, &opened);
         looked.push(look.map_err(|e| CommandError::failed(path.display(), e))?);
         let info = opened.info;
         Ok(world.device(device, world.handles.adopt_file(opened), &info))
     }
 
     /// Refuses devices that hold something, unless that may be overwritten.
-    fn judge(&self, looked: &[Looked]) -> Result<()> {
-        let held: Vec<String> = looked.iter().filter_map(Looked::held).collect();
+    fn judge(&self, looked: &[InspectedDevice]) -> Result<()> {
+        let held: Vec<String> = looked.iter().filter_map(InspectedDevice::held).collect();
         if held.is_empty() || self.force {
             held.iter().for_each(|text| tracing::warn!("{text}: overwritten, as --force says"));
             return Ok(());

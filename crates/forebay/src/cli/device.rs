@@ -16,7 +16,7 @@ use crate::control::client::ask_patiently;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::serve::health::moves;
-use crate::terminal::interrupted::GoesOn;
+use crate::terminal::interrupted::InterruptNotice;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
@@ -146,7 +146,7 @@ enum Action {
 
 /// The devices and moves as `forebay device list --json` prints them.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct DeviceListing<'a> {
     devices: &'a [DeviceStatus],
     moves: &'a MovesStatus,
 }
@@ -157,19 +157,21 @@ impl DeviceCommand {
             Action::List { json, client } => {
                 let pool = client.ask(request::Status {})?.pool;
                 match json {
-                    true => print_json(&Listed { devices: &pool.devices, moves: &pool.moves }),
+                    true => {
+                        print_json(&DeviceListing { devices: &pool.devices, moves: &pool.moves })
+                    }
                     false => print(&list(&pool, &Look::of_stdout())),
                 }
             }
             Action::Add { device, spare, force, client } => {
                 let request = request::DeviceAdd { device, replaces: None, force, spare };
-                let change = if spare { Change::Spare } else { Change::Added };
+                let change = if spare { DeviceChange::Spare } else { DeviceChange::Added };
                 of_device(&client, request, change, false)
             }
             Action::Replace { old, new, force, wait, client } => {
                 let replaces = Some(old);
                 let request = request::DeviceAdd { device: new, replaces, force, spare: false };
-                of_device(&client, request, Change::Replaced, wait)
+                of_device(&client, request, DeviceChange::Replaced, wait)
             }
             Action::Resize { device, size, client } => {
                 let grown = client.ask(request::DeviceResize { device, size_bytes: size })?;
@@ -186,7 +188,7 @@ impl DeviceCommand {
                 of_moves(&client, request::DevicesBalance {}, wait)
             }
             Action::Remove { device, wait, client } => {
-                of_device(&client, request::DeviceRemove { device }, Change::Removed, wait)
+                of_device(&client, request::DeviceRemove { device }, DeviceChange::Removed, wait)
             }
             Action::Offline { device, client } => {
                 let device = client.ask(request::DeviceOffline { device })?.device;
@@ -196,7 +198,7 @@ impl DeviceCommand {
                 ))
             }
             Action::Online { device, wait, client } => {
-                of_device(&client, request::DeviceOnline { device }, Change::Online, wait)
+                of_device(&client, request::DeviceOnline { device }, DeviceChange::Online, wait)
             }
             Action::Cancel { client } => of_moves(&client, request::MovesCancel {}, false),
             Action::Pause { client } => {
@@ -210,7 +212,7 @@ impl DeviceCommand {
 }
 
 /// Has a device change, waits for its moves if that is wished, and tells what has come of it.
-fn of_device<R>(client: &ClientOptions, request: R, change: Change, wait: bool) -> Result<()>
+fn of_device<R>(client: &ClientOptions, request: R, change: DeviceChange, wait: bool) -> Result<()>
 where
     R: Verb<Answer = DeviceMoves> + Clone,
 {
@@ -227,7 +229,7 @@ where
     }
     let pool = client.ask(request::Status {})?.pool;
     let (done, next) = (change.told(&begun, &pool), change.next(&pool));
-    let most = made_for(&pool, 0).filter(|_| matches!(change, Change::Added));
+    let most = made_for(&pool, 0).filter(|_| matches!(change, DeviceChange::Added));
     print(&format!("{done}\n{}{}", most.unwrap_or_default(), next.unwrap_or_default()))?;
     tell_next_start(&moves)?;
     waited
@@ -259,7 +261,7 @@ fn tell_next_start(moves: &MovesAnswer) -> Result<()> {
 }
 
 /// A change of a device.
-enum Change {
+enum DeviceChange {
     Added,
     Spare,
     Replaced,
@@ -267,11 +269,11 @@ enum Change {
     Online,
 }
 
-impl Change {
+impl DeviceChange {
     /// Commands that show the moves of a change and end them, where Ctrl-C ends the wait for them.
     fn ends(&self) -> &'static str {
         match self {
-            Change::Online => {
+            DeviceChange::Online => {
                 "forebay device list shows how far it is, and forebay device pause has it rest"
             }
             _ => CANCEL_ENDS,
@@ -283,7 +285,7 @@ impl Change {
         let is_in = |name: &str| pool.devices.iter().any(|d| d.path == name || d.id == name);
         let device = begun.device.as_str();
         let old = match self {
-            Change::Replaced => begun.replaces.as_deref().unwrap_or("?"),
+            DeviceChange::Replaced => begun.replaces.as_deref().unwrap_or("?"),
             _ => device,
         };
         // A device that is not there goes by its id.
@@ -296,11 +298,11 @@ impl Change {
             ),
         };
         let what = match self {
-            Change::Added => format!("{device} is in the pool"),
-            Change::Spare => format!("{device} is in the pool, as a spare"),
-            Change::Replaced => format!("{device} is in the pool; {left}"),
-            Change::Removed => left,
-            Change::Online => format!("{device} is in use"),
+            DeviceChange::Added => format!("{device} is in the pool"),
+            DeviceChange::Spare => format!("{device} is in the pool, as a spare"),
+            DeviceChange::Replaced => format!("{device} is in the pool; {left}"),
+            DeviceChange::Removed => left,
+            DeviceChange::Online => format!("{device} is in use"),
         };
         format!(
             "{what} ({}, {})",
@@ -313,7 +315,7 @@ impl Change {
     fn next(&self, pool: &PoolStatus) -> Option<&'static str> {
         let stays = pool.devices.iter().any(|d| d.allocated_bytes > 0);
         let rests = pool.moves.state == MovesState::None;
-        (matches!(self, Change::Added) && stays && rests).then_some(
+        (matches!(self, DeviceChange::Added) && stays && rests).then_some(
             "what is stored stays where it is; to spread it over all devices: forebay device \
              rebalance\n",
         )
@@ -340,8 +342,8 @@ pub fn wait_for(
     mut moves: MovesAnswer,
     how: &'static str,
 ) -> Result<MovesAnswer> {
-    let _told = GoesOn::without_us(how);
-    let (mut shown, mut waited_for) = (Progress::new(false), Waited::default());
+    let _told = InterruptNotice::without_us(how);
+    let (mut shown, mut waited_for) = (Progress::new(false), MoveWait::default());
     while matches!(moves.moves.state, MovesState::Running | MovesState::Waiting) {
         if waited_for.is_over(&moves.moves) {
             break;
@@ -357,28 +359,28 @@ pub fn wait_for(
 /// For how long moves have waited since they last got further. While something is copied they do
 /// not wait, but a copy that fails again and again gets no further.
 #[derive(Default)]
-struct Waited {
+struct MoveWait {
     looks: u32,
     copied: u64,
-    furthest: Option<Reach>,
+    furthest: Option<MoveProgress>,
 }
 
 /// The progress of moves: bytes that are copied, bytes that are left, and block groups that are
 /// behind.
 #[derive(Clone, Copy)]
-struct Reach {
+struct MoveProgress {
     copied: u64,
     left: u64,
     behind: u64,
 }
 
-impl Reach {
-    fn is_beyond(&self, other: &Reach) -> bool {
+impl MoveProgress {
+    fn is_beyond(&self, other: &MoveProgress) -> bool {
         self.copied > other.copied || self.left < other.left || self.behind < other.behind
     }
 
-    fn or(self, other: Reach) -> Reach {
-        Reach {
+    fn or(self, other: MoveProgress) -> MoveProgress {
+        MoveProgress {
             copied: self.copied.max(other.copied),
             left: self.left.min(other.left),
             behind: self.behind.min(other.behind),
@@ -386,10 +388,10 @@ impl Reach {
     }
 }
 
-impl Waited {
+impl MoveWait {
     /// Looks once more. Returns true if they have waited for too long.
     fn is_over(&mut self, moves: &MovesStatus) -> bool {
-        let at = Reach {
+        let at = MoveProgress {
             copied: moves.copied_bytes,
             left: moves.left_bytes,
             behind: moves.behind_groups,

@@ -81,16 +81,16 @@ fn what_has_come_of_it_is_told() {
         copies: 2,
         ..PoolStatus::default()
     };
-    let said = Change::Added.told(&begun, &pool(&["/a", "/c"]));
+    let said = DeviceChange::Added.told(&begun, &pool(&["/a", "/c"]));
     assert_eq!(said, "/c is in the pool (2 devices, 2 copies)");
-    let said = Change::Replaced.told(&begun, &pool(&["/a", "/b", "/c"]));
+    let said = DeviceChange::Replaced.told(&begun, &pool(&["/a", "/b", "/c"]));
     assert!(said.contains("/b is in use until it is out") && said.contains("3 dev"), "{said}");
-    let said = Change::Replaced.told(&begun, &pool(&["/a", "/c"]));
+    let said = DeviceChange::Replaced.told(&begun, &pool(&["/a", "/c"]));
     assert!(said.starts_with("/c is in the pool; /b is out of the pool, and can"), "{said}");
     let id = "fb3c67df-f111-4703-ab55-386c0277c152";
-    let said = Change::Replaced.told(&gone, &pool(&["/a", "/c"]));
+    let said = DeviceChange::Replaced.told(&gone, &pool(&["/a", "/c"]));
     assert_eq!(said, format!("/c is in the pool; {id} is out of the pool (2 devices, 2 copies)"));
-    let said = Change::Removed.told(&begun, &pool(&["/a"]));
+    let said = DeviceChange::Removed.told(&begun, &pool(&["/a"]));
     assert!(said.starts_with("/c is out") && said.ends_with("(1 device, 2 copies)"), "{said}");
 }
 
@@ -101,12 +101,12 @@ fn a_rebalance_is_offered_where_there_is_something_to_spread() {
         devices: vec![DeviceStatus { allocated_bytes, ..of_path("/a") }, of_path("/b")],
         ..PoolStatus::default()
     };
-    let next = Change::Added.next(&pool(1, MovesState::None)).expect("a hint");
+    let next = DeviceChange::Added.next(&pool(1, MovesState::None)).expect("a hint");
     assert!(next.ends_with("forebay device rebalance\n"), "{next}");
-    assert_eq!(Change::Added.next(&pool(0, MovesState::None)), None, "nothing is stored");
-    assert_eq!(Change::Added.next(&pool(1, MovesState::Running)), None, "data moves already");
-    assert_eq!(Change::Spare.next(&pool(1, MovesState::None)), None, "a spare stays empty");
-    assert_eq!(Change::Replaced.next(&pool(1, MovesState::None)), None);
+    assert_eq!(DeviceChange::Added.next(&pool(0, MovesState::None)), None, "nothing is stored");
+    assert_eq!(DeviceChange::Added.next(&pool(1, MovesState::Running)), None, "data moves already");
+    assert_eq!(DeviceChange::Spare.next(&pool(1, MovesState::None)), None, "a spare stays empty");
+    assert_eq!(DeviceChange::Replaced.next(&pool(1, MovesState::None)), None);
 }
 
 #[test]
@@ -153,15 +153,15 @@ fn waiting_without_progress_ends_with_what_to_type() {
         trouble: Some("waiting for a device with room".into()),
         ..of_state(state)
     };
-    let mut waited_for = Waited::default();
-    let looks = |waited_for: &mut Waited, state, copied| {
+    let mut waited_for = MoveWait::default();
+    let looks = |waited_for: &mut MoveWait, state, copied| {
         (0..100).position(|_| waited_for.is_over(&moves(state, copied)))
     };
     assert_eq!(looks(&mut waited_for, MovesState::Running, 0), None);
     assert_eq!(looks(&mut waited_for, MovesState::Waiting, 0), Some(MOST_LOOKS as usize - 1));
     assert!(!waited_for.is_over(&moves(MovesState::Waiting, 1)), "it has come on");
     // A copy that fails again and again is no progress, and is not given up while it copies.
-    let mut waited_for = Waited::default();
+    let mut waited_for = MoveWait::default();
     let mut tries = (0..100).map(|_| {
         let copies = (1..=30).any(|n| waited_for.is_over(&moves(MovesState::Waiting, n)));
         let fails = (0..10).any(|_| waited_for.is_over(&moves(MovesState::Waiting, 0)));
@@ -169,7 +169,7 @@ fn waiting_without_progress_ends_with_what_to_type() {
     });
     assert_eq!(tries.position(|of| of == (false, true)), Some(1));
     assert_eq!(tries.next(), Some((true, true)), "it stays so");
-    let mut further = Waited::default();
+    let mut further = MoveWait::default();
     for n in (1..100).flat_map(|n| [n, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]) {
         assert!(!further.is_over(&moves(MovesState::Waiting, n)), "each try comes further");
     }

@@ -14,7 +14,7 @@ use super::Cli;
 use crate::config::example::entries;
 
 /// A command, and where it was found.
-struct Found {
+struct DocumentedCommand {
     place: String,
     words: Vec<String>,
     /// True if the command was between backticks.
@@ -48,27 +48,27 @@ fn split(line: &str) -> Vec<Vec<String>> {
 }
 
 /// Collects the commands of Forebay in a line: without `sudo`, and without variables before them.
-fn ours(line: &str, place: &str, is_named: bool, found: &mut Vec<Found>) {
+fn ours(line: &str, place: &str, is_named: bool, found: &mut Vec<DocumentedCommand>) {
     for words in split(line) {
         let is_before =
             |word: &&String| *word == "sudo" || (word.contains('=') && !word.is_empty());
         let skipped = words.iter().take_while(is_before).count();
         let words = words[skipped..].to_vec();
         if words.first().is_some_and(|word| word == "forebay") {
-            found.push(Found { place: place.to_owned(), words, is_named });
+            found.push(DocumentedCommand { place: place.to_owned(), words, is_named });
         }
     }
 }
 
 /// Collects the commands between backticks.
-fn named(text: &str, place: &str, found: &mut Vec<Found>) {
+fn named(text: &str, place: &str, found: &mut Vec<DocumentedCommand>) {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for code in joined.split('`').skip(1).step_by(2) {
         ours(code, &format!("{place}, `{code}`"), true, found);
     }
 }
 
-fn of_document(name: &str, found: &mut Vec<Found>) {
+fn of_document(name: &str, found: &mut Vec<DocumentedCommand>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     let text = std::fs::read_to_string(path).unwrap();
     let (mut fenced, mut prose, mut begun) = (false, String::new(), String::new());
@@ -109,7 +109,7 @@ fn texts(command: &Command, path: &str, all: &mut Vec<(String, String)>) {
 }
 
 /// The error of the parser if it does not take the command.
-fn refusal(found: &Found) -> Option<String> {
+fn refusal(found: &DocumentedCommand) -> Option<String> {
     let words: Vec<&str> =
         found.words.iter().map(|word| if word == "COMMAND" { "status" } else { word }).collect();
     let parse = |words: &[&str]| Cli::command().try_get_matches_from(words).err();
@@ -138,7 +138,7 @@ fn refusal(found: &Found) -> Option<String> {
     Some(format!("{}: {}\n{e}", found.place, found.words.join(" ")))
 }
 
-fn check(found: &[Found], at_least: usize) {
+fn check(found: &[DocumentedCommand], at_least: usize) {
     assert!(found.len() >= at_least, "{} commands only: how are they looked for?", found.len());
     let bad: Vec<String> = found.iter().filter_map(refusal).collect();
     assert!(bad.is_empty(), "{}", bad.join("\n"));
@@ -171,7 +171,7 @@ fn every_command_of_the_manual_pages_is_taken() {
 }
 
 /// Commands that a text without backticks names: `forebay`, commands, and options behind them.
-fn mentioned(text: &str, place: &str, found: &mut Vec<Found>) {
+fn mentioned(text: &str, place: &str, found: &mut Vec<DocumentedCommand>) {
     let plain = text.split('`').step_by(2).collect::<Vec<_>>().join(" ");
     let words: Vec<&str> = plain.split_whitespace().collect();
     for (at, _) in words.iter().enumerate().filter(|(_, word)| **word == "forebay") {
@@ -190,7 +190,7 @@ fn mentioned(text: &str, place: &str, found: &mut Vec<Found>) {
         }
         let place = format!("{place}: {text}");
         assert!(named.len() > 1, "{place}: forebay has no command {:?}", words.get(at + 1));
-        found.push(Found { place, words: named, is_named: true });
+        found.push(DocumentedCommand { place, words: named, is_named: true });
     }
 }
 

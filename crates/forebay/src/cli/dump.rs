@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base::ErrorKind;
 use clap::Args;
 use offline::cache::dump as cache_dump;
-use offline::pool::dump::{What, dump};
+use offline::pool::dump::{PoolStructure, dump};
 use serde::Serialize;
 
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
@@ -45,11 +45,11 @@ impl Dump {
             CommandError::Usage(format!(
                 "{:?} is not one of: {} | cache {}",
                 self.what,
-                What::USAGE,
-                cache_dump::What::USAGE.replace(" | ", " | cache ")
+                PoolStructure::USAGE,
+                cache_dump::CacheStructure::USAGE.replace(" | ", " | cache ")
             ))
         };
-        let what = What::parse(&self.what, self.argument.as_deref());
+        let what = PoolStructure::parse(&self.what, self.argument.as_deref());
         let what = what.map_err(CommandError::Usage)?.ok_or_else(unknown)?;
         log_warnings()?;
         let (world, files) = self.offline.open(&self.dir)?;
@@ -57,7 +57,7 @@ impl Dump {
         let dumping = async move {
             let mut out = Lines::new();
             let outcome = dump(&rt, files, &what, &mut |item| out.put(&item)).await;
-            let of_group = matches!(what, What::Bitmap(_) | What::Checksums(_));
+            let of_group = matches!(what, PoolStructure::Bitmap(_) | PoolStructure::Checksums(_));
             let failed = |e: base::StorageError| match of_group && e.kind == ErrorKind::NotFound {
                 true => CommandError::Usage(format!(
                     "{e}; forebay dump groups lists those that are in use"
@@ -75,10 +75,10 @@ impl Dump {
         let usage = || {
             CommandError::Usage(format!(
                 "{word:?} is nothing of a cache: {}",
-                cache_dump::What::USAGE
+                cache_dump::CacheStructure::USAGE
             ))
         };
-        let what = cache_dump::What::parse(&word).ok_or_else(usage)?;
+        let what = cache_dump::CacheStructure::parse(&word).ok_or_else(usage)?;
         log_warnings()?;
         let (world, file) = self.offline.open_only_cache(&self.dir)?;
         let rt = world.rt.clone();

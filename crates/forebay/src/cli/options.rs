@@ -24,7 +24,7 @@ use crate::host::host_log::HostLogChoice;
 use crate::host::logs::{self, LogFormat};
 use crate::host::roles;
 use crate::host::sockets::resolve;
-use crate::host::world::{IoChoice, Opened, World, check_distinct};
+use crate::host::world::{IoChoice, OpenedDevices, World, check_distinct};
 use crate::terminal::progress::waiting;
 use crate::units::{parse_duration, parse_size};
 
@@ -309,7 +309,7 @@ impl OfflineOptions {
 
     /// Opens the devices like `open`, for writing too if `write` says so; and says why those are
     /// missing that are.
-    pub fn open_for(&self, dir: &Path, write: bool) -> Result<(World, Opened)> {
+    pub fn open_for(&self, dir: &Path, write: bool) -> Result<(World, OpenedDevices)> {
         let devices = match self.devices.is_empty() {
             true => Home::devices(dir)?.into_iter().map(DeviceChoice::from).collect(),
             false => self.devices.clone(),

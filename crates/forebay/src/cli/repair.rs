@@ -14,12 +14,12 @@ use pool::DeviceFile;
 use rt::Rt;
 use serde::Serialize;
 
-use crate::cli::checked::{Checked, Next, counted, found, is_anothers, step, verdict};
+use crate::cli::checked::{CheckReports, NextAction, counted, found, is_anothers, step, verdict};
 use crate::cli::options::OfflineOptions;
 use crate::error::{CommandError, Result};
 use crate::host::host_log::left_behind;
 use crate::output::{print, print_json};
-use crate::terminal::progress::Progress as Shown;
+use crate::terminal::progress::Progress as ProgressLine;
 use crate::terminal::{Column, Look, Table};
 
 /// The text about a cache if the pool behind it is not repaired.
@@ -55,8 +55,8 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
     let is_named = options.names_cache();
     let rt = world.rt.clone();
     let repaired = world.rt.block_on(async move {
-        let mut shown = Shown::new(json);
-        Repaired::of(&rt, opened.files, cache, is_named, dry_run, &mut shown).await
+        let mut shown = ProgressLine::new(json);
+        RepairResult::of(&rt, opened.files, cache, is_named, dry_run, &mut shown).await
     });
     let repaired =
         repaired.ok_or_else(|| CommandError::Failed("the repair was ended".into()))??;
@@ -70,17 +70,17 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
 
 /// The result of a repair, and the state after it.
 #[derive(Serialize)]
-struct Repaired {
+struct RepairResult {
     #[serde(flatten)]
-    now: Checked,
-    repair: Told,
+    now: CheckReports,
+    repair: RepairReport,
     /// The findings of the check before, if anything was written.
     #[serde(skip)]
-    before: Option<Checked>,
+    before: Option<CheckReports>,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct RepairReport {
     pool: Part,
     cache: Option<Part>,
 }
@@ -91,11 +91,11 @@ struct Part {
     #[serde(flatten)]
     repairs: Repairs,
     /// The findings of the check before.
-    found: Before,
+    found: StateBefore,
 }
 
 #[derive(Serialize)]
-struct Before {
+struct StateBefore {
     errors: u64,
     damaged_copies: u64,
     problems: Vec<Problem>,
@@ -103,7 +103,7 @@ struct Before {
 
 impl Part {
     fn new<C>(repairs: Repairs, before: &Findings<C>) -> Part {
-        let found = Before {
+        let found = StateBefore {
             errors: before.errors,
             damaged_copies: before.damaged_copies,
             problems: before.problems.clone(),
@@ -112,15 +112,15 @@ impl Part {
     }
 }
 
-impl Repaired {
+impl RepairResult {
     async fn of(
         rt: &Rt,
         files: Vec<DeviceFile>,
         cache: Option<CacheFile>,
         is_named: bool,
         dry_run: bool,
-        shown: &mut Shown,
-    ) -> base::Result<Repaired> {
+        shown: &mut ProgressLine,
+    ) -> base::Result<RepairResult> {
         let options = CheckOptions { data: true, ..CheckOptions::default() };
         let mut show = |p: Progress| shown.show(&step(&p));
         let pool = pool_repair::repair(rt, files.clone(), &options, dry_run, &mut show).await?;
@@ -138,21 +138,21 @@ impl Repaired {
             cache.repairs.dry_run = pool.repairs.dry_run;
             cache.repairs.refused.get_or_insert_with(|| POOL_FIRST.to_owned());
         }
-        Ok(Repaired::new(pool, done))
+        Ok(RepairResult::new(pool, done))
     }
 
     fn new(
         pool: Outcome<pool_check::Report>,
-        cache: Option<Outcome<cache_check::Report>>,
-    ) -> Repaired {
+        cache: Option<Outcome<cache_check::CacheReport>>,
+    ) -> RepairResult {
         let wrote = pool.after.is_some() || cache.as_ref().is_some_and(|c| c.after.is_some());
-        let now = Checked::new(pool.now().clone(), cache.as_ref().map(|c| c.now().clone()));
-        let repair = Told {
+        let now = CheckReports::new(pool.now().clone(), cache.as_ref().map(|c| c.now().clone()));
+        let repair = RepairReport {
             pool: Part::new(pool.repairs, &pool.before),
             cache: cache.as_ref().map(|c| Part::new(c.repairs.clone(), &c.before)),
         };
-        let before = Checked::new(pool.before, cache.map(|c| c.before));
-        Repaired { now, repair, before: Some(before).filter(|_| wrote) }
+        let before = CheckReports::new(pool.before, cache.map(|c| c.before));
+        RepairResult { now, repair, before: Some(before).filter(|_| wrote) }
     }
 
     fn parts(&self) -> impl Iterator<Item = &Repairs> {
@@ -200,7 +200,7 @@ impl Repaired {
             out += "nothing to repair\n";
         }
         let heals = self.parts().any(|r| !r.is_empty() && r.refused.is_none());
-        let next = if dry_run && heals { Next::MakeRepair } else { Next::Restore };
+        let next = if dry_run && heals { NextAction::MakeRepair } else { NextAction::Restore };
         out + &verdict(&self.now, &next, look)
     }
 

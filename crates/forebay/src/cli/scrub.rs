@@ -12,7 +12,7 @@ use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::client::ask_patiently;
 use crate::error::{DAMAGED, LOST, PARTIAL, Result};
 use crate::output::{print, print_json};
-use crate::terminal::interrupted::GoesOn;
+use crate::terminal::interrupted::InterruptNotice;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
@@ -107,7 +107,7 @@ impl ScrubCommand {
             }
         };
         if wait {
-            let _told = GoesOn::without_us(
+            let _told = InterruptNotice::without_us(
                 "forebay scrub status shows how far it is, and forebay scrub cancel ends it",
             );
             let mut shown = Progress::new(false);

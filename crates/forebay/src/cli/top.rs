@@ -10,7 +10,7 @@ use crate::error::{CommandError, Result};
 use crate::output::print;
 use crate::terminal::Look;
 use crate::top::lines;
-use crate::top::live::{Asker, show};
+use crate::top::live::{Poller, show};
 use crate::units::parse_duration;
 
 /// The shortest interval: a shorter one costs the server more than it tells.
@@ -45,7 +45,7 @@ impl Top {
         let look = Look::of_stdout();
         let socket = &self.client.socket();
         if self.once {
-            let (before, now) = Asker::new(socket).pair(self.every)?;
+            let (before, now) = Poller::new(socket).pair(self.every)?;
             return print(&(lines(&before, &now, &look, None).join("\n") + "\n"));
         }
         if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {

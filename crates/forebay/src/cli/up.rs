@@ -14,7 +14,7 @@ use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig
 use crate::error::{CommandError, Result};
 use crate::host::device_list::DeviceList;
 use crate::host::devices::DeviceChoice;
-use crate::host::home::{CachePlace, Home, Unmade, not_emptied};
+use crate::host::home::{CachePlace, Home, UnfinishedHome, not_emptied};
 use crate::host::logs;
 use crate::host::preflight;
 use crate::host::world::{World, check_distinct};
@@ -128,7 +128,7 @@ impl Up {
             Source::Devices(files)
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
-            let unmade = Unmade::new(home);
+            let unmade = UnfinishedHome::new(home);
             preflight_made(&config.cache)?;
             let size = self.size.unwrap_or(POOL_FILE_BYTES);
             let staged = unmade.home().stage(&world, size, self.emulate)?;

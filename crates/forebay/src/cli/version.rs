@@ -27,7 +27,7 @@ impl Version {
 
 /// All that the command tells.
 #[derive(Serialize)]
-struct Told {
+struct VersionReport {
     version: &'static str,
     /// The commit that this program was built from, if it is known.
     commit: Option<&'static str>,
@@ -53,14 +53,14 @@ struct Format {
     features: &'static [&'static str],
 }
 
-fn version() -> Told {
+fn version() -> VersionReport {
     let format = |newest: u32, features: &'static [&'static str]| Format {
         reads: (1..=newest).collect(),
         writes: newest,
         features,
     };
     let cache = format::cache::superblock::VERSION;
-    Told {
+    VersionReport {
         version: env!("CARGO_PKG_VERSION"),
         commit: COMMIT.filter(|commit| !commit.is_empty()),
         formats: Formats {
@@ -74,7 +74,7 @@ fn version() -> Told {
     }
 }
 
-fn text(told: &Told) -> String {
+fn text(told: &VersionReport) -> String {
     let mut out = format!("forebay {}\n", told.version);
     out += &format!("commit: {}\n", told.commit.unwrap_or("unknown"));
     for (name, format) in [("pool", &told.formats.pool), ("cache", &told.formats.cache)] {

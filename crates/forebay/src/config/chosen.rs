@@ -12,19 +12,19 @@ const ALIKE: f64 = 0.6;
 
 /// Values of all settings.
 #[derive(Clone, Debug)]
-pub struct Chosen {
+pub struct ChosenSettings {
     settings: Settings,
     /// In the order of the table.
     sources: Vec<Source>,
 }
 
-impl Default for Chosen {
-    fn default() -> Chosen {
-        Chosen { settings: Settings::default(), sources: vec![Source::Default; KEYS.len()] }
+impl Default for ChosenSettings {
+    fn default() -> ChosenSettings {
+        ChosenSettings { settings: Settings::default(), sources: vec![Source::Default; KEYS.len()] }
     }
 }
 
-impl Chosen {
+impl ChosenSettings {
     /// The values.
     pub fn settings(&self) -> &Settings {
         &self.settings

@@ -6,7 +6,7 @@ use crate::config::values::Kind;
 #[test]
 fn every_setting_is_written_to_a_place_of_its_own() {
     for key in KEYS {
-        let default = Chosen::default();
+        let default = ChosenSettings::default();
         let values: Vec<Value> = match key.kind {
             Kind::Word(words) => words.iter().map(|word| Value::Word(word)).collect(),
             Kind::TimeOfDay => [None, Some(0), Some(1439)].map(Value::TimeOfDay).into(),
@@ -31,7 +31,7 @@ fn every_setting_is_written_to_a_place_of_its_own() {
 
 #[test]
 fn defaults_are_in_their_ranges_and_agree() {
-    let default = Chosen::default();
+    let default = ChosenSettings::default();
     for (key, value, source) in default.iter() {
         assert!(key.kind.has(value) && source == Source::Default, "{}", key.full_name());
     }
@@ -40,7 +40,7 @@ fn defaults_are_in_their_ranges_and_agree() {
 
 #[test]
 fn what_is_out_of_its_range_changes_nothing() {
-    let mut chosen = Chosen::default();
+    let mut chosen = ChosenSettings::default();
     let key = known("cache.dirty_target");
     for value in [0, 91] {
         let e = chosen.put(key, Value::Number(value), Source::Set).unwrap_err();
@@ -55,7 +55,7 @@ fn what_is_out_of_its_range_changes_nothing() {
 #[test]
 fn settings_that_contradict_each_other_are_named() {
     let (low, high) = (known("cache.dirty_target"), known("cache.dirty_limit"));
-    let mut chosen = Chosen::default();
+    let mut chosen = ChosenSettings::default();
     chosen.put(low, Value::Number(50), Source::Set).unwrap();
     chosen.put(high, Value::Number(50), Source::Set).unwrap();
     let of_low = chosen.check(Some(low)).unwrap_err();
@@ -108,7 +108,7 @@ fn the_nearest_names_are_proposed() {
 #[test]
 fn documents_have_the_table() {
     let text = include_str!("../../../../docs/configuration.md");
-    let default = Chosen::default();
+    let default = ChosenSettings::default();
     let mut rows = 0;
     for (key, value, _) in default.iter() {
         let (_, section) = text.split_once(&format!("\n## `[{}]`", key.section)).unwrap();

@@ -1,8 +1,8 @@
 //! A configuration file that explains itself: every key with what it says, its range and its
 //! default. All but the devices is commented out, so that a default may change with a new version.
 
-use super::chosen::Chosen;
-use super::places::{PLACES, Place};
+use super::chosen::ChosenSettings;
+use super::places::{PLACES, PlaceKey};
 use super::shown::{in_toml, keys, shown};
 use super::table::{KEYS, Key};
 
@@ -34,7 +34,7 @@ pub struct Entry {
 
 /// All keys in the order of the file.
 pub fn entries() -> Vec<Entry> {
-    let default = Chosen::default();
+    let default = ChosenSettings::default();
     let explain = |full: String| {
         let place = PLACES.iter().find(|place| place.name == full).map(of_place);
         let key = || KEYS.iter().find(|key| key.full_name() == full);
@@ -58,13 +58,13 @@ pub fn example() -> String {
     out
 }
 
-fn of_place(place: &Place) -> Entry {
+fn of_place(place: &PlaceKey) -> Entry {
     let (section, name) = place.name.split_once('.').unwrap_or(("", place.name));
     let says = format!("Default: {}.{}", place.default, of_option(place.option));
     Entry { section, name, value: place.example.to_owned(), what: place.what, says }
 }
 
-fn of_setting(key: &Key, default: &Chosen) -> Entry {
+fn of_setting(key: &Key, default: &ChosenSettings) -> Entry {
     let when = if key.live { "at once" } else { "with a restart" };
     let range = key.kind.range();
     let says = format!("Range: {range}. Changes {when}.{}", of_option(key.option));
@@ -116,7 +116,7 @@ mod tests {
         let text = lines.map(|line| format!("{line}\n")).collect::<String>();
         let file = ConfigFile::parse(&text).expect(&text);
         assert_eq!(file.settings().len(), KEYS.len());
-        let default = Chosen::default();
+        let default = ChosenSettings::default();
         for (key, value) in file.settings() {
             assert_eq!(key.get(default.settings()), *value, "{}", key.full_name());
         }

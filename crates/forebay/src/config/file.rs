@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use toml::{Spanned, Value as Toml};
 
-use super::chosen::{Chosen, Source, find_in, why_gone};
+use super::chosen::{ChosenSettings, Source, find_in, why_gone};
 use super::http::{HttpOverrides, HttpPlace};
 use super::permits::{Mode, PermitsOverrides};
 use super::table::Key;
@@ -253,7 +253,7 @@ impl ConfigFile {
                 let read = key.kind.read(value.get_ref());
                 let read = read.map_err(|e| (at, format!("{}: {e}", key.full_name())))?;
                 // The range is named with the line, too.
-                Chosen::default().put(key, read, Source::File).map_err(|e| (at, e))?;
+                ChosenSettings::default().put(key, read, Source::File).map_err(|e| (at, e))?;
                 file.settings.push((key, read));
             }
         }

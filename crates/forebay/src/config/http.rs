@@ -16,9 +16,7 @@ use crate::host::sockets::{Permits, check_unix_path, resolve};
 pub enum HttpPlace {
     /// A unix socket, at this path.
     Unix(PathBuf),
-    /// TCP.
     Tcp(SocketAddr),
-    /// Nowhere.
     None,
 }
 

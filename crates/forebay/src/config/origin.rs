@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::chosen::{Chosen, known};
+use super::chosen::{ChosenSettings, known};
 use super::places::Places;
 use super::table::Key;
 use super::values::Value;
@@ -13,7 +13,7 @@ use super::{ConfigFile, Overrides, ServeConfig};
 use crate::error::Result;
 
 /// Settings that a file says.
-pub type Said = Vec<(&'static Key, Value)>;
+pub type FileSettings = Vec<(&'static Key, Value)>;
 
 /// A configuration file, and the options that take precedence over it.
 #[derive(Clone, Debug)]
@@ -21,15 +21,15 @@ pub struct Origin {
     file: PathBuf,
     options: Overrides,
     home: PathBuf,
-    said: Said,
+    said: FileSettings,
 }
 
 /// A configuration file that was read again.
 pub struct Reading {
     /// The settings that it says.
-    pub said: Said,
+    pub said: FileSettings,
     /// All settings that a server has which starts now.
-    pub chosen: Chosen,
+    pub chosen: ChosenSettings,
     /// All else that it goes by.
     pub places: Places,
 }
@@ -51,7 +51,7 @@ impl Origin {
     }
 
     /// The settings that the file said at the start.
-    pub fn said(&self) -> &Said {
+    pub fn said(&self) -> &FileSettings {
         &self.said
     }
 

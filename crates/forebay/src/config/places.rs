@@ -9,7 +9,7 @@ use super::chosen::Source;
 
 /// A key of the configuration that is no setting of the table.
 #[derive(Debug)]
-pub struct Place {
+pub struct PlaceKey {
     /// The name of the key, with its section if it has one.
     pub name: &'static str,
     /// The option of the command line, or an empty text.
@@ -26,8 +26,8 @@ pub struct Place {
 const ACCESS: &str = r#"[{ client = "vm1", volumes = ["vm1-*", "iso"], read_only = false }]"#;
 
 /// All of them, in the order in which the configuration file has its sections.
-pub static PLACES: &[Place] = &[
-    Place {
+pub static PLACES: &[PlaceKey] = &[
+    PlaceKey {
         name: "devices",
         option: "--device",
         default: "none, at least one is needed",
@@ -35,7 +35,7 @@ pub static PLACES: &[Place] = &[
         what: "files and block devices of the pool, in any order; each is a path, or a table such \
                as { path = \"/srv/a.img\", emulate = \"hdd\" }",
     },
-    Place {
+    PlaceKey {
         name: "access",
         option: "",
         default: "none: clients over TLS may open all volumes",
@@ -44,35 +44,35 @@ pub static PLACES: &[Place] = &[
                volumes, in which * stands for any text and ? for one character; what no rule gives \
                is not there for them",
     },
-    Place {
+    PlaceKey {
         name: "nbd.socket",
         option: "--nbd-socket",
         default: "./forebay-data/nbd.sock",
         example: r#""/run/forebay/nbd.sock""#,
         what: "unix socket of NBD clients",
     },
-    Place {
+    PlaceKey {
         name: "nbd.socket_mode",
         option: "--nbd-socket-mode",
         default: "0600; with a group 0660",
         example: r#""0660""#,
         what: "mode of that socket: who may write may connect, and read and write all volumes",
     },
-    Place {
+    PlaceKey {
         name: "nbd.socket_group",
         option: "--nbd-socket-group",
         default: "that of the process",
         example: r#""kvm""#,
         what: "group of that socket, of which the user that runs the server is a member",
     },
-    Place {
+    PlaceKey {
         name: "nbd.listen",
         option: "--nbd-listen",
         default: "none",
         example: r#"["127.0.0.1:10809"]"#,
         what: "addresses to serve on TCP too, with TLS",
     },
-    Place {
+    PlaceKey {
         name: "nbd.tls",
         option: "--tls",
         default: "require",
@@ -80,7 +80,7 @@ pub static PLACES: &[Place] = &[
         what: "clients over TCP must have TLS (require), may have it (offer), or cannot have it \
                (off); without it all who can connect can read and write all volumes",
     },
-    Place {
+    PlaceKey {
         name: "tls.certificates",
         option: "--tls-certificates",
         default: "none",
@@ -88,7 +88,7 @@ pub static PLACES: &[Place] = &[
         what: "directory with server-cert.pem, server-key.pem, ca-cert.pem and, if there is one, \
                ca-crl.pem; read again when they change",
     },
-    Place {
+    PlaceKey {
         name: "tls.psk",
         option: "--tls-psk",
         default: "none",
@@ -96,7 +96,7 @@ pub static PLACES: &[Place] = &[
         what: "file of keys that clients may have instead of certificates, a line NAME:HEX for \
                each, for its owner alone; read again when it changes",
     },
-    Place {
+    PlaceKey {
         name: "tls.verify_peer",
         option: "--tls-verify-peer",
         default: "true",
@@ -104,28 +104,28 @@ pub static PLACES: &[Place] = &[
         what: "clients without such a key need a certificate of ca-cert.pem; false: any client may \
                connect, and is not known by a name",
     },
-    Place {
+    PlaceKey {
         name: "control.socket",
         option: "--socket",
         default: "./forebay-data/control.sock",
         example: r#""/run/forebay/control.sock""#,
         what: "unix socket of commands such as forebay status",
     },
-    Place {
+    PlaceKey {
         name: "control.socket_mode",
         option: "",
         default: "0600; with a group 0660",
         example: r#""0660""#,
         what: "mode of that socket: users with write permission may do everything",
     },
-    Place {
+    PlaceKey {
         name: "control.socket_group",
         option: "",
         default: "that of the process",
         example: r#""forebay""#,
         what: "group of that socket, of which the user that runs the server is a member",
     },
-    Place {
+    PlaceKey {
         name: "http.listen",
         option: "--http-listen",
         default: "none; forebay up: a socket in its directory and 127.0.0.1:10810",
@@ -133,7 +133,7 @@ pub static PLACES: &[Place] = &[
         what: "where the HTTP API and metrics are served: \"ADDRESS:PORT\", \"unix:PATH\", or a \
                list of them",
     },
-    Place {
+    PlaceKey {
         name: "http.socket_mode",
         option: "",
         default: "0600; with a group 0660",
@@ -141,14 +141,14 @@ pub static PLACES: &[Place] = &[
         what: "mode of its unix sockets: users with write permission may do everything, without a \
                token",
     },
-    Place {
+    PlaceKey {
         name: "http.socket_group",
         option: "",
         default: "that of the process",
         example: r#""forebay""#,
         what: "group of its unix sockets, of which the user that runs the server is a member",
     },
-    Place {
+    PlaceKey {
         name: "http.token_file",
         option: "--http-token-file",
         default: "none; forebay up: http.token in its directory",
@@ -156,7 +156,7 @@ pub static PLACES: &[Place] = &[
         what: "file with the token that HTTP clients on TCP need, for its owner alone; without one \
                they get metrics and health only",
     },
-    Place {
+    PlaceKey {
         name: "http.hosts",
         option: "",
         default: "none",
@@ -164,14 +164,14 @@ pub static PLACES: &[Place] = &[
         what: "names by which HTTP clients may ask for the server over TCP, beside localhost and \
                addresses",
     },
-    Place {
+    PlaceKey {
         name: "cache.path",
         option: "--cache",
         default: "none",
         example: r#""/dev/disk/by-id/fast-part1""#,
         what: "file or block device of the write-back cache; needed where the pool has a cache",
     },
-    Place {
+    PlaceKey {
         name: "cache.size",
         option: "--cache-size",
         default: "none",
@@ -179,7 +179,7 @@ pub static PLACES: &[Place] = &[
         what: "if the pool has no cache, one of this size is made at the path; 0: what is dirty is \
                written back, and the cache is detached",
     },
-    Place {
+    PlaceKey {
         name: "io.backend",
         option: "--io",
         default: "auto",
@@ -187,7 +187,7 @@ pub static PLACES: &[Place] = &[
         what: "what I/O goes through: uring or posix; auto: io_uring where it is permitted, else \
                posix",
     },
-    Place {
+    PlaceKey {
         name: "io.host_log",
         option: "--host-log",
         default: "auto",
@@ -195,7 +195,7 @@ pub static PLACES: &[Place] = &[
         what: "where answered writes are recorded for the case that the process dies: a directory, \
                best in memory; auto: in /dev/shm, /run, or beside the sockets; off: nowhere",
     },
-    Place {
+    PlaceKey {
         name: "log.format",
         option: "--log",
         default: "human",
@@ -203,7 +203,7 @@ pub static PLACES: &[Place] = &[
         what: "where the log goes and what a line looks like: human or json on standard error, \
                journal for systemd's",
     },
-    Place {
+    PlaceKey {
         name: "log.level",
         option: "--log-level",
         default: "info",
@@ -215,7 +215,7 @@ pub static PLACES: &[Place] = &[
 
 /// The value of a place, and where it comes from.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Given {
+pub struct GivenPlace {
     /// The name of the key.
     pub name: &'static str,
     /// The value as the configuration file has it.
@@ -226,7 +226,7 @@ pub struct Given {
 
 /// The values of all places.
 #[derive(Clone, Default, Debug)]
-pub struct Places(Vec<Given>);
+pub struct Places(Vec<GivenPlace>);
 
 impl Places {
     /// Returns the value of a place: the one of the command line, or else of the file, or else the
@@ -250,7 +250,7 @@ impl Places {
     fn put(&mut self, name: &'static str, value: PlaceValue, source: Source) {
         match self.0.iter_mut().find(|one| one.name == name) {
             Some(one) => (one.value, one.source) = (value, source),
-            None => self.0.push(Given { name, value, source }),
+            None => self.0.push(GivenPlace { name, value, source }),
         }
     }
 
@@ -272,7 +272,7 @@ impl Places {
     }
 
     /// All that was noted.
-    pub fn iter(&self) -> impl Iterator<Item = &Given> {
+    pub fn iter(&self) -> impl Iterator<Item = &GivenPlace> {
         self.0.iter()
     }
 }

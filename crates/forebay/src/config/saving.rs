@@ -13,7 +13,7 @@ use std::path::Path;
 
 use toml_edit::{DocumentMut, Item};
 
-use super::chosen::{Chosen, Source};
+use super::chosen::{ChosenSettings, Source};
 use super::file::ConfigFile;
 use super::table::Key;
 use super::values::Value;
@@ -63,7 +63,7 @@ fn with_setting(text: &str, key: &Key, value: Value) -> Result<String, String> {
 
 /// Whether a server would start with it, as far as settings go.
 fn check(text: &str) -> Result<(), String> {
-    let mut chosen = Chosen::default();
+    let mut chosen = ChosenSettings::default();
     for &(key, value) in ConfigFile::parse(text)?.settings() {
         chosen.put(key, value, Source::File)?;
     }

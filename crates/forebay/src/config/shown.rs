@@ -9,8 +9,8 @@ use model::setting::{
 };
 use serde::Serialize;
 
-use super::chosen::Chosen;
-use super::places::{Given, PLACES, Places};
+use super::chosen::ChosenSettings;
+use super::places::{GivenPlace, PLACES, Places};
 use super::table::{KEYS, Key};
 use super::values::{Kind, Value};
 
@@ -22,7 +22,7 @@ const SECTIONS: &[&str] =
     &["", "nbd", "tls", "control", "http", "pool", "scrub", "cache", "io", "log"];
 
 /// All that a server goes by, for programs.
-pub fn all(places: &Places, chosen: &Chosen, file: Option<&Path>) -> Config {
+pub fn all(places: &Places, chosen: &ChosenSettings, file: Option<&Path>) -> Config {
     let mut settings: Vec<ConfigEntry> = places.iter().map(place).collect();
     settings.extend(chosen.iter().map(|(key, ..)| ConfigEntry::Setting(setting(chosen, key))));
     settings.sort_by_key(|one| order_of(one.key()));
@@ -30,8 +30,8 @@ pub fn all(places: &Places, chosen: &Chosen, file: Option<&Path>) -> Config {
 }
 
 /// A setting for programs, its value as the configuration file has it.
-pub fn setting(chosen: &Chosen, key: &Key) -> Setting {
-    let default = Chosen::default();
+pub fn setting(chosen: &ChosenSettings, key: &Key) -> Setting {
+    let default = ChosenSettings::default();
     let range = match key.kind {
         Kind::Word(words) => SettingValues::Words(SettingWords {
             one_of: words.iter().map(|word| (*word).to_owned()).collect(),
@@ -56,7 +56,7 @@ pub fn setting(chosen: &Chosen, key: &Key) -> Setting {
     }
 }
 
-fn place(given: &Given) -> ConfigEntry {
+fn place(given: &GivenPlace) -> ConfigEntry {
     let place = PLACES.iter().find(|place| place.name == given.name);
     ConfigEntry::Place(Place {
         key: given.name.to_owned(),
@@ -142,7 +142,7 @@ mod tests {
         places.choose("devices", [Some(()), None, None], |()| devices);
         places.choose::<()>("cache.path", [None; 3], |()| PlaceValue::None);
         places.choose("nbd.socket", [None, Some(()), None], |()| "/n.sock".into());
-        let mut chosen = Chosen::default();
+        let mut chosen = ChosenSettings::default();
         chosen.put(known("scrub.at"), Value::TimeOfDay(Some(150)), Source::Set).unwrap();
         chosen.put(known("cache.dirty_limit"), Value::Number(90), Source::File).unwrap();
         all(&places, &chosen, Some(Path::new("/f.toml")))

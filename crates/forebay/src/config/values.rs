@@ -14,7 +14,6 @@ pub enum Kind {
     Size(u64, u64),
     /// A text with a unit.
     Time(Duration, Duration),
-    /// A number.
     Number(u64, u64),
     /// One of these words.
     Word(&'static [&'static str]),
@@ -27,11 +26,8 @@ pub enum Kind {
 pub enum Value {
     /// Bytes.
     Size(u64),
-    /// A time.
     Time(Duration),
-    /// A number.
     Number(u64),
-    /// A word.
     Word(&'static str),
     /// Minutes since midnight; `None`: any time.
     TimeOfDay(Option<u16>),

@@ -69,7 +69,7 @@ pub fn encode_request(request: &Request) -> serde_json::Result<Vec<u8>> {
 
 /// A reply line. `T` is the answer, or [`Value`] where it is not known yet which one it is.
 #[derive(Serialize, Deserialize)]
-struct Line<T> {
+struct ReplyLine<T> {
     #[serde(default)]
     version: u64,
     #[serde(flatten)]
@@ -89,14 +89,14 @@ pub fn encode_answer<T: Serialize>(answer: Result<T, &Failure>) -> serde_json::R
         Ok(answer) => Reply::Ok(answer),
         Err(e) => Reply::Error(e.clone()),
     };
-    let mut line = serde_json::to_vec(&Line { version: VERSION, reply })?;
+    let mut line = serde_json::to_vec(&ReplyLine { version: VERSION, reply })?;
     line.push(b'\n');
     Ok(line)
 }
 
 /// Reads a reply line; `None` if the line is no reply.
 pub fn decode_answer(line: &[u8]) -> Option<Result<Value, Failure>> {
-    let line: Line<Value> = serde_json::from_slice(line).ok()?;
+    let line: ReplyLine<Value> = serde_json::from_slice(line).ok()?;
     Some(match line.reply {
         Reply::Ok(answer) => Ok(answer),
         Reply::Error(e) => Err(e),

@@ -25,12 +25,12 @@ const IDLE_LIMIT: Duration = Duration::from_secs(60);
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Takes an answer. The reply is dropped where the shard has ended.
-pub type Reply = Box<dyn FnOnce(Outcome) + Send>;
+pub type ReplySender = Box<dyn FnOnce(Outcome) + Send>;
 
 /// A message of another thread to the shard.
 pub enum Message {
     /// A request, and what takes its answer, which does not wait.
-    Request(Request, Reply),
+    Request(Request, ReplySender),
     /// Read the configuration file again.
     Reload,
     /// End cleanly.
@@ -204,16 +204,16 @@ impl Connection {
 }
 
 /// Counts for as long as it lives.
-struct Counted(Arc<AtomicUsize>);
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Counted {
-    fn new(of: &Arc<AtomicUsize>) -> Counted {
+impl ConnectionGuard {
+    fn new(of: &Arc<AtomicUsize>) -> ConnectionGuard {
         of.fetch_add(1, Ordering::AcqRel);
-        Counted(of.clone())
+        ConnectionGuard(of.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -239,7 +239,7 @@ fn converse(
             return write_answer(&mut &*stream, Err(too_many()));
         }
         let whole = line.ends_with(b"\n");
-        let _busy = Counted::new(busy);
+        let _busy = ConnectionGuard::new(busy);
         let answer = match whole {
             true => decode_request(&line).and_then(|request| ask(shard, request)),
             false => {

@@ -4,7 +4,7 @@ use emulate::Emulate;
 use rt::DeviceKind;
 
 use super::finding::{Finding, Level};
-use super::found::{Device, Mount, Properties, Queue, Role, State};
+use super::found::{Device, MountPoint, Properties, QueueLimits, Role, State};
 use crate::units::human_bytes;
 
 const CHECK: &str = "device";
@@ -144,7 +144,7 @@ fn is_in_memory(disk: &str) -> bool {
     MEMORY_DISKS.contains(&kind)
 }
 
-fn of_queue(name: &str, properties: &Properties, queue: &Queue) -> Vec<Finding> {
+fn of_queue(name: &str, properties: &Properties, queue: &QueueLimits) -> Vec<Finding> {
     let mut all = Vec::new();
     if queue.logical_bytes > BLOCK {
         all.push(Finding::new(
@@ -189,8 +189,8 @@ fn of_cache(
     })
 }
 
-fn file_system(name: &str, mount: &Mount) -> Option<Finding> {
-    let Mount { point, kind, .. } = mount;
+fn file_system(name: &str, mount: &MountPoint) -> Option<Finding> {
+    let MountPoint { point, kind, .. } = mount;
     let at = point.display();
     let finding = |level, found: String, todo: &str| Some(Finding::new(level, CHECK, found, todo));
     match kind.as_str() {

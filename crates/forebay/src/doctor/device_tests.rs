@@ -8,7 +8,7 @@ fn pool(change: impl FnOnce(&mut Properties)) -> Vec<Finding> {
 
 fn on(kind: &str) -> Device {
     let mut device = plain("/srv/a.img", Role::Pool);
-    device.mount = Some(Mount { point: "/srv".into(), kind: kind.into(), free_bytes: 0 });
+    device.mount = Some(MountPoint { point: "/srv".into(), kind: kind.into(), free_bytes: 0 });
     device
 }
 
@@ -18,7 +18,7 @@ fn a_good_device_is_described() {
     assert!(all.len() == 1 && has(&all, Level::Ok, &["file of 1 GiB, ssd, on ext4"]), "{all:?}");
     let all = pool(|properties| {
         properties.block = true;
-        properties.queue = Some(Queue {
+        properties.queue = Some(QueueLimits {
             logical_bytes: 512,
             physical_bytes: 4096,
             misaligned_bytes: 0,
@@ -92,7 +92,8 @@ fn files_on_file_systems_that_copy_on_write() {
 fn sectors_and_partitions() {
     let queue = |logical_bytes, misaligned_bytes| {
         let write_cache = "write through".into();
-        let queue = Queue { logical_bytes, physical_bytes: 4096, misaligned_bytes, write_cache };
+        let queue =
+            QueueLimits { logical_bytes, physical_bytes: 4096, misaligned_bytes, write_cache };
         pool(|properties| (properties.block, properties.queue) = (true, Some(queue)))
     };
     assert!(has(&queue(16_384, 0), Level::Problem, &["sectors of 16 KiB"]));

@@ -26,12 +26,12 @@ pub struct Device {
     /// The file or block device at the path, if there is one.
     pub state: State,
     /// The file system of a file, or of the directory in which a file is to be made.
-    pub mount: Option<Mount>,
+    pub mount: Option<MountPoint>,
 }
 
 /// The devices of the pool, as its newest superblock lists them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Table {
+pub struct DeviceTable {
     /// The number of copies of every block.
     pub copies: u8,
     /// The number of devices of the pool, whether they are there or not.
@@ -60,7 +60,6 @@ pub struct Properties {
     pub refused: Option<String>,
     /// True if the reason is that its file system takes no writes.
     pub read_only: bool,
-    /// The size in bytes.
     pub size_bytes: u64,
     /// The number of bytes that the file system has given to a file. It may be less than the size,
     /// and then grows.
@@ -74,14 +73,14 @@ pub struct Properties {
     /// True if the file is written in place, also where others are copied on write.
     pub no_cow: Option<bool>,
     /// The properties that the kernel reports of a block device, or of the disk below a file.
-    pub queue: Option<Queue>,
+    pub queue: Option<QueueLimits>,
     /// The other users of a block device.
     pub users: Vec<String>,
 }
 
 /// The properties that the kernel reports of a block device.
 #[derive(Clone, Default, Debug)]
-pub struct Queue {
+pub struct QueueLimits {
     /// Bytes of a sector, as it is addressed.
     pub logical_bytes: u64,
     /// Bytes of a sector, as it is written.
@@ -94,7 +93,7 @@ pub struct Queue {
 
 /// A file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mount {
+pub struct MountPoint {
     /// The directory where the file system is mounted.
     pub point: PathBuf,
     /// The type of the file system, such as `ext4`.
@@ -139,7 +138,7 @@ pub fn plain(path: &str, role: Role) -> Device {
             queue: None,
             users: Vec::new(),
         }),
-        mount: Some(Mount { point: "/srv".into(), kind: "ext4".into(), free_bytes: 1 << 40 }),
+        mount: Some(MountPoint { point: "/srv".into(), kind: "ext4".into(), free_bytes: 1 << 40 }),
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Machine {
 
 /// The needs of a server that the machine is to meet.
 #[derive(Clone, Default, Debug)]
-pub struct Needs {
+pub struct ServerNeeds {
     /// The I/O backend that is configured.
     pub io: IoChoice,
     /// The number of connections of NBD clients.
@@ -46,7 +46,7 @@ pub struct Needs {
 }
 
 /// Checks the machine against the needs of a server.
-pub fn check(machine: &Machine, needs: &Needs) -> Vec<Finding> {
+pub fn check(machine: &Machine, needs: &ServerNeeds) -> Vec<Finding> {
     [Some(io(machine, needs.io)), files(machine, needs)]
         .into_iter()
         .flatten()
@@ -105,7 +105,7 @@ fn io(machine: &Machine, choice: IoChoice) -> Finding {
     }
 }
 
-fn files(machine: &Machine, needs: &Needs) -> Option<Finding> {
+fn files(machine: &Machine, needs: &ServerNeeds) -> Option<Finding> {
     let limit = machine.open_files?;
     let needed = needs.own_files + needs.connections + needs.http_connections;
     if limit >= needed {
@@ -124,7 +124,7 @@ fn files(machine: &Machine, needs: &Needs) -> Option<Finding> {
     Some(Finding::new(level, "files", found, todo))
 }
 
-fn memory(machine: &Machine, needs: &Needs) -> Vec<Finding> {
+fn memory(machine: &Machine, needs: &ServerNeeds) -> Vec<Finding> {
     let needed: u64 = needs.memory.iter().map(|part| part.1).sum();
     let mut parts: Vec<_> = needs.memory.iter().filter(|part| part.1 > 0).collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.1));
@@ -164,7 +164,7 @@ mod tests {
     use super::super::finding::has;
     use super::*;
 
-    fn good() -> (Machine, Needs) {
+    fn good() -> (Machine, ServerNeeds) {
         let machine = Machine {
             kernel: "6.1".into(),
             open_files: Some(1024),
@@ -173,12 +173,12 @@ mod tests {
             ..Machine::default()
         };
         let memory = vec![("pool.cached_nodes", 96 << 20), ("nbd.max_payload", 64 << 20)];
-        let needs = Needs {
+        let needs = ServerNeeds {
             connections: 256,
             http_connections: 128,
             own_files: 66,
             memory,
-            ..Needs::default()
+            ..ServerNeeds::default()
         };
         (machine, needs)
     }

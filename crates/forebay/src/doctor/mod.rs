@@ -33,7 +33,7 @@ use crate::config::table::Settings;
 use crate::host::world::IoChoice;
 use finding::{Finding, Level};
 use found::{Device, Role, State};
-use machine::Needs;
+use machine::ServerNeeds;
 
 pub use text::text;
 
@@ -47,12 +47,12 @@ const READ_AHEAD: u64 = 16 << 20;
 
 /// Looks at this machine alone.
 pub fn of_machine() -> Vec<Finding> {
-    let needs = Needs {
+    let needs = ServerNeeds {
         io: IoChoice::Auto,
         connections: Settings::default().limits.max_connections as u64,
         own_files: OWN_FILES,
         memory: memory(&Settings::default(), true),
-        ..Needs::default()
+        ..ServerNeeds::default()
     };
     machine::check(&probe::machine::look(), &needs)
 }
@@ -70,7 +70,7 @@ pub fn of_config(
     let devices = devices(config);
     let has_cache = devices.iter().any(|one| one.role != Role::Pool);
     let listens = (config.http.listen.len() + config.nbd_listen.len()) as u64;
-    let needs = Needs {
+    let needs = ServerNeeds {
         io: config.io,
         connections: settings.limits.max_connections as u64,
         http_connections: HTTP_CONNECTIONS * config.http.listen.len() as u64,
@@ -147,7 +147,7 @@ fn devices(config: &ServeConfig) -> Vec<Device> {
     pool.chain(cache.map(|path| look(path, Role::Cache(size.filter(|n| *n > 0)), None))).collect()
 }
 
-fn known(config: &ServeConfig, devices: &[Device]) -> settings::Known {
+fn known(config: &ServeConfig, devices: &[Device]) -> settings::KnownSizes {
     let pool = || devices.iter().filter(|one| one.role == Role::Pool);
     let said = config.settings.settings().pool.device.kind;
     let kind = |one: &Device| {
@@ -163,7 +163,7 @@ fn known(config: &ServeConfig, devices: &[Device]) -> settings::Known {
         (_, Role::Cache(size)) => size,
         _ => None,
     });
-    settings::Known {
+    settings::KnownSizes {
         cache_bytes,
         device_bytes: pool()
             .filter_map(|one| Some(one.properties()?.size_bytes))

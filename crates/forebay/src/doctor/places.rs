@@ -73,12 +73,11 @@ pub enum TokenState {
 
 /// All places where clients connect, as they are.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Endpoints {
     /// Unix sockets.
     pub sockets: Vec<Socket>,
     /// Addresses of TCP.
     pub tcp: Vec<Tcp>,
-    /// The token.
     pub token: TokenState,
     /// True if names of the server for HTTP clients are configured.
     pub hosts: bool,
@@ -86,7 +85,7 @@ pub struct Places {
     pub access: Access,
 }
 
-impl Places {
+impl Endpoints {
     /// True if a server seems to run.
     pub fn server_runs(&self) -> bool {
         let runs = |one: &Socket| one.what == "control" && one.state == SocketState::Listening;
@@ -95,7 +94,7 @@ impl Places {
 }
 
 /// Checks all places where clients connect.
-pub fn check(places: &Places) -> Vec<Finding> {
+pub fn check(places: &Endpoints) -> Vec<Finding> {
     let runs = places.server_runs();
     let mut all: Vec<Finding> = places.sockets.iter().map(|one| socket(one, runs)).collect();
     all.extend(places.tcp.iter().flat_map(|one| tcp(one, places, runs)));
@@ -143,7 +142,7 @@ fn socket(socket: &Socket, runs: bool) -> Finding {
     }
 }
 
-fn tcp(tcp: &Tcp, places: &Places, runs: bool) -> Vec<Finding> {
+fn tcp(tcp: &Tcp, places: &Endpoints, runs: bool) -> Vec<Finding> {
     let Tcp { section, address, taken, optional } = tcp;
     let finding = |level, found: String, todo: &str| Finding::new(level, "tcp", found, todo);
     let mut all = Vec::new();
@@ -188,7 +187,7 @@ fn tcp(tcp: &Tcp, places: &Places, runs: bool) -> Vec<Finding> {
     all
 }
 
-fn token(places: &Places) -> Vec<Finding> {
+fn token(places: &Endpoints) -> Vec<Finding> {
     let http = places.tcp.iter().any(|one| one.section == "http");
     let finding =
         |level, found: String, todo: &str| vec![Finding::new(level, "token", found, todo)];

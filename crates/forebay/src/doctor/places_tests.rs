@@ -9,8 +9,8 @@ fn access(tls: Tls) -> Access {
     Access { tls, credentials: None, permits: Vec::new() }
 }
 
-fn places(sockets: Vec<Socket>) -> Places {
-    Places {
+fn places(sockets: Vec<Socket>) -> Endpoints {
+    Endpoints {
         sockets,
         tcp: Vec::new(),
         token: TokenState::None,
@@ -19,10 +19,10 @@ fn places(sockets: Vec<Socket>) -> Places {
     }
 }
 
-fn on(section: &'static str, address: &str, token: TokenState) -> Places {
+fn on(section: &'static str, address: &str, token: TokenState) -> Endpoints {
     let address = address.parse().unwrap();
     let tcp = vec![Tcp { section, address, taken: false, optional: false }];
-    Places { sockets: Vec::new(), tcp, token, hosts: false, access: access(Tls::NotNeeded) }
+    Endpoints { sockets: Vec::new(), tcp, token, hosts: false, access: access(Tls::NotNeeded) }
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn tcp_with_tls_is_as_it_should_be() {
         [(Tls::Known, Level::Ok), (Tls::Anyone, Level::Warning), (Tls::NotNeeded, Level::Warning)]
     {
         let places =
-            Places { access: access(tls), ..on("nbd", "10.0.0.1:10809", TokenState::None) };
+            Endpoints { access: access(tls), ..on("nbd", "10.0.0.1:10809", TokenState::None) };
         let all = check(&places);
         assert_eq!(all.iter().map(|one| one.level).collect::<Vec<_>>(), [level]);
     }

@@ -25,7 +25,7 @@ const LAGS: f64 = 10.0;
 
 /// The sizes and targets that the checks use, beside the settings.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Known {
+pub struct KnownSizes {
     /// The size of the cache in bytes; `None` if there is no cache.
     pub cache_bytes: Option<u64>,
     /// The size in bytes of the largest device of the pool.
@@ -35,7 +35,7 @@ pub struct Known {
 }
 
 /// Checks the settings.
-pub fn check(settings: &Settings, known: &Known) -> Vec<Finding> {
+pub fn check(settings: &Settings, known: &KnownSizes) -> Vec<Finding> {
     let mut all = Vec::new();
     commits(settings, &mut all);
     scrub(settings, known, &mut all);
@@ -67,7 +67,7 @@ fn commits(settings: &Settings, all: &mut Vec<Finding>) {
     }
 }
 
-fn scrub(settings: &Settings, known: &Known, all: &mut Vec<Finding>) {
+fn scrub(settings: &Settings, known: &KnownSizes, all: &mut Vec<Finding>) {
     let pool = &settings.pool;
     if pool.scrub_every == ZERO {
         let found = "scrub.every is 0: bad blocks that no client reads are found too late, when \
@@ -94,7 +94,7 @@ fn scrub(settings: &Settings, known: &Known, all: &mut Vec<Finding>) {
     }
 }
 
-fn devices(settings: &Settings, known: &Known, all: &mut Vec<Finding>) {
+fn devices(settings: &Settings, known: &KnownSizes, all: &mut Vec<Finding>) {
     let pool = &settings.pool;
     if pool.spare_after == ZERO {
         let found = "pool.spare_after is 0: no spare takes the place of a lost device by itself";
@@ -186,8 +186,8 @@ mod tests {
     use super::super::finding::has;
     use super::*;
 
-    const KNOWN: Known =
-        Known { cache_bytes: Some(2 << 30), device_bytes: 16 << 30, rotates: false };
+    const KNOWN: KnownSizes =
+        KnownSizes { cache_bytes: Some(2 << 30), device_bytes: 16 << 30, rotates: false };
 
     fn found(change: impl FnOnce(&mut Settings)) -> Vec<Finding> {
         let mut settings = Settings::default();
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn defaults_are_fine() {
         for bytes in [64 << 20, 2 << 30, 200 << 30] {
-            let known = Known { cache_bytes: Some(bytes), rotates: true, ..KNOWN };
+            let known = KnownSizes { cache_bytes: Some(bytes), rotates: true, ..KNOWN };
             let all = check(&Settings::default(), &known);
             assert!(all.len() == 1 && all[0].level == Level::Ok, "{all:?}");
         }
@@ -249,7 +249,7 @@ mod tests {
         let mut settings = Settings::default();
         settings.pool.targets.read = Duration::from_millis(1);
         assert!(!has(&check(&settings, &KNOWN), Level::Warning, &["latency"]), "an SSD does");
-        let all = check(&settings, &Known { rotates: true, ..KNOWN });
+        let all = check(&settings, &KnownSizes { rotates: true, ..KNOWN });
         assert!(has(&all, Level::Warning, &["pool.latency_target_read is 1ms"]), "{all:?}");
     }
 
@@ -257,7 +257,7 @@ mod tests {
     fn without_a_cache_its_settings_do_not_matter() {
         let mut settings = Settings::default();
         settings.cache.writeback.max = 65_536;
-        let all = check(&settings, &Known { cache_bytes: None, ..KNOWN });
+        let all = check(&settings, &KnownSizes { cache_bytes: None, ..KNOWN });
         assert!(all.iter().all(|one| one.level == Level::Ok), "{all:?}");
     }
 }

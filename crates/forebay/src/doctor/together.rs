@@ -2,11 +2,11 @@
 //! have room to grow.
 
 use super::finding::{Finding, Level};
-use super::found::{Device, Mount, Role, State, Table};
+use super::found::{Device, DeviceTable, MountPoint, Role, State};
 use crate::units::human_bytes;
 
 /// Checks the devices together. `table` is what the pool itself says of its devices.
-pub fn check(devices: &[Device], table: Option<&Table>) -> Vec<Finding> {
+pub fn check(devices: &[Device], table: Option<&DeviceTable>) -> Vec<Finding> {
     let pool: Vec<&Device> = devices.iter().filter(|one| one.role == Role::Pool).collect();
     let cache = devices.iter().find(|one| one.role != Role::Pool);
     let mut all = Vec::new();
@@ -29,7 +29,7 @@ pub fn check(devices: &[Device], table: Option<&Table>) -> Vec<Finding> {
 }
 
 /// Devices that the pool has, and that are not among those that were looked at.
-fn not_named(named: usize, table: &Table) -> Option<Finding> {
+fn not_named(named: usize, table: &DeviceTable) -> Option<Finding> {
     (table.devices > named).then(|| {
         let found = format!(
             "the pool has {} devices, and {named} of them {} named; these are not there: {}",
@@ -44,7 +44,7 @@ fn not_named(named: usize, table: &Table) -> Option<Finding> {
 }
 
 /// A pool of which every block is there once.
-fn one_copy(pool: &[&Device], table: Option<&Table>) -> Option<Finding> {
+fn one_copy(pool: &[&Device], table: Option<&DeviceTable>) -> Option<Finding> {
     let note = |found: String, todo: &str| Some(Finding::new(Level::Note, "copies", found, todo));
     match (pool, table) {
         (_, Some(table)) if table.copies > 1 => None,
@@ -85,7 +85,7 @@ fn same_disk(pool: &[&Device]) -> Option<Finding> {
 
 /// Files that may still grow, by file system.
 fn room(devices: &[Device]) -> Vec<Finding> {
-    let mut systems: Vec<(&Mount, u64, Vec<String>)> = Vec::new();
+    let mut systems: Vec<(&MountPoint, u64, Vec<String>)> = Vec::new();
     for device in devices {
         let Some(mount) = &device.mount else { continue };
         let grows = match (&device.state, device.role) {
@@ -107,7 +107,7 @@ fn room(devices: &[Device]) -> Vec<Finding> {
             None => systems.push((mount, grows, vec![device.name()])),
         }
     }
-    let finding = |(mount, grows, names): (&Mount, u64, Vec<String>)| {
+    let finding = |(mount, grows, names): (&MountPoint, u64, Vec<String>)| {
         let (point, free) = (mount.point.display(), human_bytes(mount.free_bytes));
         let grows_text = human_bytes(grows);
         let (names, verb) = (names.join(", "), if names.len() > 1 { "take" } else { "takes" });
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_pool_says_which_devices_it_has() {
         let one = [plain("/a", Role::Pool)];
-        let table = |copies, devices, missing: &[&str]| Table {
+        let table = |copies, devices, missing: &[&str]| DeviceTable {
             copies,
             devices,
             missing: missing.iter().map(|id| (*id).to_owned()).collect(),
@@ -174,7 +174,7 @@ mod tests {
         let sparse =
             |path: &str| with(plain(path, Role::Pool), |properties| properties.allocated_bytes = 0);
         let free = |mut device: Device, free_bytes| {
-            device.mount = Some(Mount { point: "/m".into(), kind: "xfs".into(), free_bytes });
+            device.mount = Some(MountPoint { point: "/m".into(), kind: "xfs".into(), free_bytes });
             device
         };
         let (a, b) = (sparse("/m/a"), sparse("/m/b"));

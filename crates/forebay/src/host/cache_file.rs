@@ -19,7 +19,7 @@ use format::cache::journal::{MAX_ENTRY_BLOCKS, blocks_of, decode_entry};
 use format::cache::pool_seen::PoolSeen;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::superblock::Superblock;
-use posix::{Handles, NewFile, OpenFile, Opened, sys};
+use posix::{Handles, LockedFile, NewFile, OpenFile, sys};
 
 use crate::error::{CommandError, Result};
 use crate::host::emptiness::{self, Content, block_at};
@@ -27,7 +27,7 @@ use crate::host::world::{OpenError, open, open_unowned};
 use crate::units::human_bytes;
 
 /// Opens the file or device of the cache `uuid`, which exists. Blocks, for seconds if need be.
-pub fn open_existing(path: &Path, uuid: [u8; 16]) -> std::result::Result<Opened, OpenError> {
+pub fn open_existing(path: &Path, uuid: [u8; 16]) -> std::result::Result<LockedFile, OpenError> {
     let opened = open_unowned(path, &OpenFile { write: true, create: None, direct: true })?;
     // A sparse file: without space for the journal or the tables the cache ends.
     if let Ok(file) = opened.file()
@@ -52,15 +52,15 @@ pub fn open_for(
 }
 
 /// A place for a new cache.
-pub struct Place {
+pub struct NewCachePlace {
     /// The file or device, open.
-    pub opened: Opened,
+    pub opened: LockedFile,
     /// True if the file was not there before.
     pub is_new: bool,
 }
 
 /// The steps that opening a place takes.
-struct Plan {
+struct OpenPlan {
     is_new: bool,
     /// True if the file that is there is made anew.
     renew: bool,
@@ -74,7 +74,12 @@ pub fn check_place(path: &Path, size: Option<u64>) -> Result<()> {
 }
 
 /// Whether and how there can be a new cache at `path`. A pool that is yet to be made has no uuid.
-fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>, force: bool) -> Result<Plan> {
+fn plan(
+    path: &Path,
+    size: Option<u64>,
+    pool_uuid: Option<[u8; 16]>,
+    force: bool,
+) -> Result<OpenPlan> {
     let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
     let at = path.display();
     let meta = match path.metadata() {
@@ -83,15 +88,16 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>, force: bool
         Err(e) => return Err(failed(e)),
     };
     let is_new = meta.is_none();
-    let held = if is_new { Held::Nothing } else { look(path)? };
+    let held = if is_new { CacheContent::Nothing } else { look(path)? };
     judge(path, &held, pool_uuid, force)?;
-    let mut plan = Plan { is_new, renew: false, create_len: None };
+    let mut plan = OpenPlan { is_new, renew: false, create_len: None };
     let bytes;
     if meta.as_ref().is_none_or(Metadata::is_file) {
         let len = meta.as_ref().map_or(0, Metadata::len);
         // A cache that was detached counts as nothing, and its file may get another size.
-        let lost =
-            force || matches!(&held, Held::Cache(..)) || !is_new && cache_on(path)?.is_some();
+        let lost = force
+            || matches!(&held, CacheContent::Cache(..))
+            || !is_new && cache_on(path)?.is_some();
         bytes = size.unwrap_or(len);
         match size {
             None if len == 0 => {
@@ -122,19 +128,19 @@ fn plan(path: &Path, size: Option<u64>, pool_uuid: Option<[u8; 16]>, force: bool
 }
 
 /// Fails if what stands at `path` is to be left as it is. `force`: data may be lost.
-fn judge(path: &Path, held: &Held, pool_uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
+fn judge(path: &Path, held: &CacheContent, pool_uuid: Option<[u8; 16]>, force: bool) -> Result<()> {
     let at = path.display();
     let what = match held {
-        Held::Nothing => return Ok(()),
-        Held::Refused(what) => {
+        CacheContent::Nothing => return Ok(()),
+        CacheContent::Refused(what) => {
             let text = format!("{at} is {what}; it was left as it is: name another place");
             return Err(CommandError::Failed(text));
         }
-        Held::Cache(sb, _) if !cache::holds_nothing(sb, pool_uuid) => {
+        CacheContent::Cache(sb, _) if !cache::holds_nothing(sb, pool_uuid) => {
             return Err(CommandError::Failed(in_use(path, sb, pool_uuid)));
         }
-        Held::Cache(_, None) => return Ok(()),
-        Held::Cache(_, Some(what)) | Held::Data(what) => what,
+        CacheContent::Cache(_, None) => return Ok(()),
+        CacheContent::Cache(_, Some(what)) | CacheContent::Data(what) => what,
     };
     if force {
         return Ok(());
@@ -173,8 +179,8 @@ pub fn open_place(
     size: Option<u64>,
     pool_uuid: [u8; 16],
     force: bool,
-) -> Result<Place> {
-    let Plan { is_new, renew, create_len } = plan(path, size, Some(pool_uuid), force)?;
+) -> Result<NewCachePlace> {
+    let OpenPlan { is_new, renew, create_len } = plan(path, size, Some(pool_uuid), force)?;
     // A cache that finds no space later fails with what it holds.
     let how = OpenFile { write: true, create: create_len.map(NewFile::Reserved), direct: true };
     let mut opened = open_unowned(path, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
@@ -184,17 +190,17 @@ pub fn open_place(
     let (file, bytes) = (opened.file().map_err(failed)?, opened.info.size_bytes);
     let held = look_at(path, &file, bytes)?;
     judge(path, &held, Some(pool_uuid), force)?;
-    if let Held::Data(what) | Held::Cache(_, Some(what)) = &held {
+    if let CacheContent::Data(what) | CacheContent::Cache(_, Some(what)) = &held {
         tracing::warn!("{} holds {what}: overwritten, as --force says", path.display());
     }
     let made = match (create_len, held) {
         (Some(len), _) if renew => opened.renew(len),
-        (_, Held::Nothing) => Ok(()),
+        (_, CacheContent::Nothing) => Ok(()),
         _ => emptiness::clear(&file, bytes),
     };
     let reserved = made.and_then(|()| create_len.map_or(Ok(()), |len| opened.reserve(len)));
     reserved.map_err(failed)?;
-    Ok(Place { opened, is_new })
+    Ok(NewCachePlace { opened, is_new })
 }
 
 /// Whether the file system has the space for a cache's file.
@@ -214,8 +220,7 @@ pub fn check_room(path: &Path, size: u64, meta: Option<&Metadata>) -> Result<()>
 
 /// The content of a file or device that is to be a cache.
 #[derive(Debug)]
-enum Held {
-    /// Nothing.
+enum CacheContent {
     Nothing,
     /// A cache, by its newest superblock; and what else is there.
     Cache(Box<CacheSuperblock>, Option<String>),
@@ -236,12 +241,12 @@ pub fn cache_on(path: &Path) -> Result<Option<CacheSuperblock>> {
 }
 
 /// Looks what stands at `path`.
-fn look(path: &Path) -> Result<Held> {
+fn look(path: &Path) -> Result<CacheContent> {
     let failed = |e: std::io::Error| CommandError::failed(path.display(), e);
     let meta = path.metadata().map_err(failed)?;
     // Opening a pipe would wait for its other end.
     if !meta.is_file() && !crate::host::world::is_block_device(path) {
-        return Ok(Held::Refused("neither a regular file nor a block device".into()));
+        return Ok(CacheContent::Refused("neither a regular file nor a block device".into()));
     }
     let mut file = File::open(path).map_err(failed)?;
     let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -249,20 +254,20 @@ fn look(path: &Path) -> Result<Held> {
 }
 
 /// Looks what an open file or device of `size_bytes` holds.
-fn look_at(path: &Path, file: &File, size_bytes: u64) -> Result<Held> {
+fn look_at(path: &Path, file: &File, size_bytes: u64) -> Result<CacheContent> {
     let newest = newest(path, file)?;
     let content = emptiness::look(file, size_bytes);
     let Some(sb) = newest else {
         return Ok(match content {
-            Content::Empty | Content::Spent => Held::Nothing,
-            Content::Data(what) => Held::Data(what),
+            Content::Empty | Content::Spent => CacheContent::Nothing,
+            Content::Data(what) => CacheContent::Data(what),
         });
     };
     let beside = match content {
         Content::Data(what) if !is_unused(file, size_bytes, &sb) => Some(what),
         _ => None,
     };
-    Ok(Held::Cache(Box::new(sb), beside))
+    Ok(CacheContent::Cache(Box::new(sb), beside))
 }
 
 /// Whether a device holds a cache that was never opened, and no other data: a crash before the pool
@@ -457,7 +462,7 @@ mod tests {
             let taken = open_place(path, size, own, true).unwrap();
             assert!(!taken.is_new);
             drop(taken);
-            assert!(matches!(look(path), Ok(Held::Nothing)));
+            assert!(matches!(look(path), Ok(CacheContent::Nothing)));
         }
         std::fs::remove_file(other).unwrap();
         std::fs::create_dir(dir.path().join("dir")).unwrap();
@@ -469,7 +474,7 @@ mod tests {
             "not the cache of a pool that is yet to be made"
         );
         let held = look(&dir.path().join("own"));
-        assert!(matches!(held, Ok(Held::Cache(sb, None)) if sb.pool_uuid == own));
+        assert!(matches!(held, Ok(CacheContent::Cache(sb, None)) if sb.pool_uuid == own));
         let again = place("own", Some(2 * CACHE)).unwrap();
         assert!(!again.is_new && again.opened.info.size_bytes == 2 * CACHE);
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{CommandError, Result};
 use crate::host::cache_file::newest_superblock;
-use crate::host::device_names::Known;
+use crate::host::device_names::KnownDevice;
 use crate::host::rights;
 use crate::host::whole_file;
 use crate::host::world::identity;
@@ -33,7 +33,7 @@ pub struct DeviceList {
 
 /// A device on the list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListedDevice {
     /// The uuid of the device; empty if it is not known, as the device was not there yet.
     pub id: String,
     /// The path of the device; in the file, relative to the directory if the device is in there.
@@ -43,11 +43,15 @@ pub struct Listed {
 /// Returns the entries of the list while the pool has the devices `known`, and one `joins`;
 /// `before` was the list. No place is on the list twice, however its path is spelled: the device
 /// that is there now counts, and not one that was there. May block.
-pub fn together(known: Vec<Known>, joins: Option<Listed>, before: &[Listed]) -> Vec<Listed> {
+pub fn together(
+    known: Vec<KnownDevice>,
+    joins: Option<ListedDevice>,
+    before: &[ListedDevice],
+) -> Vec<ListedDevice> {
     let any_is_lost = known.iter().any(|one| one.path.is_empty());
     let (open, away): (Vec<_>, Vec<_>) = known.into_iter().partition(|one| one.is_open);
-    let listed = |one: Known| Listed { id: one.id, path: one.path.into() };
-    let all: Vec<Listed> = open.into_iter().map(listed).chain(joins).collect();
+    let listed = |one: KnownDevice| ListedDevice { id: one.id, path: one.path.into() };
+    let all: Vec<ListedDevice> = open.into_iter().map(listed).chain(joins).collect();
     let away = away.into_iter().filter(|one| !one.path.is_empty()).map(listed);
     // Which device was to be there is not known, only that one was.
     let unknown = before.iter().filter(|one| one.id.is_empty() && any_is_lost).cloned();
@@ -55,7 +59,7 @@ pub fn together(known: Vec<Known>, joins: Option<Listed>, before: &[Listed]) -> 
 }
 
 /// Leaves out what is at a place that was named before. May block.
-fn once(all: impl IntoIterator<Item = Listed>) -> Vec<Listed> {
+fn once(all: impl IntoIterator<Item = ListedDevice>) -> Vec<ListedDevice> {
     let (mut seen, mut kept) = (Vec::new(), Vec::new());
     for one in all {
         let place = identity(&one.path);
@@ -79,7 +83,7 @@ impl DeviceList {
     }
 
     /// The entries of the list; `None` if none was written yet.
-    pub fn read(&self) -> Result<Option<Vec<Listed>>> {
+    pub fn read(&self) -> Result<Option<Vec<ListedDevice>>> {
         let path = self.path();
         let failed = |e: &dyn std::fmt::Display| {
             CommandError::Failed(format!(
@@ -97,7 +101,7 @@ impl DeviceList {
             }
             Err(e) => return Err(failed(&e)),
         };
-        let mut all: Vec<Listed> = serde_json::from_str(&text).map_err(|e| failed(&e))?;
+        let mut all: Vec<ListedDevice> = serde_json::from_str(&text).map_err(|e| failed(&e))?;
         all.iter_mut().for_each(|one| one.path = self.dir.join(&one.path));
         Ok(Some(all))
     }
@@ -111,7 +115,7 @@ impl DeviceList {
         let own: Vec<_> = all.iter().map(|one| newest_superblock(&one.path)).collect();
         // A device that was removed may be one of another pool by now, if the list could not be
         // written then: only what says itself that it is what is listed tells of this pool.
-        let says_so = |(one, sb): (&Listed, &Option<Superblock>)| -> bool {
+        let says_so = |(one, sb): (&ListedDevice, &Option<Superblock>)| -> bool {
             let own = |sb: &Superblock| sb.devices.get(usize::from(sb.device)).map(|d| d.uuid);
             let own = sb.as_ref().and_then(own).map(|own| uuid::Uuid::from_bytes(own).to_string());
             own.is_some_and(|own| own == one.id)
@@ -137,14 +141,14 @@ impl DeviceList {
     }
 
     /// Writes it anew, durably. Blocks.
-    pub fn write(&self, all: &[Listed]) -> std::io::Result<()> {
+    pub fn write(&self, all: &[ListedDevice]) -> std::io::Result<()> {
         let home = std::path::absolute(&self.dir)?;
-        let inside = |one: &Listed| -> std::io::Result<Listed> {
+        let inside = |one: &ListedDevice| -> std::io::Result<ListedDevice> {
             let path = std::path::absolute(&one.path)?;
             let path = path.strip_prefix(&home).map(Path::to_owned).unwrap_or(path);
-            Ok(Listed { id: one.id.clone(), path })
+            Ok(ListedDevice { id: one.id.clone(), path })
         };
-        let all: Vec<Listed> = all.iter().map(inside).collect::<std::io::Result<_>>()?;
+        let all: Vec<ListedDevice> = all.iter().map(inside).collect::<std::io::Result<_>>()?;
         let text = serde_json::to_string_pretty(&all)? + "\n";
         whole_file::write(&self.path(), text.as_bytes(), 0o666)
     }
@@ -159,9 +163,12 @@ mod tests {
 
     #[test]
     fn no_path_is_listed_twice_and_none_is_forgotten() {
-        let known =
-            |id: &str, path: &str, is_open| Known { id: id.into(), path: path.into(), is_open };
-        let listed = |id: &str, path: &str| Listed { id: id.into(), path: path.into() };
+        let known = |id: &str, path: &str, is_open| KnownDevice {
+            id: id.into(),
+            path: path.into(),
+            is_open,
+        };
+        let listed = |id: &str, path: &str| ListedDevice { id: id.into(), path: path.into() };
         // One that is missing keeps its path, until another device is there.
         let all = || vec![known("1", "/a", true), known("2", "/b", false)];
         let both = vec![listed("1", "/a"), listed("2", "/b")];
@@ -181,10 +188,11 @@ mod tests {
         let (a, link) = (tmp.path().join("a"), tmp.path().join("link"));
         fs::write(&a, "").unwrap();
         std::os::unix::fs::symlink(&a, &link).unwrap();
-        let row = |id: &str, path: &Path| Listed { id: id.into(), path: path.to_owned() };
+        let row = |id: &str, path: &Path| ListedDevice { id: id.into(), path: path.to_owned() };
         let here = Path::new("none.img");
         for (old, new) in [(&*a, &*link), (Path::new("./none.img"), here)] {
-            let away = Known { id: "1".into(), path: old.display().to_string(), is_open: false };
+            let away =
+                KnownDevice { id: "1".into(), path: old.display().to_string(), is_open: false };
             let all = together(vec![away], Some(row("2", new)), &[row("1", old)]);
             assert_eq!(all, [row("2", new)]);
         }
@@ -212,7 +220,7 @@ mod tests {
         let (own, other) = (tmp.path().join("own"), tmp.path().join("other"));
         device_of(&own, 1, 2);
         device_of(&other, 3, 4);
-        let row = |id: u8, path: &Path| Listed {
+        let row = |id: u8, path: &Path| ListedDevice {
             id: uuid::Uuid::from_bytes([id; 16]).to_string(),
             path: path.to_owned(),
         };
@@ -233,7 +241,7 @@ mod tests {
         fs::create_dir(&dir).unwrap();
         let list = DeviceList::of(&dir);
         assert_eq!(list.read(), Ok(None));
-        let one = |id: &str, path: PathBuf| Listed { id: id.into(), path };
+        let one = |id: &str, path: PathBuf| ListedDevice { id: id.into(), path };
         let outside = PathBuf::from("/dev/none");
         list.write(&[one("1", dir.join("x")), one("2", outside.clone())]).unwrap();
         fs::rename(&dir, &moved).unwrap();

@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for DeviceChoice {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<DeviceChoice, D::Error> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Table {
+        struct DeviceOptions {
             path: PathBuf,
             emulate: Option<String>,
         }
@@ -119,7 +119,7 @@ impl<'de> Deserialize<'de> for DeviceChoice {
                 Ok(PathBuf::from(path).into())
             }
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<DeviceChoice, M::Error> {
-                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                let table = DeviceOptions::deserialize(MapAccessDeserializer::new(map))?;
                 let emulate = table
                     .emulate
                     .map(|text| emulated(&text))

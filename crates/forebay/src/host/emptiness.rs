@@ -21,7 +21,7 @@ use format::edges::edges;
 use format::page;
 use format::seal::check_seal;
 use format::superblock::{self, SLOT_STEP, Superblock};
-use posix::Opened;
+use posix::LockedFile;
 
 use crate::attach::tool;
 
@@ -56,7 +56,7 @@ impl Content {
 
 /// A device that is to be made something new: locked, and looked at. The device is closed only when
 /// this is dropped, too.
-pub struct Looked {
+pub struct InspectedDevice {
     /// The path of the device.
     pub path: String,
     file: File,
@@ -65,12 +65,12 @@ pub struct Looked {
     pub content: Content,
 }
 
-impl Looked {
+impl InspectedDevice {
     /// Looks at what was opened at `path`. Blocks.
-    pub fn at(path: &Path, opened: &Opened) -> io::Result<Looked> {
+    pub fn at(path: &Path, opened: &LockedFile) -> io::Result<InspectedDevice> {
         let (file, size_bytes) = (opened.file()?, opened.info.size_bytes);
         let content = look(&file, size_bytes);
-        Ok(Looked { path: path.display().to_string(), file, size_bytes, content })
+        Ok(InspectedDevice { path: path.display().to_string(), file, size_bytes, content })
     }
 
     /// The data that would be lost, in words; `None` if none would.
@@ -116,18 +116,20 @@ pub fn is_new_table(block: &[u8]) -> bool {
 
 /// A place where a device is not as it is expected to be.
 #[derive(Debug)]
-pub enum Unlike {
+pub enum ContentMismatch {
     /// The byte from which on it is not zeros.
     Zeros(u64),
     /// The device cannot be read there.
     Unreadable(u64, io::Error),
 }
 
-impl std::fmt::Display for Unlike {
+impl std::fmt::Display for ContentMismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unlike::Zeros(at) => write!(f, "data: it is not zeros at byte {at}"),
-            Unlike::Unreadable(at, e) => write!(f, "what cannot be read at byte {at}: {e}"),
+            ContentMismatch::Zeros(at) => write!(f, "data: it is not zeros at byte {at}"),
+            ContentMismatch::Unreadable(at, e) => {
+                write!(f, "what cannot be read at byte {at}: {e}")
+            }
         }
     }
 }
@@ -137,7 +139,7 @@ pub fn unlike(
     file: &File,
     size_bytes: u64,
     is_known: &dyn Fn(u64, &[u8]) -> bool,
-) -> Option<Unlike> {
+) -> Option<ContentMismatch> {
     let strange = |offset: u64, bytes: &[u8]| {
         let blocks = (offset..).step_by(BLOCK).zip(bytes.chunks(BLOCK));
         let first = |(at, block): (u64, &[u8])| {
@@ -152,8 +154,8 @@ pub fn unlike(
         Ok(found.is_none())
     });
     match read {
-        Ok(()) => found.map(Unlike::Zeros),
-        Err((at, e)) => Some(Unlike::Unreadable(at, e)),
+        Ok(()) => found.map(ContentMismatch::Zeros),
+        Err((at, e)) => Some(ContentMismatch::Unreadable(at, e)),
     }
 }
 

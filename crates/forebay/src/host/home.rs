@@ -71,7 +71,7 @@ impl CachePlace {
 }
 
 /// Devices of a new pool that do not have their names yet.
-pub struct Staged {
+pub struct StagedDevices {
     dir: PathBuf,
     /// Open; called by the names that they will have.
     pub files: Vec<DeviceFile>,
@@ -218,7 +218,7 @@ impl Home {
         world: &World,
         size_bytes: u64,
         emulate: Option<Emulate>,
-    ) -> Result<Staged> {
+    ) -> Result<StagedDevices> {
         let mut files = Vec::new();
         for path in Home::first_devices(&self.dir) {
             let staged = staged(&path);
@@ -229,7 +229,7 @@ impl Home {
                 world.open(&staged, &how).map_err(|e| CommandError::Failed(e.to_string()))?;
             files.push(world.device(&DeviceChoice { path, emulate }, file, &info));
         }
-        Ok(Staged { dir: self.dir.clone(), files })
+        Ok(StagedDevices { dir: self.dir.clone(), files })
     }
 
     /// Takes back what an unsuccessful first run has made.
@@ -252,15 +252,15 @@ impl Home {
 
 /// The directory of a pool that is being made. What was made of it is taken back where this is
 /// dropped before the pool is whole, whatever went wrong.
-pub struct Unmade {
+pub struct UnfinishedHome {
     home: Home,
     whole: bool,
 }
 
-impl Unmade {
+impl UnfinishedHome {
     /// Nothing is whole yet.
-    pub fn new(home: Home) -> Unmade {
-        Unmade { home, whole: false }
+    pub fn new(home: Home) -> UnfinishedHome {
+        UnfinishedHome { home, whole: false }
     }
 
     /// The directory.
@@ -274,7 +274,7 @@ impl Unmade {
     }
 }
 
-impl Drop for Unmade {
+impl Drop for UnfinishedHome {
     fn drop(&mut self) {
         if !self.whole {
             self.home.unstage();
@@ -282,7 +282,7 @@ impl Drop for Unmade {
     }
 }
 
-impl Staged {
+impl StagedDevices {
     /// Gives the devices their names: from now on this is the pool of the directory.
     pub fn publish(self) -> Result<()> {
         for path in Home::first_devices(&self.dir).iter().rev() {
@@ -430,10 +430,10 @@ mod tests {
         let Err(e) = Home::open(&other, &dir) else { panic!("locked twice") };
         assert!(e.to_string().contains("in use"), "{e}");
         drop(first.stage(&world, 1 << 20, None).unwrap());
-        drop(Unmade::new(first));
+        drop(UnfinishedHome::new(first));
         assert!(!dir.exists());
         let third = Home::open(&World::new(IoChoice::Posix, &[]).unwrap(), &dir).unwrap();
-        Unmade::new(third).keep();
+        UnfinishedHome::new(third).keep();
         assert!(dir.exists());
     }
 }

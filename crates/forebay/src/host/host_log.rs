@@ -16,7 +16,6 @@ pub enum HostLogChoice {
     /// Of the usual directories the first that can be used.
     #[default]
     Auto,
-    /// Nowhere.
     Off,
     /// In this directory.
     Dir(PathBuf),

@@ -194,9 +194,9 @@ pub fn last_word(e: &CommandError) {
 
 /// The guard of the queue: while it lives, lines are taken. Its drop, at the end of the process,
 /// waits for those that a reader has not taken yet, though not for long.
-pub struct UntilRead;
+pub struct LogGuard;
 
-impl Drop for UntilRead {
+impl Drop for LogGuard {
     fn drop(&mut self) {
         if let Some(queue) = QUEUE.get() {
             queue.end();

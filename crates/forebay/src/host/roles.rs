@@ -18,7 +18,7 @@ use crate::host::cache_file::{cache_on, newest_superblock};
 use crate::host::home::{CachePlace, Home};
 
 /// The role that a device says it has.
-enum Is {
+enum StatedRole {
     /// A device of a pool.
     Device(Box<Superblock>),
     /// A cache, with its uuid and that of its pool.
@@ -30,41 +30,42 @@ enum Is {
     Other,
 }
 
-impl Is {
-    fn device(path: &Path) -> Option<Is> {
-        newest_superblock(path).map(|sb| Is::Device(Box::new(sb)))
+impl StatedRole {
+    fn device(path: &Path) -> Option<StatedRole> {
+        newest_superblock(path).map(|sb| StatedRole::Device(Box::new(sb)))
     }
 
-    fn cache(path: &Path) -> Option<Is> {
+    fn cache(path: &Path) -> Option<StatedRole> {
         let sb = cache_on(path).ok().flatten()?;
         let attached = sb.state == CacheState::Attached;
-        Some(Is::Cache { uuid: sb.uuid, pool: sb.pool_uuid, attached })
+        Some(StatedRole::Cache { uuid: sb.uuid, pool: sb.pool_uuid, attached })
     }
 
     /// Of what is named as a device. A pool made in the place of an old cache may leave what that
     /// had written further on: first it is asked whether the name is right.
-    fn named_device(path: &Path) -> Is {
-        Is::device(path).or_else(|| Is::cache(path)).unwrap_or(Is::Other)
+    fn named_device(path: &Path) -> StatedRole {
+        StatedRole::device(path).or_else(|| StatedRole::cache(path)).unwrap_or(StatedRole::Other)
     }
 
     /// Of what is named as the cache.
-    fn named_cache(path: &Path) -> Is {
-        Is::cache(path).or_else(|| Is::device(path)).unwrap_or(Is::Other)
+    fn named_cache(path: &Path) -> StatedRole {
+        StatedRole::cache(path).or_else(|| StatedRole::device(path)).unwrap_or(StatedRole::Other)
     }
 }
 
 /// Fails if the cache is named as a device of the pool, or a device of a pool as the cache. May
 /// block.
 pub fn check<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
-    let named: Vec<(&Path, Is)> = devices.map(|path| (path, Is::named_device(path))).collect();
+    let named: Vec<(&Path, StatedRole)> =
+        devices.map(|path| (path, StatedRole::named_device(path))).collect();
     let pools = named.iter().filter_map(|(_, what)| match what {
-        Is::Device(sb) => Some(sb),
+        StatedRole::Device(sb) => Some(sb),
         _ => None,
     });
     let cache = config.path.as_deref().filter(|path| path.exists());
-    let as_cache = cache.map(|path| (path, Is::named_cache(path)));
+    let as_cache = cache.map(|path| (path, StatedRole::named_cache(path)));
     let of_cache = as_cache.as_ref().and_then(|(_, what)| match what {
-        Is::Device(sb) => Some(sb),
+        StatedRole::Device(sb) => Some(sb),
         _ => None,
     });
     let Some(pool) = pools.chain(of_cache).max_by_key(|sb| (sb.generation, sb.sequence)) else {
@@ -74,7 +75,9 @@ pub fn check<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) 
     let (mut right, mut its_cache) = (Vec::new(), cache.filter(|_| of_cache.is_none()));
     for (path, what) in &named {
         match what {
-            Is::Cache { uuid, pool: of, attached } if *of == pool.pool_uuid && *attached => {
+            StatedRole::Cache { uuid, pool: of, attached }
+                if *of == pool.pool_uuid && *attached =>
+            {
                 let what = match Some(*uuid) == pool.cache_uuid {
                     true => "is the cache of this pool, and is named as a device of it",
                     false => {
@@ -87,7 +90,7 @@ pub fn check<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) 
             _ => right.push(*path),
         }
     }
-    if let Some((path, Is::Device(sb))) = &as_cache {
+    if let Some((path, StatedRole::Device(sb))) = &as_cache {
         let what = match sb.pool_uuid == pool.pool_uuid {
             true => "a device of this pool".to_owned(),
             false => format!("a device of the pool {:?}, another one", sb.name),

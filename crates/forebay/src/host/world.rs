@@ -138,13 +138,13 @@ impl World {
 
     /// Opens the devices of a pool, for reading alone or for writing too. Those that are gone are
     /// left out, as long as one is left.
-    pub fn open_devices(&self, devices: &[DeviceChoice], write: bool) -> Result<Opened> {
+    pub fn open_devices(&self, devices: &[DeviceChoice], write: bool) -> Result<OpenedDevices> {
         let how = OpenFile { write, create: None, direct: true };
         self.open_each(devices, |path| self.open(path, &how))
     }
 
     /// As [`World::open_devices`] for writing, by what may be written, but opens for reading alone.
-    pub fn look_at_devices(&self, devices: &[DeviceChoice]) -> Result<Opened> {
+    pub fn look_at_devices(&self, devices: &[DeviceChoice]) -> Result<OpenedDevices> {
         let how = OpenFile { write: false, create: None, direct: true };
         self.open_each(devices, |path| {
             posix::look::may_write(path).map_err(|e| OpenError::of(path, &e))?;
@@ -156,8 +156,8 @@ impl World {
         &self,
         devices: &[DeviceChoice],
         open: impl Fn(&Path) -> std::result::Result<(FileId, FileInfo), OpenError>,
-    ) -> Result<Opened> {
-        let mut opened = Opened::default();
+    ) -> Result<OpenedDevices> {
+        let mut opened = OpenedDevices::default();
         for device in devices {
             match open(&device.path) {
                 Ok((file, info)) => opened.files.push(self.device(device, file, &info)),
@@ -187,7 +187,10 @@ pub fn open(
 }
 
 /// The same for a shard that takes it over later; in any thread.
-pub fn open_unowned(path: &Path, how: &OpenFile) -> std::result::Result<posix::Opened, OpenError> {
+pub fn open_unowned(
+    path: &Path,
+    how: &OpenFile,
+) -> std::result::Result<posix::LockedFile, OpenError> {
     if how.create.is_some() && !path.exists() && is_place_of_devices(path) {
         return Err(OpenError::Refused(CommandError::Failed(format!(
             "{} is not there: a file is not made in its place, as it would be in memory, and gone \
@@ -218,14 +221,14 @@ fn is_place_of_devices(path: &Path) -> bool {
 
 /// The devices of a pool, as far as they are there.
 #[derive(Default)]
-pub struct Opened {
+pub struct OpenedDevices {
     /// The devices that are there.
     pub files: Vec<DeviceFile>,
     /// The reasons why the others are not there.
     pub gone: Vec<String>,
 }
 
-impl Opened {
+impl OpenedDevices {
     /// The files; a warning tells of those that are gone.
     pub fn go_on(self) -> Vec<DeviceFile> {
         for text in &self.gone {

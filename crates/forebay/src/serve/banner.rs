@@ -17,7 +17,7 @@ use crate::units::human_bytes;
 const LISTED: usize = 10;
 
 /// The addresses of a server.
-pub struct Places {
+pub struct ServerAddresses {
     nbd_socket: PathBuf,
     nbd_listen: Vec<SocketAddr>,
     /// True if clients on TCP have TLS.
@@ -28,10 +28,10 @@ pub struct Places {
     log: LogFormat,
 }
 
-impl Places {
+impl ServerAddresses {
     /// Of a server with this configuration.
-    pub fn of(config: &ServeConfig) -> Places {
-        Places {
+    pub fn of(config: &ServeConfig) -> ServerAddresses {
+        ServerAddresses {
             nbd_socket: config.nbd_socket.clone(),
             nbd_listen: config.nbd_listen.clone(),
             encrypted: config.tls.is_on(),
@@ -44,7 +44,7 @@ impl Places {
 
 /// Prints it, with what else the user should hear. Where programs read what the server says it is
 /// in the log, with fields.
-pub fn tell(places: &Places, status: &Status, notes: &[String]) -> Result<()> {
+pub fn tell(places: &ServerAddresses, status: &Status, notes: &[String]) -> Result<()> {
     if places.log == LogFormat::Human {
         return logs::print(&text(places, status, notes));
     }
@@ -72,7 +72,7 @@ pub fn tell(places: &Places, status: &Status, notes: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn text(places: &Places, status: &Status, notes: &[String]) -> String {
+fn text(places: &ServerAddresses, status: &Status, notes: &[String]) -> String {
     let pool = &status.pool;
     let mut out = format!(
         "Serving the pool {:?}: {}, devices: {}, copies of every block: {}\n",
@@ -129,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    fn places() -> Places {
-        Places {
+    fn places() -> ServerAddresses {
+        ServerAddresses {
             nbd_socket: "/d/n b.sock".into(),
             nbd_listen: vec!["127.0.0.1:10809".parse().unwrap()],
             encrypted: true,

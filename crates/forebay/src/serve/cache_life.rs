@@ -24,7 +24,8 @@ use volume::Volumes;
 use crate::config::CacheConfig;
 use crate::error::{CommandError, Result};
 use crate::host::cache_file::{
-    Place, PoolCache, cache_of_pool, cache_on, check_place, open_existing, open_place, pool_seen,
+    NewCachePlace, PoolCache, cache_of_pool, cache_on, check_place, open_existing, open_place,
+    pool_seen,
 };
 use crate::host::home::{CachePlace, Home};
 use crate::host::roles;
@@ -104,11 +105,11 @@ pub fn preflight<'a>(
 }
 
 /// The cache that a start will have. Nothing of the pool was changed for it.
-pub enum Prepared {
+pub enum PreparedCache {
     /// The cache of the pool.
     Cache {
         /// The cache itself.
-        ready: cache::Ready,
+        ready: cache::ReadyCache,
         /// The file or device of the cache.
         file: CacheFile,
         /// The uuid of the cache.
@@ -150,7 +151,7 @@ impl Caches {
 
     /// Finds the cache of a pool that is about to be opened, or a place for a new one: all for
     /// which a start may be refused. Changes nothing, but that a new file may be there.
-    pub async fn prepare(&self, pool: &pool::Ready) -> Result<Prepared> {
+    pub async fn prepare(&self, pool: &pool::ReadyPool) -> Result<PreparedCache> {
         let uuid = pool.pool().cache_link().cache_uuid().filter(|_| !self.config.forget);
         let Some(uuid) = uuid else { return self.prepare_none(pool.pool().uuid()).await };
         let Some(path) = &self.config.path else {
@@ -171,43 +172,43 @@ impl Caches {
             Ok(ready) => ready,
             Err(e) => return Err(self.unopened(file.file, uuid, e).await),
         };
-        Ok(Prepared::Cache { ready, file, uuid })
+        Ok(PreparedCache::Cache { ready, file, uuid })
     }
 
     /// The pool has no cache, or will have none in a moment.
-    async fn prepare_none(&self, pool_uuid: [u8; 16]) -> Result<Prepared> {
-        let Some(path) = &self.config.path else { return Ok(Prepared::None) };
+    async fn prepare_none(&self, pool_uuid: [u8; 16]) -> Result<PreparedCache> {
+        let Some(path) = &self.config.path else { return Ok(PreparedCache::None) };
         let size = match self.config.size_bytes {
-            Some(0) => return Ok(Prepared::None),
+            Some(0) => return Ok(PreparedCache::None),
             Some(size) => size,
             None if self.config.kept_in.is_some() => {
                 let text = "the pool has no cache, as it was taken out or not wanted: \
                             --cache-size SIZE, or forebay cache attach PATH, gives it one";
-                return Ok(Prepared::Unused(text.into()));
+                return Ok(PreparedCache::Unused(text.into()));
             }
             None => {
-                return Ok(Prepared::Unused(format!(
+                return Ok(PreparedCache::Unused(format!(
                     "the pool has no cache, and {} is not used: forebay cache attach makes it one",
                     path.display()
                 )));
             }
         };
         match self.open_place(pool_uuid, path, Some(size), false).await {
-            Ok(place) => Ok(Prepared::Place(place)),
-            Err(e) if self.config.optional => Ok(Prepared::Unused(without(&e))),
+            Ok(place) => Ok(PreparedCache::Place(place)),
+            Err(e) if self.config.optional => Ok(PreparedCache::Unused(without(&e))),
             Err(e) => Err(e),
         }
     }
 
     /// Undoes [`Caches::prepare`] where the start is refused for another reason.
-    pub async fn put_back(&self, prepared: Prepared) {
+    pub async fn put_back(&self, prepared: PreparedCache) {
         match prepared {
-            Prepared::Cache { ready, file, .. } => {
+            PreparedCache::Cache { ready, file, .. } => {
                 ready.close();
                 self.close_file(file.file).await;
             }
-            Prepared::Place(place) => self.leave(place).await,
-            Prepared::Unused(_) | Prepared::None => {}
+            PreparedCache::Place(place) => self.leave(place).await,
+            PreparedCache::Unused(_) | PreparedCache::None => {}
         }
     }
 
@@ -216,7 +217,7 @@ impl Caches {
     pub async fn open(
         &self,
         pool: &Pool,
-        prepared: Prepared,
+        prepared: PreparedCache,
         notes: &mut Vec<String>,
     ) -> Result<Option<Cache>> {
         let cache = self.open_or_make(pool, prepared, notes).await?;
@@ -254,7 +255,7 @@ impl Caches {
     async fn open_or_make(
         &self,
         pool: &Pool,
-        prepared: Prepared,
+        prepared: PreparedCache,
         notes: &mut Vec<String>,
     ) -> Result<Option<Cache>> {
         if self.config.forget
@@ -264,7 +265,7 @@ impl Caches {
             return Err(e);
         }
         match prepared {
-            Prepared::Cache { ready, file, uuid } => {
+            PreparedCache::Cache { ready, file, uuid } => {
                 let cache = match ready.open().await {
                     Ok(cache) => cache,
                     Err(e) => return Err(self.unopened(file.file, uuid, e).await),
@@ -272,12 +273,12 @@ impl Caches {
                 *self.file.borrow_mut() = Some(file.clone());
                 self.keep_or_detach(cache, &file, notes).await
             }
-            Prepared::Place(place) => self.make_at_start(pool, place, notes).await,
-            Prepared::Unused(why) => {
+            PreparedCache::Place(place) => self.make_at_start(pool, place, notes).await,
+            PreparedCache::Unused(why) => {
                 notes.push(why);
                 Ok(None)
             }
-            Prepared::None => Ok(None),
+            PreparedCache::None => Ok(None),
         }
     }
 
@@ -337,12 +338,12 @@ impl Caches {
         let at = path.to_owned();
         let open = move || open_place(&at, size, pool_uuid, force);
         let opening = spawn_blocking(&self.rt, &self.handles, open);
-        let Place { opened, is_new } =
+        let NewCachePlace { opened, is_new } =
             opening.await.map_err(|e| CommandError::failed(path.display(), e))??;
         Ok(NewPlace { file: self.adopt(path, opened), is_new })
     }
 
-    fn adopt(&self, path: &Path, opened: posix::Opened) -> CacheFile {
+    fn adopt(&self, path: &Path, opened: posix::LockedFile) -> CacheFile {
         let size_bytes = opened.info.size_bytes;
         let file = self.handles.adopt_file(opened);
         CacheFile { path: path.display().to_string(), file, size_bytes }
@@ -467,7 +468,7 @@ impl Caches {
         size: Option<u64>,
         force: bool,
     ) -> std::result::Result<(), Failure> {
-        let _alone = Alone::take(&self.changing)?;
+        let _alone = ChangeGuard::take(&self.changing)?;
         if volumes.cache().is_some() || volumes.pool().cache_link().cache_uuid().is_some() {
             let text = match volumes.cache() {
                 Some(cache) if cache.is_aside() => {
@@ -514,7 +515,7 @@ impl Caches {
 
     /// Writes everything back and takes the cache out, under load. The next start makes none.
     pub async fn detach(&self, volumes: &Volumes) -> std::result::Result<(), Failure> {
-        let _alone = Alone::take(&self.changing)?;
+        let _alone = ChangeGuard::take(&self.changing)?;
         let path = volumes.cache().map(|cache| PathBuf::from(cache.status().path));
         let own = self.config.owned.then_some(self.config.path.as_ref()).flatten().cloned();
         volumes.detach().await?;
@@ -565,21 +566,21 @@ fn without(e: &CommandError) -> String {
 }
 
 /// One change at a time.
-struct Alone<'a>(&'a Cell<bool>);
+struct ChangeGuard<'a>(&'a Cell<bool>);
 
-impl<'a> Alone<'a> {
-    fn take(changing: &'a Cell<bool>) -> std::result::Result<Alone<'a>, Failure> {
+impl<'a> ChangeGuard<'a> {
+    fn take(changing: &'a Cell<bool>) -> std::result::Result<ChangeGuard<'a>, Failure> {
         if changing.replace(true) {
             return Err(Failure::new(
                 FailureKind::Refused,
                 "a cache is being attached or detached already",
             ));
         }
-        Ok(Alone(changing))
+        Ok(ChangeGuard(changing))
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }

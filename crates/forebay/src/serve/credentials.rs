@@ -36,7 +36,7 @@ fn stamps(from: &Credentials) -> Vec<Stamp> {
 }
 
 /// A finding of the thread.
-enum News {
+enum CredentialNews {
     /// Files that can be used.
     Read(Acceptor),
     /// The files are again those that were read last.
@@ -46,19 +46,19 @@ enum News {
 }
 
 /// The content of the files, as far as the engine has heard of it.
-struct Heard {
-    news: Receiver<News>,
+struct CredentialState {
+    news: Receiver<CredentialNews>,
     current: Acceptor,
     refused: Option<String>,
 }
 
-impl Heard {
+impl CredentialState {
     fn hear(&mut self) {
         for news in self.news.try_iter() {
             match news {
-                News::Read(acceptor) => (self.current, self.refused) = (acceptor, None),
-                News::AsBefore => self.refused = None,
-                News::Refused(why) => self.refused = Some(why),
+                CredentialNews::Read(acceptor) => (self.current, self.refused) = (acceptor, None),
+                CredentialNews::AsBefore => self.refused = None,
+                CredentialNews::Refused(why) => self.refused = Some(why),
             }
         }
     }
@@ -68,7 +68,7 @@ impl Heard {
 #[derive(Clone)]
 pub struct Files {
     asks: Sender<()>,
-    heard: Rc<RefCell<Heard>>,
+    heard: Rc<RefCell<CredentialState>>,
 }
 
 impl Files {
@@ -111,7 +111,7 @@ impl Files {
 pub fn watch(from: &Credentials) -> Result<Files> {
     let (sender, news) = channel();
     let (asks, asked) = channel();
-    let (mut watched, current) = Watched::new(from.clone(), sender)?;
+    let (mut watched, current) = CredentialWatcher::new(from.clone(), sender)?;
     let look = move || {
         watched.tell_ends(unix_now());
         while asked.recv_timeout(EVERY) != Err(RecvTimeoutError::Disconnected) {
@@ -121,13 +121,16 @@ pub fn watch(from: &Credentials) -> Result<Files> {
     };
     let spawned = std::thread::Builder::new().name("certificates".into()).spawn(look);
     spawned.map_err(|e| CommandError::failed("starting a thread for certificates", e))?;
-    Ok(Files { asks, heard: Rc::new(RefCell::new(Heard { news, current, refused: None })) })
+    Ok(Files {
+        asks,
+        heard: Rc::new(RefCell::new(CredentialState { news, current, refused: None })),
+    })
 }
 
-struct Watched {
+struct CredentialWatcher {
     from: Credentials,
     /// To the engine.
-    sender: Sender<News>,
+    sender: Sender<CredentialNews>,
     read: Vec<Stamp>,
     /// The files that were last found, and could not be used.
     refused: Option<Vec<Stamp>>,
@@ -137,14 +140,20 @@ struct Watched {
     told: Vec<(PathBuf, bool)>,
 }
 
-impl Watched {
+impl CredentialWatcher {
     /// Reads the files for the first time; returns the acceptor that holds at first, too.
-    fn new(from: Credentials, sender: Sender<News>) -> Result<(Watched, Acceptor)> {
+    fn new(
+        from: Credentials,
+        sender: Sender<CredentialNews>,
+    ) -> Result<(CredentialWatcher, Acceptor)> {
         // Before they are read: what changes meanwhile is read again.
         let read = stamps(&from);
         let acceptor = Acceptor::new(&from).map_err(|e| CommandError::failed("TLS", e))?;
         let valid = acceptor.validity().to_vec();
-        Ok((Watched { from, sender, read, refused: None, valid, told: Vec::new() }, acceptor))
+        Ok((
+            CredentialWatcher { from, sender, read, refused: None, valid, told: Vec::new() },
+            acceptor,
+        ))
     }
 
     /// Reads the files if they have changed.
@@ -153,7 +162,7 @@ impl Watched {
         if now == self.read {
             if self.refused.take().is_some() {
                 tracing::info!("the TLS files are as they were when they were read last");
-                let _ = self.sender.send(News::AsBefore);
+                let _ = self.sender.send(CredentialNews::AsBefore);
             }
             return;
         }
@@ -162,7 +171,7 @@ impl Watched {
                 (self.read, self.refused) = (now, None);
                 (self.valid, self.told) = (acceptor.validity().to_vec(), Vec::new());
                 // Without an engine the process is at its end.
-                if self.sender.send(News::Read(acceptor)).is_ok() {
+                if self.sender.send(CredentialNews::Read(acceptor)).is_ok() {
                     tracing::info!("certificates and keys of TLS were read again");
                 }
             }
@@ -170,7 +179,7 @@ impl Watched {
             Err(e) if self.refused.as_ref() != Some(&now) => {
                 self.refused = Some(now);
                 tracing::error!("cannot load the new TLS files, keeping the old ones: {e}");
-                let _ = self.sender.send(News::Refused(e.to_string()));
+                let _ = self.sender.send(CredentialNews::Refused(e.to_string()));
             }
             Err(_) => {}
         }
@@ -205,9 +214,9 @@ mod tests {
         };
         let from = Credentials { keys: Some(path.clone()), ..Default::default() };
         let (sender, newer) = channel();
-        assert!(Watched::new(from.clone(), sender.clone()).is_err());
+        assert!(CredentialWatcher::new(from.clone(), sender.clone()).is_err());
         put("a:00112233445566778899aabbccddeeff\n");
-        let (mut watched, _) = Watched::new(from, sender).unwrap();
+        let (mut watched, _) = CredentialWatcher::new(from, sender).unwrap();
         let read = watched.read.clone();
         watched.look();
         assert!(watched.read == read && watched.refused.is_none());
@@ -216,13 +225,12 @@ mod tests {
         put("a:0011\n");
         watched.look();
         assert!(watched.read == read && watched.refused.is_some());
-        assert!(
-            matches!(newer.try_iter().last(), Some(News::Refused(why)) if why.contains("digits"))
-        );
+        let last = newer.try_iter().last();
+        assert!(matches!(last, Some(CredentialNews::Refused(why)) if why.contains("digits")));
         std::fs::rename(&kept, &path).unwrap();
         watched.look();
         assert!(watched.read == read && watched.refused.is_none());
-        assert!(matches!(newer.try_iter().last(), Some(News::AsBefore)));
+        assert!(matches!(newer.try_iter().last(), Some(CredentialNews::AsBefore)));
         put("a:00112233445566778899aabbccddeeff\nb:00112233445566778899aabbccddeeff\n");
         watched.look();
         assert!(watched.read != read && watched.refused.is_none());

@@ -22,16 +22,16 @@ use rt::Rt;
 use rt::sync::Semaphore;
 
 use crate::error::CommandError;
-use crate::host::device_list::{DeviceList, Listed, together};
-use crate::host::device_names::{Known, by_last_part, exact, same_file};
+use crate::host::device_list::{DeviceList, ListedDevice, together};
+use crate::host::device_names::{KnownDevice, by_last_part, exact, same_file};
 use crate::host::devices::DeviceChoice;
-use crate::host::emptiness::Looked;
+use crate::host::emptiness::InspectedDevice;
 use crate::host::world::open_unowned;
 use crate::serve::mailbox::{close_file, spawn_blocking};
 
 /// The purpose of a new device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role<'a> {
+pub enum NewDeviceRole<'a> {
     /// The device serves like the others.
     Serves,
     /// The device takes the place of one that stays out of use.
@@ -50,7 +50,7 @@ pub struct PoolDevices {
     /// The list that keeps the places of the devices for the next start.
     list: Option<DeviceList>,
     /// The entries of the list, with devices that are joining.
-    listed: RefCell<Vec<Listed>>,
+    listed: RefCell<Vec<ListedDevice>>,
     one_change: Semaphore,
 }
 
@@ -65,7 +65,7 @@ impl PoolDevices {
     ) -> Result<PoolDevices, CommandError> {
         let emulated = devices.iter().filter_map(|d| Some((name(&d.path), d.emulate?)));
         let listed = list.as_ref().map(DeviceList::read).transpose()?.flatten();
-        let named = |d: &DeviceChoice| Listed { id: String::new(), path: d.path.clone() };
+        let named = |d: &DeviceChoice| ListedDevice { id: String::new(), path: d.path.clone() };
         Ok(PoolDevices {
             rt: rt.clone(),
             handles: handles.clone(),
@@ -90,7 +90,7 @@ impl PoolDevices {
     }
 
     /// The same, with a device that is about to join.
-    async fn keep(&self, pool: &Pool, joins: Option<Listed>) -> Result<(), Failure> {
+    async fn keep(&self, pool: &Pool, joins: Option<ListedDevice>) -> Result<(), Failure> {
         let Some(list) = self.list.clone() else { return Ok(()) };
         let _alone = self.one_change.acquire(1).await;
         let (known, before) = (self.known(pool), self.listed.borrow().clone());
@@ -111,7 +111,7 @@ impl PoolDevices {
     }
 
     /// The devices of the pool, and where they are or were.
-    fn known(&self, pool: &Pool) -> Vec<Known> {
+    fn known(&self, pool: &Pool) -> Vec<KnownDevice> {
         let (devices, listed) = (pool.status().pool.devices, self.listed.borrow());
         // However the paths are spelled.
         let place = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
@@ -123,14 +123,14 @@ impl PoolDevices {
             let is_open = !d.path.is_empty();
             let before = || before(&d.id).filter(|path| !is_taken(path)).unwrap_or_default();
             let path = if is_open { d.path.clone() } else { before() };
-            Known { path, id: d.id.clone(), is_open }
+            KnownDevice { path, id: d.id.clone(), is_open }
         };
         devices.iter().map(known).collect()
     }
 
     /// The device that a user names, by its path however that is spelled, or by its id, or by the
     /// last part of its path.
-    pub async fn find(&self, pool: &Pool, name: &str) -> Option<Known> {
+    pub async fn find(&self, pool: &Pool, name: &str) -> Option<KnownDevice> {
         let all = self.known(pool);
         match exact(&all, name) {
             Some(one) => Some(one.clone()),
@@ -144,7 +144,7 @@ impl PoolDevices {
         self.find(pool, name).await.map_or_else(|| name.to_owned(), |one| one.name().to_owned())
     }
 
-    async fn in_file(&self, all: &[Known], name: &str) -> Option<Known> {
+    async fn in_file(&self, all: &[KnownDevice], name: &str) -> Option<KnownDevice> {
         let (all, name) = (all.to_vec(), name.to_owned());
         let looking = move || same_file(&all, &name).cloned();
         spawn_blocking(&self.rt, &self.handles, looking).await.ok().flatten()
@@ -176,12 +176,12 @@ impl PoolDevices {
         &self,
         pool: &Pool,
         device: &str,
-        role: Role<'_>,
+        role: NewDeviceRole<'_>,
         force: bool,
     ) -> Result<DeviceMoves, Failure> {
         let old = match role {
-            Role::Replaces(old) => Some(self.name_of(pool, old).await),
-            Role::Serves | Role::Spare => None,
+            NewDeviceRole::Replaces(old) => Some(self.name_of(pool, old).await),
+            NewDeviceRole::Serves | NewDeviceRole::Spare => None,
         };
         let choice = DeviceChoice::parse(OsStr::new(device)).map_err(Failure::invalid)?;
         let all = self.known(pool);
@@ -189,7 +189,7 @@ impl PoolDevices {
             Some(one) => Some(one.clone()),
             None => self.in_file(&all, &name(&choice.path)).await,
         };
-        if role != Role::Spare
+        if role != NewDeviceRole::Spare
             && let Some(spare) = &own
             && pool.spares().use_spare(spare.name(), old.as_deref()).await?
         {
@@ -234,7 +234,7 @@ impl PoolDevices {
         let path = name(&choice.path);
         let device = DeviceFile { path: path.clone(), file, size_bytes };
         let uuid = uuid::Uuid::new_v4();
-        let joins = Listed { id: uuid.to_string(), path: path.clone().into() };
+        let joins = ListedDevice { id: uuid.to_string(), path: path.clone().into() };
         // Before it joins: what the next start does not find could not be read.
         let joined = match self.keep(pool, Some(joins)).await {
             Ok(()) => self.join(pool, device, uuid.into_bytes(), role, old.as_deref()).await,
@@ -255,7 +255,7 @@ impl PoolDevices {
     async fn old_at_place(
         &self,
         pool: &Pool,
-        before: Option<Known>,
+        before: Option<KnownDevice>,
         old: Option<String>,
     ) -> Result<Option<String>, Failure> {
         let Some(one) = before else { return Ok(old) };
@@ -271,11 +271,11 @@ impl PoolDevices {
         pool: &Pool,
         device: DeviceFile,
         uuid: [u8; 16],
-        role: Role<'_>,
+        role: NewDeviceRole<'_>,
         old: Option<&str>,
     ) -> Result<(), Failure> {
         match (role, old) {
-            (Role::Spare, _) => pool.moves().add_spare(device, uuid).await?,
+            (NewDeviceRole::Spare, _) => pool.moves().add_spare(device, uuid).await?,
             (_, Some(old)) => pool.moves().replace_device(old, device, uuid).await?,
             (_, None) => pool.moves().add_device(device, uuid).await?,
         }
@@ -430,11 +430,11 @@ fn grown(path: &Path, mut open: &File, wanted: Option<u64>) -> Result<u64, Strin
 }
 
 /// Opens a device that holds nothing, or of which that does not matter; and what it holds.
-fn open_empty(path: &Path, force: bool) -> Result<(posix::Opened, Looked), String> {
+fn open_empty(path: &Path, force: bool) -> Result<(posix::LockedFile, InspectedDevice), String> {
     let failed = |e: std::io::Error| format!("{}: {e}", path.display());
     let how = OpenFile { write: true, create: None, direct: true };
     let opened = open_unowned(path, &how).map_err(|e| e.to_string())?;
-    let looked = Looked::at(path, &opened).map_err(failed)?;
+    let looked = InspectedDevice::at(path, &opened).map_err(failed)?;
     match looked.held() {
         Some(held) if !force => Err(format!("{held}; nothing was changed (--force overwrites it)")),
         _ => Ok((opened, looked)),
@@ -442,7 +442,7 @@ fn open_empty(path: &Path, force: bool) -> Result<(posix::Opened, Looked), Strin
 }
 
 /// Makes a device empty, whose content may be lost.
-fn cleared(looked: &Looked) -> Result<(), String> {
+fn cleared(looked: &InspectedDevice) -> Result<(), String> {
     if let Some(held) = looked.held() {
         tracing::warn!("{held}: overwritten, as --force says");
     }

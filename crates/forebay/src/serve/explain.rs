@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use base::{Instant, VolumeId};
-use ledger::explain::{Answer, OfKind, Question, Told, UnderWay, explain, firsts};
+use ledger::explain::{
+    Answer, KindAnswer, PendingAnswer, Question, RequestReport, explain, firsts,
+};
 use ledger::{Cause, Layer, Ledger, Moment, Part, Reason, RequestClass};
 use model::explain::{
     ExplainedCause, ExplainedClass, ExplainedHolder, ExplainedShare, Explanation, RequestStory,
@@ -43,8 +45,12 @@ pub fn explanation(
 }
 
 /// A request whole, as it ended or as it is.
-fn story(ledger: &Ledger, told: &Told, name: &impl Fn(VolumeId) -> Option<String>) -> RequestStory {
-    let Told { slow, parts } = told;
+fn story(
+    ledger: &Ledger,
+    told: &RequestReport,
+    name: &impl Fn(VolumeId) -> Option<String>,
+) -> RequestStory {
+    let RequestReport { slow, parts } = told;
     let parts = parts
         .iter()
         .map(|(of, text)| WaitPartInWords { part: part(ledger, of, 1), text: text.to_string() });
@@ -59,7 +65,7 @@ fn story(ledger: &Ledger, told: &Told, name: &impl Fn(VolumeId) -> Option<String
     }
 }
 
-fn text_of(under_way: &UnderWay) -> Option<&str> {
+fn text_of(under_way: &PendingAnswer) -> Option<&str> {
     Some(under_way.text.as_str()).filter(|text| !text.is_empty())
 }
 
@@ -84,7 +90,7 @@ fn part(ledger: &Ledger, part: &Part, requests: u64) -> WaitPart {
     WaitPart { wait: wait(ledger, &part.cause), us: us(part.ns) / requests.max(1) as f64 }
 }
 
-fn class(ledger: &Ledger, of: &OfKind) -> ExplainedClass {
+fn class(ledger: &Ledger, of: &KindAnswer) -> ExplainedClass {
     let percentiles = of.percentiles.iter().map(|p| {
         let mut parts: Vec<&Part> = p.parts.iter().collect();
         parts.sort_by_key(|part| (std::cmp::Reverse(part.ns), part.cause));
@@ -116,8 +122,8 @@ fn class(ledger: &Ledger, of: &OfKind) -> ExplainedClass {
 
 /// For `status`: what slows requests down, and did in the last minutes.
 pub struct Stalls {
-    under_way: UnderWay,
-    kinds: Vec<OfKind>,
+    under_way: PendingAnswer,
+    kinds: Vec<KindAnswer>,
 }
 
 impl Stalls {
@@ -189,7 +195,7 @@ pub fn kind_of(word: &str) -> Result<RequestClass, String> {
 
 #[cfg(test)]
 mod tests {
-    use ledger::What;
+    use ledger::WaitCause;
 
     use super::*;
 
@@ -198,7 +204,9 @@ mod tests {
         let at = |ms: u64| Moment::at(Instant(ms * 1_000_000));
         let story = ledger.begin(kind, 0, 4096, at(0));
         let what = match device {
-            Some(name) => What { place: ledger.place(name), ..What::from(Reason::Transfer) },
+            Some(name) => {
+                WaitCause { place: ledger.place(name), ..WaitCause::from(Reason::Transfer) }
+            }
             None => Reason::Reply.into(),
         };
         let wait = story.enter(what, at(0));

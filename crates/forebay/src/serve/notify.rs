@@ -35,7 +35,7 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// The service manager, or none if there is none.
 pub struct ServiceManager {
-    messages: Option<SyncSender<Message>>,
+    messages: Option<SyncSender<Notification>>,
     ends: Arc<AtomicBool>,
     /// The channel that is closed when the manager has heard everything.
     told: Receiver<()>,
@@ -44,7 +44,7 @@ pub struct ServiceManager {
     said: Cell<bool>,
 }
 
-enum Message {
+enum Notification {
     /// The start takes long, and goes on.
     Starting,
     /// Clients are served.
@@ -87,24 +87,24 @@ impl ServiceManager {
 
     /// The start goes on: the manager gives it [`START_GOES_ON`] more.
     pub fn starting(&self) {
-        self.send(Message::Starting);
+        self.send(Notification::Starting);
     }
 
     /// Clients are served from now on.
     pub fn ready(&self) {
-        self.send(Message::Ready);
+        self.send(Notification::Ready);
     }
 
     /// The engine turns, and does this.
     pub fn alive(&self, state: String) {
-        self.send(Message::Alive { watched: self.watched, state });
+        self.send(Notification::Alive { watched: self.watched, state });
     }
 
     /// The server ends. The manager waits for its end then, and no watchdog bites.
     pub fn stopping(&self) {
         self.ends.store(true, Ordering::Release);
         // A full queue wakes the thread as well.
-        let _ = self.messages.as_ref().map(|messages| messages.try_send(Message::Stopping));
+        let _ = self.messages.as_ref().map(|messages| messages.try_send(Notification::Stopping));
     }
 
     /// Says that the server ends, if nothing did, and waits until the manager was told. Blocks for
@@ -115,7 +115,7 @@ impl ServiceManager {
         let _ = self.told.recv_timeout(LAST_WORD);
     }
 
-    fn send(&self, message: Message) {
+    fn send(&self, message: Notification) {
         let Some(messages) = &self.messages else { return };
         if self.ends.load(Ordering::Acquire) {
             return;
@@ -127,21 +127,21 @@ impl ServiceManager {
 }
 
 /// Tells the manager what comes, until the server ends.
-fn tell(messages: &Receiver<Message>, ends: &AtomicBool) {
+fn tell(messages: &Receiver<Notification>, ends: &AtomicBool) {
     let mut failed = false;
     for message in messages {
-        let message = if ends.load(Ordering::Acquire) { Message::Stopping } else { message };
+        let message = if ends.load(Ordering::Acquire) { Notification::Stopping } else { message };
         let told = match &message {
-            Message::Starting => {
+            Notification::Starting => {
                 let more = NotifyState::ExtendTimeoutUsec(START_GOES_ON.as_micros() as u32);
                 sd_notify::notify(false, &[more, NotifyState::Status("starting")])
             }
-            Message::Ready => sd_notify::notify(false, &[NotifyState::Ready]),
-            Message::Alive { watched, state } => {
+            Notification::Ready => sd_notify::notify(false, &[NotifyState::Ready]),
+            Notification::Alive { watched, state } => {
                 let all = [NotifyState::Status(state), NotifyState::Watchdog];
                 sd_notify::notify(false, if *watched { &all } else { &all[..1] })
             }
-            Message::Stopping => {
+            Notification::Stopping => {
                 let state = "stopping: everything is made durable";
                 sd_notify::notify(false, &[NotifyState::Stopping, NotifyState::Status(state)])
             }
@@ -150,7 +150,7 @@ fn tell(messages: &Receiver<Message>, ends: &AtomicBool) {
             failed = true;
             tracing::warn!("cannot notify systemd (NOTIFY_SOCKET): {e}");
         }
-        if matches!(message, Message::Stopping) {
+        if matches!(message, Notification::Stopping) {
             return;
         }
     }

@@ -32,24 +32,24 @@ use volume::Volumes;
 
 use crate::config::ServeConfig;
 use crate::config::origin::Origin;
-use crate::control::server::{ControlServer, Message, Reply};
+use crate::control::server::{ControlServer, Message, ReplySender};
 use crate::error::{CommandError, Result};
 use crate::host::calendar::unix_time_at_zero;
 use crate::host::device_list::DeviceList;
-use crate::host::home::{Staged, Unmade};
+use crate::host::home::{StagedDevices, UnfinishedHome};
 use crate::host::host_log::HostDirs;
 use crate::host::sockets::UnixSocket;
 use crate::host::sockets::inherited::Inherited;
 use crate::host::world::World;
 use crate::serve::banner;
-use crate::serve::cache_life::{Caches, Prepared, preflight};
+use crate::serve::cache_life::{Caches, PreparedCache, preflight};
 use crate::serve::credentials::Files;
 use crate::serve::device_life::PoolDevices;
-use crate::serve::http::{HttpSockets, Running};
+use crate::serve::http::{HttpSockets, RunningServer};
 use crate::serve::mailbox::{Mailbox, mailbox};
 use crate::serve::notify::{self, ServiceManager};
 use crate::serve::overcommit;
-use crate::serve::signals::{self, Ending, Hangup, Waits};
+use crate::serve::signals::{self, Ending, Hangup, ShutdownStage};
 use crate::serve::tuning::Tuning;
 use close::close;
 use listeners::Listeners;
@@ -73,9 +73,9 @@ pub enum Source {
 /// A pool that is to be made before it is served.
 pub struct NewPool {
     /// The directory. All that was made in it is taken back unless the pool becomes whole.
-    pub unmade: Unmade,
+    pub unmade: UnfinishedHome,
     /// The devices of the pool.
-    pub staged: Staged,
+    pub staged: StagedDevices,
     /// The options of the pool.
     pub options: CreateOptions,
     /// The name of the first volume, and its size in bytes.
@@ -94,7 +94,7 @@ pub fn serve(
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let mut inherited = Inherited::of_environment()?;
-    let mut places = banner::Places::of(&config);
+    let mut places = banner::ServerAddresses::of(&config);
     let (chosen, placed) = (config.settings, config.places);
     let tuning = Rc::new(Tuning::new(&world.rt, &world.handles, chosen, placed, origin));
     if let Source::Devices(files) = &source {
@@ -167,7 +167,7 @@ pub fn serve(
                         .await
                 });
                 control.drain(REPLY_GRACE);
-                http.into_iter().for_each(Running::stop);
+                http.into_iter().for_each(RunningServer::stop);
                 last_told.finish();
                 // Nothing kills this runtime, so it has a result.
                 served.unwrap_or(Ok(()))
@@ -238,13 +238,13 @@ impl Starting {
 
     /// Enters what the last process had answered, and finds the cache. What was answered stands in
     /// the cache's journal before the pool is opened: the first commit must not get ahead of it.
-    async fn recover_and_prepare(&self, ready: &pool::Ready) -> Result<Prepared> {
+    async fn recover_and_prepare(&self, ready: &pool::ReadyPool) -> Result<PreparedCache> {
         match &self.host_log {
             Ok(place) => ready.recover(place.clone()).await?,
             Err(why) => ready.pool().keeps_no_answers(why),
         }
         let mut prepared = self.caches.prepare(ready).await?;
-        if let Prepared::Cache { ready, .. } = &mut prepared
+        if let PreparedCache::Cache { ready, .. } = &mut prepared
             && let Err(e) = ready.finish_journal().await
         {
             self.caches.put_back(prepared).await;
@@ -255,7 +255,7 @@ impl Starting {
 
     async fn open_pool(
         &self,
-        ready: pool::Ready,
+        ready: pool::ReadyPool,
         new: Option<NewPool>,
     ) -> Result<(Pool, Vec<String>)> {
         let (pool, mut warnings) = ready.open().await?;
@@ -311,7 +311,7 @@ impl Starting {
         let (devices, served) = (shard.devices.clone(), shard.volumes.pool().clone());
         shard.rt.detach(async move { devices.close_removed(served).await });
         tracing::info!(io = %shard.backend, "serving");
-        shard.ending.waits_for(Waits::Clients);
+        shard.ending.waits_for(ShutdownStage::Clients);
         ready(&shard.status())?;
         let manager = self.manager;
         manager.ready();
@@ -363,7 +363,7 @@ fn tell_state(shard: &Rc<Shard>, manager: &Rc<ServiceManager>) {
     });
 }
 
-async fn make_pool(rt: &Rt, new: &NewPool, settings: pool::Settings) -> Result<pool::Ready> {
+async fn make_pool(rt: &Rt, new: &NewPool, settings: pool::Settings) -> Result<pool::ReadyPool> {
     let files = &new.staged.files;
     let ids: Vec<[u8; 16]> = (0..=files.len()).map(|_| uuid::Uuid::new_v4().into_bytes()).collect();
     pool::create(rt, files, &new.options, &ids).await?;
@@ -390,7 +390,7 @@ struct Shard {
 
 impl Shard {
     /// Carries out a request in a task of its own.
-    fn start(self: &Rc<Self>, request: Request, reply: Reply) {
+    fn start(self: &Rc<Self>, request: Request, reply: ReplySender) {
         self.busy.set(self.busy.get() + 1);
         let shard = self.clone();
         drop(self.rt.spawn(async move {
@@ -419,7 +419,7 @@ impl Shard {
         if !self.nbd.shutdown(GRACE).await {
             tracing::warn!("some requests did not end in time");
         }
-        self.ending.waits_for(Waits::Commands);
+        self.ending.waits_for(ShutdownStage::Commands);
         let deadline = self.rt.now().after(GRACE);
         while self.busy.get() > 0 && self.rt.now() < deadline {
             let answered = self.answered.wait();
@@ -431,7 +431,7 @@ impl Shard {
             answered.await;
         }
         close(&self.volumes, &self.ending).await?;
-        self.ending.waits_for(Waits::Devices);
+        self.ending.waits_for(ShutdownStage::Devices);
         // A device may have left the pool just now.
         self.devices.remember(self.volumes.pool()).await;
         tracing::info!("stopped");

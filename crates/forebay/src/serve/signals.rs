@@ -28,16 +28,14 @@ pub struct Ending(Arc<AtomicU8>);
 
 /// The part of a server that an end waits for.
 #[derive(Clone, Copy)]
-pub enum Waits {
+pub enum ShutdownStage {
     /// The start, which is given up.
     Start,
     /// Requests of clients.
     Clients,
     /// Requests on the control socket.
     Commands,
-    /// The cache.
     Cache,
-    /// The pool.
     Pool,
     /// The work that is under way on devices, though it is not needed.
     Devices,
@@ -45,18 +43,18 @@ pub enum Waits {
 
 impl Ending {
     /// Notes that the end waits for this now.
-    pub fn waits_for(&self, step: Waits) {
+    pub fn waits_for(&self, step: ShutdownStage) {
         self.0.store(step as u8, Ordering::Release);
     }
 
     fn text(&self) -> &'static str {
-        const TEXTS: [(Waits, &str); 6] = [
-            (Waits::Start, "the start, which is given up"),
-            (Waits::Clients, "requests of clients that are under way"),
-            (Waits::Commands, "commands that are being carried out"),
-            (Waits::Cache, "the cache to write what it needs for the next start"),
-            (Waits::Pool, "the pool's last commit"),
-            (Waits::Devices, "requests to devices that do not answer"),
+        const TEXTS: [(ShutdownStage, &str); 6] = [
+            (ShutdownStage::Start, "the start, which is given up"),
+            (ShutdownStage::Clients, "requests of clients that are under way"),
+            (ShutdownStage::Commands, "commands that are being carried out"),
+            (ShutdownStage::Cache, "the cache to write what it needs for the next start"),
+            (ShutdownStage::Pool, "the pool's last commit"),
+            (ShutdownStage::Devices, "requests to devices that do not answer"),
         ];
         let step = self.0.load(Ordering::Acquire);
         TEXTS.iter().find(|(s, _)| *s as u8 == step).map_or("nothing", |t| t.1)

@@ -17,8 +17,8 @@ use rt::Rt;
 use rt::sync::Semaphore;
 use volume::Volumes;
 
-use crate::config::chosen::{Chosen, NotFound, Source, find};
-use crate::config::origin::{Origin, Said};
+use crate::config::chosen::{ChosenSettings, NotFound, Source, find};
+use crate::config::origin::{FileSettings, Origin};
 use crate::config::places::Places;
 use crate::config::saving::save;
 use crate::config::shown::{self, in_toml, setting, shown};
@@ -30,12 +30,12 @@ use crate::serve::mailbox::spawn_blocking;
 pub struct Tuning {
     rt: Rt,
     handles: Handles,
-    chosen: RefCell<Chosen>,
+    chosen: RefCell<ChosenSettings>,
     places: Places,
     /// The configuration file that it was started with.
     origin: Option<Origin>,
     /// The settings that this said when it was last read or written.
-    said: RefCell<Said>,
+    said: RefCell<FileSettings>,
     one_change: Semaphore,
 }
 
@@ -53,7 +53,7 @@ impl Tuning {
     pub fn new(
         rt: &Rt,
         handles: &Handles,
-        chosen: Chosen,
+        chosen: ChosenSettings,
         places: Places,
         origin: Option<Origin>,
     ) -> Tuning {
@@ -210,7 +210,7 @@ fn in_pool(key: &Key) -> bool {
 }
 
 /// Tells pool or cache.
-fn apply(volumes: &Volumes, key: &Key, new: &Chosen) -> Result<(), Failure> {
+fn apply(volumes: &Volumes, key: &Key, new: &ChosenSettings) -> Result<(), Failure> {
     let settings = new.settings();
     if in_pool(key) {
         let pool = volumes.pool();

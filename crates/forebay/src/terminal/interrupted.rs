@@ -12,12 +12,12 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 /// Until it is dropped, Ctrl-C says what goes on, and then ends the process.
-pub struct GoesOn(Arc<AtomicBool>);
+pub struct InterruptNotice(Arc<AtomicBool>);
 
-impl GoesOn {
+impl InterruptNotice {
     /// Returns the guard. `how` names the commands that show what goes on and end it. Where a
     /// signal cannot be handled, nothing is said.
-    pub fn without_us(how: &'static str) -> GoesOn {
+    pub fn without_us(how: &'static str) -> InterruptNotice {
         let waits = Arc::new(AtomicBool::new(true));
         if let Ok(mut signals) = Signals::new([SIGINT]) {
             let waits = waits.clone();
@@ -31,11 +31,11 @@ impl GoesOn {
             };
             let _ = std::thread::Builder::new().name("interrupted".into()).spawn(handle);
         }
-        GoesOn(waits)
+        InterruptNotice(waits)
     }
 }
 
-impl Drop for GoesOn {
+impl Drop for InterruptNotice {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -25,7 +25,6 @@ const STEPS: u64 = 10_000;
 /// The unit in which progress is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unit {
-    /// Bytes.
     #[default]
     Bytes,
     /// Another unit: only shares of the total say something.

@@ -1,7 +1,7 @@
 //! Tables that fit a line.
 
 use super::look::{Look, Tone};
-use super::text::{Long, shortened, visible, width, wrapped};
+use super::text::{LongWord, shortened, visible, width, wrapped};
 
 /// Columns between two cells.
 const GAP: usize = 2;
@@ -154,7 +154,7 @@ impl Table {
                 indent += GAP;
             }
             if is_last && column.fit == Fit::Wrapped {
-                let texts = wrapped(&cell.text, room.max(1), Long::Shortened);
+                let texts = wrapped(&cell.text, room.max(1), LongWord::Shortened);
                 lines.extend(texts.iter().map(|text| look.paint(cell.tone, text)));
                 break;
             }

@@ -65,7 +65,7 @@ pub fn shortened(text: &str, columns: usize) -> String {
 
 /// The treatment of a word that is longer than a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Long {
+pub enum LongWord {
     /// The word stays as it is: it may be typed, or copied.
     Whole,
     /// The word loses its middle.
@@ -73,12 +73,12 @@ pub enum Long {
 }
 
 /// The text in lines of at most so many columns. A number stays with the word behind it.
-pub fn wrapped(text: &str, columns: usize, long: Long) -> Vec<String> {
+pub fn wrapped(text: &str, columns: usize, long: LongWord) -> Vec<String> {
     let mut lines = vec![String::new()];
     for piece in pieces(text) {
         let piece = match long {
-            Long::Whole => piece,
-            Long::Shortened => shortened(&piece, columns),
+            LongWord::Whole => piece,
+            LongWord::Shortened => shortened(&piece, columns),
         };
         let Some(line) = lines.last_mut() else { break };
         if line.is_empty() {
@@ -97,7 +97,7 @@ pub fn wrapped(text: &str, columns: usize, long: Long) -> Vec<String> {
 pub fn paragraph(tone: Tone, head: &str, text: &str, look: &Look) -> String {
     let indent = width(head);
     let room = look.columns.saturating_sub(indent).max(1);
-    let lines = wrapped(&visible(text), room, Long::Whole);
+    let lines = wrapped(&visible(text), room, LongWord::Whole);
     look.paint(tone, head) + &lines.join(&format!("\n{:indent$}", "")) + "\n"
 }
 
@@ -151,12 +151,12 @@ mod tests {
     fn lines_break_between_words_but_not_behind_numbers() {
         let text = "it holds 50 MiB of data, (3 of 4) blocks";
         assert_eq!(
-            wrapped(text, 12, Long::Whole),
+            wrapped(text, 12, LongWord::Whole),
             ["it holds", "50 MiB of", "data, (3 of", "4) blocks"]
         );
         let kept = format!("see BLOCKS{KEEP}ARE{KEEP}LOST now");
-        assert_eq!(wrapped(&kept, 10, Long::Whole), ["see", "BLOCKS ARE LOST", "now"]);
-        assert_eq!(wrapped("", 10, Long::Whole), [""]);
+        assert_eq!(wrapped(&kept, 10, LongWord::Whole), ["see", "BLOCKS ARE LOST", "now"]);
+        assert_eq!(wrapped("", 10, LongWord::Whole), [""]);
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
         let look = Look { columns: 40, colour: false };
         let shown = paragraph(Tone::Bad, "head ", &text, &look);
         assert_eq!(shown, format!("head {path}\n     is missing\n"));
-        let lines = wrapped(&text, 40, Long::Shortened);
+        let lines = wrapped(&text, 40, LongWord::Shortened);
         assert!(lines[0].contains('…') && lines.iter().all(|line| width(line) <= 40), "{lines:?}");
     }
 }

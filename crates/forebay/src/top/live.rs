@@ -14,7 +14,7 @@ use super::screen::{self, Screen};
 use super::{Sample, lines};
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
-use crate::terminal::text::{Long, shortened, wrapped};
+use crate::terminal::text::{LongWord, shortened, wrapped};
 use crate::terminal::{Look, Tone};
 
 /// The time for which the first answer is waited for before the terminal changes: where there is no
@@ -30,7 +30,7 @@ const SUSPEND: u8 = 0x1a;
 const ESCAPE: u8 = 0x1b;
 
 /// A message to the drawing thread.
-enum News {
+enum LiveEvent {
     Sample(Result<Box<Sample>>),
     Key(u8),
     /// There is no more input.
@@ -38,7 +38,7 @@ enum News {
 }
 
 /// Asks a server for samples.
-pub struct Asker {
+pub struct Poller {
     socket: std::path::PathBuf,
     started: Instant,
 }
@@ -48,10 +48,10 @@ fn now() -> Instant {
     Instant::now()
 }
 
-impl Asker {
+impl Poller {
     /// An asker of the server at this socket.
-    pub fn new(socket: &Path) -> Asker {
-        Asker { socket: socket.to_owned(), started: now() }
+    pub fn new(socket: &Path) -> Poller {
+        Poller { socket: socket.to_owned(), started: now() }
     }
 
     /// The server as it is now.
@@ -69,8 +69,8 @@ impl Asker {
     }
 
     /// Asks again and again, until no one listens.
-    fn run(self, every: Duration, news: &Sender<News>) {
-        while news.send(News::Sample(self.sample().map(Box::new))).is_ok() {
+    fn run(self, every: Duration, news: &Sender<LiveEvent>) {
+        while news.send(LiveEvent::Sample(self.sample().map(Box::new))).is_ok() {
             #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
             std::thread::sleep(every);
         }
@@ -78,7 +78,7 @@ impl Asker {
 }
 
 /// Reads keys until there are none any more.
-fn read_keys(news: &Sender<News>) {
+fn read_keys(news: &Sender<LiveEvent>) {
     let mut bytes = [0; 64];
     loop {
         let read = match io::stdin().read(&mut bytes) {
@@ -86,24 +86,24 @@ fn read_keys(news: &Sender<News>) {
             Ok(0) | Err(_) => break,
             Ok(n) => &bytes[..n],
         };
-        if keys(read).any(|key| news.send(News::Key(key)).is_err()) {
+        if keys(read).any(|key| news.send(LiveEvent::Key(key)).is_err()) {
             return;
         }
     }
-    let _ = news.send(News::Closed);
+    let _ = news.send(LiveEvent::Closed);
 }
 
 /// The keys that were pressed, without what arrows and the like send: an escape, a bracket or an O,
 /// figures and a last letter.
 fn keys(read: &[u8]) -> impl Iterator<Item = u8> {
-    let mut inside = Place::Text;
+    let mut inside = InputState::Text;
     read.iter().copied().filter(move |byte| {
         let (next, is_key) = match (inside, *byte) {
-            (_, ESCAPE) => (Place::Escape, false),
-            (Place::Escape, b'[' | b'O') => (Place::Sequence, false),
-            (Place::Sequence, 0x40..=0x7e) => (Place::Text, false),
-            (Place::Sequence, _) => (Place::Sequence, false),
-            (Place::Escape | Place::Text, _) => (Place::Text, true),
+            (_, ESCAPE) => (InputState::Escape, false),
+            (InputState::Escape, b'[' | b'O') => (InputState::Sequence, false),
+            (InputState::Sequence, 0x40..=0x7e) => (InputState::Text, false),
+            (InputState::Sequence, _) => (InputState::Sequence, false),
+            (InputState::Escape | InputState::Text, _) => (InputState::Text, true),
         };
         inside = next;
         is_key
@@ -112,7 +112,7 @@ fn keys(read: &[u8]) -> impl Iterator<Item = u8> {
 
 /// The place of a byte in the input.
 #[derive(Clone, Copy)]
-enum Place {
+enum InputState {
     Text,
     Escape,
     Sequence,
@@ -120,7 +120,7 @@ enum Place {
 
 /// Shows the server until the user leaves.
 pub fn show(socket: &Path, every: Duration, colour: bool) -> Result<()> {
-    let asker = Asker::new(socket);
+    let asker = Poller::new(socket);
     let (sender, news) = channel();
     let spawn = |name: &str, act: Box<dyn FnOnce() + Send>| {
         let made = std::thread::Builder::new().name(name.to_owned()).spawn(act);
@@ -130,10 +130,10 @@ pub fn show(socket: &Path, every: Duration, colour: bool) -> Result<()> {
     spawn("ask", Box::new(move || asker.run(every, &to_here)))?;
     let mut picture = Picture { before: None, now: None, heard: now(), trouble: None };
     match news.recv_timeout(FIRST) {
-        Ok(News::Sample(Err(e))) => return Err(e),
-        Ok(News::Sample(first)) => picture.take(first, now()),
+        Ok(LiveEvent::Sample(Err(e))) => return Err(e),
+        Ok(LiveEvent::Sample(first)) => picture.take(first, now()),
         // The server stands still, or has much to do.
-        Ok(News::Key(_) | News::Closed) | Err(_) => {}
+        Ok(LiveEvent::Key(_) | LiveEvent::Closed) | Err(_) => {}
     }
     let failed = |e: io::Error| CommandError::failed("taking the terminal", e);
     let screen = Screen::take().map_err(failed)?;
@@ -170,7 +170,7 @@ impl Picture {
             (_, Some(_)) => vec!["measuring".to_owned()],
             (_, None) => {
                 let why =
-                    self.trouble.iter().flat_map(|why| wrapped(why, look.columns, Long::Whole));
+                    self.trouble.iter().flat_map(|why| wrapped(why, look.columns, LongWord::Whole));
                 let head = "waiting for the first answer of the server".to_owned();
                 [head, String::new()].into_iter().chain(why).collect()
             }
@@ -199,7 +199,7 @@ fn size() -> (usize, usize) {
 
 fn watch(
     screen: &Screen,
-    news: &Receiver<News>,
+    news: &Receiver<LiveEvent>,
     picture: &mut Picture,
     colour: bool,
 ) -> Result<()> {
@@ -208,17 +208,17 @@ fn watch(
         let heard = news.recv_timeout(LOOK);
         let at = now();
         let is_new = match heard {
-            Ok(News::Key(key)) if LEAVE.contains(&key) => return Ok(()),
-            Ok(News::Key(SUSPEND)) => {
+            Ok(LiveEvent::Key(key)) if LEAVE.contains(&key) => return Ok(()),
+            Ok(LiveEvent::Key(SUSPEND)) => {
                 screen::suspend();
                 true
             }
-            Ok(News::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Ok(News::Sample(sample)) => {
+            Ok(LiveEvent::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(LiveEvent::Sample(sample)) => {
                 picture.take(sample, at);
                 true
             }
-            Ok(News::Key(_)) | Err(RecvTimeoutError::Timeout) => false,
+            Ok(LiveEvent::Key(_)) | Err(RecvTimeoutError::Timeout) => false,
         };
         let is_silent = at.duration_since(picture.heard).as_secs() > SILENT_S;
         let now_is = size();

@@ -14,9 +14,7 @@ use crate::serve::health::{is_silent, of_volume};
 /// Counters by what was asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Ops {
-    /// Reads.
     pub read: Counts,
-    /// Writes.
     pub write: Counts,
     /// All else: flushes, discards, zeroes.
     pub other: Counts,
@@ -72,14 +70,14 @@ pub struct Sample {
     /// Requests by volume, in the server's order: its name, and whether it has a problem.
     pub volumes: Vec<(String, bool, Ops)>,
     /// I/O by device and class.
-    pub devices: Vec<Device>,
+    pub devices: Vec<DeviceSample>,
     /// The bounds of latencies that the server counts by, in microseconds.
     pub bounds_us: Vec<f64>,
 }
 
 /// A device of the pool, or the cache's.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct DeviceSample {
     /// The path of the device; its id if it has no path.
     pub path: String,
     /// The state of the device; absent for the cache's device.
@@ -99,8 +97,8 @@ impl Sample {
             let ops = v.requests.as_ref().map(Ops::of_volume).unwrap_or_default();
             (v.volume.name.clone(), of_volume(v, &status).is_some(), ops)
         });
-        let devices = status.pool.devices.iter().map(Device::of_pool);
-        let devices = devices.chain(status.cache.as_ref().map(Device::of_cache));
+        let devices = status.pool.devices.iter().map(DeviceSample::of_pool);
+        let devices = devices.chain(status.cache.as_ref().map(DeviceSample::of_cache));
         Sample {
             at,
             requests: Ops::of_requests(&status.requests),
@@ -112,23 +110,23 @@ impl Sample {
     }
 }
 
-impl Device {
-    fn of_pool(of: &DeviceStatus) -> Device {
-        Device::of(of.name(), Some(of.state), of.queue.as_ref())
+impl DeviceSample {
+    fn of_pool(of: &DeviceStatus) -> DeviceSample {
+        DeviceSample::of(of.name(), Some(of.state), of.queue.as_ref())
     }
 
-    fn of_cache(of: &CacheStatus) -> Device {
-        Device::of(&of.path, None, Some(&of.queue))
+    fn of_cache(of: &CacheStatus) -> DeviceSample {
+        DeviceSample::of(&of.path, None, Some(&of.queue))
     }
 
-    fn of(path: &str, state: Option<DeviceState>, queue: Option<&QueueStatus>) -> Device {
+    fn of(path: &str, state: Option<DeviceState>, queue: Option<&QueueStatus>) -> DeviceSample {
         let mut classes: Vec<(&'static str, Ops)> = queue
             .into_iter()
             .flat_map(|queue| queue.io.by_name())
             .map(|(class, ops)| (class, Ops::of_class(ops)))
             .collect();
         classes.sort_by_key(|(class, _)| *class);
-        Device {
+        DeviceSample {
             path: path.to_owned(),
             state,
             classes,

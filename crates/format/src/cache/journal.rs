@@ -85,7 +85,7 @@ pub struct EntryHeader {
 pub enum Record<'a> {
     /// Blocks of a volume have a new value.
     Insert {
-        /// The volume.
+        /// The volume that the blocks belong to.
         volume: VolumeId,
         /// The first block.
         lba: Lba,
@@ -94,14 +94,14 @@ pub enum Record<'a> {
     },
     /// A bucket was evicted, which raised its generation.
     Raise {
-        /// The bucket.
+        /// The bucket whose blocks count no more.
         bucket: BucketId,
         /// The new generation of the bucket.
         generation: BucketGen,
     },
     /// The cache does not know these blocks any more.
     Remove {
-        /// The volume.
+        /// The volume that the blocks belong to.
         volume: VolumeId,
         /// The first block.
         lba: Lba,

@@ -74,7 +74,7 @@ impl PoolOpens {
 
 /// The statement of a pool's newest superblock on its cache.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PoolSays {
+pub struct PoolStatement {
     /// An entry of the cache's journal that must be there; 0: not known.
     pub entry: EntrySeq,
     /// The open of the pool in which the cache was opened last; 0: not known.

@@ -51,17 +51,17 @@ pub type SummaryKey = Option<(VolumeId, Lba)>;
 
 /// The bucket that a summary is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SummaryOf {
+pub struct SummaryOwner {
     /// The cache's uuid.
     pub uuid: [u8; 16],
-    /// The bucket.
+    /// The bucket whose keys it has.
     pub bucket: BucketId,
     /// The generation of the bucket when it was filled.
     pub generation: BucketGen,
 }
 
 /// Writes the keys of a bucket's blocks into `out`, which has [`summary_blocks`] blocks.
-pub fn encode_summary(of: &SummaryOf, keys: &[SummaryKey], out: &mut [u8]) {
+pub fn encode_summary(of: &SummaryOwner, keys: &[SummaryKey], out: &mut [u8]) {
     out.fill(0);
     for (i, block) in out.chunks_exact_mut(BLOCK).enumerate() {
         let first = (i * KEYS as usize).min(keys.len());
@@ -86,7 +86,7 @@ pub fn encode_summary(of: &SummaryOf, keys: &[SummaryKey], out: &mut [u8]) {
 }
 
 /// Decodes the blocks of a summary; fails if one of them is none, or of another bucket or life.
-pub fn decode_summary(of: &SummaryOf, bytes: &[u8]) -> Result<Vec<SummaryKey>, FormatError> {
+pub fn decode_summary(of: &SummaryOwner, bytes: &[u8]) -> Result<Vec<SummaryKey>, FormatError> {
     let mut keys = Vec::new();
     for block in bytes.chunks(BLOCK) {
         check_seal(WHAT, block)?;
@@ -98,7 +98,7 @@ pub fn decode_summary(of: &SummaryOf, bytes: &[u8]) -> Result<Vec<SummaryKey>, F
         if head.magic != MAGIC {
             return Err(FormatError::Magic(WHAT));
         }
-        let is = SummaryOf {
+        let is = SummaryOwner {
             uuid: head.uuid,
             bucket: BucketId(head.bucket.get()),
             generation: BucketGen(head.generation.get()),
@@ -123,8 +123,8 @@ mod tests {
 
     use super::*;
 
-    const OF: SummaryOf =
-        SummaryOf { uuid: [5; 16], bucket: BucketId(7), generation: BucketGen(9) };
+    const OF: SummaryOwner =
+        SummaryOwner { uuid: [5; 16], bucket: BucketId(7), generation: BucketGen(9) };
 
     fn keys(n: u32) -> Vec<SummaryKey> {
         (0..n).map(|i| (i % 5 != 3).then_some((VolumeId(i % 3), Lba(u64::from(i) << 20)))).collect()
@@ -146,9 +146,9 @@ mod tests {
         let mut out = vec![0; BLOCK];
         encode_summary(&OF, &keys(15), &mut out);
         for of in [
-            SummaryOf { uuid: [6; 16], ..OF },
-            SummaryOf { bucket: BucketId(8), ..OF },
-            SummaryOf { generation: BucketGen(8), ..OF },
+            SummaryOwner { uuid: [6; 16], ..OF },
+            SummaryOwner { bucket: BucketId(8), ..OF },
+            SummaryOwner { generation: BucketGen(8), ..OF },
         ] {
             assert!(decode_summary(&of, &out).is_err());
         }

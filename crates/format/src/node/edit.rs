@@ -8,7 +8,7 @@ use super::{
 
 /// The record does not fit into the node; the caller splits the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Full;
+pub struct NodeFull;
 
 /// The two halves of a node.
 pub struct Split {
@@ -24,7 +24,7 @@ pub struct Split {
 
 /// A record that is copied from one node to another.
 #[derive(Clone, Copy)]
-struct Entry<'a> {
+struct CopiedRecord<'a> {
     key: Key,
     value: &'a [u8],
 }
@@ -34,7 +34,7 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// The length of the common prefix of a node that holds `entries`.
-fn prefix_len(level: u8, entries: &[Entry<'_>]) -> usize {
+fn prefix_len(level: u8, entries: &[CopiedRecord<'_>]) -> usize {
     match (level, entries) {
         (0, [first, .., last]) | (1.., [_, first, .., last]) => common(&first.key, &last.key),
         (0, [only]) | (1.., [_, only]) => only.key.len(),
@@ -43,18 +43,18 @@ fn prefix_len(level: u8, entries: &[Entry<'_>]) -> usize {
 }
 
 /// Bytes of the body that `entries` need if `prefix` bytes of each key are in the header.
-fn size(level: u8, entries: &[Entry<'_>], prefix: usize) -> usize {
+fn size(level: u8, entries: &[CopiedRecord<'_>], prefix: usize) -> usize {
     let keys: usize =
         entries.iter().skip(usize::from(level > 0)).map(|e| e.key.len() - prefix).sum();
     entries.iter().map(|e| SLOT + RECORD + e.value.len()).sum::<usize>() + keys
 }
 
-fn fits(level: u8, entries: &[Entry<'_>]) -> bool {
+fn fits(level: u8, entries: &[CopiedRecord<'_>]) -> bool {
     size(level, entries, prefix_len(level, entries)) <= BODY
 }
 
 /// Builds a node of `entries`, which must fit. The first key of an inner node is dropped.
-fn build(level: u8, entries: &[Entry<'_>]) -> NodePage {
+fn build(level: u8, entries: &[CopiedRecord<'_>]) -> NodePage {
     let mut page = NodePage::empty(level);
     if let Some(longest) = entries.last() {
         let len = prefix_len(level, entries);
@@ -80,12 +80,14 @@ impl NodePage {
     /// A leaf with one record.
     pub fn leaf(key: &[u8], value: &[u8]) -> NodePage {
         assert!(!key.is_empty() && value.len() <= MAX_VALUE);
-        build(0, &[Entry { key: Key::new(key), value }])
+        build(0, &[CopiedRecord { key: Key::new(key), value }])
     }
 
-    fn entries(&self) -> Vec<Entry<'_>> {
+    fn entries(&self) -> Vec<CopiedRecord<'_>> {
         let mut all = Vec::with_capacity(self.count() + 1);
-        all.extend((0..self.count()).map(|i| Entry { key: self.key(i), value: self.value(i) }));
+        all.extend(
+            (0..self.count()).map(|i| CopiedRecord { key: self.key(i), value: self.value(i) }),
+        );
         all
     }
 
@@ -115,7 +117,7 @@ impl NodePage {
 
     /// Inserts a record as slot `i`, its place in the order of keys. If it does not fit, nothing
     /// changes.
-    pub fn insert(&mut self, i: usize, key: &[u8], value: &[u8]) -> Result<(), Full> {
+    pub fn insert(&mut self, i: usize, key: &[u8], value: &[u8]) -> Result<(), NodeFull> {
         assert!(!key.is_empty() && value.len() <= MAX_VALUE && (i > 0 || self.level() == 0));
         if let Some(suffix) = key.strip_prefix(self.prefix()) {
             let need = SLOT + RECORD + suffix.len() + value.len();
@@ -124,14 +126,14 @@ impl NodePage {
                 return Ok(());
             }
             if self.used() + need > BODY {
-                return Err(Full);
+                return Err(NodeFull);
             }
         }
         // Rebuilding closes holes between records and shortens the prefix if necessary.
         let mut all = self.entries();
-        all.insert(i, Entry { key: Key::new(key), value });
+        all.insert(i, CopiedRecord { key: Key::new(key), value });
         if !fits(self.level(), &all) {
-            return Err(Full);
+            return Err(NodeFull);
         }
         let new = build(self.level(), &all);
         *self = new;
@@ -139,12 +141,12 @@ impl NodePage {
     }
 
     /// Inserts a child as slot `i`, which must not be 0. The child holds the keys from `key` on.
-    pub fn insert_child(&mut self, i: usize, key: &[u8]) -> Result<(), Full> {
+    pub fn insert_child(&mut self, i: usize, key: &[u8]) -> Result<(), NodeFull> {
         self.insert(i, key, &encode_pointer(&NodePtr::default()))
     }
 
     /// Replaces value `i` of a leaf. If the new value does not fit, nothing changes.
-    pub fn replace(&mut self, i: usize, value: &[u8]) -> Result<(), Full> {
+    pub fn replace(&mut self, i: usize, value: &[u8]) -> Result<(), NodeFull> {
         let old = self.value(i).len();
         if old == value.len() {
             let at = self.value_at(i);
@@ -152,7 +154,7 @@ impl NodePage {
             return Ok(());
         }
         if self.used() - old + value.len() > BODY {
-            return Err(Full);
+            return Err(NodeFull);
         }
         let key = self.key(i);
         self.remove(i);
@@ -209,7 +211,7 @@ impl NodePage {
     /// follow this one. The split then leaves a full node behind.
     pub fn split(&self, i: usize, key: &[u8], value: &[u8], replace: bool, run: bool) -> Split {
         let mut all = self.entries();
-        let entry = Entry { key: Key::new(key), value };
+        let entry = CopiedRecord { key: Key::new(key), value };
         if replace {
             all[i] = entry;
         } else {
@@ -241,7 +243,7 @@ impl NodePage {
 }
 
 /// The split position at which the two halves are nearest in size.
-fn balance(level: u8, all: &[Entry<'_>]) -> usize {
+fn balance(level: u8, all: &[CopiedRecord<'_>]) -> usize {
     let prefix = prefix_len(level, all);
     let half = size(level, all, prefix) / 2;
     let mut sum = 0;
@@ -274,6 +276,6 @@ pub fn merge(
 /// An inner node with two children that `separator` divides.
 pub fn new_root(level: u8, separator: &[u8]) -> NodePage {
     let pointer = encode_pointer(&NodePtr::default());
-    let entry = |key| Entry { key, value: &pointer };
+    let entry = |key| CopiedRecord { key, value: &pointer };
     build(level, &[entry(Key::EMPTY), entry(Key::new(separator))])
 }

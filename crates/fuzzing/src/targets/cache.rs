@@ -16,7 +16,7 @@ use format::cache::journal::{
 };
 use format::cache::moved::MovedPages;
 use format::cache::pool_seen::{PoolOpens, PoolSeen};
-use format::cache::summary::{SummaryOf, decode_summary, encode_summary};
+use format::cache::summary::{SummaryOwner, decode_summary, encode_summary};
 use format::cache::superblock::{CacheState, CacheSuperblock};
 use format::cache::watermark::Watermark;
 use format::page::{PAYLOAD, PageId, PageKind, open_page, payload_mut, seal_page};
@@ -185,7 +185,7 @@ pub fn records(data: &[u8]) {
 }
 
 fn summary(data: &[u8]) {
-    let of = SummaryOf { uuid: UUID, bucket: BucketId(3), generation: BucketGen(9) };
+    let of = SummaryOwner { uuid: UUID, bucket: BucketId(3), generation: BucketGen(9) };
     let mut head = block(&[]);
     encode_summary(&of, &[], &mut head);
     let mut summary = block(data);
@@ -246,7 +246,7 @@ pub fn some_records() -> Vec<Vec<u8>> {
     let bucket = BucketRecord { kind: BucketKind::Data, live: 3, ..BucketRecord::default() };
     let mut payload = [0; PAYLOAD];
     encode_buckets(&[bucket; 5], &mut payload);
-    let of = SummaryOf { uuid: UUID, bucket: BucketId(3), generation: BucketGen(9) };
+    let of = SummaryOwner { uuid: UUID, bucket: BucketId(3), generation: BucketGen(9) };
     let mut summary = block(&[]);
     encode_summary(&of, &[Some((VolumeId(1), Lba(77))), None], &mut summary);
     of_index.chain([payload.to_vec(), summary[34..].to_vec()]).collect()

@@ -19,9 +19,9 @@ const ANSWER: usize = 64 << 10;
 /// A stream that never ends.
 const EVENTS: &[u8] = b"text/event-stream";
 
-struct Obliging;
+struct PermissiveEngine;
 
-impl Engine for Obliging {
+impl Engine for PermissiveEngine {
     fn ask(&self, request: Request, reply: Reply) {
         let volume = Volume { name: "vol0".into(), ..Volume::default() };
         reply(Ok(match request {
@@ -33,19 +33,19 @@ impl Engine for Obliging {
     }
 }
 
-struct Served {
+struct RunningServer {
     address: SocketAddr,
     _server: Server,
 }
 
-static SERVED: LazyLock<Served> = LazyLock::new(|| {
+static SERVED: LazyLock<RunningServer> = LazyLock::new(|| {
     // An abstract name leaves no file behind.
     let name = format!("forebay-fuzzing-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(name).expect("a name that is short");
     let listener = UnixListener::bind_addr(&address).expect("a socket of our own");
     let server =
-        Server::start(vec![Listener::Unix(listener)], Rules::default(), Arc::new(Obliging));
-    Served { address, _server: server.expect("a thread for the server") }
+        Server::start(vec![Listener::Unix(listener)], Rules::default(), Arc::new(PermissiveEngine));
+    RunningServer { address, _server: server.expect("a thread for the server") }
 });
 
 /// What a client sends over one connection. It is answered or closed, and no answer says that the

@@ -8,7 +8,7 @@ use nbd::codec::option::{
 };
 use nbd::codec::reply::{ChunkBody, Head, ReplyHead, block_status, data, error, simple};
 use nbd::codec::request::{Command, Request, Terms};
-use nbd::handshake::{Encryption, Handshake, Progress};
+use nbd::handshake::{Encryption, Handshake, NextStep};
 use nbd::{BlockStatus, Errno, Export, ExportInfo, Exports, Peer, Proof, ZeroOpts};
 
 /// What a server reads: options and requests.
@@ -52,9 +52,9 @@ pub fn requests() -> Vec<Vec<u8>> {
 
 /// An export without data.
 #[derive(Clone)]
-struct Empty;
+struct EmptyExport;
 
-impl Export for Empty {
+impl Export for EmptyExport {
     fn info(&self) -> ExportInfo {
         ExportInfo {
             name: "vol0".into(),
@@ -71,8 +71,8 @@ impl Export for Empty {
     fn volume(&self) -> VolumeId {
         VolumeId(0)
     }
-    async fn admit(&self, _bytes: u64, _fills: bool) -> Empty {
-        Empty
+    async fn admit(&self, _bytes: u64, _fills: bool) -> EmptyExport {
+        EmptyExport
     }
     fn rest(&self) {}
     async fn go_on(&self) {}
@@ -104,12 +104,12 @@ impl Export for Empty {
     }
 }
 
-struct One;
+struct SingleExport;
 
-impl Exports for One {
-    type Export = Empty;
-    fn open(&self, name: &str, _peer: Option<&Peer>) -> Option<Empty> {
-        ["", "vol0"].contains(&name).then_some(Empty)
+impl Exports for SingleExport {
+    type Export = EmptyExport;
+    fn open(&self, name: &str, _peer: Option<&Peer>) -> Option<EmptyExport> {
+        ["", "vol0"].contains(&name).then_some(EmptyExport)
     }
     fn list(&self, _peer: Option<&Peer>) -> Vec<(String, String)> {
         vec![("vol0".into(), "for the fuzzer".into())]
@@ -141,14 +141,14 @@ pub fn handshake(data: &[u8]) {
         }
         let (data, after) = after.split_at(after.len().min(len as usize));
         rest = after;
-        match handshake.option(&One, option, data, &mut out) {
-            Progress::Again => assert!(!out.is_empty(), "option {option} has no answer"),
-            Progress::Close => return,
-            Progress::Secure => {
+        match handshake.option(&SingleExport, option, data, &mut out) {
+            NextStep::Again => assert!(!out.is_empty(), "option {option} has no answer"),
+            NextStep::Close => return,
+            NextStep::Secure => {
                 assert!(handshake.peer().is_none(), "TLS in TLS");
                 handshake.secured(peer());
             }
-            Progress::Start(_, terms) => {
+            NextStep::Start(_, terms) => {
                 assert!(!must || handshake.peer().is_some(), "served without TLS");
                 return assert!(terms.read_only);
             }

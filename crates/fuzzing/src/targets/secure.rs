@@ -15,7 +15,7 @@ use openssl::pkey::PKey;
 use openssl::ssl::{Ssl, SslContext, SslMethod, SslStream};
 use openssl::x509::{X509, X509Name};
 use tempfile::TempDir;
-use tls::{Acceptor, Credentials, Opened, Session, Shaken};
+use tls::{Acceptor, Credentials, HandshakeProgress, ReadOutcome, Session};
 
 const KEYS: &str = "vm1:30313233343536373839616263646566\nvm2:00112233445566778899aabbccddeeff\n";
 const NAMES: [&str; 5] = ["keys", "server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
@@ -50,18 +50,18 @@ pub fn session(data: &[u8]) {
         session.feed(bufs.copy_of(piece), piece.len());
         // Each call looks at some of the input, so that many are enough.
         let mut calls = 0;
-        while let Ok(Shaken::Again) = session.shake() {
+        while let Ok(HandshakeProgress::Again) = session.shake() {
             calls += 1;
             assert!(calls <= piece.len(), "the handshake does not go on");
         }
         match session.shake() {
-            Ok(Shaken::NeedsInput) => {}
-            Ok(Shaken::Done) => match session.open(&mut plain) {
-                Ok(Opened::Bytes(n)) => assert!(n <= plain.len()),
-                Ok(Opened::NeedsInput) => {}
-                Ok(Opened::Again | Opened::End) | Err(_) => return,
+            Ok(HandshakeProgress::NeedsInput) => {}
+            Ok(HandshakeProgress::Done) => match session.open(&mut plain) {
+                Ok(ReadOutcome::Bytes(n)) => assert!(n <= plain.len()),
+                Ok(ReadOutcome::NeedsInput) => {}
+                Ok(ReadOutcome::Again | ReadOutcome::End) | Err(_) => return,
             },
-            Ok(Shaken::Again) => return,
+            Ok(HandshakeProgress::Again) => return,
             Err(e) => return assert!(!e.0.is_empty(), "broken without a word"),
         }
         drop(session.take_output());
@@ -71,15 +71,15 @@ pub fn session(data: &[u8]) {
 
 /// What a client of OpenSSL sends first. It is not answered.
 #[derive(Debug, Default)]
-struct Sent(Vec<u8>);
+struct ClientHello(Vec<u8>);
 
-impl Read for Sent {
+impl Read for ClientHello {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 }
 
-impl Write for Sent {
+impl Write for ClientHello {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -101,7 +101,7 @@ pub fn hellos() -> Vec<Vec<u8>> {
             });
         }
         let ssl = Ssl::new(&context.build()).expect("a client's end");
-        let mut stream = SslStream::new(ssl, Sent::default()).expect("a client's stream");
+        let mut stream = SslStream::new(ssl, ClientHello::default()).expect("a client's stream");
         // It waits for the answer, which does not come.
         drop(stream.connect());
         let mut seed = vec![255];

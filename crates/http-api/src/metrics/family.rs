@@ -29,7 +29,7 @@ pub enum Kind {
     Gauge,
     /// Latencies by bounds.
     Histogram,
-    /// Quantiles.
+    /// Quantiles of a length of time, with its sum and its count.
     Summary,
     /// Texts, as labels of a 1.
     Info,
@@ -51,46 +51,46 @@ impl Kind {
 /// The places of a status that have samples, and what is taken from each.
 pub enum Samples {
     /// One place, the status itself.
-    Once(Of<Status>),
+    Once(MetricSource<Status>),
     /// One of this crate's own counters.
-    Http(Of<HttpCounters>),
+    Http(MetricSource<HttpCounters>),
     /// The cache, where there is one.
-    Cache(Of<CacheStatus>),
+    Cache(MetricSource<CacheStatus>),
     /// Requests of all volumes, by kind: label `op`.
-    Op(Of<IoOfKind>),
+    Op(MetricSource<IoOfKind>),
     /// Each volume: label `volume`.
-    Volume(Of<Volume>),
+    Volume(MetricSource<Volume>),
     /// Each volume and kind of request: labels `volume` and `op`.
-    VolumeOp(Of<VolumeIo>),
+    VolumeOp(MetricSource<VolumeIo>),
     /// Each volume that was read through the cache: label `volume`.
-    VolumeHits(Of<VolumeHitRatio>),
+    VolumeHits(MetricSource<VolumeHitRatio>),
     /// Each device of the pool: label `device`.
-    Device(Of<DeviceStatus>),
+    Device(MetricSource<DeviceStatus>),
     /// Each queue: label `device`, a uuid or `cache`.
-    Queue(Of<QueueStatus>),
+    Queue(MetricSource<QueueStatus>),
     /// Each queue and class: labels `device` and `class`.
-    Class(Of<IoOfClass>),
+    Class(MetricSource<IoOfClass>),
     /// Each queue, class and kind of request: labels `device`, `class` and `op`.
-    ClassOp(Of<IoOfKind>),
+    ClassOp(MetricSource<IoOfKind>),
     /// A 1 for each thing that is wrong: label `page`, of docs/operations.md.
     Problem,
     /// Each file of TLS that has an end: label `file`.
-    TlsFile(Of<TlsFile>),
+    TlsFile(MetricSource<TlsFile>),
     /// Each cause of slow requests: labels `layer` and `reason`.
-    Cause(Of<SlowCause>),
+    Cause(MetricSource<SlowCause>),
 }
 
 /// The value of a label, and a number, where there is one.
-pub type Labelled = (&'static str, Option<f64>);
+pub type LabelledNumber = (&'static str, Option<f64>);
 
 /// A number, or several, of a place.
-pub enum Of<T: 'static> {
-    /// A number.
+pub enum MetricSource<T: 'static> {
+    /// One number, which is always there.
     Number(fn(&T) -> f64),
     /// A number, where there is one.
     Maybe(fn(&T) -> Option<f64>),
     /// Several numbers, each with its value of this label.
-    By(&'static str, fn(&T) -> Vec<Labelled>),
+    By(&'static str, fn(&T) -> Vec<LabelledNumber>),
     /// A 1 with texts, as these labels in this order; the last ones may be absent. The label that
     /// names files is shown to clients with a token only.
     Texts(&'static [&'static str], fn(&T) -> Vec<&str>),
@@ -122,12 +122,15 @@ impl Samples {
     }
 }
 
-impl<T> Of<T> {
+impl<T> MetricSource<T> {
     fn labels(&self, place: &[&'static str]) -> Vec<&'static str> {
         let own = match self {
-            Of::By(label, _) => std::slice::from_ref(label),
-            Of::Texts(labels, _) => labels,
-            Of::Number(_) | Of::Maybe(_) | Of::Summary(..) | Of::Histogram(_) => &[],
+            MetricSource::By(label, _) => std::slice::from_ref(label),
+            MetricSource::Texts(labels, _) => labels,
+            MetricSource::Number(_)
+            | MetricSource::Maybe(_)
+            | MetricSource::Summary(..)
+            | MetricSource::Histogram(_) => &[],
         };
         [place, own].concat()
     }
@@ -143,7 +146,7 @@ pub(crate) fn one_of<T: Copy + PartialEq, const N: usize>(
     all: [T; N],
     word: fn(T) -> &'static str,
     now: T,
-) -> Vec<Labelled> {
+) -> Vec<LabelledNumber> {
     all.iter().map(|state| (word(*state), Some(f64::from(*state == now)))).collect()
 }
 

@@ -87,7 +87,7 @@ pub struct Request {
     pub cookie: u64,
     /// Bytes from the export's start.
     pub offset: u64,
-    /// Bytes.
+    /// The length of the range in bytes.
     pub len: u32,
 }
 

@@ -15,9 +15,9 @@ use crate::codec::MAX_PAYLOAD;
 use crate::codec::option::{self, GREETING, MAX_OPTION, OPTION, hello};
 use crate::codec::request::{Command, HEADER, Request, Terms};
 use crate::export::{Export, Exports};
-use crate::handshake::{Handshake, Progress};
+use crate::handshake::{Handshake, NextStep};
 use crate::receive::Receiver;
-use crate::wire::Gone;
+use crate::wire::Disconnected;
 
 /// Payloads up to this size are copied out of the receive buffer; larger ones are received in
 /// place.
@@ -112,7 +112,7 @@ async fn handshake<E: Exports>(
     c: &Connection,
     receiver: &mut Receiver,
     security: &Security,
-) -> Result<Option<(E::Export, Terms)>, Gone> {
+) -> Result<Option<(E::Export, Terms)>, Disconnected> {
     let send = async |bytes: &[u8]| {
         let chunks =
             bytes.chunks(base::BufPool::MAX).map(|b| s.rt.bufs().copy_of(b).freeze()).collect();
@@ -140,7 +140,7 @@ async fn handshake<E: Exports>(
         receiver.at_least(len).await?;
         let step = state.option(&s.exports, number, &receiver.data()[..len], &mut out);
         receiver.consume(len);
-        if matches!(step, Progress::Secure) && !receiver.data().is_empty() {
+        if matches!(step, NextStep::Secure) && !receiver.data().is_empty() {
             // Bytes that came in the clear behind the request must not pass for bytes that come
             // through TLS.
             let (connection, address) = (c.number(), c.address());
@@ -150,15 +150,15 @@ async fn handshake<E: Exports>(
         send(&out).await?;
         out.clear();
         match step {
-            Progress::Secure => {
+            NextStep::Secure => {
                 let Some(acceptor) = security.acceptor() else { return Ok(None) };
                 if !secure(s, c, &acceptor, &mut state).await {
                     return Ok(None);
                 }
             }
-            Progress::Again => {}
-            Progress::Close => return Ok(None),
-            Progress::Start(export, terms) => return Ok(Some((export, terms))),
+            NextStep::Again => {}
+            NextStep::Close => return Ok(None),
+            NextStep::Start(export, terms) => return Ok(Some((export, terms))),
         }
     }
 }
@@ -185,7 +185,7 @@ async fn requests<E: Exports>(
         let Some(header) = receiver.peek::<HEADER>() else {
             match receiver.more(HEADER).await {
                 Ok(()) => continue,
-                Err(Gone) => return End::Orderly,
+                Err(Disconnected) => return End::Orderly,
             }
         };
         let Ok(request) = Request::decode(header) else { return End::Broken };
@@ -199,7 +199,7 @@ async fn requests<E: Exports>(
             // Bytes are taken only for what is already here.
             match receiver.more(HEADER + len).await {
                 Ok(()) => continue,
-                Err(Gone) => return End::Orderly,
+                Err(Disconnected) => return End::Orderly,
             }
         }
         let story = s.rt.request(kind_of(request.command), request.offset, request.len.into());
@@ -253,7 +253,7 @@ async fn requests<E: Exports>(
                 export.rest();
                 buf = match story.waits(Reason::Receive, receiver.payload(buf)).await {
                     Ok(buf) => buf,
-                    Err(Gone) => return End::Broken,
+                    Err(Disconnected) => return End::Broken,
                 };
                 story.works(export.go_on()).await;
             }

@@ -28,7 +28,7 @@ use base::{BucketId, Epoch, counted};
 use btree::{Cursor, Loader, resident};
 use cache::CacheFile;
 use cache::raw::{
-    Checkpoint, Committed, Layout, PoolImage, Replayer, counted_above, dirty_now, layout_of,
+    Checkpoint, CommittedBlocks, Layout, PoolImage, Replayer, counted_above, dirty_now, layout_of,
     node_addr, read_node, record_now,
 };
 use cache::replacement::Eviction;
@@ -42,11 +42,11 @@ use rt::Rt;
 use crate::items::hex;
 use crate::pool::check::Image;
 use crate::report::{CheckOptions, Phase, Progress, Severity, Subject};
-use checker::{Checker, GIVE_UP, Log, Source};
+use checker::{CacheChecker, CacheLog, CacheSource, GIVE_UP};
 use extents::Pass;
-use plan::Plan;
-use tally::Tally;
-use walk::Twins;
+use plan::CacheRepairPlan;
+use tally::BucketTally;
+use walk::NodeCopies;
 
 pub(crate) mod checker;
 mod data;
@@ -58,7 +58,7 @@ mod report;
 mod tally;
 pub(crate) mod walk;
 
-pub use report::{Counts, Report, Standing};
+pub use report::{CacheCounts, CacheReport, PoolRelation};
 
 /// Nodes that are kept while the replayed index is gone through.
 const NODES: usize = 4096;
@@ -72,36 +72,36 @@ pub async fn check(
     image: &Image,
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
-) -> Report {
-    check_for(Plan::default(), rt, file, image, options, progress).await.0
+) -> CacheReport {
+    check_for(CacheRepairPlan::default(), rt, file, image, options, progress).await.0
 }
 
 /// As [`check`]; and what a repair would do, as `plan` wants it.
 pub(crate) async fn check_for(
-    plan: Plan,
+    plan: CacheRepairPlan,
     rt: &Rt,
     file: &CacheFile,
     image: &Image,
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
-) -> (Report, Plan) {
-    let src = Source::new(rt, file);
-    let log = Log::new(options.listed);
+) -> (CacheReport, CacheRepairPlan) {
+    let src = CacheSource::new(rt, file);
+    let log = CacheLog::new(options.listed);
     let mut checker =
-        Checker { src, log, plan, options: *options, holds_none: false, image, progress };
+        CacheChecker { src, log, plan, options: *options, holds_none: false, image, progress };
     let (slots, sb) = checker.superblocks(file.size_bytes).await;
     let standing = checker.standing(&sb);
     let sb = sb.unwrap_or_default();
-    if let (Some(sb), Standing::Attached) = (&sb, standing) {
+    if let (Some(sb), PoolRelation::Attached) = (&sb, standing) {
         checker.attached(sb, file).await;
     }
     checker.src.device.close();
     let (log, mut plan) = (checker.log, checker.plan);
     plan.unsound = log.unsound().map(str::to_owned);
-    if standing == Standing::Foreign {
+    if standing == PoolRelation::Foreign {
         plan.unsound.get_or_insert_with(|| format!("{} is not the pool's cache", file.path));
     }
-    let report = Report {
+    let report = CacheReport {
         path: file.path.clone(),
         uuid: sb.as_ref().map(|sb| hex(&sb.uuid)),
         standing,
@@ -115,7 +115,7 @@ pub(crate) async fn check_for(
     (report, plan)
 }
 
-impl Checker<'_> {
+impl CacheChecker<'_> {
     async fn attached(&mut self, sb: &CacheSuperblock, file: &CacheFile) {
         let layout = match layout_of(sb, file) {
             Ok(layout) => layout,
@@ -148,13 +148,13 @@ impl Checker<'_> {
         layout: &Layout,
         records: Option<&[BucketRecord]>,
     ) -> bool {
-        let mut tally = Tally::new(layout);
+        let mut tally = BucketTally::new(layout);
         let generation = |bucket: usize| records.and_then(|f| f.get(bucket)).map(|f| f.generation);
         let above = counted_above(sb, self.image.published);
         let mut pass = Pass::over_checkpoint(layout, self.image, above, sb.cut, sb.epoch);
         let mut walk = walk::over(sb);
         let mut whole = true;
-        let twins = records.map(Twins::of).unwrap_or_default();
+        let twins = records.map(NodeCopies::of).unwrap_or_default();
         while let Some((r, page)) = walk.next_node(&mut self.nodes(sb, layout, &twins)).await {
             let addr = node_addr(r.ptr.addr);
             let copy = twins.copy_of(layout, addr);
@@ -203,7 +203,7 @@ impl Checker<'_> {
 
     /// The index as it is when the journal was applied.
     async fn replayed(&mut self, sb: &CacheSuperblock, layout: Layout, records: Vec<BucketRecord>) {
-        let Source { rt, device, path } = self.src.clone();
+        let CacheSource { rt, device, path } = self.src.clone();
         let mut replayer = Replayer::new(
             &rt,
             &device,
@@ -243,7 +243,7 @@ impl Checker<'_> {
 
     /// Goes through all keys of a replayed index.
     async fn keys(&mut self, replayer: &mut Replayer, layout: &Layout, newest: Epoch) {
-        let mut tally = Tally::new(layout);
+        let mut tally = BucketTally::new(layout);
         let above = replayer.counted_above();
         let mut pass = Pass::over_replayed(layout, self.image, above, newest);
         let mut cursor = Cursor::new(&[], None);
@@ -308,12 +308,12 @@ impl Checker<'_> {
 }
 
 /// Returns the staged blocks that the pool has committed, or that they are not known.
-fn committed(image: &Image) -> Committed {
+fn committed(image: &Image) -> CommittedBlocks {
     match (&image.staged, &image.volumes) {
-        (Some(staged), Some(volumes)) => Committed::Found {
+        (Some(staged), Some(volumes)) => CommittedBlocks::Found {
             staged: staged.clone(),
             volumes: volumes.iter().map(|v| v.0).collect(),
         },
-        _ => Committed::Unknown,
+        _ => CommittedBlocks::Unknown,
     }
 }

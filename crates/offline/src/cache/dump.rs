@@ -10,21 +10,21 @@ use cache::raw::{
 use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::index::{IndexValue, decode_key};
 use format::cache::journal::Record;
-use format::cache::summary::{SummaryOf, decode_summary, summary_blocks};
+use format::cache::summary::{SummaryOwner, decode_summary, summary_blocks};
 use format::cache::superblock::{CacheState, CacheSuperblock, SLOTS};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
 use queue::Class;
 use rt::Rt;
 use serde::Serialize;
 
-use crate::cache::check::checker::{Log, Source};
-use crate::cache::check::plan::Plan;
-use crate::cache::check::walk::{self, IndexNodes, Twins};
+use crate::cache::check::checker::{CacheLog, CacheSource};
+use crate::cache::check::plan::CacheRepairPlan;
+use crate::cache::check::walk::{self, IndexNodes, NodeCopies};
 use crate::items::{NodeItem, RootItem, SlotItem, crc_text, hex, root};
 
 /// The structures that can be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum CacheStructure {
     /// All superblock slots.
     Superblock,
     /// The bucket table.
@@ -39,19 +39,19 @@ pub enum What {
     Summaries,
 }
 
-impl What {
+impl CacheStructure {
     /// The words for the structures, for usage texts.
     pub const USAGE: &str = "superblock | buckets | index | journal | watermark | summaries";
 
     /// Reads a word.
-    pub fn parse(word: &str) -> Option<What> {
+    pub fn parse(word: &str) -> Option<CacheStructure> {
         match word {
-            "superblock" => Some(What::Superblock),
-            "buckets" => Some(What::Buckets),
-            "index" => Some(What::Index),
-            "journal" => Some(What::Journal),
-            "watermark" => Some(What::Watermark),
-            "summaries" => Some(What::Summaries),
+            "superblock" => Some(CacheStructure::Superblock),
+            "buckets" => Some(CacheStructure::Buckets),
+            "index" => Some(CacheStructure::Index),
+            "journal" => Some(CacheStructure::Journal),
+            "watermark" => Some(CacheStructure::Watermark),
+            "summaries" => Some(CacheStructure::Summaries),
             _ => None,
         }
     }
@@ -61,9 +61,9 @@ impl What {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
-pub enum Item {
+pub enum CacheItem {
     /// A superblock slot.
-    Superblock(Box<SlotItem<SuperblockItem>>),
+    Superblock(Box<SlotItem<CacheSuperblockItem>>),
     /// A bucket that is not free and empty.
     Bucket {
         bucket: u32,
@@ -111,7 +111,7 @@ pub enum Item {
 /// The content of a superblock.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
-pub struct SuperblockItem {
+pub struct CacheSuperblockItem {
     pub uuid: String,
     pub pool_uuid: String,
     pub sequence: u64,
@@ -168,28 +168,33 @@ pub struct DataItem {
 }
 
 /// Hands `what` of the cache on `file` to `out`, structure by structure.
-pub async fn dump(rt: &Rt, file: &CacheFile, what: What, out: &mut dyn FnMut(Item)) -> Result<()> {
-    let src = Source::new(rt, file);
+pub async fn dump(
+    rt: &Rt,
+    file: &CacheFile,
+    what: CacheStructure,
+    out: &mut dyn FnMut(CacheItem),
+) -> Result<()> {
+    let src = CacheSource::new(rt, file);
     let outcome = dump_on(&src, file, what, out).await;
     src.device.close();
     outcome
 }
 
 async fn dump_on(
-    src: &Source,
+    src: &CacheSource,
     file: &CacheFile,
-    what: What,
-    out: &mut dyn FnMut(Item),
+    what: CacheStructure,
+    out: &mut dyn FnMut(CacheItem),
 ) -> Result<()> {
     let mut best: Option<CacheSuperblock> = None;
     for slot in 0..SLOTS {
         let offset = CacheSuperblock::offset_of(slot);
         let read = src.block(offset).await;
-        if what == What::Superblock {
+        if what == CacheStructure::Superblock {
             let decode = |block: &Buf| CacheSuperblock::decode(block).map_err(|e| e.to_string());
             let read = read.as_ref().map_err(String::clone).and_then(decode);
-            let read = read.as_ref().map(SuperblockItem::from).map_err(String::clone);
-            out(Item::Superblock(Box::new(SlotItem::new(&src.path, slot, offset, read))));
+            let read = read.as_ref().map(CacheSuperblockItem::from).map_err(String::clone);
+            out(CacheItem::Superblock(Box::new(SlotItem::new(&src.path, slot, offset, read))));
             continue;
         }
         let found = Slot::of(read.as_ref().map(|block| &block[..]).map_err(String::clone));
@@ -199,7 +204,7 @@ async fn dump_on(
             best = best.into_iter().chain([sb]).max_by_key(|sb| sb.sequence);
         }
     }
-    if what == What::Superblock {
+    if what == CacheStructure::Superblock {
         return Ok(());
     }
     let Some(sb) = best else {
@@ -208,22 +213,27 @@ async fn dump_on(
     };
     let layout = layout_of(&sb, file)?;
     match what {
-        What::Superblock => {}
-        What::Buckets => buckets(src, &sb, &layout, out).await,
-        What::Index => index(src, &sb, &layout, out).await,
-        What::Journal => journal(src, &sb, &layout, out).await?,
-        What::Watermark => watermark(src, out).await,
-        What::Summaries => summaries(src, &sb, &layout, out).await,
+        CacheStructure::Superblock => {}
+        CacheStructure::Buckets => buckets(src, &sb, &layout, out).await,
+        CacheStructure::Index => index(src, &sb, &layout, out).await,
+        CacheStructure::Journal => journal(src, &sb, &layout, out).await?,
+        CacheStructure::Watermark => watermark(src, out).await,
+        CacheStructure::Summaries => summaries(src, &sb, &layout, out).await,
     }
     Ok(())
 }
 
-async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
+async fn buckets(
+    src: &CacheSource,
+    sb: &CacheSuperblock,
+    layout: &Layout,
+    out: &mut dyn FnMut(CacheItem),
+) {
     let (mut bucket, mut free) = (0, 0);
     for page in 0..layout.pages() {
         let slots = read_slots(&src.device, layout, page).await;
         let Some(found) = choose_slot(&slots, layout, sb.uuid, page, sb.generation) else {
-            out(Item::Unreadable {
+            out(CacheItem::Unreadable {
                 what: format!("page {page} of the bucket table; run forebay check"),
             });
             bucket += buckets_of(layout, page).count() as u32;
@@ -240,7 +250,7 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
                 free += 1;
             } else {
                 let (live_blocks, dirty_open, dirty_cut) = (f.live, f.dirty_open, f.dirty_cut);
-                out(Item::Bucket {
+                out(CacheItem::Bucket {
                     bucket,
                     use_,
                     generation: f.generation.0,
@@ -252,11 +262,11 @@ async fn buckets(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut 
             bucket += 1;
         }
     }
-    out(Item::Free { buckets: free });
+    out(CacheItem::Free { buckets: free });
 }
 
 /// Finds where the copies of nodes stand, as far as the bucket table can be read.
-async fn twins(src: &Source, sb: &CacheSuperblock, layout: &Layout) -> Twins {
+async fn twins(src: &CacheSource, sb: &CacheSuperblock, layout: &Layout) -> NodeCopies {
     let mut records = Vec::with_capacity(layout.buckets as usize);
     for page in 0..layout.pages() {
         let slots = read_slots(&src.device, layout, page).await;
@@ -264,35 +274,40 @@ async fn twins(src: &Source, sb: &CacheSuperblock, layout: &Layout) -> Twins {
         let unknown = || vec![BucketRecord::default(); buckets_of(layout, page).count()];
         records.extend(found.map_or_else(unknown, |f| f.records));
     }
-    Twins::of(&records)
+    NodeCopies::of(&records)
 }
 
-async fn index(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
-    let mut log = Log::new(0);
+async fn index(
+    src: &CacheSource,
+    sb: &CacheSuperblock,
+    layout: &Layout,
+    out: &mut dyn FnMut(CacheItem),
+) {
+    let mut log = CacheLog::new(0);
     let mut walk = walk::over(sb);
-    let (twins, mut plan) = (twins(src, sb, layout).await, Plan::default());
+    let (twins, mut plan) = (twins(src, sb, layout).await, CacheRepairPlan::default());
     let mut nodes = IndexNodes { src, log: &mut log, sb, layout, twins: &twins, plan: &mut plan };
     while let Some((r, page)) = walk.next_node(&mut nodes).await {
-        out(Item::Node(NodeItem::new(&r, &page)));
+        out(CacheItem::Node(NodeItem::new(&r, &page)));
         for i in (0..page.count()).filter(|_| page.level() == 0) {
             match key_item(&page.key(i), page.value(i), layout) {
-                Some(key) => out(Item::Key(key)),
-                None => out(Item::Unreadable { what: format!("key {}", hex(&page.key(i))) }),
+                Some(key) => out(CacheItem::Key(key)),
+                None => out(CacheItem::Unreadable { what: format!("key {}", hex(&page.key(i))) }),
             }
         }
     }
     if !walk.is_whole() {
-        out(Item::Unreadable { what: "a part of the index; run forebay check".to_owned() });
+        out(CacheItem::Unreadable { what: "a part of the index; run forebay check".to_owned() });
     }
 }
 
-async fn watermark(src: &Source, out: &mut dyn FnMut(Item)) {
+async fn watermark(src: &CacheSource, out: &mut dyn FnMut(CacheItem)) {
     for slot in 0..WATERMARK_SLOTS {
         let offset = Watermark::offset_of(slot);
         let read = src.block(offset).await;
         let read = read.and_then(|block| Watermark::decode(&block).map_err(|e| e.to_string()));
         let mark = read.as_ref().ok();
-        out(Item::Watermark {
+        out(CacheItem::Watermark {
             offset,
             uuid: mark.map(|m| hex(&m.uuid)),
             incarnation: mark.map(|m| m.incarnation),
@@ -303,7 +318,12 @@ async fn watermark(src: &Source, out: &mut dyn FnMut(Item)) {
 }
 
 /// Shows the summaries that are there: no bucket need have one.
-async fn summaries(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mut dyn FnMut(Item)) {
+async fn summaries(
+    src: &CacheSource,
+    sb: &CacheSuperblock,
+    layout: &Layout,
+    out: &mut dyn FnMut(CacheItem),
+) {
     let blocks = summary_blocks(layout.bucket_blocks);
     let mut first = 0;
     for page in 0..layout.pages() {
@@ -311,52 +331,52 @@ async fn summaries(src: &Source, sb: &CacheSuperblock, layout: &Layout, out: &mu
         let found = choose_slot(&slots, layout, sb.uuid, page, sb.generation);
         if found.is_none() {
             let what = format!("page {page} of the bucket table; run forebay check");
-            out(Item::Unreadable { what });
+            out(CacheItem::Unreadable { what });
         }
         for (bucket, record) in (first..).zip(found.into_iter().flat_map(|f| f.records)) {
             let end = (u64::from(bucket) + 1) * u64::from(layout.bucket_blocks);
             let offset = layout.offset_of(CacheAddr(end - u64::from(blocks)));
             let read = src.device.read_blocks(Class::Foreground, offset, blocks as usize).await;
             let generation = record.generation;
-            let of = SummaryOf { uuid: sb.uuid, bucket: BucketId(bucket), generation };
+            let of = SummaryOwner { uuid: sb.uuid, bucket: BucketId(bucket), generation };
             // One that is not this bucket's says nothing, and may be any data.
             let Ok(keys) = decode_summary(&of, &read.buf) else { continue };
             let keys = keys.into_iter().map(|k| k.map(|(volume, lba)| (volume.0, lba.0)));
-            out(Item::Summary { bucket, generation: generation.0, keys: keys.collect() });
+            out(CacheItem::Summary { bucket, generation: generation.0, keys: keys.collect() });
         }
         first += buckets_of(layout, page).count() as u32;
     }
 }
 
 async fn journal(
-    src: &Source,
+    src: &CacheSource,
     sb: &CacheSuperblock,
     layout: &Layout,
-    out: &mut dyn FnMut(Item),
+    out: &mut dyn FnMut(CacheItem),
 ) -> Result<()> {
     let ((of, place), ring) = (replay_from(sb), layout.ring());
     let found = read_journal(&src.device, &src.path, ring, of, place, EntrySeq(0)).await?;
     let entries = found.entries;
     for e in entries {
-        out(Item::Entry { sequence: e.sequence.0, durable: e.durable.0, blocks: e.blocks() });
+        out(CacheItem::Entry { sequence: e.sequence.0, durable: e.durable.0, blocks: e.blocks() });
         for record in e.records() {
             out(match record {
                 Record::Insert { volume, lba, value } => {
                     let key = format::cache::index::index_key(volume, lba);
                     match key_item(&key, value, layout) {
-                        Some(key) => Item::Insert(key),
-                        None => Item::Unreadable {
+                        Some(key) => CacheItem::Insert(key),
+                        None => CacheItem::Unreadable {
                             what: format!("the record for block {lba} of volume {volume}"),
                         },
                     }
                 }
                 Record::Raise { bucket, generation } => {
-                    Item::Raise { bucket: bucket.0, generation: generation.0 }
+                    CacheItem::Raise { bucket: bucket.0, generation: generation.0 }
                 }
                 Record::Remove { volume, lba, len } => {
-                    Item::Remove { volume: volume.0, lba: lba.0, blocks: len }
+                    CacheItem::Remove { volume: volume.0, lba: lba.0, blocks: len }
                 }
-                Record::Epoch { epoch } => Item::Epoch { epoch: epoch.0 },
+                Record::Epoch { epoch } => CacheItem::Epoch { epoch: epoch.0 },
             });
         }
     }
@@ -405,9 +425,9 @@ fn key_item(key: &[u8], value: &[u8], layout: &Layout) -> Option<KeyItem> {
     Some(KeyItem { volume: volume.0, lba: lba.0, blocks, epoch: epoch.0, data, staged })
 }
 
-impl From<&CacheSuperblock> for SuperblockItem {
+impl From<&CacheSuperblock> for CacheSuperblockItem {
     fn from(sb: &CacheSuperblock) -> Self {
-        SuperblockItem {
+        CacheSuperblockItem {
             uuid: hex(&sb.uuid),
             pool_uuid: hex(&sb.pool_uuid),
             sequence: sb.sequence,

@@ -15,17 +15,17 @@ use std::collections::BTreeSet;
 
 use base::{BLOCK, Buf, ErrorKind, Result, SECTOR, Slice, SliceList, StorageError, crc32c};
 use cache::CacheFile;
-use cache::raw::{Copied, read_copy};
+use cache::raw::{EntryCopy, read_copy};
 use format::cache::superblock::CacheSuperblock;
 use pool::DeviceFile;
 use pool::offline_repair::Repair;
 use queue::{Class, Device, Limits};
 use rt::Rt;
 
-use super::check::plan::{Fix, MOST, Plan};
-use super::check::{Report, check_for};
+use super::check::plan::{CacheRepairPlan, Fix, MOST};
+use super::check::{CacheReport, check_for};
 use crate::pool::check::Image;
-use crate::repair::{Outcome, Repairs, Tally};
+use crate::repair::{Outcome, RepairTally, Repairs};
 use crate::report::{CheckOptions, Phase, Progress};
 
 /// The number of copies that are written before a flush.
@@ -41,11 +41,12 @@ pub async fn repair(
     options: &CheckOptions,
     dry_run: bool,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Outcome<Report>> {
+) -> Result<Outcome<CacheReport>> {
     let options = &CheckOptions { data: true, ..*options };
-    let (before, mut plan) = check_for(Plan::new(MOST), rt, file, image, options, progress).await;
+    let (before, mut plan) =
+        check_for(CacheRepairPlan::new(MOST), rt, file, image, options, progress).await;
     let mut repairs = Repairs { dry_run, refused: plan.unsound.take(), ..Repairs::default() };
-    let (mut tally, mut tried) = (Tally::default(), BTreeSet::new());
+    let (mut tally, mut tried) = (RepairTally::default(), BTreeSet::new());
     let mut after = None;
     loop {
         let fixes: Vec<Fix> =
@@ -58,7 +59,8 @@ pub async fn repair(
         let done = writer.write_all(&fixes, &mut tally, progress).await;
         writer.close();
         done?;
-        let (report, next) = check_for(Plan::new(MOST), rt, file, image, options, progress).await;
+        let (report, next) =
+            check_for(CacheRepairPlan::new(MOST), rt, file, image, options, progress).await;
         let sound = next.unsound.is_none();
         (plan, after) = (next, Some(report));
         if !sound {
@@ -96,7 +98,7 @@ impl Writer<'_> {
     async fn write_all(
         &mut self,
         fixes: &[Fix],
-        tally: &mut Tally,
+        tally: &mut RepairTally,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let (mut done, total) = (0, fixes.len() as u64);
@@ -149,8 +151,10 @@ impl Writer<'_> {
                 Ok(Ok(block.freeze()))
             }
             Fix::Entry { good, blocks, of, sequence, .. } => {
-                if !matches!(read_copy(&self.device, *good, of, *sequence).await, Copied::Entry(_))
-                {
+                if !matches!(
+                    read_copy(&self.device, *good, of, *sequence).await,
+                    EntryCopy::Entry(_)
+                ) {
                     return gone("it is bad too, now that it is read again");
                 }
                 let len = *blocks as usize * BLOCK;
@@ -198,7 +202,10 @@ impl Writer<'_> {
 
     async fn is_good(&self, fix: &Fix) -> bool {
         if let Fix::Entry { bad, of, sequence, .. } = fix {
-            return matches!(read_copy(&self.device, *bad, of, *sequence).await, Copied::Entry(_));
+            return matches!(
+                read_copy(&self.device, *bad, of, *sequence).await,
+                EntryCopy::Entry(_)
+            );
         }
         let read = self.device.read_blocks(Class::Commit, fix.offset(), 1).await;
         let Ok(block) = read.get(0) else { return false };

@@ -29,27 +29,27 @@ mod walk;
 use std::rc::Rc;
 
 use base::{Epoch, Result};
-use format::cache::pool_seen::PoolSays;
+use format::cache::pool_seen::PoolStatement;
 use format::page::{GroupKind, VolumeRecord, VolumeState};
 use pool::DeviceFile;
 use rt::Rt;
 use rustc_hash::FxHashMap;
 
-pub use report::{Counts, DeviceReport, Image, Report, Staged};
+pub use report::{DeviceReport, Image, PoolCounts, Report, StagedSums};
 pub(crate) use walk::Walk;
 
 use crate::items::hex;
 use crate::report::{CheckOptions, Log, Phase, Progress, Subject};
-use plan::Plan;
-use source::Source;
+use plan::PoolRepairPlan;
+use source::PoolSource;
 use space::Space;
 
 /// The state of a check.
-pub(crate) struct Checker<'a> {
-    pub src: Rc<Source>,
+pub(crate) struct PoolChecker<'a> {
+    pub src: Rc<PoolSource>,
     pub space: Space,
-    log: Log<Counts>,
-    plan: Plan,
+    log: Log<PoolCounts>,
+    plan: PoolRepairPlan,
     options: CheckOptions,
     /// False if something could not be read that may refer to blocks: what has leaked cannot be
     /// known then.
@@ -59,23 +59,23 @@ pub(crate) struct Checker<'a> {
     /// Blocks of staging volumes, by group and block there: of which epoch they are.
     staged_at: FxHashMap<(u32, u32), Epoch>,
     /// The same, with their checksums.
-    staged: Staged,
+    staged: StagedSums,
     /// Names of volumes, by their numbers.
     names: FxHashMap<u32, String>,
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl<'a> Checker<'a> {
+impl<'a> PoolChecker<'a> {
     /// Superblocks, tables and bitmaps; and the volumes.
     async fn begin(
         rt: &Rt,
         files: Vec<DeviceFile>,
         options: &CheckOptions,
-        mut plan: Plan,
+        mut plan: PoolRepairPlan,
         progress: &'a mut dyn FnMut(Progress),
-    ) -> Result<(Checker<'a>, Vec<DeviceReport>, Vec<VolumeRecord>)> {
+    ) -> Result<(PoolChecker<'a>, Vec<DeviceReport>, Vec<VolumeRecord>)> {
         let mut log = Log::new(options.listed);
-        let (src, devices) = Source::open(rt, files, &mut log, &mut plan).await?;
+        let (src, devices) = PoolSource::open(rt, files, &mut log, &mut plan).await?;
         progress(Progress { phase: Phase::Tables, done: 0, total: 1 });
         let mut tables = tables::read_tables(&src, &mut log, &mut plan).await;
         let all_volumes = tables.whole;
@@ -83,7 +83,7 @@ impl<'a> Checker<'a> {
         let mut space = Space::new(src.geometry, std::mem::take(&mut tables.groups));
         let step = |done, total| progress(Progress { phase: Phase::Bitmaps, done, total });
         whole &= tables::read_bitmaps(&src, &mut space, &mut log, &mut plan, step).await;
-        let checker = Checker {
+        let checker = PoolChecker {
             src,
             space,
             log,
@@ -92,7 +92,7 @@ impl<'a> Checker<'a> {
             whole,
             all_volumes,
             staged_at: FxHashMap::default(),
-            staged: Staged::default(),
+            staged: StagedSums::default(),
             names: FxHashMap::default(),
             progress,
         };
@@ -104,10 +104,10 @@ impl<'a> Checker<'a> {
         rt: &Rt,
         files: Vec<DeviceFile>,
         progress: &'a mut dyn FnMut(Progress),
-    ) -> Result<(Checker<'a>, Vec<VolumeRecord>)> {
+    ) -> Result<(PoolChecker<'a>, Vec<VolumeRecord>)> {
         let options = CheckOptions { data: false, listed: 0 };
         let (checker, _, volumes) =
-            Checker::begin(rt, files, &options, Plan::default(), progress).await?;
+            PoolChecker::begin(rt, files, &options, PoolRepairPlan::default(), progress).await?;
         Ok((checker, volumes))
     }
 
@@ -163,20 +163,22 @@ pub async fn check(
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
-    check_for(Plan::default(), rt, files, options, progress).await.map(|(report, _, _)| report)
+    check_for(PoolRepairPlan::default(), rt, files, options, progress)
+        .await
+        .map(|(report, _, _)| report)
 }
 
 /// As [`check`]; and what a repair would do, as `plan` wants it, and the devices that are missing
 /// and those that are out of use.
 pub(crate) async fn check_for(
-    plan: Plan,
+    plan: PoolRepairPlan,
     rt: &Rt,
     files: Vec<DeviceFile>,
     options: &CheckOptions,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(Report, Plan, (Vec<String>, Vec<String>))> {
+) -> Result<(Report, PoolRepairPlan, (Vec<String>, Vec<String>))> {
     let (mut checker, devices, volumes) =
-        Checker::begin(rt, files, options, plan, progress).await?;
+        PoolChecker::begin(rt, files, options, plan, progress).await?;
     checker.volumes(&volumes).await;
     checker.checksums(&volumes).await;
     checker.leaks();
@@ -189,7 +191,7 @@ pub(crate) async fn check_for(
     let image = Image {
         pool_uuid: best.pool_uuid,
         cache_uuid: best.cache_uuid,
-        cache_says: PoolSays { entry: best.cache_journal, opened: best.lineage.cache_opened },
+        cache_says: PoolStatement { entry: best.cache_journal, opened: best.lineage.cache_opened },
         clean_void: best.clean_void,
         published: best.published,
         volumes: checker.all_volumes.then(|| live.map(|v| (v.id, v.name, v.size_bytes)).collect()),

@@ -16,14 +16,14 @@ use pool::DeviceFile;
 use queue::{Class, Device, Limits};
 use rt::Rt;
 
-pub use item::{DeviceItem, Item, SuperblockItem};
+pub use item::{DeviceItem, PoolItem, PoolSuperblockItem};
 
 use crate::items::{NodeItem, SlotItem, crc_text, hex};
-use crate::pool::check::{Checker, Walk};
+use crate::pool::check::{PoolChecker, Walk};
 
 /// The structures that can be shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum PoolStructure {
     /// All superblock slots of all devices.
     Superblock,
     /// The volume table.
@@ -42,15 +42,18 @@ pub enum What {
     Node(u64),
 }
 
-impl What {
+impl PoolStructure {
     /// The words for the structures, and their arguments, for usage texts.
     pub const USAGE: &str = "superblock | volumes | groups | bitmap GROUP | mapping VOLUME | \
                              extents VOLUME | checksums GROUP | node ADDRESS";
 
     /// Reads a word and, where one is needed, its argument. `None`: there is no such word.
-    pub fn parse(word: &str, argument: Option<&str>) -> std::result::Result<Option<What>, String> {
+    pub fn parse(
+        word: &str,
+        argument: Option<&str>,
+    ) -> std::result::Result<Option<PoolStructure>, String> {
         // As it is written, with what it needs.
-        let mut all = What::USAGE.split(" | ");
+        let mut all = PoolStructure::USAGE.split(" | ");
         let needs = all.find(|one| one.split(' ').next() == Some(word)).unwrap_or_default();
         let needed = needs.split_once(' ').map_or("", |(_, what)| what);
         let no_argument = |what| match argument {
@@ -69,14 +72,14 @@ impl What {
         };
         let group = || Ok::<u32, String>(number()?.try_into().unwrap_or(u32::MAX));
         Ok(Some(match word {
-            "superblock" => no_argument(What::Superblock)?,
-            "volumes" => no_argument(What::Volumes)?,
-            "groups" => no_argument(What::Groups)?,
-            "bitmap" => What::Bitmap(group()?),
-            "mapping" => What::Mapping(text()?),
-            "extents" => What::Extents(text()?),
-            "checksums" => What::Checksums(group()?),
-            "node" => What::Node(number()?),
+            "superblock" => no_argument(PoolStructure::Superblock)?,
+            "volumes" => no_argument(PoolStructure::Volumes)?,
+            "groups" => no_argument(PoolStructure::Groups)?,
+            "bitmap" => PoolStructure::Bitmap(group()?),
+            "mapping" => PoolStructure::Mapping(text()?),
+            "extents" => PoolStructure::Extents(text()?),
+            "checksums" => PoolStructure::Checksums(group()?),
+            "node" => PoolStructure::Node(number()?),
             _ => return Ok(None),
         }))
     }
@@ -86,21 +89,21 @@ impl What {
 pub async fn dump(
     rt: &Rt,
     files: Vec<DeviceFile>,
-    what: &What,
-    out: &mut dyn FnMut(Item),
+    what: &PoolStructure,
+    out: &mut dyn FnMut(PoolItem),
 ) -> Result<()> {
-    if *what == What::Superblock {
+    if *what == PoolStructure::Superblock {
         superblocks(rt, &files, out).await;
         return Ok(());
     }
     let mut ignored = |_| ();
-    let (mut checker, volumes) = Checker::load(rt, files, &mut ignored).await?;
+    let (mut checker, volumes) = PoolChecker::load(rt, files, &mut ignored).await?;
     let outcome = checker.dump(&volumes, what, out).await;
     checker.close();
     outcome
 }
 
-async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(Item)) {
+async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(PoolItem)) {
     for f in files {
         let queue = Device::new(rt, f.file, Limits::default());
         for slot in 0..SLOTS {
@@ -118,30 +121,30 @@ async fn superblocks(rt: &Rt, files: &[DeviceFile], out: &mut dyn FnMut(Item)) {
                 }
                 first = Some(read.clone());
                 let read = match read {
-                    Ok(Ok(sb)) => Ok(SuperblockItem::from(&sb)),
+                    Ok(Ok(sb)) => Ok(PoolSuperblockItem::from(&sb)),
                     Ok(Err(e)) => Err(e.to_string()),
                     Err(e) => Err(e.to_string()),
                 };
-                out(Item::Superblock(Box::new(SlotItem::new(&f.path, slot, offset, read))));
+                out(PoolItem::Superblock(Box::new(SlotItem::new(&f.path, slot, offset, read))));
             }
         }
         queue.close();
     }
 }
 
-impl Checker<'_> {
+impl PoolChecker<'_> {
     async fn dump(
         &mut self,
         volumes: &[VolumeRecord],
-        what: &What,
-        out: &mut dyn FnMut(Item),
+        what: &PoolStructure,
+        out: &mut dyn FnMut(PoolItem),
     ) -> Result<()> {
         match what {
-            What::Superblock => {}
-            What::Volumes => volumes.iter().for_each(|v| out(Item::from(v))),
-            What::Groups => self.dump_groups(out),
-            What::Bitmap(group) => self.dump_bitmap(*group, out)?,
-            What::Mapping(name) => {
+            PoolStructure::Superblock => {}
+            PoolStructure::Volumes => volumes.iter().for_each(|v| out(PoolItem::from(v))),
+            PoolStructure::Groups => self.dump_groups(out),
+            PoolStructure::Bitmap(group) => self.dump_bitmap(*group, out)?,
+            PoolStructure::Mapping(name) => {
                 let v = find(volumes, name)?;
                 self.dump_tree(
                     Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true),
@@ -150,7 +153,7 @@ impl Checker<'_> {
                 )
                 .await;
             }
-            What::Extents(name) => {
+            PoolStructure::Extents(name) => {
                 let v = find(volumes, name)?;
                 let mut walk = Walk::new(mapping_tree_id(v.id), String::new(), v.mapping, true);
                 while let Some(leaf) = walk.next_leaf(self).await {
@@ -159,12 +162,18 @@ impl Checker<'_> {
                     {
                         let (group, offset) = self.space.geometry.split(e.addr);
                         let (lba, address) = (e.lba.0, e.addr.0);
-                        out(Item::Extent { lba, blocks: e.len, address, group: group.0, offset });
+                        out(PoolItem::Extent {
+                            lba,
+                            blocks: e.len,
+                            address,
+                            group: group.0,
+                            offset,
+                        });
                     }
                 }
                 whole(&walk, out);
             }
-            What::Checksums(group) => {
+            PoolStructure::Checksums(group) => {
                 let g = &self.space.groups[self.group(*group)?];
                 let (root, allocated) = (g.record.checksums, g.allocated.clone());
                 let walk = Walk::new(checksum_tree_id(GroupId(*group)), String::new(), root, true);
@@ -178,7 +187,7 @@ impl Checker<'_> {
                     };
                     let allocated =
                         (0..r.len()).map(|i| is_used(r.offset.saturating_add(i))).collect();
-                    out(Item::Checksums {
+                    out(PoolItem::Checksums {
                         offset: r.offset,
                         volume: r.volume.0,
                         lba: r.lba.0,
@@ -188,12 +197,12 @@ impl Checker<'_> {
                 })
                 .await;
             }
-            What::Node(addr) => self.dump_block(PoolAddr(*addr), out).await?,
+            PoolStructure::Node(addr) => self.dump_block(PoolAddr(*addr), out).await?,
         }
         Ok(())
     }
 
-    fn dump_groups(&self, out: &mut dyn FnMut(Item)) {
+    fn dump_groups(&self, out: &mut dyn FnMut(PoolItem)) {
         let pages = self.space.geometry.pages_per_group() as usize;
         let mut free = 0;
         for (i, g) in self.space.groups.iter().enumerate() {
@@ -203,10 +212,10 @@ impl Checker<'_> {
                 out(item::group(i as u32, &g.record, pages));
             }
         }
-        out(Item::Free { groups: free });
+        out(PoolItem::Free { groups: free });
     }
 
-    fn dump_bitmap(&self, group: u32, out: &mut dyn FnMut(Item)) -> Result<()> {
+    fn dump_bitmap(&self, group: u32, out: &mut dyn FnMut(PoolItem)) -> Result<()> {
         let g = &self.space.groups[self.group(group)?];
         let Some(bits) = &g.allocated else {
             let what = if g.record.kind == GroupKind::Free {
@@ -214,7 +223,9 @@ impl Checker<'_> {
             } else {
                 "it cannot be read"
             };
-            out(Item::Unreadable { what: format!("the bitmap of block group {group}: {what}") });
+            out(PoolItem::Unreadable {
+                what: format!("the bitmap of block group {group}: {what}"),
+            });
             return Ok(());
         };
         let mut allocated = Vec::new();
@@ -224,7 +235,7 @@ impl Checker<'_> {
             allocated.push((start as u32, (end - start) as u32));
             at = end;
         }
-        out(Item::Bitmap { group, used_blocks: g.record.used, allocated });
+        out(PoolItem::Bitmap { group, used_blocks: g.record.used, allocated });
         Ok(())
     }
 
@@ -248,11 +259,11 @@ impl Checker<'_> {
     async fn dump_tree(
         &mut self,
         mut walk: Walk,
-        out: &mut dyn FnMut(Item),
-        record: impl Fn((&[u8], &[u8]), &mut dyn FnMut(Item)),
+        out: &mut dyn FnMut(PoolItem),
+        record: impl Fn((&[u8], &[u8]), &mut dyn FnMut(PoolItem)),
     ) {
         while let Some((r, page)) = walk.next_node(self).await {
-            out(Item::Node(NodeItem::new(&r, &page)));
+            out(PoolItem::Node(NodeItem::new(&r, &page)));
             if page.level() == 0 {
                 (0..page.count()).for_each(|i| record((&page.key(i), page.value(i)), out));
             }
@@ -260,7 +271,7 @@ impl Checker<'_> {
         whole(&walk, out);
     }
 
-    async fn dump_block(&self, addr: PoolAddr, out: &mut dyn FnMut(Item)) -> Result<()> {
+    async fn dump_block(&self, addr: PoolAddr, out: &mut dyn FnMut(PoolItem)) -> Result<()> {
         let geometry = self.space.geometry;
         let (group, block) = geometry.split(addr);
         let g = self.space.groups.get(group.0 as usize).filter(|_| geometry.contains(addr));
@@ -275,7 +286,7 @@ impl Checker<'_> {
             let crc = outcome.as_ref().ok().map(|b| crc_text(base::crc32c(b)));
             let begins = outcome.as_ref().map_or(String::new(), |b| hex(&b[..64]));
             let error = outcome.as_ref().err().map(|e| e.to_string());
-            out(Item::Copy {
+            out(PoolItem::Copy {
                 address: addr.0,
                 device: self.src.name(d),
                 offset,
@@ -292,9 +303,9 @@ impl Checker<'_> {
     }
 }
 
-fn whole(walk: &Walk, out: &mut dyn FnMut(Item)) {
+fn whole(walk: &Walk, out: &mut dyn FnMut(PoolItem)) {
     if !walk.is_whole() {
-        out(Item::Unreadable { what: "a part of the tree; run forebay check".to_owned() });
+        out(PoolItem::Unreadable { what: "a part of the tree; run forebay check".to_owned() });
     }
 }
 

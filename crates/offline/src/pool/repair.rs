@@ -16,12 +16,12 @@ use std::collections::BTreeSet;
 
 use base::{ErrorKind, Result, StorageError};
 use pool::DeviceFile;
-use pool::offline_repair::{Repair, Rewritten, Spot};
+use pool::offline_repair::{Repair, RewriteOutcome, Spot};
 use rt::Rt;
 
-use super::check::plan::{MOST, Plan};
+use super::check::plan::{MOST, PoolRepairPlan};
 use super::check::{Report, check_for};
-use crate::repair::{Outcome, Repairs, Tally};
+use crate::repair::{Outcome, RepairTally, Repairs};
 use crate::report::{CheckOptions, Phase, Progress, Subject};
 
 /// Copies that are written before a flush.
@@ -39,7 +39,7 @@ pub async fn repair(
 ) -> Result<Outcome<Report>> {
     let options = &CheckOptions { data: true, ..*options };
     let (before, mut plan, (missing, stale)) =
-        check_for(Plan::new(MOST), rt, files.clone(), options, progress).await?;
+        check_for(PoolRepairPlan::new(MOST), rt, files.clone(), options, progress).await?;
     if !(missing.is_empty() && stale.is_empty()) {
         return Err(refusal(&missing, &stale));
     }
@@ -56,7 +56,7 @@ pub async fn repair(
             repair.close();
             done?;
             let (report, next, _) =
-                check_for(Plan::new(MOST), rt, files.clone(), options, progress).await?;
+                check_for(PoolRepairPlan::new(MOST), rt, files.clone(), options, progress).await?;
             let sound = next.unsound.is_none();
             (plan, after) = (next, Some(report));
             if !sound {
@@ -96,7 +96,7 @@ struct Work {
     /// The names of the devices, by row.
     names: Vec<String>,
     repairs: Repairs,
-    tally: Tally,
+    tally: RepairTally,
     /// Bad copies that were counted.
     known: BTreeSet<Spot>,
     /// Bad copies that were tried. None is tried twice.
@@ -113,7 +113,7 @@ impl Work {
         Work {
             names: report.devices.iter().map(|d| d.path.clone()).collect(),
             repairs,
-            tally: Tally::default(),
+            tally: RepairTally::default(),
             known: BTreeSet::new(),
             tried: BTreeSet::new(),
             slots: Vec::new(),
@@ -128,7 +128,7 @@ impl Work {
     }
 
     /// Counts what a check has found and the ones before it have not.
-    fn take_in(&mut self, plan: &Plan) {
+    fn take_in(&mut self, plan: &PoolRepairPlan) {
         for (kind, copy) in &plan.copies {
             if self.known.insert(copy.bad) {
                 self.tally.bad(&self.name(copy.bad), *kind);
@@ -147,7 +147,7 @@ impl Work {
     }
 
     /// True if there is something that was not tried.
-    fn is_left(&self, plan: &Plan) -> bool {
+    fn is_left(&self, plan: &PoolRepairPlan) -> bool {
         plan.copies.iter().any(|(_, copy)| !self.tried.contains(&copy.bad))
             || (!self.tried_slots && !plan.slots.is_empty())
             || (!self.tried_leaks && !plan.leaked.is_empty())
@@ -158,7 +158,7 @@ impl Work {
     async fn round(
         &mut self,
         repair: &mut Repair,
-        plan: &Plan,
+        plan: &PoolRepairPlan,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let copies: Vec<_> =
@@ -170,8 +170,12 @@ impl Work {
             for ((kind, copy), outcome) in batch.iter().zip(repair.rewrite(&bad).await?) {
                 let name = self.name(copy.bad);
                 match outcome {
-                    Rewritten::Yes | Rewritten::WasGood => self.tally.repaired(&name, *kind),
-                    Rewritten::No(why) => self.tally.failed(&name, *kind, copy.bad.offset, why),
+                    RewriteOutcome::Yes | RewriteOutcome::WasGood => {
+                        self.tally.repaired(&name, *kind)
+                    }
+                    RewriteOutcome::No(why) => {
+                        self.tally.failed(&name, *kind, copy.bad.offset, why)
+                    }
                 }
             }
             done += batch.len() as u64;
@@ -192,7 +196,7 @@ impl Work {
     }
 
     /// Superblock slots that are not bad any more were repaired.
-    fn count_slots(&mut self, last: &Plan) {
+    fn count_slots(&mut self, last: &PoolRepairPlan) {
         let mut left = last.slots.clone();
         for path in std::mem::take(&mut self.slots) {
             match left.iter().position(|l| *l == path) {

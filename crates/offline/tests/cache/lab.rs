@@ -16,20 +16,20 @@ use format::node::{NodePage, NodePtr, NodeRef, decode};
 use format::page::{PageId, PageKind, payload_mut, seal_page};
 use format::tree::INDEX_TREE;
 use offline::CheckOptions;
-use offline::cache::check::{Report, check};
+use offline::cache::check::{CacheReport, check};
 use offline::cache::repair::repair;
 use offline::pool::check::Image;
 use offline::repair::Outcome;
 use rt::{Op, Order, Rt};
 use sim::Fault;
-use testkit::{Cached, MIB, check_pool};
+use testkit::{CachedWorld, MIB, check_pool};
 
 const POOL_BYTES: u64 = 48 * MIB;
 const CACHE_BYTES: u64 = 16 * MIB;
 const ORDER: Order = Order::Seeded(3);
 
 /// A pool and its cache, which are not open.
-pub struct Lab(Cached);
+pub struct Lab(CachedWorld);
 
 pub fn settings() -> Settings {
     let hour = Duration::from_secs(3600);
@@ -52,7 +52,7 @@ impl Lab {
     /// Volumes "a" and "b", and one that was deleted. Of "a", blocks below 1200 are written back,
     /// those from 2000 to 2900 are dirty, as every third is.
     pub fn new() -> Lab {
-        let lab = Lab(Cached::new(7, POOL_BYTES, CACHE_BYTES));
+        let lab = Lab(CachedWorld::new(7, POOL_BYTES, CACHE_BYTES));
         lab.run(|rt, devices| async move {
             let pool = devices.create_pool(&rt, pool::Settings::default()).await;
             pool.create_volume("a", 4096 * BLOCK as u64, 4096).await.expect("volume");
@@ -79,7 +79,7 @@ impl Lab {
 
     pub fn run<T: 'static, F: Future<Output = T> + 'static>(
         &self,
-        f: impl FnOnce(Rt, Cached) -> F,
+        f: impl FnOnce(Rt, CachedWorld) -> F,
     ) -> T {
         self.0.run(ORDER, f)
     }
@@ -140,11 +140,11 @@ impl Lab {
     }
 
     pub fn image(&self) -> Image {
-        let check = async move |rt: Rt, c: Cached| check_pool(&rt, vec![c.disk]).await.image;
+        let check = async move |rt: Rt, c: CachedWorld| check_pool(&rt, vec![c.disk]).await.image;
         self.run(check)
     }
 
-    pub fn check_with(&self, image: Image, data: bool) -> Report {
+    pub fn check_with(&self, image: Image, data: bool) -> CacheReport {
         let before = self.contents();
         let report = self.run(move |rt, devices| async move {
             let options = CheckOptions { data, ..CheckOptions::default() };
@@ -155,7 +155,7 @@ impl Lab {
     }
 
     /// Repairs the cache, or says what would be done.
-    pub fn repair(&self, dry_run: bool) -> Outcome<Report> {
+    pub fn repair(&self, dry_run: bool) -> Outcome<CacheReport> {
         let (before, image) = (self.contents(), self.image());
         let outcome = self.run(move |rt, c| async move {
             let (disks, options) = (vec![c.disk.clone()], CheckOptions::default());
@@ -165,7 +165,7 @@ impl Lab {
         outcome.expect("repaired")
     }
 
-    pub fn check(&self) -> Report {
+    pub fn check(&self) -> CacheReport {
         self.check_with(self.image(), true)
     }
 

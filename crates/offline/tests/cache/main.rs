@@ -12,7 +12,7 @@ use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::index::{encode_data, encode_zeros};
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::node::NodePtr;
-use offline::cache::check::{Report, Standing};
+use offline::cache::check::{CacheReport, PoolRelation};
 use offline::pool::check::Image;
 use offline::{Severity, Subject};
 use sim::Fault;
@@ -20,11 +20,11 @@ use sim::Fault;
 use lab::Lab;
 
 /// Severity and subject of all problems.
-fn kinds(r: &Report) -> Vec<(Severity, Subject)> {
+fn kinds(r: &CacheReport) -> Vec<(Severity, Subject)> {
     r.problems.iter().map(|p| (p.severity, p.subject)).collect()
 }
 
-fn has(r: &Report, subject: Subject, what: &str) -> bool {
+fn has(r: &CacheReport, subject: Subject, what: &str) -> bool {
     let found = r
         .problems
         .iter()
@@ -37,7 +37,7 @@ fn a_sound_cache_is_clean() {
     let lab = Lab::new();
     let r = lab.check();
     assert_eq!(r.problems, []);
-    assert!(r.is_clean() && r.standing == Standing::Attached && r.slots.len() == 4);
+    assert!(r.is_clean() && r.standing == PoolRelation::Attached && r.slots.len() == 4);
     let c = r.counts;
     assert_eq!((c.live_blocks, c.dirty_blocks, c.dirty_zeros), (1120, 450, 100), "{c:?}");
     assert!(c.nodes > 2 && c.table_pages == 1 && c.keys > 900 && c.stale_keys == 0, "{c:?}");
@@ -75,7 +75,7 @@ fn superblocks() {
         lab.put(at, &block);
     });
     let r = lab.check();
-    assert_eq!((r.standing, r.uuid.is_none()), (Standing::Foreign, true));
+    assert_eq!((r.standing, r.uuid.is_none()), (PoolRelation::Foreign, true));
     assert!(has(&r, Subject::Device, "no superblock"), "{:?}", r.problems);
 }
 
@@ -87,7 +87,7 @@ fn whose_it_is() {
         let r = lab.check_with(image, true);
         let is_note = kinds(&r) == [(Severity::Note, Subject::Device)];
         assert!(is_note && r.problems[0].what.contains(what), "{:?}", r.problems);
-        assert!(r.is_clean() && r.standing == Standing::Foreign, "{r:?}");
+        assert!(r.is_clean() && r.standing == PoolRelation::Foreign, "{r:?}");
     };
     // A slot that is damaged is nothing of this pool's.
     lab.rot(CacheSuperblock::offset_of(lab.superblock().sequence));
@@ -97,14 +97,14 @@ fn whose_it_is() {
         let other = Lab::new();
         (0..SLOTS).for_each(|slot| other.put(CacheSuperblock::offset_of(slot), &[content; BLOCK]));
         let r = other.check();
-        assert!(r.is_clean() && r.standing == Standing::Foreign, "{r:?}");
+        assert!(r.is_clean() && r.standing == PoolRelation::Foreign, "{r:?}");
         assert_eq!(r.problems[0].what, "it holds no cache of Forebay");
     }
     let lab = Lab::new();
     let r = lab.check_with(Image { cache_uuid: None, ..lab.image() }, true);
     assert_eq!(
         (kinds(&r), r.standing),
-        (vec![(Severity::Note, Subject::Device)], Standing::Detached)
+        (vec![(Severity::Note, Subject::Device)], PoolRelation::Detached)
     );
     assert!(r.is_clean());
 }
@@ -116,7 +116,7 @@ fn what_is_attached_to_no_pool() {
     let none = || Image { cache_uuid: None, ..lab.image() };
     lab.rot(CacheSuperblock::offset_of(lab.superblock().sequence));
     let r = lab.check_with(none(), true);
-    assert_eq!(r.standing, Standing::Detached);
+    assert_eq!(r.standing, PoolRelation::Detached);
     assert!(r.is_clean() && r.damaged_copies == 0, "{:?}", r.problems);
     // None is whole, and some begin as a cache's do.
     (0..SLOTS).for_each(|slot| {
@@ -126,7 +126,7 @@ fn what_is_attached_to_no_pool() {
         lab.put(at, &block);
     });
     let r = lab.check_with(none(), true);
-    assert!(r.is_clean() && r.standing == Standing::Foreign, "{:?}", r.problems);
+    assert!(r.is_clean() && r.standing == PoolRelation::Foreign, "{:?}", r.problems);
     assert!(!lab.check().is_clean(), "of a pool that has a cache it is one");
 }
 

@@ -5,7 +5,7 @@ use base::{BLOCK, CacheAddr};
 use cache::raw::Body;
 use format::cache::superblock::CacheSuperblock;
 use offline::Subject;
-use offline::cache::check::Report;
+use offline::cache::check::CacheReport;
 use offline::repair::Outcome;
 use sim::Fault;
 
@@ -13,7 +13,7 @@ use crate::journal::with_entries;
 use crate::lab::Lab;
 
 /// Kind, how many were bad, how many are good now.
-fn copies(o: &Outcome<Report>) -> Vec<(Subject, u64, u64)> {
+fn copies(o: &Outcome<CacheReport>) -> Vec<(Subject, u64, u64)> {
     o.repairs.copies.iter().map(|m| (m.kind, m.bad, m.repaired)).collect()
 }
 

@@ -13,7 +13,7 @@ use format::records::{MappedExtent, mapping_key};
 use format::superblock::{SLOTS, Superblock};
 use format::tree::mapping_tree_id;
 use offline::pool::check::{Report, check};
-use offline::pool::dump::{Item, What, dump};
+use offline::pool::dump::{PoolItem, PoolStructure, dump};
 use offline::pool::repair::repair;
 use offline::repair::Outcome;
 use offline::{CheckOptions, Phase, Progress};
@@ -122,7 +122,7 @@ impl Lab {
     }
 
     /// The items of a dump.
-    pub fn dump(&self, what: What) -> Result<Vec<Item>> {
+    pub fn dump(&self, what: PoolStructure) -> Result<Vec<PoolItem>> {
         let files = self.files();
         self.run(move |rt| async move {
             let mut items = Vec::new();
@@ -251,9 +251,9 @@ impl Lab {
 
     /// The disks that have a block of the pool, and where.
     pub fn places(&self, addr: PoolAddr) -> Vec<(usize, u64)> {
-        let items = self.dump(What::Node(addr.0)).expect("a block");
-        let place = |i: Item| {
-            let Item::Copy { device, offset, .. } = i else { return None };
+        let items = self.dump(PoolStructure::Node(addr.0)).expect("a block");
+        let place = |i: PoolItem| {
+            let PoolItem::Copy { device, offset, .. } = i else { return None };
             Some((self.0.files.iter().position(|f| f.path == device)?, offset))
         };
         items.into_iter().filter_map(place).collect()

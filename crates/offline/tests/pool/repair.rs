@@ -14,7 +14,7 @@ use offline::{CheckOptions, Subject};
 use pool::{Pool, Settings};
 use rt::Op;
 use sim::Fault;
-use testkit::Done;
+use testkit::Effect;
 
 use crate::lab::{Lab, fill};
 
@@ -404,7 +404,7 @@ fn a_device_that_cannot_be_written_is_told_of() {
     let (_, places) = kinds_of_blocks(&lab).swap_remove(3);
     let (disk, offset) = places[1];
     lab.rot(disk, offset);
-    lab.rules().set(|op| matches!(op, Op::Write { .. }).then_some((IoError::IO, Done::No)));
+    lab.rules().set(|op| matches!(op, Op::Write { .. }).then_some((IoError::IO, Effect::No)));
     let o = lab.repair();
     assert_eq!((o.repairs.bad(), o.repairs.repaired()), (1, 0), "{o:?}");
     assert!(o.repairs.failures[0].why.contains("cannot be written"), "{o:?}");
@@ -413,7 +413,7 @@ fn a_device_that_cannot_be_written_is_told_of() {
     let flushes = Cell::new(0);
     lab.rules().set(move |op| {
         let fails = matches!(op, Op::Flush { .. }) && flushes.replace(flushes.get() + 1) >= 2;
-        fails.then_some((IoError::IO, Done::No))
+        fails.then_some((IoError::IO, Effect::No))
     });
     let e = lab.try_repair(lab.files(), false).expect_err("a flush fails");
     assert!(e.context.contains("nothing is lost"), "{e}");

@@ -11,7 +11,7 @@ use offline::{Severity, Subject};
 use pool::{Pool, Settings};
 use rt::Op;
 use sim::DiskSnapshot;
-use testkit::Done;
+use testkit::Effect;
 
 use crate::lab::Lab;
 
@@ -83,7 +83,7 @@ fn power_fails_at_each_write_and_flush() {
                 is_over.set(counter.get() == 0);
                 counter.set(counter.get().saturating_sub(1));
             }
-            is_over.get().then_some((IoError::IO, Done::No))
+            is_over.get().then_some((IoError::IO, Effect::No))
         });
         let files = lab.files();
         let outcome = lab.try_repair(files, false);

@@ -7,7 +7,7 @@ use queue::Class;
 
 use super::frozen::{FrozenTxn, SLICE};
 use crate::core::Core;
-use crate::devices::Place;
+use crate::devices::CopyPlace;
 use crate::space::PageChange;
 use crate::transfer::Writes;
 use crate::transfer::write_copies::CopyWriter;
@@ -109,7 +109,7 @@ impl PageWriter {
     async fn write_everywhere(self: &Rc<Self>, blocks: Vec<(u64, Buf)>, writes: &mut Writes) {
         for (offset, block) in blocks {
             let devices = self.core.state().devices.written_rows();
-            let places: Vec<_> = devices.iter().map(|&row| Place { row, offset }).collect();
+            let places: Vec<_> = devices.iter().map(|&row| CopyPlace { row, offset }).collect();
             let (this, data) = (self.clone(), SliceList::from_iter([block.freeze()]));
             writes
                 .add(self.core.rt().spawn(async move {

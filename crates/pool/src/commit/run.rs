@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use base::{GroupId, Result};
-use btree::{NodePtr, Unneeded};
+use btree::{NodePtr, UnneededTrees};
 use format::node::RootPtr;
 use format::page::VOLUMES_PER_PAGE;
 use format::superblock::scrub::LostExtent;
@@ -37,7 +37,7 @@ use crate::commit::superblocks::Superblocks;
 use crate::core::Core;
 use crate::devices::standing::Permit;
 use crate::findings::lost_blocks::overlap;
-use crate::space::{Planned, Run, push_run};
+use crate::space::{PlannedBitmaps, Run, UnloadProgress, push_run};
 use crate::transfer::Writes;
 use crate::transfer::load::NodeLoader;
 use crate::transfer::look::WriterWatch;
@@ -182,7 +182,7 @@ impl CommitRun {
             self.loader.load_maps(id).await?;
             self.core.breathe_each(n).await;
         }
-        let mut planned = Planned::default();
+        let mut planned = PlannedBitmaps::default();
         for (part, set) in frozen.changes() {
             for &run in part {
                 let mut st = self.core.state_mut();
@@ -250,7 +250,7 @@ impl CommitRun {
     /// Enters the durable commit into the state: page slots flip, tree roots settle, freed blocks
     /// wait for reads, and freed blocks leave the list of lost blocks. Returns the trees of the
     /// commit. The caller takes these trees apart.
-    pub(super) async fn complete(&self, _: Durable, frozen: FrozenTxn) -> Unneeded {
+    pub(super) async fn complete(&self, _: Durable, frozen: FrozenTxn) -> UnneededTrees {
         for (n, &place) in (1..).zip(&frozen.bitmap_pages) {
             self.core.state_mut().space.bitmaps_mut().flip_slot(place);
             self.core.breathe_each(n).await;
@@ -283,7 +283,7 @@ impl CommitRun {
         st.space.limbo_mut().free_after_reads(frozen.frees);
         drop(st);
         let mappings = frozen.volumes.into_iter().map(|v| v.mapping);
-        Unneeded::of(mappings.chain(frozen.sums.into_iter().map(|(_, tree)| tree)))
+        UnneededTrees::of(mappings.chain(frozen.sums.into_iter().map(|(_, tree)| tree)))
     }
 
     /// The runs of `frees` that overlap an extent of `extents`, which lists lost blocks.
@@ -316,7 +316,8 @@ impl CommitRun {
                 let st = &mut *st;
                 st.space.dissolve_empty(&mut st.devices, SLICE);
                 left = left.saturating_sub(SLICE);
-                if !st.space.unload_idle(self.core.settings().loaded_groups, SLICE) || left == 0 {
+                let keep = self.core.settings().loaded_groups;
+                if st.space.unload_idle(keep, SLICE) == UnloadProgress::Done || left == 0 {
                     return;
                 }
             }

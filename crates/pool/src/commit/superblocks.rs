@@ -23,12 +23,12 @@ use queue::Class;
 use rt::JoinHandle;
 
 use crate::core::Core;
-use crate::devices::{Outcome, Tenure};
-use crate::transfer::Written;
+use crate::devices::{DeviceOutcome, Tenure};
+use crate::transfer::CommitWritten;
 use crate::transfer::look::WriterWatch;
 
 /// Every device in use has flushed all that was written: a superblock may name it.
-pub(crate) struct Flushed(());
+pub(crate) struct DevicesFlushed(());
 
 /// Every device in use has the superblock: what the commit has freed may be used.
 pub(crate) struct Durable(());
@@ -46,7 +46,7 @@ impl Superblocks {
     }
 
     /// Flushes all devices in use.
-    pub(crate) async fn flush_devices(&self, _: Written) -> Result<Flushed> {
+    pub(crate) async fn flush_devices(&self, _: CommitWritten) -> Result<DevicesFlushed> {
         let permit = self.core.permit()?;
         let devices = self.core.state().devices.live_rows();
         let tasks: Vec<_> = devices
@@ -59,7 +59,7 @@ impl Superblocks {
             })
             .collect();
         self.leave_out(outcomes(tasks).await, "flush")?;
-        Ok(Flushed(()))
+        Ok(DevicesFlushed(()))
     }
 
     /// Writes the superblock of `generation` to every device in use. If a device is dropped because
@@ -67,7 +67,7 @@ impl Superblocks {
     /// say that it is in use.
     pub(crate) async fn write_superblocks(
         &self,
-        _: Flushed,
+        _: DevicesFlushed,
         generation: Generation,
         digest: u64,
     ) -> Result<Durable> {
@@ -115,7 +115,7 @@ impl Superblocks {
     /// Drops the devices that could not make durable what was written to them, or ends the pool's
     /// standing. A lack of space counts as a failure too: the device may have lost what it had to
     /// write.
-    fn leave_out(&self, outcomes: Vec<Outcome>, what: &str) -> Result<()> {
+    fn leave_out(&self, outcomes: Vec<DeviceOutcome>, what: &str) -> Result<()> {
         let any_good = outcomes.iter().any(|o| o.result.is_ok());
         let mut st = self.core.state_mut();
         let failed = st.devices.note_write_errors(outcomes, what);
@@ -143,11 +143,11 @@ impl Superblocks {
 type IoResult = std::result::Result<(), IoError>;
 
 /// Waits for requests that were sent to the devices of these rows, and returns their outcomes.
-async fn outcomes(tasks: Vec<(usize, Tenure, JoinHandle<IoResult>)>) -> Vec<Outcome> {
+async fn outcomes(tasks: Vec<(usize, Tenure, JoinHandle<IoResult>)>) -> Vec<DeviceOutcome> {
     let mut outcomes = Vec::with_capacity(tasks.len());
     for (row, of, task) in tasks {
         let result = task.await.unwrap_or(Err(IoError::CANCELED));
-        outcomes.push(Outcome { row, of, result });
+        outcomes.push(DeviceOutcome { row, of, result });
     }
     outcomes
 }

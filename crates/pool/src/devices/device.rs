@@ -9,16 +9,16 @@ use model::device::{DeviceErrors, Rot};
 use rt::{DeviceKind, FileId};
 
 use super::disk::Disk;
-use super::presence::{Away, Joining, Missed, Presence, Trouble};
+use super::presence::{AwayDevice, AwayReason, JoiningDevice, MissedReason, Presence};
 use super::sources::Source;
-use super::writers::Found;
+use super::writers::FoundSuperblocks;
 
 /// Bytes between two reads that a head passes about as fast as it moves.
 const NEAR: u64 = 1 << 20;
 
 /// The events that are counted by device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Counted {
+pub(crate) enum DeviceEvent {
     ReadError,
     WriteError,
     /// A block that is not what was written.
@@ -31,7 +31,7 @@ pub(crate) enum Counted {
 const MOST_ROTTEN: usize = 65_536;
 
 /// The blocks that [`Rot`] tells of.
-struct Rotten {
+struct RotState {
     /// The bytes of the device at which they stand.
     places: BTreeSet<u64>,
     /// When the first one was met.
@@ -62,7 +62,7 @@ pub struct PoolDevice {
     /// When a write to it failed last for want of space, until the log has said that this is over.
     had_no_space: Option<(Instant, IoError)>,
     /// Blocks that were not what was written, since the last scrub that found none.
-    rot: Option<Rotten>,
+    rot: Option<RotState>,
     /// The offset in bytes where the last read ended that was given to the device.
     read_upto: u64,
     source: Source,
@@ -76,7 +76,7 @@ pub struct PoolDevice {
     /// When it failed lately.
     failures: Vec<Instant>,
     /// Superblocks that stood on the device when the pool was opened.
-    found: Found,
+    found: FoundSuperblocks,
     /// Chunks in use.
     chunks: Bitmap,
     free_chunks: u64,
@@ -89,7 +89,7 @@ impl PoolDevice {
         let presence = match (record.state, disk) {
             (DeviceState::Removed, _) => Presence::Removed,
             (DeviceState::Online, Some(disk)) => Presence::InUse(disk),
-            (_, disk) => Presence::OutOfUse(Away { disk, ..Away::default() }),
+            (_, disk) => Presence::OutOfUse(AwayDevice { disk, ..AwayDevice::default() }),
         };
         PoolDevice {
             record,
@@ -106,7 +106,7 @@ impl PoolDevice {
             dropped: false,
             tries: 0,
             failures: Vec::new(),
-            found: Found::default(),
+            found: FoundSuperblocks::default(),
             chunks,
             free_chunks,
         }
@@ -114,7 +114,7 @@ impl PoolDevice {
 
     /// A device that is being added.
     pub(crate) fn new_joining(record: DeviceRecord, path: String, disk: Disk) -> PoolDevice {
-        let presence = Presence::Joining(Joining { disk, was: None, missed: None });
+        let presence = Presence::Joining(JoiningDevice { disk, was: None, missed: None });
         PoolDevice { presence, ..PoolDevice::new(record, path, None) }
     }
 
@@ -131,21 +131,21 @@ impl PoolDevice {
         self.presence = next;
     }
 
-    fn away(&self) -> Option<&Away> {
+    fn away(&self) -> Option<&AwayDevice> {
         match &self.presence {
             Presence::OutOfUse(away) => Some(away),
             _ => None,
         }
     }
 
-    fn away_mut(&mut self) -> Option<&mut Away> {
+    fn away_mut(&mut self) -> Option<&mut AwayDevice> {
         match &mut self.presence {
             Presence::OutOfUse(away) => Some(away),
             _ => None,
         }
     }
 
-    fn joining(&self) -> Option<&Joining> {
+    fn joining(&self) -> Option<&JoiningDevice> {
         match &self.presence {
             Presence::Joining(joining) => Some(joining),
             _ => None,
@@ -158,17 +158,17 @@ impl PoolDevice {
     pub(crate) fn reattach(&mut self, path: String, disk: Disk) -> Option<(String, Option<Disk>)> {
         let was = std::mem::take(self.away_mut()?);
         let had = was.disk.clone();
-        self.become_of(Presence::Joining(Joining { disk, was: Some(was), missed: None }));
+        self.become_of(Presence::Joining(JoiningDevice { disk, was: Some(was), missed: None }));
         Some((std::mem::replace(&mut self.path, path), had))
     }
 
     /// Superblocks that stand on the device as the pool is opened.
-    pub(crate) fn set_found(&mut self, found: Found) {
+    pub(crate) fn set_found(&mut self, found: FoundSuperblocks) {
         self.found = found;
     }
 
     /// Superblocks that stood on the device when the pool was opened.
-    pub(crate) fn found(&self) -> &Found {
+    pub(crate) fn found(&self) -> &FoundSuperblocks {
         &self.found
     }
 
@@ -193,14 +193,14 @@ impl PoolDevice {
         if !stays {
             self.path = path;
         }
-        self.become_of(Presence::OutOfUse(Away { disk, ..was }));
+        self.become_of(Presence::OutOfUse(AwayDevice { disk, ..was }));
         left
     }
 
     /// The device does not come into use, whatever requests it still has.
     pub(crate) fn stop_joining(&mut self) {
         if let Presence::Joining(joining) = &mut self.presence {
-            joining.missed = Some(Missed::TakenOut);
+            joining.missed = Some(MissedReason::TakenOut);
             joining.disk.give_up();
         }
     }
@@ -277,12 +277,12 @@ impl PoolDevice {
     /// Something that was to be written to the device while it joins was not.
     pub(crate) fn miss(&mut self, e: IoError) {
         if let Presence::Joining(joining) = &mut self.presence {
-            joining.missed.get_or_insert(Missed::Write(e));
+            joining.missed.get_or_insert(MissedReason::Write(e));
         }
     }
 
     /// Why the first of what the device misses was not written.
-    pub(crate) fn missed(&self) -> Option<Missed> {
+    pub(crate) fn missed(&self) -> Option<MissedReason> {
         self.joining()?.missed
     }
 
@@ -294,7 +294,7 @@ impl PoolDevice {
     /// Records that the device failed while it was in use: it may come back by itself.
     pub(crate) fn note_dropped(&mut self) {
         self.dropped = true;
-        self.say(Trouble::Failed);
+        self.say(AwayReason::Failed);
     }
 
     /// If it failed while it was in use: how often `within` that time, once for each failure.
@@ -440,7 +440,7 @@ impl PoolDevice {
     /// The block at byte `offset` is not what was written. It may have been met before: one of
     /// which no copy is good is met by every read of it.
     pub(crate) fn note_rot(&mut self, offset: u64, now: Instant) {
-        let none = || Rotten { places: BTreeSet::new(), since: now, again: true };
+        let none = || RotState { places: BTreeSet::new(), since: now, again: true };
         let rot = self.rot.get_or_insert_with(none);
         rot.again = true;
         if rot.places.len() < MOST_ROTTEN {
@@ -450,7 +450,7 @@ impl PoolDevice {
 
     /// Such blocks, if there were any.
     pub(crate) fn rot(&self, now: Instant) -> Option<Rot> {
-        let of = |rot: &Rotten| Rot {
+        let of = |rot: &RotState| Rot {
             blocks: rot.places.len() as u64,
             since_s: now.since(rot.since).as_secs(),
         };
@@ -468,13 +468,13 @@ impl PoolDevice {
     }
 
     /// Counts what happened on it.
-    pub(crate) fn count(&mut self, what: Counted) {
+    pub(crate) fn count(&mut self, what: DeviceEvent) {
         let errors = &mut self.errors;
         *match what {
-            Counted::ReadError => &mut errors.read,
-            Counted::WriteError => &mut errors.write,
-            Counted::BadBlock => &mut errors.checksum,
-            Counted::Healed => &mut errors.healed,
+            DeviceEvent::ReadError => &mut errors.read,
+            DeviceEvent::WriteError => &mut errors.write,
+            DeviceEvent::BadBlock => &mut errors.checksum,
+            DeviceEvent::Healed => &mut errors.healed,
         } += 1;
     }
 
@@ -517,7 +517,7 @@ impl PoolDevice {
     }
 
     /// Notes why the device is out of use.
-    pub(crate) fn say(&mut self, trouble: Trouble) {
+    pub(crate) fn say(&mut self, trouble: AwayReason) {
         self.away_mut().into_iter().for_each(|away| away.why = Some(trouble));
     }
 
@@ -529,7 +529,7 @@ impl PoolDevice {
         // The device may hang: then nothing waits for it any longer.
         disk.iter().for_each(Disk::give_up);
         if !self.is_away() {
-            self.become_of(Presence::OutOfUse(Away { disk, ..Away::default() }));
+            self.become_of(Presence::OutOfUse(AwayDevice { disk, ..AwayDevice::default() }));
         }
         self.record.state = DeviceState::Failed;
         self.record.since = sequence;
@@ -571,9 +571,9 @@ impl PoolDevice {
             Presence::InUse(_) => Shown::Online,
             Presence::OutOfUse(_) if self.record.offline => Shown::Offline,
             Presence::OutOfUse(away) => match (away.why, &away.disk) {
-                (Some(Trouble::Failed), _) | (None, Some(_)) => Shown::Failed,
-                (Some(Trouble::Flapping), _) => Shown::Flapping,
-                (Some(Trouble::Stale), _) => Shown::Stale,
+                (Some(AwayReason::Failed), _) | (None, Some(_)) => Shown::Failed,
+                (Some(AwayReason::Flapping), _) => Shown::Flapping,
+                (Some(AwayReason::Stale), _) => Shown::Stale,
                 (None, None) => Shown::Missing,
             },
         })

@@ -52,7 +52,7 @@ pub struct Disk {
 }
 
 /// Blocks of one copy, as they were read.
-pub(crate) struct Copied {
+pub(crate) struct CopyBlocks {
     pub buf: Buf,
     /// Why they could not be read, if they could not.
     pub error: Option<IoError>,
@@ -131,14 +131,14 @@ impl Disk {
     }
 
     /// Reads the blocks with these checksums from `offset` on, and verifies each.
-    pub(crate) async fn read_copy(&self, class: Class, offset: u64, crcs: &[Crc]) -> Copied {
+    pub(crate) async fn read_copy(&self, class: Class, offset: u64, crcs: &[Crc]) -> CopyBlocks {
         let (outcome, buf) = self.read_new(class, offset, crcs.len() * BLOCK).await;
         let bad = match outcome {
             Ok(()) if block_crcs(&buf).eq(crcs.iter().copied()) => Vec::new(),
             Ok(()) => block_crcs(&buf).zip(crcs).map(|(got, want)| got != *want).collect(),
             Err(_) => vec![true; crcs.len()],
         };
-        Copied { buf, error: outcome.err(), bad }
+        CopyBlocks { buf, error: outcome.err(), bad }
     }
 
     /// Reads the slots of a bitmap page, the first of which is at `offset`, until one has this

@@ -22,7 +22,7 @@ pub struct SlotPlace {
 
 /// The last look, and the next one.
 #[derive(Default)]
-pub struct Looks {
+pub struct LookSchedule {
     last: Cell<Option<Instant>>,
     is_asked: Cell<bool>,
     asked: Event,
@@ -31,7 +31,7 @@ pub struct Looks {
     reads: RefCell<BTreeSet<SlotPlace>>,
 }
 
-impl Looks {
+impl LookSchedule {
     /// True if something may be written now. Where the next look is due, it is asked for.
     pub fn counts(&self, now: Instant) -> bool {
         let age = self.last.get().map(|then| now.since(then));
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_look_counts_for_a_while_and_the_next_begins_before_that() {
-        let looks = Looks::default();
+        let looks = LookSchedule::default();
         let at = |ms: u64| Instant(ms * 1_000_000);
         assert!(!looks.counts(at(0)) && looks.is_asked());
         looks.note(at(10));

@@ -24,35 +24,35 @@ pub(super) enum Presence {
     /// The device is read and written.
     InUse(Disk),
     /// The device gets all that is written, and nothing is read from it.
-    Joining(Joining),
+    Joining(JoiningDevice),
     /// The device is neither read nor written.
-    OutOfUse(Away),
+    OutOfUse(AwayDevice),
 }
 
 /// A device that comes into use.
-pub(super) struct Joining {
+pub(super) struct JoiningDevice {
     /// The queue of the device.
     pub disk: Disk,
     /// Why the device was out of use; `None`: it is being added, and no superblock knows of it.
-    pub was: Option<Away>,
+    pub was: Option<AwayDevice>,
     /// Why the device did not get something that was written meanwhile.
-    pub missed: Option<Missed>,
+    pub missed: Option<MissedReason>,
 }
 
 /// A device that is out of use.
 #[derive(Default)]
-pub(super) struct Away {
+pub(super) struct AwayDevice {
     /// The queue of the device; `None`: the device is missing.
     pub disk: Option<Disk>,
     /// Why the device is out of use, where more is known than that it is missing or has failed.
-    pub why: Option<Trouble>,
+    pub why: Option<AwayReason>,
     /// The device is being told that it is out of use.
     pub is_told: bool,
 }
 
 /// Why a device is out of use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum AwayReason {
     /// The device failed.
     Failed,
     /// The device failed again and again.
@@ -63,7 +63,7 @@ pub(crate) enum Trouble {
 
 /// Why a device that joins does not have all that was written meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Missed {
+pub(crate) enum MissedReason {
     /// A write to the device failed.
     Write(IoError),
     /// The user took the device out of use.

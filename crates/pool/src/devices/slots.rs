@@ -22,7 +22,7 @@ use queue::Class;
 use rt::Rt;
 
 use super::disk::Disk;
-use super::writers::{Found, Mark};
+use super::writers::{FoundSuperblocks, Mark};
 
 /// The most reads of a copy by itself, after a read of its slot has failed.
 const READS: u32 = 3;
@@ -30,9 +30,9 @@ const READS: u32 = 3;
 /// A copy in a slot.
 #[derive(Clone, Debug)]
 pub enum Copy {
-    /// A superblock.
+    /// A superblock that is whole.
     Superblock(Box<Superblock>),
-    /// Zeros.
+    /// Zeros: no superblock was written there.
     Empty,
     /// Something that does not begin as a superblock does.
     Foreign,
@@ -44,7 +44,7 @@ pub enum Copy {
 
 /// The state of the superblock after a certain one, as far as it is known.
 #[derive(PartialEq, Debug)]
-pub(crate) enum After {
+pub(crate) enum SuccessorState {
     /// The superblock was never complete.
     Never,
     /// A crash seems to have torn it.
@@ -93,10 +93,10 @@ impl Slots {
     }
 
     /// The superblocks on the device, and the slots that could not be read.
-    pub(crate) fn found(&self) -> Found {
+    pub(crate) fn found(&self) -> FoundSuperblocks {
         let is_unread = |copy: &Copy| matches!(copy, Copy::Unreadable(_));
         let unread = self.copies().filter(|(_, copies)| copies.iter().any(is_unread));
-        Found {
+        FoundSuperblocks {
             marks: self.superblocks().map(Mark::of).collect(),
             unread: unread.map(|(slot, _)| slot as u64).collect(),
         }
@@ -120,17 +120,19 @@ impl Slots {
     }
 
     /// The state of the superblock after the one of `sequence`, which is the newest of all devices.
-    pub(crate) fn after(&self, sequence: u64) -> After {
+    pub(crate) fn after(&self, sequence: u64) -> SuccessorState {
         let slot = (sequence + 1) % SLOTS;
         let [a, b] = &self.0[slot as usize];
         let text = |why: &str| format!("slot {slot}: {why}");
         match (a, b) {
-            (Copy::Superblock(_), _) | (_, Copy::Superblock(_)) => After::Never,
-            (Copy::Unreadable(why), _) | (_, Copy::Unreadable(why)) => After::Unknown(text(why)),
-            (Copy::Damaged(why), _) | (_, Copy::Damaged(why)) => After::Torn(text(why)),
+            (Copy::Superblock(_), _) | (_, Copy::Superblock(_)) => SuccessorState::Never,
+            (Copy::Unreadable(why), _) | (_, Copy::Unreadable(why)) => {
+                SuccessorState::Unknown(text(why))
+            }
+            (Copy::Damaged(why), _) | (_, Copy::Damaged(why)) => SuccessorState::Torn(text(why)),
             // The first superblocks of a pool are written to slots that were empty.
-            _ if sequence < SLOTS => After::Never,
-            _ => After::Torn(text("no superblock")),
+            _ if sequence < SLOTS => SuccessorState::Never,
+            _ => SuccessorState::Torn(text("no superblock")),
         }
     }
 }

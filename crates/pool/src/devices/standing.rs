@@ -8,10 +8,11 @@
 //! superblock names, and all of that was flushed before the failure.
 //!
 //! A caller that writes shows a [`Permit`], and only the door hands one out. What a commit has
-//! reached is shown by values too, each made by one step alone: `Written`, `Flushed` and `Durable`.
+//! reached is shown by values too, each made by one step alone: `CommitWritten`, `DevicesFlushed`
+//! and `Durable`.
 //!
-//! The door is closed until the pool is [opened](crate::Ready::open). So nothing that only looks at
-//! the pool can write to it, not even to heal a bad copy.
+//! The door is closed until the pool is [opened](crate::ReadyPool::open). So nothing that only
+//! looks at the pool can write to it, not even to heal a bad copy.
 
 use base::{ErrorKind, Result, StorageError};
 

@@ -35,8 +35,7 @@ impl Mark {
 
 /// Superblocks that stood on a device when the pool was opened.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
-    /// Superblocks.
+pub(crate) struct FoundSuperblocks {
     pub marks: Vec<Mark>,
     /// Slots that were not read.
     pub unread: Vec<u64>,
@@ -44,22 +43,22 @@ pub(crate) struct Found {
 
 /// The pool and device that a superblock names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct FoundIdentity {
     pub mark: Mark,
     pub pool: [u8; 16],
     pub device: [u8; 16],
 }
 
-impl Seen {
-    pub fn of(sb: &Superblock) -> Seen {
+impl FoundIdentity {
+    pub fn of(sb: &Superblock) -> FoundIdentity {
         let device = sb.devices[usize::from(sb.device)].uuid;
-        Seen { mark: Mark::of(sb), pool: sb.pool_uuid, device }
+        FoundIdentity { mark: Mark::of(sb), pool: sb.pool_uuid, device }
     }
 }
 
 /// The origin of a superblock that stands on a device now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
+pub(crate) enum SuperblockOrigin {
     /// Of this open, or of one before it.
     Known,
     /// Of another process, which has opened this pool too.
@@ -96,7 +95,7 @@ impl Writers {
     }
 
     /// True if it is of an open before this one: `there` is what stood on its device then.
-    fn is_old(&self, mark: Mark, there: &Found) -> bool {
+    fn is_old(&self, mark: Mark, there: &FoundSuperblocks) -> bool {
         let is_older =
             mark.sequence <= self.found.sequence && mark.generation <= self.found.generation;
         // Of the commit that was being made, perhaps.
@@ -110,18 +109,18 @@ impl Writers {
     /// was given out.
     pub fn judge(
         &self,
-        seen: Seen,
+        seen: FoundIdentity,
         pool: [u8; 16],
         device: [u8; 16],
-        found: &Found,
+        found: &FoundSuperblocks,
         newest: u64,
-    ) -> Whose {
+    ) -> SuperblockOrigin {
         if (seen.pool, seen.device) != (pool, device) {
-            Whose::OtherDevice
+            SuperblockOrigin::OtherDevice
         } else if self.is_old(seen.mark, found) || self.is_own(seen.mark, newest) {
-            Whose::Known
+            SuperblockOrigin::Known
         } else {
-            Whose::OtherWriter
+            SuperblockOrigin::OtherWriter
         }
     }
 
@@ -161,35 +160,36 @@ mod tests {
     #[test]
     fn what_neither_stood_there_nor_was_written_here_is_another_writers() {
         let newest = mark(8, 3, 5);
-        let found = Found { marks: vec![newest, mark(9, 2, 7)], unread: vec![10 % SLOTS] };
+        let found =
+            FoundSuperblocks { marks: vec![newest, mark(9, 2, 7)], unread: vec![10 % SLOTS] };
         let writers = Writers::new(newest, OpenId(105));
         let is = |mark, (pool, device), upto| {
-            writers.judge(Seen { mark, pool, device }, HERE.0, HERE.1, &found, upto)
+            writers.judge(FoundIdentity { mark, pool, device }, HERE.0, HERE.1, &found, upto)
         };
         for (mark, upto, whose) in [
             // Superblocks that were found, or are older.
-            (newest, 8, Whose::Known),
-            (mark(5, 3, 2), 20, Whose::Known),
-            (mark(9, 2, 7), 8, Whose::Known),
+            (newest, 8, SuperblockOrigin::Known),
+            (mark(5, 3, 2), 20, SuperblockOrigin::Known),
+            (mark(9, 2, 7), 8, SuperblockOrigin::Known),
             // A superblock that may have stood in the slot that was not read.
-            (mark(10, 3, 6), 8, Whose::Known),
-            (mark(10, 4, 1), 8, Whose::OtherWriter),
+            (mark(10, 3, 6), 8, SuperblockOrigin::Known),
+            (mark(10, 4, 1), 8, SuperblockOrigin::OtherWriter),
             // Our own; another one that began from the same superblock counts alike.
-            (mark(9, 5, 1), 9, Whose::Known),
-            (Mark { opened: OpenId(7), ..mark(9, 5, 1) }, 9, Whose::OtherWriter),
+            (mark(9, 5, 1), 9, SuperblockOrigin::Known),
+            (Mark { opened: OpenId(7), ..mark(9, 5, 1) }, 9, SuperblockOrigin::OtherWriter),
             // By a sync of superblocks, and not before we have written it.
-            (Mark { sequence: 9, ..newest }, 12, Whose::Known),
-            (Mark { sequence: 13, ..newest }, 12, Whose::OtherWriter),
+            (Mark { sequence: 9, ..newest }, 12, SuperblockOrigin::Known),
+            (Mark { sequence: 13, ..newest }, 12, SuperblockOrigin::OtherWriter),
             // The process before, which is alive.
-            (mark(9, 3, 6), 12, Whose::OtherWriter),
+            (mark(9, 3, 6), 12, SuperblockOrigin::OtherWriter),
             // A process that has opened the pool before us, or after us.
-            (mark(11, 4, 1), 12, Whose::OtherWriter),
-            (mark(13, 6, 1), 12, Whose::OtherWriter),
-            (mark(11, 6, 1), 12, Whose::OtherWriter),
+            (mark(11, 4, 1), 12, SuperblockOrigin::OtherWriter),
+            (mark(13, 6, 1), 12, SuperblockOrigin::OtherWriter),
+            (mark(11, 6, 1), 12, SuperblockOrigin::OtherWriter),
         ] {
             assert_eq!(is(mark, HERE, upto), whose, "{mark:?}, up to {upto}");
         }
-        assert_eq!(is(newest, (HERE.0, [3; 16]), 8), Whose::OtherDevice);
-        assert_eq!(is(newest, ([3; 16], HERE.1), 8), Whose::OtherDevice);
+        assert_eq!(is(newest, (HERE.0, [3; 16]), 8), SuperblockOrigin::OtherDevice);
+        assert_eq!(is(newest, ([3; 16], HERE.1), 8), SuperblockOrigin::OtherDevice);
     }
 }

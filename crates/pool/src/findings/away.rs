@@ -6,9 +6,9 @@ use base::Instant;
 
 /// Since when each device is out of use, by its row and how often it has gone out of use.
 #[derive(Default)]
-pub(crate) struct Away(BTreeMap<(usize, u32), Instant>);
+pub(crate) struct AwaySince(BTreeMap<(usize, u32), Instant>);
 
-impl Away {
+impl AwaySince {
     /// Notes the devices that are out of use now. One that was noted before keeps its time.
     pub fn look(&mut self, now: Instant, devices: impl Iterator<Item = (usize, u32)>) {
         let before = std::mem::take(&mut self.0);
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn a_device_that_was_there_between_is_away_anew() {
-        let mut away = Away::default();
+        let mut away = AwaySince::default();
         let at = |s| Instant::default().after(Duration::from_secs(s));
         away.look(at(1), [(3, 0), (5, 2)].into_iter());
         away.look(at(2), [(3, 0)].into_iter());

@@ -6,13 +6,13 @@ use model::moves::{MovesEnd, MovesOutcome, MovesState, MovesStatus};
 use rt::FileId;
 use rt::sync::Event;
 
-use super::away::Away;
-use super::spares::Taken;
+use super::away::AwaySince;
+use super::spares::TakenSpares;
 use super::speed::Speed;
 
 /// The work of moves that is left.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct ToMove {
+pub(crate) struct MoveBacklog {
     /// A block group does not have the chunks that it should have.
     pub any: bool,
     /// See the fields of [`MovesStatus`].
@@ -25,7 +25,7 @@ pub(crate) struct ToMove {
 
 /// Moves of chunks.
 #[derive(Default)]
-pub(crate) struct Moves {
+pub(crate) struct MoveState {
     paused: bool,
     balancing: bool,
     copied: u64,
@@ -44,19 +44,19 @@ pub(crate) struct Moves {
     /// The number of commands that have changed what is to be moved.
     commands: u64,
     ended: Option<MovesEnd>,
-    away: Away,
+    away: AwaySince,
     /// Places that spares have taken.
-    pub taken: Taken,
+    pub taken: TakenSpares,
     /// Chunks that are being filled, and how often that was begun.
     filling: (Vec<Chunk>, u64),
     /// Rung when chunks are to be moved, or not any more.
     changed: Event,
 }
 
-impl Moves {
+impl MoveState {
     /// The moves of a pool that is being opened.
-    pub fn new(balancing: bool) -> Moves {
-        Moves { balancing, ..Moves::default() }
+    pub fn new(balancing: bool) -> MoveState {
+        MoveState { balancing, ..MoveState::default() }
     }
 
     /// A command has changed what is to be moved: counting begins anew.
@@ -66,7 +66,7 @@ impl Moves {
         let (away, filling) = (std::mem::take(&mut self.away), std::mem::take(&mut self.filling));
         let (taken, changed) = (std::mem::take(&mut self.taken), self.changed.clone());
         let (ended, commands) = (self.ended, self.commands + 1);
-        *self = Moves {
+        *self = MoveState {
             paused,
             balancing,
             removed,
@@ -77,7 +77,7 @@ impl Moves {
             ended,
             commands,
             under_way: true,
-            ..Moves::default()
+            ..MoveState::default()
         };
         self.look_again();
     }
@@ -137,12 +137,12 @@ impl Moves {
     }
 
     /// Devices that are out of use.
-    pub fn away(&self) -> &Away {
+    pub fn away(&self) -> &AwaySince {
         &self.away
     }
 
     /// The same, to change them.
-    pub fn away_mut(&mut self) -> &mut Away {
+    pub fn away_mut(&mut self) -> &mut AwaySince {
         &mut self.away
     }
 
@@ -206,7 +206,7 @@ impl Moves {
         self.trouble = what.map(|what| format!("waiting for {what}"));
     }
 
-    pub fn status(&self, now: Instant, what: ToMove) -> MovesStatus {
+    pub fn status(&self, now: Instant, what: MoveBacklog) -> MovesStatus {
         let any = what.any || !what.leaving.is_empty() || !what.behind.is_empty() || self.balancing;
         let state = match (any, self.paused, &self.trouble) {
             (false, _, _) => MovesState::None,
@@ -238,11 +238,12 @@ mod tests {
 
     #[test]
     fn a_state_follows_from_what_is_left_and_what_is_in_the_way() {
-        let mut moves = Moves::default();
+        let mut moves = MoveState::default();
         let now = Instant::default().after(base::Duration::from_secs(9));
-        let state = |moves: &Moves, left, leaving: &[&str]| {
+        let state = |moves: &MoveState, left, leaving: &[&str]| {
             let leaving = leaving.iter().map(|s| String::from(*s)).collect();
-            let what = ToMove { any: left > 0, left_bytes: left, leaving, ..ToMove::default() };
+            let what =
+                MoveBacklog { any: left > 0, left_bytes: left, leaving, ..MoveBacklog::default() };
             moves.status(now, what).state
         };
         assert_eq!(state(&moves, 0, &[]), MovesState::None);
@@ -250,7 +251,8 @@ mod tests {
         assert_eq!(state(&moves, 0, &["a"]), MovesState::Running);
         moves.waits_for(Some("room"));
         assert_eq!(state(&moves, 1, &["a"]), MovesState::Waiting);
-        let trouble = moves.status(now, ToMove { any: true, ..ToMove::default() }).trouble;
+        let trouble =
+            moves.status(now, MoveBacklog { any: true, ..MoveBacklog::default() }).trouble;
         assert_eq!(trouble.as_deref(), Some("waiting for room"));
         moves.set_paused(true);
         assert_eq!(state(&moves, 1, &[]), MovesState::Paused);
@@ -262,6 +264,6 @@ mod tests {
         );
         moves.set_paused(false);
         assert_eq!(state(&moves, 1, &[]), MovesState::Running);
-        assert_eq!(state(&Moves::new(true), 0, &[]), MovesState::Running);
+        assert_eq!(state(&MoveState::new(true), 0, &[]), MovesState::Running);
     }
 }

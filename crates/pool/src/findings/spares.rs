@@ -4,12 +4,12 @@ use model::device::{SpareTaken, SparesStatus};
 
 /// Places that spares have taken, since the pool was opened: it is in memory alone.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct TakenSpares {
     total: u64,
     told: Vec<SpareTaken>,
 }
 
-impl Taken {
+impl TakenSpares {
     /// A spare takes the place of a device, which no user asked for.
     pub fn count(&mut self, one: SpareTaken) {
         self.total += 1;

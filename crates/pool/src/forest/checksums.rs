@@ -9,17 +9,17 @@ use btree::{Editor, Fault, Key, Store, Tree};
 use format::records::{Checksums, MAX_CHECKSUMS, checksum_key, encode_checksums};
 
 /// A record, taken out of its node.
-struct Owned {
+struct OwnedRecord {
     offset: u32,
     volume: VolumeId,
     lba: Lba,
     crcs: Vec<Crc>,
 }
 
-impl Owned {
-    fn of(r: &Checksums<'_>) -> Owned {
+impl OwnedRecord {
+    fn of(r: &Checksums<'_>) -> OwnedRecord {
         let crcs = (0..r.len()).filter_map(|i| r.crc(i)).collect();
-        Owned { offset: r.offset, volume: r.volume, lba: r.lba, crcs }
+        OwnedRecord { offset: r.offset, volume: r.volume, lba: r.lba, crcs }
     }
 
     fn end(&self) -> u32 {
@@ -27,9 +27,9 @@ impl Owned {
     }
 
     /// The part from `offset` on.
-    fn tail(&self, offset: u32) -> Owned {
+    fn tail(&self, offset: u32) -> OwnedRecord {
         let skip = offset - self.offset;
-        Owned {
+        OwnedRecord {
             offset,
             volume: self.volume,
             lba: self.lba.plus(u64::from(skip)),
@@ -53,7 +53,7 @@ pub(crate) fn range(tree: &Tree, offset: u32, len: u32) -> (&Tree, Key, Key) {
 /// malformed record counts as none, its blocks have no checksum then.
 pub(crate) fn record(edit: &mut Editor<'_>, offset: u32, volume: VolumeId, lba: Lba, crcs: &[Crc]) {
     let end = offset + crcs.len() as u32;
-    let owned = |k: &[u8], v: &[u8]| Checksums::decode(k, v).map(|r| Owned::of(&r));
+    let owned = |k: &[u8], v: &[u8]| Checksums::decode(k, v).map(|r| OwnedRecord::of(&r));
     let mut before =
         offset.checked_sub(1).and_then(|last| edit.get_le(&checksum_key(last), owned).flatten());
     if let Some(b) = before.as_mut().filter(|b| b.end() > offset) {
@@ -91,7 +91,8 @@ pub(crate) fn record(edit: &mut Editor<'_>, offset: u32, volume: VolumeId, lba: 
     while at < crcs.len() {
         let n = (crcs.len() - at).min(MAX_CHECKSUMS as usize);
         let crcs = crcs[at..at + n].to_vec();
-        Owned { offset: offset + at as u32, volume, lba: lba.plus(at as u64), crcs }.insert(edit);
+        OwnedRecord { offset: offset + at as u32, volume, lba: lba.plus(at as u64), crcs }
+            .insert(edit);
         at += n;
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Change<'a> {
 
 /// The outcome of an edit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Edited {
+pub(crate) enum EditOutcome {
     /// The change is done up to this block.
     Upto(Lba),
     /// A volume that the pass needs is in the direct transaction, which has to be committed first.
@@ -96,13 +96,18 @@ impl EditPlan {
 
 impl Forest {
     /// Changes a bounded part of what is asked for, in the transaction `txn`.
-    pub fn edit(&mut self, txn: &mut Txn, g: Generations, change: &Change<'_>) -> Step<Edited> {
+    pub fn edit(
+        &mut self,
+        txn: &mut Txn,
+        g: Generations,
+        change: &Change<'_>,
+    ) -> Step<EditOutcome> {
         let (kind, volume) = (txn.kind(), change.volume());
         if !self.join(txn, g, volume, change)? {
-            return Ok(Edited::Busy);
+            return Ok(EditOutcome::Busy);
         }
         let Some(plan) = self.plan(kind, change)? else {
-            return Ok(Edited::Upto(change.range().end));
+            return Ok(EditOutcome::Upto(change.range().end));
         };
         let (maps, unmaps) = (plan.maps(), plan.unmaps);
         let blocks = self.blocks_after(txn, volume, maps, unmaps)?;
@@ -166,7 +171,7 @@ impl Forest {
             }
         }
         freed.into_iter().for_each(|run| txn.note_free(run, geometry.group_blocks));
-        Ok(Edited::Upto(plan.upto))
+        Ok(EditOutcome::Upto(plan.upto))
     }
 
     /// Blocks that a transaction's version of a volume will have after an edit that maps and unmaps

@@ -11,13 +11,13 @@ const NEAR: u32 = 64;
 
 /// Nodes that are not resident, each once, in the order of their addresses.
 #[derive(Default)]
-pub(crate) struct Missing {
+pub(crate) struct MissingNodes {
     nodes: BTreeMap<PoolAddr, Fault>,
     /// The last block of each group whose checksum was looked for.
     looked: FxHashMap<GroupId, u32>,
 }
 
-impl Missing {
+impl MissingNodes {
     /// The number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()

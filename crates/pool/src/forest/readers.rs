@@ -42,7 +42,7 @@ const DATA_PART: u64 = 8;
 
 /// The nodes and the data that a reader will need soon.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct UpcomingReads {
     /// Blocks whose nodes should be read.
     pub nodes: Option<BlockRange>,
     /// Blocks that should be read.
@@ -50,7 +50,7 @@ pub(crate) struct Ahead {
 }
 
 #[derive(Clone, Copy)]
-struct Reader {
+struct SequentialReader {
     volume: VolumeId,
     /// The block behind the last that it read.
     next: u64,
@@ -69,9 +69,9 @@ struct Reader {
     used: u64,
 }
 
-impl Reader {
-    fn new(volume: VolumeId, next: u64, used: u64) -> Reader {
-        Reader { volume, next, read: 0, dense: 0, small: 0, ahead: 0, data: 0, used }
+impl SequentialReader {
+    fn new(volume: VolumeId, next: u64, used: u64) -> SequentialReader {
+        SequentialReader { volume, next, read: 0, dense: 0, small: 0, ahead: 0, data: 0, used }
     }
 
     fn is_sequential(&self) -> bool {
@@ -97,7 +97,7 @@ impl Reader {
 
 /// The readers of all volumes.
 pub(super) struct Readers {
-    readers: [Reader; READERS],
+    readers: [SequentialReader; READERS],
     reads: u64,
     /// The largest window, in blocks.
     most: u64,
@@ -106,20 +106,20 @@ pub(super) struct Readers {
 impl Readers {
     /// For a store of `cached_nodes` nodes.
     pub fn new(cached_nodes: usize) -> Readers {
-        let none = Reader::new(VolumeId(0), u64::MAX, 0);
+        let none = SequentialReader::new(VolumeId(0), u64::MAX, 0);
         let most = (cached_nodes as u64).saturating_mul(BLOCKS_A_NODE).min(MOST);
         Readers { readers: [none; READERS], reads: 0, most }
     }
 
     /// Notes a read. Returns what should be read now, if the reader is a sequential one that has
     /// come near to the end of what was asked for. Data is asked for up to `most` blocks ahead.
-    pub fn follow(&mut self, volume: VolumeId, lba: Lba, blocks: u64, most: u64) -> Ahead {
+    pub fn follow(&mut self, volume: VolumeId, lba: Lba, blocks: u64, most: u64) -> UpcomingReads {
         self.reads += 1;
         let Some(reader) = self.readers.iter_mut().find(|r| r.goes_on(volume, lba.0, blocks))
         else {
-            let begun = Reader::new(volume, lba.0.saturating_add(blocks), self.reads);
+            let begun = SequentialReader::new(volume, lba.0.saturating_add(blocks), self.reads);
             *self.least_useful() = begun;
-            return Ahead::default();
+            return UpcomingReads::default();
         };
         reader.used = self.reads;
         let passed_over = lba.0.saturating_sub(reader.next);
@@ -129,7 +129,7 @@ impl Readers {
             reader.dense.saturating_sub(passed_over / 2).saturating_add(blocks).min(most);
         let is_small = blocks.saturating_mul(DATA_PART) <= most;
         reader.small = if is_small { reader.small.saturating_add(1) } else { 0 };
-        let mut ahead = Ahead::default();
+        let mut ahead = UpcomingReads::default();
         if reader.is_sequential() {
             let window = reader.read.saturating_mul(GROWTH).min(self.most);
             ahead.nodes = reader.window(reader.ahead, window);
@@ -145,9 +145,9 @@ impl Readers {
 
     /// The one that a new reader replaces: what was used last the longest time ago, but for
     /// sequential ones.
-    fn least_useful(&mut self) -> &mut Reader {
+    fn least_useful(&mut self) -> &mut SequentialReader {
         let now = self.reads;
-        let worth = |r: &Reader| {
+        let worth = |r: &SequentialReader| {
             let kept = r.is_sequential() && now - r.used <= KEPT;
             (kept, r.used)
         };
@@ -197,7 +197,7 @@ mod tests {
         let mut windows = 0;
         for i in 0..10_000 {
             let random = readers.follow(V, Lba((1 << 32) + r.below(1 << 30)), 1, 128);
-            assert_eq!(random, Ahead::default());
+            assert_eq!(random, UpcomingReads::default());
             // Requests of the stream come in pairs whose order is wrong, once it has begun.
             if i % 8 == 0 {
                 let n = i / 8;
@@ -213,7 +213,7 @@ mod tests {
         let mut readers = Readers::new(1 << 20);
         for i in 0..100 {
             let ahead = readers.follow(VolumeId(1 + i % 2), Lba(i as u64 * 512), 512, 128);
-            assert_eq!(ahead, Ahead::default());
+            assert_eq!(ahead, UpcomingReads::default());
         }
     }
 

@@ -8,7 +8,7 @@ use format::host_log::{
 
 /// The records of an incarnation that ended without a clean stop, in their order.
 #[derive(Default)]
-pub struct Survived {
+pub struct SurvivingRecords {
     /// The frames that count.
     pub frames: Vec<Frame>,
     /// Why some or all of what was recorded does not count.
@@ -18,10 +18,16 @@ pub struct Survived {
     pub durable: u64,
 }
 
-impl Survived {
+impl SurvivingRecords {
     /// The records that this process has left. `None`: no log of it is there.
-    pub fn find(place: &SharedPlace, owner: [u8; 16], id: HostMemoryId) -> Option<Survived> {
-        let lacking = |why: String| Some(Survived { lacking: Some(why), ..Survived::default() });
+    pub fn find(
+        place: &SharedPlace,
+        owner: [u8; 16],
+        id: HostMemoryId,
+    ) -> Option<SurvivingRecords> {
+        let lacking = |why: String| {
+            Some(SurvivingRecords { lacking: Some(why), ..SurvivingRecords::default() })
+        };
         let memory = match place.find(owner, id) {
             Ok(memory) => memory?,
             Err(e) => return lacking(format!("it cannot be read: {e}")),
@@ -45,8 +51,8 @@ impl Survived {
     }
 }
 
-fn read_frames(memory: &[u8], header: &Header) -> Survived {
-    let mut found = Survived { durable: header.durable, ..Survived::default() };
+fn read_frames(memory: &[u8], header: &Header) -> SurvivingRecords {
+    let mut found = SurvivingRecords { durable: header.durable, ..SurvivingRecords::default() };
     let mut at = header.tail;
     while at < header.head {
         let left = left_of_lap(at);

@@ -5,17 +5,17 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use crate::error::Step;
-use crate::space::{Fetched, Load, Part, Pin, Run};
+use crate::space::{FetchedData, Load, Part, Pin, Run};
 use crate::state::State;
 
 /// A part of a read: a hole, or blocks with their checksums.
-pub(super) struct Piece {
+pub(super) struct ReadPiece {
     pub len: u32,
-    pub place: Option<Place>,
+    pub place: Option<BlocksPlace>,
 }
 
 /// The place of blocks.
-pub(super) struct Place {
+pub(super) struct BlocksPlace {
     pub addr: PoolAddr,
     /// The place in the list of checksums where those of the blocks begin.
     pub crcs: usize,
@@ -25,31 +25,31 @@ pub(super) struct Place {
 
 /// A block of a volume.
 #[derive(Clone, Copy)]
-pub(super) struct BlockOf {
+pub(super) struct VolumeBlock {
     pub volume: VolumeId,
     pub lba: Lba,
 }
 
 pub(super) struct Plan {
-    pub pieces: SmallVec<[Piece; 1]>,
+    pub pieces: SmallVec<[ReadPiece; 1]>,
     pub crcs: SmallVec<[Crc; 8]>,
     pub pin: Pin,
     /// The first block, of the volume in whose name the blocks are.
-    pub of: BlockOf,
+    pub of: VolumeBlock,
 }
 
 impl Plan {
     /// Blocks with their checksums from `crcs` on, in as many pieces as what was read ahead makes
     /// of them.
-    pub fn push(&mut self, run: Run, mut crcs: usize, fetched: &Fetched) {
+    pub fn push(&mut self, run: Run, mut crcs: usize, fetched: &FetchedData) {
         let Run { mut addr, mut len } = run;
         while len > 0 {
             let part = match fetched.is_empty() {
                 true => Part { len, found: None },
                 false => fetched.find(Run { addr, len }),
             };
-            let place = Place { addr, crcs, ahead: part.found };
-            self.pieces.push(Piece { len: part.len, place: Some(place) });
+            let place = BlocksPlace { addr, crcs, ahead: part.found };
+            self.pieces.push(ReadPiece { len: part.len, place: Some(place) });
             addr = addr.plus(u64::from(part.len));
             (len, crcs) = (len - part.len, crcs + part.len as usize);
         }
@@ -66,7 +66,8 @@ pub(super) fn plan_for(
 ) -> Step<Plan> {
     let mut plan = plan_read(st, from, lba, blocks)?;
     if class.is_background() {
-        let run = |piece: &Piece| Some(Run { addr: piece.place.as_ref()?.addr, len: piece.len });
+        let run =
+            |piece: &ReadPiece| Some(Run { addr: piece.place.as_ref()?.addr, len: piece.len });
         plan.pin = st.space.limbo().pin_blocks(plan.pieces.iter().filter_map(run), &plan.pin);
     }
     Ok(plan)
@@ -82,13 +83,13 @@ pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64)
         pieces: SmallVec::new(),
         crcs: SmallVec::new(),
         pin: st.space.limbo().pin(),
-        of: BlockOf { volume: owner, lba },
+        of: VolumeBlock { volume: owner, lba },
     };
     let mut at = lba.0;
     for e in extents {
         let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
         if from > at {
-            plan.pieces.push(Piece { len: (from - at) as u32, place: None });
+            plan.pieces.push(ReadPiece { len: (from - at) as u32, place: None });
         }
         let (addr, len) = (e.addr.plus(from - e.lba.0), (to - from) as u32);
         let (group, offset) = geometry.split(addr);
@@ -110,7 +111,7 @@ pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64)
         at = to;
     }
     if at < end.0 {
-        plan.pieces.push(Piece { len: (end.0 - at) as u32, place: None });
+        plan.pieces.push(ReadPiece { len: (end.0 - at) as u32, place: None });
     }
     Ok(plan)
 }

@@ -14,11 +14,11 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use super::STEP_BLOCKS;
-use super::plan::{BlockOf, Piece, Place, Plan, plan_for, plan_read};
+use super::plan::{BlocksPlace, Plan, ReadPiece, VolumeBlock, plan_for, plan_read};
 use crate::core::Core;
 use crate::io::read_ahead::ReadAhead;
 use crate::space::Pin;
-use crate::transfer::Unread;
+use crate::transfer::ReadFailure;
 use crate::transfer::copies::CopyReader;
 use crate::transfer::load::NodeLoader;
 
@@ -147,7 +147,9 @@ impl Reader {
         let plan =
             self.loader.resident(class, |st| plan_for(st, class, volume, lba, blocks)).await?;
         let mut out = Blocks::nothing();
-        if let [Piece { len, place: Some(Place { addr, ahead: None, .. }) }] = plan.pieces[..] {
+        if let [ReadPiece { len, place: Some(BlocksPlace { addr, ahead: None, .. }) }] =
+            plan.pieces[..]
+        {
             debug_assert_eq!(u64::from(len), blocks);
             let read = self.copies.read_copies(addr, &plan.crcs, class, &plan.pin).await;
             out.data.push(match read {
@@ -207,14 +209,14 @@ impl Reader {
     /// blocks.
     async fn unread(
         &self,
-        of: BlockOf,
+        of: VolumeBlock,
         class: Class,
         addr: PoolAddr,
         crcs: &[Crc],
         pin: &Pin,
-        why: Unread,
+        why: ReadFailure,
     ) -> StorageError {
-        let Unread::Bad(block, _) = why else { return why.into() };
+        let ReadFailure::Bad(block, _) = why else { return why.into() };
         let at = block.0 - addr.0;
         if self.copies.is_lost(block, crcs[at as usize], class, pin).await {
             let mut st = self.core.state_mut();
@@ -263,7 +265,7 @@ impl Reader {
                 .await?;
             for p in &plan.pieces {
                 match p.place {
-                    Some(Place { crcs: first, .. }) => {
+                    Some(BlocksPlace { crcs: first, .. }) => {
                         let crcs = &plan.crcs[first..first + p.len as usize];
                         out.extend(crcs.iter().copied().map(Some));
                     }

@@ -4,7 +4,7 @@
 //! many at once. *Data*, where a disk rotates and requests are small: such a disk brings half a
 //! megabyte in the time that its head needs to come to another reader's place and back. It is read
 //! and verified like everything else, and kept in memory
-//! ([`Fetched`](crate::space::Fetched)). A request that comes while its data is under
+//! ([`FetchedData`](crate::space::FetchedData)). A request that comes while its data is under
 //! way waits for that.
 
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use rt::sync::Worker;
 use super::STEP_BLOCKS;
 use super::plan::{Plan, plan_read};
 use crate::core::Core;
-use crate::forest::{Ahead, Missing};
+use crate::forest::{MissingNodes, UpcomingReads};
 use crate::space::{Load, Pin, Run};
 use crate::transfer::copies::CopyReader;
 use crate::transfer::load::NodeLoader;
@@ -52,7 +52,7 @@ impl ReadAhead {
 
     /// Notes a client's read, and has read what the client will need soon.
     pub(crate) fn follow_reader(self: &Rc<Self>, volume: VolumeId, lba: Lba, blocks: u64) {
-        let Ahead { nodes, data } = {
+        let UpcomingReads { nodes, data } = {
             let most = self.core.settings().read_ahead / BLOCK_U64;
             let mut st = self.core.state_mut();
             let most = if st.devices.any_rotates() { most } else { 0 };
@@ -141,7 +141,7 @@ impl ReadAhead {
     async fn read_nodes_ahead(&self, volume: VolumeId, range: BlockRange) {
         for _ in 0..ROUNDS {
             let pin = self.core.state().space.limbo().pin();
-            let mut missing = Missing::default();
+            let mut missing = MissingNodes::default();
             missing.add(self.core.state().forest.missing_mapping(volume, range, NODES));
             if !self.load_missing(missing, pin).await {
                 break;
@@ -157,8 +157,8 @@ impl ReadAhead {
     }
 
     /// Nodes of checksums that are not resident. `None`: the mapping is not resident any more.
-    async fn missing_checksums(&self, volume: VolumeId, range: BlockRange) -> Option<Missing> {
-        let (mut missing, mut at) = (Missing::default(), range.from);
+    async fn missing_checksums(&self, volume: VolumeId, range: BlockRange) -> Option<MissingNodes> {
+        let (mut missing, mut at) = (MissingNodes::default(), range.from);
         while at < range.end && missing.len() < NODES {
             let left = BlockRange::new(at, range.end);
             let upto =
@@ -171,7 +171,7 @@ impl ReadAhead {
 
     /// Reads nodes; true if there were some, and all could be read. They are for a client, but no
     /// request of it waits for them yet: so they do not count as foreground.
-    async fn load_missing(&self, missing: Missing, pin: Pin) -> bool {
+    async fn load_missing(&self, missing: MissingNodes, pin: Pin) -> bool {
         let nodes = self.loader.pin_nodes(missing.into_faults(), pin);
         !nodes.is_empty() && self.loader.load_nodes(Class::Commit, nodes, false).await.is_empty()
     }

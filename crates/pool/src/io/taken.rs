@@ -108,18 +108,18 @@ impl RunWriter {
             this.copy_writer.write_runs(&taken, data, class).await?;
             Ok(taken)
         };
-        ToTheEnd { rt: self.core.rt().clone(), future: Some(Box::pin(write)), began: false }
+        DetachOnDrop { rt: self.core.rt().clone(), future: Some(Box::pin(write)), began: false }
     }
 }
 
 /// A future that goes on in a task of its own when it is dropped after it has begun.
-struct ToTheEnd<F: Future + 'static> {
+struct DetachOnDrop<F: Future + 'static> {
     rt: Rt,
     future: Option<Pin<Box<F>>>,
     began: bool,
 }
 
-impl<F: Future + 'static> Future for ToTheEnd<F> {
+impl<F: Future + 'static> Future for DetachOnDrop<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -131,7 +131,7 @@ impl<F: Future + 'static> Future for ToTheEnd<F> {
     }
 }
 
-impl<F: Future + 'static> Drop for ToTheEnd<F> {
+impl<F: Future + 'static> Drop for DetachOnDrop<F> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take().filter(|_| self.began) {
             self.rt.detach(async move { drop(future.await) });

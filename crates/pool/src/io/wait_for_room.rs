@@ -15,8 +15,8 @@ use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::space::{Alloc, Era, NodeRoom, Purpose, Reservation};
 use crate::transfer::load::NodeLoader;
-use crate::transfer::sums_ahead::SumsAhead;
-use crate::transfer::wait_for_reads::ReadDrain;
+use crate::transfer::sums_ahead::SumReadAhead;
+use crate::transfer::wait_for_reads::{PinnedWait, ReadDrain};
 use crate::txn::Kind;
 
 /// Commits of the direct transaction that a write-back pass asks for before the pool is full.
@@ -39,7 +39,7 @@ enum Admission {
 }
 
 /// The outcome of taking blocks.
-enum Took {
+enum TakeOutcome {
     All,
     /// The bitmaps of this group have to be loaded first.
     NeedMaps(GroupId),
@@ -52,7 +52,7 @@ enum Took {
 
 /// A step that may make room.
 #[derive(Clone, Copy)]
-enum Try {
+enum RoomStep {
     /// A commit frees blocks.
     Commit,
     /// Blocks that commits have freed become available when the reads of clients that use them have
@@ -66,34 +66,40 @@ enum Try {
 /// The steps, in the order in which they are tried. A change fails if all six steps have run and
 /// there is still no room. Each step comes twice, for two reasons: other changes take blocks that
 /// become available, and no group is dissolved while a commit runs.
-const TRIES: [Try; 6] =
-    [Try::Commit, Try::Freed, Try::Pinned, Try::Commit, Try::Freed, Try::Pinned];
+const TRIES: [RoomStep; 6] = [
+    RoomStep::Commit,
+    RoomStep::Freed,
+    RoomStep::Pinned,
+    RoomStep::Commit,
+    RoomStep::Freed,
+    RoomStep::Pinned,
+];
 
 /// The steps that are left to be tried.
-struct Tries {
-    left: std::array::IntoIter<Try, 6>,
-    /// Set while [`Try::Pinned`] is under way. The step ends when all reads and direct writes of
-    /// this era and of earlier eras have ended, or when no freed block is pinned.
+struct RoomSteps {
+    left: std::array::IntoIter<RoomStep, 6>,
+    /// Set while [`RoomStep::Pinned`] is under way. The step ends when all reads and direct writes
+    /// of this era and of earlier eras have ended, or when no freed block is pinned.
     pinned_until: Option<Era>,
 }
 
-impl Tries {
-    fn new() -> Tries {
-        Tries { left: TRIES.into_iter(), pinned_until: None }
+impl RoomSteps {
+    fn new() -> RoomSteps {
+        RoomSteps { left: TRIES.into_iter(), pinned_until: None }
     }
 }
 
 /// While this lives direct writes take no blocks.
-struct Alone<'a>(&'a Core);
+struct TakeHold<'a>(&'a Core);
 
-impl<'a> Alone<'a> {
-    fn new(core: &'a Core) -> Alone<'a> {
+impl<'a> TakeHold<'a> {
+    fn new(core: &'a Core) -> TakeHold<'a> {
         core.state_mut().space.supply_mut().hold_direct();
-        Alone(core)
+        TakeHold(core)
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for TakeHold<'_> {
     fn drop(&mut self) {
         self.0.state_mut().space.supply_mut().let_direct_go();
     }
@@ -105,7 +111,7 @@ pub(crate) struct PoolRoom {
     loader: Rc<NodeLoader>,
     reads: Rc<ReadDrain>,
     commits: Rc<Commits>,
-    sums: Rc<SumsAhead>,
+    sums: Rc<SumReadAhead>,
 }
 
 impl PoolRoom {
@@ -115,7 +121,7 @@ impl PoolRoom {
         loader: &Rc<NodeLoader>,
         reads: &Rc<ReadDrain>,
         commits: &Rc<Commits>,
-        sums: &Rc<SumsAhead>,
+        sums: &Rc<SumReadAhead>,
     ) -> Rc<PoolRoom> {
         Rc::new(PoolRoom {
             core: core.clone(),
@@ -149,7 +155,7 @@ impl PoolRoom {
     }
 
     async fn make_room(&self, purpose: Purpose) -> Result<NodeRoom> {
-        let mut tries = Tries::new();
+        let mut tries = RoomSteps::new();
         loop {
             let ended = self.core.state().space.claims().changes_ended();
             match self.try_admit(purpose)? {
@@ -169,10 +175,10 @@ impl PoolRoom {
     /// Runs the next step. Returns true if a step has run: the caller looks for room again. Returns
     /// false if no step is left. Then each block that had been freed before the first step has been
     /// available at some moment since.
-    async fn make_some_free(&self, tries: &mut Tries) -> Result<bool> {
+    async fn make_some_free(&self, tries: &mut RoomSteps) -> Result<bool> {
         loop {
             if let Some(until) = tries.pinned_until {
-                if !self.reads.wait_for_pinned(until).await {
+                if self.reads.wait_for_pinned(until).await == PinnedWait::NoneLeft {
                     tries.pinned_until = None;
                 }
                 self.empty_limbo().await;
@@ -180,7 +186,7 @@ impl PoolRoom {
             }
             let Some(next) = tries.left.next() else { return Ok(false) };
             match next {
-                Try::Commit => {
+                RoomStep::Commit => {
                     let frees = {
                         let st = self.core.state();
                         st.gives_back() || st.dirty_nodes() > 0
@@ -190,8 +196,8 @@ impl PoolRoom {
                     }
                     self.commits.commit().await?;
                 }
-                Try::Freed => self.empty_limbo().await,
-                Try::Pinned => {
+                RoomStep::Freed => self.empty_limbo().await,
+                RoomStep::Pinned => {
                     let any = self.core.state().space.limbo().any_pinned();
                     if any {
                         let until = self.core.state_mut().space.limbo_mut().reads_until_now();
@@ -228,17 +234,17 @@ impl PoolRoom {
     /// nodes that it will change.
     pub(crate) async fn take_for_write(&self, blocks: u32) -> Result<(NodeRoom, TakenRuns)> {
         let mut taken = TakenRuns::none(&self.core, Kind::Direct);
-        let mut tries = Tries::new();
+        let mut tries = RoomSteps::new();
         loop {
             let room = self.admit(Purpose::Write).await?;
             match take_now(blocks, &mut taken, |n| Ok(self.try_take(n)))? {
-                Took::All => return Ok((room, taken)),
-                Took::NeedMaps(id) => {
+                TakeOutcome::All => return Ok((room, taken)),
+                TakeOutcome::NeedMaps(id) => {
                     room.forgo();
                     self.loader.load_maps_to_take(id).await;
                 }
-                Took::Joined => unreachable!("only a pass joins a group"),
-                Took::Some => {
+                TakeOutcome::Joined => unreachable!("only a pass joins a group"),
+                TakeOutcome::Some => {
                     room.forgo();
                     let wait = self.wait_for_blocks(blocks, &mut taken, &mut tries);
                     self.core.rt().waits(Reason::PoolRoom, Box::pin(wait)).await?;
@@ -260,11 +266,11 @@ impl PoolRoom {
             let keeps = commits < PASS_COMMITS;
             let take = |n| self.core.state_mut().alloc_for_pass(n, keeps);
             match take_now(blocks, &mut taken, take)? {
-                Took::All => return Ok(taken),
-                Took::NeedMaps(id) => self.loader.load_maps_to_take(id).await,
-                Took::Joined => self.sums.warm_checksums().await,
-                Took::Some if commits == PASS_COMMITS && self.open_waiting() => {}
-                Took::Some if commits == PASS_COMMITS => {
+                TakeOutcome::All => return Ok(taken),
+                TakeOutcome::NeedMaps(id) => self.loader.load_maps_to_take(id).await,
+                TakeOutcome::Joined => self.sums.warm_checksums().await,
+                TakeOutcome::Some if commits == PASS_COMMITS && self.open_waiting() => {}
+                TakeOutcome::Some if commits == PASS_COMMITS => {
                     return Err(self
                         .core
                         .state()
@@ -272,11 +278,11 @@ impl PoolRoom {
                         .supply()
                         .no_room("write-back: the pool is full"));
                 }
-                Took::Some => {
+                TakeOutcome::Some => {
                     commits += 1;
                     // A group that direct writes have just changed can be joined after a commit,
                     // unless they change it again.
-                    let _alone = Alone::new(&self.core);
+                    let _alone = TakeHold::new(&self.core);
                     self.core.rt().waits(Reason::PoolRoom, self.commits.commit_direct()).await?;
                 }
             }
@@ -302,7 +308,7 @@ impl PoolRoom {
                 self.core.rt().waits(Reason::PoolRoom, Box::pin(self.empty_limbo())).await;
                 continue;
             };
-            alone.get_or_insert_with(|| Alone::new(&self.core));
+            alone.get_or_insert_with(|| TakeHold::new(&self.core));
             self.core.rt().waits(Reason::PoolRoom, ended).await;
         }
     }
@@ -327,7 +333,7 @@ impl PoolRoom {
         &self,
         blocks: u32,
         taken: &mut TakenRuns,
-        tries: &mut Tries,
+        tries: &mut RoomSteps,
     ) -> Result<()> {
         if self.open_waiting() {
             return Ok(());
@@ -376,16 +382,16 @@ fn take_now(
     blocks: u32,
     taken: &mut TakenRuns,
     take: impl Fn(u32) -> Result<Alloc>,
-) -> Result<Took> {
+) -> Result<TakeOutcome> {
     while taken.blocks() < blocks {
         match take(blocks - taken.blocks())? {
             Alloc::Got(run) => taken.push(run),
-            Alloc::NeedMaps(id) => return Ok(Took::NeedMaps(id)),
-            Alloc::Joined(_) => return Ok(Took::Joined),
-            Alloc::Full => return Ok(Took::Some),
+            Alloc::NeedMaps(id) => return Ok(TakeOutcome::NeedMaps(id)),
+            Alloc::Joined(_) => return Ok(TakeOutcome::Joined),
+            Alloc::Full => return Ok(TakeOutcome::Some),
         }
     }
-    Ok(Took::All)
+    Ok(TakeOutcome::All)
 }
 
 #[cfg(test)]

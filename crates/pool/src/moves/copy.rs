@@ -20,7 +20,7 @@ use crate::state::State;
 use crate::transfer::copies::CopyReader;
 use crate::transfer::load::NodeLoader;
 use crate::transfer::walk::{
-    Expected, Leaf, Owner, ReadRun, Walk, Which, nodes_from, pinned, runs,
+    ExpectedBlock, Leaf, Owner, ReadRun, TreeId, Walk, nodes_from, pinned, runs,
 };
 use crate::transfer::write_copies::CopyWriter;
 
@@ -29,8 +29,16 @@ const WINDOW_BYTES: u64 = 8 << 20;
 /// Leaves of a checksum tree that are read ahead at once.
 const AHEAD: usize = 16;
 
+/// The outcome of copying the blocks of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CopyOutcome {
+    Complete,
+    /// Moves are to rest, or there was another command.
+    Interrupted,
+}
+
 /// The chunks to which the copies of a group go.
-pub(super) enum To {
+pub(super) enum CopyTarget {
     /// To chunks that hold nothing of it.
     New(Vec<Chunk>),
     /// To chunks that are copies already. The group gives up its other chunks, which may hold the
@@ -41,10 +49,12 @@ pub(super) enum To {
     Behind(Vec<Chunk>),
 }
 
-impl To {
+impl CopyTarget {
     fn chunks(&self) -> &[Chunk] {
         match self {
-            To::New(chunks) | To::Kept(chunks) | To::Behind(chunks) => chunks,
+            CopyTarget::New(chunks) | CopyTarget::Kept(chunks) | CopyTarget::Behind(chunks) => {
+                chunks
+            }
         }
     }
 
@@ -58,8 +68,8 @@ impl To {
     fn is_for(&self, space: &Space, id: GroupId) -> bool {
         let has = |c: &Chunk| space.groups().chunks(id).iter().any(|had| had.is_at(c));
         match self {
-            To::New(_) | To::Kept(_) => true,
-            To::Behind(chunks) => chunks.iter().all(has),
+            CopyTarget::New(_) | CopyTarget::Kept(_) => true,
+            CopyTarget::Behind(chunks) => chunks.iter().all(has),
         }
     }
 }
@@ -67,7 +77,7 @@ impl To {
 /// Runs that are being copied, in order.
 struct Flights {
     flow: Rc<ChunkCopier>,
-    to: Rc<To>,
+    to: Rc<CopyTarget>,
     line: Line,
     flights: VecDeque<(JoinHandle<Result<()>>, u64)>,
     bytes: u64,
@@ -120,12 +130,12 @@ impl Flights {
     }
 
     /// Returns false if the copy was ended before all was copied.
-    async fn finish(mut self, outcome: Result<()>) -> Result<bool> {
+    async fn finish(mut self, outcome: Result<()>) -> Result<CopyOutcome> {
         while !self.flights.is_empty() {
             self.end_first().await;
         }
         outcome.and(self.outcome)?;
-        Ok(!self.stopped)
+        Ok(if self.stopped { CopyOutcome::Interrupted } else { CopyOutcome::Complete })
     }
 }
 
@@ -155,15 +165,15 @@ impl ChunkCopier {
 
     /// Copies the blocks of a group that were written in generation `since` or later to these
     /// chunks, and some older ones with them. The group must be closed, or new blocks must be
-    /// written to these chunks too. Returns false if moves were to rest before all was copied, or
-    /// if there have been more than so many `commands`: the group may not need the copy any more.
+    /// written to these chunks too. The copy is given up if moves are to rest, or if there have
+    /// been more than so many `commands`: the group may not need it any more.
     pub(super) async fn copy_group(
         self: &Rc<Self>,
         id: GroupId,
-        to: To,
+        to: CopyTarget,
         since: Generation,
         commands: Option<u64>,
-    ) -> Result<bool> {
+    ) -> Result<CopyOutcome> {
         self.core.state_mut().moves.begin_group();
         let mut flights = Flights {
             flow: self.clone(),
@@ -183,7 +193,7 @@ impl ChunkCopier {
         };
         // Also after an error: the chunks are given back.
         let ended = flights.finish(outcome).await;
-        if !matches!(ended, Ok(true)) {
+        if !matches!(ended, Ok(CopyOutcome::Complete)) {
             self.core.state_mut().moves.give_up_group();
         }
         ended
@@ -241,7 +251,7 @@ impl ChunkCopier {
         loop {
             let volume = self.core.state().forest.volume_from(VolumeId(next));
             let Some(volume) = volume else { break };
-            self.nodes_of(Which::Mapping(volume), since, id, &mut nodes).await?;
+            self.nodes_of(TreeId::Mapping(volume), since, id, &mut nodes).await?;
             next = volume.0 + 1;
         }
         let (group_blocks, groups) = {
@@ -249,12 +259,12 @@ impl ChunkCopier {
             (geometry.group_blocks, geometry.group_capacity)
         };
         for group in (0..groups).map(GroupId) {
-            self.nodes_of(Which::Sums(group), since, id, &mut nodes).await?;
+            self.nodes_of(TreeId::Sums(group), since, id, &mut nodes).await?;
         }
         if !flights.to.is_for(&self.core.state().space, id) {
             return Ok(());
         }
-        nodes.sort_unstable_by_key(|e: &Expected| e.addr);
+        nodes.sort_unstable_by_key(|e: &ExpectedBlock| e.addr);
         nodes.dedup_by_key(|e| e.addr);
         let runs = runs(nodes, group_blocks, 0).into_iter().map(|run| (run, pin.clone()));
         flights.copy(runs.collect()).await
@@ -263,10 +273,10 @@ impl ChunkCopier {
     /// Appends the nodes of a tree, of `since` and later generations, that stand in a group.
     async fn nodes_of(
         &self,
-        which: Which,
+        which: TreeId,
         since: Generation,
         id: GroupId,
-        into: &mut Vec<Expected>,
+        into: &mut Vec<ExpectedBlock>,
     ) -> Result<()> {
         let mut from = Key::EMPTY;
         loop {
@@ -286,10 +296,12 @@ impl ChunkCopier {
 
     /// Copies a run of neighbours when its turn comes. A block that is lost is left out: reads of
     /// it fail.
-    async fn copy_run(&self, run: ReadRun, to: &To, pin: &Pin, turn: Turn) -> Result<()> {
+    async fn copy_run(&self, run: ReadRun, to: &CopyTarget, pin: &Pin, turn: Turn) -> Result<()> {
         let crcs: Vec<Crc> = run.blocks.iter().map(|e| e.crc).collect();
         let targets = to.chunks();
-        if matches!(to, To::Kept(_)) && self.chunks_are_good(targets, run.first(), &crcs).await {
+        if matches!(to, CopyTarget::Kept(_))
+            && self.chunks_are_good(targets, run.first(), &crcs).await
+        {
             return Ok(());
         }
         if let Ok(data) = self.copies.read_verified(run.first(), &crcs, Class::Move, pin).await {
@@ -312,7 +324,7 @@ impl ChunkCopier {
     /// To be called when no copy of a block could be read. If it is lost, the move goes on without
     /// it. If a device that is away or does not answer may have it, or it is a node, this returns
     /// the error and the move ends.
-    async fn no_copy_read(&self, e: &Expected, why: StorageError, pin: &Pin) -> Result<()> {
+    async fn no_copy_read(&self, e: &ExpectedBlock, why: StorageError, pin: &Pin) -> Result<()> {
         let is_node = matches!(e.owner, Owner::Node(_));
         if is_node || !self.copies.is_lost(e.addr, e.crc, Class::Move, pin).await {
             return Err(why);
@@ -418,8 +430,9 @@ mod tests {
     async fn resynced(pool: &Pool, to: &[Chunk]) -> u64 {
         let copied = || pool.moves().moves_status().copied_bytes / BLOCK_U64;
         let (before, id) = (copied(), group_of_first(pool));
-        let to = To::Behind(to.to_vec());
-        assert!(pool.flows().copier.copy_group(id, to, Generation(1), None).await.expect("copied"));
+        let to = CopyTarget::Behind(to.to_vec());
+        let outcome = pool.flows().copier.copy_group(id, to, Generation(1), None).await;
+        assert_eq!(outcome.expect("copied"), CopyOutcome::Complete);
         copied() - before
     }
 
@@ -476,12 +489,12 @@ mod tests {
             let has = pool.core().state().space.groups().chunks(id).to_vec();
             let p = pool.clone();
             let copy = async move {
-                p.flows().copier.copy_group(id, To::Behind(has), Generation(1), None).await
+                p.flows().copier.copy_group(id, CopyTarget::Behind(has), Generation(1), None).await
             };
             let copy = r.spawn(copy);
             begun(&r, &pool).await;
             pool.moves().pause_moves(true);
-            assert!(!copy.await.expect("alive").expect("no error"), "not all was copied");
+            assert_eq!(copy.await.expect("alive").expect("no error"), CopyOutcome::Interrupted);
             assert!(written(&pool) <= 3 * WINDOW_BYTES, "{}", written(&pool));
             assert_eq!(pool.moves().moves_status().copied_bytes, 0);
         });

@@ -26,7 +26,7 @@ use queue::Class;
 
 use crate::commit::commits::Commits;
 use crate::core::Core;
-use crate::devices::{DeviceFile, Disk, Missed, PoolDevice};
+use crate::devices::{DeviceFile, Disk, MissedReason, PoolDevice};
 use crate::moves::rows::{can_be_replaced, invalid, leave, new_chunks, row_named};
 use crate::state::State;
 use crate::transfer::look::WriterWatch;
@@ -52,13 +52,13 @@ pub(super) enum Role<'a> {
 
 /// The row of a device that joins. If this is dropped before the device has joined, the row is
 /// given up.
-struct Joining {
+struct JoiningRow {
     core: Core,
     row: usize,
     joined: bool,
 }
 
-impl Drop for Joining {
+impl Drop for JoiningRow {
     fn drop(&mut self) {
         if !self.joined {
             // The queue of the device stays: a commit may be under way that writes to it.
@@ -71,13 +71,13 @@ impl Drop for Joining {
 /// is dropped before it is in use, the next superblock is the first that calls it failed again, as
 /// if it had been in use until then. So that invitation is no state that went apart from the
 /// pool's, even if all devices that it names are replaced before the device is seen again.
-struct Invited {
+struct InvitedDevice {
     core: Core,
     row: usize,
     accepted: bool,
 }
 
-impl Drop for Invited {
+impl Drop for InvitedDevice {
     fn drop(&mut self) {
         if !self.accepted {
             let mut st = self.core.state_mut();
@@ -125,7 +125,7 @@ impl Joiner {
             let Some(row) = st.devices.enter(device) else {
                 return invalid(format!("a pool has at most {MAX_DEVICES} devices"));
             };
-            Joining { core: self.core.clone(), row, joined: false }
+            JoiningRow { core: self.core.clone(), row, joined: false }
         };
         let Some(disk) = self.core.disk(joining.row) else { unreachable!("it was just entered") };
         let row = joining.row;
@@ -224,8 +224,10 @@ impl Joiner {
         match self.core.state().devices.row(row) {
             Some(d) if d.is_joining() => match d.missed() {
                 None => Ok(()),
-                Some(Missed::Write(e)) => Err(StorageError::from_io(e, "a write to it failed")),
-                Some(Missed::TakenOut) => invalid("it was taken out of use".to_owned()),
+                Some(MissedReason::Write(e)) => {
+                    Err(StorageError::from_io(e, "a write to it failed"))
+                }
+                Some(MissedReason::TakenOut) => invalid("it was taken out of use".to_owned()),
             },
             _ => Err(StorageError::new(ErrorKind::Io, "it went out of use")),
         }
@@ -235,8 +237,8 @@ impl Joiner {
     pub(crate) fn why_not_joined(&self, row: usize, path: &str, e: StorageError) -> StorageError {
         let missed = self.core.state().devices.row(row).and_then(PoolDevice::missed);
         let e = match missed {
-            Some(Missed::TakenOut) => self.has_all(row).err().unwrap_or(e),
-            Some(Missed::Write(_)) | None => e,
+            Some(MissedReason::TakenOut) => self.has_all(row).err().unwrap_or(e),
+            Some(MissedReason::Write(_)) | None => e,
         };
         StorageError { context: format!("{path}: {e}"), ..e }
     }
@@ -276,7 +278,7 @@ impl Joiner {
 
     /// Writes the invitation, and makes the device one of the pool. One that was away gets the
     /// pool's superblock before, by which it is away still. So whatever it has if this fails, it is
-    /// known that it was never in use: see [`Invited`].
+    /// known that it was never in use: see [`InvitedDevice`].
     pub(crate) async fn invite(
         &self,
         row: usize,
@@ -322,7 +324,7 @@ impl Joiner {
         let mut invited = None;
         if let Some(away) = away {
             write(away).await?;
-            invited = Some(Invited { core: self.core.clone(), row, accepted: false });
+            invited = Some(InvitedDevice { core: self.core.clone(), row, accepted: false });
         }
         for slot in slots {
             write(slot).await?;

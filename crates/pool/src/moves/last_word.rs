@@ -29,13 +29,13 @@ use crate::transfer::look::WriterWatch;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A device that is being told. While it is, it does not come back.
-struct Telling {
+struct NotifiedDevice {
     core: Core,
     row: usize,
     tenure: Tenure,
 }
 
-impl Drop for Telling {
+impl Drop for NotifiedDevice {
     fn drop(&mut self) {
         let mut st = self.core.state_mut();
         let own = st.devices.row_mut(self.row).filter(|d| d.tenure() == self.tenure);
@@ -44,20 +44,24 @@ impl Drop for Telling {
 }
 
 /// Tells devices that they are out of use.
-pub(crate) struct LastWords {
+pub(crate) struct RemovalNotifier {
     core: Core,
     watch: Rc<WriterWatch>,
     commits: Rc<Commits>,
 }
 
-impl LastWords {
+impl RemovalNotifier {
     /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         watch: &Rc<WriterWatch>,
         commits: &Rc<Commits>,
-    ) -> Rc<LastWords> {
-        Rc::new(LastWords { core: core.clone(), watch: watch.clone(), commits: commits.clone() })
+    ) -> Rc<RemovalNotifier> {
+        Rc::new(RemovalNotifier {
+            core: core.clone(),
+            watch: watch.clone(),
+            commits: commits.clone(),
+        })
     }
 
     /// Tells a device that it is out of use, which the others know durably.
@@ -105,7 +109,7 @@ impl LastWords {
             is_away(&st, row, path)?;
             let Some(d) = st.devices.row_mut(row) else { return Ok(()) };
             d.begin_telling();
-            Telling { core: self.core.clone(), row, tenure: d.tenure() }
+            NotifiedDevice { core: self.core.clone(), row, tenure: d.tenure() }
         };
         self.write_last_word(row, disk, path).await
     }
@@ -126,7 +130,7 @@ impl LastWords {
         }
     }
 
-    fn begin_telling(&self, row: usize) -> Option<(Telling, Disk, String)> {
+    fn begin_telling(&self, row: usize) -> Option<(NotifiedDevice, Disk, String)> {
         let mut st = self.core.state_mut();
         let d = st.devices.row_mut(row)?;
         let disk = d.disk()?.anew();
@@ -135,7 +139,7 @@ impl LastWords {
         }
         let (path, tenure) = (d.path().to_owned(), d.tenure());
         drop(st);
-        Some((Telling { core: self.core.clone(), row, tenure }, disk, path))
+        Some((NotifiedDevice { core: self.core.clone(), row, tenure }, disk, path))
     }
 
     async fn write_last_word(&self, row: usize, disk: &Disk, path: &str) -> Result<()> {

@@ -5,11 +5,11 @@ use format::page::Chunk;
 use crate::state::State;
 
 /// Chunks, and how often the device of each had gone out of use by the time this was made.
-pub(super) struct Present(Vec<(Chunk, u32)>);
+pub(super) struct PresentChunks(Vec<(Chunk, u32)>);
 
-impl Present {
-    pub fn of(st: &State, chunks: Vec<Chunk>) -> Present {
-        Present(chunks.into_iter().map(|c| (c, st.devices.absences(&c))).collect())
+impl PresentChunks {
+    pub fn of(st: &State, chunks: Vec<Chunk>) -> PresentChunks {
+        PresentChunks(chunks.into_iter().map(|c| (c, st.devices.absences(&c))).collect())
     }
 
     /// True if there are chunks, and all their devices have been in use since then: all that was

@@ -38,10 +38,10 @@ use rt::FileId;
 use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::devices::slots::Slots;
-use crate::devices::{DeviceFile, Disk, PoolDevice, Trouble};
+use crate::devices::{AwayReason, DeviceFile, Disk, PoolDevice};
 use crate::moves::Moves;
 use crate::moves::join::Joiner;
-use crate::moves::last_word::{LastWords, last_word};
+use crate::moves::last_word::{RemovalNotifier, last_word};
 use crate::moves::rows::{invalid, is_away, recognize, row_named};
 use crate::transfer::wait_for_reads::ReadDrain;
 
@@ -62,14 +62,14 @@ const WITHIN: Duration = Duration::from_secs(3600);
 
 /// A device that is coming back. If this is dropped before the device is in use, the device is away
 /// again. Its row stays its own: no device is removed while it joins.
-struct Returning {
+struct ReturningDevice {
     core: Core,
     row: usize,
     /// The path and queue that it had before.
     had: Option<(String, Option<Disk>)>,
 }
 
-impl Drop for Returning {
+impl Drop for ReturningDevice {
     fn drop(&mut self) {
         if let Some((path, disk)) = self.had.take() {
             let mut st = self.core.state_mut();
@@ -82,26 +82,26 @@ impl Drop for Returning {
 }
 
 /// Takes devices out of use, and back into use.
-pub struct Returns {
+pub struct Reattacher {
     core: Core,
     reads: Rc<ReadDrain>,
     commits: Rc<Commits>,
     joiner: Rc<Joiner>,
-    last_words: Rc<LastWords>,
+    last_words: Rc<RemovalNotifier>,
     moves: Rc<Moves>,
 }
 
-impl Returns {
+impl Reattacher {
     /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(
         core: &Core,
         reads: &Rc<ReadDrain>,
         commits: &Rc<Commits>,
         joiner: &Rc<Joiner>,
-        last_words: &Rc<LastWords>,
+        last_words: &Rc<RemovalNotifier>,
         moves: &Rc<Moves>,
-    ) -> Rc<Returns> {
-        Rc::new(Returns {
+    ) -> Rc<Reattacher> {
+        Rc::new(Reattacher {
             core: core.clone(),
             reads: reads.clone(),
             commits: commits.clone(),
@@ -138,7 +138,7 @@ impl Returns {
     }
 
     /// Takes a device that was away into use again, by its path or uuid, if its file is still open.
-    /// Returns false if the file is not open; then [`Returns::return_device`] is to be called.
+    /// Returns false if the file is not open; then [`Reattacher::return_device`] is to be called.
     pub async fn online_device(&self, name: &str) -> Result<bool> {
         let (row, path, disk) = {
             let st = self.core.state();
@@ -249,7 +249,7 @@ impl Returns {
             "the device has failed more than {MOST} times within an hour: it is left out; see to \
              it, then take it into use with forebay device online, or replace it"
         );
-        st.devices.row_mut(row).into_iter().for_each(|d| d.say(Trouble::Flapping));
+        st.devices.row_mut(row).into_iter().for_each(|d| d.say(AwayReason::Flapping));
     }
 
     /// Tries to bring a device back after each of these waits, until it is in use or may not return
@@ -356,7 +356,7 @@ impl Returns {
             let since = recognize(&st, row, &own, &path)?;
             let had = st.devices.row_mut(row).and_then(|d| d.reattach(path.clone(), disk.clone()));
             let before = (st.space.limbo_mut().reads_until_now(), st.txns.pass_ended());
-            (since, Returning { core: self.core.clone(), row, had }, before)
+            (since, ReturningDevice { core: self.core.clone(), row, had }, before)
         };
         let failed = |e| self.joiner.why_not_joined(row, &path, e);
         let (writes, pass_ended) = before;

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use base::{Generation, GroupId, Result};
 use format::page::Chunk;
 
-use super::copy::To;
-use super::present::Present;
+use super::copy::{CopyOutcome, CopyTarget};
+use super::present::PresentChunks;
 use super::unfilled::WriteErrors;
 use crate::commit::commits::Commits;
 use crate::core::Core;
@@ -52,7 +52,7 @@ impl Resyncer {
     pub(crate) async fn resync_all(&self) -> Result<Option<String>> {
         let (mut from, mut later) = (GroupId(0), None);
         loop {
-            let mut copied: Vec<(GroupId, Vec<Chunk>, Present)> = Vec::new();
+            let mut copied: Vec<(GroupId, Vec<Chunk>, PresentChunks)> = Vec::new();
             let mut end = false;
             while copied.len() < TOGETHER && !end {
                 let next = {
@@ -68,13 +68,13 @@ impl Resyncer {
                     continue;
                 };
                 from = GroupId(id.0 + 1);
-                let present = Present::of(&self.core.state(), chunks.clone());
-                let (to, since) = (To::Behind(chunks.clone()), self.lacks_since(&chunks));
+                let present = PresentChunks::of(&self.core.state(), chunks.clone());
+                let (to, since) = (CopyTarget::Behind(chunks.clone()), self.lacks_since(&chunks));
                 let (before, rows) = (WriteErrors::of(&self.core.state()), to.rows());
                 match self.copier.copy_group(id, to, since, None).await {
-                    Ok(true) => copied.push((id, chunks, present)),
+                    Ok(CopyOutcome::Complete) => copied.push((id, chunks, present)),
                     // Moves are to rest: what was copied is copied again later.
-                    Ok(false) => end = true,
+                    Ok(CopyOutcome::Interrupted) => end = true,
                     Err(e) => {
                         self.core.permit()?;
                         tracing::error!(group = id.0, "a block group cannot be refreshed now: {e}");
@@ -101,7 +101,7 @@ impl Resyncer {
     }
 
     /// Makes the copies durable; then these chunks are not behind any more.
-    async fn note_resynced(&self, copied: Vec<(GroupId, Vec<Chunk>, Present)>) -> Result<()> {
+    async fn note_resynced(&self, copied: Vec<(GroupId, Vec<Chunk>, PresentChunks)>) -> Result<()> {
         self.commits.commit_direct().await?;
         // Reads that began before may be about blocks that were freed, and not copied.
         let before = self.core.state_mut().space.limbo_mut().reads_until_now();

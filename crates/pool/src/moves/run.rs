@@ -9,8 +9,8 @@ use format::page::{Chunk, GroupKind};
 use model::moves::MovesState;
 use rt::sync::{either, within};
 
-use super::copy::To;
-use super::present::Present;
+use super::copy::{CopyOutcome, CopyTarget};
+use super::present::PresentChunks;
 use super::unfilled::WriteErrors;
 use crate::commit::commits::Commits;
 use crate::core::Core;
@@ -21,7 +21,7 @@ use crate::moves::admit::MoveTerms;
 use crate::moves::copy::ChunkCopier;
 use crate::moves::join::Joiner;
 use crate::moves::resync::Resyncer;
-use crate::space::{Closing, Era, Fit, Purpose, Search, Want};
+use crate::space::{ChunkChange, CloseOutcome, Era, Fit, Purpose, Search};
 use crate::state::State;
 use crate::transfer::wait_for_reads::ReadDrain;
 
@@ -32,7 +32,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// The outcome of a try to move a group.
 #[derive(PartialEq, Eq)]
-enum Moved {
+enum MoveOutcome {
     /// The group is as it should be.
     Done,
     /// Not now: its free blocks are needed.
@@ -48,20 +48,20 @@ enum Moved {
 
 /// The things that moves wait for.
 #[derive(Default)]
-struct Waits {
+struct MoveWaits {
     /// The groups that wait for room in other groups.
     room: Vec<GroupId>,
     /// The thing that the others wait for, in words.
     what: Option<String>,
 }
 
-impl Waits {
+impl MoveWaits {
     /// Notes how a try to move a group ended.
-    fn note(&mut self, id: GroupId, moved: Moved) {
+    fn note(&mut self, id: GroupId, moved: MoveOutcome) {
         match moved {
-            Moved::Needed => self.room.push(id),
-            Moved::Later(what) => self.what = Some(what),
-            Moved::Done | Moved::Gone | Moved::Stopped => {}
+            MoveOutcome::Needed => self.room.push(id),
+            MoveOutcome::Later(what) => self.what = Some(what),
+            MoveOutcome::Done | MoveOutcome::Gone | MoveOutcome::Stopped => {}
         }
     }
 
@@ -70,8 +70,16 @@ impl Waits {
     }
 }
 
+/// The outcome of removing a device that may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RowRemoval {
+    Removed,
+    /// It may not go any more: a cancel lets it stay, and then it takes chunks again at once.
+    Stays,
+}
+
 /// The work that is left after all groups were looked at.
-enum Left {
+enum RemainingWork {
     Nothing,
     /// The rest is tried again after a while.
     Some,
@@ -143,16 +151,18 @@ impl Mover {
                         }
                         tracing::error!("chunks are not moved now: {e}; it is tried again");
                         this.core.state_mut().moves.stopped_by(e.to_string());
-                        Left::Some
+                        RemainingWork::Some
                     }
                 };
                 match left {
-                    Left::Nothing => {
+                    RemainingWork::Nothing => {
                         this.note_end_of_moves();
                         changed.await;
                     }
-                    Left::Some => either(changed, this.core.rt().sleep(AGAIN)).await,
-                    Left::NeedsRoom(groups) => either(changed, this.room_beside(&groups)).await,
+                    RemainingWork::Some => either(changed, this.core.rt().sleep(AGAIN)).await,
+                    RemainingWork::NeedsRoom(groups) => {
+                        either(changed, this.room_beside(&groups)).await
+                    }
                 }
             }
         });
@@ -174,14 +184,15 @@ impl Mover {
     }
 
     /// Goes over all groups.
-    async fn move_all(self: &Rc<Self>) -> Result<Left> {
+    async fn move_all(self: &Rc<Self>) -> Result<RemainingWork> {
         // Devices that were away get what they lack first.
-        let mut waits = Waits { what: self.resyncer.resync_all().await?, ..Waits::default() };
+        let mut waits =
+            MoveWaits { what: self.resyncer.resync_all().await?, ..MoveWaits::default() };
         // No group can be formed or closed where most devices are full, and a new one is empty:
         // chunks of other groups make room.
         while self.move_each(&mut waits).await? {
             if self.copier.moves_rest() {
-                return Ok(Left::Nothing);
+                return Ok(RemainingWork::Nothing);
             }
             if waits.room.is_empty() || !self.spread_one().await? {
                 break;
@@ -189,7 +200,7 @@ impl Mover {
             waits.room.clear();
         }
         if self.copier.moves_rest() {
-            return Ok(Left::Nothing);
+            return Ok(RemainingWork::Nothing);
         }
         if waits.reason().is_none() && self.core.state().moves.is_balancing() {
             waits = self.balance().await?;
@@ -199,16 +210,16 @@ impl Mover {
         // All groups are tried again after a while where one waits for something else too: room may
         // never come.
         if !waits.room.is_empty() && waits.what.is_none() && !any {
-            return Ok(Left::NeedsRoom(waits.room));
+            return Ok(RemainingWork::NeedsRoom(waits.room));
         }
         let st = self.core.state();
         let some = waits.reason().is_some() || any || st.devices.iter().any(|d| d.is_leaving());
-        Ok(if some { Left::Some } else { Left::Nothing })
+        Ok(if some { RemainingWork::Some } else { RemainingWork::Nothing })
     }
 
     /// Gives each group the chunks that it should have. Returns false if the moves have changed
     /// meanwhile.
-    async fn move_each(self: &Rc<Self>, waits: &mut Waits) -> Result<bool> {
+    async fn move_each(self: &Rc<Self>, waits: &mut MoveWaits) -> Result<bool> {
         // First groups that no write-back pass has, as these need not wait.
         let (mut from, mut of_pass) = (GroupId(0), Vec::new());
         while let Some(want) = self.next_to_move(from).await {
@@ -223,7 +234,7 @@ impl Mover {
         for id in of_pass {
             let Some(want) = self.to_move(id) else { continue };
             match self.move_group(want).await? {
-                Moved::Stopped => return Ok(false),
+                MoveOutcome::Stopped => return Ok(false),
                 moved => waits.note(id, moved),
             }
         }
@@ -238,7 +249,7 @@ impl Mover {
             let helps = |st: &State| st.space.placement().lies_unevenly(&st.devices);
             let Some(want) = self.next_to_balance(from, helps).await else { return Ok(false) };
             from = GroupId(want.group.0 + 1);
-            if self.move_group(want).await? == Moved::Done {
+            if self.move_group(want).await? == MoveOutcome::Done {
                 return Ok(true);
             }
         }
@@ -264,19 +275,23 @@ impl Mover {
     }
 
     /// The change that a group needs, if the group is to be moved now.
-    fn to_move(&self, id: GroupId) -> Option<Want> {
+    fn to_move(&self, id: GroupId) -> Option<ChunkChange> {
         let st = self.core.state();
         (!self.copier.moves_rest()).then(|| st.space.placement().to_move(id, &st.devices)).flatten()
     }
 
     /// The next group, from this number on, that is to be moved now.
-    async fn next_to_move(&self, from: GroupId) -> Option<Want> {
+    async fn next_to_move(&self, from: GroupId) -> Option<ChunkChange> {
         self.search(from, |st, from| st.space.placement().next_to_move(from, &st.devices)).await
     }
 
     /// The next group, from this number on, of which a chunk is to be moved now to fill all devices
     /// to the same share, as long as that `helps`.
-    async fn next_to_balance(&self, from: GroupId, helps: impl Fn(&State) -> bool) -> Option<Want> {
+    async fn next_to_balance(
+        &self,
+        from: GroupId,
+        helps: impl Fn(&State) -> bool,
+    ) -> Option<ChunkChange> {
         let step = |st: &State, from| match helps(st) {
             true => st.space.placement().next_to_balance(from, &st.devices),
             false => Search::Over,
@@ -290,7 +305,7 @@ impl Mover {
         &self,
         mut from: GroupId,
         step: impl Fn(&State, GroupId) -> Search,
-    ) -> Option<Want> {
+    ) -> Option<ChunkChange> {
         while !self.copier.moves_rest() {
             let outcome = step(&self.core.state(), from);
             match outcome {
@@ -304,21 +319,21 @@ impl Mover {
     }
 
     /// Moves chunks until all devices are filled to the same share. Returns what that waits for.
-    async fn balance(self: &Rc<Self>) -> Result<Waits> {
-        let (mut from, mut waits, mut any) = (GroupId(0), Waits::default(), false);
+    async fn balance(self: &Rc<Self>) -> Result<MoveWaits> {
+        let (mut from, mut waits, mut any) = (GroupId(0), MoveWaits::default(), false);
         loop {
             let goes_on = |st: &State| st.moves.is_balancing();
             let want = self.next_to_balance(from, goes_on).await;
             if self.copier.moves_rest() || !goes_on(&self.core.state()) {
-                return Ok(Waits::default());
+                return Ok(MoveWaits::default());
             }
             match want {
                 Some(want) => {
                     let id = want.group;
                     from = GroupId(id.0 + 1);
                     match self.move_group(want).await? {
-                        Moved::Done => any = true,
-                        Moved::Stopped => return Ok(Waits::default()),
+                        MoveOutcome::Done => any = true,
+                        MoveOutcome::Stopped => return Ok(MoveWaits::default()),
                         moved => waits.note(id, moved),
                     }
                 }
@@ -340,7 +355,7 @@ impl Mover {
     }
 
     /// Gives a group the chunks that it should have. What it needs must be as of this step.
-    async fn move_group(self: &Rc<Self>, want: Want) -> Result<Moved> {
+    async fn move_group(self: &Rc<Self>, want: ChunkChange) -> Result<MoveOutcome> {
         let (id, commands) = (want.group, self.core.state().moves.commands());
         let closed = match self.close_for_move(&want).await {
             Ok(closed) => closed,
@@ -348,7 +363,7 @@ impl Mover {
         };
         self.settle_group(id).await?;
         let Some(targets) = self.take_targets(&want).await? else {
-            return Ok(Moved::Later("a device with room".into()));
+            return Ok(MoveOutcome::Later("a device with room".into()));
         };
         // The chunks in `whole` must have everything before a chunk is given up.
         let (to, whole) = {
@@ -357,8 +372,8 @@ impl Mover {
                 true => want.keeps.iter().filter(|c| st.devices.is_whole(c)).copied().collect(),
                 false => targets.clone(),
             };
-            let to = if targets.is_empty() { To::Kept } else { To::New };
-            (to(whole.clone()), Present::of(&st, whole))
+            let to = if targets.is_empty() { CopyTarget::Kept } else { CopyTarget::New };
+            (to(whole.clone()), PresentChunks::of(&st, whole))
         };
         // Copied data is durable before anything counts on it: a device that fails later, and comes
         // back, has it.
@@ -367,30 +382,33 @@ impl Mover {
         let rows = to.rows();
         let (durable, rows) =
             match self.copier.copy_group(id, to, Generation(0), Some(commands)).await {
-                Ok(true) => (self.commits.commit_direct().await.map(|()| true), before.rows()),
+                Ok(CopyOutcome::Complete) => {
+                    let durable = self.commits.commit_direct().await;
+                    (durable.map(|()| CopyOutcome::Complete), before.rows())
+                }
                 ended => (ended, rows),
             };
         self.core.state_mut().moves.end_fill();
         match durable {
-            Ok(true) => {}
-            Ok(false) => {
+            Ok(CopyOutcome::Complete) => {}
+            Ok(CopyOutcome::Interrupted) => {
                 self.give_back(targets);
-                return Ok(Moved::Stopped);
+                return Ok(MoveOutcome::Stopped);
             }
             Err(e) => {
                 self.give_back(targets);
                 self.core.permit()?;
                 tracing::error!(group = id.0, "a block group cannot be moved now: {e}");
-                return Ok(Moved::Later(before.what_failed(&self.core.state(), &rows, &e)));
+                return Ok(MoveOutcome::Later(before.what_failed(&self.core.state(), &rows, &e)));
             }
         }
         let Some(reads) = self.switch(&want, &targets, &whole).await? else {
             self.give_back(targets);
-            return Ok(Moved::Later("a device that went away".into()));
+            return Ok(MoveOutcome::Later("a device that went away".into()));
         };
         self.let_go(&want, reads).await;
         drop(closed);
-        Ok(Moved::Done)
+        Ok(MoveOutcome::Done)
     }
 
     /// Gives back chunks that a group was to get. What was copied to them was copied in vain.
@@ -404,7 +422,10 @@ impl Mover {
     /// Passes that begin later cannot take it, so this waits for one pass; for another one only
     /// where the first has opened the group again for want of room. A group that is open meanwhile
     /// may be given up. Error: it is not moved now.
-    async fn close_for_move(self: &Rc<Self>, want: &Want) -> std::result::Result<Closed, Moved> {
+    async fn close_for_move(
+        self: &Rc<Self>,
+        want: &ChunkChange,
+    ) -> std::result::Result<Closed, MoveOutcome> {
         let closed = Closed(self.core.clone(), want.group);
         loop {
             let (changed, mut ended) =
@@ -416,14 +437,14 @@ impl Mover {
                 st.space.close_group(&st.devices, want, &demand)
             };
             match closing {
-                Closing::Closed => return Ok(closed),
-                Closing::Needed => return Err(Moved::Needed),
-                Closing::Changed => return Err(Moved::Gone),
-                Closing::OfPass => {}
+                CloseOutcome::Closed => return Ok(closed),
+                CloseOutcome::Needed => return Err(MoveOutcome::Needed),
+                CloseOutcome::Changed => return Err(MoveOutcome::Gone),
+                CloseOutcome::OfPass => {}
             }
             // The status stays `running`: this is one pass, and the user has nothing to do.
             if within(&mut ended, changed).await.is_none() || self.copier.moves_rest() {
-                return Err(Moved::Stopped);
+                return Err(MoveOutcome::Stopped);
             }
         }
     }
@@ -448,7 +469,7 @@ impl Mover {
 
     /// Takes the chunks that a group is to get; `None`, and none is taken, if there are not enough,
     /// or if what was let in needs them.
-    async fn take_targets(&self, want: &Want) -> Result<Option<Vec<Chunk>>> {
+    async fn take_targets(&self, want: &ChunkChange) -> Result<Option<Vec<Chunk>>> {
         self.terms
             .ask(
                 |st| {
@@ -464,7 +485,12 @@ impl Mover {
     /// copied. Returns the era of the reads that use the old chunks. Returns `None` and changes
     /// nothing if a device of the chunks in `whole` has gone out of use since. From this step on
     /// the pool does not drop the last device of them.
-    async fn switch(&self, want: &Want, targets: &[Chunk], whole: &Present) -> Result<Option<Era>> {
+    async fn switch(
+        &self,
+        want: &ChunkChange,
+        targets: &[Chunk],
+        whole: &PresentChunks,
+    ) -> Result<Option<Era>> {
         let reads = loop {
             let alone = self.core.commits().acquire(1).await;
             if self.core.requests().retry() {
@@ -487,7 +513,7 @@ impl Mover {
     }
 
     /// Frees the old chunks when no read uses them any more.
-    async fn let_go(&self, want: &Want, reads: Era) {
+    async fn let_go(&self, want: &ChunkChange, reads: Era) {
         self.reads.wait_for_reads(reads).await;
         let mut st = self.core.state_mut();
         st.space.groups_mut().forget_chunks(want.group);
@@ -499,24 +525,21 @@ impl Mover {
         let (mut any, mut row) = (false, 0);
         while row < self.core.state().devices.count() {
             let goes = may_go(&self.core.state(), row);
-            if goes && self.remove_row(row).await? {
-                any = true;
-            }
+            any |= goes && self.remove_row(row).await? == RowRemoval::Removed;
             row += 1;
         }
         Ok(any)
     }
 
-    /// Removes a device that may go. Returns false if it may not any more, once its turn between
-    /// commits has come: a cancel lets it stay, and then it takes chunks again at once.
-    async fn remove_row(&self, row: usize) -> Result<bool> {
+    /// Removes a device that may go, once its turn between commits has come.
+    async fn remove_row(&self, row: usize) -> Result<RowRemoval> {
         let (name, chunks, disk) = {
             let _alone = self.core.commits().acquire(1).await;
             let now = self.core.unix_time(self.core.now());
             let mut st = self.core.state_mut();
             st.standing.permit()?;
             if !may_go(&st, row) {
-                return Ok(false);
+                return Ok(RowRemoval::Stays);
             }
             let name = st.devices.row(row).map(|d| st.devices.name_of(row, d)).unwrap_or_default();
             let chunks = st.devices.row(row).map(|d| d.record().chunks).unwrap_or_default();
@@ -537,7 +560,7 @@ impl Mover {
             // end soon.
             self.core.state_mut().moves.removed(disk.file());
         }
-        Ok(true)
+        Ok(RowRemoval::Removed)
     }
 
     /// Commits what has been changed in memory already. It is tried again until it is durable, or
@@ -562,7 +585,7 @@ fn may_go(st: &State, row: usize) -> bool {
 }
 
 /// The devices of which a group may get chunks, the best ones first.
-fn targets(st: &State, want: &Want) -> Vec<usize> {
+fn targets(st: &State, want: &ChunkChange) -> Vec<usize> {
     let devices = &st.devices;
     let row = |c: &Chunk| usize::from(c.device);
     let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
@@ -576,7 +599,7 @@ fn targets(st: &State, want: &Want) -> Vec<usize> {
     rows
 }
 
-fn take_targets(st: &mut State, want: &Want, fit: Fit) -> Option<Vec<Chunk>> {
+fn take_targets(st: &mut State, want: &ChunkChange, fit: Fit) -> Option<Vec<Chunk>> {
     let order = targets(st, want);
     if order.len() < want.gets {
         return None;

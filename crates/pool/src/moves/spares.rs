@@ -26,6 +26,14 @@ const JOB: &str = "spare";
 /// The time between two looks while a device is away.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// What a look for devices that need spares has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SpareRound {
+    NoneAway,
+    /// A device is away whose place a spare may take.
+    DeviceAway,
+}
+
 /// Puts spares in the place of devices that stay away.
 pub struct Spares {
     core: Core,
@@ -46,10 +54,10 @@ impl Spares {
             while !this.core.is_closed() && this.core.permit().is_ok() {
                 let (changed, set) = (this.core.state().moves.changed(), this.core.was_set());
                 match this.give_spares(&mut told).await {
-                    Ok(false) => {
+                    Ok(SpareRound::NoneAway) => {
                         either(changed, set).await;
                     }
-                    Ok(true) => {
+                    Ok(SpareRound::DeviceAway) => {
                         either(changed, this.core.rt().sleep(LOOK)).await;
                     }
                     Err(e) => {
@@ -63,10 +71,9 @@ impl Spares {
         });
     }
 
-    /// Gives spares the places of devices that have been away for long enough. Returns true if a
-    /// device is away whose place a spare may take. `told`: it is in the log that no spare is large
-    /// enough.
-    async fn give_spares(&self, told: &mut bool) -> Result<bool> {
+    /// Gives spares the places of devices that have been away for long enough. `told`: it is in the
+    /// log that no spare is large enough.
+    async fn give_spares(&self, told: &mut bool) -> Result<SpareRound> {
         let (after, at) = (self.core.settings().spare_after, self.core.unix_time(self.core.now()));
         let (given, any) = {
             let mut st = self.core.state_mut();
@@ -100,7 +107,7 @@ impl Spares {
         if given {
             self.moves.note_moves().await?;
         }
-        Ok(any)
+        Ok(if any { SpareRound::DeviceAway } else { SpareRound::NoneAway })
     }
 
     /// A spare, named by its path or uuid, becomes a device like the others, or takes the place of

@@ -68,16 +68,16 @@ use format::superblock::{DeviceRecord, DeviceState, Superblock};
 use queue::Class;
 use rt::Rt;
 
-use crate::devices::slots::{After, Slots};
+use crate::devices::slots::{Slots, SuccessorState};
 use crate::devices::standing::Permit;
-use crate::devices::{DeviceFile, Disk, PoolDevice, Trouble, apart, is_ahead, is_up_to_date};
+use crate::devices::{AwayReason, DeviceFile, Disk, PoolDevice, apart, is_ahead, is_up_to_date};
 use crate::history::end_of;
 use crate::settings::Settings;
 use crate::space::Geometry;
 
 /// A device whose superblocks were read.
 pub struct Candidate {
-    /// The device.
+    /// The open file of the device, and its path.
     pub file: DeviceFile,
     /// The device's queue.
     pub queue: Disk,
@@ -271,11 +271,11 @@ pub fn doubt(found: &[Candidate], best: &Superblock) -> Result<Option<String>> {
     };
     let after: Vec<_> =
         found.iter().filter(in_use).map(|f| (&f.file.path, f.slots.after(best.sequence))).collect();
-    if after.iter().any(|(_, after)| *after == After::Never) {
+    if after.iter().any(|(_, after)| *after == SuccessorState::Never) {
         return Ok(None);
     }
     let unknown = after.iter().find_map(|(path, after)| match after {
-        After::Unknown(why) => Some(format!("{path}: superblock {why}")),
+        SuccessorState::Unknown(why) => Some(format!("{path}: superblock {why}")),
         _ => None,
     });
     if let Some(what) = unknown {
@@ -289,7 +289,7 @@ pub fn doubt(found: &[Candidate], best: &Superblock) -> Result<Option<String>> {
         return Err(StorageError::new(ErrorKind::Damaged, text));
     }
     let torn = after.iter().find_map(|(path, after)| match after {
-        After::Torn(why) => Some(format!("{path}: superblock {why}")),
+        SuccessorState::Torn(why) => Some(format!("{path}: superblock {why}")),
         _ => None,
     });
     Ok(torn.map(|what| {
@@ -423,7 +423,7 @@ pub fn judge(
         let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));
         d.set_found(f.slots.found());
         if record.state == DeviceState::Failed {
-            d.say(Trouble::Stale);
+            d.say(AwayReason::Stale);
             let fate = if record.offline { "it is offline" } else { "it is brought up to date" };
             warnings.push(format!("{path}: stale, the pool went on without it; {fate}"));
         } else if !is_up_to_date(&f.sb, best) {
@@ -431,7 +431,7 @@ pub fn judge(
             let same = (f.sb.lineage.is_known() && end_of(&f.sb) == end_of(best))
                 .then_some(end_of(best).end);
             d.fail(best.sequence + 1, same);
-            d.say(Trouble::Stale);
+            d.say(AwayReason::Stale);
             warnings.push(match same {
                 Some(_) => format!(
                     "{path}: stale, it was opened without the others; it is brought up to date"

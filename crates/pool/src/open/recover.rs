@@ -22,12 +22,12 @@ use smallvec::SmallVec;
 
 use crate::core::Core;
 use crate::forest::Change;
-use crate::host_log::Survived;
+use crate::host_log::SurvivingRecords;
 use crate::space::Run;
 use crate::transfer::copies::CopyReader;
 use crate::transfer::heal::Healer;
 use crate::transfer::load::NodeLoader;
-use crate::txn::logged::Logged;
+use crate::txn::logged::LoggedChange;
 use crate::writeback::for_cache::CacheLink;
 
 /// Blocks that are verified by one read.
@@ -36,7 +36,7 @@ const READ_BLOCKS: usize = 256;
 const AT_ONCE: usize = 32;
 
 /// Blocks that are to be entered: they are adjacent in their volume and in the pool.
-struct Piece {
+struct LoggedPiece {
     volume: VolumeId,
     lba: Lba,
     addr: PoolAddr,
@@ -52,21 +52,21 @@ struct Hole {
 }
 
 /// A block that was entered, and of which a copy is not good.
-pub(crate) struct Incomplete {
+pub(crate) struct IncompleteBlock {
     addr: PoolAddr,
     crc: Crc,
 }
 
 /// The outcome for blocks of the host log.
 #[derive(Default)]
-struct Entered {
+struct RecoveredBlocks {
     blocks: u64,
     lost: u64,
-    incomplete: Vec<Incomplete>,
+    incomplete: Vec<IncompleteBlock>,
 }
 
-impl Entered {
-    fn add(&mut self, more: Entered) {
+impl RecoveredBlocks {
+    fn add(&mut self, more: RecoveredBlocks) {
         self.blocks += more.blocks;
         self.lost += more.lost;
         self.incomplete.extend(more.incomplete);
@@ -75,8 +75,8 @@ impl Entered {
 
 /// The outcome of reading a host log.
 #[derive(Default)]
-struct Outcome {
-    pieces: Vec<Piece>,
+struct LogOutcome {
+    pieces: Vec<LoggedPiece>,
     holes: Vec<Hole>,
     drops_cache: bool,
     records: usize,
@@ -85,9 +85,9 @@ struct Outcome {
 
 /// The blocks of which newer records have said something already.
 #[derive(Default)]
-struct Covered(BTreeMap<VolumeId, BTreeMap<u64, u64>>);
+struct CoveredBlocks(BTreeMap<VolumeId, BTreeMap<u64, u64>>);
 
-impl Covered {
+impl CoveredBlocks {
     /// Covers `[lba, end)`; returns the parts of it that were not covered.
     fn cover(&mut self, volume: VolumeId, lba: Lba, end: Lba) -> Vec<(u64, u64)> {
         let spans = self.0.entry(volume).or_default();
@@ -114,15 +114,15 @@ impl Covered {
     }
 }
 
-impl Outcome {
+impl LogOutcome {
     /// Of the records that no commit up to `committed` has.
-    fn of(survived: &Survived, committed: Generation) -> Outcome {
-        let mut out = Outcome::default();
-        let mut covered = Covered::default();
+    fn of(survived: &SurvivingRecords, committed: Generation) -> LogOutcome {
+        let mut out = LogOutcome::default();
+        let mut covered = CoveredBlocks::default();
         for frame in survived.frames.iter().rev().filter(|f| f.stamp > committed.0) {
             out.records += 1;
-            match Logged::decode(frame.kind, &frame.payload) {
-                Some(Logged::Map { volume, lba, runs, crcs }) => {
+            match LoggedChange::decode(frame.kind, &frame.payload) {
+                Some(LoggedChange::Map { volume, lba, runs, crcs }) => {
                     let mut first = 0;
                     for placed in runs {
                         let (from, len) = (lba.plus(first as u64), u64::from(placed.run.len));
@@ -130,7 +130,7 @@ impl Outcome {
                         first += placed.run.len as usize;
                         for (start, stop) in covered.cover(volume, from, from.plus(len)) {
                             let (at, n) = (start - from.0, (stop - start) as usize);
-                            out.pieces.push(Piece {
+                            out.pieces.push(LoggedPiece {
                                 volume,
                                 lba: Lba(start),
                                 addr: placed.run.addr.plus(at),
@@ -140,12 +140,12 @@ impl Outcome {
                         }
                     }
                 }
-                Some(Logged::Unmap { volume, lba, end }) => {
+                Some(LoggedChange::Unmap { volume, lba, end }) => {
                     let holes = covered.cover(volume, lba, end);
                     let hole = |(start, stop)| Hole { volume, lba: Lba(start), end: Lba(stop) };
                     out.holes.extend(holes.into_iter().map(hole));
                 }
-                Some(Logged::DropCache) => out.drops_cache = true,
+                Some(LoggedChange::DropCache) => out.drops_cache = true,
                 None => out.malformed += 1,
             }
         }
@@ -187,19 +187,19 @@ impl Recovery {
     pub(crate) async fn recover_from(
         self: &Rc<Self>,
         place: &SharedPlace,
-    ) -> Result<Vec<Incomplete>> {
+    ) -> Result<Vec<IncompleteBlock>> {
         let committed = self.core.state().txns.committed();
         let id =
             HostMemoryId { incarnation: incarnation_of(committed), open: self.core.last_opened() };
-        let Some(mut survived) = Survived::find(place, self.core.uuid(), id) else {
+        let Some(mut survived) = SurvivingRecords::find(place, self.core.uuid(), id) else {
             return Ok(Vec::new());
         };
         if survived.durable > committed.0 {
-            survived = Survived {
+            survived = SurvivingRecords {
                 lacking: Some(
                     "the devices were put back to an older state than it goes on from".into(),
                 ),
-                ..Survived::default()
+                ..SurvivingRecords::default()
             };
         }
         if let Some(why) = &survived.lacking {
@@ -208,7 +208,7 @@ impl Recovery {
                  lost, as what the host kept of them does not count: {why}"
             );
         }
-        let outcome = Outcome::of(&survived, committed);
+        let outcome = LogOutcome::of(&survived, committed);
         if outcome.malformed > 0 {
             let records = counted(outcome.malformed as u64, "record", "records");
             tracing::error!("{records} of the host log make no sense, and were left out");
@@ -220,7 +220,7 @@ impl Recovery {
     }
 
     /// Writes the copies that are not good of what was entered.
-    pub(crate) async fn write_lacking_copies(self: &Rc<Self>, incomplete: Vec<Incomplete>) {
+    pub(crate) async fn write_lacking_copies(self: &Rc<Self>, incomplete: Vec<IncompleteBlock>) {
         if incomplete.is_empty() {
             return;
         }
@@ -230,7 +230,7 @@ impl Recovery {
             counted(incomplete.len() as u64, "block that was", "blocks that were")
         );
         let mut under_way: std::collections::VecDeque<rt::JoinHandle<()>> = Default::default();
-        for Incomplete { addr, crc } in incomplete {
+        for IncompleteBlock { addr, crc } in incomplete {
             if under_way.len() == AT_ONCE
                 && let Some(first) = under_way.pop_front()
             {
@@ -245,8 +245,8 @@ impl Recovery {
         }
     }
 
-    async fn enter_outcome(self: &Rc<Self>, outcome: Outcome) -> Result<Vec<Incomplete>> {
-        let Outcome { pieces, holes, drops_cache, records, .. } = outcome;
+    async fn enter_outcome(self: &Rc<Self>, outcome: LogOutcome) -> Result<Vec<IncompleteBlock>> {
+        let LogOutcome { pieces, holes, drops_cache, records, .. } = outcome;
         self.core.set_recovered();
         {
             // Groups that are empty by the last commit may have been given up since, and their
@@ -255,7 +255,7 @@ impl Recovery {
             let st = &mut *st;
             st.space.dissolve_empty(&mut st.devices, usize::MAX);
         }
-        let Entered { blocks, lost, incomplete } = self.enter_pieces(pieces).await?;
+        let RecoveredBlocks { blocks, lost, incomplete } = self.enter_pieces(pieces).await?;
         for Hole { volume, lba, end } in holes {
             if !self.is_live(volume) {
                 continue;
@@ -282,8 +282,8 @@ impl Recovery {
     }
 
     /// Enters blocks, in the order of their addresses.
-    async fn enter_pieces(self: &Rc<Self>, pieces: Vec<Piece>) -> Result<Entered> {
-        let mut reads: Vec<Vec<Piece>> = Vec::new();
+    async fn enter_pieces(self: &Rc<Self>, pieces: Vec<LoggedPiece>) -> Result<RecoveredBlocks> {
+        let mut reads: Vec<Vec<LoggedPiece>> = Vec::new();
         for piece in pieces {
             let fits = reads.last().is_some_and(|read| {
                 let blocks: usize = read.iter().map(|p| p.crcs.len()).sum();
@@ -297,7 +297,7 @@ impl Recovery {
                 None => reads.push(vec![piece]),
             }
         }
-        let mut entered = Entered::default();
+        let mut entered = RecoveredBlocks::default();
         // All places are taken before a read gives others a turn.
         let mut taken = Vec::with_capacity(reads.len());
         for read in reads {
@@ -323,7 +323,7 @@ impl Recovery {
     }
 
     /// Takes the blocks of adjacent pieces; false, and none is taken, if they are not free.
-    async fn take_again(&self, read: &[Piece]) -> bool {
+    async fn take_again(&self, read: &[LoggedPiece]) -> bool {
         let run = run_of(read);
         let formed = {
             let mut st = self.core.state_mut();
@@ -354,13 +354,13 @@ impl Recovery {
     }
 
     /// Reads and verifies adjacent pieces, and enters what is as it was written.
-    async fn verify_and_enter(&self, read: Vec<Piece>) -> Result<Entered> {
+    async fn verify_and_enter(&self, read: Vec<LoggedPiece>) -> Result<RecoveredBlocks> {
         let run = run_of(&read);
         let crcs: Vec<Crc> = read.iter().flat_map(|p| p.crcs.iter().copied()).collect();
         let (good, all_good) = self.healer.good_copies(run.addr, &crcs, Class::Commit).await;
-        let of = |i| Incomplete { addr: run.addr.plus(i as u64), crc: crcs[i] };
+        let of = |i| IncompleteBlock { addr: run.addr.plus(i as u64), crc: crcs[i] };
         let incomplete = (0..crcs.len()).filter(|i| good[*i] && !all_good[*i]).map(of).collect();
-        let mut entered = Entered { incomplete, ..Entered::default() };
+        let mut entered = RecoveredBlocks { incomplete, ..RecoveredBlocks::default() };
         let mut first = 0;
         for piece in read {
             let good = &good[first..first + piece.crcs.len()];
@@ -417,7 +417,7 @@ pub(crate) fn incarnation_of(generation: Generation) -> u32 {
 }
 
 /// The blocks of adjacent pieces.
-fn run_of(read: &[Piece]) -> Run {
+fn run_of(read: &[LoggedPiece]) -> Run {
     let len = read.iter().map(|p| p.crcs.len() as u32).sum();
     Run { addr: read[0].addr, len }
 }
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn only_what_no_newer_record_covers_is_open() {
-        let mut covered = Covered::default();
+        let mut covered = CoveredBlocks::default();
         let mut cover = |from, to| covered.cover(V, Lba(from), Lba(to));
         assert_eq!(cover(10, 20), [(10, 20)]);
         assert_eq!(cover(10, 20), []);

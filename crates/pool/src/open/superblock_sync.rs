@@ -30,7 +30,7 @@ use super::tables::PageCopy;
 use crate::commit::superblocks::Superblocks;
 use crate::core::Core;
 use crate::transfer::write_copies::CopyWriter;
-use crate::transfer::{Writes, Written};
+use crate::transfer::{CommitWritten, Writes};
 
 /// Writes superblocks and table pages where an open found others.
 pub(crate) struct SuperblockSync {
@@ -88,7 +88,7 @@ impl SuperblockSync {
     }
 
     /// Writes the newest superblock to every slot, one after the other.
-    async fn fill_slots(&self, mut written: Written) -> Result<()> {
+    async fn fill_slots(&self, mut written: CommitWritten) -> Result<()> {
         let (generation, digest) = {
             let st = self.core.state();
             (st.txns.committed(), st.tables.digest())

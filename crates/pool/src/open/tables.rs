@@ -12,7 +12,7 @@ use format::superblock::Superblock;
 use queue::Class;
 use rt::Rt;
 
-use crate::devices::{Counted, PoolDevice};
+use crate::devices::{DeviceEvent, PoolDevice};
 use crate::space::Geometry;
 use crate::txn::TablePage;
 
@@ -115,7 +115,7 @@ impl Loader<'_> {
                 Ok(()) => bytes.copy_from_slice(&buf),
                 Err(_) => {
                     // Perhaps not all of it: slot by slot.
-                    d.count(Counted::ReadError);
+                    d.count(DeviceEvent::ReadError);
                     for (i, slot) in bytes.chunks_exact_mut(BLOCK).enumerate() {
                         let offset = offset + (i * BLOCK) as u64;
                         let (outcome, buf) =

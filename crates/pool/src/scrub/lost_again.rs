@@ -10,16 +10,24 @@ use crate::io::read::Reader;
 use crate::transfer::load::NodeLoader;
 
 /// Takes blocks that are not lost any more from the list of those that are.
-pub(crate) struct LostAgain {
+pub(crate) struct LostBlockPruner {
     core: Core,
     loader: Rc<NodeLoader>,
     reader: Rc<Reader>,
 }
 
-impl LostAgain {
+impl LostBlockPruner {
     /// Makes the flow out of the core and the flows that it calls.
-    pub(crate) fn new(core: &Core, loader: &Rc<NodeLoader>, reader: &Rc<Reader>) -> Rc<LostAgain> {
-        Rc::new(LostAgain { core: core.clone(), loader: loader.clone(), reader: reader.clone() })
+    pub(crate) fn new(
+        core: &Core,
+        loader: &Rc<NodeLoader>,
+        reader: &Rc<Reader>,
+    ) -> Rc<LostBlockPruner> {
+        Rc::new(LostBlockPruner {
+            core: core.clone(),
+            loader: loader.clone(),
+            reader: reader.clone(),
+        })
     }
 
     /// Takes blocks from the list of those that are lost which can be read.

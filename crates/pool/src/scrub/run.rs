@@ -8,12 +8,12 @@ use format::superblock::scrub::ScrubStage;
 use queue::Class;
 use rt::sync::either;
 
-use super::window::{Stop, Went, Window};
+use super::window::{PartResult, Stop, Window};
 use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::scrub::Scrubs;
 use crate::scrub::load::ScrubLoader;
-use crate::scrub::lost_again::LostAgain;
+use crate::scrub::lost_again::LostBlockPruner;
 use crate::scrub::progress::pass_scrubbed;
 use crate::scrub::tables::TableScrub;
 use crate::scrub::trees::TreeScrub;
@@ -33,7 +33,7 @@ pub(crate) struct Scrubber {
     pub(super) core: Core,
     loader: Rc<NodeLoader>,
     commits: Rc<Commits>,
-    lost: Rc<LostAgain>,
+    lost: Rc<LostBlockPruner>,
     pub(super) scrubs: Rc<Scrubs>,
     scrub_loader: Rc<ScrubLoader>,
     tables: Rc<TableScrub>,
@@ -48,7 +48,7 @@ impl Scrubber {
         core: &Core,
         loader: &Rc<NodeLoader>,
         commits: &Rc<Commits>,
-        lost: &Rc<LostAgain>,
+        lost: &Rc<LostBlockPruner>,
         scrubs: &Rc<Scrubs>,
         scrub_loader: &Rc<ScrubLoader>,
         tables: &Rc<TableScrub>,
@@ -97,7 +97,7 @@ impl Scrubber {
     }
 
     /// Goes on from where the scrub is. Nothing of it is in flight afterwards.
-    async fn scrub(&self, turn: u64) -> Went {
+    async fn scrub(&self, turn: u64) -> PartResult {
         self.core.state_mut().note_scrub_lacks();
         let mut window = Window::new(&self.verifier, turn);
         let went = self.scrub_all(&mut window).await;
@@ -105,7 +105,7 @@ impl Scrubber {
         went
     }
 
-    async fn scrub_all(&self, window: &mut Window) -> Went {
+    async fn scrub_all(&self, window: &mut Window) -> PartResult {
         let place = self.core.state().scrub.place();
         if place.stage == ScrubStage::Tables {
             self.tables.scrub_tables(window).await?;
@@ -151,7 +151,7 @@ impl Scrubber {
     }
 
     /// Bitmap pages, checksum tree and data of a group.
-    async fn scrub_group(&self, window: &mut Window, id: GroupId, from: u32) -> Went {
+    async fn scrub_group(&self, window: &mut Window, id: GroupId, from: u32) -> PartResult {
         let kind = self.core.state().space.groups().kind(id);
         // A group that holds no data any more keeps the nodes of its tree, for its next use.
         if from == 0 && kind != GroupKind::Data {

@@ -10,11 +10,11 @@ use format::superblock::{SLOT_COPIES, Superblock};
 use model::scrub::BlockKind;
 use queue::Class;
 
-use super::verify::{Mended, Places};
-use super::window::{Stop, Went, Window};
+use super::verify::{MendOutcome, Places};
+use super::window::{PartResult, Stop, Window};
 use crate::commit::commits::Commits;
 use crate::core::Core;
-use crate::devices::Place;
+use crate::devices::CopyPlace;
 use crate::scrub::load::ScrubLoader;
 use crate::scrub::verify::Verifier;
 use crate::space::BitmapPage;
@@ -23,9 +23,17 @@ use crate::transfer::load::NodeLoader;
 
 /// A page, and the version that it must be.
 #[derive(Clone, Copy)]
-struct Page {
+struct ScrubbedPage {
     id: PageId,
     version: PageVersion,
+}
+
+/// The outcome of scrubbing a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PageScrub {
+    Done,
+    /// The page as of the last commit is to be loaded first.
+    NotInMemory,
 }
 
 /// Scrubs superblocks, table pages and bitmaps.
@@ -66,7 +74,7 @@ impl TableScrub {
     }
 
     /// Scrubs the pages of the volume table and of the group table.
-    pub(super) async fn scrub_tables(&self, window: &mut Window) -> Went {
+    pub(super) async fn scrub_tables(&self, window: &mut Window) -> PartResult {
         let pages = self.core.state().space.geometry().table_pages();
         for page in 0..pages {
             window.rest().await?;
@@ -80,9 +88,9 @@ impl TableScrub {
     /// A device has the newest superblock twice. Where one of them is bad it is written again from
     /// the other; where both are, the next commit writes them all.
     async fn scrub_superblock(&self, row: usize) -> Result<()> {
-        let copies = |sequence: u64| -> [Place; SLOT_COPIES] {
+        let copies = |sequence: u64| -> [CopyPlace; SLOT_COPIES] {
             let at = Superblock::offset_of(sequence);
-            std::array::from_fn(|i| Place { row, offset: at + i as u64 * BLOCK_U64 })
+            std::array::from_fn(|i| CopyPlace { row, offset: at + i as u64 * BLOCK_U64 })
         };
         let is_good = |sequence: u64| {
             move |block: &[u8]| {
@@ -105,7 +113,7 @@ impl TableScrub {
                 .mend(places, Class::Commit, BlockKind::Superblock, is_good(sequence))
                 .await?
         };
-        if outcome == Mended::Lost {
+        if outcome == MendOutcome::Lost {
             tracing::error!(
                 device = %self.core.state().devices.path(row),
                 "scrub: both copies of the newest superblock are bad here; a commit writes the next"
@@ -138,7 +146,7 @@ impl TableScrub {
                 };
                 let which =
                     |st: &State| st.space.bitmaps().has(group).then(|| bitmap_page(st, group, i));
-                if self.scrub_page(which, force).await? {
+                if self.scrub_page(which, force).await? == PageScrub::Done {
                     break;
                 }
             }
@@ -147,26 +155,26 @@ impl TableScrub {
     }
 
     /// Scrubs a page, of which every device has a copy. `which` is the page as of the last commit,
-    /// if there is one; `None`: that is not in memory, and this returns false. `force` has the
-    /// next commit write it from memory, which is done if no copy is good.
+    /// if there is one; `None`: that is not in memory. `force` has the next commit write it from
+    /// memory, which is done if no copy is good.
     async fn scrub_page(
         &self,
-        which: impl Fn(&State) -> Option<Option<Page>>,
+        which: impl Fn(&State) -> Option<Option<ScrubbedPage>>,
         force: impl FnOnce(&mut State),
-    ) -> Result<bool> {
-        let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<Place> {
+    ) -> Result<PageScrub> {
+        let copies = |st: &State, id: &PageId, rows: Vec<usize>| -> Vec<CopyPlace> {
             let offset = st.space.geometry().page_offset(id.page, id.slot);
-            rows.into_iter().map(|row| Place { row, offset }).collect()
+            rows.into_iter().map(|row| CopyPlace { row, offset }).collect()
         };
-        let is_good = |page: Page| {
+        let is_good = |page: ScrubbedPage| {
             move |block: &[u8]| {
                 open_page(&page.id, block).is_ok_and(|(found, _)| found == page.version)
             }
         };
         let (page, scrubbed) = {
             let st = self.core.state();
-            let Some(page) = which(&st) else { return Ok(false) };
-            let Some(page) = page else { return Ok(true) };
+            let Some(page) = which(&st) else { return Ok(PageScrub::NotInMemory) };
+            let Some(page) = page else { return Ok(PageScrub::Done) };
             let rows = st.devices.live_rows();
             drop(st);
             let rows = self.scrubbed(rows);
@@ -176,19 +184,19 @@ impl TableScrub {
         let (now, bytes) = (self.core.now(), scrubbed.len() as u64 * BLOCK_U64);
         self.core.state_mut().scrub.verified(now, bytes);
         if self.verifier.are_good(&scrubbed, is_good(page)).await {
-            return Ok(true);
+            return Ok(PageScrub::Done);
         }
         let _alone = self.commits.between_commits().await?;
         let (page, all) = {
             let st = self.core.state();
-            let Some(page) = which(&st) else { return Ok(false) };
-            let Some(page) = page else { return Ok(true) };
+            let Some(page) = which(&st) else { return Ok(PageScrub::NotInMemory) };
+            let Some(page) = page else { return Ok(PageScrub::Done) };
             (page, copies(&st, &page.id, st.devices.live_rows()))
         };
         let places = Places::of(&all);
         let outcome =
             self.verifier.mend(places, Class::Commit, BlockKind::Page, is_good(page)).await?;
-        if outcome == Mended::Lost {
+        if outcome == MendOutcome::Lost {
             tracing::error!(
                 page = page.id.page,
                 "scrub: no copy of a page is good; a commit writes it again from memory"
@@ -197,7 +205,7 @@ impl TableScrub {
             force(&mut st);
             st.note_in_superblock();
         }
-        Ok(true)
+        Ok(PageScrub::Done)
     }
 
     /// The devices among `rows` that are scrubbed.
@@ -208,20 +216,20 @@ impl TableScrub {
 }
 
 /// A page of the volume or group table, as of the last commit.
-fn table_page(st: &State, page: u32) -> Page {
+fn table_page(st: &State, page: u32) -> ScrubbedPage {
     let kind = st.space.geometry().kind_of_table_page(page);
     let (slot, version) = st.tables.committed(page);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page: u64::from(page), slot };
-    Page { id, version }
+    ScrubbedPage { id, version }
 }
 
 /// A bitmap page, as of the last commit; `None`: it has no bit and was not written, or is not in
 /// memory.
-fn bitmap_page(st: &State, group: GroupId, i: u32) -> Option<Page> {
+fn bitmap_page(st: &State, group: GroupId, i: u32) -> Option<ScrubbedPage> {
     let slots = st.space.bitmaps().slots(group)?;
     let generation = st.space.groups().bitmap_generations(group)[i as usize];
     let page = st.space.geometry().bitmap_page(group, i);
     let (kind, slot) = (PageKind::Bitmap, slots[i as usize]);
     let id = PageId { pool_uuid: st.identity.uuid, kind, page, slot };
-    (generation != Generation(0)).then_some(Page { id, version: generation.into() })
+    (generation != Generation(0)).then_some(ScrubbedPage { id, version: generation.into() })
 }

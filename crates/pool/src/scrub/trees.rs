@@ -11,12 +11,12 @@ use format::superblock::scrub::ScrubStage;
 use format::tree::{checksum_tree_id, mapping_tree_id};
 use queue::Class;
 
-use super::window::{Went, Window};
+use super::window::{PartResult, Window};
 use crate::core::Core;
 use crate::scrub::load::ScrubLoader;
 use crate::state::State;
 use crate::transfer::load::NodeLoader;
-use crate::transfer::walk::{Which, nodes_from, pinned, runs};
+use crate::transfer::walk::{TreeId, nodes_from, pinned, runs};
 
 /// The most other blocks between two nodes that are read by one request.
 const NODE_GAP: u32 = 4;
@@ -43,23 +43,23 @@ impl TreeScrub {
     }
 
     /// Scrubs the mapping trees of the volumes from this number on.
-    pub(super) async fn scrub_volumes(&self, window: &mut Window, from: u32) -> Went {
+    pub(super) async fn scrub_volumes(&self, window: &mut Window, from: u32) -> PartResult {
         let mut next = from;
         loop {
             let id = self.core.state().forest.volume_from(VolumeId(next));
             let Some(id) = id else { return Ok(()) };
-            self.scrub_tree(window, Which::Mapping(id)).await?;
+            self.scrub_tree(window, TreeId::Mapping(id)).await?;
             next = id.0 + 1;
             window.reach(ScrubStage::Volumes, next, 0).await?;
         }
     }
 
     /// Scrubs the checksum tree of a group.
-    pub(super) async fn scrub_sums(&self, window: &mut Window, id: GroupId) -> Went {
-        self.scrub_tree(window, Which::Sums(id)).await
+    pub(super) async fn scrub_sums(&self, window: &mut Window, id: GroupId) -> PartResult {
+        self.scrub_tree(window, TreeId::Sums(id)).await
     }
 
-    async fn scrub_tree(&self, window: &mut Window, which: Which) -> Went {
+    async fn scrub_tree(&self, window: &mut Window, which: TreeId) -> PartResult {
         let mut from = Key::EMPTY;
         loop {
             window.rest().await?;
@@ -75,8 +75,8 @@ impl TreeScrub {
                 Ok(found) => found,
                 Err(e) => {
                     let tree = match which {
-                        Which::Mapping(id) => mapping_tree_id(id),
-                        Which::Sums(id) => checksum_tree_id(id),
+                        TreeId::Mapping(id) => mapping_tree_id(id),
+                        TreeId::Sums(id) => checksum_tree_id(id),
                     };
                     let tree = self.core.state().tree_name(tree);
                     tracing::error!(%tree, "scrub: the rest of a tree is passed over: {e}");

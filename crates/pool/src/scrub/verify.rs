@@ -8,25 +8,25 @@ use model::scrub::BlockKind;
 use queue::{Class, ScrubReads};
 
 use crate::core::Core;
-use crate::devices::Place;
+use crate::devices::CopyPlace;
 use crate::space::Pin;
 use crate::transfer::copies::CopyReader;
 use crate::transfer::heal::Healer;
-use crate::transfer::walk::{Expected, Owner, ReadRun};
+use crate::transfer::walk::{ExpectedBlock, Owner, ReadRun};
 
 /// The places of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     /// The copies of the block that count.
-    copies: &'a [Place],
+    copies: &'a [CopyPlace],
     /// The places where chunks that are behind may have the block. They are asked last, and never
     /// written.
-    behind: &'a [Place],
+    behind: &'a [CopyPlace],
 }
 
 impl<'a> Places<'a> {
     /// Of a block of which each device in use has a copy.
-    pub fn of(copies: &'a [Place]) -> Places<'a> {
+    pub fn of(copies: &'a [CopyPlace]) -> Places<'a> {
         Places { copies, behind: &[] }
     }
 
@@ -37,7 +37,7 @@ impl<'a> Places<'a> {
 
 /// The outcome for a block that seemed to be bad.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mended {
+pub(super) enum MendOutcome {
     /// All copies are good when they are read again.
     Good,
     /// Some copies were bad. Each was written again from a good one, or could not be.
@@ -48,11 +48,11 @@ pub(super) enum Mended {
 
 /// The copies of a block, as they were read.
 #[derive(Default)]
-struct Sorted {
+struct SortedCopies {
     /// The content of a good copy.
     good: Option<Slice>,
     /// The copies that are bad, or cannot be read.
-    bad: Vec<Place>,
+    bad: Vec<CopyPlace>,
     /// A device in use that answered nothing: what it has is not known.
     gone: Option<usize>,
 }
@@ -76,7 +76,7 @@ impl Verifier {
         let only = self.core.state().scrub.device();
         let copies = self.core.state().copies_for(run.first(), &pin);
         let mut reads = Vec::new();
-        for Place { row, offset } in copies {
+        for CopyPlace { row, offset } in copies {
             if only.is_some_and(|only| only != row) {
                 continue;
             }
@@ -90,12 +90,12 @@ impl Verifier {
                 reads.push((piece, self.core.rt().spawn(read)));
             }
         }
-        let mut suspects: Vec<Expected> = Vec::new();
+        let mut suspects: Vec<ExpectedBlock> = Vec::new();
         for (piece, read) in reads {
             let Some((outcome, buf)) = read.await else { continue };
             let blocks = blocks_of(&run, &piece);
             // One unreadable block fails the whole read, so then each block is looked at alone.
-            let bad = |e: &&Expected| outcome.is_err() || !is_right(&buf, &run, &piece, e);
+            let bad = |e: &&ExpectedBlock| outcome.is_err() || !is_right(&buf, &run, &piece, e);
             suspects.extend(blocks.iter().filter(bad));
             let now = self.core.now();
             self.core.state_mut().scrub.verified(now, (blocks.len() * BLOCK) as u64);
@@ -109,7 +109,7 @@ impl Verifier {
         Ok(())
     }
 
-    async fn mend_block(&self, e: &Expected, pin: &Pin) -> Result<()> {
+    async fn mend_block(&self, e: &ExpectedBlock, pin: &Pin) -> Result<()> {
         let kind =
             if matches!(e.owner, Owner::Data(..)) { BlockKind::Data } else { BlockKind::Node };
         let (copies, behind, mut away) = {
@@ -120,7 +120,7 @@ impl Verifier {
         let crc: Crc = e.crc;
         let is_good = |block: &[u8]| crc32c(block) == crc;
         let places = Places { copies: &copies, behind: &behind };
-        if self.mend(places, Class::Scrub, kind, is_good).await? != Mended::Lost {
+        if self.mend(places, Class::Scrub, kind, is_good).await? != MendOutcome::Lost {
             return Ok(());
         }
         // A device with a copy may have come back, or have gone, meanwhile.
@@ -160,7 +160,7 @@ impl Verifier {
         class: Class,
         kind: BlockKind,
         is_good: impl Fn(&[u8]) -> bool,
-    ) -> Result<Mended> {
+    ) -> Result<MendOutcome> {
         let mut sorted = self.sort(places, class, &is_good).await;
         if sorted.good.is_none() {
             // A device may have answered nothing meanwhile: what could not be read counts only if
@@ -171,7 +171,7 @@ impl Verifier {
                 self.copies.answer(places.rows(), class).await?;
             }
         }
-        let Sorted { good, bad, gone } = sorted;
+        let SortedCopies { good, bad, gone } = sorted;
         let Some(good) = good else {
             if let Some(row) = gone {
                 return Err(self.copies.answers_nothing(row));
@@ -179,16 +179,16 @@ impl Verifier {
             // Of a page the caller has the content, and a commit writes it again.
             let healed = kind == BlockKind::Page;
             bad.iter().for_each(|copy| self.core.state_mut().scrub.found(copy.row, kind, healed));
-            return Ok(if bad.is_empty() { Mended::Good } else { Mended::Lost });
+            return Ok(if bad.is_empty() { MendOutcome::Good } else { MendOutcome::Lost });
         };
         if bad.is_empty() {
-            return Ok(Mended::Good);
+            return Ok(MendOutcome::Good);
         }
         for copy in bad {
             let healed = self.rewrite(copy, class, &good, &is_good).await.is_ok();
             self.core.state_mut().scrub.found(copy.row, kind, healed);
         }
-        Ok(Mended::Healed)
+        Ok(MendOutcome::Healed)
     }
 
     async fn sort(
@@ -196,10 +196,10 @@ impl Verifier {
         Places { copies, behind }: Places<'_>,
         class: Class,
         is_good: &impl Fn(&[u8]) -> bool,
-    ) -> Sorted {
-        let mut sorted = Sorted::default();
+    ) -> SortedCopies {
+        let mut sorted = SortedCopies::default();
         for &copy in copies {
-            let Place { row, offset } = copy;
+            let CopyPlace { row, offset } = copy;
             match self.read_copy(copy, class).await {
                 None => {}
                 Some(Ok(block)) if is_good(&block) => {
@@ -231,7 +231,11 @@ impl Verifier {
     }
 
     /// True if all of these copies are good whose devices are in use.
-    pub(crate) async fn are_good(&self, copies: &[Place], is_good: impl Fn(&[u8]) -> bool) -> bool {
+    pub(crate) async fn are_good(
+        &self,
+        copies: &[CopyPlace],
+        is_good: impl Fn(&[u8]) -> bool,
+    ) -> bool {
         for &copy in copies {
             match self.read_copy(copy, Class::Scrub).await {
                 None => {}
@@ -246,7 +250,7 @@ impl Verifier {
     /// A copy; `None` if its device is out of use.
     async fn read_copy(
         &self,
-        Place { row, offset }: Place,
+        CopyPlace { row, offset }: CopyPlace,
         class: Class,
     ) -> Option<std::result::Result<Buf, base::IoError>> {
         let disk = self.core.disk(row)?;
@@ -257,12 +261,12 @@ impl Verifier {
     /// Writes a copy and reads it again.
     async fn rewrite(
         &self,
-        copy: Place,
+        copy: CopyPlace,
         class: Class,
         good: &Slice,
         is_good: impl Fn(&[u8]) -> bool,
     ) -> Result<()> {
-        let Place { row, offset } = copy;
+        let CopyPlace { row, offset } = copy;
         self.healer.heal(copy, good.clone(), class).await?;
         match self.read_copy(copy, class).await {
             Some(Ok(block)) if is_good(&block) => Ok(()),
@@ -288,14 +292,14 @@ fn pieces(run: &ReadRun, bytes: usize) -> Vec<Range<usize>> {
 }
 
 /// The blocks of a run that are to be verified in a piece of it.
-fn blocks_of<'a>(run: &'a ReadRun, piece: &Range<usize>) -> &'a [Expected] {
+fn blocks_of<'a>(run: &'a ReadRun, piece: &Range<usize>) -> &'a [ExpectedBlock] {
     let before =
         |end: usize| run.blocks.partition_point(|e| ((e.addr.0 - run.first().0) as usize) < end);
     &run.blocks[before(piece.start)..before(piece.end)]
 }
 
 /// True if a block of a run, in what was read of a piece of it, is what it should be.
-fn is_right(buf: &[u8], run: &ReadRun, piece: &Range<usize>, e: &Expected) -> bool {
+fn is_right(buf: &[u8], run: &ReadRun, piece: &Range<usize>, e: &ExpectedBlock) -> bool {
     let at = ((e.addr.0 - run.first().0) as usize - piece.start) * BLOCK;
     buf.get(at..at + BLOCK).is_some_and(|block| crc32c(block) == e.crc)
 }

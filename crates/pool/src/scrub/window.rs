@@ -39,7 +39,7 @@ const PARTS_OF_A_SECOND: u64 = 8;
 const LEAST_AT_ONCE: u64 = 16;
 
 /// The outcome of a part of a scrub.
-pub(super) type Went = std::result::Result<(), Stop>;
+pub(super) type PartResult = std::result::Result<(), Stop>;
 
 /// Runs that are being verified, in order.
 pub(super) struct Window {
@@ -78,7 +78,7 @@ impl Window {
     /// Verifies runs as soon as there is room. It does not rest for the rate: what is pinned is not
     /// used again, and where room is short clients would wait for that. So [`Window::rest`] comes
     /// before it, without a pin.
-    pub async fn verify(&mut self, runs: Vec<(ReadRun, Pin)>) -> Went {
+    pub async fn verify(&mut self, runs: Vec<(ReadRun, Pin)>) -> PartResult {
         for (run, pin) in runs {
             let bytes = u64::from(run.len()) * BLOCK_U64;
             self.check()?;
@@ -97,7 +97,7 @@ impl Window {
 
     /// Waits for everything in flight, and records that all before this place is verified. Others
     /// get a turn, as thousands of groups in a row may have nothing to be verified.
-    pub async fn reach(&mut self, stage: ScrubStage, index: u32, block: u32) -> Went {
+    pub async fn reach(&mut self, stage: ScrubStage, index: u32, block: u32) -> PartResult {
         while !self.flights.is_empty() {
             self.end_first().await?;
         }
@@ -112,7 +112,7 @@ impl Window {
         Ok(())
     }
 
-    async fn end_first(&mut self) -> Went {
+    async fn end_first(&mut self) -> PartResult {
         if let Some((flight, bytes)) = self.flights.pop_front() {
             self.bytes -= bytes;
             flight.await.unwrap_or_else(|| Err(StorageError::ended()))?;
@@ -128,7 +128,7 @@ impl Window {
     }
 
     /// Fails if the scrub does not run any more.
-    pub fn check(&self) -> Went {
+    pub fn check(&self) -> PartResult {
         let runs = self.verifier.core.state().scrub.turn() == Some(self.turn)
             && !self.verifier.core.is_closed();
         if runs { Ok(()) } else { Err(Stop::Ended) }
@@ -155,7 +155,7 @@ impl Window {
 
     /// Waits until it has rested for everything that was read, as the rate wants it. To be called
     /// without a pin.
-    pub async fn rest(&mut self) -> Went {
+    pub async fn rest(&mut self) -> PartResult {
         loop {
             self.check()?;
             let changed = self.verifier.core.state().scrub.changed();

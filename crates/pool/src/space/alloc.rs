@@ -5,7 +5,7 @@ use base::GroupId;
 use format::page::{Chunk, GroupKind};
 
 use super::Space;
-use super::limbo::Popped;
+use super::limbo::PopOutcome;
 use super::room::Demand;
 use super::run::Run;
 use super::supply::Cursor;
@@ -188,8 +188,8 @@ impl Space {
     pub fn drain(&mut self, max: usize) -> bool {
         for _ in 0..max {
             match self.limbo.pop() {
-                Some(Popped::Free(run)) => self.release(run),
-                Some(Popped::Pinned) => {}
+                Some(PopOutcome::Free(run)) => self.release(run),
+                Some(PopOutcome::Pinned) => {}
                 None => return false,
             }
         }

@@ -12,7 +12,7 @@ use rt::{Order, Rt};
 use sim::{DiskModel, Fault, World};
 
 use super::*;
-use crate::space::{Closing, Pin, Purpose, Run, Want};
+use crate::space::{ChunkChange, CloseOutcome, Pin, Purpose, Run};
 use crate::transfer::walk::{Leaf, Walk};
 use crate::{CreateOptions, DeviceFile, Pool, Settings};
 
@@ -223,8 +223,8 @@ fn a_write_waits_for_reads_of_freed_blocks_also_beside_a_move() {
             let (demand, st) = (st.demand(), &mut *st);
             let group = data_group(&st.space);
             let keeps = st.space.groups().chunks(group).to_vec();
-            let want = Want { group, keeps, loses: Vec::new(), gets: 1, of: None };
-            assert_eq!(st.space.close_group(&st.devices, &want, &demand), Closing::Closed);
+            let want = ChunkChange { group, keeps, loses: Vec::new(), gets: 1, of: None };
+            assert_eq!(st.space.close_group(&st.devices, &want, &demand), CloseOutcome::Closed);
         }
         drop_later(&rt, 60, pin);
         let began = rt.now();

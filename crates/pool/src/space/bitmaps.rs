@@ -16,11 +16,20 @@ use super::run::Run;
 
 const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
 
+/// The progress of dropping idle bitmaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UnloadProgress {
+    /// No bitmap is left to be dropped.
+    Done,
+    /// The tries are used up.
+    MayBeMore,
+}
+
 /// Pages as a commit will make them.
 #[derive(Default)]
-pub(crate) struct Planned(BTreeMap<BitmapPage, Bitmap>);
+pub(crate) struct PlannedBitmaps(BTreeMap<BitmapPage, Bitmap>);
 
-impl Planned {
+impl PlannedBitmaps {
     /// The number of pages.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -43,7 +52,7 @@ pub(crate) enum PageChange {
 }
 
 /// The content of a bitmap page in memory, and of its group.
-pub(super) struct Said {
+pub(super) struct BitmapContent {
     /// The page has no bit.
     pub clear: bool,
     /// Blocks of the group in use.
@@ -151,27 +160,26 @@ impl Bitmaps {
     }
 
     /// Drops the bitmaps of groups in which nothing is going on, as long as more than `keep` are in
-    /// memory, looking at up to `tries` of them in turn, but for those that are `open`. True if
-    /// there may be more to drop.
+    /// memory, looking at up to `tries` of them in turn, but for those that are `open`.
     pub(super) fn unload_idle(
         &mut self,
         keep: usize,
         tries: usize,
         open: impl Fn(GroupId) -> bool,
-    ) -> bool {
+    ) -> UnloadProgress {
         for _ in 0..tries {
             if self.maps.len() <= keep {
-                return false;
+                return UnloadProgress::Done;
             }
             let next =
                 self.maps.range(self.unload_hand..).next().or_else(|| self.maps.first_key_value());
-            let Some((&id, maps)) = next else { return false };
+            let Some((&id, maps)) = next else { return UnloadProgress::Done };
             self.unload_hand = GroupId(id.0 + 1);
             if maps.busy == maps.durable && !open(id) {
                 self.maps.remove(&id);
             }
         }
-        true
+        UnloadProgress::MayBeMore
     }
 
     fn maps(&self, id: GroupId) -> &Maps {
@@ -183,7 +191,7 @@ impl Bitmaps {
 
     /// Sets or clears a run in what the bitmap pages will be; the bitmaps themselves stay as they
     /// are.
-    pub fn plan(&self, planned: &mut Planned, run: Run, set: bool) -> Result<()> {
+    pub fn plan(&self, planned: &mut PlannedBitmaps, run: Run, set: bool) -> Result<()> {
         let (id, block) = self.geometry.split(run.addr);
         let (mut at, end, mut changed) = (block, block + run.len, 0);
         while at < end {
@@ -229,10 +237,10 @@ impl Bitmaps {
     }
 
     /// The content of a page, and of its group; `None` if the group is not in memory.
-    pub(super) fn says(&self, BitmapPage { group: id, page }: BitmapPage) -> Option<Said> {
+    pub(super) fn says(&self, BitmapPage { group: id, page }: BitmapPage) -> Option<BitmapContent> {
         let maps = self.maps.get(&id)?;
         let clear = page_words(maps, page).iter().all(|&w| w == 0);
-        Some(Said { clear, used: maps.durable.count() as u32 })
+        Some(BitmapContent { clear, used: maps.durable.count() as u32 })
     }
 
     /// The next commit is to write this page, whatever it says. To be called while no commit runs:

@@ -2,7 +2,7 @@
 
 use rt::sync::Event;
 
-use super::reservation::{Reservation, SetAside};
+use super::reservation::{Reservation, SetAsideBlocks};
 
 /// Nodes that one change of trees may add at most: two trees, a path and splits in each, several
 /// records.
@@ -15,8 +15,8 @@ pub(super) const NODES_PER_CHANGE: u64 = 48;
 /// ([`Room`](super::Room)), in the same step.
 #[derive(Default)]
 pub(crate) struct Claims {
-    reserved: SetAside,
-    nodes: SetAside,
+    reserved: SetAsideBlocks,
+    nodes: SetAsideBlocks,
     /// Rung when one of these changes was made, or given up.
     changes_ended: Event,
 }

@@ -19,14 +19,14 @@ const MOST: u64 = (16 << 20) / base::BLOCK_U64;
 /// The data of a run that is being read, or was; `None` if it could not be read.
 pub(crate) type Load = Shared<Option<Slice>>;
 
-struct Kept {
+struct FetchedRun {
     len: u32,
     /// Tells it from another one that begins where it did.
     number: u64,
     load: Load,
 }
 
-impl Kept {
+impl FetchedRun {
     /// Blocks of memory: a buffer is as long as a power of two.
     fn taken(&self) -> u64 {
         u64::from(self.len.next_power_of_two())
@@ -42,8 +42,8 @@ pub(crate) struct Part {
 
 /// The data that was read ahead.
 #[derive(Default)]
-pub(crate) struct Fetched {
-    runs: BTreeMap<u64, Kept>,
+pub(crate) struct FetchedData {
+    runs: BTreeMap<u64, FetchedRun>,
     /// First blocks by number, which is the order in which they were asked for.
     order: BTreeMap<u64, u64>,
     next: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Fetched {
     counts: ReadAhead,
 }
 
-impl Fetched {
+impl FetchedData {
     /// True if nothing is kept.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -85,7 +85,7 @@ impl Fetched {
             let part = self.find(run);
             if part.found.is_none() {
                 let (load, worker) = Shared::begin();
-                self.keep(run.addr, Kept { len: part.len, number: self.next, load });
+                self.keep(run.addr, FetchedRun { len: part.len, number: self.next, load });
                 out.push((Run { addr: run.addr, len: part.len }, worker));
             }
             run = Run { addr: run.addr.plus(u64::from(part.len)), len: run.len - part.len };
@@ -93,7 +93,7 @@ impl Fetched {
         out
     }
 
-    fn keep(&mut self, addr: PoolAddr, kept: Kept) {
+    fn keep(&mut self, addr: PoolAddr, kept: FetchedRun) {
         self.taken += kept.taken();
         self.counts.read += u64::from(kept.len);
         self.order.insert(self.next, addr.0);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     /// Which blocks of a run are found, by what the parts say.
-    fn found(fetched: &Fetched, from: u64, len: u64) -> Vec<bool> {
+    fn found(fetched: &FetchedData, from: u64, len: u64) -> Vec<bool> {
         let (mut out, mut at) = (Vec::new(), from);
         while at < from + len {
             let part = fetched.find(run(at, from + len - at));
@@ -158,7 +158,7 @@ mod tests {
     fn what_is_kept_is_what_was_read_and_is_not_free() {
         let mut r = Prng::new(11);
         for _ in 0..200 {
-            let (mut fetched, mut read) = (Fetched::default(), vec![false; 600]);
+            let (mut fetched, mut read) = (FetchedData::default(), vec![false; 600]);
             let mut workers = Vec::new();
             for _ in 0..100 {
                 let from = r.below(500);
@@ -181,7 +181,10 @@ mod tests {
                 assert!(kept.iter().zip(&read).all(|(kept, read)| *read || !kept));
                 let blocks: u32 = fetched.runs.values().map(|kept| kept.len).sum();
                 assert_eq!(blocks as usize, kept.iter().filter(|f| **f).count());
-                assert_eq!(fetched.taken, fetched.runs.values().map(Kept::taken).sum::<u64>());
+                assert_eq!(
+                    fetched.taken,
+                    fetched.runs.values().map(FetchedRun::taken).sum::<u64>()
+                );
                 assert_eq!(fetched.order.len(), fetched.runs.len());
             }
         }
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_first_go_where_there_are_too_many() {
-        let mut fetched = Fetched::default();
+        let mut fetched = FetchedData::default();
         for i in 0..100 {
             drop(fetched.begin(run(i * 256, 128)));
             assert!(fetched.taken <= MOST);

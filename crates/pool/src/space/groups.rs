@@ -16,7 +16,7 @@ use super::maps::BitmapPage;
 use super::run::Run;
 use crate::devices::Devices;
 
-use sets::{Entered, Rows, Set, Sets};
+use sets::{CountedGroup, DeviceSet, DeviceSets, Rows};
 
 /// The records of all groups. The kind and the chunks of a record are those of now, the rest is as
 /// of the last commit.
@@ -29,8 +29,8 @@ pub(crate) struct Groups {
     geometry: Geometry,
     /// The number of copies that a group is to have.
     copies: u8,
-    records: Vec<Entered>,
-    sets: Sets,
+    records: Vec<CountedGroup>,
+    sets: DeviceSets,
     unused: BTreeSet<GroupId>,
     /// Groups whose kind or chunks have changed since the last freeze.
     changed: BTreeSet<GroupId>,
@@ -41,17 +41,17 @@ pub(crate) struct Groups {
 
 impl Groups {
     pub(super) fn new(geometry: Geometry, copies: u8, records: Vec<GroupRecord>) -> Groups {
-        let mut sets = Sets::new(geometry);
+        let mut sets = DeviceSets::new(geometry);
         let all = (0..).map(GroupId).zip(records);
-        let records: Vec<Entered> = all.map(|(id, record)| sets.enter(id, record)).collect();
+        let records: Vec<CountedGroup> = all.map(|(id, record)| sets.enter(id, record)).collect();
         let unused =
-            |(id, record): (GroupId, &Entered)| (record.kind == GroupKind::Free).then_some(id);
+            |(id, record): (GroupId, &CountedGroup)| (record.kind == GroupKind::Free).then_some(id);
         let unused = (0..).map(GroupId).zip(&records).filter_map(unused).collect();
         let (changed, before) = (BTreeSet::new(), BTreeMap::new());
         Groups { geometry, copies, records, sets, unused, changed, before }
     }
 
-    fn record(&self, id: GroupId) -> &Entered {
+    fn record(&self, id: GroupId) -> &CountedGroup {
         &self.records[id.0 as usize]
     }
 
@@ -115,12 +115,12 @@ impl Groups {
     }
 
     /// The set of a group.
-    pub(super) fn set_of(&self, id: GroupId) -> Set {
+    pub(super) fn set_of(&self, id: GroupId) -> DeviceSet {
         self.record(id).set()
     }
 
     /// The sums over all groups, and the devices on which they are.
-    pub fn sets(&self) -> &Sets {
+    pub fn sets(&self) -> &DeviceSets {
         &self.sets
     }
 
@@ -171,7 +171,7 @@ impl Groups {
     pub fn goes_on_without(&self, devices: &Devices, lost: &BTreeSet<usize>) -> bool {
         let lost = lost.iter().fold(0, |all: Rows, row| all | 1 << row);
         let stay = devices.live_rows().iter().fold(0, |all: Rows, row| all | 1 << row) & !lost;
-        let goes_on = |set: &Set| set.rows_not_behind() & stay != 0 || set.rows() & lost == 0;
+        let goes_on = |set: &DeviceSet| set.rows_not_behind() & stay != 0 || set.rows() & lost == 0;
         self.sets.after(None).all(|(set, _)| goes_on(set))
     }
 

@@ -40,7 +40,7 @@ impl Pages {
 
 /// A page with pins.
 #[derive(Default)]
-struct Page {
+struct PinnedPage {
     /// The number of pins, by era, the oldest first.
     pins: SmallVec<[(Era, u32); 1]>,
     /// Freed runs that wait for some of them, and when they were freed. Each touches this page, and
@@ -48,7 +48,7 @@ struct Page {
     runs: Vec<(Era, Run)>,
 }
 
-impl Page {
+impl PinnedPage {
     fn begin(&mut self, era: Era) {
         match self.pins.binary_search_by_key(&era, |pins| pins.0) {
             Ok(at) => self.pins[at].1 += 1,
@@ -84,15 +84,15 @@ fn is_pinned(pins: &[(Era, u32)], freed: Era) -> bool {
 
 /// Pins by page, and what waits for them.
 #[derive(Default)]
-pub(super) struct Held {
-    pages: FxHashMap<u64, Page>,
+pub(super) struct HeldPages {
+    pages: FxHashMap<u64, PinnedPage>,
     /// Runs that have waited for a page. Another page of theirs may have pins.
     released: Vec<(Era, Run)>,
     /// All runs that wait, those that were released too.
     waiting: usize,
 }
 
-impl Held {
+impl HeldPages {
     /// A pin of these pages begins, of a read of this era.
     pub fn begin(&mut self, pages: &Pages, era: Era) {
         for page in pages.0.clone() {
@@ -125,7 +125,7 @@ impl Held {
     /// The first of these pages with a pin that began before the end of an era. Looks at each of
     /// them, or at all that have pins, whichever are fewer: a run may be as long as a group.
     fn first_pinned(&self, pages: &Pages, freed: Era) -> Option<u64> {
-        let is_it = |page: &Page| is_pinned(&page.pins, freed);
+        let is_it = |page: &PinnedPage| is_pinned(&page.pins, freed);
         if pages.count() <= self.pages.len() as u64 {
             return pages.0.clone().find(|number| self.pages.get(number).is_some_and(is_it));
         }
@@ -164,7 +164,7 @@ mod tests {
     fn a_long_run_costs_no_more_than_the_pages_that_have_pins() {
         let page = |number: u64| Pages(number..=number);
         let all = Pages(0..=u64::MAX / PAGE);
-        let mut held = Held::default();
+        let mut held = HeldPages::default();
         for number in [1 << 50, 1 << 51] {
             held.begin(&page(number), Era(1));
         }

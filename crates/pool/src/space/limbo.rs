@@ -21,15 +21,15 @@ use std::rc::{Rc, Weak};
 use rt::sync::Event;
 use smallvec::SmallVec;
 
-use super::held::{Era, Held, Pages};
+use super::held::{Era, HeldPages, Pages};
 use super::run::Run;
 
 /// Reads in flight hold one of these, so that the blocks they read are not given to others.
 #[derive(Clone)]
-pub(crate) struct Pin(Of);
+pub(crate) struct Pin(PinScope);
 
 #[derive(Clone)]
-enum Of {
+enum PinScope {
     All(Rc<AllBlocks>),
     Some(Rc<SomeBlocks>),
     None(Rc<Reads>),
@@ -63,7 +63,7 @@ impl Drop for AllBlocks {
 struct SomeBlocks {
     reads: Rc<Reads>,
     runs: SmallVec<[Pages; 1]>,
-    held: Rc<RefCell<Held>>,
+    held: Rc<RefCell<HeldPages>>,
 }
 
 impl Drop for SomeBlocks {
@@ -87,9 +87,9 @@ impl Pin {
 
     fn reads(&self) -> &Rc<Reads> {
         match &self.0 {
-            Of::All(pin) => &pin.reads,
-            Of::Some(pin) => &pin.reads,
-            Of::None(reads) => reads,
+            PinScope::All(pin) => &pin.reads,
+            PinScope::Some(pin) => &pin.reads,
+            PinScope::None(reads) => reads,
         }
     }
 }
@@ -104,9 +104,9 @@ pub(crate) struct Limbo {
     /// Eras that have ended, but whose reads may not have, the oldest first.
     eras: VecDeque<(Era, Weak<Reads>)>,
     /// By era, the oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingRuns>,
     /// Blocks that are pinned themselves.
-    held: Rc<RefCell<Held>>,
+    held: Rc<RefCell<HeldPages>>,
     /// Runs that have become free so far.
     freed: u64,
     /// Rings when [`Limbo::pop`] may return more.
@@ -115,7 +115,7 @@ pub(crate) struct Limbo {
 
 /// The outcome of a look at a run of limbo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Popped {
+pub(super) enum PopOutcome {
     /// No read uses it any more.
     Free(Run),
     /// The run is pinned itself, and goes on waiting.
@@ -124,7 +124,7 @@ pub(super) enum Popped {
 
 /// Blocks that wait for the reads of all blocks of an era, and for all that is before them in the
 /// queue.
-struct Waiting {
+struct WaitingRuns {
     era: Era,
     reads: Weak<AllBlocks>,
     runs: Vec<Run>,
@@ -153,7 +153,7 @@ impl AllBlocks {
 impl Limbo {
     /// A pin of all blocks, to be held by a read of addresses that are looked up now.
     pub fn pin(&self) -> Pin {
-        Pin(Of::All(self.all.clone()))
+        Pin(PinScope::All(self.all.clone()))
     }
 
     /// A pin of these blocks alone, for background work and for nodes. They were looked up with the
@@ -164,12 +164,12 @@ impl Limbo {
         let (reads, held) = (looked_up.reads().clone(), self.held.clone());
         let runs: SmallVec<[Pages; 1]> = runs.into_iter().map(Pages::of).collect();
         runs.iter().for_each(|pages| held.borrow_mut().begin(pages, reads.era));
-        Pin(Of::Some(Rc::new(SomeBlocks { reads, runs, held })))
+        Pin(PinScope::Some(Rc::new(SomeBlocks { reads, runs, held })))
     }
 
     /// A pin of no blocks, to be held by a write of blocks that were taken for it.
     pub fn pin_none(&self) -> Pin {
-        Pin(Of::None(self.all.reads.clone()))
+        Pin(PinScope::None(self.all.reads.clone()))
     }
 
     /// A commit is durable, and has freed `frees`.
@@ -187,7 +187,7 @@ impl Limbo {
         let era = self.all.reads.era;
         let all = std::mem::replace(&mut self.all, AllBlocks::of(Era(era.0 + 1), &self.ended));
         self.eras.push_back((era, Rc::downgrade(&all.reads)));
-        self.waiting.push_back(Waiting { era, reads: Rc::downgrade(&all), runs });
+        self.waiting.push_back(WaitingRuns { era, reads: Rc::downgrade(&all), runs });
         era
     }
 
@@ -233,7 +233,7 @@ impl Limbo {
 
     /// Looks at the next run, which the caller makes free where no read uses it any more; `None`:
     /// all that is left waits.
-    pub(super) fn pop(&mut self) -> Option<Popped> {
+    pub(super) fn pop(&mut self) -> Option<PopOutcome> {
         while self.eras.front().is_some_and(|(_, reads)| reads.strong_count() == 0) {
             self.eras.pop_front();
         }
@@ -252,10 +252,10 @@ impl Limbo {
             }
         };
         if held.keeps(freed, run) {
-            return Some(Popped::Pinned);
+            return Some(PopOutcome::Pinned);
         }
         self.freed += 1;
-        Some(Popped::Free(run))
+        Some(PopOutcome::Free(run))
     }
 
     /// The number of runs that have become free so far.
@@ -306,8 +306,8 @@ mod tests {
                     model.push_back((blocks, reads.iter().map(|(read, _)| *read).collect()));
                 }
                 _ => match limbo.pop() {
-                    Some(Popped::Pinned) => unreachable!("all reads are of all blocks"),
-                    Some(Popped::Free(run)) => {
+                    Some(PopOutcome::Pinned) => unreachable!("all reads are of all blocks"),
+                    Some(PopOutcome::Free(run)) => {
                         while model.front().is_some_and(|(blocks, _)| blocks.is_empty()) {
                             model.pop_front();
                         }
@@ -366,7 +366,7 @@ mod tests {
                 }
                 _ => {
                     while let Some(popped) = limbo.pop() {
-                        let Popped::Free(run) = popped else {
+                        let PopOutcome::Free(run) = popped else {
                             waited += 1;
                             continue;
                         };

@@ -14,12 +14,12 @@ use format::page::GroupKind;
 
 use super::Space;
 use super::room::{Demand, Purpose};
-use super::want::Want;
+use super::want::ChunkChange;
 use crate::devices::Devices;
 
 /// The outcome of an attempt to close a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Closing {
+pub(crate) enum CloseOutcome {
     /// Nothing is allocated from it any more.
     Closed,
     /// The same, but the open write-back pass has the group. It is closed when that pass has ended,
@@ -58,17 +58,23 @@ impl Space {
 
     /// Closes a group for a move, if all that is reserved finds room without it. No write-back pass
     /// that begins later takes it.
-    pub fn close_group(&mut self, devices: &Devices, want: &Want, demand: &Demand) -> Closing {
+    pub fn close_group(
+        &mut self,
+        devices: &Devices,
+        want: &ChunkChange,
+        demand: &Demand,
+    ) -> CloseOutcome {
         let id = want.group;
         if self.groups.kind(id) == GroupKind::Free || !want.is_about(self.groups.chunks(id)) {
-            return Closing::Changed;
+            return CloseOutcome::Changed;
         }
-        let closed = if self.takers.is_of_pass(id) { Closing::OfPass } else { Closing::Closed };
+        let closed =
+            if self.takers.is_of_pass(id) { CloseOutcome::OfPass } else { CloseOutcome::Closed };
         if self.supply.is_closed(id) {
             return closed;
         }
         if !self.does_without(devices, id, demand) {
-            return Closing::Needed;
+            return CloseOutcome::Needed;
         }
         self.supply.close(id);
         closed
@@ -108,27 +114,27 @@ mod tests {
         };
         let want = |space: &Space| {
             let loses = space.groups().chunks(id).to_vec();
-            Want { group: id, keeps: Vec::new(), loses, gets: 1, of: None }
+            ChunkChange { group: id, keeps: Vec::new(), loses, gets: 1, of: None }
         };
         let planned = want(&space);
-        assert_eq!(space.close_group(&devices, &planned, &demand), Closing::OfPass);
+        assert_eq!(space.close_group(&devices, &planned, &demand), CloseOutcome::OfPass);
         assert!(space.open_waiting());
         space.leave_pass(id);
         space.supply_mut().end_pass();
         space.release(run);
         space.dissolve_empty(&mut devices, 8);
         assert_eq!(space.groups().kind(id), GroupKind::Free);
-        assert_eq!(space.close_group(&devices, &planned, &demand), Closing::Changed);
+        assert_eq!(space.close_group(&devices, &planned, &demand), CloseOutcome::Changed);
         let unused = want(&space);
-        assert_eq!(space.close_group(&devices, &unused, &demand), Closing::Changed);
+        assert_eq!(space.close_group(&devices, &unused, &demand), CloseOutcome::Changed);
 
         // The chunk is another's by then.
         assert!(devices.take_chunk_of(0).is_some_and(|c| c.is_at(&planned.loses[0])));
         let got = space.alloc(&mut devices, GroupKind::Metadata, 8, &demand);
         let Alloc::Got(_) = got else { panic!("there is room") };
         assert_eq!(space.groups().kind(id), GroupKind::Metadata);
-        assert_eq!(space.close_group(&devices, &planned, &demand), Closing::Changed);
+        assert_eq!(space.close_group(&devices, &planned, &demand), CloseOutcome::Changed);
         let new = want(&space);
-        assert_eq!(space.close_group(&devices, &new, &demand), Closing::Closed);
+        assert_eq!(space.close_group(&devices, &new, &demand), CloseOutcome::Closed);
     }
 }

@@ -5,7 +5,7 @@ mod flow;
 pub(super) mod search;
 
 use super::groups::Groups;
-use super::groups::sets::Set;
+use super::groups::sets::DeviceSet;
 use super::supply::Supply;
 use super::want::Goal;
 use crate::devices::Devices;
@@ -62,7 +62,7 @@ impl<'a> Placement<'a> {
             return 0;
         }
         let goal = self.goal(devices);
-        let gets = |set: &Set| {
+        let gets = |set: &DeviceSet| {
             goal.split(&set.chunks()).map_or(0, |(keeps, _)| goal.copies() - keeps.len())
         };
         let blocks =

@@ -1,6 +1,6 @@
 //! Reservations: room for data that was set aside before it is needed.
 //!
-//! A [`SetAside`] knows how many blocks are set aside altogether. Each of them belongs to one
+//! A [`SetAsideBlocks`] knows how many blocks are set aside altogether. Each of them belongs to one
 //! [`Reservation`], which is a value: it can be split, merged with another one and spent. What is
 //! left of it when it is dropped returns. So the number cannot drift from what the reservations
 //! have.
@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 /// The number of blocks that are set aside; clones share the number.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct SetAside(Rc<Cell<u64>>);
+pub(crate) struct SetAsideBlocks(Rc<Cell<u64>>);
 
-impl SetAside {
+impl SetAsideBlocks {
     /// All blocks that are set aside.
     pub fn blocks(&self) -> u64 {
         self.0.get()
@@ -35,7 +35,7 @@ impl SetAside {
 #[must_use = "the room is given back when this is dropped"]
 #[derive(Debug)]
 pub struct Reservation {
-    of: SetAside,
+    of: SetAsideBlocks,
     blocks: u64,
 }
 
@@ -99,12 +99,12 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The model is a list of numbers. `SetAside` is their sum, and what was kept.
+        /// The model is a list of numbers. `SetAsideBlocks` is their sum, and what was kept.
         #[test]
         fn the_number_is_the_sum_of_what_is_held(
             steps in prop::collection::vec((0u8..7, 0usize..4, 0u64..50), 1..200),
         ) {
-            let set_aside = SetAside::default();
+            let set_aside = SetAsideBlocks::default();
             let (mut taken, mut model): (Vec<Reservation>, Vec<u64>) = (Vec::new(), Vec::new());
             let mut kept = 0u64;
             for (what, at, blocks) in steps {
@@ -160,6 +160,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "4 blocks of a reservation of 3")]
     fn more_than_it_holds_is_never_taken() {
-        let _ = SetAside::default().reserve(3).split(4);
+        let _ = SetAsideBlocks::default().reserve(3).split(4);
     }
 }

@@ -54,16 +54,16 @@ pub(crate) struct Demand {
 
 /// Whether what is reserved finds room.
 #[derive(Clone, Copy)]
-pub(crate) struct Fits {
+pub(crate) struct ReservationFit {
     /// Beside what is dirty, and the changes that are under way.
     now: bool,
     /// When all of that was committed.
     later: bool,
 }
 
-impl Fits {
+impl ReservationFit {
     /// True if what found room `before` still does.
-    pub fn as_before(self, before: Fits) -> bool {
+    pub fn as_before(self, before: ReservationFit) -> bool {
         (self.now || !before.now) && (self.later || !before.later)
     }
 }
@@ -230,11 +230,11 @@ impl<'a> Room<'a> {
     }
 
     /// Whether all that is reserved finds room, and what is dirty.
-    pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> Fits {
+    pub fn reserved_fits(&self, devices: &Devices, demand: &Demand) -> ReservationFit {
         let formable = self.groups.formable(devices);
         let now = self.can_hold(formable, self.claims.reserved(), demand)
             && self.admits(devices, Purpose::Write, demand.dirty_nodes);
-        Fits { now, later: self.lasting_fits(formable, demand) }
+        ReservationFit { now, later: self.lasting_fits(formable, demand) }
     }
 
     /// True if all that is reserved for longer than a moment finds room, where so many groups can

@@ -27,7 +27,7 @@ impl Cursor {
 
 /// A group in use, as far as its blocks are counted.
 #[derive(Clone, Copy)]
-struct InUse {
+struct GroupInUse {
     kind: GroupKind,
     busy: u32,
 }
@@ -43,7 +43,7 @@ struct InUse {
 pub(crate) struct Supply {
     group_blocks: u32,
     /// By number; `None`: not in use.
-    groups: Vec<Option<InUse>>,
+    groups: Vec<Option<GroupInUse>>,
     /// Blocks that may not be allocated, of all groups.
     busy: u64,
     /// Groups with free blocks, by kind, in the order of the logarithm of their number.
@@ -105,7 +105,7 @@ impl Supply {
     pub(super) fn enter(&mut self, id: GroupId, kind: GroupKind, busy: u32) {
         let group = &mut self.groups[id.0 as usize];
         assert!(group.is_none(), "{id:?} is in use");
-        *group = Some(InUse { kind, busy });
+        *group = Some(GroupInUse { kind, busy });
         self.busy += u64::from(busy);
         if !self.is_left_alone(id) {
             self.index_group(id);
@@ -119,7 +119,7 @@ impl Supply {
         self.groups[id.0 as usize] = None;
     }
 
-    fn in_use(&self, id: GroupId) -> InUse {
+    fn in_use(&self, id: GroupId) -> GroupInUse {
         match self.groups[id.0 as usize] {
             Some(group) => group,
             None => unreachable!("{id:?} is not in use"),
@@ -175,7 +175,7 @@ impl Supply {
         let k = kind_index(group.kind);
         let (old, new) = (self.group_blocks - group.busy, self.group_blocks - busy);
         self.busy = self.busy + u64::from(busy) - u64::from(group.busy);
-        self.groups[id.0 as usize] = Some(InUse { busy, ..group });
+        self.groups[id.0 as usize] = Some(GroupInUse { busy, ..group });
         if self.is_left_alone(id) {
             return;
         }

@@ -79,7 +79,7 @@ impl Goal {
 
 /// The change that the chunks of a group need.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Want {
+pub(crate) struct ChunkChange {
     pub group: GroupId,
     /// Chunks that it keeps.
     pub keeps: Vec<Chunk>,
@@ -91,15 +91,15 @@ pub(crate) struct Want {
     pub of: Option<usize>,
 }
 
-impl Want {
+impl ChunkChange {
     /// The change that a group with these chunks needs so that it has the copies that it should
     /// have, none of them on a device that leaves; `None`: nothing. A chunk on a device that is
     /// away is kept, as the device may come back.
-    pub(super) fn of(group: GroupId, chunks: &[Chunk], goal: &Goal) -> Option<Want> {
+    pub(super) fn of(group: GroupId, chunks: &[Chunk], goal: &Goal) -> Option<ChunkChange> {
         let (keeps, loses) = goal.split(chunks)?;
         let gets = goal.copies() - keeps.len();
         let (keeps, loses) = (keeps.into_vec(), loses.into_vec());
-        Some(Want { group, keeps, loses, gets, of: None })
+        Some(ChunkChange { group, keeps, loses, gets, of: None })
     }
 
     /// True if this is about a group with these chunks.
@@ -123,7 +123,7 @@ mod tests {
     /// how many it is to get.
     fn want(on: &[u16], copies: u8, devices: &Devices) -> Option<(Vec<u16>, Vec<u16>, usize)> {
         let chunks: Vec<Chunk> = on.iter().map(|&d| chunk(d)).collect();
-        let want = Want::of(GroupId(0), &chunks, &Goal::of(devices, copies))?;
+        let want = ChunkChange::of(GroupId(0), &chunks, &Goal::of(devices, copies))?;
         let rows = |chunks: Vec<Chunk>| chunks.into_iter().map(|c| c.device).collect();
         Some((rows(want.keeps), rows(want.loses), want.gets))
     }

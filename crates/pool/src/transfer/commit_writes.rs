@@ -13,7 +13,7 @@ const AT_ONCE: usize = 64;
 const AT_ONCE_IN_PASS: usize = 1;
 
 /// All writes of a commit have ended well: the flush for them comes next.
-pub(crate) struct Written(());
+pub(crate) struct CommitWritten(());
 
 /// Writes under way, and the first failure among those that ended.
 pub(crate) struct Writes {
@@ -45,12 +45,12 @@ impl Writes {
     }
 
     /// Waits for all of them; fails as the first that failed.
-    pub async fn finish(mut self) -> Result<Written> {
+    pub async fn finish(mut self) -> Result<CommitWritten> {
         while let Some(task) = self.tasks.pop_front() {
             let outcome = task.await;
             self.note(outcome);
         }
-        self.outcome.map(Written)
+        self.outcome.map(CommitWritten)
     }
 
     fn note(&mut self, outcome: Option<Result<()>>) {

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use base::{BLOCK, Crc, ErrorKind, IoError, PoolAddr, Result, Slice, StorageError};
 use queue::Class;
 
-use super::unread::Unread;
+use super::unread::ReadFailure;
 use crate::core::Core;
-use crate::devices::Place;
+use crate::devices::CopyPlace;
 use crate::space::Pin;
 use crate::transfer::heal::Healer;
 
@@ -48,12 +48,12 @@ impl CopyReader {
         crcs: &[Crc],
         class: Class,
         pin: &Pin,
-    ) -> std::result::Result<Slice, Unread> {
+    ) -> std::result::Result<Slice, ReadFailure> {
         let copies = self.core.state_mut().copies_to_read(addr, crcs.len() * BLOCK, pin);
-        let Some(&Place { row: first, offset }) = copies.first() else {
-            return Err(Unread::Away(addr));
+        let Some(&CopyPlace { row: first, offset }) = copies.first() else {
+            return Err(ReadFailure::Away(addr));
         };
-        let Some(disk) = self.core.disk(first) else { return Err(Unread::Away(addr)) };
+        let Some(disk) = self.core.disk(first) else { return Err(ReadFailure::Away(addr)) };
         let (began, others) = (self.core.now(), disk.load());
         let read = disk.read_copy(class, offset, crcs).await;
         if class == Class::Foreground {
@@ -112,7 +112,7 @@ impl CopyReader {
             return false;
         }
         let copies = self.core.state_mut().copies_to_read(addr, BLOCK, pin);
-        for Place { row, offset } in copies {
+        for CopyPlace { row, offset } in copies {
             let Some(disk) = self.core.disk(row) else { return false };
             let read = disk.read_copy(class, offset, &[crc]).await;
             if read.bad.is_empty() || read.error.is_some_and(IoError::is_gone) {

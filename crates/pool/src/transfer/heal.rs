@@ -13,9 +13,9 @@ use base::{BLOCK, Buf, Crc, ErrorKind, PoolAddr, Result, Slice, SliceList, Stora
 use queue::Class;
 use rt::Reason;
 
-use super::unread::Unread;
+use super::unread::ReadFailure;
 use crate::core::Core;
-use crate::devices::{Copied, Place};
+use crate::devices::{CopyBlocks, CopyPlace};
 use crate::space::Pin;
 use crate::transfer::look::WriterWatch;
 use crate::transfer::write_copies::CopyWriter;
@@ -49,15 +49,17 @@ impl Healer {
         crcs: &[Crc],
         class: Class,
         pin: &Pin,
-        Copied { mut buf, bad, .. }: Copied,
-        copies: &[Place],
-    ) -> std::result::Result<Slice, Unread> {
-        let mut heals: Vec<(Place, usize)> = Vec::new();
+        CopyBlocks { mut buf, bad, .. }: CopyBlocks,
+        copies: &[CopyPlace],
+    ) -> std::result::Result<Slice, ReadFailure> {
+        let mut heals: Vec<(CopyPlace, usize)> = Vec::new();
         for (i, _) in bad.iter().enumerate().filter(|(_, b)| **b) {
-            let of_block =
-                |&Place { row, offset }: &Place| Place { row, offset: offset + (i * BLOCK) as u64 };
+            let of_block = |&CopyPlace { row, offset }: &CopyPlace| CopyPlace {
+                row,
+                offset: offset + (i * BLOCK) as u64,
+            };
             let (good, broken) = self.find_good(copies.iter().map(of_block), crcs[i], class).await;
-            let good = good.ok_or_else(|| Unread::Bad(addr.plus(i as u64), broken.len()))?;
+            let good = good.ok_or_else(|| ReadFailure::Bad(addr.plus(i as u64), broken.len()))?;
             buf[i * BLOCK..(i + 1) * BLOCK].copy_from_slice(&good);
             heals.extend(broken.into_iter().map(|copy| (copy, i)));
         }
@@ -79,13 +81,13 @@ impl Healer {
     /// The first good one of the copies of a block, and those before it, which are bad.
     async fn find_good(
         &self,
-        copies: impl Iterator<Item = Place>,
+        copies: impl Iterator<Item = CopyPlace>,
         crc: Crc,
         class: Class,
-    ) -> (Option<Buf>, Vec<Place>) {
+    ) -> (Option<Buf>, Vec<CopyPlace>) {
         let mut broken = Vec::new();
         for copy in copies {
-            let Place { row, offset } = copy;
+            let CopyPlace { row, offset } = copy;
             let Some(disk) = self.core.disk(row) else { continue };
             let read = disk.read_copy(class, offset, std::slice::from_ref(&crc));
             let read = self.core.rt().waits(Reason::Heal, read).await;
@@ -112,7 +114,7 @@ impl Healer {
         let pin = self.core.state().space.limbo().pin();
         let copies = self.core.state_mut().copies_to_read(addr, crcs.len() * BLOCK, &pin);
         let (mut any, mut all) = (vec![false; crcs.len()], vec![true; crcs.len()]);
-        for Place { row, offset } in copies {
+        for CopyPlace { row, offset } in copies {
             let Some(disk) = self.core.disk(row) else { continue };
             let read = disk.read_copy(class, offset, crcs).await;
             for (i, crc) in crcs.chunks(1).enumerate() {
@@ -154,8 +156,8 @@ impl Healer {
 
     /// Writes a block of a copy again that is bad. A device that cannot is dropped, if the pool can
     /// do without it.
-    pub(crate) async fn heal(&self, copy: Place, good: Slice, class: Class) -> Result<()> {
-        let Place { row, offset } = copy;
+    pub(crate) async fn heal(&self, copy: CopyPlace, good: Slice, class: Class) -> Result<()> {
+        let CopyPlace { row, offset } = copy;
         let permit = self.watch.permit_to_write().await?;
         let gone = || StorageError::new(ErrorKind::Missing, "the device is out of use");
         let device = self.core.disk(row).ok_or_else(gone)?;

@@ -28,14 +28,14 @@ const AT_ONCE: usize = 256;
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// Why a step failed.
-pub(crate) struct NotEntered {
+pub(crate) struct EntryError {
     pub why: StorageError,
     /// The node that could not be read.
     pub node: Option<Fault>,
 }
 
-impl From<NotEntered> for StorageError {
-    fn from(failed: NotEntered) -> StorageError {
+impl From<EntryError> for StorageError {
+    fn from(failed: EntryError) -> StorageError {
         failed.why
     }
 }
@@ -115,7 +115,7 @@ impl NodeLoader {
         class: Class,
         known: impl Fn(&Fault) -> Option<StorageError>,
         mut step: impl FnMut(&mut State) -> Step<T>,
-    ) -> std::result::Result<T, NotEntered> {
+    ) -> std::result::Result<T, EntryError> {
         let mut node = None;
         let noting = |st: &mut State| match step(st) {
             Err(Stop::Fault(fault)) => {
@@ -128,12 +128,12 @@ impl NodeLoader {
             }
         };
         let outcome = self.resident(class, noting).await;
-        outcome.map_err(|why| NotEntered { why, node })
+        outcome.map_err(|why| EntryError { why, node })
     }
 
     /// Blocks could not be entered into the trees. True if they can be elsewhere: a node of the
     /// checksums of their block group is lost, from which nothing is allocated for a while.
-    pub(crate) fn goes_elsewhere(&self, failed: &NotEntered) -> bool {
+    pub(crate) fn goes_elsewhere(&self, failed: &EntryError) -> bool {
         let group = failed.node.and_then(|node| group_of_tree(node.tree));
         let Some(group) = group.filter(|_| self.core.permit().is_ok()) else { return false };
         let until = self.core.now().after(LEFT_ALONE);

@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::devices::Tenure;
 use crate::devices::looks::SlotPlace;
 use crate::devices::standing::Permit;
-use crate::devices::writers::{Seen, Whose};
+use crate::devices::writers::{FoundIdentity, SuperblockOrigin};
 
 /// The name of this work.
 const JOB: &str = "look";
@@ -175,14 +175,14 @@ impl WriterWatch {
             Read::Superblock(sb) => {
                 let (pool, device) = (st.identity.uuid, d.record().uuid);
                 let newest = st.txns.sequence();
-                st.writers.judge(Seen::of(sb), pool, device, d.found(), newest)
+                st.writers.judge(FoundIdentity::of(sb), pool, device, d.found(), newest)
             }
-            Read::Newer(_) => Whose::OtherWriter,
+            Read::Newer(_) => SuperblockOrigin::OtherWriter,
         };
         let path = d.path().to_owned();
         match whose {
-            Whose::Known => {}
-            Whose::OtherDevice => {
+            SuperblockOrigin::Known => {}
+            SuperblockOrigin::OtherDevice => {
                 let text = format!(
                     "{path} is another device by now, or was made one of another pool: nothing \
                      more is written to it"
@@ -195,7 +195,7 @@ impl WriterWatch {
                     st.end_standing(StorageError::new(ErrorKind::Foreign, text));
                 }
             }
-            Whose::OtherWriter => {
+            SuperblockOrigin::OtherWriter => {
                 let text = another_writer(&path, found, st.txns.generations().open);
                 st.writers.note_other();
                 st.end_standing(StorageError::new(ErrorKind::Foreign, text));

@@ -6,7 +6,7 @@ use btree::Fault;
 use queue::Class;
 
 use crate::core::Core;
-use crate::forest::Missing;
+use crate::forest::MissingNodes;
 use crate::space::Pin;
 use crate::transfer::load::NodeLoader;
 
@@ -18,18 +18,18 @@ const SUMS: usize = 128;
 const FIRST_BLOCKS: u64 = 2048;
 
 /// A node that is not resident, and its pin.
-pub(crate) type Pinned = (Fault, Pin);
+pub(crate) type PinnedFault = (Fault, Pin);
 
 /// Reads the checksum trees ahead of a pass.
-pub(crate) struct SumsAhead {
+pub(crate) struct SumReadAhead {
     core: Core,
     loader: Rc<NodeLoader>,
 }
 
-impl SumsAhead {
+impl SumReadAhead {
     /// Makes the flow out of the core and the flows that it calls.
-    pub(crate) fn new(core: &Core, loader: &Rc<NodeLoader>) -> Rc<SumsAhead> {
-        Rc::new(SumsAhead { core: core.clone(), loader: loader.clone() })
+    pub(crate) fn new(core: &Core, loader: &Rc<NodeLoader>) -> Rc<SumReadAhead> {
+        Rc::new(SumReadAhead { core: core.clone(), loader: loader.clone() })
     }
 
     /// The pass begins to take blocks of a group: reads what it needs first of the checksums.
@@ -45,8 +45,8 @@ impl SumsAhead {
     }
 
     /// Nodes that are not resident, of checksums of blocks that the pass will take.
-    pub(crate) fn missing_sums(&self, blocks: u64) -> Vec<Pinned> {
-        let (mut missing, pin) = (Missing::default(), self.core.state().space.limbo().pin());
+    pub(crate) fn missing_sums(&self, blocks: u64) -> Vec<PinnedFault> {
+        let (mut missing, pin) = (MissingNodes::default(), self.core.state().space.limbo().pin());
         let next = self.core.state().space.supply().next_of_pass(blocks);
         if let Some((id, (from, to))) = next {
             missing.add(self.core.state().forest.missing_sums(id, from, to, SUMS));

@@ -5,18 +5,18 @@ use base::{ErrorKind, PoolAddr, StorageError};
 use super::write_copies::no_copy;
 
 /// Why blocks could not be read.
-pub(crate) enum Unread {
+pub(crate) enum ReadFailure {
     /// Of so many copies of this block that could be tried none is good.
     Bad(PoolAddr, usize),
     /// Every device that holds a copy of this block is missing.
     Away(PoolAddr),
 }
 
-impl From<Unread> for StorageError {
-    fn from(why: Unread) -> StorageError {
+impl From<ReadFailure> for StorageError {
+    fn from(why: ReadFailure) -> StorageError {
         match why {
-            Unread::Away(addr) => no_copy(addr),
-            Unread::Bad(addr, tried) => StorageError::new(
+            ReadFailure::Away(addr) => no_copy(addr),
+            ReadFailure::Bad(addr, tried) => StorageError::new(
                 ErrorKind::Io,
                 format!("block {addr} of the pool: no good copy ({tried} tried)"),
             ),

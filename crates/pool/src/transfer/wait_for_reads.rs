@@ -8,6 +8,14 @@ use crate::space::{Era, Space};
 /// Freed runs that become available before other tasks get a turn.
 const DRAIN: usize = 256;
 
+/// The end of a wait for pinned blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PinnedWait {
+    Freed,
+    /// No pinned block can become free any more: what had begun before has ended.
+    NoneLeft,
+}
+
 /// Waits for reads that are under way.
 pub(crate) struct ReadDrain {
     core: Core,
@@ -32,14 +40,17 @@ impl ReadDrain {
         self.drain_until(|space| newest.is_none_or(|era| space.limbo().has_freed(era))).await;
     }
 
-    /// Waits until a block has become free that background work has pinned, or others. Returns
-    /// false if there can be none any more: what had begun before `until` has ended.
-    pub(crate) async fn wait_for_pinned(&self, until: Era) -> bool {
+    /// Waits until a block has become free that background work has pinned, or others.
+    pub(crate) async fn wait_for_pinned(&self, until: Era) -> PinnedWait {
         let before = self.core.state().space.limbo().freed();
         let is_over =
             |space: &Space| !space.limbo().any_pinned() || space.limbo().has_passed(until);
         self.drain_until(|space| space.limbo().freed() > before || is_over(space)).await;
-        self.core.state().space.limbo().freed() > before
+        if self.core.state().space.limbo().freed() > before {
+            PinnedWait::Freed
+        } else {
+            PinnedWait::NoneLeft
+        }
     }
 
     async fn drain_until(&self, is_over: impl Fn(&Space) -> bool) {

@@ -26,13 +26,13 @@ pub(crate) enum Owner {
 
 /// A block, and what it must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedBlock {
     pub addr: PoolAddr,
     pub crc: Crc,
     pub owner: Owner,
 }
 
-impl Expected {
+impl ExpectedBlock {
     /// As an extent of a volume.
     pub fn extent(&self) -> Option<LostExtent> {
         let Owner::Data(volume, lba) = self.owner else { return None };
@@ -43,7 +43,7 @@ impl Expected {
 /// Neighbours that are read by one request, in the order of addresses; there may be gaps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ReadRun {
-    pub blocks: Vec<Expected>,
+    pub blocks: Vec<ExpectedBlock>,
 }
 
 impl ReadRun {
@@ -60,7 +60,7 @@ impl ReadRun {
 
 /// Joins blocks, ascending, to runs of one group: gaps of up to `gap` blocks are read through.
 pub(crate) fn runs(
-    blocks: impl IntoIterator<Item = Expected>,
+    blocks: impl IntoIterator<Item = ExpectedBlock>,
     group_blocks: u32,
     gap: u32,
 ) -> Vec<ReadRun> {
@@ -91,16 +91,16 @@ pub(crate) fn pinned(st: &State, runs: Vec<ReadRun>, pin: Pin) -> Vec<(ReadRun, 
 }
 
 /// Nodes of one tree, in the order of addresses, each once.
-fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<Expected> {
+fn of_nodes(tree: u64, mut ptrs: Vec<NodePtr>) -> Vec<ExpectedBlock> {
     ptrs.sort_unstable_by_key(|p| p.addr);
     ptrs.dedup_by_key(|p| p.addr);
-    let node = |p: NodePtr| Expected { addr: p.addr, crc: p.crc, owner: Owner::Node(tree) };
+    let node = |p: NodePtr| ExpectedBlock { addr: p.addr, crc: p.crc, owner: Owner::Node(tree) };
     ptrs.into_iter().map(node).collect()
 }
 
 /// A tree.
 #[derive(Clone, Copy)]
-pub(crate) enum Which {
+pub(crate) enum TreeId {
     /// The mapping of a volume.
     Mapping(VolumeId),
     /// The checksums of a group.
@@ -114,13 +114,13 @@ const NODES: usize = 512;
 /// if there are more.
 pub(crate) fn nodes_from(
     st: &mut State,
-    which: Which,
+    which: TreeId,
     since: Generation,
     from: &Key,
-) -> Step<(Vec<Expected>, Option<Key>)> {
+) -> Step<(Vec<ExpectedBlock>, Option<Key>)> {
     let tree = match which {
-        Which::Mapping(id) => st.forest.mapping_of(Kind::Direct, id),
-        Which::Sums(id) => Some(st.forest.sums_tree(id)),
+        TreeId::Mapping(id) => st.forest.mapping_of(Kind::Direct, id),
+        TreeId::Sums(id) => Some(st.forest.sums_tree(id)),
     };
     let Some(tree) = tree else { return Ok((Vec::new(), None)) };
     let (nodes, next) = tree.pointers(st.forest.store(), from, since, NODES)?;
@@ -130,7 +130,7 @@ pub(crate) fn nodes_from(
 /// The result of a step over a group's checksums.
 pub(crate) enum Leaf {
     /// The blocks of a leaf that are in use, and the block of the group behind all of them.
-    Blocks(Vec<Expected>, u32),
+    Blocks(Vec<ExpectedBlock>, u32),
     /// There are no more.
     End,
     /// The group's bitmaps are not in memory.
@@ -183,7 +183,7 @@ impl Walk {
                 let (true, Some(crc)) = (block >= from, r.crc(i)) else { continue };
                 if durable.get(block as usize) {
                     let owner = Owner::Data(r.volume, r.lba.plus(u64::from(i)));
-                    blocks.push(Expected { addr: geometry.join(group, block), crc, owner });
+                    blocks.push(ExpectedBlock { addr: geometry.join(group, block), crc, owner });
                 }
             }
         })?;
@@ -195,9 +195,9 @@ impl Walk {
 mod tests {
     use super::*;
 
-    fn block(addr: u64) -> Expected {
+    fn block(addr: u64) -> ExpectedBlock {
         let crc = Crc::default();
-        Expected { addr: PoolAddr(addr), crc, owner: Owner::Data(VolumeId(1), Lba(addr)) }
+        ExpectedBlock { addr: PoolAddr(addr), crc, owner: Owner::Data(VolumeId(1), Lba(addr)) }
     }
 
     fn lengths(runs: &[ReadRun]) -> Vec<(u64, u32, usize)> {

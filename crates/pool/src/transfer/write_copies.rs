@@ -10,7 +10,7 @@ use queue::Class;
 
 use crate::core::Core;
 use crate::devices::standing::Permit;
-use crate::devices::{Disk, Outcome, Place};
+use crate::devices::{CopyPlace, DeviceOutcome, Disk};
 use crate::space::Run;
 
 use crate::transfer::look::WriterWatch;
@@ -79,7 +79,7 @@ impl CopyWriter {
     /// [`CopyWriter::write_copies`].
     pub(crate) async fn write_places(
         self: &Rc<Self>,
-        places: &[Place],
+        places: &[CopyPlace],
         data: SliceList,
         class: Class,
     ) -> Result<()> {
@@ -116,7 +116,7 @@ impl CopyWriter {
         data: SliceList,
         class: Class,
     ) -> Result<()> {
-        let (permit, place) = (self.watch.permit_to_write().await?, Place { row: d, offset });
+        let (permit, place) = (self.watch.permit_to_write().await?, CopyPlace { row: d, offset });
         let outcome = self.write_live(permit, place, &data, class).await;
         self.judge(vec![outcome], true)
     }
@@ -126,7 +126,7 @@ impl CopyWriter {
     /// tried again. The write has failed, too, where a device has no space: that device is not
     /// dropped, and has all that was written before, so the pool may do without others. `others`:
     /// devices that were not written to have it, so no client gets an error.
-    fn judge(&self, mut outcomes: Vec<Outcome>, others: bool) -> Result<()> {
+    fn judge(&self, mut outcomes: Vec<DeviceOutcome>, others: bool) -> Result<()> {
         let (now, mut st) = (self.core.now(), self.core.state_mut());
         if !others || outcomes.iter().all(|o| o.result.is_ok()) {
             st.devices.note_writes(&outcomes, now);
@@ -154,23 +154,23 @@ impl CopyWriter {
     async fn write_live(
         &self,
         permit: Permit,
-        place: Place,
+        place: CopyPlace,
         data: &SliceList,
         class: Class,
-    ) -> Outcome {
+    ) -> DeviceOutcome {
         let row = place.row;
         let (of, disk) = self.core.state().devices.to_write(row);
         let result = match disk {
             Some(disk) => self.write_one(permit, place, &disk, data, class).await,
             None => Err(IoError::GONE),
         };
-        Outcome { row, of, result }
+        DeviceOutcome { row, of, result }
     }
 
     pub(crate) async fn write_one(
         &self,
         permit: Permit,
-        Place { row, offset }: Place,
+        CopyPlace { row, offset }: CopyPlace,
         device: &Disk,
         data: &SliceList,
         class: Class,

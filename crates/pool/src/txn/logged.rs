@@ -20,7 +20,7 @@ pub(crate) struct PlacedRun {
 
 /// A change that was entered into the trees.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Logged {
+pub(crate) enum LoggedChange {
     /// Blocks from `lba` on are what was written to these runs.
     Map { volume: VolumeId, lba: Lba, runs: Vec<PlacedRun>, crcs: Vec<Crc> },
     /// Blocks read as zeros.
@@ -29,26 +29,26 @@ pub(crate) enum Logged {
     DropCache,
 }
 
-impl Logged {
+impl LoggedChange {
     /// The kind of its frame; the payload is appended to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) -> u8 {
         match self {
-            Logged::Map { volume, lba, runs, crcs } => {
+            LoggedChange::Map { volume, lba, runs, crcs } => {
                 encode_map(out, *volume, *lba, runs.iter().map(|r| (r.run, &r.chunks[..])), crcs)
             }
-            Logged::Unmap { volume, lba, end } => {
+            LoggedChange::Unmap { volume, lba, end } => {
                 out.extend_from_slice(&volume.0.to_le_bytes());
                 out.extend_from_slice(&lba.0.to_le_bytes());
                 out.extend_from_slice(&end.0.to_le_bytes());
                 UNMAP
             }
-            Logged::DropCache => DROP_CACHE,
+            LoggedChange::DropCache => DROP_CACHE,
         }
     }
 
     /// Decodes a record; `None`: it is none.
-    pub fn decode(kind: u8, payload: &[u8]) -> Option<Logged> {
-        let mut from = Reader(payload);
+    pub fn decode(kind: u8, payload: &[u8]) -> Option<LoggedChange> {
+        let mut from = RecordReader(payload);
         let logged = match kind {
             MAP => {
                 let (volume, lba) = (VolumeId(from.u32()?), Lba(from.u64()?));
@@ -71,21 +71,21 @@ impl Logged {
                 while let Some(crc) = from.u32() {
                     crcs.push(crc);
                 }
-                Logged::Map { volume, lba, runs, crcs }
+                LoggedChange::Map { volume, lba, runs, crcs }
             }
-            UNMAP => Logged::Unmap {
+            UNMAP => LoggedChange::Unmap {
                 volume: VolumeId(from.u32()?),
                 lba: Lba(from.u64()?),
                 end: Lba(from.u64()?),
             },
-            DROP_CACHE => Logged::DropCache,
+            DROP_CACHE => LoggedChange::DropCache,
             _ => return None,
         };
         from.0.is_empty().then_some(logged)
     }
 }
 
-/// As [`Logged::encode`] of a [`Logged::Map`], without making one.
+/// As [`LoggedChange::encode`] of a [`LoggedChange::Map`], without making one.
 pub(crate) fn encode_map<'a>(
     out: &mut Vec<u8>,
     volume: VolumeId,
@@ -110,9 +110,9 @@ pub(crate) fn encode_map<'a>(
     MAP
 }
 
-struct Reader<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl RecordReader<'_> {
     fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
@@ -149,25 +149,25 @@ mod tests {
             chunks: smallvec![Chunk::new(1, 5), Chunk { device: 2, chunk: 9, behind: true }],
         };
         let all = [
-            Logged::Map {
+            LoggedChange::Map {
                 volume: VolumeId(3),
                 lba: Lba(1 << 30),
                 runs: vec![run(7, 2), run(100, 1)],
                 crcs: vec![1, 2, 3],
             },
-            Logged::Unmap { volume: VolumeId(4), lba: Lba(2), end: Lba(5) },
-            Logged::DropCache,
+            LoggedChange::Unmap { volume: VolumeId(4), lba: Lba(2), end: Lba(5) },
+            LoggedChange::DropCache,
         ];
         for logged in &all {
             let mut payload = Vec::new();
             let kind = logged.encode(&mut payload);
-            assert_eq!(Logged::decode(kind, &payload).as_ref(), Some(logged));
+            assert_eq!(LoggedChange::decode(kind, &payload).as_ref(), Some(logged));
             for short in 0..payload.len() {
-                assert_eq!(Logged::decode(kind, &payload[..short]), None, "{short} bytes");
+                assert_eq!(LoggedChange::decode(kind, &payload[..short]), None, "{short} bytes");
             }
             payload.push(0);
-            assert_eq!(Logged::decode(kind, &payload), None);
-            assert_eq!(Logged::decode(99, &payload), None);
+            assert_eq!(LoggedChange::decode(kind, &payload), None);
+            assert_eq!(LoggedChange::decode(99, &payload), None);
         }
     }
 }

@@ -7,7 +7,7 @@ use base::{EntrySeq, Epoch, OpenId, Result};
 use crate::attached::Link;
 use crate::commit::commits::Commits;
 use crate::core::Core;
-use crate::txn::logged::Logged;
+use crate::txn::logged::LoggedChange;
 use crate::volumes::Volumes;
 
 /// The contract with the cache in front of the pool.
@@ -105,7 +105,7 @@ impl CacheLink {
     /// Detaches the cache with the next commit, whenever that is: the pool has all that it had.
     pub fn drop_cache(&self) {
         self.replace_cache(None);
-        self.core.state_mut().log_of_cache(&Logged::DropCache);
+        self.core.state_mut().log_of_cache(&LoggedChange::DropCache);
     }
 
     /// The epoch of the last published cut; 0: none.

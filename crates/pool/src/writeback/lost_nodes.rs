@@ -15,7 +15,7 @@ use format::tree::volume_of_tree;
 use rustc_hash::FxHashMap;
 
 use crate::core::Core;
-use crate::transfer::NotEntered;
+use crate::transfer::EntryError;
 
 /// See the [module](self). Clones are the same.
 #[derive(Clone, Default)]
@@ -36,8 +36,8 @@ impl LostNodes {
 /// The error with which a change of `volume` fails that needs this node. The original error is kept
 /// if the node is not of that volume's mapping. It is kept, too, while the pool is not in use, as
 /// nothing goes on then.
-pub(super) fn told(core: &Core, volume: VolumeId, failed: NotEntered) -> StorageError {
-    let NotEntered { why, node } = failed;
+pub(super) fn told(core: &Core, volume: VolumeId, failed: EntryError) -> StorageError {
+    let EntryError { why, node } = failed;
     let of_mapping = node.is_some_and(|node| volume_of_tree(node.tree) == Some(volume));
     if !of_mapping || core.permit().is_err() {
         return why;

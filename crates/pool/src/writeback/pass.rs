@@ -26,18 +26,18 @@ use queue::Class;
 
 use super::lost_nodes::{LostNodes, told};
 use super::spill::{Spill, Spiller};
-use crate::attached::Published;
+use crate::attached::PublishedCut;
 use crate::commit::commits::Commits;
 use crate::core::Core;
 use crate::error::Step;
-use crate::forest::{Change, Edited};
+use crate::forest::{Change, EditOutcome};
 use crate::io::taken::RunWriter;
 use crate::io::wait_for_room::PoolRoom;
 use crate::space::Reservation;
 use crate::state::State;
-use crate::transfer::NotEntered;
+use crate::transfer::EntryError;
 use crate::transfer::load::NodeLoader;
-use crate::transfer::sums_ahead::SumsAhead;
+use crate::transfer::sums_ahead::SumReadAhead;
 use crate::txn::{Generations, Kind, Txn};
 use crate::volumes::Volumes;
 
@@ -57,12 +57,12 @@ pub struct Pass {
 /// All of a pass is in the open transaction: whichever commit ends well next publishes it, if need
 /// be without the cache. There is none of a pass that failed.
 #[must_use = "a commit publishes the pass"]
-pub struct HandedOver {
+pub struct HandedOverPass {
     commits: Rc<Commits>,
     epoch: Epoch,
 }
 
-impl HandedOver {
+impl HandedOverPass {
     /// The epoch that becomes the published one.
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -80,7 +80,7 @@ pub(crate) struct Passes {
     pub(super) core: Core,
     pub(super) loader: Rc<NodeLoader>,
     pub(super) commits: Rc<Commits>,
-    pub(super) sums: Rc<SumsAhead>,
+    pub(super) sums: Rc<SumReadAhead>,
     room: Rc<PoolRoom>,
     runs: Rc<RunWriter>,
     volumes: Rc<Volumes>,
@@ -94,7 +94,7 @@ impl Passes {
         core: &Core,
         loader: &Rc<NodeLoader>,
         commits: &Rc<Commits>,
-        sums: &Rc<SumsAhead>,
+        sums: &Rc<SumReadAhead>,
         room: &Rc<PoolRoom>,
         runs: &Rc<RunWriter>,
         volumes: &Rc<Volumes>,
@@ -169,13 +169,13 @@ impl Pass {
     }
 
     /// Makes a part of a change; returns how far it came.
-    async fn edit(&self, change: &Change<'_>) -> std::result::Result<Lba, NotEntered> {
-        let failed = |why| NotEntered { why, node: None };
+    async fn edit(&self, change: &Change<'_>) -> std::result::Result<Lba, EntryError> {
+        let failed = |why| EntryError { why, node: None };
         self.spill.if_much(&self.passes.spiller).await.map_err(failed)?;
         loop {
             match self.step(|st| st.edit(Kind::Pass, change)).await? {
-                Edited::Upto(lba) => return Ok(lba),
-                Edited::Busy => self.passes.commits.commit_direct().await.map_err(failed)?,
+                EditOutcome::Upto(lba) => return Ok(lba),
+                EditOutcome::Busy => self.passes.commits.commit_direct().await.map_err(failed)?,
             }
         }
     }
@@ -192,12 +192,12 @@ impl Pass {
     async fn step<T>(
         &self,
         step: impl FnMut(&mut State) -> Step<T>,
-    ) -> std::result::Result<T, NotEntered> {
+    ) -> std::result::Result<T, EntryError> {
         let known = |fault: &Fault| self.lost.why(fault);
         let outcome = self.passes.loader.resident_or_lost(Class::Commit, known, step).await;
         outcome.map_err(|failed| match &failed.node {
             // This pass has carried the blocks of that node, and must not be published without it.
-            Some(node) if self.has_written(node) => NotEntered { node: None, ..failed },
+            Some(node) if self.has_written(node) => EntryError { node: None, ..failed },
             Some(node) => {
                 self.lost.note(node, failed.why.clone());
                 failed
@@ -218,14 +218,14 @@ impl Pass {
         let range = BlockRange::new(lba, end);
         let fault = self.passes.core.state_mut().forest.ready_mapping(volume, range).err()?;
         let why = self.lost.why(&fault)?;
-        Some(told(&self.passes.core, volume, NotEntered { why, node: Some(fault) }))
+        Some(told(&self.passes.core, volume, EntryError { why, node: Some(fault) }))
     }
 
     /// Makes everything of the pass visible, and a part of the next commit, with which `epoch`, cut
     /// at `taken_at`, becomes the published one. After an error nothing has changed. Staging
     /// volumes of `epoch` and those before it end with it.
-    pub async fn hand_over(&self, epoch: Epoch, taken_at: Instant) -> Result<HandedOver> {
-        let cut = Published { epoch, taken_at: self.passes.core.unix_time(taken_at) };
+    pub async fn hand_over(&self, epoch: Epoch, taken_at: Instant) -> Result<HandedOverPass> {
+        let cut = PublishedCut { epoch, taken_at: self.passes.core.unix_time(taken_at) };
         self.spill.rest(&self.passes.spiller).await?;
         let ended = {
             let mut st = self.passes.core.state_mut();
@@ -235,7 +235,7 @@ impl Pass {
         };
         // Also if the commit fails: what it publishes is what counts from now on.
         self.passes.volumes.reap_each(ended);
-        Ok(HandedOver { commits: self.passes.commits.clone(), epoch })
+        Ok(HandedOverPass { commits: self.passes.commits.clone(), epoch })
     }
 
     /// Gives everything back: nothing of it was ever there. Returns the room that it had; `None`,

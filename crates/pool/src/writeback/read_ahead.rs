@@ -12,8 +12,8 @@ use base::{BlockRange, VolumeId};
 use queue::Class;
 
 use super::pass::Pass;
-use crate::forest::Missing;
-use crate::transfer::sums_ahead::{Pinned, ROUNDS};
+use crate::forest::MissingNodes;
+use crate::transfer::sums_ahead::{PinnedFault, ROUNDS};
 
 /// Ranges that are looked at before other tasks get a turn.
 const SLICE: usize = 64;
@@ -27,7 +27,7 @@ const NODES: usize = 2048;
 /// A part of a volume that a pass will write to. Nothing is read for an empty one.
 #[derive(Clone, Copy, Debug)]
 pub struct PassPart {
-    /// The volume.
+    /// The volume that the part belongs to.
     pub volume: VolumeId,
     /// The blocks that will be written.
     pub range: BlockRange,
@@ -62,7 +62,7 @@ impl Pass {
     }
 
     /// As [`Pass::lacking`], once the inner nodes above the leaves are resident.
-    async fn lacking_leaves(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<Pinned>) {
+    async fn lacking_leaves(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<PinnedFault>) {
         for _ in 0..ROUNDS {
             let (lacking, missing) = self.lacking(parts).await;
             let (leaves, inner): (Vec<_>, Vec<_>) =
@@ -77,9 +77,9 @@ impl Pass {
 
     /// The parts that cannot be written to without a node that is not resident, and these nodes.
     /// Those that the pass could not read are left out.
-    async fn lacking(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<Pinned>) {
+    async fn lacking(&self, parts: &[PassPart]) -> (Vec<PassPart>, Vec<PinnedFault>) {
         let pin = self.passes.core.state().space.limbo().pin();
-        let (mut lacking, mut wanted) = (Vec::new(), Missing::default());
+        let (mut lacking, mut wanted) = (Vec::new(), MissingNodes::default());
         for slice in parts.chunks(SLICE) {
             {
                 let mut st = self.passes.core.state_mut();
@@ -97,14 +97,14 @@ impl Pass {
         (lacking, self.passes.loader.pin_nodes(wanted.into_faults(), pin))
     }
 
-    async fn load(&self, nodes: Vec<Pinned>) {
+    async fn load(&self, nodes: Vec<PinnedFault>) {
         let lost = self.passes.loader.load_nodes(Class::Commit, nodes, true).await;
         lost.into_iter().for_each(|(fault, why)| self.lost().note(&fault, why));
     }
 }
 
 /// Nodes in the order of their addresses, each once.
-fn in_order(mut nodes: Vec<Pinned>) -> Vec<Pinned> {
+fn in_order(mut nodes: Vec<PinnedFault>) -> Vec<PinnedFault> {
     nodes.sort_unstable_by_key(|(fault, _)| fault.ptr.addr);
     nodes.dedup_by_key(|(fault, _)| fault.ptr.addr);
     nodes

@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{ErrorKind, Generation, GroupId, Result, VolumeId};
-use btree::{Tree, Unneeded};
+use btree::{Tree, UnneededTrees};
 use rt::sync::Semaphore;
 
 use crate::commit::commits::Commits;
@@ -27,7 +27,7 @@ use crate::txn::{Kind, Txn, not_open};
 
 /// A tree that a pass edits.
 #[derive(Clone, Copy)]
-enum TreeOf {
+enum EditedTree {
     /// The mapping of a volume.
     Volume(VolumeId),
     /// The checksums of a group.
@@ -35,8 +35,8 @@ enum TreeOf {
 }
 
 /// A frozen tree, and the generation of the changes in it that are to be written.
-struct Frozen {
-    of: TreeOf,
+struct FrozenTree {
+    of: EditedTree,
     tree: Tree,
     generation: Generation,
 }
@@ -60,7 +60,7 @@ pub(super) struct Spill {
     /// One at a time.
     turn: Semaphore,
     /// Trees of spills that failed, oldest first.
-    unwritten: RefCell<Vec<Frozen>>,
+    unwritten: RefCell<Vec<FrozenTree>>,
     /// After a spill that found no room: so many nodes in memory are not much.
     enough: Cell<u64>,
     /// The last nodes were to be written, and could not be: nothing is edited any more.
@@ -120,13 +120,13 @@ impl Spill {
         outcome
     }
 
-    async fn write_trees(&self, flow: &Spiller, newer: Vec<Frozen>) -> Result<()> {
+    async fn write_trees(&self, flow: &Spiller, newer: Vec<FrozenTree>) -> Result<()> {
         let mut trees = self.unwritten.take();
         trees.extend(newer);
         let (mut blocks, mut writes) = (Vec::new(), Writes::of_pass());
         let mut writer = flow.nodes.writer(Kind::Pass, &mut blocks, &mut writes);
         let mut sent = Ok(());
-        for Frozen { tree, generation, .. } in &trees {
+        for FrozenTree { tree, generation, .. } in &trees {
             sent = writer.tree(tree, *generation).await.map(drop);
             if sent.is_err() {
                 break;
@@ -149,44 +149,44 @@ impl Spill {
         }
         {
             let mut st = flow.core.state_mut();
-            for Frozen { of, tree, .. } in &trees {
+            for FrozenTree { of, tree, .. } in &trees {
                 match *of {
-                    TreeOf::Volume(id) => st.forest.settle_pass_mapping(id, tree),
-                    TreeOf::Group(id) => st.forest.settle_pass_sums(id, tree),
+                    EditedTree::Volume(id) => st.forest.settle_pass_mapping(id, tree),
+                    EditedTree::Group(id) => st.forest.settle_pass_sums(id, tree),
                 }
             }
         }
         // Settled trees have their nodes by addresses: these are the last that hold them.
         let trees = trees.into_iter().map(|frozen| frozen.tree);
-        flow.core.take_apart(Unneeded::of(trees)).await;
+        flow.core.take_apart(UnneededTrees::of(trees)).await;
         Ok(())
     }
 }
 
 /// All trees of the pass, and the generation of its edits of each.
-fn pass_trees(st: &State) -> Result<Vec<Frozen>> {
+fn pass_trees(st: &State) -> Result<Vec<FrozenTree>> {
     let txn = st.txns.pass().ok_or_else(not_open)?;
-    let volumes = txn.volumes().into_iter().map(|(id, j)| (TreeOf::Volume(id), j.generation));
-    let groups = txn.groups().into_iter().map(|(id, g)| (TreeOf::Group(id), g));
+    let volumes = txn.volumes().into_iter().map(|(id, j)| (EditedTree::Volume(id), j.generation));
+    let groups = txn.groups().into_iter().map(|(id, g)| (EditedTree::Group(id), g));
     let tree = |of| match of {
-        TreeOf::Volume(id) => st.forest.mapping_of(Kind::Pass, id),
-        TreeOf::Group(id) => st.forest.sums_of(Kind::Pass, id),
+        EditedTree::Volume(id) => st.forest.mapping_of(Kind::Pass, id),
+        EditedTree::Group(id) => st.forest.sums_of(Kind::Pass, id),
     };
-    let frozen = |(of, generation)| Some(Frozen { of, tree: tree(of)?.clone(), generation });
+    let frozen = |(of, generation)| Some(FrozenTree { of, tree: tree(of)?.clone(), generation });
     Ok(volumes.chain(groups).filter_map(frozen).collect())
 }
 
 /// The trees of the pass that it has edited in an older generation than trees would now. What
 /// it changes in them from now on is of that newer one.
-fn freeze_pass(st: &mut State) -> Result<Vec<Frozen>> {
+fn freeze_pass(st: &mut State) -> Result<Vec<FrozenTree>> {
     let now = st.txns.generations().of_pass();
     let mut frozen = pass_trees(st)?;
     frozen.retain(|f| f.generation < now);
     let txn = st.txns.txn_mut(Kind::Pass)?;
     for f in &frozen {
         match f.of {
-            TreeOf::Volume(id) => txn.rejoin_volume(id, now),
-            TreeOf::Group(id) => txn.rejoin_sums(id, now),
+            EditedTree::Volume(id) => txn.rejoin_volume(id, now),
+            EditedTree::Group(id) => txn.rejoin_sums(id, now),
         }
     }
     Ok(frozen)

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Result, Write};
 
 use base::BufPool;
 use openssl::ssl::{ErrorCode, Ssl, SslContext, SslMethod, SslStream, SslVerifyMode, SslVersion};
-use tls::{Acceptor, Broken, Opened, Session, Shaken};
+use tls::{Acceptor, HandshakeProgress, ReadOutcome, Session, SessionError};
 
 use super::authority::Signed;
 
@@ -110,7 +110,7 @@ impl Pair {
     }
 
     /// Both sides as far as they come.
-    pub fn shake(&mut self) -> std::result::Result<(), Broken> {
+    pub fn shake(&mut self) -> std::result::Result<(), SessionError> {
         let mut done = false;
         loop {
             if let Err(e) = self.client.0.connect()
@@ -118,40 +118,40 @@ impl Pair {
             {
                 // The server hears the alert.
                 while self.feed() {
-                    while self.session.shake()? == Shaken::Again {}
+                    while self.session.shake()? == HandshakeProgress::Again {}
                 }
-                return Err(Broken(format!("client: {e}")));
+                return Err(SessionError(format!("client: {e}")));
             }
             let mut moved = false;
             while !done && self.feed() {
                 moved = true;
                 let mut step = self.session.shake();
-                while step == Ok(Shaken::Again) {
+                while step == Ok(HandshakeProgress::Again) {
                     step = self.session.shake();
                 }
                 self.deliver();
-                done = step? == Shaken::Done;
+                done = step? == HandshakeProgress::Done;
             }
             if done && self.client.0.ssl().is_init_finished() {
                 return Ok(());
             }
             if !moved && self.client.0.get_ref().received.is_empty() {
-                return Err(Broken("nothing more comes".into()));
+                return Err(SessionError("nothing more comes".into()));
             }
         }
     }
 
     /// All plain bytes that the client's records open to.
-    pub fn open(&mut self, want: usize) -> std::result::Result<Vec<u8>, Broken> {
+    pub fn open(&mut self, want: usize) -> std::result::Result<Vec<u8>, SessionError> {
         let mut all = Vec::new();
         let mut into = vec![0; 70_000];
         while all.len() < want {
             match self.session.open(&mut into)? {
-                Opened::Bytes(n) => all.extend_from_slice(&into[..n]),
-                Opened::Again => {}
-                Opened::NeedsInput if self.feed() => {}
-                Opened::NeedsInput => return Err(Broken("it waits for more".into())),
-                Opened::End => return Err(Broken("the end".into())),
+                ReadOutcome::Bytes(n) => all.extend_from_slice(&into[..n]),
+                ReadOutcome::Again => {}
+                ReadOutcome::NeedsInput if self.feed() => {}
+                ReadOutcome::NeedsInput => return Err(SessionError("it waits for more".into())),
+                ReadOutcome::End => return Err(SessionError("the end".into())),
             }
         }
         Ok(all)

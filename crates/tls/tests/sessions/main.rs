@@ -11,7 +11,7 @@ use authority::{Signed, files, put};
 use base::BufPool;
 use client::{Client, Pair, Shows};
 use openssl::ssl::SslVersion;
-use tls::{Acceptor, Broken, Credentials, Opened, Proof, Session, Shaken};
+use tls::{Acceptor, Credentials, HandshakeProgress, Proof, ReadOutcome, Session, SessionError};
 
 const KEY: &[u8] = b"0123456789abcdef";
 const KEYS: &str = "vm1:30313233343536373839616263646566\nvm2:00112233445566778899aabbccddeeff\n";
@@ -106,14 +106,14 @@ fn a_stream_that_is_cut_is_not_taken_for_whole() {
         let mut into = [0; 8];
         let mut end = pair.session.open(&mut into);
         if !farewell {
-            assert_eq!(end, Ok(Opened::NeedsInput));
+            assert_eq!(end, Ok(ReadOutcome::NeedsInput));
             drop(pair.session.take_buf());
             pair.session.feed(pair.bufs.take(base::BLOCK), 0);
             end = pair.session.open(&mut into);
         }
         match farewell {
-            true => assert_eq!(end, Ok(Opened::End)),
-            false => assert_eq!(end, Err(Broken("the stream was cut".into()))),
+            true => assert_eq!(end, Ok(ReadOutcome::End)),
+            false => assert_eq!(end, Err(SessionError("the stream was cut".into()))),
         }
     }
 }
@@ -182,10 +182,10 @@ fn a_client_may_stop_at_every_byte_of_its_handshake_or_say_anything() {
             session.feed(bufs.copy_of(bytes), bytes.len());
         }
         let mut step = session.shake();
-        while step == Ok(Shaken::Again) {
+        while step == Ok(HandshakeProgress::Again) {
             step = session.shake();
         }
-        if ends && step == Ok(Shaken::NeedsInput) {
+        if ends && step == Ok(HandshakeProgress::NeedsInput) {
             drop(session.take_buf());
             session.feed(bufs.take(base::BLOCK), 0);
             step = session.shake();
@@ -193,14 +193,14 @@ fn a_client_may_stop_at_every_byte_of_its_handshake_or_say_anything() {
         step
     };
     for cut in 0..hello.len() {
-        assert_eq!(session(&hello[..cut], false), Ok(Shaken::NeedsInput), "{cut}");
+        assert_eq!(session(&hello[..cut], false), Ok(HandshakeProgress::NeedsInput), "{cut}");
         assert!(session(&hello[..cut], true).is_err(), "{cut}");
     }
     for at in 0..hello.len() {
         let mut wrong = hello.clone();
         wrong[at] ^= 0x80;
         // It is refused, or waits for more; it is never done.
-        assert_ne!(session(&wrong, false), Ok(Shaken::Done), "{at}");
+        assert_ne!(session(&wrong, false), Ok(HandshakeProgress::Done), "{at}");
     }
     assert!(session(b"GET / HTTP/1.1\r\n\r\n", false).is_err());
     assert!(session(&[0; 4096], false).is_err());
@@ -220,7 +220,7 @@ fn a_handshake_that_never_ends_is_given_up() {
         session.feed(bufs.copy_of(&first), first.len());
         fed += first.len();
         match session.shake() {
-            Ok(Shaken::Done) => panic!("done"),
+            Ok(HandshakeProgress::Done) => panic!("done"),
             Ok(_) => assert!(fed <= Session::MAX_HANDSHAKE, "{fed}"),
             Err(_) => return,
         }
@@ -252,7 +252,7 @@ fn one_call_looks_at_one_record() {
     assert!(pair.feed());
     let mut into = [0; 4096];
     // However much was received, each call ends soon: others have their turn between them.
-    assert_eq!(pair.session.open(&mut into), Ok(Opened::Bytes(1)));
+    assert_eq!(pair.session.open(&mut into), Ok(ReadOutcome::Bytes(1)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use base::{Duration, Prng};
 use cache::Promote;
-use sim::{Latency, Loses};
+use sim::{FlushLoss, Latency};
 
 use super::small::{boot, buckets, quick_and_wide};
 use crate::settings::*;
@@ -24,9 +24,12 @@ pub(super) fn through(r: &mut Prng, s: &mut Settings, mut plan: CachePlan) {
     plan.settings.dirty_nodes = one_of(r, &[8, 400]);
     quick_and_wide(s);
     s.pool.commit_interval = Duration::from_millis(one_of(r, &[2, 200, 3_600_000]));
-    let loses = one_of(r, &[Loses::Part, Loses::All, Loses::Nothing]);
-    let how = one_of(r, &[Failing::Flush(loses), Failing::Once, Failing::Dies, Failing::Away]);
-    s.failures.needed = r.one_in(2).then_some((how, Whose::Cache));
+    let loses = one_of(r, &[FlushLoss::Part, FlushLoss::All, FlushLoss::Nothing]);
+    let how = one_of(
+        r,
+        &[FailureMode::Flush(loses), FailureMode::Once, FailureMode::Dies, FailureMode::Away],
+    );
+    s.failures.needed = r.one_in(2).then_some((how, FailingDevices::Cache));
     s.changes.first_modes = true;
     s.changes.mode = one_of(r, &[0, 0, 100]);
     s.names = r.range(2, 4) as usize;

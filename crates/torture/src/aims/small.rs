@@ -28,6 +28,6 @@ pub(super) fn quick_and_wide(s: &mut Settings) {
     }
 }
 
-pub(super) fn boot(ending: Ending, operations: u64, cut_at: Option<Moment>) -> Boot {
-    Boot { ending, operations, cut_after: FOREVER, cut_at, verify: true }
+pub(super) fn boot(ending: Ending, operations: u64, cut_at: Option<Moment>) -> BootPlan {
+    BootPlan { ending, operations, cut_after: FOREVER, cut_at, verify: true }
 }

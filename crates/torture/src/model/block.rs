@@ -16,7 +16,7 @@
 
 use smallvec::SmallVec;
 
-use crate::content::Found;
+use crate::content::SectorContent;
 
 /// Sectors in a block.
 pub(crate) const SECTORS: u64 = 8;
@@ -37,10 +37,10 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    fn shows_as(self, found: &Found) -> bool {
+    fn shows_as(self, found: &SectorContent) -> bool {
         match (self, found) {
-            (Value::Hole | Value::Zero, Found::Zero) => true,
-            (Value::Write(a), Found::Write(b)) => a == *b,
+            (Value::Hole | Value::Zero, SectorContent::Zero) => true,
+            (Value::Write(a), SectorContent::Write(b)) => a == *b,
             _ => false,
         }
     }
@@ -73,7 +73,7 @@ pub(crate) struct View {
 }
 
 /// The content of each sector of a block as it was seen, if the sector was read.
-pub(crate) type Seen = [Option<Found>; SECTORS as usize];
+pub(crate) type SeenSectors = [Option<SectorContent>; SECTORS as usize];
 
 /// Whether a sight can be explained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ impl Block {
     }
 
     /// Whether `seen` is what a reader may see.
-    pub fn allows(&self, seen: &Seen, view: View) -> Verdict {
+    pub fn allows(&self, seen: &SeenSectors, view: View) -> Verdict {
         if self.changes.len() > MOST_CHANGES {
             return Verdict::TooHard;
         }
@@ -119,7 +119,7 @@ impl Block {
 
     /// After a read of the whole block that was explained: pins what was open, if nothing can
     /// change it any more and no reader is under way that began before `oldest_reader`.
-    pub fn pin(&mut self, seen: &Seen, view: View, oldest_reader: u64) {
+    pub fn pin(&mut self, seen: &SeenSectors, view: View, oldest_reader: u64) {
         let decided =
             |c: &Change| c.era < view.era || (c.durable && c.end < view.from.min(oldest_reader));
         if !self.changes.iter().all(decided) {
@@ -130,9 +130,9 @@ impl Block {
             let spacious = self.base[s] == Value::Zero
                 || self.changes.iter().any(|c| c.mask >> s & 1 == 1 && c.value == Value::Zero);
             base[s] = match found {
-                Some(Found::Write(w)) => Value::Write(*w),
-                Some(Found::Zero) if spacious => Value::Zero,
-                Some(Found::Zero) => Value::Hole,
+                Some(SectorContent::Write(w)) => Value::Write(*w),
+                Some(SectorContent::Zero) if spacious => Value::Zero,
+                Some(SectorContent::Zero) => Value::Hole,
                 _ => return,
             };
         }
@@ -177,11 +177,11 @@ impl Block {
 }
 
 /// Of every boot the latest start of a change that has happened.
-type Happened = SmallVec<[(u32, u64); 2]>;
+type LatestStarts = SmallVec<[(u32, u64); 2]>;
 
 struct Search<'a> {
     block: &'a Block,
-    seen: &'a Seen,
+    seen: &'a SeenSectors,
     view: View,
     steps: u32,
 }
@@ -189,7 +189,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// True if the changes in `left`, the latest first, and the base explain the sectors that are
     /// not `covered`.
-    fn explain(&mut self, mut left: u128, mut covered: u8, mut happened: Happened) -> bool {
+    fn explain(&mut self, mut left: u128, mut covered: u8, mut happened: LatestStarts) -> bool {
         loop {
             self.steps += 1;
             if self.steps > MOST_STEPS {
@@ -267,7 +267,7 @@ impl Search<'_> {
     }
 
     /// True if it may not have happened: see the table at the top.
-    fn optional(&self, c: &Change, happened: &Happened) -> bool {
+    fn optional(&self, c: &Change, happened: &LatestStarts) -> bool {
         if !c.ok {
             return true;
         }
@@ -282,7 +282,7 @@ impl Search<'_> {
     }
 }
 
-fn note(happened: &mut Happened, c: &Change) {
+fn note(happened: &mut LatestStarts, c: &Change) {
     match happened.iter_mut().find(|h| h.0 == c.era) {
         Some(h) => h.1 = h.1.max(c.start),
         None => happened.push((c.era, c.start)),

@@ -5,8 +5,8 @@ fn change(op: u64, mask: u8, start: u64, end: u64) -> Change {
     Change { op, mask, value, start, end, ok: end != FLYING, durable: false, era: 1 }
 }
 
-fn seen(ids: [u64; 8]) -> Seen {
-    ids.map(|id| Some(if id == 0 { Found::Zero } else { Found::Write(id) }))
+fn seen(ids: [u64; 8]) -> SeenSectors {
+    ids.map(|id| Some(if id == 0 { SectorContent::Zero } else { SectorContent::Write(id) }))
 }
 
 fn block(changes: &[Change]) -> Block {
@@ -132,7 +132,7 @@ fn sectors_that_were_not_read_may_hold_anything() {
     let mut part = seen([1; 8]);
     part[3] = None;
     assert_eq!(b.allows(&part, LIVE), Verdict::Explained);
-    part[4] = Some(Found::Zero);
+    part[4] = Some(SectorContent::Zero);
     assert_eq!(b.allows(&part, LIVE), Verdict::Impossible);
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::lag::{Lag, Sight};
+use super::lag::{EngineView, Lag};
 use super::volume::Blocks;
 
 /// The function that asks the engine for its state.
-pub(crate) type Gauge = Box<dyn Fn() -> Sight>;
+pub(crate) type Gauge = Box<dyn Fn() -> EngineView>;
 
 /// The content of a volume at a moment.
 #[derive(Clone)]

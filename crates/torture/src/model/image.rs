@@ -42,14 +42,14 @@ use pool::CacheMode;
 
 use super::Model;
 use super::cuts::{Cut, Gauge, Image};
-use super::lag::Sight;
+use super::lag::EngineView;
 use super::volume::Volume;
 
 impl Model {
     /// Notes a cut if there was one, and judges the age of the pool's image.
-    pub fn look(&mut self) -> Option<Sight> {
+    pub fn look(&mut self) -> Option<EngineView> {
         let sight = self.cuts.gauge.as_ref().map(|g| g())?;
-        let Sight { open, published, .. } = sight;
+        let EngineView { open, published, .. } = sight;
         if open > self.cuts.open {
             let first = std::mem::replace(&mut self.cuts.open, open);
             self.keep_cut(first, open - 1);

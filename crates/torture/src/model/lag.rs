@@ -25,7 +25,7 @@ use base::{BlockRange, Lba};
 
 /// The state of the engine, and of the world, at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct EngineView {
     /// The open epoch, and the published one.
     pub open: u32,
     pub published: u32,
@@ -41,24 +41,24 @@ pub(crate) struct Sight {
 
 /// Blocks of a volume.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct LaggingBlocks {
     pub volume: u32,
     pub blocks: BlockRange,
 }
 
-impl Place {
-    fn overlaps(&self, other: &Place) -> bool {
+impl LaggingBlocks {
+    fn overlaps(&self, other: &LaggingBlocks) -> bool {
         let (a, b) = (&self.blocks, &other.blocks);
         self.volume == other.volume && a.from < b.end && b.from < a.end
     }
 }
 
 /// Something that the pool's image lacks.
-struct Missing {
+struct MissingChange {
     /// `None`: what a boot before left.
-    place: Option<Place>,
+    place: Option<LaggingBlocks>,
     epoch: u32,
-    since: Sight,
+    since: EngineView,
 }
 
 #[derive(Default)]
@@ -66,8 +66,8 @@ pub(crate) struct Lag {
     /// `max_lag` and the allowance, in nanoseconds; `None`: not judged.
     limit: Option<u64>,
     /// Writes under way, and the epoch in which they began.
-    begun: BTreeMap<u64, (Place, u32)>,
-    missing: Vec<Missing>,
+    begun: BTreeMap<u64, (LaggingBlocks, u32)>,
+    missing: Vec<MissingChange>,
     pub judged: u64,
     /// The longest that something was missing, in thousandths of what was allowed.
     pub most: u64,
@@ -75,16 +75,16 @@ pub(crate) struct Lag {
 
 impl Lag {
     /// A cache is open from now on. What is `dirty` in it was left by a boot before.
-    pub fn open(&mut self, limit: u64, dirty: bool, now: Sight) {
+    pub fn open(&mut self, limit: u64, dirty: bool, now: EngineView) {
         self.close();
         self.limit = Some(limit);
         if dirty {
-            self.missing.push(Missing { place: None, epoch: now.open, since: now });
+            self.missing.push(MissingChange { place: None, epoch: now.open, since: now });
         }
     }
 
     /// Settings have changed: what is missing counts from now on, by another limit.
-    pub fn change(&mut self, limit: u64, now: Sight) {
+    pub fn change(&mut self, limit: u64, now: EngineView) {
         if self.limit.is_some() {
             self.limit = Some(limit);
             self.missing.iter_mut().for_each(|m| m.since = now);
@@ -97,7 +97,7 @@ impl Lag {
         self.missing.clear();
     }
 
-    pub fn begin(&mut self, op: u64, place: Place, now: Option<Sight>) {
+    pub fn begin(&mut self, op: u64, place: LaggingBlocks, now: Option<EngineView>) {
         if let (Some(_), Some(now)) = (self.limit, now) {
             self.begun.insert(op, (place, now.open));
         }
@@ -105,22 +105,22 @@ impl Lag {
 
     /// The write was answered; well, if `ok`, and so that nothing that gives up its blocks was
     /// under way.
-    pub fn end(&mut self, op: u64, ok: bool, now: Option<Sight>) {
+    pub fn end(&mut self, op: u64, ok: bool, now: Option<EngineView>) {
         let Some((place, epoch)) = self.begun.remove(&op) else { return };
         if let Some(since) = now.filter(|_| ok) {
-            self.missing.push(Missing { place: Some(place), epoch, since });
+            self.missing.push(MissingChange { place: Some(place), epoch, since });
         }
     }
 
     /// Blocks of a volume may be given up from now on, or need no cache any more.
     pub fn give_up(&mut self, volume: u32, first: u64, end: u64) {
-        let given = Place { volume, blocks: BlockRange::new(Lba(first), Lba(end)) };
+        let given = LaggingBlocks { volume, blocks: BlockRange::new(Lba(first), Lba(end)) };
         self.begun.retain(|_, (place, _)| !place.overlaps(&given));
         self.missing.retain(|m| m.place.is_some_and(|place| !place.overlaps(&given)));
     }
 
     /// Judges what is missing.
-    pub fn look(&mut self, now: Sight) -> Result<(), String> {
+    pub fn look(&mut self, now: EngineView) -> Result<(), String> {
         let Some(limit) = self.limit else { return Ok(()) };
         let missing = self.missing.len();
         self.missing.retain(|m| m.epoch > now.published);

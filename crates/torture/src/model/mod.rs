@@ -21,8 +21,8 @@ use pool::{CacheMode, VolumeInfo};
 
 use block::Value;
 use cuts::Cuts;
-use lag::Place;
-use volume::{Doubted, End, Mismatch, Volume};
+use lag::LaggingBlocks;
+use volume::{DoubtfulResize, End, Mismatch, Volume};
 
 /// The doubt about a name after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +87,7 @@ impl Model {
         self.tick_and_look().0
     }
 
-    fn tick_and_look(&mut self) -> (u64, Option<lag::Sight>) {
+    fn tick_and_look(&mut self) -> (u64, Option<lag::EngineView>) {
         let sight = self.look();
         self.tick += 1;
         (self.tick, sight)
@@ -135,7 +135,7 @@ impl Model {
             self.cuts.lag.give_up(id, from, behind);
         } else if back && v.switching.is_none() {
             let blocks = BlockRange::new(Lba(from), Lba(behind));
-            self.cuts.lag.begin(op, Place { volume: id, blocks }, sight);
+            self.cuts.lag.begin(op, LaggingBlocks { volume: id, blocks }, sight);
         }
         let (first, mut end) = (offset / SECTOR as u64, (offset + len) / SECTOR as u64);
         // The last block of a volume ends with it: what reaches the end reaches the end of the
@@ -281,7 +281,7 @@ impl Model {
     }
 
     /// A resize has failed: the volume may turn out to have another size after the next open.
-    pub fn doubt_size(&mut self, id: u32, doubted: Doubted) {
+    pub fn doubt_size(&mut self, id: u32, doubted: DoubtfulResize) {
         if let Some(v) = self.volumes.get_mut(&id) {
             v.also.push(doubted);
         }

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use base::{BLOCK_U64, SECTOR};
 use pool::CacheMode;
 
-use super::block::{Block, Change, FLYING, SECTORS, Seen, Value, Verdict, View, WHOLE};
-use crate::content::{Found, identify};
+use super::block::{Block, Change, FLYING, SECTORS, SeenSectors, Value, Verdict, View, WHOLE};
+use crate::content::{SectorContent, identify};
 
 /// A change of a range of sectors that is under way.
 #[derive(Clone, Debug)]
-pub(crate) struct Range {
+pub(crate) struct ChangingRange {
     pub first: u64,
     /// Behind the last sector.
     pub end: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Mismatch {
 
 /// A resize that ended with an error.
 #[derive(Clone, Copy)]
-pub(crate) struct Doubted {
+pub(crate) struct DoubtfulResize {
     /// The size that the volume does not have now, and may turn out to have.
     pub size: u64,
     /// The number of its change.
@@ -57,7 +57,7 @@ pub(crate) struct Volume {
     /// A resize to this size, with the number of its change, is under way, or its outcome unknown.
     pub resizing: Option<(u64, u64)>,
     /// The resizes that failed and may have left another size, to be found after the next open.
-    pub also: Vec<Doubted>,
+    pub also: Vec<DoubtfulResize>,
     /// The least size that it may have had after each resize that has begun or ended so far.
     least: Vec<u64>,
     /// Blocks behind the end that a crash may bring back: a shrink gives them up after its commit.
@@ -84,7 +84,7 @@ pub(crate) struct Volume {
     /// Sizes that it was cut to, and when.
     cuts: Vec<(u64, u64)>,
     unsettled: BTreeSet<u64>,
-    ranges: BTreeMap<u64, Range>,
+    ranges: BTreeMap<u64, ChangingRange>,
     /// Reads under way: their number and the tick at which they began.
     readers: BTreeMap<u64, u64>,
 }
@@ -148,7 +148,7 @@ impl Volume {
     /// way, or a switch, or its end.
     pub fn is_giving_up(&self, op: u64) -> bool {
         let Some(own) = self.ranges.get(&op) else { return true };
-        let overlaps = |r: &Range| {
+        let overlaps = |r: &ChangingRange| {
             let (from, to) = (own.first / SECTORS, own.end.div_ceil(SECTORS));
             r.first < to * SECTORS && from * SECTORS < r.end
         };
@@ -193,7 +193,7 @@ impl Volume {
             durable: false,
             era,
         };
-        let range = Range { first, end, change, whole_only };
+        let range = ChangingRange { first, end, change, whole_only };
         if value != Value::Hole {
             (first / SECTORS..end.div_ceil(SECTORS)).for_each(|number| self.ensure(number));
         } else if !whole_only {
@@ -391,7 +391,7 @@ impl Volume {
         let mut too_hard = 0;
         while at < sectors.len() {
             let number = (first + at as u64) / SECTORS;
-            let mut seen: Seen = Default::default();
+            let mut seen: SeenSectors = Default::default();
             let start = (first + at as u64) % SECTORS;
             for (s, found) in (start..).zip(&mut seen[start as usize..]) {
                 let Some(bytes) = sectors.get(at) else { break };
@@ -404,11 +404,11 @@ impl Volume {
     }
 
     /// Judges what was seen of one block; true if it was too hard.
-    fn see(&mut self, number: u64, seen: &Seen, view: View) -> Result<bool, Mismatch> {
+    fn see(&mut self, number: u64, seen: &SeenSectors, view: View) -> Result<bool, Mismatch> {
         let oldest = self.oldest_reader();
         let whole = seen.iter().all(Option::is_some);
         let Some(block) = self.blocks.get(&number) else {
-            let zero = seen.iter().flatten().all(|f| *f == Found::Zero);
+            let zero = seen.iter().flatten().all(|f| *f == SectorContent::Zero);
             let text =
                 || format!("{}\nexpected: zeros, it was never written or given up", describe(seen));
             return if zero { Ok(false) } else { Err(Mismatch { block: number, text: text() }) };
@@ -458,7 +458,7 @@ impl Volume {
     }
 }
 
-impl Range {
+impl ChangingRange {
     /// Returns the range's change of block `number`, if it touches that block.
     fn on(&self, number: u64) -> Option<Change> {
         let (from, to) = (number * SECTORS, (number + 1) * SECTORS);
@@ -491,15 +491,15 @@ fn clear_behind(blocks: &mut Blocks, sectors: u64) {
     block.base[kept as usize..].fill(Value::Zero);
 }
 
-fn describe(seen: &Seen) -> String {
+fn describe(seen: &SeenSectors) -> String {
     let mut out = String::from("found:   ");
     for s in seen {
         out.push(' ');
         match s {
             None => out.push('?'),
-            Some(Found::Zero) => out.push('0'),
-            Some(Found::Write(w)) => out.push_str(&format!("w{w}")),
-            Some(Found::Wrong(what)) => out.push_str(&format!("[{what}]")),
+            Some(SectorContent::Zero) => out.push('0'),
+            Some(SectorContent::Write(w)) => out.push_str(&format!("w{w}")),
+            Some(SectorContent::Wrong(what)) => out.push_str(&format!("[{what}]")),
         }
     }
     out

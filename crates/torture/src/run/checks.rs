@@ -4,7 +4,7 @@ use base::StorageError;
 use offline::CheckOptions;
 use offline::cache::check as cache_check;
 use offline::pool::check::{Report, check};
-use offline::pool::dump::{What, dump};
+use offline::pool::dump::{PoolStructure, dump};
 
 use super::Run;
 use crate::cached::Attachment;
@@ -65,7 +65,9 @@ impl Run {
         let (r, files) = (rt.clone(), self.devices.alive());
         let dumped = rt.block_on(async move {
             let mut items = Vec::new();
-            dump(&r, files, &What::Groups, &mut |item| items.push(item)).await.map(|()| items)
+            dump(&r, files, &PoolStructure::Groups, &mut |item| items.push(item))
+                .await
+                .map(|()| items)
         });
         rt.kill();
         match dumped {
@@ -76,7 +78,7 @@ impl Run {
     }
 
     /// Blocks that are bad and in the pool too are what a crash in the middle of an open may leave.
-    fn judge_cache(&self, report: Option<cache_check::Report>) {
+    fn judge_cache(&self, report: Option<cache_check::CacheReport>) {
         let Some(report) = report else { return };
         self.env.count("cache: offline checks", 1);
         if report.errors > 0 {

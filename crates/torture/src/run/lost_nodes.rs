@@ -2,7 +2,7 @@
 
 use base::{BLOCK_U64, SECTOR};
 use format::page::VolumeState;
-use offline::pool::dump::{Item, What, dump};
+use offline::pool::dump::{PoolItem, PoolStructure, dump};
 use sim::Fault;
 
 use super::Run;
@@ -36,35 +36,37 @@ impl Run {
 
     /// Volumes, with their numbers in the model unless they are deleted; not those that hold what
     /// is staged.
-    fn mapped_volumes(&mut self) -> Vec<(Option<u32>, What)> {
+    fn mapped_volumes(&mut self) -> Vec<(Option<u32>, PoolStructure)> {
         let env = self.env.clone();
         let number = |name: &str| env.model.borrow().number_of(name);
         let with_nodes = |item| match item {
-            Item::Volume { id, name, state, mapping: Some(_), staged: None, .. } => {
-                let id = What::Mapping(id.to_string());
+            PoolItem::Volume { id, name, state, mapping: Some(_), staged: None, .. } => {
+                let id = PoolStructure::Mapping(id.to_string());
                 Some((number(&name).filter(|_| state == VolumeState::Live), id))
             }
             _ => None,
         };
-        self.dumped(What::Volumes).into_iter().filter_map(with_nodes).collect()
+        self.dumped(PoolStructure::Volumes).into_iter().filter_map(with_nodes).collect()
     }
 
-    fn groups_with_checksums(&mut self) -> Vec<(Option<u32>, What)> {
+    fn groups_with_checksums(&mut self) -> Vec<(Option<u32>, PoolStructure)> {
         let with_nodes = |item| match item {
-            Item::Group { group, checksums: Some(_), .. } => Some((None, What::Checksums(group))),
+            PoolItem::Group { group, checksums: Some(_), .. } => {
+                Some((None, PoolStructure::Checksums(group)))
+            }
             _ => None,
         };
-        self.dumped(What::Groups).into_iter().filter_map(with_nodes).collect()
+        self.dumped(PoolStructure::Groups).into_iter().filter_map(with_nodes).collect()
     }
 
     /// A sector of each copy of this node cannot be read.
-    fn lose(&mut self, address: u64, what: &What) {
+    fn lose(&mut self, address: u64, what: &PoolStructure) {
         let env = self.env.clone();
         env.note(format!("no copy of node {address} ({what:?}) can be read"));
         env.count("faults: nodes of which no copy can be read", 1);
         let files = self.devices.all();
-        for copy in self.dumped(What::Node(address)) {
-            let Item::Copy { device, offset, .. } = copy else { continue };
+        for copy in self.dumped(PoolStructure::Node(address)) {
+            let PoolItem::Copy { device, offset, .. } = copy else { continue };
             let Some(file) = files.iter().find(|f| f.path == device) else {
                 env.fail(format!("a copy of node {address} is on {device}, which is not there"))
             };
@@ -73,7 +75,7 @@ impl Run {
         }
     }
 
-    fn dumped(&mut self, what: What) -> Vec<Item> {
+    fn dumped(&mut self, what: PoolStructure) -> Vec<PoolItem> {
         let rt = self.runtime();
         let (r, files) = (rt.clone(), self.devices.alive());
         let outcome = rt.block_on(async move {
@@ -98,6 +100,6 @@ impl Run {
     }
 }
 
-fn node(item: &Item) -> Option<u64> {
-    if let Item::Node(node) = item { Some(node.address) } else { None }
+fn node(item: &PoolItem) -> Option<u64> {
+    if let PoolItem::Node(node) = item { Some(node.address) } else { None }
 }

@@ -7,12 +7,12 @@ use model::device::DeviceState;
 use model::moves::MovesState;
 use pool::{CreateOptions, DeviceFile, Pool};
 use rt::Rt;
-use sim::{Fault, Loses, Times};
+use sim::{Fault, FlushLoss, Times};
 use volume::Volumes;
 
-use super::history::{Expected, Id, Knows};
+use super::history::{AllowedOutcomes, DeviceKnowledge, Id};
 use super::{BLOCKS, Subsets};
-use crate::content::{self, Found};
+use crate::content::{self, SectorContent};
 use crate::front::{Failure, Front};
 
 const VOLUME: &str = "v";
@@ -22,7 +22,7 @@ const NUMBER: u32 = 1;
 const REST_S: u64 = 1800;
 
 /// A start that was served.
-struct Served {
+struct ServedStart {
     rt: Rt,
     pool: Pool,
     front: Front,
@@ -83,14 +83,19 @@ impl Subsets {
     }
 
     /// Opens the pool on these devices, if that may be, and compares what it holds.
-    async fn start(&self, rt: &Rt, files: Vec<DeviceFile>, there: Vec<usize>) -> Option<Served> {
+    async fn start(
+        &self,
+        rt: &Rt,
+        files: Vec<DeviceFile>,
+        there: Vec<usize>,
+    ) -> Option<ServedStart> {
         let env = &self.env;
-        let before: Vec<Knows> = {
+        let before: Vec<DeviceKnowledge> = {
             let devices = self.devices.borrow();
             there.iter().map(|d| devices[*d].knows.clone()).collect()
         };
         let away = self.devices.borrow().len() - there.len();
-        let knows: Vec<&Knows> = before.iter().collect();
+        let knows: Vec<&DeviceKnowledge> = before.iter().collect();
         let expected = self.histories.borrow().expected(&knows, away, self.spare());
         env.note(format!("they know {before:?}: {expected:?}"));
         // A crash may leave any of them in the history that begins now.
@@ -128,7 +133,7 @@ impl Subsets {
         let volumes = Volumes::with_cache(&pool, None);
         let Some(volume) = volumes.open(VOLUME) else { env.fail("the volume is gone") };
         let front = Front::Direct(volume, rt.clone());
-        let served = Served { rt: rt.clone(), pool, front, there, id, left: Vec::new() };
+        let served = ServedStart { rt: rt.clone(), pool, front, there, id, left: Vec::new() };
         let found = match self.read_all(&served).await {
             Ok(found) => found,
             Err(e) => env.fail(format!("a read failed: {}", e.text)),
@@ -137,7 +142,7 @@ impl Subsets {
         Some(served)
     }
 
-    fn refused(&self, expected: &Expected, e: &StorageError) {
+    fn refused(&self, expected: &AllowedOutcomes, e: &StorageError) {
         let env = &self.env;
         env.note(format!("refused: {:?}: {e}", e.kind));
         env.count("starts refused", 1);
@@ -156,7 +161,13 @@ impl Subsets {
 
     /// Fails if the volume holds what none of the histories allows. From now on the devices that
     /// are there know the history that goes on.
-    fn compare(&self, served: &Served, before: &[Knows], expected: &Expected, found: Vec<u64>) {
+    fn compare(
+        &self,
+        served: &ServedStart,
+        before: &[DeviceKnowledge],
+        expected: &AllowedOutcomes,
+        found: Vec<u64>,
+    ) {
         let env = &self.env;
         let outcome = self.histories.borrow_mut().found(served.id, &found);
         if let Err((block, text)) = outcome {
@@ -179,28 +190,28 @@ impl Subsets {
         env.count("starts compared", 1);
     }
 
-    async fn read_all(&self, served: &Served) -> Result<Vec<u64>, Failure> {
+    async fn read_all(&self, served: &ServedStart) -> Result<Vec<u64>, Failure> {
         let env = &self.env;
         let bytes = served.front.read(0, (BLOCKS * BLOCK) as u64).await?;
         let number = |(i, block): (usize, &[u8])| {
             let sectors = block.chunks_exact(base::SECTOR);
             let first = (i * BLOCK / base::SECTOR) as u64;
-            let all: Vec<Found> =
+            let all: Vec<SectorContent> =
                 (first..).zip(sectors).map(|(n, s)| content::identify(s, NUMBER, n)).collect();
             match &all[0] {
                 found if all.iter().any(|f| f != found) => {
                     env.fail(format!("block {i} is a mixture: {all:?}"))
                 }
-                Found::Zero => 0,
-                Found::Write(number) => *number,
-                Found::Wrong(text) => env.fail(format!("block {i} holds {text}")),
+                SectorContent::Zero => 0,
+                SectorContent::Write(number) => *number,
+                SectorContent::Wrong(text) => env.fail(format!("block {i} holds {text}")),
             }
         };
         Ok(bytes.chunks_exact(BLOCK).enumerate().map(number).collect())
     }
 
     /// Some writes, a flush most of the time, and a read of all.
-    async fn work(&self, served: &mut Served) {
+    async fn work(&self, served: &mut ServedStart) {
         let env = &self.env;
         self.histories.borrow_mut().change(served.id);
         for _ in 0..1 + env.below(12) {
@@ -230,7 +241,7 @@ impl Subsets {
         served.rt.sleep(Duration::from_micros(env.below(20_000))).await;
     }
 
-    async fn flush(&self, served: &Served) {
+    async fn flush(&self, served: &ServedStart) {
         self.must(served.front.flush().await, "a flush");
         self.histories.borrow_mut().flushed(served.id);
         self.env.note("flushed");
@@ -243,7 +254,7 @@ impl Subsets {
     }
 
     /// Something happens to a device that is not needed.
-    async fn happen(&self, served: &mut Served) {
+    async fn happen(&self, served: &mut ServedStart) {
         let env = &self.env;
         let devices = self.devices.borrow().len();
         let all_whole = served.there.iter().all(|d| self.devices.borrow()[*d].knows.whole);
@@ -273,7 +284,8 @@ impl Subsets {
 
     fn fault(&self) -> Fault {
         let env = &self.env;
-        let loses = [Loses::Part, Loses::All, Loses::All, Loses::Nothing][env.below(4) as usize];
+        let loses = [FlushLoss::Part, FlushLoss::All, FlushLoss::All, FlushLoss::Nothing]
+            [env.below(4) as usize];
         match env.below(5) {
             0 => Fault::Dead,
             1 => Fault::Unreachable,
@@ -284,7 +296,7 @@ impl Subsets {
 
     /// A device may be left behind from now on: it knows the history so far, and some of what
     /// comes.
-    fn leaves(&self, served: &mut Served, d: usize) {
+    fn leaves(&self, served: &mut ServedStart, d: usize) {
         let before = served.id;
         served.id = self.histories.borrow_mut().go_on(vec![before]);
         self.histories.borrow_mut().change(served.id);
@@ -293,14 +305,14 @@ impl Subsets {
             let knows = &mut self.devices.borrow_mut()[*there].knows;
             knows.one_of = vec![served.id];
             if *there == d {
-                *knows = Knows { one_of: vec![before, served.id], whole: false };
+                *knows = DeviceKnowledge { one_of: vec![before, served.id], whole: false };
             }
         }
     }
 
     /// A device is replaced under load. The new one fails at some operation of that, or nothing
     /// does.
-    async fn replace(&self, served: &mut Served) {
+    async fn replace(&self, served: &mut ServedStart) {
         let env = &self.env;
         let d = served.there[env.below(served.there.len() as u64) as usize];
         let old = self.devices.borrow()[d].file.path.clone();
@@ -336,7 +348,7 @@ impl Subsets {
     }
 
     /// All devices that are there come into use, with all that they lack.
-    async fn rest(&self, served: &mut Served) {
+    async fn rest(&self, served: &mut ServedStart) {
         let env = &self.env;
         let failed = self.failed.borrow().clone();
         failed.iter().for_each(|f| env.world.revive(*f));
@@ -357,7 +369,7 @@ impl Subsets {
     }
 
     /// Waits until all devices that are there are in use, and nothing moves.
-    async fn wait_for_rest(&self, served: &Served) {
+    async fn wait_for_rest(&self, served: &ServedStart) {
         for _ in 0..REST_S {
             let status = served.pool.status();
             let rests = status.pool.devices.iter().all(|d| match d.state {
@@ -375,19 +387,20 @@ impl Subsets {
         self.env.fail(format!("no rest: {states:?}, {:?}", served.pool.moves().moves_status()));
     }
 
-    fn is_there(&self, served: &Served, path: &str) -> bool {
+    fn is_there(&self, served: &ServedStart, path: &str) -> bool {
         let devices = self.devices.borrow();
         served.there.iter().any(|d| devices[*d].file.path == path)
     }
 
     /// All devices that are there have everything.
-    async fn at_rest(&self, served: &mut Served) {
+    async fn at_rest(&self, served: &mut ServedStart) {
         self.env.note("at rest");
         self.env.count("boots that came to rest", 1);
         self.flush(served).await;
         served.left.clear();
         for d in &served.there {
-            self.devices.borrow_mut()[*d].knows = Knows { one_of: vec![served.id], whole: true };
+            self.devices.borrow_mut()[*d].knows =
+                DeviceKnowledge { one_of: vec![served.id], whole: true };
         }
         let moved = self.moving.borrow_mut().take();
         if let Some(file) = moved {
@@ -397,7 +410,7 @@ impl Subsets {
         }
     }
 
-    async fn end(&self, served: Served) {
+    async fn end(&self, served: ServedStart) {
         match served.pool.close().await {
             Ok(()) => self.histories.borrow_mut().flushed(served.id),
             Err(e) => self.env.fail(format!("the pool cannot be closed: {e}")),

@@ -14,7 +14,7 @@ pub(super) type Id = usize;
 
 /// The numbers of the writes that a block may hold, 0 for none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Block {
+struct BlockWrites {
     /// The durable write.
     sure: u64,
     /// The writes that came after the durable one.
@@ -23,11 +23,11 @@ struct Block {
 
 /// The content that the volume may have, block by block.
 #[derive(Clone, Debug)]
-pub(super) struct Content(Vec<Block>);
+pub(super) struct Content(Vec<BlockWrites>);
 
 impl Content {
     pub fn new(blocks: usize) -> Content {
-        Content(vec![Block::default(); blocks])
+        Content(vec![BlockWrites::default(); blocks])
     }
 
     pub fn write(&mut self, block: usize, number: u64) {
@@ -49,7 +49,7 @@ impl Content {
 
     /// The first block that holds what it may not.
     fn wrong(&self, found: &[u64]) -> Option<usize> {
-        let may = |b: &Block, number: u64| b.sure == number || b.later.contains(&number);
+        let may = |b: &BlockWrites, number: u64| b.sure == number || b.later.contains(&number);
         (0..found.len()).find(|&i| !may(&self.0[i], found[i]))
     }
 
@@ -68,13 +68,13 @@ struct Node {
     /// The history that it goes on from; one of several where that is not known.
     parents: Vec<Id>,
     content: Content,
-    written: Written,
+    written: WriteCertainty,
 }
 
 /// Whether a client has written in a history. What was not flushed power may take with it: then
 /// there may be nothing by which the devices went apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum WriteCertainty {
     No,
     Perhaps,
     Surely,
@@ -82,7 +82,7 @@ enum Written {
 
 /// The knowledge of a device.
 #[derive(Clone, Debug)]
-pub(super) struct Knows {
+pub(super) struct DeviceKnowledge {
     /// One of these histories.
     pub one_of: Vec<Id>,
     /// True if the device has all of its history: alone it is enough, where the pool keeps a copy
@@ -92,7 +92,7 @@ pub(super) struct Knows {
 
 /// The outcomes that are allowed for a start.
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(super) struct AllowedOutcomes {
     /// The histories of which the start may serve one.
     pub serve: BTreeSet<Id>,
     /// True if the start may refuse.
@@ -112,7 +112,7 @@ pub(super) struct Histories(Vec<Node>);
 
 impl Histories {
     pub fn first(&mut self, content: Content) -> Id {
-        self.0.push(Node { parents: Vec::new(), content, written: Written::Surely });
+        self.0.push(Node { parents: Vec::new(), content, written: WriteCertainty::Surely });
         self.0.len() - 1
     }
 
@@ -120,7 +120,7 @@ impl Histories {
     pub fn go_on(&mut self, parents: Vec<Id>) -> Id {
         let mut content = self.0[parents[0]].content.clone();
         parents[1..].iter().for_each(|p| content.or(&self.0[*p].content));
-        self.0.push(Node { parents, content, written: Written::No });
+        self.0.push(Node { parents, content, written: WriteCertainty::No });
         self.0.len() - 1
     }
 
@@ -139,7 +139,7 @@ impl Histories {
         let node = &mut self.0[id];
         node.parents = right;
         for (b, number) in node.content.0.iter_mut().zip(found) {
-            *b = Block { sure: *number, later: Vec::new() };
+            *b = BlockWrites { sure: *number, later: Vec::new() };
         }
         Ok(())
     }
@@ -155,8 +155,8 @@ impl Histories {
     /// A client is about to write.
     pub fn change(&mut self, id: Id) {
         let written = &mut self.0[id].written;
-        if *written == Written::No {
-            *written = Written::Perhaps;
+        if *written == WriteCertainty::No {
+            *written = WriteCertainty::Perhaps;
         }
     }
 
@@ -164,8 +164,8 @@ impl Histories {
     pub fn flushed(&mut self, id: Id) {
         let node = &mut self.0[id];
         node.content.flushed();
-        if node.written != Written::No {
-            node.written = Written::Surely;
+        if node.written != WriteCertainty::No {
+            node.written = WriteCertainty::Surely;
         }
     }
 
@@ -189,14 +189,19 @@ impl Histories {
         let perhaps = self.contains(new, true);
         // Of a history in which nothing was written it does not matter.
         let own = self.contains(old, true).into_iter().filter(|id| !perhaps.contains(id));
-        let written = own.into_iter().any(|id| self.0[id].written == Written::Surely);
+        let written = own.into_iter().any(|id| self.0[id].written == WriteCertainty::Surely);
         if perhaps.contains(&old) || !written { Answer::Perhaps } else { Answer::No }
     }
 
     /// Returns what a start with these devices may do. The number of devices that are not among
     /// them is `away`; the number of devices that may lack something is `spare`.
-    pub fn expected(&self, there: &[&Knows], away: usize, spare: usize) -> Expected {
-        let mut expected = Expected { serve: BTreeSet::new(), refuse: false };
+    pub fn expected(
+        &self,
+        there: &[&DeviceKnowledge],
+        away: usize,
+        spare: usize,
+    ) -> AllowedOutcomes {
+        let mut expected = AllowedOutcomes { serve: BTreeSet::new(), refuse: false };
         let mut picks: Vec<Vec<Id>> = vec![Vec::new()];
         for device in there {
             let longer = |pick: &Vec<Id>| {
@@ -215,10 +220,10 @@ impl Histories {
     fn expect(
         &self,
         pick: &[Id],
-        there: &[&Knows],
+        there: &[&DeviceKnowledge],
         away: usize,
         spare: usize,
-        expected: &mut Expected,
+        expected: &mut AllowedOutcomes,
     ) {
         let mut any = false;
         for &newest in pick {
@@ -242,8 +247,8 @@ impl Histories {
 mod tests {
     use super::*;
 
-    fn whole(id: Id) -> Knows {
-        Knows { one_of: vec![id], whole: true }
+    fn whole(id: Id) -> DeviceKnowledge {
+        DeviceKnowledge { one_of: vec![id], whole: true }
     }
 
     fn outcome(h: &Histories, a: Id, b: Id) -> (Vec<Id>, bool) {
@@ -269,7 +274,7 @@ mod tests {
         assert_eq!(outcome(&h, unsure, b), (vec![b], true), "power took what was not flushed");
         let alone = h.expected(&[&whole(a)], 1, 1);
         assert!(!alone.refuse && alone.serve.contains(&a));
-        let half = Knows { one_of: vec![first, a], whole: false };
+        let half = DeviceKnowledge { one_of: vec![first, a], whole: false };
         assert!(h.expected(&[&half], 1, 1).refuse, "it may lack something");
     }
 

@@ -32,7 +32,7 @@ use crate::run::Summary;
 use crate::settings::{Ending, Settings};
 use crate::story::Story;
 
-use history::{Content, Histories, Id, Knows};
+use history::{Content, DeviceKnowledge, Histories, Id};
 
 /// Blocks of the volume.
 const BLOCKS: usize = 96;
@@ -44,17 +44,17 @@ const MOST_SAVED: usize = 3;
 /// A device, and what it knows.
 struct Device {
     file: DeviceFile,
-    knows: Knows,
+    knows: DeviceKnowledge,
 }
 
-type Saved = Vec<(DiskSnapshot, Knows)>;
+type SavedDisks = Vec<(DiskSnapshot, DeviceKnowledge)>;
 
 /// The state of a run.
 struct Subsets {
     env: Rc<Env>,
     devices: RefCell<Vec<Device>>,
     histories: RefCell<Histories>,
-    saved: RefCell<Vec<Saved>>,
+    saved: RefCell<Vec<SavedDisks>>,
     /// A device is being replaced by this one: the next start has all devices.
     moving: RefCell<Option<DeviceFile>>,
     /// No fault begins any more in this boot.
@@ -87,7 +87,7 @@ impl Subsets {
         let device = |(i, model): (usize, &sim::DiskModel)| {
             let (path, size_bytes) = (format!("disk{i}"), model.size_bytes);
             let file = DeviceFile { path, file: env.world.add_disk(model.clone()), size_bytes };
-            Device { file, knows: Knows { one_of: vec![first], whole: true } }
+            Device { file, knows: DeviceKnowledge { one_of: vec![first], whole: true } }
         };
         Subsets {
             env: env.clone(),
@@ -193,7 +193,7 @@ impl Subsets {
     /// A device was replaced, and all has moved: which devices the pool has now.
     fn moved(&self, new: DeviceFile, id: Id) {
         let mut devices = self.devices.borrow_mut();
-        let knows = Knows { one_of: vec![id], whole: true };
+        let knows = DeviceKnowledge { one_of: vec![id], whole: true };
         devices.push(Device { file: new, knows });
         let files: Vec<DeviceFile> = devices.iter().map(|d| d.file.clone()).collect();
         let stay: Vec<String> =

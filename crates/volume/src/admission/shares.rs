@@ -60,7 +60,7 @@ impl Size {
 
 /// The next thing to be done.
 #[derive(Debug, PartialEq)]
-pub(super) enum Next<T> {
+pub(super) enum NextStep<T> {
     /// This request begins, or goes on; it is told by the first.
     Pass(T, VolumeId, Size),
     /// The next one may at this time, or earlier if another ends.
@@ -71,7 +71,7 @@ pub(super) enum Next<T> {
 
 /// Requests that could not begin at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Waits {
+pub struct WaitCounts {
     /// That waited for the limit of their volume, since the start.
     pub limited: u64,
     /// That waited for other requests to end, since the start.
@@ -85,12 +85,12 @@ struct Share<T> {
     /// The cost of its requests that have begun and not ended.
     in_flight: u64,
     /// Requests that wait.
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<WaitingRequest<T>>,
     /// The same of those that have begun before, and go on: no limit holds them.
-    again: VecDeque<Waiting<T>>,
+    again: VecDeque<WaitingRequest<T>>,
 }
 
-struct Waiting<T> {
+struct WaitingRequest<T> {
     to: T,
     size: Size,
     /// Which one it is of all that had to wait.
@@ -149,7 +149,7 @@ pub(super) struct Shares<T> {
     shared_until: Instant,
     /// Nothing waits any more.
     open: bool,
-    waits: Waits,
+    waits: WaitCounts,
     /// The number of requests that have had to wait.
     number: u64,
 }
@@ -165,13 +165,13 @@ impl<T> Shares<T> {
             last: None,
             shared_until: Instant(0),
             open: false,
-            waits: Waits::default(),
+            waits: WaitCounts::default(),
             number: 0,
         }
     }
 
     /// The numbers of requests that had to wait.
-    pub fn waits(&self) -> Waits {
+    pub fn waits(&self) -> WaitCounts {
         self.waits
     }
 
@@ -227,7 +227,7 @@ impl<T> Shares<T> {
             self.waits.shared += 1;
         }
         let was_empty = !share.waits();
-        share.waiting.push_back(Waiting { to, size, number: self.number });
+        share.waiting.push_back(WaitingRequest { to, size, number: self.number });
         self.stand(volume, was_empty);
         limited
     }
@@ -248,7 +248,7 @@ impl<T> Shares<T> {
         self.notice(now, volume);
         let share = self.volumes.entry(volume).or_default();
         let was_empty = !share.waits();
-        share.again.push_back(Waiting { to, size, number: self.number });
+        share.again.push_back(WaitingRequest { to, size, number: self.number });
         self.waits.shared += 1;
         self.stand(volume, was_empty);
     }
@@ -262,7 +262,7 @@ impl<T> Shares<T> {
     }
 
     /// Says what is next, and takes a request that begins out of its line.
-    pub fn next(&mut self, now: Instant) -> Next<T> {
+    pub fn next(&mut self, now: Instant) -> NextStep<T> {
         let mut at: Option<Instant> = None;
         let mut least: Option<(u64, usize, bool)> = None;
         for (place, volume) in self.lines.iter().enumerate() {
@@ -277,18 +277,22 @@ impl<T> Shares<T> {
                 least = Some((share.in_flight, place, begins));
             }
         }
-        let Some((_, place, begins)) = least else { return at.map_or(Next::Nothing, Next::At) };
+        let Some((_, place, begins)) = least else {
+            return at.map_or(NextStep::Nothing, NextStep::At);
+        };
         // Behind the others that have as little in flight.
         let volume = self.lines.remove(place);
-        let Some(share) = self.volumes.get_mut(&volume) else { return Next::Nothing };
+        let Some(share) = self.volumes.get_mut(&volume) else { return NextStep::Nothing };
         let line = if begins { &mut share.waiting } else { &mut share.again };
-        let Some(Waiting { to, size, .. }) = line.pop_front() else { return Next::Nothing };
+        let Some(WaitingRequest { to, size, .. }) = line.pop_front() else {
+            return NextStep::Nothing;
+        };
         if share.waits() {
             self.lines.push(volume);
         }
         self.waits.waiting -= 1;
         self.pass(now, volume, size, begins);
-        Next::Pass(to, volume, size)
+        NextStep::Pass(to, volume, size)
     }
 
     /// A request that is in the window has ended, never begins, or does nothing for a while.

@@ -81,12 +81,12 @@ impl Bench {
     fn let_in(&mut self) -> Option<Instant> {
         loop {
             match self.shares.next(self.now) {
-                Next::Pass((came, to), volume, Size { bytes, .. }) => {
+                NextStep::Pass((came, to), volume, Size { bytes, .. }) => {
                     assert_eq!(to, volume.0);
                     self.begin(to, bytes, came);
                 }
-                Next::At(when) => return Some(when),
-                Next::Nothing => return None,
+                NextStep::At(when) => return Some(when),
+                NextStep::Nothing => return None,
             }
         }
     }
@@ -135,7 +135,7 @@ fn one_volume_alone_never_waits() {
     let mut bench = Bench::new();
     bench.loads(&[Load { volume: 1, requests: 5000, bytes: MIB }]);
     bench.run(S);
-    assert_eq!(bench.shares.waits(), Waits::default());
+    assert_eq!(bench.shares.waits(), WaitCounts::default());
     assert_eq!(bench.device.len(), 5000);
 }
 
@@ -293,7 +293,7 @@ fn requests_of_a_volume_begin_in_the_order_of_their_arrival() {
             }
             _ => {}
         }
-        while let Next::Pass(who, volume, Size { bytes, .. }) = shares.next(now) {
+        while let NextStep::Pass(who, volume, Size { bytes, .. }) = shares.next(now) {
             assert_eq!(arrived.get_mut(&volume.0).unwrap().pop_front(), Some(who));
             device.push((volume.0, bytes));
         }
@@ -304,9 +304,9 @@ fn requests_of_a_volume_begin_in_the_order_of_their_arrival() {
             .drain(..)
             .for_each(|(volume, bytes)| shares.leave(VolumeId(volume), Size::whole(bytes)));
         match shares.next(now) {
-            Next::Pass(_, volume, Size { bytes, .. }) => device.push((volume.0, bytes)),
-            Next::At(when) => now = when,
-            Next::Nothing => break,
+            NextStep::Pass(_, volume, Size { bytes, .. }) => device.push((volume.0, bytes)),
+            NextStep::At(when) => now = when,
+            NextStep::Nothing => break,
         }
     }
     device.drain(..).for_each(|(volume, bytes)| shares.leave(VolumeId(volume), Size::whole(bytes)));
@@ -359,13 +359,13 @@ fn what_comes_in_turns_is_no_bar_to_its_own_volume() {
         shares.leave(one, fill);
         shares.push_again(now, one, fill, 100);
         assert!(!shares.again_at_once(now, one, fill), "others of its volume wait");
-        assert_eq!(shares.next(now), Next::Pass(n, one, Size::whole(4 * KIB)));
+        assert_eq!(shares.next(now), NextStep::Pass(n, one, Size::whole(4 * KIB)));
         shares.leave(one, Size::whole(4 * KIB));
         // What has begun does not wait behind what the limit holds.
         shares.set_limit(now, one, Some(&limit(1, 0, 1000)));
         assert!(!shares.pass_at_once(now, one, Size::whole(4 * KIB)));
         shares.push(now, one, Size::whole(4 * KIB), 200);
-        assert_eq!(shares.next(now), Next::Pass(100, one, fill));
+        assert_eq!(shares.next(now), NextStep::Pass(100, one, fill));
         return;
     }
     panic!("the window is never full");
@@ -380,8 +380,8 @@ fn a_line_for_the_window_ends_when_its_volume_is_alone() {
     assert!(shares.pass_at_once(now, one, Size::whole(32 * MIB)));
     assert!(!shares.pass_at_once(now, one, Size::whole(4 * KIB)));
     shares.push(now, one, Size::whole(4 * KIB), 7);
-    let Next::At(when) = shares.next(now) else { panic!("it is looked at again") };
+    let NextStep::At(when) = shares.next(now) else { panic!("it is looked at again") };
     assert_eq!(when, now.after(LINGER));
     now = when;
-    assert_eq!(shares.next(now), Next::Pass(7, one, Size::whole(4 * KIB)));
+    assert_eq!(shares.next(now), NextStep::Pass(7, one, Size::whole(4 * KIB)));
 }

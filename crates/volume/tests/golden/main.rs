@@ -17,7 +17,7 @@ use cache::{Cache, CacheFile, Settings};
 use model::device::DeviceState;
 use model::moves::MovesState;
 use offline::CheckOptions;
-use offline::cache::check::Standing;
+use offline::cache::check::PoolRelation;
 use offline::pool::check::check;
 use pool::{DeviceFile, Pool};
 use rt::{Order, Rt};
@@ -72,7 +72,7 @@ impl Lab {
     }
 
     /// Neither the pool on these devices nor the cache has anything wrong.
-    fn assert_clean(&self, names: &[&str], degraded: bool, standing: Standing) {
+    fn assert_clean(&self, names: &[&str], degraded: bool, standing: PoolRelation) {
         let (disks, cache) = (self.disks(names), self.cache.clone());
         self.run(move |rt| async move {
             let options = CheckOptions { data: true, ..CheckOptions::default() };
@@ -159,13 +159,13 @@ const ALL: [&str; 4] = ["disk0", "disk1", "disk2", "spare"];
 #[test]
 fn version_0_2_0() {
     let lab = Lab::new(&V0_2_0);
-    lab.assert_clean(&THERE, true, Standing::Attached);
+    lab.assert_clean(&THERE, true, PoolRelation::Attached);
     lab.serve(&THERE, |_, _, volumes| async move {
         assert_holds(&volumes, V0_2_0.story).await;
         volumes.set_read_only("locked", false).await.expect("it may change again");
         volumes.set_read_only("locked", true).await.expect("and not");
     });
-    lab.assert_clean(&THERE, true, Standing::Attached);
+    lab.assert_clean(&THERE, true, PoolRelation::Attached);
     // The spare takes the place of the device that stays away.
     lab.serve(&THERE, |rt, pool, volumes| async move {
         rt.sleep(Duration::from_secs(900)).await;
@@ -174,7 +174,7 @@ fn version_0_2_0() {
         volumes.detach().await.expect("the cache is written back");
         assert_holds(&volumes, V0_2_0.story).await;
     });
-    lab.assert_clean(&THERE, false, Standing::Detached);
+    lab.assert_clean(&THERE, false, PoolRelation::Detached);
     lab.serve(&["disk1", "spare"], |_, _, volumes| async move {
         assert_holds(&volumes, V0_2_0.story).await;
     });
@@ -188,7 +188,7 @@ fn version_0_2_0_and_the_device_that_was_away() {
         moved(&rt, &pool).await;
         assert_holds(&volumes, V0_2_0.story).await;
     });
-    lab.assert_clean(&ALL, false, Standing::Attached);
+    lab.assert_clean(&ALL, false, PoolRelation::Attached);
 }
 
 /// Everything that the formats of this version have is in the image, and a dump shows it.

@@ -1,13 +1,13 @@
 //! A dump of an image shows each structure, and each kind of it that a format has.
 
-use offline::cache::dump::What as OfCache;
-use offline::pool::dump::What;
+use offline::cache::dump::CacheStructure;
+use offline::pool::dump::PoolStructure;
 use serde_json::Value;
 
 use crate::{Lab, THERE};
 
 impl Lab {
-    fn dump(&self, what: What) -> Vec<Value> {
+    fn dump(&self, what: PoolStructure) -> Vec<Value> {
         let disks = self.disks(&THERE);
         self.run(move |rt| async move {
             let mut items = Vec::new();
@@ -18,7 +18,7 @@ impl Lab {
         })
     }
 
-    fn dump_cache(&self, what: OfCache) -> Vec<Value> {
+    fn dump_cache(&self, what: CacheStructure) -> Vec<Value> {
         let file = self.cache.clone();
         self.run(move |rt| async move {
             let mut items = Vec::new();
@@ -48,7 +48,7 @@ fn some(items: &[Value], what: &str, is: impl Fn(&Value) -> bool) {
 
 pub fn assert_shown(lab: &Lab) {
     superblocks(lab);
-    let volumes = lab.dump(What::Volumes);
+    let volumes = lab.dump(PoolStructure::Volumes);
     for mode in ["writeback", "writethrough", "writearound", "none"] {
         some(&volumes, mode, |v| v["cache_mode"] == mode);
     }
@@ -57,12 +57,12 @@ pub fn assert_shown(lab: &Lab) {
     some(&volumes, "staging", |v| v["staged"].is_array());
     for v in volumes.iter().filter(|v| v["mapping"].is_object()) {
         let id = v["id"].to_string();
-        let nodes = lab.dump(What::Mapping(id.clone()));
+        let nodes = lab.dump(PoolStructure::Mapping(id.clone()));
         some(&nodes, "a leaf", |n| n["kind"] == "node" && n["level"] == 0);
-        let extents = lab.dump(What::Extents(id));
+        let extents = lab.dump(PoolStructure::Extents(id));
         let blocks: u64 = extents.iter().map(|e| number(&e["blocks"])).sum();
         assert_eq!(blocks, number(&v["allocated_blocks"]), "{v}");
-        let copies = lab.dump(What::Node(number(&v["mapping"]["address"])));
+        let copies = lab.dump(PoolStructure::Node(number(&v["mapping"]["address"])));
         some(&copies, "a copy", |c| c["kind"] == "copy");
     }
     groups(lab);
@@ -70,7 +70,7 @@ pub fn assert_shown(lab: &Lab) {
 }
 
 fn superblocks(lab: &Lab) {
-    let slots = lab.dump(What::Superblock);
+    let slots = lab.dump(PoolStructure::Superblock);
     assert_eq!(slots.len(), THERE.len() * 4);
     let newest = slots.iter().max_by_key(|s| number(&s["superblock"]["sequence"])).expect("one");
     let sb = &newest["superblock"];
@@ -84,40 +84,40 @@ fn superblocks(lab: &Lab) {
 }
 
 fn groups(lab: &Lab) {
-    let groups = lab.dump(What::Groups);
+    let groups = lab.dump(PoolStructure::Groups);
     for use_ in ["data", "metadata"] {
         some(&groups, use_, |g| g["use"] == use_ && g["chunks"].as_array().is_some());
     }
     for g in groups.iter().filter(|g| g["kind"] == "group") {
         let group = number(&g["group"]) as u32;
-        let bitmap = lab.dump(What::Bitmap(group));
+        let bitmap = lab.dump(PoolStructure::Bitmap(group));
         assert_eq!(bitmap[0]["used_blocks"], g["used_blocks"]);
         if g["checksums"].is_object() {
-            let records = lab.dump(What::Checksums(group));
+            let records = lab.dump(PoolStructure::Checksums(group));
             some(&records, "a record of checksums", |r| r["kind"] == "checksums");
         }
     }
 }
 
 fn of_cache(lab: &Lab) {
-    let slots = lab.dump_cache(OfCache::Superblock);
+    let slots = lab.dump_cache(CacheStructure::Superblock);
     let newest = slots.iter().max_by_key(|s| number(&s["superblock"]["sequence"])).expect("one");
     let sb = &newest["superblock"];
     assert!(number(&sb["staged_open"]) + number(&sb["staged_cut"]) > 0, "{sb}");
-    let buckets = lab.dump_cache(OfCache::Buckets);
+    let buckets = lab.dump_cache(CacheStructure::Buckets);
     some(&buckets, "a bucket of nodes", |b| b["use"] == "nodes");
     some(&buckets, "a dirty bucket", |b| b["use"] == "data" && number(&b["dirty_open"]) > 0);
-    let index = lab.dump_cache(OfCache::Index);
+    let index = lab.dump_cache(CacheStructure::Index);
     keys(&index, "key");
-    let journal = lab.dump_cache(OfCache::Journal);
+    let journal = lab.dump_cache(CacheStructure::Journal);
     keys(&journal, "insert");
     for kind in ["entry", "epoch"] {
         some(&journal, kind, |r| r["kind"] == kind);
     }
-    let marks = lab.dump_cache(OfCache::Watermark);
+    let marks = lab.dump_cache(CacheStructure::Watermark);
     assert_eq!(marks.len(), 2);
     some(&marks, "durable", |m| number(&m["durable"]) > 0 && m["incarnation"] == sb["incarnation"]);
-    let summaries = lab.dump_cache(OfCache::Summaries);
+    let summaries = lab.dump_cache(CacheStructure::Summaries);
     some(&summaries, "a summary", |s| s["keys"].as_array().is_some_and(|k| k.len() > 8));
 }
 

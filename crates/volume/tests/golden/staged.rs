@@ -9,7 +9,7 @@ use base::{BLOCK, BLOCK_U64, ErrorKind};
 use cache::{Cache, Settings};
 use format::tree::mapping_tree_id;
 use offline::CheckOptions;
-use offline::cache::check::Standing;
+use offline::cache::check::PoolRelation;
 use offline::pool::check::check;
 use pool::Pool;
 use sim::Fault;
@@ -96,7 +96,7 @@ fn staged_blocks_are_carried_by_a_start() {
         if step % 3 > 0 {
             lab.world.power_cut();
         }
-        lab.assert_clean(&THERE, true, Standing::Attached);
+        lab.assert_clean(&THERE, true, PoolRelation::Attached);
         lab.serve(&THERE, |_, _, volumes| async move {
             assert_holds(&volumes, V0_2_0.story).await;
         });
@@ -147,7 +147,7 @@ fn a_part_is_all_that_tells_of_a_staged_block() {
         assert_holds(&volumes, PARTS.story).await;
     });
     assert_eq!(lab.stagings(&ONE), 0);
-    lab.assert_clean(&ONE, false, Standing::Attached);
+    lab.assert_clean(&ONE, false, PoolRelation::Attached);
     lab.serve(&ONE, |_, _, volumes| async move {
         volumes.detach().await.expect("the cache is written back");
         assert_holds(&volumes, PARTS.story).await;

@@ -42,7 +42,7 @@ use smallvec::SmallVec;
 use super::budget::Budget;
 use super::drops::Drops;
 use super::hits::{HitCounts, MOST_HITS};
-use super::links::{Links, MAX_STEPS, NONE, Queue};
+use super::links::{Links, MAX_STEPS, NONE, QueueEnds};
 use super::origin::Origin;
 use super::shares::Shares;
 
@@ -64,12 +64,12 @@ const LEFT: u8 = 16;
 const THIN_LIST: usize = 3;
 
 /// Blocks of a bucket that are to be kept: their places in it.
-pub type Survivors = SmallVec<[u32; 64]>;
+pub type KeptSlots = SmallVec<[u32; 64]>;
 
 #[derive(Debug)]
 pub(super) struct Adaptive {
     links: Links,
-    lists: [Queue; 4],
+    lists: [QueueEnds; 4],
     /// Buckets in use by each queue, candidates or not.
     used: [u32; 3],
     flags: Vec<u8>,
@@ -87,7 +87,7 @@ impl Adaptive {
     pub fn new(buckets: usize, bucket_blocks: u32) -> Adaptive {
         Adaptive {
             links: Links::new(buckets),
-            lists: [const { Queue::new() }; 4],
+            lists: [const { QueueEnds::new() }; 4],
             used: [0; 3],
             flags: vec![0; buckets],
             born: vec![0; buckets],
@@ -234,8 +234,8 @@ impl Adaptive {
 
     /// The places of a victim whose blocks are to be kept, in order. Blocks that are gone may be
     /// among them where at most half of the bucket is left.
-    pub fn survivors(&self, id: u32) -> Survivors {
-        let mut kept = Survivors::new();
+    pub fn survivors(&self, id: u32) -> KeptSlots {
+        let mut kept = KeptSlots::new();
         let Some(origin) = self.origin(id) else { return kept };
         if self.moves_whole(id) {
             kept.extend(0..self.hits.bucket_blocks());
@@ -313,7 +313,7 @@ impl Adaptive {
     }
 
     pub fn len(&self) -> usize {
-        self.lists.iter().map(Queue::len).sum()
+        self.lists.iter().map(QueueEnds::len).sum()
     }
 }
 

@@ -19,18 +19,18 @@ const COUNT: u32 = (1 << SHIFT) - 1;
 
 /// The end of a life.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
+struct EndedLife {
     tag: u32,
     /// The queue, and the count of its dropped blocks then.
     at: u32,
 }
 
 /// No life with this hash has ended.
-const NONE: Ended = Ended { tag: 0, at: u32::MAX };
+const NONE: EndedLife = EndedLife { tag: 0, at: u32::MAX };
 
 #[derive(Debug)]
 pub(super) struct Drops {
-    last: Vec<Ended>,
+    last: Vec<EndedLife>,
     /// Blocks dropped by each queue.
     dropped: [u32; 3],
 }
@@ -49,7 +49,7 @@ impl Drops {
     }
 
     /// The queue of an entry, and the blocks that it has dropped since.
-    fn since(&self, ended: Ended) -> Option<(Origin, u32)> {
+    fn since(&self, ended: EndedLife) -> Option<(Origin, u32)> {
         let origin = *Origin::ALL.get((ended.at >> SHIFT) as usize)?;
         Some((origin, self.dropped[origin as usize].wrapping_sub(ended.at) & COUNT))
     }
@@ -62,7 +62,7 @@ impl Drops {
         let ([one, other], tag) = self.places(id, born);
         let since = |place: usize| self.since(self.last[place]).map_or(u32::MAX, |(_, n)| n);
         let place = if since(one) >= since(other) { one } else { other };
-        self.last[place] = Ended { tag, at };
+        self.last[place] = EndedLife { tag, at };
     }
 
     /// The queue that dropped a bucket's blocks, if they are among the last `blocks` that it

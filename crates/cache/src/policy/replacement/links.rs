@@ -21,15 +21,15 @@ impl Links {
 
 /// The ends of one queue.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct QueueEnds {
     oldest: u32,
     newest: u32,
     len: usize,
 }
 
-impl Queue {
-    pub const fn new() -> Queue {
-        Queue { oldest: NONE, newest: NONE, len: 0 }
+impl QueueEnds {
+    pub const fn new() -> QueueEnds {
+        QueueEnds { oldest: NONE, newest: NONE, len: 0 }
     }
 
     pub fn len(&self) -> usize {

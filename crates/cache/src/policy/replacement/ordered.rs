@@ -1,20 +1,20 @@
 //! LRU and FIFO: one queue, whose oldest goes. LRU moves a bucket to the other end when it is read.
 
-use super::links::{Links, MAX_STEPS, NONE, Queue};
+use super::links::{Links, MAX_STEPS, NONE, QueueEnds};
 
 #[derive(Debug)]
-pub(super) struct Ordered {
+pub(super) struct OrderedQueue {
     links: Links,
-    queue: Queue,
+    queue: QueueEnds,
     candidate: Vec<bool>,
     by_use: bool,
 }
 
-impl Ordered {
-    pub fn new(buckets: usize, by_use: bool) -> Ordered {
-        Ordered {
+impl OrderedQueue {
+    pub fn new(buckets: usize, by_use: bool) -> OrderedQueue {
+        OrderedQueue {
             links: Links::new(buckets),
-            queue: Queue::new(),
+            queue: QueueEnds::new(),
             candidate: vec![false; buckets],
             by_use,
         }

@@ -78,8 +78,8 @@ impl Bucket {
     }
 
     /// All that no record says.
-    pub fn unrecorded(&mut self) -> Unrecorded<'_> {
-        Unrecorded {
+    pub fn unrecorded(&mut self) -> UnrecordedFields<'_> {
+        UnrecordedFields {
             replaced: &mut self.replaced,
             freed_in: &mut self.freed_in,
             pins: &mut self.pins,
@@ -92,7 +92,7 @@ impl Bucket {
 }
 
 /// All of a bucket that no record says. The fields are those of [`Bucket`].
-pub(super) struct Unrecorded<'a> {
+pub(super) struct UnrecordedFields<'a> {
     pub replaced: &'a mut u16,
     pub freed_in: &'a mut u32,
     pub pins: &'a mut Pins,

@@ -10,14 +10,14 @@ use base::Epoch;
 
 /// The counts of one sealed epoch.
 #[derive(Clone, Copy, Debug)]
-struct Sealed {
+struct SealedCounts {
     epoch: Epoch,
     all: u64,
     /// Of these, overwritten since the epoch was sealed.
     retained: u64,
 }
 
-impl Sealed {
+impl SealedCounts {
     /// The number of things that were not overwritten.
     fn named(&self) -> u64 {
         self.all - self.retained
@@ -31,13 +31,13 @@ pub(super) struct EpochCounts {
     /// The number of things of sealed epochs that the open one has overwritten.
     overwritten: u64,
     /// The oldest first.
-    sealed: VecDeque<Sealed>,
+    sealed: VecDeque<SealedCounts>,
     sealed_sum: u64,
 }
 
 /// The counts that published epochs had.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Gone {
+pub(super) struct PublishedCounts {
     pub all: u64,
     /// Of these, not overwritten: keys still name them.
     pub named: u64,
@@ -81,12 +81,12 @@ impl EpochCounts {
         let all = std::mem::take(&mut self.open);
         self.overwritten = 0;
         self.sealed_sum += all;
-        self.sealed.push_back(Sealed { epoch, all, retained: 0 });
+        self.sealed.push_back(SealedCounts { epoch, all, retained: 0 });
     }
 
     /// Everything up to `epoch` is published.
-    pub fn publish(&mut self, epoch: Epoch) -> Gone {
-        let mut gone = Gone::default();
+    pub fn publish(&mut self, epoch: Epoch) -> PublishedCounts {
+        let mut gone = PublishedCounts::default();
         while let Some(&first) = self.sealed.front().filter(|s| s.epoch <= epoch) {
             self.sealed.pop_front();
             gone.all += first.all;
@@ -108,7 +108,7 @@ impl EpochCounts {
 
     /// As [`EpochCounts::all`], without what is retained.
     pub fn named(&self) -> (u64, u64) {
-        (self.open, self.sealed.iter().map(Sealed::named).sum())
+        (self.open, self.sealed.iter().map(SealedCounts::named).sum())
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
                         let named = gone.iter().filter(|t| !t.1).count() as u64;
                         assert_eq!(
                             counts.publish(published),
-                            Gone { all: gone.len() as u64, named }
+                            PublishedCounts { all: gone.len() as u64, named }
                         );
                         things = stay;
                     }

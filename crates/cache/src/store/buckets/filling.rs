@@ -11,7 +11,7 @@ struct OpenBucket {
 }
 
 /// Blocks to be filled next, in a bucket that is being filled.
-pub(super) struct Piece {
+pub(super) struct FillPiece {
     pub id: BucketId,
     /// The first of them, by its place in the bucket.
     pub slot: u32,
@@ -21,16 +21,16 @@ pub(super) struct Piece {
 }
 
 /// The bucket that each stream fills, if there is one. None of them is full.
-pub struct Filling {
+pub struct OpenBuckets {
     bucket_blocks: u32,
     summary_blocks: u32,
     open: [Option<OpenBucket>; STREAMS],
 }
 
-impl Filling {
+impl OpenBuckets {
     /// Nothing is being filled. Buckets of data end with their summary.
-    pub(super) fn new(bucket_blocks: u32, summary_blocks: u32) -> Filling {
-        Filling { bucket_blocks, summary_blocks, open: [None; STREAMS] }
+    pub(super) fn new(bucket_blocks: u32, summary_blocks: u32) -> OpenBuckets {
+        OpenBuckets { bucket_blocks, summary_blocks, open: [None; STREAMS] }
     }
 
     /// Blocks of a bucket that a stream fills: without those that its summary takes.
@@ -62,7 +62,7 @@ impl Filling {
     }
 
     /// Takes up to `want` blocks of the bucket that a stream fills.
-    pub(super) fn take_blocks(&mut self, stream: Stream, want: u32) -> Option<Piece> {
+    pub(super) fn take_blocks(&mut self, stream: Stream, want: u32) -> Option<FillPiece> {
         let capacity = self.capacity(stream);
         let open = self.open[stream as usize].as_mut()?;
         let (id, slot) = (open.id, open.filled);
@@ -72,6 +72,6 @@ impl Filling {
         if is_last {
             self.end(stream);
         }
-        Some(Piece { id, slot, len, is_last })
+        Some(FillPiece { id, slot, len, is_last })
     }
 }

@@ -12,7 +12,7 @@ use format::cache::summary::{SummaryKey, summary_blocks};
 /// No more summaries wait to be written; what comes on top of it gets none.
 const MOST_WAITING: usize = 256;
 
-struct Filled {
+struct FilledBucket {
     generation: BucketGen,
     keys: Vec<SummaryKey>,
     /// True if the bucket is full, and its summary waits to be written.
@@ -24,7 +24,7 @@ pub struct Summaries {
     /// Blocks of a bucket, and of its summary; 0: there is none.
     bucket_blocks: u32,
     blocks: u32,
-    filled: BTreeMap<BucketId, Filled>,
+    filled: BTreeMap<BucketId, FilledBucket>,
     waiting: VecDeque<BucketId>,
     /// Buckets that got no summary, as too many waited.
     lost: u64,
@@ -60,7 +60,7 @@ impl Summaries {
     pub(super) fn begin(&mut self, id: BucketId, generation: BucketGen) {
         if self.blocks > 0 {
             let keys = vec![None; (self.bucket_blocks - self.blocks) as usize];
-            self.filled.insert(id, Filled { generation, keys, waits: false });
+            self.filled.insert(id, FilledBucket { generation, keys, waits: false });
         }
     }
 
@@ -108,7 +108,7 @@ impl Summaries {
     /// The next summary that is to be written.
     pub(super) fn pop(&mut self) -> Option<NextSummary> {
         let id = self.waiting.pop_front()?;
-        let Filled { generation, keys, .. } = self.filled.remove(&id)?;
+        let FilledBucket { generation, keys, .. } = self.filled.remove(&id)?;
         Some(NextSummary { id, generation, keys, addr: self.place(id), blocks: self.blocks })
     }
 

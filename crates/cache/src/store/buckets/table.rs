@@ -3,7 +3,7 @@
 use base::{BucketGen, BucketId, CacheAddr};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
-use super::bucket::{Bucket, Unrecorded};
+use super::bucket::{Bucket, UnrecordedFields};
 use super::epochs::Moment;
 use super::frozen::{FrozenBuckets, record_now};
 use super::geometry::Geometry;
@@ -46,7 +46,7 @@ impl Table {
     }
 
     /// A bucket of which only that is about to change which no record says.
-    pub(super) fn unrecorded(&mut self, id: BucketId) -> Unrecorded<'_> {
+    pub(super) fn unrecorded(&mut self, id: BucketId) -> UnrecordedFields<'_> {
         self.all[id.0 as usize].unrecorded()
     }
 

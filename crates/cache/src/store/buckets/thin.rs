@@ -9,7 +9,7 @@ use super::table::Table;
 
 /// A thin bucket: at most half of it is to be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Thinnest {
+pub struct ThinBucket {
     pub id: BucketId,
     pub generation: BucketGen,
     /// All that is left of it is to be moved, not just what is dirty.
@@ -35,7 +35,7 @@ impl ThinSearch {
         most: u32,
         clean_too: bool,
         keeps_all: bool,
-    ) -> Option<Thinnest> {
+    ) -> Option<ThinBucket> {
         let (count, blocks) = (table.geometry().count(), table.geometry().bucket_blocks());
         let (open, above) = (epochs.open(), epochs.counted_above());
         let mut thinnest: Option<(u32, BucketId)> = None;
@@ -63,6 +63,6 @@ impl ThinSearch {
         *b.compacted_in = open;
         let b = table.bucket(id);
         let whole = keeps_all && left == u32::from(b.live);
-        Some(Thinnest { id, generation: b.generation, whole })
+        Some(ThinBucket { id, generation: b.generation, whole })
     }
 }

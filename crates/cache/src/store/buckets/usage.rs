@@ -9,7 +9,7 @@ use base::{BucketGen, BucketId, CacheAddr};
 use model::cache::Policy;
 
 use super::geometry::Geometry;
-use crate::policy::replacement::{DropClock, Origin, Replacement, Survivors};
+use crate::policy::replacement::{DropClock, KeptSlots, Origin, Replacement};
 
 /// The candidates for eviction, the hits of blocks, and the clock of which generations are times.
 ///
@@ -117,7 +117,7 @@ impl Usage {
 
     /// The blocks of a leaving bucket that are to be kept, by their places. Blocks that are gone
     /// may be among them.
-    pub fn survivors(&self, id: BucketId) -> Survivors {
+    pub fn survivors(&self, id: BucketId) -> KeptSlots {
         self.replacement.survivors(id.0)
     }
 

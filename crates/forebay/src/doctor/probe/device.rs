@@ -12,7 +12,7 @@ use rt::DeviceKind;
 
 use super::mounts::{self, Mounted};
 use super::sysfs;
-use crate::doctor::found::{Device, Mount, Properties, Role, State, Table};
+use crate::doctor::found::{Device, DeviceTable, MountPoint, Properties, Role, State};
 use crate::host::cache_file::newest_superblock;
 
 const SYSFS: &str = "/sys";
@@ -37,7 +37,7 @@ pub fn look(path: &Path, role: Role, emulate: Option<Emulate>) -> Device {
 }
 
 /// The pool's own table of its devices; `None` if no device holds one.
-pub fn table<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<Table> {
+pub fn table<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<DeviceTable> {
     let found: Vec<Superblock> = paths.filter_map(newest_superblock).collect();
     let newest = pool::raw::newest_superblock(found.iter())?;
     let is_there = |row: usize| {
@@ -47,7 +47,7 @@ pub fn table<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<Table> {
     let rows = newest.devices.iter().enumerate();
     let rows: Vec<_> = rows.filter(|(_, d)| d.state != DeviceState::Removed).collect();
     let missing = rows.iter().filter(|(row, _)| !is_there(*row));
-    Some(Table {
+    Some(DeviceTable {
         copies: newest.copies,
         devices: rows.len(),
         missing: missing.map(|(_, d)| uuid::Uuid::from_bytes(d.uuid).to_string()).collect(),
@@ -62,10 +62,10 @@ fn real(path: &Path) -> Option<PathBuf> {
     })
 }
 
-fn mount_of(path: &Path, all: &[Mounted]) -> Option<Mount> {
+fn mount_of(path: &Path, all: &[Mounted]) -> Option<MountPoint> {
     let real = real(path)?;
     let mounted = mounts::of(all, &real)?;
-    Some(Mount {
+    Some(MountPoint {
         point: mounted.point.clone(),
         kind: mounted.kind.clone(),
         free_bytes: sys::free_bytes(&real).ok()?,

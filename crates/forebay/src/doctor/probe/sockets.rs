@@ -12,7 +12,7 @@ use tls::Acceptor;
 
 use crate::config::{HttpPlace, ServeConfig, TlsMode};
 use crate::doctor::access::{Access, Permit, Tls};
-use crate::doctor::places::{Directory, Places, Socket, SocketState, Tcp, TokenState};
+use crate::doctor::places::{Directory, Endpoints, Socket, SocketState, Tcp, TokenState};
 use crate::host::calendar::unix_now;
 use crate::host::sockets::group_of;
 use crate::serve::http::token;
@@ -23,7 +23,7 @@ const LISTENS: u32 = 1 << 16;
 const TCP_LISTENS: &str = "0A";
 
 /// All places of a configuration.
-pub fn look(config: &ServeConfig) -> Places {
+pub fn look(config: &ServeConfig) -> Endpoints {
     let unix = read_to_string("/proc/net/unix").unwrap_or_default();
     let tcp = ["tcp", "tcp6"].map(|name| read_to_string(format!("/proc/net/{name}")));
     let listening: Vec<SocketAddr> = tcp.iter().flatten().flat_map(|text| ports(text)).collect();
@@ -49,7 +49,7 @@ pub fn look(config: &ServeConfig) -> Places {
             HttpPlace::None => {}
         }
     }
-    Places {
+    Endpoints {
         sockets,
         tcp,
         token: token_state(config),

@@ -3,7 +3,7 @@
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
-use crate::doctor::found::Queue;
+use crate::doctor::found::QueueLimits;
 
 /// The greatest number of levels: devices that are made of others may be made of such again.
 const MAX_LEVELS: u32 = 8;
@@ -31,7 +31,7 @@ pub fn size_bytes(dir: &Path) -> Option<u64> {
 }
 
 /// The sectors of a device, its place on the disk and its write cache.
-pub fn queue(dir: &Path) -> Option<Queue> {
+pub fn queue(dir: &Path) -> Option<QueueLimits> {
     let queue = disk(dir).join("queue");
     let physical_bytes = number(&queue.join("physical_block_size"))?;
     // The place of a partition begins at its number of sectors of 512 bytes.
@@ -39,7 +39,7 @@ pub fn queue(dir: &Path) -> Option<Queue> {
     let beside = number(&dir.join("alignment_offset")).unwrap_or(0);
     let misaligned_bytes = if beside > 0 { beside } else { start % physical_bytes.max(512) };
     let write_cache = read_to_string(queue.join("write_cache")).unwrap_or_default();
-    Some(Queue {
+    Some(QueueLimits {
         logical_bytes: number(&queue.join("logical_block_size"))?,
         physical_bytes,
         misaligned_bytes,

@@ -30,13 +30,13 @@ const LINE_BYTES: usize = 64;
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// An entry that waits for the thread that writes.
-enum Line {
+enum LogEntry {
     /// A text for standard error, as it is.
     Error(Vec<u8>),
     /// A text for standard output, as it is.
     Output(Vec<u8>),
     /// An event for the journal.
-    Event(Record),
+    Event(OwnedEvent),
     /// The number of lines that were lost here.
     Lost(u64),
     /// The end of the process, which waits until this comes out.
@@ -44,7 +44,7 @@ enum Line {
 }
 
 /// An event without what it borrows: a text for each of its fields, or none.
-struct Record {
+struct OwnedEvent {
     metadata: &'static Metadata<'static>,
     values: Vec<Option<String>>,
 }
@@ -54,7 +54,7 @@ struct Record {
 pub struct Queue(Arc<Shared>);
 
 struct Shared {
-    lines: Sender<(Line, usize)>,
+    lines: Sender<(LogEntry, usize)>,
     /// The number of bytes of lines that the reader has not taken.
     waiting: AtomicUsize,
     /// The number of lines that were dropped, and not told yet.
@@ -79,12 +79,12 @@ impl Queue {
 
     /// Leaves a text for standard output, in its place among the lines of the log.
     pub fn print(&self, text: &str) {
-        self.leave(Line::Output(text.into()), text.len(), true);
+        self.leave(LogEntry::Output(text.into()), text.len(), true);
     }
 
     /// Leaves a text for standard error that is no event.
     pub fn tell(&self, text: &str) {
-        self.leave(Line::Error(text.into()), text.len(), true);
+        self.leave(LogEntry::Error(text.into()), text.len(), true);
     }
 
     /// Waits until all that was left is written, for two seconds at most. What is left afterwards
@@ -95,13 +95,13 @@ impl Queue {
         }
         let (tells, told) = channel();
         self.push_lost();
-        let _ = self.0.lines.send((Line::End(tells), 0));
+        let _ = self.0.lines.send((LogEntry::End(tells), 0));
         // Nothing is ever sent: the line comes out, or it takes too long.
         let _ = told.recv_timeout(LAST_LINES);
     }
 
     /// Leaves a line with a text of `len` bytes, or drops it. Errors find room for longer.
-    fn leave(&self, line: Line, len: usize, error: bool) {
+    fn leave(&self, line: LogEntry, len: usize, error: bool) {
         let bytes = len + LINE_BYTES;
         let most = if error { MOST_WAITING } else { MOST_WAITING - FOR_ERRORS };
         if self.0.waiting.fetch_add(bytes, Ordering::AcqRel) + bytes > most {
@@ -122,7 +122,7 @@ impl Queue {
     fn push_lost(&self) {
         match self.0.lost.swap(0, Ordering::AcqRel) {
             0 => {}
-            lost => drop(self.0.lines.send((Line::Lost(lost), 0))),
+            lost => drop(self.0.lines.send((LogEntry::Lost(lost), 0))),
         }
     }
 }
@@ -149,7 +149,7 @@ impl Drop for Draft<'_> {
     fn drop(&mut self) {
         let text = std::mem::take(&mut self.text);
         let len = text.len();
-        self.queue.leave(Line::Error(text), len, self.error);
+        self.queue.leave(LogEntry::Error(text), len, self.error);
     }
 }
 
@@ -175,8 +175,8 @@ impl<S: Subscriber> Layer<S> for Events {
         event.record(&mut values);
         let Values(values) = values;
         let len = values.iter().flatten().map(|text| text.len() + LINE_BYTES).sum();
-        let record = Record { metadata, values };
-        self.0.leave(Line::Event(record), len, *metadata.level() == Level::ERROR);
+        let record = OwnedEvent { metadata, values };
+        self.0.leave(LogEntry::Event(record), len, *metadata.level() == Level::ERROR);
     }
 }
 
@@ -202,7 +202,7 @@ impl Visit for Values {
 
 /// The end of the queue that writes.
 pub struct Reader {
-    lines: Receiver<(Line, usize)>,
+    lines: Receiver<(LogEntry, usize)>,
     queue: Queue,
 }
 
@@ -212,21 +212,21 @@ impl Reader {
         while let Some((line, bytes)) = self.next(direct) {
             match line {
                 // A line that cannot be written is lost; a complaint would go the same way.
-                Line::Error(text) => drop(io::stderr().write_all(&text)),
-                Line::Output(text) => {
+                LogEntry::Error(text) => drop(io::stderr().write_all(&text)),
+                LogEntry::Output(text) => {
                     let mut out = io::stdout().lock();
                     let _ = out.write_all(&text).and_then(|()| out.flush());
                 }
-                Line::Event(record) => dispatch(&record, direct),
-                Line::Lost(lost) => tell_lost(lost, direct),
-                Line::End(tells) => return drop(tells),
+                LogEntry::Event(record) => dispatch(&record, direct),
+                LogEntry::Lost(lost) => tell_lost(lost, direct),
+                LogEntry::End(tells) => return drop(tells),
             }
             self.queue.0.waiting.fetch_sub(bytes, Ordering::AcqRel);
         }
     }
 
     /// The next line. Where none is left, those that were lost meanwhile are told first.
-    fn next(&self, direct: &Dispatch) -> Option<(Line, usize)> {
+    fn next(&self, direct: &Dispatch) -> Option<(LogEntry, usize)> {
         match self.lines.try_recv() {
             Ok(next) => return Some(next),
             Err(TryRecvError::Disconnected) => return None,
@@ -240,7 +240,7 @@ impl Reader {
     }
 }
 
-fn dispatch(record: &Record, direct: &Dispatch) {
+fn dispatch(record: &OwnedEvent, direct: &Dispatch) {
     let texts: Vec<_> = record.values.iter().map(|text| text.as_ref().map(display)).collect();
     let values: Vec<_> = texts.iter().map(|text| text.as_ref().map(|t| t as &dyn Value)).collect();
     direct.event(&Event::new(record.metadata, &record.metadata.fields().value_set_all(&values)));

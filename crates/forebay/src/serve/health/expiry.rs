@@ -33,9 +33,9 @@ pub fn what(path: &Path, left_s: i64) -> String {
         days => counted(days, "day", "days"),
     };
     let does = match of(path) {
-        Of::List => "clients with a certificate are refused",
-        Of::Authority => "clients with certificates of this authority are refused",
-        Of::Server => "clients refuse the server",
+        CertificateKind::List => "clients with a certificate are refused",
+        CertificateKind::Authority => "clients with certificates of this authority are refused",
+        CertificateKind::Server => "clients refuse the server",
     };
     let (path, name) = (path.display(), of(path).name());
     match left_s < 0 {
@@ -47,34 +47,34 @@ pub fn what(path: &Path, left_s: i64) -> String {
 /// Returns what to do about a file that ends or has ended.
 pub fn todo(path: &Path) -> String {
     let make = match of(path) {
-        Of::List => "have the authority make a new list (openssl ca -gencrl)",
-        Of::Authority | Of::Server => "have the authority sign a new one",
+        CertificateKind::List => "have the authority make a new list (openssl ca -gencrl)",
+        CertificateKind::Authority | CertificateKind::Server => "have the authority sign a new one",
     };
     format!("{make} and put it in its place: it is read within 10 seconds, without a restart")
 }
 
 #[derive(Clone, Copy)]
-enum Of {
+enum CertificateKind {
     List,
     Authority,
     Server,
 }
 
-impl Of {
+impl CertificateKind {
     fn name(self) -> &'static str {
         match self {
-            Of::List => "the list of revoked certificates",
-            Of::Authority => "the authority's certificate",
-            Of::Server => "the server's certificate",
+            CertificateKind::List => "the list of revoked certificates",
+            CertificateKind::Authority => "the authority's certificate",
+            CertificateKind::Server => "the server's certificate",
         }
     }
 }
 
-fn of(path: &Path) -> Of {
+fn of(path: &Path) -> CertificateKind {
     match path.file_name().and_then(|name| name.to_str()) {
-        Some("ca-crl.pem") => Of::List,
-        Some("ca-cert.pem") => Of::Authority,
-        _ => Of::Server,
+        Some("ca-crl.pem") => CertificateKind::List,
+        Some("ca-cert.pem") => CertificateKind::Authority,
+        _ => CertificateKind::Server,
     }
 }
 

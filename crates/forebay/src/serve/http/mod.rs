@@ -23,24 +23,24 @@ use crate::serve::mailbox::Sender;
 pub struct HttpSockets {
     listeners: Vec<Listener>,
     rules: Rules,
-    names: Names,
+    names: SocketNames,
     /// The addresses to which clients connect, for people.
     pub places: Vec<String>,
 }
 
 /// Names of unix sockets, for as long as it lives.
-struct Names(Vec<UnixSocket>);
+struct SocketNames(Vec<UnixSocket>);
 
-impl Drop for Names {
+impl Drop for SocketNames {
     fn drop(&mut self) {
         self.0.iter().for_each(UnixSocket::remove);
     }
 }
 
 /// A server that runs.
-pub struct Running {
+pub struct RunningServer {
     server: Server,
-    _names: Names,
+    _names: SocketNames,
 }
 
 impl HttpSockets {
@@ -50,7 +50,7 @@ impl HttpSockets {
         let mut sockets = HttpSockets {
             listeners: Vec::new(),
             rules: Rules { token: None, hosts: config.hosts.clone() },
-            names: Names(Vec::new()),
+            names: SocketNames(Vec::new()),
             places: Vec::new(),
         };
         if config.listen.is_empty() {
@@ -108,18 +108,18 @@ impl HttpSockets {
     }
 
     /// Serves clients in a thread of its own; none if it listens nowhere.
-    pub fn start(self, shard: Sender<Message>) -> Result<Option<Running>> {
+    pub fn start(self, shard: Sender<Message>) -> Result<Option<RunningServer>> {
         if self.listeners.is_empty() {
             return Ok(None);
         }
-        let engine = Arc::new(ToShard(shard));
+        let engine = Arc::new(ShardEngine(shard));
         let server = Server::start(self.listeners, self.rules, engine)
             .map_err(|e| CommandError::failed("starting the HTTP server", e))?;
-        Ok(Some(Running { server, _names: self.names }))
+        Ok(Some(RunningServer { server, _names: self.names }))
     }
 }
 
-impl Running {
+impl RunningServer {
     /// Ends it, when the shard takes no more requests.
     pub fn stop(self) {
         self.server.stop();
@@ -127,9 +127,9 @@ impl Running {
 }
 
 /// The shard, as the HTTP server sees it.
-struct ToShard(Sender<Message>);
+struct ShardEngine(Sender<Message>);
 
-impl Engine for ToShard {
+impl Engine for ShardEngine {
     fn ask(&self, request: Request, reply: Reply) {
         match self.0.try_send(Message::Request(request, reply)) {
             Err(TrySendError::Full(Message::Request(_, reply))) => {

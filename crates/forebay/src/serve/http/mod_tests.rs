@@ -122,7 +122,7 @@ mod answers {
     use base::{Duration, Instant, VolumeId};
     use http_api::openapi::document;
     use ledger::explain::Question;
-    use ledger::{Holder, Ledger, Moment, Reason, RequestClass, What};
+    use ledger::{Holder, Ledger, Moment, Reason, RequestClass, WaitCause};
     use model::Status;
     use model::cache::{CacheState, CacheStatus};
     use model::device::Emulate;
@@ -130,7 +130,7 @@ mod answers {
     use serde::Serialize;
     use serde_json::{Value, json};
 
-    use crate::config::chosen::{Chosen, Source, known};
+    use crate::config::chosen::{ChosenSettings, Source, known};
     use crate::config::places::Places;
     use crate::config::shown;
     use crate::config::values;
@@ -221,7 +221,7 @@ mod answers {
         places.choose("access", [None, Some(()), None], |()| rules);
         places.choose("tls.verify_peer", [None, None, Some(())], |()| PlaceValue::Flag(true));
         places.choose::<()>("cache.path", [None; 3], |()| PlaceValue::None);
-        let mut chosen = Chosen::default();
+        let mut chosen = ChosenSettings::default();
         let at = values::Value::TimeOfDay(Some(150));
         chosen.put(known("scrub.at"), at, Source::Set).unwrap();
         check("Config", &shown::all(&places, &chosen, None));
@@ -250,7 +250,7 @@ mod answers {
             }
             let tree = story.enter(Reason::Tree.into(), at(1));
             let queue =
-                story.enter(What { reason: Reason::DeviceQueue, place: disk, holder }, at(2));
+                story.enter(WaitCause { reason: Reason::DeviceQueue, place: disk, holder }, at(2));
             story.leave(queue, Moment { late: Duration::from_micros(30), ..at(50_000) });
             story.leave(tree, at(50_001));
             ledger.end(&story, at(50_100));

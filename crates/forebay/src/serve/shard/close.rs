@@ -3,11 +3,11 @@
 use volume::Volumes;
 
 use crate::error::{CommandError, Result};
-use crate::serve::signals::{Ending, Waits};
+use crate::serve::signals::{Ending, ShutdownStage};
 
 /// Makes everything durable, and closes the cache and then the pool.
 pub(super) async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
-    ending.waits_for(Waits::Cache);
+    ending.waits_for(ShutdownStage::Cache);
     let mut outcome = Ok(());
     if let Some(cache) = volumes.cache() {
         match cache.close().await {
@@ -22,7 +22,7 @@ pub(super) async fn close(volumes: &Volumes, ending: &Ending) -> Result<()> {
             }
         }
     }
-    ending.waits_for(Waits::Pool);
+    ending.waits_for(ShutdownStage::Pool);
     let last = volumes.pool().close().await;
     outcome.and(last.map_err(|e| CommandError::failed("the last commit failed", e)))
 }

@@ -13,9 +13,9 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// The number of problems for each page of docs/operations.md.
 #[derive(Default)]
-struct Known(BTreeMap<Cow<'static, str>, usize>);
+struct KnownProblems(BTreeMap<Cow<'static, str>, usize>);
 
-impl Known {
+impl KnownProblems {
     /// Takes note of all problems that there are now: those that are new, and pages that are over.
     /// What a problem says may have figures that change, so it is told by its page alone.
     fn look<'a>(&mut self, problems: &'a [Problem]) -> (Vec<&'a Problem>, Vec<Cow<'static, str>>) {
@@ -39,7 +39,7 @@ impl Known {
 pub(super) fn log_problems(rt: &Rt, status: impl Fn() -> Option<Status> + 'static) {
     let rt = rt.clone();
     rt.clone().detach(async move {
-        let mut known = Known::default();
+        let mut known = KnownProblems::default();
         while let Some(status) = status() {
             let (new, over) = known.look(&status.health);
             for problem in new {
@@ -64,7 +64,7 @@ mod tests {
             what: what.to_owned(),
             todo: "see to it".to_owned(),
         };
-        let mut known = Known::default();
+        let mut known = KnownProblems::default();
         let (full, a, b) = (of("full", "97 %"), of("missing", "a"), of("missing", "b"));
         assert_eq!(known.look(&[]), (vec![], vec![]));
         assert_eq!(known.look(&[full.clone(), a.clone()]), (vec![&full, &a], vec![]));

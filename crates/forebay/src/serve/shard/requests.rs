@@ -11,11 +11,11 @@ use model::volume::FirstData;
 use model::{Failure, FailureKind, Request, Verb, request};
 use nbd::ConnectionStatus;
 use pool::VolumeInfo;
-use volume::GivenUp;
+use volume::GiveUpOutcome;
 
 use super::Shard;
 use crate::control::Outcome;
-use crate::serve::device_life::Role;
+use crate::serve::device_life::NewDeviceRole;
 use crate::serve::explain::explanation;
 use crate::serve::limits;
 use crate::serve::overcommit;
@@ -213,9 +213,9 @@ impl Shard {
                 let text = "a device replaces another one or is a spare, not both";
                 return Err(Failure::invalid(text));
             }
-            (Some(old), false) => Role::Replaces(old),
-            (None, true) => Role::Spare,
-            (None, false) => Role::Serves,
+            (Some(old), false) => NewDeviceRole::Replaces(old),
+            (None, true) => NewDeviceRole::Spare,
+            (None, false) => NewDeviceRole::Serves,
         };
         let added = self.devices.add(self.volumes.pool(), &r.device, role, r.force).await;
         self.note_device(Path::new(&r.device));
@@ -238,12 +238,12 @@ impl Shard {
     fn give_up(&self, volume: Option<&str>) -> Result<(), Failure> {
         let what = volume.map_or("the detach".to_owned(), |v| format!("the change of {v}'s mode"));
         let text = match self.volumes.give_up(volume)? {
-            GivenUp::Yes => {
+            GiveUpOutcome::Yes => {
                 tracing::info!("cancelled: {what}");
                 return Ok(());
             }
-            GivenUp::NoneRuns => format!("{what} has not begun, or has ended"),
-            GivenUp::TooLate => format!(
+            GiveUpOutcome::NoneRuns => format!("{what} has not begun, or has ended"),
+            GiveUpOutcome::TooLate => format!(
                 "{what} cannot be cancelled any more: everything is written back, and it ends in a \
                  moment"
             ),

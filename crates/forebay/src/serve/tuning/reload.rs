@@ -8,8 +8,8 @@ use model::setting::PlaceValue;
 use volume::Volumes;
 
 use super::{Tuning, apply, in_pool};
-use crate::config::chosen::{Chosen, Source};
-use crate::config::origin::{Origin, Reading, Said};
+use crate::config::chosen::{ChosenSettings, Source};
+use crate::config::origin::{FileSettings, Origin, Reading};
 use crate::config::places::Places;
 use crate::config::shown::in_toml;
 use crate::config::table::{KEYS, Key};
@@ -17,12 +17,12 @@ use crate::config::values::Value;
 use crate::serve::mailbox::spawn_blocking;
 
 /// A setting that changes, what it was, and what it is now.
-type Change = (&'static Key, Value, Value);
+type ChangedSetting = (&'static Key, Value, Value);
 
 /// The changes to which a file that was read again leads.
-struct Plan {
-    new: Chosen,
-    changes: Vec<Change>,
+struct ReloadPlan {
+    new: ChosenSettings,
+    changes: Vec<ChangedSetting>,
     /// The keys that the file changes in vain, and why.
     notes: Vec<String>,
 }
@@ -49,7 +49,7 @@ impl Tuning {
         origin: &Origin,
         volumes: &Volumes,
         now: &Places,
-    ) -> Result<Plan, String> {
+    ) -> Result<ReloadPlan, String> {
         let again = origin.clone();
         let read = spawn_blocking(&self.rt, &self.handles, move || again.read()).await;
         let read = read.map_err(|e| e.to_string())?;
@@ -69,15 +69,20 @@ impl Tuning {
 }
 
 /// Returns the value that a file says.
-fn in_file(said: &Said, key: &Key) -> Option<Value> {
+fn in_file(said: &FileSettings, key: &Key) -> Option<Value> {
     said.iter().find(|one| std::ptr::eq(one.0, key)).map(|one| one.1)
 }
 
 /// Returns the plan that follows from a file that said one thing and now says another. A setting of
 /// which the file says the same as before stays as it is, also if it was set meanwhile.
-fn plan(origin: &Origin, said: &Said, read: &Reading, before: &Chosen) -> Result<Plan, String> {
-    let mut plan = Plan { new: before.clone(), changes: Vec::new(), notes: Vec::new() };
-    let default = Chosen::default();
+fn plan(
+    origin: &Origin,
+    said: &FileSettings,
+    read: &Reading,
+    before: &ChosenSettings,
+) -> Result<ReloadPlan, String> {
+    let mut plan = ReloadPlan { new: before.clone(), changes: Vec::new(), notes: Vec::new() };
+    let default = ChosenSettings::default();
     for key in KEYS {
         let value = in_file(&read.said, key);
         if value == in_file(said, key) {
@@ -113,7 +118,7 @@ fn plan(origin: &Origin, said: &Said, read: &Reading, before: &Chosen) -> Result
 /// Keys of which the file says something else than what holds, and that change with a restart only.
 fn waiting(
     read: &Reading,
-    before: &Chosen,
+    before: &ChosenSettings,
     started: &Places,
     now: &Places,
 ) -> impl Iterator<Item = String> {
@@ -137,7 +142,7 @@ fn waiting(
 }
 
 /// Tells pool and cache. Where one of them refuses, the other goes on as before.
-fn apply_all(volumes: &Volumes, plan: &Plan, before: &Chosen) -> Result<(), String> {
+fn apply_all(volumes: &Volumes, plan: &ReloadPlan, before: &ChosenSettings) -> Result<(), String> {
     let keys = || plan.changes.iter().map(|change| change.0);
     let pools = keys().find(|key| in_pool(key));
     let caches = keys().find(|key| !in_pool(key));
@@ -155,11 +160,12 @@ fn apply_all(volumes: &Volumes, plan: &Plan, before: &Chosen) -> Result<(), Stri
 }
 
 /// Returns the changes, for people.
-fn told(changes: &[Change]) -> String {
+fn told(changes: &[ChangedSetting]) -> String {
     if changes.is_empty() {
         return "nothing changed".into();
     }
-    let one = |(key, was, is): &Change| format!("{} = {is} (it was {was})", key.full_name());
+    let one =
+        |(key, was, is): &ChangedSetting| format!("{} = {is} (it was {was})", key.full_name());
     changes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 

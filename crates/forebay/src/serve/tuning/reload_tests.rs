@@ -8,7 +8,7 @@ use crate::config::{ConfigFile, Overrides, ServeConfig};
 const HEAD: &str = "devices = [\"a\"]\n";
 
 /// A file, and what a server goes by that was started with it and an option.
-fn started(dir: &Path, text: &str) -> (Origin, Chosen, Places) {
+fn started(dir: &Path, text: &str) -> (Origin, ChosenSettings, Places) {
     let path = dir.join("f.toml");
     write(&path, format!("{HEAD}{text}")).unwrap();
     let options = Overrides {
@@ -21,7 +21,7 @@ fn started(dir: &Path, text: &str) -> (Origin, Chosen, Places) {
     (origin, config.settings, config.places)
 }
 
-fn again(origin: &Origin, text: &str, before: &Chosen) -> Result<Plan, String> {
+fn again(origin: &Origin, text: &str, before: &ChosenSettings) -> Result<ReloadPlan, String> {
     write(origin.file(), format!("{HEAD}{text}")).unwrap();
     let read = origin.read().map_err(|e| one_line(&e.to_string()))?;
     plan(origin, origin.said(), &read, before)
@@ -32,7 +32,7 @@ fn what_the_file_changes_wins_and_what_was_set_else_stays() {
     let dir = tempfile::tempdir().unwrap();
     let first = "[cache]\nmax_lag = \"8s\"\ndirty_target = 30\npromote = \"second\"\n";
     let (origin, mut before, _) = started(dir.path(), first);
-    let set = |chosen: &mut Chosen, name: &str, text: &str| {
+    let set = |chosen: &mut ChosenSettings, name: &str, text: &str| {
         let key = known(name);
         chosen.put(key, key.kind.parse(text).unwrap(), Source::Set).unwrap();
     };

@@ -2,9 +2,9 @@
 
 use model::cache::{BucketStatus, CacheState, HitRatioStatus};
 
-use crate::metrics::family::Of::{By, Number, Texts};
+use crate::metrics::family::MetricSource::{By, Number, Texts};
 use crate::metrics::family::Samples::Cache;
-use crate::metrics::family::{Family, Labelled, MS, US, count, gauge, info, one_of};
+use crate::metrics::family::{Family, LabelledNumber, MS, US, count, gauge, info, one_of};
 
 /// Metrics of this part.
 pub const FAMILIES: &[Family] = &[
@@ -177,11 +177,11 @@ pub const FAMILIES: &[Family] = &[
     ),
 ];
 
-fn spans(ratio: &HitRatioStatus) -> Vec<Labelled> {
+fn spans(ratio: &HitRatioStatus) -> Vec<LabelledNumber> {
     vec![("last_minute", ratio.last_minute), ("last_hour", ratio.last_hour), ("total", ratio.total)]
 }
 
-fn buckets(of: &BucketStatus) -> Vec<Labelled> {
+fn buckets(of: &BucketStatus) -> Vec<LabelledNumber> {
     let states = [
         ("free", of.free),
         ("clean", of.clean),

@@ -6,10 +6,10 @@ use model::moves::MovesState;
 use model::scrub::ScrubState;
 use model::status::PoolState;
 
-use crate::metrics::family::Of::{By, Histogram, Number, Summary, Texts};
+use crate::metrics::family::MetricSource::{By, Histogram, Number, Summary, Texts};
 use crate::metrics::family::Samples::{Class, ClassOp, Device, Once, Queue};
 use crate::metrics::family::{
-    Family, Labelled, MS, US, count, gauge, info, latency, one_of, summary,
+    Family, LabelledNumber, MS, US, count, gauge, info, latency, one_of, summary,
 };
 
 /// Metrics of this part.
@@ -298,7 +298,7 @@ fn path_and_kind(device: &DeviceStatus) -> Vec<&str> {
     [device.path.as_str()].into_iter().chain(kind).collect()
 }
 
-fn errors(errors: &DeviceErrors) -> Vec<Labelled> {
+fn errors(errors: &DeviceErrors) -> Vec<LabelledNumber> {
     let of = [("read", errors.read), ("write", errors.write), ("checksum", errors.checksum)];
     of.map(|(error, count)| (error, Some(count as f64))).into()
 }

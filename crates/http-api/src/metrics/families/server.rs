@@ -3,7 +3,7 @@
 use model::io::IoOfKind;
 use model::volume::VolumeIo;
 
-use crate::metrics::family::Of::{Histogram, Maybe, Number, Texts};
+use crate::metrics::family::MetricSource::{Histogram, Maybe, Number, Texts};
 use crate::metrics::family::Samples::{
     Cause, Http, Once, Op, Problem, TlsFile, Volume, VolumeHits, VolumeOp,
 };

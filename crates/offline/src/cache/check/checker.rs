@@ -5,12 +5,12 @@ use cache::CacheFile;
 use queue::{Class, Device, Limits};
 use rt::Rt;
 
-use super::plan::Plan;
-use super::report::Counts;
+use super::plan::CacheRepairPlan;
+use super::report::CacheCounts;
 use crate::pool::check::Image;
 use crate::report::{self, CheckOptions, Phase, Progress};
 
-pub(crate) type Log = report::Log<Counts>;
+pub(crate) type CacheLog = report::Log<CacheCounts>;
 
 /// The advice for a cache that has lost what it cannot do without.
 pub(super) const GIVE_UP: &str = "what the cache alone holds cannot be had; the pool's image is \
@@ -18,15 +18,15 @@ pub(super) const GIVE_UP: &str = "what the cache alone holds cannot be had; the 
 
 /// A cache device that is read and never written.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct CacheSource {
     pub rt: Rt,
     pub device: Device,
     pub path: String,
 }
 
-impl Source {
-    pub fn new(rt: &Rt, file: &CacheFile) -> Source {
-        Source {
+impl CacheSource {
+    pub fn new(rt: &Rt, file: &CacheFile) -> CacheSource {
+        CacheSource {
             rt: rt.clone(),
             device: Device::new(rt, file.file, Limits::default()),
             path: file.path.clone(),
@@ -41,10 +41,10 @@ impl Source {
 }
 
 /// The state of a check.
-pub(super) struct Checker<'a> {
-    pub src: Source,
-    pub log: Log,
-    pub plan: Plan,
+pub(super) struct CacheChecker<'a> {
+    pub src: CacheSource,
+    pub log: CacheLog,
+    pub plan: CacheRepairPlan,
     pub options: CheckOptions,
     /// No slot has even the beginning of a cache's superblock: something else was named.
     pub holds_none: bool,
@@ -52,7 +52,7 @@ pub(super) struct Checker<'a> {
     pub progress: &'a mut dyn FnMut(Progress),
 }
 
-impl Checker<'_> {
+impl CacheChecker<'_> {
     pub fn progress(&mut self, phase: Phase, done: u64, total: u64) {
         (self.progress)(Progress { phase, done, total });
     }

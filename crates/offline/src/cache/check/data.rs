@@ -5,7 +5,7 @@ use base::{BLOCK, CacheAddr, Lba};
 use cache::raw::{Body, IndexKey, Layout};
 use queue::Class;
 
-use super::checker::Checker;
+use super::checker::CacheChecker;
 use super::extents::blocks_of;
 use super::plan::Fix;
 
@@ -16,9 +16,9 @@ const LOST: &str = "the blocks are lost: the pool has older ones, and reading th
 const REFETCHED: &str = "nothing is lost: the pool has the blocks, and they are read from there";
 
 /// The blocks of an extent that are bad: neighbours, first and behind the last, and why.
-type Bad = (u64, u64, String);
+type BadRun = (u64, u64, String);
 
-impl Checker<'_> {
+impl CacheChecker<'_> {
     /// Reads and verifies extents.
     pub(super) async fn verify(&mut self, layout: &Layout, extents: Vec<IndexKey>) {
         let mut extents = extents.into_iter();
@@ -63,7 +63,7 @@ impl Checker<'_> {
         }
     }
 
-    fn start(&self, layout: &Layout, e: IndexKey) -> rt::JoinHandle<(IndexKey, Vec<Bad>)> {
+    fn start(&self, layout: &Layout, e: IndexKey) -> rt::JoinHandle<(IndexKey, Vec<BadRun>)> {
         let (src, layout) = (self.src.clone(), *layout);
         self.src.rt.spawn(async move {
             let Body::Data { addr, crcs, .. } = &e.body else { return (e, Vec::new()) };
@@ -98,7 +98,7 @@ impl Checker<'_> {
 }
 
 /// Adds a block; neighbours that are bad in the same way are one.
-fn add(bad: &mut Vec<Bad>, at: u64, why: String) {
+fn add(bad: &mut Vec<BadRun>, at: u64, why: String) {
     match bad.last_mut() {
         Some((_, end, w)) if *end == at && *w == why => *end += 1,
         _ => bad.push((at, at + 1, why)),

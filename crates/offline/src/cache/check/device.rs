@@ -7,15 +7,15 @@ use format::cache::bucket::BucketRecord;
 use format::cache::superblock::{CacheSuperblock, SLOTS};
 use format::page::page_digest;
 
-use super::checker::{Checker, GIVE_UP};
-use super::report::Standing;
+use super::checker::{CacheChecker, GIVE_UP};
+use super::report::PoolRelation;
 use crate::items::hex;
 use crate::report::{Phase, Severity, Slot, Subject};
 
 /// Pages read at once.
 const BATCH: u32 = 32;
 
-impl Checker<'_> {
+impl CacheChecker<'_> {
     /// All slots, and the newest superblock. Error: one of them is of a version, or has features,
     /// that this program does not know. The others are old then, and nothing else is looked at.
     pub(super) async fn superblocks(
@@ -90,7 +90,7 @@ impl Checker<'_> {
     pub(super) fn standing(
         &mut self,
         sb: &Result<Option<CacheSuperblock>, FormatError>,
-    ) -> Standing {
+    ) -> PoolRelation {
         let path = self.src.path.clone();
         let attached = self.image.cache_uuid;
         let holds_none = self.holds_none;
@@ -99,7 +99,7 @@ impl Checker<'_> {
                 Some(_) => self.log.error(Subject::Device, &path, what, remedy),
                 None => self.log.note(Subject::Device, &path, what),
             }
-            Standing::Foreign
+            PoolRelation::Foreign
         };
         let sb = match sb {
             Ok(sb) => sb.as_ref(),
@@ -109,29 +109,29 @@ impl Checker<'_> {
         let Some(sb) = sb else {
             if holds_none {
                 self.log.note(Subject::Device, path, "it holds no cache of Forebay");
-                return Standing::Foreign;
+                return PoolRelation::Foreign;
             }
             return error("no superblock of a cache can be read".into(), GIVE_UP);
         };
         if sb.pool_uuid != self.image.pool_uuid {
             let what = format!("it is the cache of another pool, {}", hex(&sb.pool_uuid));
             self.log.note(Subject::Device, path, what);
-            return Standing::Foreign;
+            return PoolRelation::Foreign;
         }
         match attached {
-            Some(uuid) if uuid == sb.uuid => Standing::Attached,
+            Some(uuid) if uuid == sb.uuid => PoolRelation::Attached,
             Some(uuid) => {
                 let what = format!(
                     "it is not the cache that is attached to the pool: that is {}",
                     hex(&uuid)
                 );
                 self.log.note(Subject::Device, path, what);
-                Standing::Foreign
+                PoolRelation::Foreign
             }
             None => {
                 let what = "it is not attached to the pool any more: nothing in it counts";
                 self.log.note(Subject::Device, path, what);
-                Standing::Detached
+                PoolRelation::Detached
             }
         }
     }

@@ -5,8 +5,8 @@ use base::{BucketGen, Crc, Epoch, VolumeId};
 use cache::raw::{Body, IndexKey, Layout};
 use format::cache::index::{Cover, decode_key};
 
-use super::checker::{GIVE_UP, Log};
-use super::tally::Tally;
+use super::checker::{CacheLog, GIVE_UP};
+use super::tally::BucketTally;
 use crate::pool::check::Image;
 use crate::report::{Blocks, Subject};
 
@@ -19,7 +19,7 @@ pub(super) fn blocks_of(image: &Image, volume: VolumeId, from: u64, end: u64) ->
 
 /// The blocks of one volume that the cache has and that lie outside of the volume.
 #[derive(Default)]
-struct Outside {
+struct OutsideBlocks {
     volume: VolumeId,
     blocks: u64,
 }
@@ -30,14 +30,14 @@ pub(super) struct Pass<'a> {
     image: &'a Image,
     /// No key is younger.
     newest: Epoch,
-    /// See [`Tally::extent`].
+    /// See [`BucketTally::extent`].
     split: Epoch,
     above: Epoch,
     /// True if the keys are as an open would find them: they are counted, and compared with the
     /// volumes.
     current: bool,
     before: Option<(VolumeId, u64)>,
-    outside: Outside,
+    outside: OutsideBlocks,
 }
 
 impl<'a> Pass<'a> {
@@ -50,7 +50,7 @@ impl<'a> Pass<'a> {
         cut: Epoch,
         open: Epoch,
     ) -> Pass<'a> {
-        let (before, outside) = (None, Outside::default());
+        let (before, outside) = (None, OutsideBlocks::default());
         Pass {
             layout: *layout,
             image,
@@ -76,8 +76,8 @@ impl<'a> Pass<'a> {
         key: &[u8],
         value: &[u8],
         generation: impl Fn(usize) -> Option<BucketGen>,
-        tally: &mut Tally,
-        log: &mut Log,
+        tally: &mut BucketTally,
+        log: &mut CacheLog,
     ) -> Result<Option<IndexKey>, ()> {
         let Some(e) =
             IndexKey::decode_within(|addr, len| self.layout.contains(addr, len), key, value)
@@ -135,7 +135,7 @@ impl<'a> Pass<'a> {
         Ok(Some(e))
     }
 
-    fn count(&mut self, e: &IndexKey, dirty: bool, log: &mut Log) {
+    fn count(&mut self, e: &IndexKey, dirty: bool, log: &mut CacheLog) {
         let c = &mut log.counts;
         c.keys += 1;
         let blocks = e.end() - e.lba.0;
@@ -159,7 +159,7 @@ impl<'a> Pass<'a> {
 
     /// Reports blocks that a staged key names and that are not in the pool. Blocks behind the end
     /// of the volume, or of a volume that is gone, need not be there.
-    fn compare_staged(&self, e: &IndexKey, log: &mut Log) {
+    fn compare_staged(&self, e: &IndexKey, log: &mut CacheLog) {
         let one;
         let (crcs, epoch) = match (&e.body, e.written) {
             (Body::Staged { crcs }, Some(epoch)) => (&crcs[..], epoch),
@@ -195,8 +195,8 @@ impl<'a> Pass<'a> {
     }
 
     /// After the last key, and the last of each volume: reports what is outside of it.
-    pub fn end(&mut self, log: &mut Log) {
-        let Outside { volume, blocks } = std::mem::take(&mut self.outside);
+    pub fn end(&mut self, log: &mut CacheLog) {
+        let OutsideBlocks { volume, blocks } = std::mem::take(&mut self.outside);
         if blocks == 0 {
             return;
         }

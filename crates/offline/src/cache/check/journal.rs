@@ -6,13 +6,13 @@
 
 use base::{BLOCK, BLOCK_U64, EntrySeq};
 use cache::raw::{
-    Copied, FoundEntries, Identity, Layout, Ring, read_copy, read_journal, replay_from,
+    EntryCopy, FoundEntries, Identity, Layout, Ring, read_copy, read_journal, replay_from,
 };
 use format::cache::journal::{MAX_ENTRY_BLOCKS, decode_entry, sequence_of};
 use format::cache::superblock::CacheSuperblock;
 use queue::Class;
 
-use super::checker::{Checker, GIVE_UP};
+use super::checker::{CacheChecker, GIVE_UP};
 use super::plan::Fix;
 use crate::report::{Phase, Subject};
 
@@ -21,7 +21,7 @@ const WHOLE: &str =
 /// Blocks of the ring that are looked at at once.
 const STEP: u32 = MAX_ENTRY_BLOCKS;
 
-impl Checker<'_> {
+impl CacheChecker<'_> {
     /// Reports entries that were there and are not any more.
     pub(super) async fn lost_entries(&mut self, sb: &CacheSuperblock, layout: &Layout) {
         let src = self.src.clone();
@@ -81,9 +81,9 @@ impl Checker<'_> {
             let places = ring.places(position);
             for (copy, offset) in places.into_iter().enumerate() {
                 let why = match read_copy(&src.device, offset, of, entry.sequence).await {
-                    Copied::Entry(_) => continue,
-                    Copied::Other => "it is damaged".to_owned(),
-                    Copied::Unreadable(e) => e.to_string(),
+                    EntryCopy::Entry(_) => continue,
+                    EntryCopy::Other => "it is damaged".to_owned(),
+                    EntryCopy::Unreadable(e) => e.to_string(),
                 };
                 let place = format!("copy {copy} of entry {} of the journal", entry.sequence);
                 self.log.copy(Subject::Journal, &place, &src.path, why, WHOLE);

@@ -45,7 +45,7 @@ impl Fix {
 
 /// The repairs that can be done.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub(crate) struct CacheRepairPlan {
     most: usize,
     /// Bad copies that have a good one.
     pub fixes: Vec<Fix>,
@@ -53,10 +53,10 @@ pub(crate) struct Plan {
     pub unsound: Option<String>,
 }
 
-impl Plan {
+impl CacheRepairPlan {
     /// Keeps up to `most` bad copies.
-    pub fn new(most: usize) -> Plan {
-        Plan { most, ..Plan::default() }
+    pub fn new(most: usize) -> CacheRepairPlan {
+        CacheRepairPlan { most, ..CacheRepairPlan::default() }
     }
 
     /// A copy is bad, and there is a good one.

@@ -9,7 +9,7 @@ use crate::report::{Findings, Slot};
 /// The relation of a device to the pool that it was checked with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
+pub enum PoolRelation {
     /// The cache of the pool.
     Attached,
     /// A former cache of the pool: nothing in it counts, and nothing else was checked.
@@ -20,7 +20,7 @@ pub enum Standing {
 
 /// The counters of what was looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
-pub struct Counts {
+pub struct CacheCounts {
     /// Pages of the bucket table.
     pub table_pages: u64,
     /// Buckets.
@@ -51,13 +51,13 @@ pub struct Counts {
 
 /// The outcome of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Report {
+pub struct CacheReport {
     /// The path of the device.
     pub path: String,
     /// The cache's uuid, in hexadecimal digits; `None` if the device has no superblock.
     pub uuid: Option<String>,
     /// The relation of the device to the pool.
-    pub standing: Standing,
+    pub standing: PoolRelation,
     /// The last checkpoint.
     pub generation: u64,
     /// The newest superblock.
@@ -70,12 +70,12 @@ pub struct Report {
     pub data: bool,
     /// The findings of the check. The pool has the blocks of damaged copies.
     #[serde(flatten)]
-    pub findings: Findings<Counts>,
+    pub findings: Findings<CacheCounts>,
 }
 
-impl Deref for Report {
-    type Target = Findings<Counts>;
-    fn deref(&self) -> &Findings<Counts> {
+impl Deref for CacheReport {
+    type Target = Findings<CacheCounts>;
+    fn deref(&self) -> &Findings<CacheCounts> {
         &self.findings
     }
 }

@@ -4,12 +4,12 @@ use base::{Bitmap, BucketId, CacheAddr, Epoch};
 use cache::raw::{Body, IndexKey, Layout};
 use format::cache::bucket::{BucketKind, BucketRecord};
 
-use super::checker::{GIVE_UP, Log};
+use super::checker::{CacheLog, GIVE_UP};
 use crate::report::Subject;
 
 /// The nodes and blocks of a bucket that keys name.
 #[derive(Clone, Copy, Default)]
-struct Met {
+struct NamedCounts {
     nodes: u16,
     blocks: u16,
     /// Of these, the blocks counted by the open epoch, and by sealed ones.
@@ -18,20 +18,20 @@ struct Met {
 }
 
 /// All buckets.
-pub(super) struct Tally {
+pub(super) struct BucketTally {
     bucket_blocks: u64,
-    met: Vec<Met>,
+    met: Vec<NamedCounts>,
     referred: Bitmap,
     blocks: u64,
     /// Staged blocks, as `open` and `cut` of a bucket.
     staged: (u64, u64),
 }
 
-impl Tally {
-    pub fn new(layout: &Layout) -> Tally {
-        Tally {
+impl BucketTally {
+    pub fn new(layout: &Layout) -> BucketTally {
+        BucketTally {
             bucket_blocks: layout.bucket_blocks.into(),
-            met: vec![Met::default(); layout.buckets as usize],
+            met: vec![NamedCounts::default(); layout.buckets as usize],
             referred: Bitmap::new(layout.data_blocks() as usize),
             blocks: 0,
             staged: (0, 0),
@@ -76,7 +76,7 @@ impl Tally {
 
     /// Reports it if `open` and `cut` are other numbers of staged blocks. `source`: where these
     /// are from.
-    pub fn compare_staged(&self, source: &str, open: u64, cut: u64, log: &mut Log) {
+    pub fn compare_staged(&self, source: &str, open: u64, cut: u64, log: &mut CacheLog) {
         for (of, found, says) in
             [("the open epoch", self.staged.0, open), ("the sealed epochs", self.staged.1, cut)]
         {
@@ -102,7 +102,7 @@ impl Tally {
         source: &str,
         records: impl Fn(BucketId) -> BucketRecord,
         kinds: bool,
-        log: &mut Log,
+        log: &mut CacheLog,
     ) {
         for (i, met) in self.met.iter().enumerate() {
             let id = BucketId(i as u32);

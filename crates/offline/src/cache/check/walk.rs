@@ -4,7 +4,7 @@
 //! and against the checkpoint: none is younger.
 
 use base::{BucketId, Buf, CacheAddr};
-use btree::{Nodes, Walk, Wanted};
+use btree::{Nodes, Walk, WantedNode};
 use cache::raw::{Layout, node_addr};
 use format::cache::bucket::{BucketKind, BucketRecord};
 use format::cache::superblock::CacheSuperblock;
@@ -12,8 +12,8 @@ use format::node::{NodePage, NodeRef};
 use format::tree::INDEX_TREE;
 use rt::JoinHandle;
 
-use super::checker::{Checker, GIVE_UP, Log, Source};
-use super::plan::{Fix, Plan};
+use super::checker::{CacheChecker, CacheLog, CacheSource, GIVE_UP};
+use super::plan::{CacheRepairPlan, Fix};
 use crate::report::Subject;
 
 /// Of a node whose other copy is good.
@@ -31,24 +31,24 @@ pub(crate) fn over(sb: &CacheSuperblock) -> Walk {
 
 /// The source of the nodes of a walk: nodes are read here, and what is wrong with them is reported.
 pub(crate) struct IndexNodes<'a> {
-    pub src: &'a Source,
-    pub log: &'a mut Log,
+    pub src: &'a CacheSource,
+    pub log: &'a mut CacheLog,
     pub sb: &'a CacheSuperblock,
     pub layout: &'a Layout,
-    pub twins: &'a Twins,
+    pub twins: &'a NodeCopies,
     /// Gets the bad copies of nodes whose other copy is good.
-    pub plan: &'a mut Plan,
+    pub plan: &'a mut CacheRepairPlan,
 }
 
 /// The places of the copies of nodes, by the bucket table.
 #[derive(Default)]
-pub(crate) struct Twins(Vec<Option<BucketId>>);
+pub(crate) struct NodeCopies(Vec<Option<BucketId>>);
 
-impl Twins {
+impl NodeCopies {
     /// By these records, in order.
-    pub fn of(records: &[BucketRecord]) -> Twins {
+    pub fn of(records: &[BucketRecord]) -> NodeCopies {
         let twin = |f: &BucketRecord| f.twin.filter(|_| f.kind == BucketKind::Nodes);
-        Twins(records.iter().map(twin).collect())
+        NodeCopies(records.iter().map(twin).collect())
     }
 
     /// Returns where the second copy of the node at `addr` stands.
@@ -60,12 +60,12 @@ impl Twins {
     }
 }
 
-impl Checker<'_> {
+impl CacheChecker<'_> {
     pub(super) fn nodes<'a>(
         &'a mut self,
         sb: &'a CacheSuperblock,
         layout: &'a Layout,
-        twins: &'a Twins,
+        twins: &'a NodeCopies,
     ) -> IndexNodes<'a> {
         let (log, plan) = (&mut self.log, &mut self.plan);
         IndexNodes { src: &self.src, log, sb, layout, twins, plan }
@@ -73,7 +73,7 @@ impl Checker<'_> {
 }
 
 impl Nodes for IndexNodes<'_> {
-    async fn read(&mut self, wanted: &[Wanted]) -> Vec<Option<NodePage>> {
+    async fn read(&mut self, wanted: &[WantedNode]) -> Vec<Option<NodePage>> {
         let reads: Vec<_> = wanted
             .iter()
             .map(|w| {
@@ -116,7 +116,7 @@ impl IndexNodes<'_> {
     /// The node of which these copies were read, the second if it has one. Reports a bad one.
     fn choose(
         &mut self,
-        wanted: &Wanted,
+        wanted: &WantedNode,
         first: Result<NodePage, String>,
         second: Option<Result<NodePage, String>>,
     ) -> Option<NodePage> {
@@ -138,7 +138,7 @@ impl IndexNodes<'_> {
         Some(page)
     }
 
-    fn judge(&self, block: &[u8], wanted: &Wanted) -> Result<NodePage, String> {
+    fn judge(&self, block: &[u8], wanted: &WantedNode) -> Result<NodePage, String> {
         let page = wanted.decode(block).map_err(|e| e.to_string())?;
         let generation = wanted.node.ptr.generation;
         if generation > self.sb.generation {

@@ -8,7 +8,7 @@ use format::records::{Checksums, MappedExtent};
 use format::tree::{checksum_tree_id, mapping_tree_id};
 use pool::offline_repair::Content;
 
-use super::Checker;
+use super::PoolChecker;
 use super::source::Copy;
 use super::space::owner_hash;
 use super::volumes::place_of;
@@ -30,30 +30,30 @@ struct Piece {
 
 /// The fault of a copy of a block.
 #[derive(Clone)]
-enum Bad {
+enum CopyFault {
     /// The checksum is the first one, and should be the second.
     Sum(Crc, Crc),
     Unreadable(String),
 }
 
-impl Bad {
-    fn of(got: Crc, want: Crc) -> Option<Bad> {
-        (got != want).then_some(Bad::Sum(got, want))
+impl CopyFault {
+    fn of(got: Crc, want: Crc) -> Option<CopyFault> {
+        (got != want).then_some(CopyFault::Sum(got, want))
     }
 
     /// Of this block, and of several that are bad in the same way.
     fn texts(&self) -> (String, String) {
         match self {
-            Bad::Sum(got, want) => (
+            CopyFault::Sum(got, want) => (
                 format!("checksum {got:08x}, expected {want:08x}"),
                 "its checksum is wrong".to_owned(),
             ),
-            Bad::Unreadable(why) => (why.clone(), why.clone()),
+            CopyFault::Unreadable(why) => (why.clone(), why.clone()),
         }
     }
 }
 
-impl Checker<'_> {
+impl PoolChecker<'_> {
     /// Walks all checksum trees, those of groups that are not used for data any more too: their
     /// nodes are kept for the next use.
     pub(crate) async fn checksums(&mut self, volumes: &[VolumeRecord]) {
@@ -171,12 +171,12 @@ impl Checker<'_> {
             .collect();
         for (p, task) in tasks {
             let copies = task.await.unwrap_or_default();
-            let mut bad: Vec<Vec<Option<Bad>>> = Vec::with_capacity(copies.len());
+            let mut bad: Vec<Vec<Option<CopyFault>>> = Vec::with_capacity(copies.len());
             for (d, outcome) in &copies {
                 bad.push(match outcome {
                     Ok(buf) => block_crcs(buf)
                         .zip(&p.crcs)
-                        .map(|(got, want)| Bad::of(got, *want))
+                        .map(|(got, want)| CopyFault::of(got, *want))
                         .collect(),
                     Err(_) => self.singly(group, *d, &p).await,
                 });
@@ -245,7 +245,7 @@ impl Checker<'_> {
     }
 
     /// After a read of several blocks failed on a device: what is wrong with each of them there.
-    async fn singly(&self, group: usize, device: usize, p: &Piece) -> Vec<Option<Bad>> {
+    async fn singly(&self, group: usize, device: usize, p: &Piece) -> Vec<Option<CopyFault>> {
         let mut out = Vec::with_capacity(p.crcs.len());
         let chunk =
             self.space.groups[group].record.chunks.iter().find(|c| usize::from(c.device) == device);
@@ -253,8 +253,8 @@ impl Checker<'_> {
             let offset =
                 chunk.map_or(0, |c| self.space.geometry.chunk_offset(c.chunk, p.offset + n));
             out.push(match self.src.read(device, offset, BLOCK).await {
-                Ok(buf) => Bad::of(crc32c(&buf), *want),
-                Err(e) => Some(Bad::Unreadable(e.to_string())),
+                Ok(buf) => CopyFault::of(crc32c(&buf), *want),
+                Err(e) => Some(CopyFault::Unreadable(e.to_string())),
             });
         }
         out

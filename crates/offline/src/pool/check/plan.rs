@@ -13,7 +13,7 @@ pub(crate) const MOST: usize = 1 << 18;
 
 /// The repairs that can be done.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub(crate) struct PoolRepairPlan {
     most: usize,
     /// Bad copies that have a good one.
     pub copies: Vec<(Subject, BadCopy)>,
@@ -27,10 +27,10 @@ pub(crate) struct Plan {
     pub unsound: Option<String>,
 }
 
-impl Plan {
+impl PoolRepairPlan {
     /// Keeps up to `most` bad copies.
-    pub fn new(most: usize) -> Plan {
-        Plan { most, ..Plan::default() }
+    pub fn new(most: usize) -> PoolRepairPlan {
+        PoolRepairPlan { most, ..PoolRepairPlan::default() }
     }
 
     /// True if somebody wants to know.

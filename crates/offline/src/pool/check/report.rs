@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use base::{Crc, Epoch, VolumeId};
-use format::cache::pool_seen::PoolSays;
+use format::cache::pool_seen::PoolStatement;
 use model::device::DeviceState;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
@@ -42,7 +42,7 @@ fn state_word<S: Serializer>(state: &Option<DeviceState>, s: S) -> Result<S::Ok,
 
 /// The counters of what was looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
-pub struct Counts {
+pub struct PoolCounts {
     /// Table pages.
     pub table_pages: u64,
     /// Bitmap pages.
@@ -88,7 +88,7 @@ pub struct Report {
     pub devices: Vec<DeviceReport>,
     /// The findings of the check.
     #[serde(flatten)]
-    pub findings: Findings<Counts>,
+    pub findings: Findings<PoolCounts>,
     /// The uuid of the cache that is attached to the pool, in hexadecimal digits.
     pub cache: Option<String>,
     /// The state of the pool that the attached cache has to fit.
@@ -99,13 +99,13 @@ pub struct Report {
 /// The state of the pool that a cache in front of it has to fit.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Image {
-    /// The pool.
+    /// The uuid of the pool, which an attached cache names.
     pub pool_uuid: [u8; 16],
     /// The cache that is attached to it.
     pub cache_uuid: Option<[u8; 16]>,
     /// The state of the cache as the pool records it: an entry of the cache's journal that was
     /// durable when the pool last committed, say.
-    pub cache_says: PoolSays,
+    pub cache_says: PoolStatement,
     /// True if the clean keys of the cache do not count.
     pub clean_void: bool,
     /// The epoch of the last cut that was published.
@@ -116,16 +116,16 @@ pub struct Image {
     pub next_volume: u32,
     /// The blocks that staging volumes hold. `None` if something that may tell of them could not be
     /// read.
-    pub staged: Option<Rc<Staged>>,
+    pub staged: Option<Rc<StagedSums>>,
 }
 
 /// The checksums of the blocks in staging volumes, by the volume they are for, the epoch, and the
 /// block.
-pub type Staged = FxHashMap<(VolumeId, Epoch, u64), Crc>;
+pub type StagedSums = FxHashMap<(VolumeId, Epoch, u64), Crc>;
 
 impl Deref for Report {
-    type Target = Findings<Counts>;
-    fn deref(&self) -> &Findings<Counts> {
+    type Target = Findings<PoolCounts>;
+    fn deref(&self) -> &Findings<PoolCounts> {
         &self.findings
     }
 }

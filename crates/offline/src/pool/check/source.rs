@@ -17,12 +17,12 @@ use pool::raw::{
 use queue::{Class, Limits};
 use rt::Rt;
 
-use super::plan::Plan;
-use super::report::{Counts, DeviceReport};
+use super::plan::PoolRepairPlan;
+use super::report::{DeviceReport, PoolCounts};
 use crate::report::{Log, Severity, Slot, Subject};
 
 /// Readable devices and the newest superblock.
-pub(crate) struct Source {
+pub(crate) struct PoolSource {
     rt: Rt,
     pub geometry: Geometry,
     pub best: Superblock,
@@ -32,15 +32,15 @@ pub(crate) struct Source {
 /// One copy of something: which device, and its bytes or why there are none.
 pub(crate) type Copy = (usize, std::result::Result<Buf, IoError>);
 
-impl Source {
+impl PoolSource {
     /// Reads all superblocks, tells `log` what is wrong with them, and puts the devices in their
     /// places. Refuses what makes no pool.
     pub async fn open(
         rt: &Rt,
         files: Vec<DeviceFile>,
-        log: &mut Log<Counts>,
-        plan: &mut Plan,
-    ) -> Result<(Rc<Source>, Vec<DeviceReport>)> {
+        log: &mut Log<PoolCounts>,
+        plan: &mut PoolRepairPlan,
+    ) -> Result<(Rc<PoolSource>, Vec<DeviceReport>)> {
         let several = files.len() > 1;
         let (mut found, mut blank) = (Vec::new(), Vec::new());
         let mut slots_of: Vec<(String, Vec<Slot>)> = Vec::new();
@@ -114,7 +114,7 @@ impl Source {
                 DeviceReport { path: d.path().to_owned(), state: d.state(), slots }
             })
             .collect();
-        Ok((Rc::new(Source { rt: rt.clone(), geometry, best, devices }), reports))
+        Ok((Rc::new(PoolSource { rt: rt.clone(), geometry, best, devices }), reports))
     }
 
     pub fn rt(&self) -> &Rt {
@@ -246,8 +246,8 @@ impl Source {
         self.read_chunks(chunks, addr, blocks, |c| self.is_whole(c)).await
     }
 
-    /// As [`Source::read_copies`], of one block, from each of the chunks that are behind. They may
-    /// have it, if it was written before their devices were away; no copy is missing if not.
+    /// As [`PoolSource::read_copies`], of one block, from each of the chunks that are behind. They
+    /// may have it, if it was written before their devices were away; no copy is missing if not.
     pub async fn read_behind(self: &Rc<Self>, chunks: &[Chunk], addr: PoolAddr) -> Vec<Copy> {
         let is_behind = |c: &Chunk| c.behind && self.is_live(usize::from(c.device));
         self.read_chunks(chunks, addr, 1, is_behind).await
@@ -315,8 +315,8 @@ fn judge_slots(
     path: &str,
     slots: &Slots,
     best: &Superblock,
-    log: &mut Log<Counts>,
-    plan: &mut Plan,
+    log: &mut Log<PoolCounts>,
+    plan: &mut PoolRepairPlan,
 ) {
     let said = report(slots);
     let twins = slots.copies().filter_map(|(_, [_, twin])| sequence(twin)).min();

@@ -10,9 +10,9 @@ use format::page::{
 };
 use pool::offline_repair::{Content, Spot};
 
-use super::plan::Plan;
-use super::report::Counts;
-use super::source::Source;
+use super::plan::PoolRepairPlan;
+use super::report::PoolCounts;
+use super::source::PoolSource;
 use super::space::Space;
 use crate::report::{Log, Subject};
 
@@ -40,9 +40,9 @@ struct Version {
 
 /// Reads all table pages on all devices and compares them.
 pub(crate) async fn read_tables(
-    src: &Rc<Source>,
-    log: &mut Log<Counts>,
-    plan: &mut Plan,
+    src: &Rc<PoolSource>,
+    log: &mut Log<PoolCounts>,
+    plan: &mut PoolRepairPlan,
 ) -> Tables {
     let g = src.geometry;
     let mut tables = Tables { volumes: Vec::new(), groups: Vec::new(), whole: true };
@@ -87,12 +87,12 @@ pub(crate) async fn read_tables(
 /// The newest version of a page that is not newer than the superblock; copies that differ from it
 /// are reported.
 fn choose(
-    src: &Source,
+    src: &PoolSource,
     kind: PageKind,
     page: u32,
     copies: &[(usize, [Option<Vec<u8>>; 2])],
-    log: &mut Log<Counts>,
-    plan: &mut Plan,
+    log: &mut Log<PoolCounts>,
+    plan: &mut PoolRepairPlan,
 ) -> Option<Version> {
     let id = PageId { pool_uuid: src.best.pool_uuid, kind, page: u64::from(page), slot: 0 };
     let mut chosen: Option<Version> = None;
@@ -151,7 +151,7 @@ fn take_in(
     page: u32,
     payload: &[u8],
     tables: &mut Tables,
-    log: &mut Log<Counts>,
+    log: &mut Log<PoolCounts>,
 ) -> bool {
     let outcome = match kind {
         PageKind::Volumes => decode_volumes(payload).map(|v| {
@@ -175,9 +175,9 @@ fn take_in(
 /// Checks group records against each other and the devices; those that make no sense count as free.
 /// False if there were any.
 pub(crate) fn check_groups(
-    src: &Source,
+    src: &PoolSource,
     groups: &mut [GroupRecord],
-    log: &mut Log<Counts>,
+    log: &mut Log<PoolCounts>,
 ) -> bool {
     let devices = src.best.devices.len();
     let mut taken: Vec<Bitmap> =
@@ -227,7 +227,7 @@ pub(crate) fn check_groups(
     sane
 }
 
-fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
+fn bad_record(src: &PoolSource, record: &GroupRecord) -> Option<String> {
     let mut devices: Vec<u16> = record.chunks.iter().map(|c| c.device).collect();
     devices.sort_unstable();
     devices.dedup();
@@ -254,10 +254,10 @@ fn bad_record(src: &Source, record: &GroupRecord) -> Option<String> {
 
 /// Reads the bitmaps of all groups in use, on all devices, into `space`; false if one is lost.
 pub(crate) async fn read_bitmaps(
-    src: &Rc<Source>,
+    src: &Rc<PoolSource>,
     space: &mut Space,
-    log: &mut Log<Counts>,
-    plan: &mut Plan,
+    log: &mut Log<PoolCounts>,
+    plan: &mut PoolRepairPlan,
     mut step: impl FnMut(u64, u64),
 ) -> bool {
     let used: Vec<usize> = (0..space.groups.len())
@@ -290,12 +290,12 @@ pub(crate) async fn read_bitmaps(
 }
 
 fn bitmap(
-    src: &Source,
+    src: &PoolSource,
     group: usize,
     record: &GroupRecord,
     copies: &[(usize, Vec<Option<Buf>>)],
-    log: &mut Log<Counts>,
-    plan: &mut Plan,
+    log: &mut Log<PoolCounts>,
+    plan: &mut PoolRepairPlan,
 ) -> Option<Bitmap> {
     let g = src.geometry;
     let mut bits = Bitmap::new(g.group_blocks as usize);

@@ -7,12 +7,12 @@ use format::page::{GroupKind, VolumeRecord, VolumeState};
 use format::records::MappedExtent;
 use format::tree::mapping_tree_id;
 
-use super::Checker;
+use super::PoolChecker;
 use super::space::owner_hash;
 use super::walk::Walk;
 use crate::report::{Phase, Subject, range};
 
-impl Checker<'_> {
+impl PoolChecker<'_> {
     /// Checks all volumes and walks their mappings.
     pub(crate) async fn volumes(&mut self, volumes: &[VolumeRecord]) {
         let (mut ids, mut names, mut stagings) =

@@ -6,12 +6,12 @@
 //! bytes say.
 
 use base::{BLOCK, PoolAddr};
-use btree::{Nodes, Wanted};
+use btree::{Nodes, WantedNode};
 use format::node::{NodePage, NodePtr, NodeRef, RootPtr};
 use format::page::GroupKind;
 use pool::offline_repair::Content;
 
-use super::Checker;
+use super::PoolChecker;
 use super::source::Copy;
 use crate::report::Subject;
 
@@ -46,7 +46,7 @@ impl Walk {
     }
 
     /// The next leaf; `None` after the last.
-    pub async fn next_leaf(&mut self, check: &mut Checker<'_>) -> Option<NodePage> {
+    pub async fn next_leaf(&mut self, check: &mut PoolChecker<'_>) -> Option<NodePage> {
         loop {
             let (_, page) = self.next_node(check).await?;
             if page.level() == 0 {
@@ -56,7 +56,7 @@ impl Walk {
     }
 
     /// The next node, parents before children; `None` after the last.
-    pub async fn next_node(&mut self, check: &mut Checker<'_>) -> Option<(NodeRef, NodePage)> {
+    pub async fn next_node(&mut self, check: &mut PoolChecker<'_>) -> Option<(NodeRef, NodePage)> {
         let root = self.root.take().filter(|_| !self.quiet);
         if let Some(root) = root.filter(|root| root.ptr.generation.0 > check.src.best.generation) {
             let what = format!(
@@ -72,14 +72,14 @@ impl Walk {
 
 /// All copies of a tree's nodes.
 struct Copies<'c, 'a> {
-    check: &'c mut Checker<'a>,
+    check: &'c mut PoolChecker<'a>,
     name: &'c str,
     quiet: bool,
     remedy: &'static str,
 }
 
 impl Nodes for Copies<'_, '_> {
-    async fn read(&mut self, wanted: &[Wanted]) -> Vec<Option<NodePage>> {
+    async fn read(&mut self, wanted: &[WantedNode]) -> Vec<Option<NodePage>> {
         let mut tasks = Vec::with_capacity(wanted.len());
         for addr in wanted.iter().map(|w| w.node.ptr.addr) {
             let go = self.quiet || self.claim(addr);
@@ -140,7 +140,7 @@ impl Copies<'_, '_> {
 
     /// Judges a node by all its copies: reports what is wrong, and returns the node if a copy is
     /// good.
-    fn judge(&mut self, wanted: &Wanted, copies: &[Copy]) -> Option<NodePage> {
+    fn judge(&mut self, wanted: &WantedNode, copies: &[Copy]) -> Option<NodePage> {
         let (place, check) = (self.place(wanted.node.ptr.addr), &mut *self.check);
         let mut good = None;
         let mut bad: Vec<(usize, String)> = Vec::new();

@@ -16,9 +16,9 @@ use crate::items::{NodeItem, RootItem, SlotItem, hex, root};
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
-pub enum Item {
+pub enum PoolItem {
     /// A superblock slot of a device.
-    Superblock(Box<SlotItem<SuperblockItem>>),
+    Superblock(Box<SlotItem<PoolSuperblockItem>>),
     /// A volume's record.
     Volume {
         id: u32,
@@ -75,7 +75,7 @@ pub enum Item {
 /// The content of a superblock.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "fields are named as in docs/format.md, which explains them")]
-pub struct SuperblockItem {
+pub struct PoolSuperblockItem {
     pub pool: String,
     pub pool_uuid: String,
     pub device: u16,
@@ -228,7 +228,7 @@ pub struct DeviceItem {
     pub spare: bool,
 }
 
-impl From<&Superblock> for SuperblockItem {
+impl From<&Superblock> for PoolSuperblockItem {
     fn from(sb: &Superblock) -> Self {
         let device = |d: &format::superblock::DeviceRecord| DeviceItem {
             uuid: hex(&d.uuid),
@@ -241,7 +241,7 @@ impl From<&Superblock> for SuperblockItem {
             successor: d.successor,
             spare: d.spare,
         };
-        SuperblockItem {
+        PoolSuperblockItem {
             pool: sb.name.clone(),
             pool_uuid: hex(&sb.pool_uuid),
             device: sb.device,
@@ -268,9 +268,9 @@ impl From<&Superblock> for SuperblockItem {
     }
 }
 
-impl From<&VolumeRecord> for Item {
+impl From<&VolumeRecord> for PoolItem {
     fn from(v: &VolumeRecord) -> Self {
-        Item::Volume {
+        PoolItem::Volume {
             id: v.id.0,
             name: v.name.clone(),
             state: v.state,
@@ -286,8 +286,8 @@ impl From<&VolumeRecord> for Item {
     }
 }
 
-pub(super) fn group(number: u32, r: &GroupRecord, pages: usize) -> Item {
-    Item::Group {
+pub(super) fn group(number: u32, r: &GroupRecord, pages: usize) -> PoolItem {
+    PoolItem::Group {
         group: number,
         use_: r.kind,
         used_blocks: r.used,
@@ -298,11 +298,11 @@ pub(super) fn group(number: u32, r: &GroupRecord, pages: usize) -> Item {
 }
 
 /// The node that a block holds by its own account.
-pub(super) fn node_in(bytes: &[u8]) -> Option<Item> {
+pub(super) fn node_in(bytes: &[u8]) -> Option<PoolItem> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let crc = crc32c(bytes.get(..BLOCK)?);
     let (tree, generation, addr) =
         (word(16)?, base::Generation(word(24)?), base::PoolAddr(word(32)?));
     let r = NodeRef { ptr: NodePtr { addr, generation, crc }, level: *bytes.get(4)?, tree };
-    decode(bytes, &r).ok().map(|page| Item::Node(NodeItem::new(&r, &page)))
+    decode(bytes, &r).ok().map(|page| PoolItem::Node(NodeItem::new(&r, &page)))
 }

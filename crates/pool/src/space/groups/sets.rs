@@ -4,8 +4,8 @@
 //! and depends only on where their chunks are, is asked about the sets ([`super::super::Fit`]).
 //! Other numbers are kept by device. No answer here takes longer where there are more groups.
 //!
-//! The record of a group is an [`Entered`], which changes only by [`Sets::change`]. So the numbers
-//! agree with the groups at any time.
+//! The record of a group is a [`CountedGroup`], which changes only by [`DeviceSets::change`]. So
+//! the numbers agree with the groups at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Deref};
@@ -33,13 +33,13 @@ pub(crate) fn rows_of(set: Rows) -> impl Iterator<Item = usize> {
 
 /// The devices of a group's chunks, in order, and which of the chunks are behind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Set(SmallVec<[(u16, bool); MAX_COPIES]>);
+pub(crate) struct DeviceSet(SmallVec<[(u16, bool); MAX_COPIES]>);
 
-impl Set {
-    fn of(chunks: &[Chunk]) -> Set {
+impl DeviceSet {
+    fn of(chunks: &[Chunk]) -> DeviceSet {
         let mut all: SmallVec<_> = chunks.iter().map(|c| (c.device, c.behind)).collect();
         all.sort_unstable();
-        Set(all)
+        DeviceSet(all)
     }
 
     /// Chunks of a group of this set. Their numbers say nothing.
@@ -66,18 +66,18 @@ impl Set {
 }
 
 /// A group, as far as it is counted. It can be read like a [`GroupRecord`].
-pub(super) struct Entered {
+pub(super) struct CountedGroup {
     id: GroupId,
     record: GroupRecord,
 }
 
-impl Entered {
-    pub fn set(&self) -> Set {
-        Set::of(&self.record.chunks)
+impl CountedGroup {
+    pub fn set(&self) -> DeviceSet {
+        DeviceSet::of(&self.record.chunks)
     }
 }
 
-impl Deref for Entered {
+impl Deref for CountedGroup {
     type Target = GroupRecord;
 
     fn deref(&self) -> &GroupRecord {
@@ -88,7 +88,7 @@ impl Deref for Entered {
 /// The share of a group in the numbers.
 #[derive(PartialEq, Eq)]
 struct Share {
-    set: Set,
+    set: DeviceSet,
     /// 1 for a group of metadata.
     of_metadata: u64,
     used: u64,
@@ -123,9 +123,9 @@ struct Row {
 }
 
 /// The number of groups of each set, and sums over groups.
-pub(crate) struct Sets {
+pub(crate) struct DeviceSets {
     geometry: Geometry,
-    groups: BTreeMap<Set, Tally>,
+    groups: BTreeMap<DeviceSet, Tally>,
     /// By device.
     rows: Vec<Row>,
     /// Groups by the number of their chunks.
@@ -138,9 +138,9 @@ pub(crate) struct Sets {
     passed_to: GroupId,
 }
 
-impl Sets {
-    pub(super) fn new(geometry: Geometry) -> Sets {
-        Sets {
+impl DeviceSets {
+    pub(super) fn new(geometry: Geometry) -> DeviceSets {
+        DeviceSets {
             geometry,
             groups: BTreeMap::new(),
             rows: vec![Row::default(); MAX_DEVICES],
@@ -152,8 +152,8 @@ impl Sets {
     }
 
     /// Enters a group.
-    pub(super) fn enter(&mut self, id: GroupId, record: GroupRecord) -> Entered {
-        let entered = Entered { id, record };
+    pub(super) fn enter(&mut self, id: GroupId, record: GroupRecord) -> CountedGroup {
+        let entered = CountedGroup { id, record };
         let share = self.share(&entered);
         self.count(id, &share.set, add);
         self.sum(&share, |sum, n| sum + n);
@@ -163,7 +163,7 @@ impl Sets {
     /// Changes a record that was entered here.
     pub(super) fn change<T>(
         &mut self,
-        group: &mut Entered,
+        group: &mut CountedGroup,
         f: impl FnOnce(&mut GroupRecord) -> T,
     ) -> T {
         let before = self.share(group);
@@ -181,7 +181,7 @@ impl Sets {
         out
     }
 
-    fn share(&self, group: &Entered) -> Share {
+    fn share(&self, group: &CountedGroup) -> Share {
         let (set, record) = (group.set(), &group.record);
         let lacks = set.behind().map(|row| (row, self.lacks(record, self.rows[row].since)));
         let lacks = lacks.collect();
@@ -200,7 +200,7 @@ impl Sets {
         blocks.min(record.used).into()
     }
 
-    fn count(&mut self, id: GroupId, set: &Set, by_one: fn(u64) -> u64) {
+    fn count(&mut self, id: GroupId, set: &DeviceSet, by_one: fn(u64) -> u64) {
         // A group that is not in use has no chunks, and one that is has some.
         if set.0.is_empty() {
             return;
@@ -251,18 +251,18 @@ impl Sets {
     }
 
     /// The sets after this one, in order, with their numbers of groups; `None`: all.
-    pub fn after(&self, set: Option<&Set>) -> impl Iterator<Item = (&Set, u64)> {
+    pub fn after(&self, set: Option<&DeviceSet>) -> impl Iterator<Item = (&DeviceSet, u64)> {
         let from = set.map_or(Bound::Unbounded, Bound::Excluded);
         self.groups.range((from, Bound::Unbounded)).map(|(set, tally)| (set, tally.groups))
     }
 
-    /// A number that is another one after each change of what [`Sets::after`] returns.
+    /// A number that is another one after each change of what [`DeviceSets::after`] returns.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
     /// All sets, with the blocks in use of their groups.
-    pub fn used(&self) -> impl Iterator<Item = (&Set, u64)> {
+    pub fn used(&self) -> impl Iterator<Item = (&DeviceSet, u64)> {
         self.groups.iter().map(|(set, tally)| (set, tally.used))
     }
 
@@ -292,7 +292,7 @@ impl Sets {
     }
 
     /// The groups before `to` were passed, and no others. Takes longer the further that is ahead.
-    pub(super) fn pass_to<'a>(&mut self, to: GroupId, group: impl Fn(GroupId) -> &'a Entered) {
+    pub(super) fn pass_to<'a>(&mut self, to: GroupId, group: impl Fn(GroupId) -> &'a CountedGroup) {
         if to < self.passed_to {
             self.rows.iter_mut().for_each(|row| row.passed = 0);
             self.passed_to = GroupId(0);

@@ -10,14 +10,14 @@ const GEOMETRY: Geometry =
 /// Records change at random. The model counts all of them anew.
 #[test]
 fn the_numbers_agree_with_the_groups() {
-    let (mut rng, mut sets) = (Prng::new(4), Sets::new(GEOMETRY));
-    let mut all: Vec<Entered> =
+    let (mut rng, mut sets) = (Prng::new(4), DeviceSets::new(GEOMETRY));
+    let mut all: Vec<CountedGroup> =
         (0..12).map(|id| sets.enter(GroupId(id), GroupRecord::free())).collect();
     let (mut seen, mut lacked, mut was_passed) = (sets.changes(), 0, 0);
     for _ in 0..5000 {
-        let before: Vec<(Set, u64)> = sets.after(None).map(|(s, n)| (s.clone(), n)).collect();
+        let before: Vec<(DeviceSet, u64)> = sets.after(None).map(|(s, n)| (s.clone(), n)).collect();
         change_one(&mut rng, &mut sets, &mut all);
-        let now: Vec<(Set, u64)> = sets.after(None).map(|(s, n)| (s.clone(), n)).collect();
+        let now: Vec<(DeviceSet, u64)> = sets.after(None).map(|(s, n)| (s.clone(), n)).collect();
         compare(&sets, &all);
         assert!(now == before || sets.changes() != seen);
         seen = sets.changes();
@@ -35,7 +35,7 @@ fn the_numbers_agree_with_the_groups() {
             sets.pass_to(to, |id| &all[id.0 as usize]);
         }
         let passed = &all[..sets.passed_to.0 as usize];
-        let there = |g: &&Entered| g.chunks.iter().any(|c| usize::from(c.device) == row);
+        let there = |g: &&CountedGroup| g.chunks.iter().any(|c| usize::from(c.device) == row);
         let used = passed.iter().filter(there).map(|g| u64::from(g.used)).sum::<u64>();
         assert_eq!(sets.passed_on(row), used);
         was_passed += used;
@@ -43,7 +43,7 @@ fn the_numbers_agree_with_the_groups() {
     assert!(lacked > 0 && was_passed > 0);
 }
 
-fn change_one(rng: &mut Prng, sets: &mut Sets, all: &mut [Entered]) {
+fn change_one(rng: &mut Prng, sets: &mut DeviceSets, all: &mut [CountedGroup]) {
     let (at, n) = (rng.below(12) as usize, rng.below(4) as usize);
     let mut rows: Vec<u16> = (0..5).collect();
     while rows.len() > n {
@@ -63,7 +63,7 @@ fn change_one(rng: &mut Prng, sets: &mut Sets, all: &mut [Entered]) {
     });
 }
 
-fn compare(sets: &Sets, all: &[Entered]) {
+fn compare(sets: &DeviceSets, all: &[CountedGroup]) {
     let (mut model, mut by_chunks) = (BTreeMap::new(), BTreeMap::new());
     let of_metadata = all.iter().filter(|g| g.kind == GroupKind::Metadata).count();
     assert_eq!(sets.of_metadata(), of_metadata as u64);
@@ -95,10 +95,10 @@ fn compare(sets: &Sets, all: &[Entered]) {
     assert!(sets.rows().eq(rows));
 }
 
-fn naively_lacked(all: &[Entered], row: usize, since: Generation) -> u64 {
+fn naively_lacked(all: &[CountedGroup], row: usize, since: Generation) -> u64 {
     let is_it = |c: &Chunk| c.behind && usize::from(c.device) == row;
     let behind = all.iter().filter(|g| g.chunks.iter().any(is_it));
-    let lacks = |g: &Entered| {
+    let lacks = |g: &CountedGroup| {
         let pages = (0..).zip(&g.bitmap_generations).filter(|(_, changed)| **changed > since);
         let blocks: u32 = pages.map(|(page, _)| GEOMETRY.bits_of_page(page)).sum();
         u64::from(blocks.min(g.used))

@@ -1,9 +1,9 @@
 //! Whether all chunks that groups are to get find room.
 //!
 //! The copies of a group are on different devices, so a sum of free chunks says nothing: they may
-//! be on the device that has the group already. Groups of the same [set](Set) are to get as many
-//! chunks, and can get them of the same devices. There are few sets, however many groups there are,
-//! and few devices. So this is a small [`Flow`].
+//! be on the device that has the group already. Groups of the same [set](DeviceSet) are to get as
+//! many chunks, and can get them of the same devices. There are few sets, however many groups there
+//! are, and few devices. So this is a small [`Flow`].
 //!
 //! **No step is long.** There may be thousands of kinds after all, so a [`Fit`] works in slices.
 //! Between two of them the state may change. Each slice is given what is asked as of now
@@ -16,8 +16,8 @@ use super::Placement;
 use super::flow::{Flow, Work};
 use crate::devices::{Devices, groups_of};
 use crate::space::groups::Groups;
-use crate::space::groups::sets::{Rows, Set, Sets, rows_of};
-use crate::space::want::{Goal, Want};
+use crate::space::groups::sets::{DeviceSet, DeviceSets, Rows, rows_of};
+use crate::space::want::{ChunkChange, Goal};
 
 /// The work of a slice, in devices and kinds that are looked at: about 0.1 ms.
 const SLICE: u64 = 1 << 16;
@@ -38,12 +38,12 @@ pub(crate) struct Terms {
     free: Vec<u64>,
     /// The number of added devices, which have room for everything.
     added: usize,
-    own: Option<Own>,
+    own: Option<OwnGroup>,
 }
 
 /// A group of its own kind, for which devices are [chosen](Fit::choose).
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Own {
+struct OwnGroup {
     group: GroupId,
     /// The devices of which the group may get chunks.
     may: Rows,
@@ -101,7 +101,7 @@ pub(crate) struct Fit {
     /// The number of changes of the sets when it began.
     changes: u64,
     /// The set that was looked at last.
-    at: Option<Set>,
+    at: Option<DeviceSet>,
     /// All sets were looked at.
     over: bool,
     /// The work of a slice; 0: it has not begun.
@@ -112,7 +112,7 @@ pub(crate) struct Fit {
 struct Lane {
     terms: Terms,
     /// The set of the group that is of its own kind.
-    own: Option<Set>,
+    own: Option<DeviceSet>,
     flow: Flow,
 }
 
@@ -140,7 +140,7 @@ impl Fit {
     }
 
     /// Does a slice of the work. Returns how much that was.
-    fn work(&mut self, sets: &Sets) -> u64 {
+    fn work(&mut self, sets: &DeviceSets) -> u64 {
         let mut work = Work { done: 0, most: self.slice };
         if self.over || !self.settle(&mut work) {
             return work.done;
@@ -204,9 +204,11 @@ impl Fit {
 
 impl Lane {
     /// Adds the groups of a set, if they are to get chunks.
-    fn add(&mut self, set: &Set, groups: u64) {
+    fn add(&mut self, set: &DeviceSet, groups: u64) {
         let groups = groups - u64::from(self.own.as_ref() == Some(set));
-        let Some(want) = Want::of(GroupId(0), &set.chunks(), &self.terms.goal) else { return };
+        let Some(want) = ChunkChange::of(GroupId(0), &set.chunks(), &self.terms.goal) else {
+            return;
+        };
         // On each device that is added it gets one.
         let gets = want.gets.saturating_sub(self.terms.added);
         self.flow.add(self.terms.all() & !set.rows(), groups, gets);
@@ -233,14 +235,14 @@ impl Placement<'_> {
 
     /// The terms to be asked for [`Fit::choose`]. They are empty where any choice is right, or
     /// there is no choice.
-    pub fn terms_of_choice(&self, of: &Devices, want: &Want, order: &[usize]) -> Vec<Terms> {
+    pub fn terms_of_choice(&self, of: &Devices, want: &ChunkChange, order: &[usize]) -> Vec<Terms> {
         let need = self.most_to_get(of) + want.gets as u64;
         let mut first = order.iter().take(want.gets);
         if order.len() < want.gets || first.all(|&row| of.spare_chunks(row) >= need) {
             return Vec::new();
         }
         let may = order.iter().fold(0, |all, row| all | 1 << row);
-        let own = Some(Own { group: want.group, may, gets: want.gets });
+        let own = Some(OwnGroup { group: want.group, may, gets: want.gets });
         vec![Terms { own, ..self.terms(of) }]
     }
 

@@ -71,7 +71,7 @@ fn so_many_devices_have_to_be_added() {
             .groups()
             .used_among(GroupId(0), groups.len())
             .filter_map(|(id, chunks)| {
-                let want = Want::of(id, chunks, &terms.goal)?;
+                let want = ChunkChange::of(id, chunks, &terms.goal)?;
                 Some((space.groups().set_of(id).rows(), want.gets))
             })
             .collect();

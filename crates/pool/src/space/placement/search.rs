@@ -13,7 +13,7 @@ use format::page::{Chunk, GroupKind};
 
 use super::Placement;
 use crate::devices::Devices;
-use crate::space::want::Want;
+use crate::space::want::ChunkChange;
 
 /// Groups that are looked at in a step. Few, so that pools in tests need several steps, too.
 const LOOKS: usize = 64;
@@ -22,7 +22,7 @@ const LOOKS: usize = 64;
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Search {
     /// This is the next group.
-    Found(Want),
+    Found(ChunkChange),
     /// Not found yet: it goes on from this group.
     GoesOn(GroupId),
     /// There is none.
@@ -67,7 +67,7 @@ impl Gains {
 
     /// The best of these moves for a group that has the copies that it should have; `None`: there
     /// is none.
-    fn best(&self, group: GroupId, chunks: &[Chunk]) -> Option<Want> {
+    fn best(&self, group: GroupId, chunks: &[Chunk]) -> Option<ChunkChange> {
         let has = |row: usize| chunks.iter().any(|c| usize::from(c.device) == row);
         let best = |c: &Chunk| {
             let gains = self.from.get(usize::from(c.device)).filter(|_| !c.behind)?;
@@ -76,7 +76,7 @@ impl Gains {
         };
         let (_, from, to) = chunks.iter().filter_map(best).max_by_key(|&(gain, ..)| gain)?;
         let keeps = chunks.iter().filter(|c| **c != from).copied().collect();
-        Some(Want { group, keeps, loses: vec![from], gets: 1, of: Some(to) })
+        Some(ChunkChange { group, keeps, loses: vec![from], gets: 1, of: Some(to) })
     }
 }
 
@@ -92,13 +92,13 @@ impl Placement<'_> {
             return Search::Over;
         }
         let goal = self.goal(devices);
-        self.look(from, looks, |id, chunks| Want::of(id, chunks, &goal))
+        self.look(from, looks, |id, chunks| ChunkChange::of(id, chunks, &goal))
     }
 
     /// The change that a group needs, if it should have other chunks than it has.
-    pub fn to_move(self, id: GroupId, devices: &Devices) -> Option<Want> {
+    pub fn to_move(self, id: GroupId, devices: &Devices) -> Option<ChunkChange> {
         let used = self.groups.kind(id) != GroupKind::Free;
-        used.then(|| Want::of(id, self.groups.chunks(id), &self.goal(devices))).flatten()
+        used.then(|| ChunkChange::of(id, self.groups.chunks(id), &self.goal(devices))).flatten()
     }
 
     /// A step of the search for the next group, from this number on, with a chunk that should move
@@ -122,7 +122,7 @@ impl Placement<'_> {
         &self,
         from: GroupId,
         looks: usize,
-        f: impl Fn(GroupId, &[Chunk]) -> Option<Want>,
+        f: impl Fn(GroupId, &[Chunk]) -> Option<ChunkChange>,
     ) -> Search {
         let mut used = self.groups.used_among(from, looks);
         let next = GroupId(from.0 + looks as u32);

@@ -28,13 +28,13 @@ impl Naive<'_> {
         self.space.groups().used(id).into()
     }
 
-    fn next_to_move(&self, from: GroupId) -> Option<Want> {
+    fn next_to_move(&self, from: GroupId) -> Option<ChunkChange> {
         let goal = self.space.placement().goal(self.devices);
         let mut groups = self.used_groups().filter(|&(id, _)| id >= from);
-        groups.find_map(|(id, chunks)| Want::of(id, chunks, &goal))
+        groups.find_map(|(id, chunks)| ChunkChange::of(id, chunks, &goal))
     }
 
-    fn next_to_balance(&self, from: GroupId) -> Option<Want> {
+    fn next_to_balance(&self, from: GroupId) -> Option<ChunkChange> {
         let mut groups = self.used_groups().filter(|&(id, _)| id >= from);
         groups.find_map(|(id, chunks)| {
             let rests = !self.space.supply().is_left_alone(id);
@@ -45,7 +45,7 @@ impl Naive<'_> {
     fn bytes_to_move(&self) -> u64 {
         let goal = self.space.placement().goal(self.devices);
         let of = |(id, chunks): (GroupId, &[Chunk])| {
-            let want = Want::of(id, chunks, &goal)?;
+            let want = ChunkChange::of(id, chunks, &goal)?;
             Some(self.used(id) * want.gets as u64)
         };
         self.used_groups().filter_map(of).sum::<u64>() * BLOCK_U64
@@ -93,7 +93,7 @@ impl Naive<'_> {
 }
 
 /// The best of all pairs of a chunk and a device where it may go.
-fn to_balance(group: GroupId, chunks: &[Chunk], devices: &Devices) -> Option<Want> {
+fn to_balance(group: GroupId, chunks: &[Chunk], devices: &Devices) -> Option<ChunkChange> {
     let gain = |from: &Chunk, to: usize| {
         let (used, all) = devices.fill(from.device.into())?;
         let (used_there, all_there) = devices.fill(to)?;
@@ -111,7 +111,7 @@ fn to_balance(group: GroupId, chunks: &[Chunk], devices: &Devices) -> Option<Wan
     });
     let (_, from, to) = pairs.max_by_key(|&(gain, ..)| gain)?;
     let keeps = chunks.iter().filter(|c| **c != from).copied().collect();
-    Some(Want { group, keeps, loses: vec![from], gets: 1, of: Some(to) })
+    Some(ChunkChange { group, keeps, loses: vec![from], gets: 1, of: Some(to) })
 }
 
 /// Devices of all kinds, some of them as full as others.
@@ -166,7 +166,7 @@ fn change_one(rng: &mut Prng, space: &mut Space, usual: usize) {
 }
 
 /// What a search finds in steps of so many groups.
-fn search(from: GroupId, step: impl Fn(GroupId) -> Search) -> Option<Want> {
+fn search(from: GroupId, step: impl Fn(GroupId) -> Search) -> Option<ChunkChange> {
     let mut from = from;
     loop {
         match step(from) {
