@@ -123,7 +123,10 @@ impl Bench {
     fn try_edit(&mut self, kind: Kind, change: &Change<'_>) -> Result<EditOutcome> {
         let g = self.txns.generations();
         let txn = self.txns.txn_mut(kind)?;
-        resident(&mut self.forest, &self.disk, |forest| forest.edit(txn, g, change))
+        resident(&mut self.forest, &self.disk, |forest| match kind {
+            Kind::Direct => forest.edit_direct(txn, g, change).map(Edited::Upto),
+            Kind::Pass => forest.edit_pass(txn, g, change),
+        })
     }
 
     /// The version of a volume that a transaction of a kind sees. Error: the pass must wait.

@@ -81,21 +81,19 @@ impl State {
         }
     }
 
-    /// Changes mappings, checksums and the lists of a transaction, all or nothing.
-    pub fn edit(&mut self, kind: Kind, change: &Change<'_>) -> Step<EditOutcome> {
+    /// Changes mappings, checksums and the lists of the direct transaction, all or nothing. Returns
+    /// how far the change came.
+    pub fn edit_direct(&mut self, change: &Change<'_>) -> Step<Lba> {
         let g = self.txns.generations();
-        self.forest.edit(self.txns.txn_mut(kind)?, g, change)
+        let upto = self.forest.edit_direct(self.txns.open_mut(), g, change)?;
+        self.log_direct(change, upto);
+        Ok(upto)
     }
 
-    /// As [`State::edit`] in the direct transaction, which is never busy; returns how far it came.
-    pub fn edit_direct(&mut self, change: &Change<'_>) -> Step<Lba> {
-        match self.edit(Kind::Direct, change)? {
-            EditOutcome::Upto(lba) => {
-                self.log_direct(change, lba);
-                Ok(lba)
-            }
-            EditOutcome::Busy => unreachable!("only a write-back pass waits for a transaction"),
-        }
+    /// As [`State::edit_direct`], in the write-back pass.
+    pub fn edit_pass(&mut self, change: &Change<'_>) -> Step<EditOutcome> {
+        let g = self.txns.generations();
+        self.forest.edit_pass(self.txns.txn_mut(Kind::Pass)?, g, change)
     }
 
     /// Records a direct change, which came as far as `upto`, in the host log.

@@ -2,16 +2,21 @@
 //! nothing.
 //!
 //! Direct transactions and write-back passes do the same with their own versions of trees
-//! ([`Kind`]). An edit first finds out what it will do, while nothing is changed yet and nodes may
-//! be missing. Then it makes the ranges ready that it touches, and from there on nothing can fail.
+//! ([`Kind`]): [`Forest::apply`]. What differs stands in [`Forest::edit_direct`] and
+//! [`Forest::edit_pass`]. An edit first finds out what it will do, while nothing is changed yet and
+//! nodes may be missing. Then it makes the ranges ready that it touches, and from there on nothing
+//! can fail.
 
 use base::{BlockRange, Crc, ErrorKind, Lba, PoolAddr, Result, StorageError, VolumeId};
+use btree::{Key, Tree};
 use format::records::MappedExtent;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Forest, checksums, mapping};
+use super::tree::LiveTree;
+use super::volume::Volume;
+use super::{Edit, Forest, checksums, mapping, no_such_volume};
 use crate::error::Step;
-use crate::space::Run;
+use crate::space::{Geometry, Run};
 use crate::txn::{Generations, Kind, Txn, not_open};
 
 /// Extents that one edit unmaps.
@@ -27,7 +32,7 @@ pub(crate) enum Change<'a> {
     Unmap { volume: VolumeId, range: BlockRange },
 }
 
-/// The outcome of an edit.
+/// The outcome of an edit in a write-back pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EditOutcome {
     /// The change is done up to this block.
@@ -51,6 +56,12 @@ impl Change<'_> {
         if let Change::Map { size, .. } = *self { size } else { None }
     }
 
+    /// The checksums of a part of its blocks.
+    fn crcs(&self, part: BlockRange) -> &[Crc] {
+        let Change::Map { lba, crcs, .. } = *self else { return &[] };
+        &crcs[(part.from.0 - lba.0) as usize..(part.end.0 - lba.0) as usize]
+    }
+
     fn range(&self) -> BlockRange {
         match *self {
             Change::Map { lba, crcs, .. } => BlockRange::of(lba, crcs.len() as u64),
@@ -64,6 +75,13 @@ impl Change<'_> {
 struct EditPiece {
     part: BlockRange,
     addr: Option<PoolAddr>,
+}
+
+impl EditPiece {
+    /// The blocks of the pool that it maps to.
+    fn run(&self) -> Option<Run> {
+        self.addr.map(|addr| Run { addr, len: self.part.blocks() as u32 })
+    }
 }
 
 /// The changes that an edit will make to the mapping of its volume.
@@ -92,96 +110,11 @@ impl EditPlan {
         self.unmaps = self.pieces.iter().map(of).sum();
         self
     }
-}
 
-impl Forest {
-    /// Changes a bounded part of what is asked for, in the transaction `txn`.
-    pub fn edit(
-        &mut self,
-        txn: &mut Txn,
-        g: Generations,
-        change: &Change<'_>,
-    ) -> Step<EditOutcome> {
-        let (kind, volume) = (txn.kind(), change.volume());
-        if !self.join(txn, g, volume, change)? {
-            return Ok(EditOutcome::Busy);
-        }
-        let Some(plan) = self.plan(kind, change)? else {
-            return Ok(EditOutcome::Upto(change.range().end));
-        };
-        let (maps, unmaps) = (plan.maps(), plan.unmaps);
-        let blocks = self.blocks_after(txn, volume, maps, unmaps)?;
-        let Forest { store, volumes, sums, geometry, held, .. } = self;
-        let tree = volumes.get(&volume).and_then(|v| v.mapping.of(kind)).ok_or_else(not_open)?;
-        let mut ranges: SmallVec<[_; 2]> = smallvec![mapping::range(tree, plan.range)];
-        for run in change.runs() {
-            let (group, offset) = geometry.split(run.addr);
-            let tree = sums[group.0 as usize].of(kind).ok_or_else(not_open)?;
-            ranges.push(checksums::range(tree, offset, run.len));
-        }
-        let mut ready = store.ready(ranges)?;
-        // Nothing below can fail.
-        let Some(v) = volumes.get_mut(&volume) else { unreachable!("it was just looked at") };
-        let owner = v.record.owner();
-        if kind == Kind::Direct {
-            v.begin_edit(g);
-            txn.join_volume(volume, g.open);
-        }
-        let generation = txn.volume(volume).map_or(g.open, |joined| joined.generation);
-        let (mut freed, mut unmapped) = (Vec::new(), 0u64);
-        for (i, &EditPiece { part, addr }) in plan.pieces.iter().enumerate() {
-            if let (Some(run), Change::Map { lba, crcs, .. }) = (change.runs().get(i), change) {
-                let (group, offset) = geometry.split(run.addr);
-                let live = &mut sums[group.0 as usize];
-                if kind == Kind::Direct {
-                    live.begin_edit(g);
-                    txn.join_sums(group, g.open);
-                }
-                let at = (part.from.0 - lba.0) as usize;
-                let changes = txn.changes(txn.sums(group).unwrap_or(g.open));
-                let Some(tree) = live.of_mut(kind) else { unreachable!("it was just looked at") };
-                checksums::record(
-                    &mut ready.edit(tree, changes),
-                    offset,
-                    owner,
-                    part.from,
-                    &crcs[at..at + run.len as usize],
-                );
-                txn.note_alloc(*run, geometry.group_blocks);
-            }
-            let tree = volumes.get_mut(&volume).and_then(|v| v.mapping.of_mut(kind));
-            let Some(tree) = tree else { unreachable!("it was just looked at") };
-            let mut edit = ready.edit(tree, txn.changes(generation));
-            unmapped += u64::from(mapping::replace(&mut edit, part, addr, geometry, &mut freed));
-        }
-        assert_eq!(unmapped, unmaps, "volume {volume} has lost other blocks than were looked at");
-        match kind {
-            Kind::Direct => {
-                let Some(v) = volumes.get_mut(&volume) else { unreachable!("it was just edited") };
-                held.change(v, |v| {
-                    v.record.allocated_blocks = blocks;
-                    if let Some(size) = change.size() {
-                        v.record.size_bytes = size;
-                    }
-                });
-            }
-            Kind::Pass => {
-                txn.set_blocks(volume, blocks);
-                txn.spend(change.runs().iter().map(|r| u64::from(r.len)).sum());
-            }
-        }
-        freed.into_iter().for_each(|run| txn.note_free(run, geometry.group_blocks));
-        Ok(EditOutcome::Upto(plan.upto))
-    }
-
-    /// Blocks that a transaction's version of a volume will have after an edit that maps and unmaps
-    /// these numbers of blocks. Error: its record says fewer than it has.
-    fn blocks_after(&self, txn: &Txn, id: VolumeId, maps: u64, unmaps: u64) -> Result<u64> {
-        let had = match txn.kind() {
-            Kind::Direct => self.volumes.get(&id).map(|v| v.record.allocated_blocks),
-            Kind::Pass => txn.volume(id).map(|joined| joined.blocks),
-        };
-        let had = had.ok_or_else(not_open)?;
+    /// Blocks that a transaction's version of a volume, which has `had` of them, will have after
+    /// the edit. Error: its record says fewer than it has.
+    fn blocks_after(&self, id: VolumeId, had: u64) -> Result<u64> {
+        let (maps, unmaps) = (self.maps(), self.unmaps);
         had.checked_sub(unmaps).and_then(|left| left.checked_add(maps)).ok_or_else(|| {
             let text = format!(
                 "the record of volume {id} says that it has {had} blocks, and {unmaps} of its \
@@ -190,32 +123,123 @@ impl Forest {
             StorageError::new(ErrorKind::Damaged, text)
         })
     }
+}
 
-    /// Sees that a volume can be edited; a pass gets its own version of the mapping. False: the
-    /// direct transaction has changed it.
-    fn join(
+/// The trees that an edit changes, in the version of a kind of transactions, and where.
+fn ranges<'t>(
+    kind: Kind,
+    v: &'t Volume,
+    sums: &'t [LiveTree],
+    geometry: &Geometry,
+    plan: &EditPlan,
+) -> Result<SmallVec<[(&'t Tree, Key, Key); 2]>> {
+    let tree = v.mapping.of(kind).ok_or_else(not_open)?;
+    let mut ranges = smallvec![mapping::range(tree, plan.range)];
+    for run in plan.pieces.iter().filter_map(EditPiece::run) {
+        let (group, offset) = geometry.split(run.addr);
+        let tree = sums[group.0 as usize].of(kind).ok_or_else(not_open)?;
+        ranges.push(checksums::range(tree, offset, run.len));
+    }
+    Ok(ranges)
+}
+
+impl Forest {
+    /// Changes a bounded part of what is asked for, in the direct transaction `txn`. Returns how
+    /// far the change is done.
+    pub fn edit_direct(&mut self, txn: &mut Txn, g: Generations, change: &Change<'_>) -> Step<Lba> {
+        let id = change.volume();
+        // A deleted volume can still be unmapped.
+        let is_unmap = matches!(change, Change::Unmap { .. });
+        let can = |v: &&Volume| v.is_live() || v.is_there() && is_unmap;
+        let v = self.volumes.get(&id).filter(can).ok_or_else(|| no_such_volume(id))?;
+        let had = v.record.allocated_blocks;
+        let Some(plan) = self.plan(Kind::Direct, change)? else { return Ok(change.range().end) };
+        let blocks = plan.blocks_after(id, had)?;
+        let geometry = self.geometry;
+        self.apply(Edit { txn, g }, change, &plan, |txn, v, sums| {
+            v.begin_edit(g);
+            txn.join_volume(id, g.open);
+            for run in change.runs() {
+                let group = geometry.split(run.addr).0;
+                sums[group.0 as usize].begin_edit(g);
+                txn.join_sums(group, g.open);
+            }
+        })?;
+        let Some(v) = self.volumes.get_mut(&id) else { unreachable!("it was just edited") };
+        self.held.change(v, |v| {
+            v.record.allocated_blocks = blocks;
+            if let Some(size) = change.size() {
+                v.record.size_bytes = size;
+            }
+        });
+        Ok(plan.upto)
+    }
+
+    /// As [`Forest::edit_direct`], in the write-back pass `txn`, which gets its own version of the
+    /// mapping.
+    pub fn edit_pass(
         &mut self,
         txn: &mut Txn,
         g: Generations,
-        id: VolumeId,
         change: &Change<'_>,
-    ) -> Result<bool> {
-        let there = self.volumes.get_mut(&id);
-        let v = match txn.kind() {
-            // A deleted volume can still be unmapped.
-            Kind::Direct => there
-                .filter(|v| v.is_live() || v.is_there() && matches!(change, Change::Unmap { .. })),
-            Kind::Pass => there.filter(|v| v.is_live()),
-        };
-        let v = v.ok_or_else(|| super::no_such_volume(id))?;
-        if txn.kind() == Kind::Pass {
-            if !v.mapping.is_in_pass() && v.mapping.edited() > g.committed {
-                return Ok(false);
-            }
-            v.mapping.join_pass();
-            txn.join_mapping(id, g.of_pass(), v.record.allocated_blocks);
+    ) -> Step<EditOutcome> {
+        let id = change.volume();
+        let there = self.volumes.get_mut(&id).filter(|v| v.is_live());
+        let v = there.ok_or_else(|| no_such_volume(id))?;
+        if !v.mapping.is_in_pass() && v.mapping.edited() > g.committed {
+            return Ok(EditOutcome::Busy);
         }
-        Ok(true)
+        v.mapping.join_pass();
+        txn.join_mapping(id, g.of_pass(), v.record.allocated_blocks);
+        let Some(plan) = self.plan(Kind::Pass, change)? else {
+            return Ok(EditOutcome::Upto(change.range().end));
+        };
+        let had = txn.volume(id).map(|joined| joined.blocks).ok_or_else(not_open)?;
+        let blocks = plan.blocks_after(id, had)?;
+        // The groups have joined when blocks were taken from them.
+        self.apply(Edit { txn, g }, change, &plan, |_, _, _| ())?;
+        txn.set_blocks(id, blocks);
+        txn.spend(change.runs().iter().map(|r| u64::from(r.len)).sum());
+        Ok(EditOutcome::Upto(plan.upto))
+    }
+
+    /// Makes the planned changes in the version of the transaction. `begin` is called when nothing
+    /// can fail any more, before the first change.
+    fn apply(
+        &mut self,
+        Edit { txn, g }: Edit<'_>,
+        change: &Change<'_>,
+        plan: &EditPlan,
+        begin: impl FnOnce(&mut Txn, &mut Volume, &mut [LiveTree]),
+    ) -> Step<()> {
+        let (kind, id) = (txn.kind(), change.volume());
+        let Forest { store, volumes, sums, geometry, .. } = self;
+        let v = volumes.get_mut(&id).ok_or_else(not_open)?;
+        let mut ready = store.ready(ranges(kind, v, sums, geometry, plan)?)?;
+        // Nothing below can fail.
+        begin(txn, v, sums);
+        let owner = v.record.owner();
+        let Some(mapping) = v.mapping.of_mut(kind) else { unreachable!("it was just looked at") };
+        let generation = txn.volume(id).map_or(g.open, |joined| joined.generation);
+        let (mut freed, mut unmapped) = (Vec::new(), 0u64);
+        for piece in &plan.pieces {
+            if let Some(run) = piece.run() {
+                let (group, offset) = geometry.split(run.addr);
+                let sums = sums[group.0 as usize].of_mut(kind);
+                let Some(sums) = sums else { unreachable!("it was just looked at") };
+                let changes = txn.changes(txn.sums(group).unwrap_or(g.open));
+                let (from, crcs) = (piece.part.from, change.crcs(piece.part));
+                checksums::record(&mut ready.edit(sums, changes), offset, owner, from, crcs);
+                txn.note_alloc(run, geometry.group_blocks);
+            }
+            let edit = &mut ready.edit(mapping, txn.changes(generation));
+            let &EditPiece { part, addr } = piece;
+            unmapped += u64::from(mapping::replace(edit, part, addr, geometry, &mut freed));
+        }
+        let unmaps = plan.unmaps;
+        assert_eq!(unmapped, unmaps, "volume {id} has lost other blocks than were looked at");
+        freed.into_iter().for_each(|run| txn.note_free(run, geometry.group_blocks));
+        Ok(())
     }
 
     /// The plan of a change; `None`: nothing is to be done. Malformed records are found here.

@@ -38,7 +38,7 @@ use crate::state::State;
 use crate::transfer::EntryError;
 use crate::transfer::load::NodeLoader;
 use crate::transfer::sums_ahead::SumReadAhead;
-use crate::txn::{Generations, Kind, Txn};
+use crate::txn::{Generations, Txn};
 use crate::volumes::Volumes;
 
 /// Runs that are given back before other tasks get a turn.
@@ -173,7 +173,7 @@ impl Pass {
         let failed = |why| EntryError { why, node: None };
         self.spill.if_much(&self.passes.spiller).await.map_err(failed)?;
         loop {
-            match self.step(|st| st.edit(Kind::Pass, change)).await? {
+            match self.step(|st| st.edit_pass(change)).await? {
                 EditOutcome::Upto(lba) => return Ok(lba),
                 EditOutcome::Busy => self.passes.commits.commit_direct().await.map_err(failed)?,
             }
