@@ -1,4 +1,5 @@
-//! The plan of a read: where its blocks are, and their checksums.
+//! The plan of a read: where its blocks are, and their checksums. A plan is a plain value, which may
+//! go to another thread. What belongs to the engine stands beside it ([`Holds`]).
 
 use base::{BlockRange, Crc, ErrorKind, Lba, PoolAddr, StorageError, VolumeId};
 use queue::Class;
@@ -19,8 +20,17 @@ pub(super) struct BlocksPlace {
     pub addr: PoolAddr,
     /// The place in the list of checksums where those of the blocks begin.
     pub crcs: usize,
-    /// The read-ahead that has the blocks, and the number of its blocks before them.
-    pub ahead: Option<(Load, u32)>,
+    /// The read-ahead that has the blocks.
+    pub ahead: Option<AheadPart>,
+}
+
+/// A part of what is read ahead.
+#[derive(Clone, Copy)]
+pub(super) struct AheadPart {
+    /// The place of the read-ahead in [`Holds::loads`].
+    pub load: usize,
+    /// Blocks of the read-ahead before the part.
+    pub skip: u32,
 }
 
 /// A block of a volume.
@@ -33,26 +43,41 @@ pub(super) struct VolumeBlock {
 pub(super) struct Plan {
     pub pieces: SmallVec<[ReadPiece; 1]>,
     pub crcs: SmallVec<[Crc; 8]>,
-    pub pin: Pin,
     /// The first block, of the volume in whose name the blocks are.
     pub of: VolumeBlock,
+}
+
+/// What a flow holds for a plan until it has read the blocks.
+pub(super) struct Holds {
+    /// Keeps the blocks from being given to others.
+    pub pin: Pin,
+    /// The read-aheads that have some of the blocks.
+    pub loads: SmallVec<[Load; 1]>,
 }
 
 impl Plan {
     /// Blocks with their checksums from `crcs` on, in as many pieces as what was read ahead makes
     /// of them.
-    pub fn push(&mut self, run: Run, mut crcs: usize, fetched: &FetchedData) {
+    fn push(&mut self, run: Run, mut crcs: usize, fetched: &FetchedData, holds: &mut Holds) {
         let Run { mut addr, mut len } = run;
         while len > 0 {
             let part = match fetched.is_empty() {
                 true => Part { len, found: None },
                 false => fetched.find(Run { addr, len }),
             };
-            let place = BlocksPlace { addr, crcs, ahead: part.found };
+            let ahead = part.found.map(|(load, skip)| holds.add(load, skip));
+            let place = BlocksPlace { addr, crcs, ahead };
             self.pieces.push(ReadPiece { len: part.len, place: Some(place) });
             addr = addr.plus(u64::from(part.len));
             (len, crcs) = (len - part.len, crcs + part.len as usize);
         }
+    }
+}
+
+impl Holds {
+    fn add(&mut self, load: Load, skip: u32) -> AheadPart {
+        self.loads.push(load);
+        AheadPart { load: self.loads.len() - 1, skip }
     }
 }
 
@@ -63,18 +88,23 @@ pub(super) fn plan_for(
     from: VolumeId,
     lba: Lba,
     blocks: u64,
-) -> Step<Plan> {
-    let mut plan = plan_read(st, from, lba, blocks)?;
+) -> Step<(Plan, Holds)> {
+    let (plan, mut holds) = plan_read(st, from, lba, blocks)?;
     if class.is_background() {
         let run =
             |piece: &ReadPiece| Some(Run { addr: piece.place.as_ref()?.addr, len: piece.len });
-        plan.pin = st.space.limbo().pin_blocks(plan.pieces.iter().filter_map(run), &plan.pin);
+        holds.pin = st.space.limbo().pin_blocks(plan.pieces.iter().filter_map(run), &holds.pin);
     }
-    Ok(plan)
+    Ok((plan, holds))
 }
 
 /// Looks up where `[lba, lba + blocks)` is, and its checksums.
-pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<Plan> {
+pub(super) fn plan_read(
+    st: &mut State,
+    volume: VolumeId,
+    lba: Lba,
+    blocks: u64,
+) -> Step<(Plan, Holds)> {
     let end = lba.plus(blocks);
     let extents = st.forest.extents(volume, BlockRange::new(lba, end), usize::MAX)?;
     let owner = st.forest.volume(volume).map_or(volume, |v| v.record().owner());
@@ -82,9 +112,9 @@ pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64)
     let mut plan = Plan {
         pieces: SmallVec::new(),
         crcs: SmallVec::new(),
-        pin: st.space.limbo().pin(),
         of: VolumeBlock { volume: owner, lba },
     };
+    let mut holds = Holds { pin: st.space.limbo().pin(), loads: SmallVec::new() };
     let mut at = lba.0;
     for e in extents {
         let (from, to) = (e.lba.0.max(lba.0), e.end().min(end.0));
@@ -107,11 +137,33 @@ pub(super) fn plan_read(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64)
             );
             return Err(StorageError::new(ErrorKind::Damaged, what).into());
         }
-        plan.push(Run { addr, len }, start, st.space.fetched());
+        plan.push(Run { addr, len }, start, st.space.fetched(), &mut holds);
         at = to;
     }
     if at < end.0 {
         plan.pieces.push(ReadPiece { len: (end.0 - at) as u32, place: None });
     }
-    Ok(plan)
+    Ok((plan, holds))
+}
+
+#[cfg(test)]
+mod tests {
+    use btree::Fault;
+
+    use super::*;
+    use crate::space::Want;
+    use crate::state::Copies;
+    use crate::transfer::walk::ReadRun;
+
+    /// What a step decides may go to another thread.
+    #[test]
+    fn plans_are_plain_values() {
+        fn plain<T: Send>() {}
+        plain::<Plan>();
+        // The blocks that a write has taken; a move, and a run of it; a node; copies of a block.
+        plain::<Run>();
+        plain::<(Want, ReadRun)>();
+        plain::<Fault>();
+        plain::<Copies>();
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
 //! *Transfer* reads one copy, verifies it, and heals it if it must. *Settle* has something to do
-//! where a block has no good copy: it is entered in the list of these. The pin goes with the plan.
+//! where a block has no good copy: it is entered in the list of these. The pin stands beside the plan.
 //! What a client reads in order has its nodes read ahead, and on disks that rotate its data
 //! ([`read_ahead`](super::read_ahead)).
 
@@ -14,7 +14,7 @@ use queue::Class;
 use smallvec::SmallVec;
 
 use super::STEP_BLOCKS;
-use super::plan::{BlocksPlace, Plan, ReadPiece, VolumeBlock, plan_for, plan_read};
+use super::plan::{BlocksPlace, Holds, Plan, ReadPiece, VolumeBlock, plan_for, plan_read};
 use crate::core::Core;
 use crate::io::read_ahead::ReadAhead;
 use crate::space::Pin;
@@ -144,27 +144,32 @@ impl Reader {
         lba: Lba,
         blocks: u64,
     ) -> Result<Blocks> {
-        let plan =
+        let (plan, holds) =
             self.loader.resident(class, |st| plan_for(st, class, volume, lba, blocks)).await?;
         let mut out = Blocks::nothing();
         if let [ReadPiece { len, place: Some(BlocksPlace { addr, ahead: None, .. }) }] =
             plan.pieces[..]
         {
             debug_assert_eq!(u64::from(len), blocks);
-            let read = self.copies.read_copies(addr, &plan.crcs, class, &plan.pin).await;
+            let read = self.copies.read_copies(addr, &plan.crcs, class, &holds.pin).await;
             out.data.push(match read {
                 Ok(data) => data,
                 Err(why) => {
-                    let Plan { crcs, pin, of, .. } = &plan;
-                    return Err(self.unread(*of, class, addr, crcs, pin, why).await);
+                    let Plan { crcs, of, .. } = &plan;
+                    return Err(self.unread(*of, class, addr, crcs, &holds.pin, why).await);
                 }
             });
             return Ok(out);
         }
-        Box::pin(self.read_pieces(plan, class)).await
+        Box::pin(self.read_pieces(plan, holds, class)).await
     }
 
-    async fn read_pieces(self: &Rc<Self>, plan: Plan, class: Class) -> Result<Blocks> {
+    async fn read_pieces(
+        self: &Rc<Self>,
+        plan: Plan,
+        holds: Holds,
+        class: Class,
+    ) -> Result<Blocks> {
         let mut out = Blocks::nothing();
         let mut tasks: Vec<_> = Vec::with_capacity(plan.pieces.len());
         let mut next = plan.of;
@@ -172,10 +177,11 @@ impl Reader {
             let of = next;
             next.lba = of.lba.plus(u64::from(p.len));
             tasks.push(p.place.as_ref().map(|place| {
-                let (addr, ahead) = (place.addr, place.ahead.clone());
+                let addr = place.addr;
+                let ahead = place.ahead.map(|part| (holds.loads[part.load].clone(), part.skip));
                 let crcs: SmallVec<[Crc; 8]> =
                     SmallVec::from_slice(&plan.crcs[place.crcs..place.crcs + p.len as usize]);
-                let (this, pin) = (self.clone(), plan.pin.clone());
+                let (this, pin) = (self.clone(), holds.pin.clone());
                 self.core.rt().spawn(async move {
                     if let Some((load, skip)) = ahead
                         && let Some(data) = this.ahead.take_fetched(load, skip, &crcs).await
@@ -259,7 +265,7 @@ impl Reader {
         while at < blocks {
             let n = (blocks - at).min(STEP_BLOCKS);
             let from = lba.plus(at);
-            let plan = self
+            let (plan, _holds) = self
                 .loader
                 .resident(Class::Foreground, |st| plan_read(st, volume, from, n))
                 .await?;

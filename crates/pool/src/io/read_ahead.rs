@@ -73,20 +73,21 @@ impl ReadAhead {
     fn read_data_ahead(self: &Rc<Self>, volume: VolumeId, lba: Lba, blocks: u64) {
         let plan = plan_read(&mut self.core.state_mut(), volume, lba, blocks);
         match plan {
-            Ok(plan) => self.fetch(&plan),
+            Ok((plan, holds)) => self.fetch(&plan, &holds.pin),
             Err(_) => {
                 let this = self.clone();
                 self.core.rt().detach_job(JOB, async move {
                     let plan = |st: &mut _| plan_read(st, volume, lba, blocks);
-                    if let Ok(plan) = this.loader.resident(Class::Foreground, plan).await {
-                        this.fetch(&plan);
+                    let planned = this.loader.resident(Class::Foreground, plan).await;
+                    if let Ok((plan, holds)) = planned {
+                        this.fetch(&plan, &holds.pin);
                     }
                 });
             }
         }
     }
 
-    fn fetch(self: &Rc<Self>, plan: &Plan) {
+    fn fetch(self: &Rc<Self>, plan: &Plan, pin: &Pin) {
         for piece in &plan.pieces {
             let Some(place) = &piece.place else { continue };
             let begun = self
@@ -98,7 +99,7 @@ impl ReadAhead {
             for (run, worker) in begun {
                 let first = place.crcs + (run.addr.0 - place.addr.0) as usize;
                 let crcs = plan.crcs[first..first + run.len as usize].to_vec();
-                self.detach_fetch(run, crcs, plan.pin.clone(), worker);
+                self.detach_fetch(run, crcs, pin.clone(), worker);
             }
         }
     }
