@@ -42,7 +42,7 @@ const AGAIN_AT_LAST: Duration = Duration::from_secs(3600);
 /// Extents that are read at once.
 const AT_ONCE: usize = 64;
 
-/// An extent to be verified.
+/// An extent to be verified. It is a plain value: the pin of its bucket stands beside it.
 struct UnverifiedExtent {
     volume: VolumeId,
     lba: Lba,
@@ -51,7 +51,6 @@ struct UnverifiedExtent {
     dirty: bool,
     /// True if all sectors count: nothing of the pool's is needed.
     is_whole: bool,
-    pin: Option<BucketPin>,
 }
 
 /// Scrubs the cache's part of a pool.
@@ -251,10 +250,9 @@ impl Scrubber {
                 self.core.resident(Class::Scrub, |st| next_extents(st, &mut walk)).await?;
             let bytes: u64 = extents.iter().map(|e| e.crcs.len() as u64 * BLOCK_U64).sum();
             let mut tasks = Vec::with_capacity(extents.len().min(AT_ONCE));
-            for mut e in extents {
-                e.pin = Some(self.core.pinned(e.addr));
-                let this = self.clone();
-                tasks.push(self.core.rt().spawn(async move { this.verify_extent(e).await }));
+            for e in extents {
+                let (this, pin) = (self.clone(), self.core.pinned(e.addr));
+                tasks.push(self.core.rt().spawn(async move { this.verify_extent(e, pin).await }));
             }
             for task in tasks {
                 task.await.unwrap_or(Ok(()))?;
@@ -268,12 +266,12 @@ impl Scrubber {
         Ok(true)
     }
 
-    async fn verify_extent(&self, mut e: UnverifiedExtent) -> Result<()> {
+    async fn verify_extent(&self, e: UnverifiedExtent, pin: BucketPin) -> Result<()> {
         let blocks = e.crcs.len() as u64;
         let read = self.bucket_io.read_bucket(e.addr, &e.crcs, Class::Scrub).await;
         self.core.scrub_counts().count(|s| s.verified_bytes += blocks * BLOCK_U64);
         let Err(bad) = read else {
-            drop(e.pin.take());
+            drop(pin);
             let range = BlockRange::of(e.lba, blocks);
             return match e.dirty && e.is_whole {
                 true => self.core.note_good(Class::Scrub, e.volume, range, e.addr).await,
@@ -285,7 +283,7 @@ impl Scrubber {
         if e.dirty {
             return self.find_lost(&e, &bad).await;
         }
-        drop(e.pin.take());
+        drop(pin);
         self.drop_bad_clean(&e, &bad).await
     }
 
@@ -337,7 +335,7 @@ fn next_extents(st: &mut State, walk: &mut IndexWalk) -> Step<Vec<UnverifiedExte
         if let Body::Data { addr, crcs, cover, .. } = e.body {
             st.buckets.pin(addr);
             let (volume, lba, is_whole) = (e.volume, e.lba, cover.is_all());
-            extents.push(UnverifiedExtent { volume, lba, addr, crcs, dirty, is_whole, pin: None });
+            extents.push(UnverifiedExtent { volume, lba, addr, crcs, dirty, is_whole });
         }
     }
     extents.sort_unstable_by_key(|e| e.addr.0);

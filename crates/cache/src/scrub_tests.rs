@@ -8,7 +8,7 @@ use sim::Fault;
 
 use super::*;
 use crate::Cache;
-use crate::testkit::{Lab, fill, place_of, settings};
+use crate::testkit::{Lab, fill, place_of, plain, settings};
 
 /// Where a block of volume `a` is on the device.
 async fn offset_of(cache: &Cache, volume: VolumeId, lba: u64) -> u64 {
@@ -22,6 +22,11 @@ async fn scrub(cache: &Cache) -> CacheScrub {
         cache.core().rt().sleep(Duration::from_millis(100)).await;
     }
     cache.flows().scrubber.scrub_found()
+}
+
+#[test]
+fn what_is_to_be_verified_is_a_plain_value() {
+    plain::<Unverified>();
 }
 
 #[test]

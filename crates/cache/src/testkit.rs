@@ -23,6 +23,9 @@ pub(crate) const CACHE_BYTES: u64 = 16 * MIB;
 /// Blocks of volume "a".
 pub(crate) const BLOCKS: u64 = 4096;
 
+/// For plans: a value of this type may go to another thread.
+pub(crate) fn plain<T: Send>() {}
+
 /// A world with a pool and its cache, which are not open.
 pub(crate) struct Lab {
     pub world: World,

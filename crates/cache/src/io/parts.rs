@@ -90,7 +90,7 @@ impl Writer {
             Ok(BlockPart::whole(data.into_iter().next().ok_or_else(base::StorageError::ended)?))
         };
         let mut pieces = self.reader.plan(volume, lba, 1).await?;
-        let piece = pieces.pop().ok_or_else(base::StorageError::ended)?;
+        let (piece, pin) = pieces.pop().ok_or_else(base::StorageError::ended)?;
         let zeros = || self.core.rt().bufs().zeroed(BLOCK).freeze();
         match piece.part {
             PieceSource::Pool(_) => Ok(BlockPart { sectors: Sectors::NONE, data: zeros() }),
@@ -101,7 +101,7 @@ impl Writer {
                     return Ok(known);
                 }
                 let data = self.bucket_io.read_bucket(addr, &crcs, Class::Foreground).await;
-                drop(piece.pin);
+                drop(pin);
                 match data {
                     Ok(data) => Ok(BlockPart { sectors: cover.sectors, data }),
                     Err(bad) => whole(

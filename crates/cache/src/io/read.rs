@@ -56,13 +56,16 @@ pub(crate) struct CacheMiss {
     pub ghosts: u64,
 }
 
+/// A piece of the plan of a read. It is a plain value: what keeps its bucket stands beside it
+/// ([`PinnedPiece`]).
 pub(crate) struct Piece {
     pub lba: Lba,
     pub blocks: u64,
     pub part: PieceSource,
-    /// The pin of the bucket that the piece is in.
-    pub pin: Option<BucketPin>,
 }
+
+/// A piece, and the pin of the bucket that it is in.
+pub(crate) type PinnedPiece = (Piece, Option<BucketPin>);
 
 /// The present key of a block, compared with an earlier one that named a place in a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,17 +147,17 @@ impl Reader {
     ) -> Result<SliceList> {
         let mut pieces = self.plan(volume, lba, blocks).await?;
         if pieces.len() == 1
-            && let Some(piece) = pieces.pop()
+            && let Some((piece, pin)) = pieces.pop()
         {
-            return self.read_piece(volume, piece, sequential).await;
+            return self.read_piece(volume, piece, pin, sequential).await;
         }
         let mut tasks = Vec::with_capacity(pieces.len());
-        for piece in pieces {
+        for (piece, pin) in pieces {
             let this = self.clone();
             tasks.push(
                 self.core
                     .rt()
-                    .spawn(async move { this.read_piece(volume, piece, sequential).await }),
+                    .spawn(async move { this.read_piece(volume, piece, pin, sequential).await }),
             );
         }
         let mut all = Ok(SliceList::new());
@@ -174,24 +177,24 @@ impl Reader {
         volume: VolumeId,
         lba: Lba,
         blocks: u64,
-    ) -> Result<SmallVec<[Piece; 1]>> {
-        let mut pieces =
+    ) -> Result<SmallVec<[PinnedPiece; 1]>> {
+        let pieces =
             self.core.resident(Class::Foreground, |st| plan(st, volume, lba, blocks)).await?;
-        for piece in &mut pieces {
-            if let PieceSource::Bucket { addr, .. } = piece.part {
-                piece.pin = Some(self.core.pinned(addr));
-            }
-        }
-        Ok(pieces)
+        let pinned = |piece: Piece| match piece.part {
+            PieceSource::Bucket { addr, .. } => (piece, Some(self.core.pinned(addr))),
+            PieceSource::Zeros | PieceSource::Pool(_) => (piece, None),
+        };
+        Ok(pieces.into_iter().map(pinned).collect())
     }
 
     async fn read_piece(
         self: &Rc<Self>,
         volume: VolumeId,
         piece: Piece,
+        pin: Option<BucketPin>,
         sequential: bool,
     ) -> Result<SliceList> {
-        let Piece { lba, blocks, part, pin } = piece;
+        let Piece { lba, blocks, part } = piece;
         match part {
             PieceSource::Zeros => {
                 let zeros = self.core.rt().bufs().zeroed(blocks as usize * BLOCK).freeze();
@@ -523,7 +526,6 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
                 lba,
                 blocks,
                 part: PieceSource::Bucket { addr, crcs, dirty, cover },
-                pin: None,
             });
             return Ok(pieces);
         }
@@ -535,7 +537,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
     let gap = |pieces: &mut SmallVec<[Piece; 1]>, missed: &mut CacheMiss, from: u64, to: u64| {
         let part = PieceSource::Pool(std::mem::take(missed));
         if to > from {
-            pieces.push(Piece { lba: Lba(from), blocks: to - from, part, pin: None });
+            pieces.push(Piece { lba: Lba(from), blocks: to - from, part });
         }
     };
     let mut at = lba.0;
@@ -570,7 +572,7 @@ fn plan(st: &mut State, volume: VolumeId, lba: Lba, blocks: u64) -> Step<SmallVe
                 PieceSource::Bucket { addr, crcs, dirty, cover }
             }
         };
-        pieces.push(Piece { lba: from, blocks, part, pin: None });
+        pieces.push(Piece { lba: from, blocks, part });
     }
     gap(&mut pieces, &mut missed, at, range.end.0);
     debug_assert_eq!(pieces.iter().map(|p| p.blocks).sum::<u64>(), blocks);

@@ -7,7 +7,18 @@ use base::Duration;
 
 use super::*;
 use crate::Cache;
-use crate::testkit::{Lab, fill, open, place_of, settings};
+use crate::store::taken::Taken;
+use crate::testkit::{Lab, fill, open, place_of, plain, settings};
+
+/// What a step decides on may go to another thread.
+#[test]
+fn plans_are_plain_values() {
+    plain::<Piece>();
+    plain::<FoundPart>();
+    // The blocks that a write has taken, and an extent that is moved.
+    plain::<Taken>();
+    plain::<IndexKey>();
+}
 
 #[test]
 fn others_run_between_the_steps_of_a_prefetch() {

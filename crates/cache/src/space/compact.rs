@@ -38,12 +38,6 @@ const AT_ONCE: u64 = 16;
 /// Extents that are moved together, and the blocks that are read for that.
 const TOGETHER: (usize, u64) = (32, 256);
 
-/// A thin bucket. It is pinned.
-struct PinnedThinBucket {
-    bucket: ThinBucket,
-    _pin: BucketPin,
-}
-
 /// Puts the dirty blocks of thin buckets together.
 pub(crate) struct Compactor {
     core: Core,
@@ -77,7 +71,7 @@ impl Compactor {
         while !self.core.health().is_closed() && self.failures.check_failed().is_ok() {
             let less_room = self.core.wakes().compact.wait();
             let thin = if self.core.due().wants_compaction() { self.pin_thin() } else { None };
-            let Some(thin) = thin else {
+            let Some((thin, pin)) = thin else {
                 less_room.await;
                 continue;
             };
@@ -86,20 +80,22 @@ impl Compactor {
                 if let Err(e) = this.compact(thin).await {
                     tracing::debug!("a bucket was not compacted: {e}");
                 }
+                drop(pin);
                 drop(turn);
             });
         }
     }
 
-    fn pin_thin(&self) -> Option<PinnedThinBucket> {
+    /// A thin bucket, and its pin.
+    fn pin_thin(&self) -> Option<(ThinBucket, BucketPin)> {
         let clean_too = self.core.due().evicts_garbage_soon();
         let bucket = self.core.state_mut().buckets.pin_thinnest(LOOKED_AT, clean_too)?;
-        Some(PinnedThinBucket { bucket, _pin: self.core.pinned(self.contents.first_of(bucket.id)) })
+        let pin = self.core.pinned(self.contents.first_of(bucket.id));
+        Some((bucket, pin))
     }
 
-    /// Moves the dirty blocks of a bucket, or all.
-    async fn compact(&self, thin: PinnedThinBucket) -> Result<()> {
-        let ThinBucket { id, generation, whole } = thin.bucket;
+    /// Moves the dirty blocks of a pinned bucket, or all.
+    async fn compact(&self, ThinBucket { id, generation, whole }: ThinBucket) -> Result<()> {
         let Some(keys) = self.contents.keys_of(id, generation, Class::Compaction).await else {
             return Ok(());
         };

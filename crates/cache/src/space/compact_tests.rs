@@ -8,7 +8,8 @@ use base::{Prng, VolumeId};
 use sim::Fault;
 
 use crate::Cache;
-use crate::testkit::{Lab, fill, settings};
+use crate::store::buckets::Thinnest;
+use crate::testkit::{Lab, fill, plain, settings};
 use crate::{Policy, Settings};
 
 /// About an eighth of the cache.
@@ -38,6 +39,11 @@ async fn verify(cache: &Cache, a: VolumeId, has: &[u8]) {
         let data = cache.read(a, base::Lba(block as u64), 1).await.unwrap();
         assert!(data[0].iter().all(|b| b == byte), "block {block}");
     }
+}
+
+#[test]
+fn a_thin_bucket_is_a_plain_value() {
+    plain::<Thinnest>();
 }
 
 /// Without compaction, what is left of each bucket makes it dirty, and the writers wait for the

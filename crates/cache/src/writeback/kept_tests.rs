@@ -5,7 +5,8 @@ use format::tree::mapping_tree_id;
 use sim::Fault;
 
 use crate::Cache;
-use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, settings};
+use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, plain, settings};
+use crate::writeback::walk::Carried;
 
 const A: VolumeId = VolumeId(1);
 
@@ -28,6 +29,11 @@ fn lose_mapping(lab: &Lab) {
 async fn byte_of(cache: &Cache, volume: VolumeId, lba: u64) -> Result<u8, ErrorKind> {
     let found = cache.read(volume, Lba(lba), 1).await;
     found.map(|data| data[0][0]).map_err(|e| e.kind)
+}
+
+#[test]
+fn a_run_of_a_pass_is_a_plain_value() {
+    plain::<Carried>();
 }
 
 #[test]
