@@ -26,7 +26,7 @@ async fn scrub(cache: &Cache) -> CacheScrub {
 
 #[test]
 fn what_is_to_be_verified_is_a_plain_value() {
-    plain::<Unverified>();
+    plain::<UnverifiedExtent>();
 }
 
 #[test]

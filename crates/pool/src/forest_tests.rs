@@ -124,7 +124,7 @@ impl Bench {
         let g = self.txns.generations();
         let txn = self.txns.txn_mut(kind)?;
         resident(&mut self.forest, &self.disk, |forest| match kind {
-            Kind::Direct => forest.edit_direct(txn, g, change).map(Edited::Upto),
+            Kind::Direct => forest.edit_direct(txn, g, change).map(EditOutcome::Upto),
             Kind::Pass => forest.edit_pass(txn, g, change),
         })
     }

@@ -7,7 +7,7 @@ use base::Duration;
 
 use super::*;
 use crate::Cache;
-use crate::store::taken::Taken;
+use crate::store::taken::TakenRun;
 use crate::testkit::{Lab, fill, open, place_of, plain, settings};
 
 /// What a step decides on may go to another thread.
@@ -16,7 +16,7 @@ fn plans_are_plain_values() {
     plain::<Piece>();
     plain::<FoundPart>();
     // The blocks that a write has taken, and an extent that is moved.
-    plain::<Taken>();
+    plain::<TakenRun>();
     plain::<IndexKey>();
 }
 

@@ -8,7 +8,7 @@ use base::{Prng, VolumeId};
 use sim::Fault;
 
 use crate::Cache;
-use crate::store::buckets::Thinnest;
+use crate::store::buckets::ThinBucket;
 use crate::testkit::{Lab, fill, plain, settings};
 use crate::{Policy, Settings};
 
@@ -43,7 +43,7 @@ async fn verify(cache: &Cache, a: VolumeId, has: &[u8]) {
 
 #[test]
 fn a_thin_bucket_is_a_plain_value() {
-    plain::<Thinnest>();
+    plain::<ThinBucket>();
 }
 
 /// Without compaction, what is left of each bucket makes it dirty, and the writers wait for the

@@ -6,7 +6,7 @@ use sim::Fault;
 
 use crate::Cache;
 use crate::testkit::{BLOCKS, Lab, POOL_BYTES, fill, plain, settings};
-use crate::writeback::walk::Carried;
+use crate::writeback::walk::CarriedBlocks;
 
 const A: VolumeId = VolumeId(1);
 
@@ -33,7 +33,7 @@ async fn byte_of(cache: &Cache, volume: VolumeId, lba: u64) -> Result<u8, ErrorK
 
 #[test]
 fn a_run_of_a_pass_is_a_plain_value() {
-    plain::<Carried>();
+    plain::<CarriedBlocks>();
 }
 
 #[test]

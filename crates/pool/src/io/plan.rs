@@ -151,7 +151,7 @@ mod tests {
     use btree::Fault;
 
     use super::*;
-    use crate::space::Want;
+    use crate::space::ChunkChange;
     use crate::state::Copies;
     use crate::transfer::walk::ReadRun;
 
@@ -162,7 +162,7 @@ mod tests {
         plain::<Plan>();
         // The blocks that a write has taken; a move, and a run of it; a node; copies of a block.
         plain::<Run>();
-        plain::<(Want, ReadRun)>();
+        plain::<(ChunkChange, ReadRun)>();
         plain::<Fault>();
         plain::<Copies>();
     }
