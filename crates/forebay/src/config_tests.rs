@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use emulate::Emulate;
 
+use super::chosen::known;
 use super::*;
+use crate::host::devices::DeviceChoice;
 use crate::host::logs::LogFormat;
+use crate::host::world::IoChoice;
 
 fn config(text: &str) -> Result<ServeConfig> {
     let file = ConfigFile::parse(text).map_err(|e| CommandError::Usage(e.to_string()))?;
-    ServeConfig::new(Overrides::default(), file, Path::new("home"))
+    ServeConfig::new(Sections::default(), file, Path::new("home"))
 }
 
 const WHOLE: &str = r#"
@@ -91,32 +94,38 @@ fn a_group_that_is_not_there_is_a_misuse() {
 fn every_key_is_heard() {
     let c = config(WHOLE).unwrap();
     assert_eq!(
-        c.devices,
+        c.said.devices,
         [
             PathBuf::from("a").into(),
             DeviceChoice { path: "/b".into(), emulate: Some(Emulate::Hdd) }
         ]
     );
     assert_eq!(
-        (c.nbd_socket.to_str(), c.control_socket.to_str()),
+        (c.said.nbd.socket.said().to_str(), c.said.control.socket.said().to_str()),
         (Some("n.sock"), Some("c.sock"))
     );
-    assert_eq!(c.nbd_listen.len(), 2);
+    assert_eq!(c.said.nbd.listen.len(), 2);
     let permits = |mode, group: &str| Permits { mode, group: Some(group.to_owned()) };
-    assert_eq!(c.nbd_permits, permits(0o660, "kvm"));
-    assert_eq!(c.control_permits, permits(0o666, "7"));
-    assert_eq!(c.http.permits, permits(0o640, "8"));
-    assert!(c.tls.mode == TlsMode::Require && c.tls.is_on());
-    let credentials = &c.tls.credentials;
+    assert_eq!(c.said.nbd.permits(), permits(0o660, "kvm"));
+    assert_eq!(c.said.control.permits(), permits(0o666, "7"));
+    assert_eq!(c.said.http.permits(), permits(0o640, "8"));
+    assert!(c.said.requires_tls() && c.said.has_tls());
+    let credentials = c.said.tls.credentials();
     assert_eq!(credentials.certificates.as_deref(), Some(Path::new("tls")));
     assert_eq!(credentials.keys.as_deref(), Some(Path::new("keys.psk")));
     assert!(!credentials.verify_peer);
     let volumes = vec!["a".to_owned(), "b*".to_owned()];
-    assert_eq!(c.tls.access, [export::Rule { client: "vm?".into(), volumes, read_only: true }]);
+    assert_eq!(
+        *c.said.access.said(),
+        [export::Rule { client: "vm?".into(), volumes, read_only: true }]
+    );
     let places = [HttpPlace::Tcp("127.0.0.1:0".parse().unwrap()), HttpPlace::Unix("h.sock".into())];
-    assert_eq!(c.http.listen, places);
-    assert_eq!(c.http.token_file.as_deref(), Some(Path::new("h.token")));
-    assert_eq!((c.http.hosts, c.http.optional), (vec!["box.lan".to_owned()], false));
+    assert_eq!(c.said.http.listen, places);
+    assert_eq!(c.said.http.token_file.as_deref(), Some(Path::new("h.token")));
+    assert_eq!(
+        (c.said.http.hosts.clone(), c.said.http.optional),
+        (vec!["box.lan".to_owned()], false)
+    );
     let table::Settings { pool, cache: cached, limits } = c.settings.settings().clone();
     assert_eq!((limits.max_connections, limits.max_in_flight_requests), (7, 9));
     assert_eq!(limits.max_payload_bytes, 128 << 20);
@@ -124,7 +133,7 @@ fn every_key_is_heard() {
     assert_eq!((pool.dirty_nodes, pool.cached_nodes), (100, 1000));
     assert_eq!((pool.loaded_groups, pool.device.depth), (20, 32));
     assert_eq!(
-        (c.cache.path.as_deref(), c.cache.size_bytes),
+        (c.said.cache.path.as_deref(), c.said.cache.size),
         (Some(Path::new("c.img")), Some(3 << 30))
     );
     assert_eq!((cached.policy, cached.max_lag), (cache::Policy::Lru, Duration::from_secs(7)));
@@ -141,8 +150,8 @@ fn every_key_is_heard() {
         (cached.gc_slice, cached.gc_min_nodes, cached.gc_pause),
         (Duration::from_micros(300), 3, Duration::from_millis(4))
     );
-    assert_eq!(c.io, IoChoice::Posix);
-    let log = ConfigFile::parse(WHOLE).unwrap().log;
+    assert_eq!(*c.said.io.backend.said(), IoChoice::Posix);
+    let log = c.said.log;
     assert_eq!((log.format, log.level.as_deref()), (Some(LogFormat::Json), Some("debug")));
 }
 
@@ -223,28 +232,26 @@ fn what_is_not_known_is_named() {
 
 #[test]
 fn options_come_before_the_file_and_the_file_before_defaults() {
-    let options = Overrides {
+    let mut options = Sections {
         devices: vec![PathBuf::from("d").into()],
-        control_socket: Some("o.sock".into()),
-        settings: vec![
-            ("pool.commit_interval", Value::Time(Duration::from_secs(1))),
-            ("cache.max_lag", Value::Time(Duration::from_secs(9))),
-            ("cache.policy", Value::Word("fifo")),
-        ],
-        ..Overrides::default()
+        commit_interval: Some(Duration::from_secs(1)),
+        ..Sections::default()
     };
+    options.control.socket = Some("o.sock".into());
+    options.cache.max_lag = Some(Duration::from_secs(9));
+    options.cache.policy = Some(cache::Policy::Fifo);
     let c =
         ServeConfig::new(options, ConfigFile::parse(WHOLE).unwrap(), Path::new("home")).unwrap();
-    assert_eq!(c.devices, [PathBuf::from("d").into()]);
+    assert_eq!(c.said.devices, [PathBuf::from("d").into()]);
     assert_eq!(
-        (c.nbd_socket.to_str(), c.control_socket.to_str()),
+        (c.said.nbd.socket.said().to_str(), c.said.control.socket.said().to_str()),
         (Some("n.sock"), Some("o.sock"))
     );
     let settings = c.settings.settings();
     let pool = (settings.pool.commit_interval, settings.pool.dirty_nodes);
     assert_eq!(pool, (Duration::from_secs(1), 100));
     assert_eq!(settings.cache.max_lag, Duration::from_secs(9));
-    assert_eq!((settings.cache.policy, c.cache.size_bytes), (cache::Policy::Fifo, Some(3 << 30)));
+    assert_eq!((settings.cache.policy, c.said.cache.size), (cache::Policy::Fifo, Some(3 << 30)));
     let source = |name| c.settings.source(known(name));
     assert_eq!(
         [
@@ -255,10 +262,10 @@ fn options_come_before_the_file_and_the_file_before_defaults() {
         [Source::Option, Source::File, Source::Default]
     );
     let c = config("devices = [\"a\"]\n[http]\nlisten = \"[::1]:80\"").unwrap();
-    assert_eq!(c.http.listen.len(), 1);
+    assert_eq!(c.said.http.listen.len(), 1);
     let c = config("devices = [\"a\"]").unwrap();
-    assert_eq!(c.http.listen, []);
-    assert_eq!(c.nbd_socket, Path::new("home/nbd.sock"));
+    assert_eq!(c.said.http.listen, []);
+    assert_eq!(c.said.nbd.socket.said(), Path::new("home/nbd.sock"));
     assert_eq!(c.settings.settings().pool.commit_interval, Duration::from_secs(5));
 }
 
@@ -267,7 +274,7 @@ fn settings_of_older_versions_are_told_of_and_refuse_no_start() {
     let text = "devices = [\"a\"]\n[cache]\nmax_lag = \"9s\"\n\
                 stream_writes = \"past\"\ncongested_read = \"1s\"\n";
     let file = ConfigFile::parse(text).unwrap();
-    assert_eq!(file.settings().len(), 1);
+    assert_eq!(file.sections.in_file.len(), 1);
     let mut needless = file.needless.clone();
     needless.sort();
     assert_eq!(needless.len(), 2);
@@ -284,13 +291,13 @@ fn paths_are_relative_to_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("forebay.toml");
     std::fs::write(&path, WHOLE).unwrap();
-    let file = ConfigFile::read(&path).unwrap();
+    let file = ConfigFile::read(&path).unwrap().sections;
     assert_eq!(file.devices[0], dir.path().join("a").into());
     assert_eq!(file.devices[1].path, Path::new("/b"));
-    assert_eq!(file.nbd_socket, Some(dir.path().join("n.sock")));
+    assert_eq!(file.nbd.socket, Some(dir.path().join("n.sock")));
     assert_eq!(file.tls.certificates, Some(dir.path().join("tls")));
-    assert_eq!(file.tls.keys, Some(dir.path().join("keys.psk")));
-    assert_eq!(file.cache_path, Some(dir.path().join("c.img")));
+    assert_eq!(file.tls.psk, Some(dir.path().join("keys.psk")));
+    assert_eq!(file.cache.path, Some(dir.path().join("c.img")));
     assert_eq!(file.http.token_file, Some(dir.path().join("h.token")));
     assert_eq!(file.http.listen[1], HttpPlace::Unix(dir.path().join("h.sock")));
     let e = ConfigFile::read(&dir.path().join("none")).unwrap_err().to_string();

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use crate::config::{ConfigFile, Overrides, ServeConfig};
+use crate::config::{ConfigFile, Sections, ServeConfig};
 use crate::control::{decode_answer, decode_request, encode_answer, encode_request};
 use crate::host::emptiness::{self, Content};
 use crate::units;
@@ -12,7 +12,7 @@ use crate::units;
 /// A configuration file, as far as a server reads it before it opens anything.
 pub fn config(text: &str) {
     match ConfigFile::parse(text) {
-        Ok(file) => drop(ServeConfig::new(Overrides::default(), file, Path::new("home"))),
+        Ok(file) => drop(ServeConfig::new(Sections::default(), file, Path::new("home"))),
         Err(e) => assert!(!e.is_empty(), "an error without a word"),
     }
 }

@@ -7,7 +7,7 @@ use model::request;
 
 use crate::cli::options::{ClientOptions, DEFAULT_HOME};
 use crate::config::example::example;
-use crate::config::{ConfigFile, Overrides, ServeConfig, shown};
+use crate::config::{ConfigFile, Sections, ServeConfig, shown};
 use crate::error::Result;
 use crate::output::{print, print_json};
 
@@ -40,7 +40,7 @@ impl Config {
             Some(path) => {
                 let file = ConfigFile::read(path)?;
                 let home = Path::new(DEFAULT_HOME);
-                let config = ServeConfig::new(Overrides::default(), file, home)?;
+                let config = ServeConfig::new(Sections::default(), file, home)?;
                 let all = shown::all(&config.places, &config.settings, Some(path));
                 (all, "What a server with this file goes by.".to_owned())
             }

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::cli::options::DEFAULT_HOME;
 use crate::cli::up;
-use crate::config::{CacheOverrides, ConfigFile, Overrides, ServeConfig};
+use crate::config::{CacheSection, ConfigFile, Sections, ServeConfig};
 use crate::doctor::finding::{Finding, Level};
 use crate::doctor::{nothing, of_config, of_machine, text, unreadable, unreadable_directory};
 use crate::error::{PROBLEM, Result};
@@ -100,9 +100,9 @@ impl Doctor {
     }
 
     fn of_devices(&self) -> Result<ServeConfig> {
-        let cache = CacheOverrides { path: self.cache.clone(), ..CacheOverrides::default() };
+        let cache = CacheSection { path: self.cache.clone(), ..CacheSection::default() };
         let devices = self.devices.clone();
-        let overrides = Overrides { devices, cache, ..Overrides::default() };
+        let overrides = Sections { devices, cache, ..Sections::default() };
         ServeConfig::new(overrides, ConfigFile::default(), Path::new(DEFAULT_HOME))
     }
 
@@ -119,16 +119,15 @@ impl Doctor {
             Ok(path) => Some(path).filter(|path| path.exists()),
             Err(e) => return Some(Err(e)),
         };
-        let cache =
-            CacheOverrides { path: self.cache.clone().or(own), ..CacheOverrides::default() };
+        let cache = CacheSection { path: self.cache.clone().or(own), ..CacheSection::default() };
         let devices = devices.into_iter().map(DeviceChoice::from).collect();
-        Some(up::usual(&self.dir, Overrides { devices, cache, ..Overrides::default() }))
+        Some(up::usual(&self.dir, Sections { devices, cache, ..Sections::default() }))
     }
 }
 
 fn of_file(path: &Path) -> Result<ServeConfig> {
     let file = ConfigFile::read(path)?;
-    ServeConfig::new(Overrides::default(), file, Path::new(DEFAULT_HOME))
+    ServeConfig::new(Sections::default(), file, Path::new(DEFAULT_HOME))
 }
 
 /// Lines of the configuration file that have no effect any more.

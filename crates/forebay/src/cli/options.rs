@@ -1,32 +1,24 @@
 //! Options that several commands have.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cache::CacheFile;
 use clap::Args;
 use model::Verb;
 use pool::DeviceFile;
 
-use crate::config::values;
-use crate::config::{
-    CacheConfig, CacheOverrides, HttpOverrides, HttpPlace, LogSection, Mode, Overrides,
-    PermitsOverrides, TlsMode, TlsOverrides, parse_flag,
-};
+use crate::config::CacheSection;
 use crate::control::client::{ask, usual_socket};
 use crate::control::words::doing;
 use crate::error::{CommandError, Result};
 use crate::host::cache_file;
 use crate::host::devices::DeviceChoice;
 use crate::host::home::Home;
-use crate::host::host_log::HostLogChoice;
-use crate::host::logs::{self, LogFormat};
+use crate::host::logs;
 use crate::host::roles;
-use crate::host::sockets::resolve;
 use crate::host::world::{IoChoice, OpenedDevices, World, check_distinct};
 use crate::terminal::progress::waiting;
-use crate::units::{parse_duration, parse_size};
+use crate::units::parse_size;
 
 /// The directory where `forebay up` keeps everything, and commands look for a server.
 pub const DEFAULT_HOME: &str = "./forebay-data";
@@ -58,192 +50,6 @@ pub fn name(text: &str) -> std::result::Result<String, String> {
             Err("a name has 1 to 64 bytes, no control characters, no '/', and is not '.' or '..'"
                 .into())
         }
-    }
-}
-
-/// Options that say how a server runs.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Server")]
-pub struct ServerOptions {
-    /// Unix socket for NBD clients
-    #[arg(long, value_name = "PATH")]
-    nbd_socket: Option<PathBuf>,
-    /// Mode of that socket, such as 0660: who may write may connect [default: 0600; with a group
-    /// 0660]
-    #[arg(long, value_name = "MODE")]
-    nbd_socket_mode: Option<Mode>,
-    /// Group of that socket
-    #[arg(long, value_name = "GROUP")]
-    nbd_socket_group: Option<String>,
-    /// Listen for NBD clients on TCP too (repeatable), with TLS
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = resolve)]
-    nbd_listen: Vec<SocketAddr>,
-    /// Whether clients over TCP must, may or cannot have TLS; without it all who can connect can
-    /// read and write all volumes [default: require]
-    #[arg(long, value_enum, value_name = "MODE")]
-    tls: Option<TlsMode>,
-    /// Directory with server-cert.pem, server-key.pem, ca-cert.pem and, if there is one, ca-crl.pem
-    #[arg(long, value_name = "DIR")]
-    tls_certificates: Option<PathBuf>,
-    /// File of keys that clients may have instead of certificates: a line NAME:HEX for each
-    #[arg(long, value_name = "PATH")]
-    tls_psk: Option<PathBuf>,
-    /// Whether clients without such a key need a certificate of the authority [default: true]
-    #[arg(long, value_name = "true|false", value_parser = parse_flag)]
-    tls_verify_peer: Option<bool>,
-    /// Unix socket for commands such as `forebay status`
-    #[arg(long = "socket", value_name = "PATH")]
-    control_socket: Option<PathBuf>,
-    /// Serve the HTTP API and metrics here (repeatable); none: nowhere [default of forebay up:
-    /// unix:DIR/http.sock and 127.0.0.1:10810]
-    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
-    http_listen: Vec<HttpPlace>,
-    /// File with the token that HTTP clients on TCP need, for its owner alone; without one they get
-    /// metrics and health only [default of forebay up: DIR/http.token]
-    #[arg(long, value_name = "PATH")]
-    http_token_file: Option<PathBuf>,
-    /// Backend for I/O; `auto` takes io_uring where it is permitted
-    #[arg(long, value_enum, value_name = "BACKEND")]
-    io: Option<IoChoice>,
-    /// Record answered writes in this directory, best in memory, for the case that the process dies
-    /// [default: auto: in /dev/shm, /run, or beside the sockets]
-    #[arg(long, value_name = "DIR|auto|off")]
-    host_log: Option<HostLogChoice>,
-    /// Make changes durable at least this often, flushed or not [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    commit_interval: Option<Duration>,
-    /// The devices that were in use last are lost, and those that are there were out of use by
-    /// then: go on with the newest of these, as it was when it left. What was written since is lost
-    #[arg(long)]
-    take_back: bool,
-    /// NBD connections at a time [default: 256]
-    #[arg(long, value_name = "N")]
-    max_connections: Option<usize>,
-}
-
-impl ServerOptions {
-    /// The options as they go into the configuration.
-    pub fn overrides(
-        self,
-        devices: Vec<DeviceChoice>,
-        cache: CacheChoice,
-        log: LogSection,
-    ) -> Overrides {
-        let connections = self.max_connections.map(|n| values::Value::Number(n as u64));
-        let settings = chosen([
-            ("pool.commit_interval", self.commit_interval.map(values::Value::Time)),
-            ("nbd.max_connections", connections),
-        ]);
-        Overrides {
-            devices,
-            take_back: self.take_back,
-            nbd_socket: self.nbd_socket,
-            nbd_listen: self.nbd_listen,
-            nbd_permits: PermitsOverrides {
-                mode: self.nbd_socket_mode,
-                group: self.nbd_socket_group,
-            },
-            tls: TlsOverrides {
-                mode: self.tls,
-                certificates: self.tls_certificates,
-                keys: self.tls_psk,
-                verify_peer: self.tls_verify_peer,
-                access: None,
-            },
-            control_socket: self.control_socket,
-            http: HttpOverrides {
-                listen: self.http_listen,
-                permits: PermitsOverrides::default(),
-                token_file: self.http_token_file,
-                hosts: Vec::new(),
-            },
-            io: self.io,
-            host_log: self.host_log,
-            settings: cache.settings.into_iter().chain(settings).collect(),
-            cache: cache.place,
-            log,
-        }
-    }
-}
-
-/// The cache of a server.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Cache")]
-pub struct CacheOptions {
-    /// File or block device of the write-back cache in front of the pool [default of forebay up:
-    /// DIR/cache.img]
-    #[arg(long, value_name = "PATH")]
-    cache: Option<PathBuf>,
-    /// If the pool has no cache, make one of this size. 0: write back what an attached one holds,
-    /// detach it, and go on without [default of forebay up: 2G, a quarter of the free space at
-    /// most]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    cache_size: Option<u64>,
-    /// Which blocks are kept: lru, fifo, random or adaptive [default: adaptive]
-    #[arg(long, value_name = "POLICY")]
-    cache_policy: Option<cache::Policy>,
-    /// Longest time by which the pool's image should be older than the volumes: what losing the
-    /// cache costs [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    max_lag: Option<Duration>,
-    /// Memory for the cache's index; the rest is read from the cache when needed [default: 48M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    index_memory: Option<u64>,
-    /// The cache is lost: go on with the pool's image, which is older, and report how old. What was
-    /// written since is lost
-    #[arg(long)]
-    forget_cache: bool,
-}
-
-/// The choices that the options of a cache make.
-pub struct CacheChoice {
-    /// The place of the cache, and what becomes of it.
-    pub place: CacheOverrides,
-    /// The settings of the cache that were given.
-    pub settings: Vec<(&'static str, values::Value)>,
-}
-
-impl CacheOptions {
-    /// The options as they go into the configuration.
-    pub fn choice(self) -> CacheChoice {
-        let place = CacheOverrides {
-            path: self.cache,
-            size_bytes: self.cache_size,
-            forget: self.forget_cache,
-        };
-        let settings = chosen([
-            ("cache.policy", self.cache_policy.map(|policy| values::Value::Word(policy.word()))),
-            ("cache.max_lag", self.max_lag.map(values::Value::Time)),
-            ("cache.index_memory", self.index_memory.map(values::Value::Size)),
-        ]);
-        CacheChoice { place, settings: settings.collect() }
-    }
-}
-
-/// The settings that were given.
-fn chosen<const N: usize>(
-    all: [(&'static str, Option<values::Value>); N],
-) -> impl Iterator<Item = (&'static str, values::Value)> {
-    all.into_iter().filter_map(|(name, value)| Some((name, value?)))
-}
-
-/// Options that say how a server logs.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Log")]
-pub struct LogOptions {
-    /// Format of the log (on standard error) [default: human]
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    log: Option<LogFormat>,
-    /// Which events are logged: error, warn, info, debug or trace, or by part as in warn,nbd=debug
-    /// [default: info]
-    #[arg(long, value_name = "LEVEL", env = logs::LEVEL_VARIABLE, value_parser = logs::parse_level)]
-    log_level: Option<String>,
-}
-
-impl LogOptions {
-    /// The options as they go into the configuration.
-    pub fn choice(self) -> LogSection {
-        LogSection { format: self.log, level: self.log_level }
     }
 }
 
@@ -320,7 +126,7 @@ impl OfflineOptions {
             Home::check_place_of(dir, devices.iter().map(|d| d.path.as_path()))?;
         }
         let opened = world.open_devices(&devices, write)?;
-        let named = CacheConfig { path: self.cache.clone(), ..CacheConfig::default() };
+        let named = CacheSection { path: self.cache.clone(), ..CacheSection::default() };
         roles::check(&named, opened.files.iter().map(|f| Path::new(&f.path)))?;
         Ok((world, opened))
     }

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
-use crate::cli::options::{CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions};
+use crate::cli::options::DEFAULT_HOME;
 use crate::config::origin::Origin;
-use crate::config::{ConfigFile, ServeConfig};
+use crate::config::{Complete, ConfigFile, Sections, ServeConfig};
 use crate::error::Result;
 use crate::host::devices::DeviceChoice;
 use crate::host::logs;
@@ -36,25 +36,22 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    server: ServerOptions,
-    #[command(flatten)]
-    cache: CacheOptions,
-    #[command(flatten)]
-    log: LogOptions,
+    options: Sections,
 }
 
 impl Serve {
     pub fn run(self) -> Result<()> {
         let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
-        let overrides = self.server.overrides(self.devices, self.cache.choice(), self.log.choice());
+        let options = Sections { devices: self.devices, ..self.options };
         let home = Path::new(DEFAULT_HOME);
-        let origin = Origin::of(&file, &overrides, home);
-        let config = ServeConfig::new(overrides, file, home)?;
+        let origin = Origin::of(&file, &options, home);
+        let config = ServeConfig::new(options, file, home)?;
         config.check_groups()?;
-        logs::start_server(config.log_format, &config.log_level)?;
+        let said = &config.said;
+        logs::start_server(*said.log.format.said(), said.log.level.said())?;
         config.tell_needless();
-        let world = World::new(config.io, &config.devices)?;
-        let files = world.open_devices(&config.devices, true)?.go_on();
+        let world = World::new(*said.io.backend.said(), &said.devices)?;
+        let files = world.open_devices(&said.devices, true)?.go_on();
         serve(world, config, Source::Devices(files), None, origin)
     }
 }

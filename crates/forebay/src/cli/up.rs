@@ -7,10 +7,8 @@ use clap::Args;
 use emulate::Emulate;
 use posix::sys;
 
-use crate::cli::options::{
-    CacheOptions, DEFAULT_HOME, LogOptions, ServerOptions, positive_size, volume_size,
-};
-use crate::config::{ConfigFile, HttpOverrides, HttpPlace, Overrides, ServeConfig};
+use crate::cli::options::{DEFAULT_HOME, positive_size, volume_size};
+use crate::config::{Complete, ConfigFile, HttpPlace, Sections, ServeConfig};
 use crate::error::{CommandError, Result};
 use crate::host::device_list::DeviceList;
 use crate::host::devices::DeviceChoice;
@@ -58,11 +56,7 @@ pub struct Up {
     #[arg(long, value_name = "hdd|ssd")]
     emulate: Option<Emulate>,
     #[command(flatten)]
-    server: ServerOptions,
-    #[command(flatten)]
-    cache: CacheOptions,
-    #[command(flatten)]
-    log: LogOptions,
+    options: Sections,
 }
 
 /// The size of a cache at this path that was not asked for. Its space is reserved, and the pool's
@@ -86,24 +80,23 @@ impl Up {
         let devices = Home::devices(&self.dir)?
             .into_iter()
             .map(|path| DeviceChoice { path, emulate: self.emulate });
-        let mut cache = self.cache.choice();
-        let place = &mut cache.place;
-        let (found, optional) = (place.path.is_none(), place.size_bytes.is_none());
+        let mut options = Sections { devices: devices.collect(), ..self.options };
+        let cache = &mut options.cache;
+        let (found, optional) = (cache.path.is_none(), cache.size.is_none());
         let mut taken_out = false;
         if found {
             let kept = Home::cache_place(&self.dir)?;
             taken_out = optional && kept == CachePlace::None;
-            place.path = Some(kept.path(&self.dir));
+            cache.path = Some(kept.path(&self.dir));
         }
-        let owned = found && place.path.as_ref() == Some(&Home::own_cache(&self.dir));
+        let owned = found && cache.path.as_ref() == Some(&Home::own_cache(&self.dir));
         if !taken_out {
-            let at = place.path.clone().unwrap_or_default();
-            place.size_bytes.get_or_insert_with(|| cache_bytes(&at));
+            let at = cache.path.clone().unwrap_or_default();
+            cache.size.get_or_insert_with(|| cache_bytes(&at));
         }
-        let overrides = self.server.overrides(devices.collect(), cache, self.log.choice());
-        let mut config = usual(&self.dir, overrides)?;
-        (config.cache.owned, config.cache.optional) = (owned, optional);
-        config.cache.kept_in = Some(self.dir.clone());
+        (cache.owned, cache.optional) = (owned, optional);
+        cache.kept_in = Some(self.dir.clone());
+        let mut config = usual(&self.dir, options)?;
         config.places.by_default("devices");
         if found {
             config.places.by_default("cache.path");
@@ -112,16 +105,17 @@ impl Up {
             config.places.by_default("cache.size");
         }
         preflight::check(&config)?;
-        logs::start_server(config.log_format, &config.log_level)?;
-        let world = World::new(config.io, &config.devices)?;
+        let said = &mut config.said;
+        logs::start_server(*said.log.format.said(), said.log.level.said())?;
+        let world = World::new(*said.io.backend.said(), &said.devices)?;
         let home = Home::open(&world, &self.dir)?;
         // A path of the command line is meant.
-        let cache = config.cache.path.as_deref().filter(|_| found);
-        let used = config.devices.iter().map(|d| d.path.as_path()).chain(cache);
-        config.cache.place = home.check_place(used)?;
+        let cache = said.cache.path.as_deref().filter(|_| found);
+        let used = said.devices.iter().map(|d| d.path.as_path()).chain(cache);
+        said.cache.place = home.check_place(used)?;
         let source = if home.has_pool()? {
             note_ignored(self.size.is_some(), self.volume_size.is_some());
-            let files = world.open_devices(&config.devices, true)?.go_on();
+            let files = world.open_devices(&said.devices, true)?.go_on();
             if DeviceList::of(&self.dir).path().exists() {
                 not_emptied(&files)?;
             }
@@ -129,7 +123,7 @@ impl Up {
         } else {
             tracing::info!(dir = %self.dir.display(), "making a pool");
             let unmade = UnfinishedHome::new(home);
-            preflight_made(&config.cache)?;
+            preflight_made(&said.cache)?;
             let size = self.size.unwrap_or(POOL_FILE_BYTES);
             let staged = unmade.home().stage(&world, size, self.emulate)?;
             let options =
@@ -156,45 +150,29 @@ fn note_ignored(size: bool, volume_size: bool) {
 
 /// The configuration of a server of this directory, where nothing else is said. The cache is left
 /// to the caller.
-pub(super) fn usual(dir: &Path, mut overrides: Overrides) -> Result<ServeConfig> {
-    let devices = overrides.devices.iter().map(|one| one.path.as_path());
-    check_distinct(devices.chain(overrides.cache.path.as_deref())).map_err(|e| {
+pub(super) fn usual(dir: &Path, mut options: Sections) -> Result<ServeConfig> {
+    let devices = options.devices.iter().map(|one| one.path.as_path());
+    check_distinct(devices.chain(options.cache.path.as_deref())).map_err(|e| {
         let list = DeviceList::of(dir).path();
         match list.exists() {
             true => CommandError::Usage(format!("{e}; {} lists the devices", list.display())),
             false => e,
         }
     })?;
-    let http = http_by_default(&mut overrides.http, dir);
-    let mut config = ServeConfig::new(overrides, ConfigFile::default(), dir)?;
-    http.note(&mut config);
-    Ok(config)
-}
-
-/// The options of HTTP that were not given, and are chosen here.
-struct HttpByDefault {
-    listen: bool,
-    token_file: bool,
-}
-
-/// Chooses what was not given: HTTP is served in the directory, and on TCP if the port is free.
-fn http_by_default(http: &mut HttpOverrides, dir: &Path) -> HttpByDefault {
-    let (listen, token_file) = (http.listen.is_empty(), http.token_file.is_none());
+    let http = &mut options.http;
+    // What is not given is chosen here.
+    (http.optional, http.make_token) = (http.listen.is_empty(), http.token_file.is_none());
+    let (listen, token_file) = (http.optional, http.make_token);
     if listen {
         http.listen = vec![HttpPlace::Unix(Home::http_socket(dir)), HTTP_ADDRESS];
     }
     http.token_file.get_or_insert_with(|| Home::http_token(dir));
-    HttpByDefault { listen, token_file }
-}
-
-impl HttpByDefault {
-    fn note(&self, config: &mut ServeConfig) {
-        (config.http.optional, config.http.make_token) = (self.listen, self.token_file);
-        if self.listen {
-            config.places.by_default("http.listen");
-        }
-        if self.token_file {
-            config.places.by_default("http.token_file");
-        }
+    let mut config = ServeConfig::new(options, ConfigFile::default(), dir)?;
+    if listen {
+        config.places.by_default("http.listen");
     }
+    if token_file {
+        config.places.by_default("http.token_file");
+    }
+    Ok(config)
 }

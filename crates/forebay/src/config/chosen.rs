@@ -2,7 +2,9 @@
 
 pub use model::setting::Source;
 
-use super::table::{GONE, KEYS, Key, ORDER, PLACES, Settings};
+use super::places::{PLACES, is_place};
+pub use super::table::known;
+use super::table::{GONE, KEYS, Key, ORDER, Settings};
 use super::values::Value;
 
 /// The number of names that are proposed for one that is not known.
@@ -76,12 +78,6 @@ fn place(key: &Key) -> usize {
     at.unwrap_or_else(|| unreachable!("all keys are in the table"))
 }
 
-/// The setting of this full name, which the program itself names.
-pub fn known(name: &str) -> &'static Key {
-    let found = KEYS.iter().find(|key| key.full_name() == name);
-    found.unwrap_or_else(|| unreachable!("the table has {name}"))
-}
-
 /// Why there is no setting of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotFound {
@@ -97,7 +93,7 @@ pub fn find(name: &str) -> Result<&'static Key, NotFound> {
         KEYS.iter().filter(|key| key.full_name() == name || key.name == name).collect();
     match found[..] {
         [key] => Ok(key),
-        [] if PLACES.contains(&name) => Err(NotFound::Refused(format!(
+        [] if is_place(name) => Err(NotFound::Refused(format!(
             "{name} is read when the server starts: change it in the configuration file or on the \
              command line, and start the server again"
         ))),
@@ -136,7 +132,7 @@ fn unknown(name: &str, section: Option<&str>) -> String {
         let bare = full.split_once('.').map_or(full, |(_, bare)| bare);
         if name.contains('.') { like(full).max(like(bare)) } else { like(bare) }
     };
-    let all = KEYS.iter().map(Key::full_name).chain(PLACES.iter().map(|p| p.to_string()));
+    let all = KEYS.iter().map(Key::full_name).chain(PLACES.iter().map(|p| p.field.name.to_owned()));
     let mut near: Vec<(f64, String)> =
         all.filter(here).map(|full| (alike(&full), full)).filter(|n| n.0 >= ALIKE).collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0));

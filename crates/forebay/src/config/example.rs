@@ -36,7 +36,7 @@ pub struct Entry {
 pub fn entries() -> Vec<Entry> {
     let default = ChosenSettings::default();
     let explain = |full: String| {
-        let place = PLACES.iter().find(|place| place.name == full).map(of_place);
+        let place = PLACES.iter().find(|place| place.field.name == full).map(of_place);
         let key = || KEYS.iter().find(|key| key.full_name() == full);
         place.or_else(|| key().map(|key| of_setting(key, &default)))
     };
@@ -59,7 +59,7 @@ pub fn example() -> String {
 }
 
 fn of_place(place: &PlaceKey) -> Entry {
-    let (section, name) = place.name.split_once('.').unwrap_or(("", place.name));
+    let (section, name) = place.field.name.split_once('.').unwrap_or(("", place.field.name));
     let says = format!("Default: {}.{}", place.default, of_option(place.option));
     Entry { section, name, value: place.example.to_owned(), what: place.what, says }
 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_example_can_be_read_and_changes_nothing() {
         let file = ConfigFile::parse(&example()).unwrap();
-        assert_eq!((file.devices.len(), file.settings().len()), (2, 0));
+        assert_eq!((file.sections.devices.len(), file.sections.in_file.len()), (2, 0));
     }
 
     /// What is commented out is a key with its default, too.
@@ -114,13 +114,15 @@ mod tests {
         let lines = example();
         let lines = lines.lines().map(|line| if key(line) { &line[1..] } else { line });
         let text = lines.map(|line| format!("{line}\n")).collect::<String>();
-        let file = ConfigFile::parse(&text).expect(&text);
-        assert_eq!(file.settings().len(), KEYS.len());
+        let file = ConfigFile::parse(&text).expect(&text).sections;
+        assert_eq!(file.in_file.len(), KEYS.len());
         let default = ChosenSettings::default();
-        for (key, value) in file.settings() {
+        for (key, value) in &file.in_file {
             assert_eq!(key.get(default.settings()), *value, "{}", key.full_name());
         }
-        assert!(file.nbd_socket.is_some() && file.cache_size.is_some() && file.io.is_some());
+        assert!(
+            file.nbd.socket.is_some() && file.cache.size.is_some() && file.io.backend.is_some()
+        );
     }
 
     #[test]

@@ -5,11 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::chosen::{ChosenSettings, known};
+use super::chosen::ChosenSettings;
 use super::places::Places;
 use super::table::Key;
 use super::values::Value;
-use super::{ConfigFile, Overrides, ServeConfig};
+use super::{ConfigFile, Sections, ServeConfig};
 use crate::error::Result;
 
 /// Settings that a file says.
@@ -19,7 +19,7 @@ pub type FileSettings = Vec<(&'static Key, Value)>;
 #[derive(Clone, Debug)]
 pub struct Origin {
     file: PathBuf,
-    options: Overrides,
+    options: Sections,
     home: PathBuf,
     said: FileSettings,
 }
@@ -36,12 +36,12 @@ pub struct Reading {
 
 impl Origin {
     /// Of a configuration that comes from this file and these options. Nothing if there is no file.
-    pub fn of(file: &ConfigFile, options: &Overrides, home: &Path) -> Option<Origin> {
+    pub fn of(file: &ConfigFile, options: &Sections, home: &Path) -> Option<Origin> {
         Some(Origin {
             file: file.path.clone()?,
             options: options.clone(),
             home: home.to_owned(),
-            said: file.settings().to_vec(),
+            said: file.sections.in_file.clone(),
         })
     }
 
@@ -57,13 +57,13 @@ impl Origin {
 
     /// Whether an option takes precedence over what the file says of a setting.
     pub fn hides(&self, key: &Key) -> bool {
-        self.options.settings.iter().any(|(name, _)| std::ptr::eq(known(name), key))
+        self.options.settings().any(|(one, _)| std::ptr::eq(one, key))
     }
 
     /// Reads the file again. Blocks.
     pub fn read(&self) -> Result<Reading> {
         let file = ConfigFile::read(&self.file)?;
-        let said = file.settings().to_vec();
+        let said = file.sections.in_file.clone();
         let config = ServeConfig::new(self.options.clone(), file, &self.home)?;
         config.check_groups()?;
         config.tell_needless();

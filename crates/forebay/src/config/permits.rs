@@ -6,8 +6,7 @@ use std::str::FromStr;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
-use super::places::Places;
-use crate::host::sockets::{PRIVATE, Permits};
+use crate::host::sockets::PRIVATE;
 
 /// The mode of a socket for its owner and the group that is named.
 const SHARED: u32 = 0o660;
@@ -61,30 +60,9 @@ impl<'de> Deserialize<'de> for Mode {
     }
 }
 
-/// The part of [`Permits`] that options or a configuration file say.
-#[derive(Clone, Default, Debug)]
-pub struct PermitsOverrides {
-    /// The mode of the socket.
-    pub mode: Option<Mode>,
-    /// The name of the group of the socket.
-    pub group: Option<String>,
-}
-
-impl Permits {
-    /// Returns the permits of the socket with these keys; notes where each value comes from.
-    pub(super) fn new(
-        [mode_key, group_key]: [&'static str; 2],
-        options: PermitsOverrides,
-        file: PermitsOverrides,
-        places: &mut Places,
-    ) -> Permits {
-        let group =
-            places.choose(group_key, [options.group, file.group, None], |g| g.as_str().into());
-        let default = Mode(if group.is_some() { SHARED } else { PRIVATE });
-        let mode = [options.mode, file.mode, Some(default)];
-        let mode = places.choose(mode_key, mode, |mode| format!("{:04o}", mode.0).into());
-        Permits { mode: mode.unwrap_or(default).0, group }
-    }
+/// The mode of a socket of which none is said: a group that is named may connect.
+pub(super) fn mode_for(group: &Option<String>) -> Mode {
+    Mode(if group.is_some() { SHARED } else { PRIVATE })
 }
 
 #[cfg(test)]
@@ -106,21 +84,5 @@ mod tests {
             let told = Mode::not_of_number(number);
             assert!(told.ends_with(&format!("as a text, \"{text}\"")), "{told}");
         }
-    }
-
-    #[test]
-    fn a_group_that_is_named_may_connect() {
-        let of = |mode: Option<&str>, group: Option<&str>| {
-            let said = PermitsOverrides {
-                mode: mode.map(|text| text.parse().unwrap()),
-                group: group.map(str::to_owned),
-            };
-            let keys = ["nbd.socket_mode", "nbd.socket_group"];
-            Permits::new(keys, PermitsOverrides::default(), said, &mut Places::default())
-        };
-        assert_eq!(of(None, None), Permits::default());
-        assert_eq!(of(None, Some("kvm")).mode, 0o660);
-        assert_eq!(of(Some("0600"), Some("kvm")).mode, 0o600);
-        assert_eq!(of(Some("0666"), None), Permits { mode: 0o666, group: None });
     }
 }

@@ -1,17 +1,27 @@
 //! Paths, addresses and the log: the values of a configuration beside the settings of the table.
 //! All of them are read when the server starts.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-use model::setting::PlaceValue;
+use export::Rule;
+use model::setting::{AccessRule, NamedDevice, PlaceItem, PlaceValue, Source};
 
-use super::chosen::Source;
+use super::http::HttpPlace;
+use super::permits::Mode;
+use super::sections::Sections;
+use super::tls::TlsMode;
+use crate::host::devices::DeviceChoice;
+use crate::host::host_log::HostLogChoice;
+use crate::host::logs::LogFormat;
+use crate::host::world::IoChoice;
+use crate::units::exact_size;
 
 /// A key of the configuration that is no setting of the table.
 #[derive(Debug)]
 pub struct PlaceKey {
-    /// The name of the key, with its section if it has one.
-    pub name: &'static str,
+    /// The name of the key, and its value in the sections.
+    pub field: Field,
     /// The option of the command line, or an empty text.
     pub option: &'static str,
     /// The value that holds if nothing is said, for people.
@@ -22,13 +32,36 @@ pub struct PlaceKey {
     pub what: &'static str,
 }
 
+/// The access to a value of the sections.
+#[derive(Debug)]
+pub struct Field {
+    /// The name of the key, with its section if it has one.
+    pub name: &'static str,
+    shown: fn(&Sections) -> PlaceValue,
+    is_said: fn(&Sections) -> bool,
+    fill: fn(&mut Sections, &mut Sections) -> bool,
+    rebase: fn(&mut Sections, &Path),
+}
+
+macro_rules! field {
+    ($($field:ident).+) => {
+        Field {
+            name: stringify!($($field).+),
+            shown: |s| s.$($field).+.shown(),
+            is_said: |s| s.$($field).+.is_said(),
+            fill: |s, other| fill(&mut s.$($field).+, &mut other.$($field).+),
+            rebase: |s, base| s.$($field).+.rebase(base),
+        }
+    };
+}
+
 /// An example of rules.
 const ACCESS: &str = r#"[{ client = "vm1", volumes = ["vm1-*", "iso"], read_only = false }]"#;
 
 /// All of them, in the order in which the configuration file has its sections.
 pub static PLACES: &[PlaceKey] = &[
     PlaceKey {
-        name: "devices",
+        field: field!(devices),
         option: "--device",
         default: "none, at least one is needed",
         example: r#"["/dev/disk/by-id/one", "/dev/disk/by-id/two"]"#,
@@ -36,7 +69,7 @@ pub static PLACES: &[PlaceKey] = &[
                as { path = \"/srv/a.img\", emulate = \"hdd\" }",
     },
     PlaceKey {
-        name: "access",
+        field: field!(access),
         option: "",
         default: "none: clients over TLS may open all volumes",
         example: ACCESS,
@@ -45,35 +78,35 @@ pub static PLACES: &[PlaceKey] = &[
                is not there for them",
     },
     PlaceKey {
-        name: "nbd.socket",
+        field: field!(nbd.socket),
         option: "--nbd-socket",
         default: "./forebay-data/nbd.sock",
         example: r#""/run/forebay/nbd.sock""#,
         what: "unix socket of NBD clients",
     },
     PlaceKey {
-        name: "nbd.socket_mode",
+        field: field!(nbd.socket_mode),
         option: "--nbd-socket-mode",
         default: "0600; with a group 0660",
         example: r#""0660""#,
         what: "mode of that socket: who may write may connect, and read and write all volumes",
     },
     PlaceKey {
-        name: "nbd.socket_group",
+        field: field!(nbd.socket_group),
         option: "--nbd-socket-group",
         default: "that of the process",
         example: r#""kvm""#,
         what: "group of that socket, of which the user that runs the server is a member",
     },
     PlaceKey {
-        name: "nbd.listen",
+        field: field!(nbd.listen),
         option: "--nbd-listen",
         default: "none",
         example: r#"["127.0.0.1:10809"]"#,
         what: "addresses to serve on TCP too, with TLS",
     },
     PlaceKey {
-        name: "nbd.tls",
+        field: field!(nbd.tls),
         option: "--tls",
         default: "require",
         example: r#""require""#,
@@ -81,7 +114,7 @@ pub static PLACES: &[PlaceKey] = &[
                (off); without it all who can connect can read and write all volumes",
     },
     PlaceKey {
-        name: "tls.certificates",
+        field: field!(tls.certificates),
         option: "--tls-certificates",
         default: "none",
         example: r#""/etc/forebay/tls""#,
@@ -89,7 +122,7 @@ pub static PLACES: &[PlaceKey] = &[
                ca-crl.pem; read again when they change",
     },
     PlaceKey {
-        name: "tls.psk",
+        field: field!(tls.psk),
         option: "--tls-psk",
         default: "none",
         example: r#""/etc/forebay/keys.psk""#,
@@ -97,7 +130,7 @@ pub static PLACES: &[PlaceKey] = &[
                each, for its owner alone; read again when it changes",
     },
     PlaceKey {
-        name: "tls.verify_peer",
+        field: field!(tls.verify_peer),
         option: "--tls-verify-peer",
         default: "true",
         example: "true",
@@ -105,28 +138,28 @@ pub static PLACES: &[PlaceKey] = &[
                connect, and is not known by a name",
     },
     PlaceKey {
-        name: "control.socket",
+        field: field!(control.socket),
         option: "--socket",
         default: "./forebay-data/control.sock",
         example: r#""/run/forebay/control.sock""#,
         what: "unix socket of commands such as forebay status",
     },
     PlaceKey {
-        name: "control.socket_mode",
+        field: field!(control.socket_mode),
         option: "",
         default: "0600; with a group 0660",
         example: r#""0660""#,
         what: "mode of that socket: users with write permission may do everything",
     },
     PlaceKey {
-        name: "control.socket_group",
+        field: field!(control.socket_group),
         option: "",
         default: "that of the process",
         example: r#""forebay""#,
         what: "group of that socket, of which the user that runs the server is a member",
     },
     PlaceKey {
-        name: "http.listen",
+        field: field!(http.listen),
         option: "--http-listen",
         default: "none; forebay up: a socket in its directory and 127.0.0.1:10810",
         example: r#"["127.0.0.1:10810"]"#,
@@ -134,7 +167,7 @@ pub static PLACES: &[PlaceKey] = &[
                list of them",
     },
     PlaceKey {
-        name: "http.socket_mode",
+        field: field!(http.socket_mode),
         option: "",
         default: "0600; with a group 0660",
         example: r#""0660""#,
@@ -142,14 +175,14 @@ pub static PLACES: &[PlaceKey] = &[
                token",
     },
     PlaceKey {
-        name: "http.socket_group",
+        field: field!(http.socket_group),
         option: "",
         default: "that of the process",
         example: r#""forebay""#,
         what: "group of its unix sockets, of which the user that runs the server is a member",
     },
     PlaceKey {
-        name: "http.token_file",
+        field: field!(http.token_file),
         option: "--http-token-file",
         default: "none; forebay up: http.token in its directory",
         example: r#""/etc/forebay/http.token""#,
@@ -157,7 +190,7 @@ pub static PLACES: &[PlaceKey] = &[
                they get metrics and health only",
     },
     PlaceKey {
-        name: "http.hosts",
+        field: field!(http.hosts),
         option: "",
         default: "none",
         example: r#"["box.lan"]"#,
@@ -165,14 +198,14 @@ pub static PLACES: &[PlaceKey] = &[
                addresses",
     },
     PlaceKey {
-        name: "cache.path",
+        field: field!(cache.path),
         option: "--cache",
         default: "none",
         example: r#""/dev/disk/by-id/fast-part1""#,
         what: "file or block device of the write-back cache; needed where the pool has a cache",
     },
     PlaceKey {
-        name: "cache.size",
+        field: field!(cache.size),
         option: "--cache-size",
         default: "none",
         example: r#""100G""#,
@@ -180,7 +213,7 @@ pub static PLACES: &[PlaceKey] = &[
                written back, and the cache is detached",
     },
     PlaceKey {
-        name: "io.backend",
+        field: field!(io.backend),
         option: "--io",
         default: "auto",
         example: r#""auto""#,
@@ -188,7 +221,7 @@ pub static PLACES: &[PlaceKey] = &[
                posix",
     },
     PlaceKey {
-        name: "io.host_log",
+        field: field!(io.host_log),
         option: "--host-log",
         default: "auto",
         example: r#""auto""#,
@@ -196,7 +229,7 @@ pub static PLACES: &[PlaceKey] = &[
                best in memory; auto: in /dev/shm, /run, or beside the sockets; off: nowhere",
     },
     PlaceKey {
-        name: "log.format",
+        field: field!(log.format),
         option: "--log",
         default: "human",
         example: r#""human""#,
@@ -204,7 +237,7 @@ pub static PLACES: &[PlaceKey] = &[
                journal for systemd's",
     },
     PlaceKey {
-        name: "log.level",
+        field: field!(log.level),
         option: "--log-level",
         default: "info",
         example: r#""info""#,
@@ -212,6 +245,180 @@ pub static PLACES: &[PlaceKey] = &[
                \"warn,nbd=debug\"",
     },
 ];
+
+/// A value of a place.
+trait Shown {
+    /// The value as the configuration file has it.
+    fn shown(&self) -> PlaceValue;
+
+    /// Makes relative paths relative to a directory.
+    fn rebase(&mut self, _base: &Path) {}
+
+    /// Whether somebody has said it.
+    fn is_said(&self) -> bool {
+        true
+    }
+}
+
+/// A member of a list.
+trait Member {
+    fn item(&self) -> PlaceItem;
+
+    fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        None
+    }
+}
+
+impl<T: Shown> Shown for Option<T> {
+    fn shown(&self) -> PlaceValue {
+        self.as_ref().map_or(PlaceValue::None, T::shown)
+    }
+
+    fn rebase(&mut self, base: &Path) {
+        self.iter_mut().for_each(|value| value.rebase(base));
+    }
+
+    fn is_said(&self) -> bool {
+        self.is_some()
+    }
+}
+
+impl<T: Member> Shown for Vec<T> {
+    fn shown(&self) -> PlaceValue {
+        PlaceValue::List(self.iter().map(T::item).collect())
+    }
+
+    fn rebase(&mut self, base: &Path) {
+        self.iter_mut().filter_map(T::path_mut).for_each(|path| path.rebase(base));
+    }
+
+    fn is_said(&self) -> bool {
+        !self.is_empty()
+    }
+}
+
+impl Shown for PathBuf {
+    fn shown(&self) -> PlaceValue {
+        place_of_path(self)
+    }
+
+    fn rebase(&mut self, base: &Path) {
+        *self = base.join(&*self);
+    }
+}
+
+impl Shown for HostLogChoice {
+    fn shown(&self) -> PlaceValue {
+        self.text().into()
+    }
+
+    fn rebase(&mut self, base: &Path) {
+        self.path_mut().into_iter().for_each(|path| path.rebase(base));
+    }
+}
+
+macro_rules! shown {
+    ($($type:ty: $shown:expr),* $(,)?) => {
+        $(impl Shown for $type {
+            fn shown(&self) -> PlaceValue {
+                let shown: fn(&$type) -> PlaceValue = $shown;
+                shown(self)
+            }
+        })*
+    };
+}
+
+shown! {
+    bool: |on| PlaceValue::Flag(*on),
+    u64: |size| exact_size(*size).into(),
+    String: |text| text.as_str().into(),
+    Mode: |mode| format!("{:04o}", mode.0).into(),
+    TlsMode: |mode| mode.name().into(),
+    IoChoice: |io| io.name().into(),
+    LogFormat: |format| format.name().into(),
+}
+
+impl Member for String {
+    fn item(&self) -> PlaceItem {
+        PlaceItem::Text(self.clone())
+    }
+}
+
+impl Member for SocketAddr {
+    fn item(&self) -> PlaceItem {
+        PlaceItem::Text(self.to_string())
+    }
+}
+
+impl Member for HttpPlace {
+    fn item(&self) -> PlaceItem {
+        PlaceItem::Text(match self {
+            HttpPlace::Unix(path) => format!("unix:{}", absolute(path)),
+            HttpPlace::Tcp(address) => address.to_string(),
+            HttpPlace::None => "none".to_owned(),
+        })
+    }
+
+    fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        HttpPlace::path_mut(self)
+    }
+}
+
+impl Member for DeviceChoice {
+    fn item(&self) -> PlaceItem {
+        let path = absolute(&self.path);
+        match self.emulate {
+            None => PlaceItem::Text(path),
+            Some(emulate) => PlaceItem::Device(NamedDevice { path, emulate }),
+        }
+    }
+
+    fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        Some(&mut self.path)
+    }
+}
+
+impl Member for Rule {
+    fn item(&self) -> PlaceItem {
+        let Rule { client, volumes, read_only } = self.clone();
+        PlaceItem::Rule(AccessRule { client, volumes, read_only })
+    }
+}
+
+/// Takes a value from `other` where there is none. True if it took one.
+fn fill<T: Shown>(value: &mut T, other: &mut T) -> bool {
+    let fills = !value.is_said() && other.is_said();
+    if fills {
+        std::mem::swap(value, other);
+    }
+    fills
+}
+
+impl Sections {
+    /// Makes relative paths relative to a directory.
+    pub(super) fn rebase(&mut self, base: &Path) {
+        PLACES.iter().for_each(|place| (place.field.rebase)(self, base));
+    }
+
+    /// What options say, then what a file says, then the defaults of a server with its sockets in
+    /// `home`; and where each value comes from.
+    pub(super) fn merge(mut self, mut file: Sections, home: &Path) -> (Sections, Places) {
+        let mut source = |place: &PlaceKey| match (place.field.is_said)(&self) {
+            true => Source::Option,
+            false if (place.field.fill)(&mut self, &mut file) => Source::File,
+            false => Source::Default,
+        };
+        let sources: Vec<Source> = PLACES.iter().map(&mut source).collect();
+        self.complete(home);
+        let given = PLACES.iter().zip(sources).map(|(place, source)| GivenPlace {
+            name: place.field.name,
+            value: (place.field.shown)(&self),
+            source,
+        });
+        let given = Places(given.collect());
+        (self, given)
+    }
+}
 
 /// The value of a place, and where it comes from.
 #[derive(Clone, PartialEq, Debug)]
@@ -229,25 +436,8 @@ pub struct GivenPlace {
 pub struct Places(Vec<GivenPlace>);
 
 impl Places {
-    /// Returns the value of a place: the one of the command line, or else of the file, or else the
-    /// default. Notes the value, with where it comes from; `shown` gives it as the configuration
-    /// file has it.
-    pub fn choose<T>(
-        &mut self,
-        name: &'static str,
-        [option, file, default]: [Option<T>; 3],
-        shown: impl FnOnce(&T) -> PlaceValue,
-    ) -> Option<T> {
-        let (value, source) = match (option, file) {
-            (Some(value), _) => (Some(value), Source::Option),
-            (None, Some(value)) => (Some(value), Source::File),
-            (None, None) => (default, Source::Default),
-        };
-        self.put(name, value.as_ref().map_or(PlaceValue::None, shown), source);
-        value
-    }
-
-    fn put(&mut self, name: &'static str, value: PlaceValue, source: Source) {
+    /// Notes a value, and where it comes from.
+    pub fn put(&mut self, name: &'static str, value: PlaceValue, source: Source) {
         match self.0.iter_mut().find(|one| one.name == name) {
             Some(one) => (one.value, one.source) = (value, source),
             None => self.0.push(GivenPlace { name, value, source }),
@@ -277,9 +467,14 @@ impl Places {
     }
 }
 
-/// A list, unless nothing is in it.
-pub fn listed<T>(all: Vec<T>) -> Option<Vec<T>> {
-    Some(all).filter(|all| !all.is_empty())
+/// Whether a key has this full name and is no setting of the table.
+pub fn is_place(name: &str) -> bool {
+    PLACES.iter().any(|place| place.field.name == name)
+}
+
+/// Devices as the configuration file has them.
+pub fn place_of_devices(devices: &[DeviceChoice]) -> PlaceValue {
+    PlaceValue::List(devices.iter().map(DeviceChoice::item).collect())
 }
 
 /// A path that does not depend on the directory in which it is read.
@@ -291,4 +486,28 @@ pub fn place_of_path(path: &Path) -> PlaceValue {
 pub fn absolute(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, Args, Command};
+
+    use super::*;
+    use crate::config::table::KEYS;
+
+    /// The tables name the options that the command line has.
+    #[test]
+    fn options_are_those_of_the_tables() {
+        let command = Sections::augment_args(Command::new("serve"));
+        let taken = command.get_arguments().filter_map(Arg::get_long);
+        let mut taken: Vec<String> = taken.map(|long| format!("--{long}")).collect();
+        let places = PLACES.iter().map(|place| place.option);
+        let named = places.chain(KEYS.iter().map(|key| key.option)).filter(|one| !one.is_empty());
+        // Devices are options of commands, and these two are for one start.
+        let mut named: Vec<&str> = named.filter(|one| *one != "--device").collect();
+        named.extend(["--take-back", "--forget-cache"]);
+        named.sort();
+        taken.sort();
+        assert_eq!(taken, named);
+    }
 }

@@ -64,7 +64,7 @@ fn with_setting(text: &str, key: &Key, value: Value) -> Result<String, String> {
 /// Whether a server would start with it, as far as settings go.
 fn check(text: &str) -> Result<(), String> {
     let mut chosen = ChosenSettings::default();
-    for &(key, value) in ConfigFile::parse(text)?.settings() {
+    for (key, value) in ConfigFile::parse(text)?.sections.in_file {
         chosen.put(key, value, Source::File)?;
     }
     chosen.check(None)
@@ -187,7 +187,7 @@ dirty_nodes = 100
             };
             let text = with_setting("devices = []\n", key, value).unwrap();
             let file = ConfigFile::parse(&text).unwrap();
-            let [(found, read)] = file.settings() else { panic!("{text}") };
+            let [(found, read)] = &file.sections.in_file[..] else { panic!("{text}") };
             assert!(std::ptr::eq(*found, key) && *read == value, "{text}");
         }
     }

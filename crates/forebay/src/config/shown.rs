@@ -21,9 +21,13 @@ const COMMENT_AT: usize = 44;
 const SECTIONS: &[&str] =
     &["", "nbd", "tls", "control", "http", "pool", "scrub", "cache", "io", "log"];
 
+/// Keys that follow the others of their section but the settings.
+const LAST: &[&str] = &["socket_group", "socket_mode", "hosts"];
+
 /// All that a server goes by, for programs.
 pub fn all(places: &Places, chosen: &ChosenSettings, file: Option<&Path>) -> Config {
     let mut settings: Vec<ConfigEntry> = places.iter().map(place).collect();
+    settings.sort_by_key(|one| LAST.iter().position(|name| *name == parts(one.key()).1));
     settings.extend(chosen.iter().map(|(key, ..)| ConfigEntry::Setting(setting(chosen, key))));
     settings.sort_by_key(|one| order_of(one.key()));
     Config { file: file.map(|path| path.display().to_string()), settings }
@@ -57,7 +61,7 @@ pub fn setting(chosen: &ChosenSettings, key: &Key) -> Setting {
 }
 
 fn place(given: &GivenPlace) -> ConfigEntry {
-    let place = PLACES.iter().find(|place| place.name == given.name);
+    let place = PLACES.iter().find(|place| place.field.name == given.name);
     ConfigEntry::Place(Place {
         key: given.name.to_owned(),
         value: given.value.clone(),
@@ -88,7 +92,7 @@ fn order_of(key: &str) -> usize {
 
 /// All keys of the configuration file with their sections, in its order.
 pub fn keys() -> Vec<String> {
-    let mut all: Vec<String> = PLACES.iter().map(|place| place.name.to_owned()).collect();
+    let mut all: Vec<String> = PLACES.iter().map(|place| place.field.name.to_owned()).collect();
     all.extend(KEYS.iter().map(Key::full_name));
     all.sort_by_key(|key| order_of(key));
     all
@@ -139,9 +143,9 @@ mod tests {
         let emulated = NamedDevice { path: "/c".into(), emulate: Emulate::Hdd };
         let devices =
             PlaceValue::List(vec![PlaceItem::Text("/a \"b\"".into()), PlaceItem::Device(emulated)]);
-        places.choose("devices", [Some(()), None, None], |()| devices);
-        places.choose::<()>("cache.path", [None; 3], |()| PlaceValue::None);
-        places.choose("nbd.socket", [None, Some(()), None], |()| "/n.sock".into());
+        places.put("devices", devices, Source::Option);
+        places.put("cache.path", PlaceValue::None, Source::Default);
+        places.put("nbd.socket", "/n.sock".into(), Source::File);
         let mut chosen = ChosenSettings::default();
         chosen.put(known("scrub.at"), Value::TimeOfDay(Some(150)), Source::Set).unwrap();
         chosen.put(known("cache.dirty_limit"), Value::Number(90), Source::File).unwrap();
@@ -152,8 +156,8 @@ mod tests {
     fn what_is_shown_can_be_read_as_a_file() {
         let text = toml(&some(), "# A head.\n");
         let file = ConfigFile::parse(&text).expect(&text);
-        assert_eq!(file.settings().len(), KEYS.len(), "{text}");
-        assert_eq!((file.devices.len(), file.cache_path), (2, None));
+        assert_eq!(file.sections.in_file.len(), KEYS.len(), "{text}");
+        assert_eq!((file.sections.devices.len(), file.sections.cache.path), (2, None));
         let has = |line: &str, from: &str| {
             let found = text.lines().find(|l| l.split("  #").next().unwrap().trim_end() == line);
             let found = found.unwrap_or_else(|| panic!("{line}\n{text}"));
@@ -180,13 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_described() {
-        use crate::config::table;
-        let described: Vec<&str> = PLACES.iter().map(|place| place.name).collect();
-        let mut listed = table::PLACES.to_vec();
-        listed.retain(|name| !described.contains(name));
-        assert!(listed.is_empty(), "config/places.rs does not describe {listed:?}");
-        assert_eq!(described.len(), table::PLACES.len());
+    fn every_section_has_its_place() {
         let keys = keys();
         assert!(keys.iter().all(|key| order_of(key) < SECTIONS.len()), "a section has no place");
     }

@@ -439,31 +439,8 @@ pub const ORDER: &[(&str, &str, bool)] = &[
     ("cache.writeback_rate_min", "cache.writeback_rate_max", false),
 ];
 
-/// The other keys of the configuration file: paths, addresses and the log. All of them are read
-/// when the server starts.
-pub const PLACES: &[&str] = &[
-    "devices",
-    "access",
-    "nbd.socket",
-    "nbd.socket_mode",
-    "nbd.socket_group",
-    "nbd.listen",
-    "nbd.tls",
-    "tls.certificates",
-    "tls.psk",
-    "tls.verify_peer",
-    "control.socket",
-    "control.socket_mode",
-    "control.socket_group",
-    "http.listen",
-    "http.socket_mode",
-    "http.socket_group",
-    "http.token_file",
-    "http.hosts",
-    "cache.path",
-    "cache.size",
-    "io.backend",
-    "io.host_log",
-    "log.format",
-    "log.level",
-];
+/// The setting of this full name, which the program itself names.
+pub fn known(name: &str) -> &'static Key {
+    let found = KEYS.iter().find(|key| key.full_name() == name);
+    found.unwrap_or_else(|| unreachable!("the table has {name}"))
+}

@@ -28,8 +28,8 @@ use std::path::PathBuf;
 use emulate::Emulate;
 use rt::DeviceKind;
 
-use crate::config::ServeConfig;
 use crate::config::table::Settings;
+use crate::config::{Complete, ServeConfig};
 use crate::host::world::IoChoice;
 use finding::{Finding, Level};
 use found::{Device, Role, State};
@@ -69,11 +69,13 @@ pub fn of_config(
     let settings = config.settings.settings();
     let devices = devices(config);
     let has_cache = devices.iter().any(|one| one.role != Role::Pool);
-    let listens = (config.http.listen.len() + config.nbd_listen.len()) as u64;
+    let said = &config.said;
+    let http_listens = said.http.listen.len() as u64;
+    let listens = http_listens + said.nbd.listen.len() as u64;
     let needs = ServerNeeds {
-        io: config.io,
+        io: *said.io.backend.said(),
         connections: settings.limits.max_connections as u64,
-        http_connections: HTTP_CONNECTIONS * config.http.listen.len() as u64,
+        http_connections: HTTP_CONNECTIONS * http_listens,
         own_files: OWN_FILES + devices.len() as u64 + listens,
         memory: memory(settings, has_cache),
         runs: places.server_runs(),
@@ -91,13 +93,14 @@ pub fn of_config(
     let table = probe::device::table(pool.map(|one| one.path.as_path()));
     all.extend(together::check(&devices, table.as_ref()));
     all.extend(settings::check(settings, &known(config, &devices)));
-    all.extend(loud(&config.log_level));
+    all.extend(loud(config.said.log.level.said()));
     all.extend(places::check(&places));
     all.extend(access::check(&places.access));
     if places.server_runs() {
-        all.extend(start::of_server(&config.control_socket));
+        all.extend(start::of_server(config.said.control.socket.said()));
     } else {
-        config.cache.path = config.cache.path.take().or(own_cache);
+        let path = &mut config.said.cache.path;
+        *path = path.take().or(own_cache);
         all.extend(start::check(config, is_used));
     }
     all
@@ -140,10 +143,10 @@ fn memory(settings: &Settings, has_cache: bool) -> Vec<(&'static str, u64)> {
 
 fn devices(config: &ServeConfig) -> Vec<Device> {
     let look = |path: &std::path::Path, role, emulate| probe::device::look(path, role, emulate);
-    let pool = config.devices.iter().map(|one| look(&one.path, Role::Pool, one.emulate));
-    let size = config.cache.size_bytes;
+    let pool = config.said.devices.iter().map(|one| look(&one.path, Role::Pool, one.emulate));
+    let size = config.said.cache.size;
     // A cache of no size is written back and detached at the start, if it is there.
-    let cache = config.cache.path.iter().filter(|path| size != Some(0) || path.exists());
+    let cache = config.said.cache.path.iter().filter(|path| size != Some(0) || path.exists());
     pool.chain(cache.map(|path| look(path, Role::Cache(size.filter(|n| *n > 0)), None))).collect()
 }
 

@@ -9,7 +9,7 @@ use model::request;
 use pool::Pool;
 
 use super::finding::{Finding, Level};
-use crate::config::ServeConfig;
+use crate::config::{Complete, ServeConfig};
 use crate::control::client::ask;
 use crate::error::CommandError;
 use crate::host::home::not_emptied;
@@ -27,8 +27,10 @@ pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
                     checked\" in docs/operations.md says what helps";
         vec![Finding::new(Level::Problem, CHECK, e.to_string(), todo)]
     };
-    let opened = World::new(config.io, &config.devices)
-        .and_then(|world| world.look_at_devices(&config.devices).map(|opened| (world, opened)));
+    let opened =
+        World::new(*config.said.io.backend.said(), &config.said.devices).and_then(|world| {
+            world.look_at_devices(&config.said.devices).map(|opened| (world, opened))
+        });
     let (world, files) = match opened {
         Ok((world, opened)) => (world, opened.files),
         Err(e) => return refused(e),
@@ -36,7 +38,7 @@ pub fn check(config: &ServeConfig, is_used: bool) -> Vec<Finding> {
     if is_used && let Err(e) = not_emptied(&files) {
         return refused(e);
     }
-    if let Err(e) = preflight(&config.cache, files.iter().map(|f| Path::new(&f.path))) {
+    if let Err(e) = preflight(&config.said.cache, files.iter().map(|f| Path::new(&f.path))) {
         return refused(e);
     }
     let (rt, settings) = (world.rt.clone(), config.settings.settings().pool.clone());
@@ -78,6 +80,6 @@ fn too_much(told: Option<String>) -> Option<Finding> {
 }
 
 fn has_pool(config: &ServeConfig) -> bool {
-    let mut all = config.devices.iter();
+    let mut all = config.said.devices.iter();
     all.any(|one| crate::host::cache_file::newest_superblock(&one.path).is_some())
 }

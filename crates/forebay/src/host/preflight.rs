@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use tls::Acceptor;
 
-use crate::config::{HttpPlace, ServeConfig};
+use crate::config::{HttpPlace, Sections, ServeConfig};
 use crate::error::{CommandError, Result};
 use crate::serve::http::token;
 
@@ -19,14 +19,13 @@ use crate::serve::http::token;
 /// none of this machine. Blocks.
 pub fn check(config: &ServeConfig) -> Result<()> {
     config.check_groups()?;
-    let tls = &config.tls;
-    if tls.is_on() {
-        Acceptor::new(&tls.credentials).map_err(|e| CommandError::Usage(format!("TLS: {e}")))?;
+    let Sections { nbd, tls, http, .. } = &config.said;
+    if config.said.has_tls() {
+        Acceptor::new(&tls.credentials()).map_err(|e| CommandError::Usage(format!("TLS: {e}")))?;
     }
-    for address in &config.nbd_listen {
+    for address in &nbd.listen {
         check_address("nbd.listen", *address)?;
     }
-    let http = &config.http;
     for place in &http.listen {
         match place {
             // Without it the server goes on.

@@ -12,7 +12,7 @@ use format::cache::superblock::CacheState;
 use format::superblock::Superblock;
 use uuid::Uuid;
 
-use crate::config::CacheConfig;
+use crate::config::CacheSection;
 use crate::error::{CommandError, Result};
 use crate::host::cache_file::{cache_on, newest_superblock};
 use crate::host::home::{CachePlace, Home};
@@ -55,7 +55,7 @@ impl StatedRole {
 
 /// Fails if the cache is named as a device of the pool, or a device of a pool as the cache. May
 /// block.
-pub fn check<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
+pub fn check<'a>(config: &CacheSection, devices: impl Iterator<Item = &'a Path>) -> Result<()> {
     let named: Vec<(&Path, StatedRole)> =
         devices.map(|path| (path, StatedRole::named_device(path))).collect();
     let pools = named.iter().filter_map(|(_, what)| match what {
@@ -116,7 +116,7 @@ pub fn check<'a>(config: &CacheConfig, devices: impl Iterator<Item = &'a Path>) 
 
 /// The place where the cache `uuid` is, among all that are named or known. May block.
 pub fn find_cache<'a>(
-    config: &CacheConfig,
+    config: &CacheSection,
     devices: impl Iterator<Item = &'a Path>,
     uuid: [u8; 16],
 ) -> Option<PathBuf> {

@@ -7,7 +7,7 @@ use base::shell_word;
 use model::Status;
 use model::volume::VolumeOfStatus;
 
-use crate::config::ServeConfig;
+use crate::config::{Complete, ServeConfig};
 use crate::error::Result;
 use crate::host::logs::{self, LogFormat};
 use crate::host::sockets::{nbd_uri_tcp, nbd_uri_unix};
@@ -31,13 +31,14 @@ pub struct ServerAddresses {
 impl ServerAddresses {
     /// Of a server with this configuration.
     pub fn of(config: &ServeConfig) -> ServerAddresses {
+        let said = &config.said;
         ServerAddresses {
-            nbd_socket: config.nbd_socket.clone(),
-            nbd_listen: config.nbd_listen.clone(),
-            encrypted: config.tls.is_on(),
-            control_socket: config.control_socket.clone(),
+            nbd_socket: said.nbd.socket.said().clone(),
+            nbd_listen: said.nbd.listen.clone(),
+            encrypted: said.has_tls(),
+            control_socket: said.control.socket.said().clone(),
             http: Vec::new(),
-            log: config.log_format,
+            log: *said.log.format.said(),
         }
     }
 }

@@ -21,7 +21,7 @@ use rt::{FileId, Rt};
 use uuid::Uuid;
 use volume::Volumes;
 
-use crate::config::CacheConfig;
+use crate::config::CacheSection;
 use crate::error::{CommandError, Result};
 use crate::host::cache_file::{
     NewCachePlace, PoolCache, cache_of_pool, cache_on, check_place, open_existing, open_place,
@@ -41,7 +41,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can
 /// be told. Looks only. A cache that is attached to a pool says that there was one: a new one in
 /// its place would look like it, and be empty.
-pub fn preflight_made(config: &CacheConfig) -> Result<()> {
+pub fn preflight_made(config: &CacheSection) -> Result<()> {
     if let Some(path) = config.path.as_deref().filter(|path| path.exists())
         && let Some(sb) = cache_on(path)?
         && sb.state == CacheState::Attached
@@ -53,7 +53,7 @@ pub fn preflight_made(config: &CacheConfig) -> Result<()> {
             Uuid::from_bytes(sb.pool_uuid)
         )));
     }
-    match (&config.path, config.size_bytes) {
+    match (&config.path, config.size) {
         (Some(path), Some(size)) if size > 0 && !config.optional => check_place(path, Some(size)),
         _ => Ok(()),
     }
@@ -62,7 +62,7 @@ pub fn preflight_made(config: &CacheConfig) -> Result<()> {
 /// Whether the pool on these devices may be opened as things are, as far as that can be told
 /// without opening its cache: the rest is told by [`Caches::prepare`]. Looks only.
 pub fn preflight<'a>(
-    config: &CacheConfig,
+    config: &CacheSection,
     devices: impl Iterator<Item = &'a Path> + Clone,
 ) -> Result<()> {
     roles::check(config, devices.clone())?;
@@ -134,7 +134,7 @@ pub struct NewPlace {
 pub struct Caches {
     rt: Rt,
     handles: Handles,
-    config: CacheConfig,
+    config: CacheSection,
     tuning: Rc<Tuning>,
     /// The file of the cache that is in use.
     file: RefCell<Option<CacheFile>>,
@@ -144,7 +144,7 @@ pub struct Caches {
 
 impl Caches {
     /// Opens nothing yet.
-    pub fn new(rt: &Rt, handles: &Handles, config: CacheConfig, tuning: Rc<Tuning>) -> Caches {
+    pub fn new(rt: &Rt, handles: &Handles, config: CacheSection, tuning: Rc<Tuning>) -> Caches {
         let (file, changing) = (RefCell::default(), Cell::new(false));
         Caches { rt: rt.clone(), handles: handles.clone(), config, tuning, file, changing }
     }
@@ -178,7 +178,7 @@ impl Caches {
     /// The pool has no cache, or will have none in a moment.
     async fn prepare_none(&self, pool_uuid: [u8; 16]) -> Result<PreparedCache> {
         let Some(path) = &self.config.path else { return Ok(PreparedCache::None) };
-        let size = match self.config.size_bytes {
+        let size = match self.config.size {
             Some(0) => return Ok(PreparedCache::None),
             Some(size) => size,
             None if self.config.kept_in.is_some() => {
@@ -221,7 +221,7 @@ impl Caches {
         notes: &mut Vec<String>,
     ) -> Result<Option<Cache>> {
         let cache = self.open_or_make(pool, prepared, notes).await?;
-        let place = match (&cache, &self.config.path, self.config.size_bytes) {
+        let place = match (&cache, &self.config.path, self.config.size) {
             (Some(_), Some(path), _) => CachePlace::At(path.clone()),
             (None, _, None | Some(0)) => CachePlace::None,
             // One that was not to be had for now is tried for again.
@@ -288,7 +288,7 @@ impl Caches {
         file: &CacheFile,
         notes: &mut Vec<String>,
     ) -> Result<Option<Cache>> {
-        match self.config.size_bytes {
+        match self.config.size {
             Some(0) => {
                 self.detach_at_start(cache, Path::new(&file.path), notes).await?;
                 return Ok(None);

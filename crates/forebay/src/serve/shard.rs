@@ -30,8 +30,8 @@ use rt::Rt;
 use rt::sync::Event;
 use volume::Volumes;
 
-use crate::config::ServeConfig;
 use crate::config::origin::Origin;
+use crate::config::{Complete, ServeConfig};
 use crate::control::server::{ControlServer, Message, ReplySender};
 use crate::error::{CommandError, Result};
 use crate::host::calendar::unix_time_at_zero;
@@ -95,19 +95,19 @@ pub fn serve(
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let mut inherited = Inherited::of_environment()?;
     let mut places = banner::ServerAddresses::of(&config);
-    let (chosen, placed) = (config.settings, config.places);
+    let (chosen, placed, said) = (config.settings, config.places, config.said);
     let tuning = Rc::new(Tuning::new(&world.rt, &world.handles, chosen, placed, origin));
     if let Source::Devices(files) = &source {
         // This thread may wait for a device: for as long as it does, a signal ends the process as
         // it ends any other.
-        preflight(&config.cache, files.iter().map(|f| Path::new(&f.path)))?;
+        preflight(&said.cache, files.iter().map(|f| Path::new(&f.path)))?;
     }
-    let host_log = config.host_log.open(&config.home);
+    let host_log = said.io.host_log.said().open(&config.home);
     if let (Ok(place), Source::Devices(files)) = (&host_log, &source) {
-        let cache = config.cache.path.as_deref().filter(|path| path.exists());
+        let cache = said.cache.path.as_deref().filter(|path| path.exists());
         files.iter().map(|f| Path::new(&f.path)).chain(cache).for_each(|p| place.add_device(p));
     }
-    let caches = Caches::new(&world.rt, &world.handles, config.cache, tuning.clone());
+    let caches = Caches::new(&world.rt, &world.handles, said.cache.clone(), tuning.clone());
     let ending = Ending::default();
     let hangup = Hangup::of(tuning.file().is_some());
     signals::watch(sender.clone(), ending.clone(), hangup)?;
@@ -115,23 +115,23 @@ pub fn serve(
     let last_told = manager.clone();
     raise_open_files(tuning.limits().max_connections);
 
-    let mut listeners = Listeners::open(&world, &config.tls, &config.nbd_listen, &mut inherited)?;
-    let http = HttpSockets::open(&config.http, &mut inherited)?;
+    let mut listeners = Listeners::open(&world, &said, &mut inherited)?;
+    let http = HttpSockets::open(&said.http, &mut inherited)?;
     places.http = http.places.clone();
     let (nbd_name, nbd_socket) =
-        UnixSocket::open(&config.nbd_socket, &config.nbd_permits, &mut inherited)?;
-    let permits = &config.control_permits;
-    let outcome = UnixSocket::open(&config.control_socket, permits, &mut inherited).and_then(
+        UnixSocket::open(said.nbd.socket.said(), &said.nbd.permits(), &mut inherited)?;
+    let (control, permits) = (said.control.socket.said(), said.control.permits());
+    let outcome = UnixSocket::open(control, &permits, &mut inherited).and_then(
         |(control_name, control_socket)| {
             let outcome = (|| {
                 inherited.finish()?;
                 listeners.add_local(&world, nbd_socket.into())?;
                 let (rt, backend) = (world.rt.clone(), world.backend);
-                let (emulations, devices) = (world.emulations(), &config.devices);
+                let (emulations, devices) = (world.emulations(), &said.devices);
                 let devices = PoolDevices::new(&rt, &world.handles, emulations, devices, list)?;
                 let devices = Rc::new(devices);
-                let access = Access::by(&config.tls.access);
-                let take_back = config.take_back;
+                let access = Access::by(said.access.said());
+                let take_back = said.take_back;
                 let engine = Starting {
                     rt,
                     backend,

@@ -10,7 +10,7 @@ use std::path::Path;
 use posix::look;
 use tls::Acceptor;
 
-use crate::config::{HttpPlace, ServeConfig, TlsMode};
+use crate::config::{Complete, HttpPlace, ServeConfig};
 use crate::doctor::access::{Access, Permit, Tls};
 use crate::doctor::places::{Directory, Endpoints, Socket, SocketState, Tcp, TokenState};
 use crate::host::calendar::unix_now;
@@ -33,19 +33,20 @@ pub fn look(config: &ServeConfig) -> Endpoints {
         state: state(path, &unix),
         directory: directory(path),
     };
+    let said = &config.said;
     let mut sockets =
-        vec![socket("NBD", &config.nbd_socket), socket("control", &config.control_socket)];
+        vec![socket("NBD", said.nbd.socket.said()), socket("control", said.control.socket.said())];
     let address = |section, address: SocketAddr, optional| {
         let same =
             |one: &&SocketAddr| one.port() == address.port() && overlap(one.ip(), address.ip());
         let taken = address.port() != 0 && listening.iter().find(same).is_some();
         Tcp { section, address, taken, optional }
     };
-    let mut tcp: Vec<Tcp> = config.nbd_listen.iter().map(|a| address("nbd", *a, false)).collect();
-    for place in &config.http.listen {
+    let mut tcp: Vec<Tcp> = said.nbd.listen.iter().map(|a| address("nbd", *a, false)).collect();
+    for place in &said.http.listen {
         match place {
             HttpPlace::Unix(path) => sockets.push(socket("HTTP", path)),
-            HttpPlace::Tcp(a) => tcp.push(address("http", *a, config.http.optional)),
+            HttpPlace::Tcp(a) => tcp.push(address("http", *a, said.http.optional)),
             HttpPlace::None => {}
         }
     }
@@ -53,32 +54,30 @@ pub fn look(config: &ServeConfig) -> Endpoints {
         sockets,
         tcp,
         token: token_state(config),
-        hosts: !config.http.hosts.is_empty(),
+        hosts: !said.http.hosts.is_empty(),
         access: access(config),
     }
 }
 
 fn access(config: &ServeConfig) -> Access {
-    let tls = &config.tls;
-    let proves = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
-    let permit =
-        |(what, _, permits): (&'static str, &str, &crate::host::sockets::Permits)| Permit {
-            what,
-            mode: permits.mode,
-            refused: permits
-                .group
-                .as_deref()
-                .and_then(|name| group_of(name).err())
-                .map(|e| e.to_string()),
-        };
+    let said = &config.said;
+    let permit = |(what, _, permits): (&'static str, &str, crate::host::sockets::Permits)| Permit {
+        what,
+        mode: permits.mode,
+        refused: permits
+            .group
+            .as_deref()
+            .and_then(|name| group_of(name).err())
+            .map(|e| e.to_string()),
+    };
     Access {
-        tls: match tls.is_on() && tls.mode == TlsMode::Require {
+        tls: match said.has_tls() && said.requires_tls() {
             false => Tls::NotNeeded,
-            true if proves => Tls::Known,
+            true if said.tls.proves_clients() => Tls::Known,
             true => Tls::Anyone,
         },
-        credentials: tls.is_on().then(|| {
-            let read = Acceptor::new(&tls.credentials).map_err(|e| e.to_string())?;
+        credentials: said.has_tls().then(|| {
+            let read = Acceptor::new(&said.tls.credentials()).map_err(|e| e.to_string())?;
             let now = unix_now();
             let ends = read.validity().iter().filter(|file| file.ends_soon(now));
             Ok(ends.map(|file| (file.path.clone(), file.until - now)).collect())
@@ -88,8 +87,9 @@ fn access(config: &ServeConfig) -> Access {
 }
 
 fn token_state(config: &ServeConfig) -> TokenState {
-    let Some(path) = &config.http.token_file else { return TokenState::None };
-    if config.http.make_token && !path.exists() {
+    let http = &config.said.http;
+    let Some(path) = &http.token_file else { return TokenState::None };
+    if http.make_token && !path.exists() {
         return TokenState::IsMade;
     }
     token::read(path).map_or_else(|e| TokenState::Bad(e.to_string()), |_| TokenState::Good)

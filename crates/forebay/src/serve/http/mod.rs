@@ -12,7 +12,7 @@ use std::sync::mpsc::TrySendError;
 use http_api::{Engine, Listener, Reply, Rules, Server};
 use model::{Failure, FailureKind, Request};
 
-use crate::config::{HttpConfig, HttpPlace};
+use crate::config::{HttpPlace, HttpSection};
 use crate::control::server::Message;
 use crate::error::{CommandError, Result};
 use crate::host::sockets::inherited::Inherited;
@@ -46,7 +46,7 @@ pub struct RunningServer {
 impl HttpSockets {
     /// Listens wherever it is to, and reads the token. Errors: a place that is taken, unless it was
     /// not asked for; a token that cannot be read.
-    pub fn open(config: &HttpConfig, inherited: &mut Inherited) -> Result<HttpSockets> {
+    pub fn open(config: &HttpSection, inherited: &mut Inherited) -> Result<HttpSockets> {
         let mut sockets = HttpSockets {
             listeners: Vec::new(),
             rules: Rules { token: None, hosts: config.hosts.clone() },
@@ -77,12 +77,12 @@ impl HttpSockets {
     fn listen(
         &mut self,
         place: &HttpPlace,
-        config: &HttpConfig,
+        config: &HttpSection,
         inherited: &mut Inherited,
     ) -> Result<()> {
         match place {
             HttpPlace::Unix(path) => {
-                let (name, listener) = UnixSocket::open(path, &config.permits, inherited)?;
+                let (name, listener) = UnixSocket::open(path, &config.permits(), inherited)?;
                 self.names.0.push(name);
                 self.listeners.push(Listener::Unix(listener));
                 self.places.push(format!("unix:{}", path.display()));

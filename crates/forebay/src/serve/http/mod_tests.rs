@@ -217,10 +217,10 @@ mod answers {
             PlaceItem::Rule(AccessRule { client, volumes, read_only })
         };
         let rules = PlaceValue::List(vec![rule("vm1", "vm1-*", true), rule("*", "iso", false)]);
-        places.choose("devices", [Some(()), None, None], |()| devices);
-        places.choose("access", [None, Some(()), None], |()| rules);
-        places.choose("tls.verify_peer", [None, None, Some(())], |()| PlaceValue::Flag(true));
-        places.choose::<()>("cache.path", [None; 3], |()| PlaceValue::None);
+        places.put("devices", devices, Source::Option);
+        places.put("access", rules, Source::File);
+        places.put("tls.verify_peer", PlaceValue::Flag(true), Source::Default);
+        places.put("cache.path", PlaceValue::None, Source::Default);
         let mut chosen = ChosenSettings::default();
         let at = values::Value::TimeOfDay(Some(150));
         chosen.put(known("scrub.at"), at, Source::Set).unwrap();

@@ -1,13 +1,12 @@
 //! The sockets for NBD clients: a unix socket, and TCP with TLS.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use nbd::{Addresses, Security};
 use rt::SocketId;
 
-use crate::config::{TlsConfig, TlsMode};
+use crate::config::{Complete, Sections};
 use crate::error::{CommandError, Result};
 use crate::host::sockets::inherited::Inherited;
 use crate::host::sockets::open_tcp;
@@ -25,14 +24,9 @@ pub struct Listeners {
 
 impl Listeners {
     /// Reads the files of TLS, and listens on TCP.
-    pub fn open(
-        world: &World,
-        tls: &TlsConfig,
-        tcp: &[SocketAddr],
-        inherited: &mut Inherited,
-    ) -> Result<Listeners> {
-        let certificates = match tls.is_on() {
-            true => Some(credentials::watch(&tls.credentials)?),
+    pub fn open(world: &World, said: &Sections, inherited: &mut Inherited) -> Result<Listeners> {
+        let certificates = match said.has_tls() {
+            true => Some(credentials::watch(&said.tls.credentials())?),
             false => None,
         };
         let acceptors = certificates.as_ref().map(Files::acceptors);
@@ -41,17 +35,16 @@ impl Listeners {
             Some(acceptors) => Security::Offered(acceptors.clone()),
             None => Security::Plain,
         };
-        let required = tls.mode == TlsMode::Require;
+        let required = said.requires_tls();
         let handles = world.handles.clone();
         let addresses: Addresses = Rc::new(move |socket| handles.peer(socket));
         let mut listeners =
             Listeners { all: Vec::new(), local: secured(false), certificates, addresses };
-        for &address in tcp {
-            let known = tls.credentials.verify_peer || tls.credentials.certificates.is_none();
-            if !(required && known && acceptors.is_some()) {
+        for &address in &said.nbd.listen {
+            if !(required && said.tls.proves_clients() && acceptors.is_some()) {
                 tracing::warn!(
                     "all who can reach {address} can read and write {}: {}",
-                    if tls.access.is_empty() { "all volumes" } else { "some volumes" },
+                    if said.access.said().is_empty() { "all volumes" } else { "some volumes" },
                     if required { "tls.verify_peer is false" } else { "TLS is not required" }
                 );
             }

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use super::*;
 use crate::config::chosen::known;
-use crate::config::{ConfigFile, Overrides, ServeConfig};
+use crate::config::{ConfigFile, Sections, ServeConfig};
 
 const HEAD: &str = "devices = [\"a\"]\n";
 
@@ -11,10 +11,8 @@ const HEAD: &str = "devices = [\"a\"]\n";
 fn started(dir: &Path, text: &str) -> (Origin, ChosenSettings, Places) {
     let path = dir.join("f.toml");
     write(&path, format!("{HEAD}{text}")).unwrap();
-    let options = Overrides {
-        settings: vec![("pool.commit_interval", Value::Time(std::time::Duration::from_secs(2)))],
-        ..Default::default()
-    };
+    let commit_interval = Some(std::time::Duration::from_secs(2));
+    let options = Sections { commit_interval, ..Default::default() };
     let file = ConfigFile::read(&path).unwrap();
     let origin = Origin::of(&file, &options, dir).unwrap();
     let config = ServeConfig::new(options, file, dir).unwrap();
