@@ -10,6 +10,7 @@ use base::prng::mix64;
 /// A stream, by what is drawn from it. Each number is the stream's own: a seed keeps its meaning as
 /// long as the numbers stay.
 #[derive(Clone, Copy)]
+#[repr(u64)]
 pub(crate) enum Stream {
     /// The pool, its devices, the load and the boots.
     Run = 0x70_1237,

@@ -130,7 +130,12 @@ impl Text {
 /// Takes the keys that are no settings out of a section, and reads them.
 fn places_of<T: DeserializeOwned>(section: &str, keys: &mut Keys) -> std::result::Result<T, Fault> {
     let mut all = Table::new();
-    for (name, value) in keys.extract_if(.., |name, _| is_place(&format!("{section}.{name}"))) {
+    let mut rest = Keys::new();
+    for (name, value) in std::mem::take(keys) {
+        if !is_place(&format!("{section}.{name}")) {
+            rest.insert(name, value);
+            continue;
+        }
         let (at, told) = (value.span().start, name.clone());
         let one = Table::from_iter([(name, value.into_inner())]);
         // Each alone, as an error does not say where it is.
@@ -138,5 +143,6 @@ fn places_of<T: DeserializeOwned>(section: &str, keys: &mut Keys) -> std::result
         read.map_err(|e| (at, format!("{told}: {}", e.message())))?;
         all.extend(one);
     }
+    *keys = rest;
     all.try_into().map_err(|e| (0, e.message().to_owned()))
 }

@@ -125,6 +125,9 @@ impl EditPlan {
     }
 }
 
+/// Trees, with the first and the last key of what an edit changes in each.
+type TreeRanges<'t> = SmallVec<[(&'t Tree, Key, Key); 2]>;
+
 /// The trees that an edit changes, in the version of a kind of transactions, and where.
 fn ranges<'t>(
     kind: Kind,
@@ -132,7 +135,7 @@ fn ranges<'t>(
     sums: &'t [LiveTree],
     geometry: &Geometry,
     plan: &EditPlan,
-) -> Result<SmallVec<[(&'t Tree, Key, Key); 2]>> {
+) -> Result<TreeRanges<'t>> {
     let tree = v.mapping.of(kind).ok_or_else(not_open)?;
     let mut ranges = smallvec![mapping::range(tree, plan.range)];
     for run in plan.pieces.iter().filter_map(EditPiece::run) {
