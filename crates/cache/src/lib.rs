@@ -55,5 +55,5 @@ pub use model::cache::Policy;
 pub use policy::{gc_pace, rate_controller, replacement, writer_delay};
 pub use settings::{LagPolicy, Promote, Settings};
 pub use transfer::block_part::BlockPart;
-pub use writeback::drain::Drain;
+pub use writeback::detach_drain::Drain;
 pub use writeback::drain_gate::{Change, work_of_discard, work_of_write};

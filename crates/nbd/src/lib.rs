@@ -19,7 +19,7 @@ pub mod export;
 pub mod handshake;
 mod link;
 mod outbox;
-mod receive;
+mod receive_buffer;
 mod secure;
 pub mod server;
 mod wire;

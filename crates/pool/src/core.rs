@@ -17,8 +17,8 @@ use rt::sync::{Event, Semaphore, Shared};
 use rustc_hash::FxHashMap;
 
 use crate::devices::Disk;
-use crate::devices::looks::LookSchedule;
 use crate::devices::standing::{Permit, Standing};
+use crate::devices::watch_times::LookSchedule;
 use crate::settings::Settings;
 use crate::space::Reservation;
 use crate::state::State;

@@ -1,15 +1,15 @@
 //! The devices of a pool: which of them are in use, what went wrong on them, and which of their
 //! chunks are free.
 
-mod apart;
 mod device;
 mod disk;
-pub(crate) mod looks;
 mod presence;
 pub(crate) mod slots;
 mod sources;
+mod split_brain;
 pub(crate) mod standing;
-pub(crate) mod writers;
+pub(crate) mod superblock_origin;
+pub(crate) mod watch_times;
 
 use base::{Duration, Generation, Instant, IoError, worth_telling};
 use format::page::Chunk;
@@ -18,13 +18,13 @@ use queue::{DeviceStats, Targets};
 use rt::DeviceKind;
 use smallvec::SmallVec;
 
-pub(crate) use apart::{apart, is_ahead, is_up_to_date, left_at};
 pub use device::PoolDevice;
 pub(crate) use device::{DeviceEvent, Tenure};
 pub(crate) use disk::CopyBlocks;
 pub use disk::{DeviceFile, Disk};
 pub(crate) use presence::{AwayReason, MissedReason};
 use sources::{Period, Source};
+pub(crate) use split_brain::{apart, is_ahead, is_up_to_date, left_at};
 
 /// Extra queue length accepted to stay on a near disk: the requests of a stream become a few large
 /// ones.

@@ -1,9 +1,10 @@
-//! Requests of clients: one file for each kind. Addresses are blocks of a volume.
+//! Requests of clients: one file for each kind. Addresses are blocks of a volume. Write-back passes
+//! wait for room and take blocks here too (`wait_for_room.rs`).
 
 mod plan;
 pub(crate) mod read;
 pub(crate) mod read_ahead;
-pub(crate) mod taken;
+pub(crate) mod taken_runs;
 pub(crate) mod wait_for_room;
 pub(crate) mod write;
 

@@ -70,7 +70,7 @@ mod writeback;
 pub use admin::status;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
 pub use devices::DeviceFile;
-pub use devices::looks::LookSchedule;
+pub use devices::watch_times::LookSchedule;
 pub use error::Step;
 pub use findings::{NewestScrub, ScrubOptions};
 pub use format::page::{CacheMode, VolumeLimit};

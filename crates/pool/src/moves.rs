@@ -36,11 +36,11 @@ pub(crate) mod copy;
 mod in_order;
 pub(crate) mod join;
 pub(crate) mod last_word;
+pub(crate) mod mover;
 mod present;
 pub(crate) mod reattach;
 pub(crate) mod resync;
 mod rows;
-pub(crate) mod run;
 pub(crate) mod spares;
 mod unfilled;
 
@@ -49,7 +49,7 @@ use format::page::Chunk;
 use model::moves::MovesStatus;
 use rt::FileId;
 
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::devices::{DeviceFile, PoolDevice};
 use crate::findings::MoveBacklog;

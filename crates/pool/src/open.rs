@@ -14,7 +14,7 @@ use rt::Rt;
 
 use crate::attached::{Attached, CacheMark, PublishedCut};
 use crate::devices::standing::{Permit, Standing};
-use crate::devices::writers::{Mark, Writers};
+use crate::devices::superblock_origin::{Mark, Writers};
 use crate::devices::{DeviceFile, Devices, PoolDevice, is_up_to_date};
 use crate::findings::{MoveState, Scrub};
 use crate::forest::Forest;

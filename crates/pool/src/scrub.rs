@@ -35,8 +35,8 @@ use std::rc::Rc;
 pub(crate) mod load;
 pub(crate) mod lost_again;
 mod progress;
-pub(crate) mod run;
 mod schedule;
+pub(crate) mod scrub_flow;
 pub(crate) mod tables;
 pub(crate) mod trees;
 pub(crate) mod verify;
@@ -45,7 +45,7 @@ pub(crate) mod window;
 use base::{ErrorKind, Instant, Result, StorageError};
 use model::scrub::PoolScrub;
 
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::findings::{NewestScrub, ScrubOptions};
 use crate::scrub::lost_again::LostBlockPruner;

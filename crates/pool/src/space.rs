@@ -21,6 +21,7 @@
 
 mod alloc;
 mod bitmaps;
+pub(crate) mod block_run;
 mod claims;
 mod fetched;
 mod geometry;
@@ -32,7 +33,6 @@ mod moving;
 mod placement;
 mod reservation;
 mod room;
-pub(crate) mod run;
 mod supply;
 mod takers;
 mod want;
@@ -42,6 +42,7 @@ use format::page::{Chunk, GroupKind, GroupRecord};
 
 pub(crate) use alloc::Alloc;
 pub(crate) use bitmaps::{PageChange, PlannedBitmaps, UnloadProgress};
+pub(crate) use block_run::{Run, push_run};
 pub(crate) use claims::NodeRoom;
 pub(crate) use fetched::{FetchedData, Load, Part};
 pub use geometry::Geometry;
@@ -53,7 +54,6 @@ pub(crate) use placement::fit::{Fit, Shortage, Terms};
 pub(crate) use placement::search::Search;
 pub use reservation::Reservation;
 pub(crate) use room::{Demand, Purpose, ReservationFit, Room};
-pub(crate) use run::{Run, push_run};
 pub(crate) use want::ChunkChange;
 
 use bitmaps::Bitmaps;

@@ -4,7 +4,7 @@
 //! ([`Progress`]), the [`Tables`], the cache in front ([`Attached`]) and the [`Standing`]. All of
 //! it is plain data that changes between awaits only.
 
-mod drop_devices;
+mod drop_failed_devices;
 mod pages;
 mod scrubbed;
 
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::attached::{Attached, PublishedCut};
 use crate::devices::standing::{Permit, Standing};
-use crate::devices::writers::Writers;
+use crate::devices::superblock_origin::Writers;
 use crate::devices::{CopyPlace, Devices};
 use crate::error::Step;
 use crate::findings::{MoveState, Scrub};

@@ -13,10 +13,10 @@
 //! the tree has, older than all that direct transactions will change in it, and no node of a pass
 //! is taken for one of a direct transaction.
 
+mod commit_events;
 pub(crate) mod logged;
 mod metrics;
 mod progress;
-mod requests;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -27,9 +27,9 @@ use btree::{Changes, FreedNodes};
 use crate::attached::PublishedCut;
 use crate::space::{Reservation, Run};
 
+pub(crate) use commit_events::Requests;
 pub(crate) use metrics::CommitMetrics;
 pub(crate) use progress::{Generations, Progress};
-pub(crate) use requests::Requests;
 pub(crate) use tables::{TablePage, Tables};
 
 /// Which of the two transactions.

@@ -9,7 +9,7 @@ use format::MAX_VOLUME_BYTES;
 use format::page::{CacheMode, VolumeLimit, VolumeRecord, VolumeState};
 use queue::Class;
 
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::forest::{Volume, no_such_volume};
 use crate::io::END_OF_SPACE;

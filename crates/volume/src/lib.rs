@@ -14,13 +14,13 @@ mod counts;
 mod edge_locks;
 mod quiesce;
 pub mod range_locks;
-mod requests;
 mod route;
 mod routes;
+mod volume;
 mod volumes;
 
 pub use admission::{Ticket, WaitCounts};
 pub use changing::GiveUpOutcome;
 pub use counts::{ByOp, RequestStats, VolumeCounts, VolumeStats};
-pub use requests::{RangeStatus, Volume};
+pub use volume::{RangeStatus, Volume};
 pub use volumes::Volumes;

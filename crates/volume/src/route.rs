@@ -2,7 +2,8 @@
 //! mode says. [`Blocks`](crate::routes::Blocks) chooses it.
 //!
 //! The volume of a [`Route`] cannot be frozen for as long as the route lives. The methods of a
-//! route are the requests, in blocks; each decides in one place who carries the request out.
+//! route are the requests, in blocks; each decides in one place who carries the request out. A
+//! FLUSH of a volume that writes back waits for the cache's journal, of any other for a commit.
 //!
 //! **A cache that goes out of use under a request.** If it is set aside, the pool has everything
 //! that was acknowledged, and the pool carries the request out, once more if need be. If it fails

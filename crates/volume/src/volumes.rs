@@ -12,8 +12,8 @@ use crate::admission::{Admission, WaitCounts};
 use crate::changing::GiveUpOutcome;
 use crate::counts::{RequestStats, VolumeStats};
 use crate::edge_locks::Locks;
-use crate::requests::{Shrink, Volume};
 use crate::routes::Blocks;
+use crate::volume::{Shrink, Volume};
 
 /// All volumes of one pool; clones are the same set. Handles of one volume share its locks.
 #[derive(Clone)]

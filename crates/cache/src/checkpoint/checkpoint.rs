@@ -33,13 +33,13 @@ use crate::core::Core;
 use crate::device::cache_device::{ends_the_cache, write_vital};
 use crate::device::flush_barrier::Durable;
 use crate::health::fail::Failures;
-use crate::health::look::WriterWatch;
+use crate::health::writer_watch::WriterWatch;
 use crate::space::request_room::Room;
 use crate::store::buckets::census::Stream;
 use crate::store::frozen::{CheckpointState, FrozenIndex};
 use crate::store::index::node_addr;
 use crate::store::taken::TakenRun;
-use crate::transfer::group_commit::JournalWriter;
+use crate::transfer::journal_writer::JournalWriter;
 
 /// Nodes serialised, or pages encoded, before others get a turn.
 const SLICE: usize = 32;

@@ -3,7 +3,7 @@
 
 use super::levels::Levels;
 use super::parts::Parts;
-use crate::policy::seal::{SealInput, seal_at, should_seal};
+use crate::policy::which_cut::{SealInput, seal_at, should_seal};
 use crate::replacement::keeps_blocks;
 
 /// The jobs that are due now, of these parts.

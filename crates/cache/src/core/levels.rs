@@ -8,7 +8,7 @@ use base::{ErrorKind, Instant, Result, StorageError, VolumeId, counted};
 use super::parts::Parts;
 use crate::policy::writer_delay::{Load, PATIENCE};
 use crate::settings::LagPolicy;
-use crate::space::admission::WaitStart;
+use crate::space::writer_line::WaitStart;
 use crate::store::buckets::census::Stream;
 use crate::writeback::all_kept::KeptBlocks;
 

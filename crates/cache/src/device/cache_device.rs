@@ -8,7 +8,7 @@ use rt::JoinHandle;
 use super::file::CacheFile;
 use super::flush_barrier::{Barrier, Durable, Health};
 use super::layout::Layout;
-use super::writers::Writers;
+use super::superblock_origin::Writers;
 
 /// The device of an open cache.
 pub(crate) struct CacheDevice {

@@ -6,5 +6,5 @@ pub(crate) mod file;
 pub(crate) mod flush_barrier;
 pub(crate) mod layout;
 pub(crate) mod slots;
+pub(crate) mod superblock_origin;
 pub(crate) mod table;
-pub(crate) mod writers;

@@ -13,7 +13,7 @@ use format::cache::superblock::{CacheSuperblock, SLOTS};
 use queue::{Class, Device};
 
 use crate::device::file::CacheFile;
-use crate::device::writers::{FoundSuperblocks, Mark};
+use crate::device::superblock_origin::{FoundSuperblocks, Mark};
 
 /// The content of a slot.
 #[derive(Debug)]

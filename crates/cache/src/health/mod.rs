@@ -15,4 +15,4 @@
 //! | the use ends, and the pool lacks something | volumes that write back get errors; all others go around the cache ([`crate::lifecycle::failed_dirty`]) |
 
 pub(crate) mod fail;
-pub(crate) mod look;
+pub(crate) mod writer_watch;

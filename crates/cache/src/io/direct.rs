@@ -20,8 +20,8 @@ use crate::store::index::STEP_EXTENTS;
 use crate::store::key::END;
 use crate::store::promotions::MAX_BLOCKS;
 use crate::store::ring_room::nodes_for;
-use crate::transfer::group_commit::JournalWriter;
-use crate::writeback::asked::PassRunner;
+use crate::transfer::journal_writer::JournalWriter;
+use crate::writeback::pass_runner::PassRunner;
 
 /// A direct write is changing a range in the pool. Reads of the range are not kept until this is
 /// dropped.

@@ -6,8 +6,8 @@ use queue::Class;
 
 use crate::core::Core;
 use crate::health::fail::Failures;
-use crate::transfer::group_commit::JournalWriter;
-use crate::writeback::age::watch_age;
+use crate::transfer::journal_writer::JournalWriter;
+use crate::writeback::age_warning::watch_age;
 
 /// Does what is due at each tick of the journal's clock.
 pub(crate) struct JournalClock {

@@ -8,7 +8,7 @@ use pool::{CacheJournal, CacheMark, JournalDurable};
 use queue::Class;
 
 use crate::core::Core;
-use crate::transfer::group_commit::JournalWriter;
+use crate::transfer::journal_writer::JournalWriter;
 
 /// The answers to commits of the pool, each of which asks what it has to wait for.
 pub(crate) struct PoolCommits {

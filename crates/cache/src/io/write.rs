@@ -4,7 +4,7 @@
 //!    blocks of an open bucket of the cache.
 //! 2. *Transfer*: the data goes to the cache's device.
 //! 3. *Settle*: the key enters the index, and its record enters the journal in memory. A FLUSH
-//!    writes the journal (`transfer/group_commit.rs`).
+//!    writes the journal (`transfer/journal_writer.rs`).
 
 use std::rc::Rc;
 
@@ -28,7 +28,7 @@ use crate::store::key::{Body, Crcs, IndexKey};
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::extents;
 use crate::transfer::bucket_io::BucketIo;
-use crate::writeback::asked::PassRunner;
+use crate::writeback::pass_runner::PassRunner;
 
 /// In how many places a write is tried before the device counts as failed.
 const WRITE_TRIES: u32 = 3;

@@ -7,7 +7,7 @@ use base::Result;
 
 use crate::Cache;
 use crate::settings::Settings;
-use crate::writeback::age::watch_age;
+use crate::writeback::age_warning::watch_age;
 
 impl Cache {
     /// Takes over settings. They hold from now on, also for a pass that sleeps, a collection that

@@ -4,6 +4,6 @@ pub(crate) mod doorkeeper;
 pub mod gc_pace;
 pub mod rate_controller;
 pub mod replacement;
-pub(crate) mod seal;
 pub(crate) mod streams;
+pub(crate) mod which_cut;
 pub mod writer_delay;

@@ -40,7 +40,7 @@ const BEGINS: f64 = 0.8;
 /// A request that passes late by no more than this shortens the wait of the next one.
 const SLACK: Duration = Duration::from_millis(5);
 /// Cuts are about this part of the cache while it is under pressure, and cost little
-/// ([`crate::policy::seal::seal_at`]).
+/// ([`crate::policy::which_cut::seal_at`]).
 pub(crate) const LUMP: u64 = 8;
 /// For a larger cut at most this part of the cache is left out of the room.
 const MOST_LUMP: u64 = 4;

@@ -262,7 +262,7 @@ fn writers_settle_at_the_speed_of_the_pool_whatever_it_is() {
 }
 
 /// Where cuts cost much, they are larger than an eighth of the cache
-/// ([`crate::policy::seal::should_seal`]).
+/// ([`crate::policy::which_cut::should_seal`]).
 #[test]
 fn writers_do_not_follow_the_publications_of_large_cuts() {
     for (part, speed) in [(8, 85.0), (6, 20.0), (5, 85.0), (4, 85.0), (4, 20.0), (3, 85.0)] {

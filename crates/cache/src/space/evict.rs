@@ -12,7 +12,7 @@ use crate::space::request_room::Room;
 use crate::space::survivors::SurvivorMover;
 use crate::store::buckets::Victim;
 use crate::store::ring_room::{JournalRoom, Share};
-use crate::transfer::group_commit::JournalWriter;
+use crate::transfer::journal_writer::JournalWriter;
 
 /// Buckets evicted, or looked at, in one go.
 const SLICE: usize = 64;

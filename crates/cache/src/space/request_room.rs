@@ -13,9 +13,9 @@ use crate::core::levels::JOURNAL_WAITING;
 use crate::health::fail::Failures;
 use crate::job;
 use crate::policy::writer_delay::PATIENCE;
-use crate::space::admission::WaitStart;
+use crate::space::writer_line::WaitStart;
 use crate::store::ring_room::{JournalRoom, Share};
-use crate::transfer::group_commit::JournalWriter;
+use crate::transfer::journal_writer::JournalWriter;
 
 /// The room for nodes that a task needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

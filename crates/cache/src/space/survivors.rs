@@ -16,7 +16,7 @@ use rt::sync::Semaphore;
 
 use crate::core::Core;
 use crate::health::fail::Failures;
-use crate::health::look::WriterWatch;
+use crate::health::writer_watch::WriterWatch;
 use crate::job;
 use crate::space::contents::BucketContents;
 use crate::space::mover::{MoveOutcome, Mover};

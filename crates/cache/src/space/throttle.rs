@@ -14,9 +14,9 @@ use crate::core::Core;
 use crate::health::fail::Failures;
 use crate::job;
 use crate::policy::writer_delay::{NextStep, PATIENCE};
-use crate::space::admission::AdmittedRoom;
 use crate::space::pacer::Pacer;
 use crate::space::request_room::Room;
+use crate::space::writer_line::AdmittedRoom;
 use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::store::taken::most_extents;
 

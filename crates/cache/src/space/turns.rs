@@ -6,7 +6,7 @@ use std::cell::Cell;
 use base::Instant;
 use rt::sync::{Permit, Semaphore};
 
-use super::admission::WaitStart;
+use super::writer_line::WaitStart;
 use crate::policy::writer_delay::PATIENCE;
 
 /// The findings of a write that has waited in vain.

@@ -10,7 +10,8 @@
 //! wherever it is met. So do staged blocks and zeros when their epoch is published.
 //!
 //! Every change goes through [`Index::replace`], which tells the buckets of everything that comes
-//! and goes.
+//! and goes. Flows enter and drop keys by methods of the state (`state.rs`), which push the
+//! records of the journal too.
 
 use std::ops::ControlFlow;
 

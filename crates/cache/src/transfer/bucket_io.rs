@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::core::Core;
 use crate::core::pins::TakenBlocks;
 use crate::device::cache_device::all_written;
-use crate::health::look::WriterWatch;
+use crate::health::writer_watch::WriterWatch;
 use crate::store::taken::TakenRun;
 
 /// Numbers of the blocks of a read that are bad, in order.

@@ -2,6 +2,6 @@
 
 pub(crate) mod block_part;
 pub(crate) mod bucket_io;
-pub(crate) mod group_commit;
-pub(crate) mod group_commit_state;
+pub(crate) mod journal_writer;
+pub(crate) mod journal_writer_state;
 mod watermark;

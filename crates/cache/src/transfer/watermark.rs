@@ -9,7 +9,7 @@ use base::{BLOCK, Result, SliceList, StorageError};
 use format::cache::watermark::{WATERMARK_SLOTS, Watermark};
 use queue::Class;
 
-use crate::transfer::group_commit::JournalWriter;
+use crate::transfer::journal_writer::JournalWriter;
 
 impl JournalWriter {
     /// Says which entry is durable, if no later one is about to say it.

@@ -6,7 +6,7 @@ use base::{Epoch, Instant};
 use btree::Tree;
 use pool::{HandedOverPass, Reservation};
 
-use crate::policy::seal::{CutChoice, MAX_SEALED};
+use crate::policy::which_cut::{CutChoice, MAX_SEALED};
 
 /// A cut that is not published yet.
 #[derive(Clone)]

@@ -1,5 +1,5 @@
 //! The gate through which changes of volumes that write back come in, with a limit on what may come
-//! in during each round of a [drain](super::drain).
+//! in during each round of a [drain](super::detach_drain).
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -12,7 +12,8 @@
 //! 3. The journal is made durable up to the cut. Only then may the pool have what the cut has: if
 //!    the cache lost a write that the pool has, an older write in the cache would hide it.
 //! 4. The pool publishes the pass with the cut's epoch in its superblock. From that moment every
-//!    key of this epoch and of older ones is clean.
+//!    key of this epoch and of older ones is clean. No key of data is dropped: collection drops
+//!    those of zeros and of staged blocks.
 //!
 //! A crash before step 4 leaves nothing of the pass in the pool. After an error the cut is kept,
 //! and is tried again before any other.
@@ -32,7 +33,7 @@ use std::collections::VecDeque;
 use crate::core::Core;
 use crate::health::fail::Failures;
 use crate::space::pacer::Pacer;
-use crate::transfer::group_commit::JournalWriter;
+use crate::transfer::journal_writer::JournalWriter;
 use crate::writeback::cuts::Cut;
 use crate::writeback::kept::Keeper;
 use crate::writeback::run_carrier::RunCarrier;
@@ -83,7 +84,7 @@ impl Carrier {
     }
 
     /// One pass, from the cut (or with the cut that an error left) to its publication. To be
-    /// called by [`crate::writeback::asked::PassRunner`] alone.
+    /// called by [`crate::writeback::pass_runner::PassRunner`] alone.
     pub(crate) async fn one_pass(self: &Rc<Self>) -> Result<()> {
         let left = self.core.writeback().passes().cuts().carried().cloned();
         if let Some(cut) = left.as_ref().filter(|cut| cut.handed_over) {

@@ -8,7 +8,7 @@
 //!
 //! **When one is taken.** When a pass begins, unless it takes an older one; and while a pass runs,
 //! whenever enough is dirty in the open epoch that no cut has
-//! ([`crate::policy::seal::should_seal`]). So what comes in during a long pass is not one large
+//! ([`crate::policy::which_cut::should_seal`]). So what comes in during a long pass is not one large
 //! next cut, but several that can be published one by one, and room comes free in small lumps.
 //! Where clients write the same blocks again and again, each cut would keep them all once more, and
 //! none would bring room.
@@ -18,7 +18,7 @@
 //! small cuts would fill the cache with old nodes. So cuts are small only as long as few nodes are
 //! held for them.
 //!
-//! **Which is carried** ([`crate::policy::seal::next`]). Each publication has a price: it writes
+//! **Which is carried** ([`crate::policy::which_cut::next`]). Each publication has a price: it writes
 //! nodes of the pool's trees and a commit, and a block that was overwritten from one cut to the
 //! next is carried for both. So the newest cut is taken, with all that is dirty, as long as there
 //! is room. While much of the cache is dirty the oldest is taken, because it is published soonest.
@@ -34,7 +34,7 @@ use base::Result;
 use super::cuts::Cut;
 use super::state::PassGuard;
 use crate::core::Core;
-use crate::policy::seal::{CutChoice, next};
+use crate::policy::which_cut::{CutChoice, next};
 use crate::space::request_room::Room;
 use crate::store::ring_room::JournalRoom;
 use crate::store::state::SealedCut;

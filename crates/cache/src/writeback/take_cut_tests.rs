@@ -6,7 +6,7 @@ use pool::Pool;
 use super::*;
 use crate::Cache;
 use crate::Settings;
-use crate::policy::seal::{MAX_SEALED, SealInput, seal_at, should_seal};
+use crate::policy::which_cut::{MAX_SEALED, SealInput, seal_at, should_seal};
 use crate::testkit::{Lab, fill, settings};
 
 #[test]

@@ -18,7 +18,6 @@
 pub mod banner;
 pub mod cache_life;
 pub mod credentials;
-pub mod device_life;
 pub mod explain;
 pub mod health;
 pub mod http;
@@ -26,6 +25,7 @@ pub mod limits;
 pub mod mailbox;
 pub mod notify;
 pub mod overcommit;
+pub mod pool_devices;
 pub mod shard;
 pub mod signals;
 pub mod tuning;

@@ -1,4 +1,5 @@
-//! Bytes of memory for payloads, which all exports share.
+//! Bytes of memory for payloads, which all exports share. Limits and shares have admitted a request
+//! before (`volume/src/admission.rs`).
 //!
 //! Requests that wait stand in a line for each export. These are served by start-time fair queueing
 //! (Goyal, Vin, Cheng 1996) by bytes, so that an export whose clients ask for much does not make

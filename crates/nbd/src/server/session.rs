@@ -16,7 +16,7 @@ use crate::codec::option::{self, GREETING, MAX_OPTION, OPTION, hello};
 use crate::codec::request::{Command, HEADER, Request, Terms};
 use crate::export::{Export, Exports};
 use crate::handshake::{Handshake, NextStep};
-use crate::receive::Receiver;
+use crate::receive_buffer::Receiver;
 use crate::wire::Disconnected;
 
 /// Payloads up to this size are copied out of the receive buffer; larger ones are received in

@@ -13,6 +13,6 @@ pub struct CacheMark {
     /// The open of the pool in which the cache was opened last; 0: not known.
     pub opened: OpenId,
     /// The cache does not know all that the pool was told: its clean keys do not count, until
-    /// [it has dropped them](crate::writeback::for_cache::CacheLink::clean_keys_dropped).
+    /// [it has dropped them](crate::writeback::cache_link::CacheLink::clean_keys_dropped).
     pub clean_void: bool,
 }

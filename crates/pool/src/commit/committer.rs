@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use base::Result;
 
-use super::commits::JOB;
+use super::commit_requests::JOB;
 use super::frozen::FrozenTxn;
-use crate::commit::run::CommitRun;
+use crate::commit::commit_flow::CommitRun;
 
 /// Runs the commits of a pool, one after another.
 pub(crate) struct Committer {

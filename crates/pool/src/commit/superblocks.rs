@@ -8,7 +8,7 @@
 //! that failed are left out, all together, if the others have everything without them; else the
 //! pool's [standing](crate::devices::standing) ends.
 //!
-//! No slot is written that was not looked at before (`transfer/look.rs`): another process may have
+//! No slot is written that was not looked at before (`transfer/writer_watch.rs`): another process may have
 //! written there.
 //!
 //! A superblock that was reported as failed may stand on a device nonetheless. It names only what
@@ -25,7 +25,7 @@ use rt::JoinHandle;
 use crate::core::Core;
 use crate::devices::{DeviceOutcome, Tenure};
 use crate::transfer::CommitWritten;
-use crate::transfer::look::WriterWatch;
+use crate::transfer::writer_watch::WriterWatch;
 
 /// Every device in use has flushed all that was written: a superblock may name it.
 pub(crate) struct DevicesFlushed(());

@@ -11,7 +11,7 @@ use rt::{DeviceKind, FileId};
 use super::disk::Disk;
 use super::presence::{AwayDevice, AwayReason, JoiningDevice, MissedReason, Presence};
 use super::sources::Source;
-use super::writers::FoundSuperblocks;
+use super::superblock_origin::FoundSuperblocks;
 
 /// Bytes between two reads that a head passes about as fast as it moves.
 const NEAR: u64 = 1 << 20;

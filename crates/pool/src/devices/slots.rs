@@ -22,7 +22,7 @@ use queue::Class;
 use rt::Rt;
 
 use super::disk::Disk;
-use super::writers::{FoundSuperblocks, Mark};
+use super::superblock_origin::{FoundSuperblocks, Mark};
 
 /// The most reads of a copy by itself, after a read of its slot has failed.
 const READS: u32 = 3;

@@ -10,8 +10,8 @@ use format::page::GroupKind;
 use rt::Reason;
 use rt::sync::either;
 
-use super::taken::TakenRuns;
-use crate::commit::commits::Commits;
+use super::taken_runs::TakenRuns;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::space::{Alloc, Era, NodeRoom, Purpose, Reservation};
 use crate::transfer::load::NodeLoader;

@@ -1,7 +1,7 @@
 //! Carries out writes and discards. Addresses are blocks of a volume.
 //!
 //! *Plan* waits for room and takes blocks ([`wait_for_room`](super::wait_for_room)). *Transfer*
-//! writes all copies of them ([`taken`](super::taken)). *Settle* enters them into the trees in one
+//! writes all copies of them ([`taken`](super::taken_runs)). *Settle* enters them into the trees in one
 //! step: what a reader or a commit sees is the old block or the new one.
 //!
 //! A future that is dropped gives back what it has taken. What it has written by then stays.
@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use super::{END_OF_SPACE, STEP_BLOCKS};
 use crate::core::Core;
 use crate::forest::Change;
-use crate::io::taken::RunWriter;
+use crate::io::taken_runs::RunWriter;
 use crate::io::wait_for_room::PoolRoom;
 use crate::space::Purpose;
 use crate::state::State;

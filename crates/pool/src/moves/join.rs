@@ -24,12 +24,12 @@ use format::page::{GroupKind, PageId, PageKind, PageVersion, open_page};
 use format::superblock::{DeviceRecord, DeviceState, MAX_DEVICES, SLOT_COPIES, SLOTS, Superblock};
 use queue::Class;
 
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::devices::{DeviceFile, Disk, MissedReason, PoolDevice};
 use crate::moves::rows::{can_be_replaced, invalid, leave, new_chunks, row_named};
 use crate::state::State;
-use crate::transfer::look::WriterWatch;
+use crate::transfer::writer_watch::WriterWatch;
 
 /// Pages that are copied each time that commits are held off. Few, as clients may wait for a
 /// commit; each page takes a few reads and a write.

@@ -17,13 +17,13 @@ use format::superblock::{DeviceState, SLOT_COPIES, Superblock};
 use queue::Class;
 use rt::sync::either;
 
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::devices::slots::Slots;
 use crate::devices::{Disk, Tenure};
 use crate::moves::rows::{is_away, recognize};
 use crate::state::State;
-use crate::transfer::look::WriterWatch;
+use crate::transfer::writer_watch::WriterWatch;
 
 /// For so long a user who takes a device out of use waits for it to be told.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -35,7 +35,7 @@ use format::superblock::Superblock;
 use queue::Class;
 use rt::FileId;
 
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::devices::slots::Slots;
 use crate::devices::{AwayReason, DeviceFile, Disk, PoolDevice};

@@ -14,7 +14,7 @@ use format::page::Chunk;
 use super::copy::{CopyOutcome, CopyTarget};
 use super::present::PresentChunks;
 use super::unfilled::WriteErrors;
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::moves::copy::ChunkCopier;
 use crate::state::State;

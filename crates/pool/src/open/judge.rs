@@ -29,7 +29,7 @@
 //! *Split brain* is when a device may hold a completed change that the newest state has not seen:
 //! the newest superblock does not name the device's newest history, or one with an earlier end. A
 //! device may be ahead by one superblock that was never complete, as the others did not get it;
-//! then the last change before has to be known (`devices/apart.rs`). Of devices A and B (a
+//! then the last change before has to be known (`devices/split_brain.rs`). Of devices A and B (a
 //! superblock *says* which are in use; `H` is the history of both before, and `A`, `B` one that a
 //! device began without the other):
 //!
@@ -52,7 +52,7 @@
 //! | C missing, power left B ahead while opening, then A and C opened | `H`, B away | `H`, C away | A, by company | stale |
 //!
 //! Superblocks from before opens had names have no histories. Between those it is split brain if
-//! no other device is in use by both: see `went_apart` in `devices/apart.rs`.
+//! no other device is in use by both: see `went_apart` in `devices/split_brain.rs`.
 //!
 //! An open that calls a device failed that was in use skips an incarnation: the missing device may
 //! hold the first superblock of the next one, from an attempt that power cut short, and must not be

@@ -28,7 +28,7 @@ use crate::transfer::copies::CopyReader;
 use crate::transfer::heal::Healer;
 use crate::transfer::load::NodeLoader;
 use crate::txn::logged::LoggedChange;
-use crate::writeback::for_cache::CacheLink;
+use crate::writeback::cache_link::CacheLink;
 
 /// Blocks that are verified by one read.
 const READ_BLOCKS: usize = 256;

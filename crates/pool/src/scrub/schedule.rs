@@ -1,7 +1,7 @@
 //! The schedule of scrubs: when the next one begins by itself.
 
 use crate::findings::ScrubOptions;
-use crate::scrub::run::Scrubber;
+use crate::scrub::scrub_flow::Scrubber;
 
 /// True at a time of day, minutes after midnight, and for an hour after it: the server may be busy
 /// or away at that moment.

@@ -12,7 +12,7 @@ use queue::Class;
 
 use super::verify::{MendOutcome, Places};
 use super::window::{PartResult, Stop, Window};
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::devices::CopyPlace;
 use crate::scrub::load::ScrubLoader;

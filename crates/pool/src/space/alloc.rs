@@ -5,9 +5,9 @@ use base::GroupId;
 use format::page::{Chunk, GroupKind};
 
 use super::Space;
+use super::block_run::Run;
 use super::limbo::PopOutcome;
 use super::room::Demand;
-use super::run::Run;
 use super::supply::Cursor;
 use crate::devices::Devices;
 

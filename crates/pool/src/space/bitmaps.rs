@@ -10,9 +10,9 @@ use format::page::{
     BITS_PER_PAGE, MAX_BITMAP_PAGES, PageId, PageKind, encode_bitmap, payload_mut, seal_page,
 };
 
+use super::block_run::Run;
 use super::geometry::Geometry;
 use super::maps::{BitmapPage, Maps};
-use super::run::Run;
 
 const WORDS_PER_PAGE: usize = BITS_PER_PAGE as usize / 64;
 

@@ -11,7 +11,7 @@ use base::{PoolAddr, Slice};
 use model::status::ReadAhead;
 use rt::sync::{Shared, Worker};
 
-use super::run::Run;
+use super::block_run::Run;
 
 /// The most memory for what is kept, in blocks. What was asked for first is dropped first.
 const MOST: u64 = (16 << 20) / base::BLOCK_U64;

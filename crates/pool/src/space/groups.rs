@@ -9,11 +9,11 @@ use base::{BLOCK_U64, Generation, GroupId};
 use format::node::RootPtr;
 use format::page::{Chunk, GroupKind, GroupRecord, MAX_BITMAP_PAGES};
 
+use super::block_run::Run;
 use super::geometry::Geometry;
 use super::held::Era;
 use super::limbo::Pin;
 use super::maps::BitmapPage;
-use super::run::Run;
 use crate::devices::Devices;
 
 use sets::{CountedGroup, DeviceSet, DeviceSets, Rows};

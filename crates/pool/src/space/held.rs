@@ -12,7 +12,7 @@ use base::PoolAddr;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::run::Run;
+use super::block_run::Run;
 
 /// Blocks of a page.
 const PAGE: u64 = 32;

@@ -21,8 +21,8 @@ use std::rc::{Rc, Weak};
 use rt::sync::Event;
 use smallvec::SmallVec;
 
+use super::block_run::Run;
 use super::held::{Era, HeldPages, Pages};
-use super::run::Run;
 
 /// Reads in flight hold one of these, so that the blocks they read are not given to others.
 #[derive(Clone)]

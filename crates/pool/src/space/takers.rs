@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use base::GroupId;
 use rt::sync::Event;
 
+use super::block_run::Run;
 use super::geometry::Geometry;
-use super::run::Run;
 
 /// The groups that direct writes and the write-back pass have taken blocks from.
 ///

@@ -17,8 +17,8 @@ use super::unread::ReadFailure;
 use crate::core::Core;
 use crate::devices::{CopyBlocks, CopyPlace};
 use crate::space::Pin;
-use crate::transfer::look::WriterWatch;
 use crate::transfer::write_copies::CopyWriter;
+use crate::transfer::writer_watch::WriterWatch;
 
 /// Writes bad copies of blocks anew from good ones.
 pub(crate) struct Healer {

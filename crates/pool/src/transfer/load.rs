@@ -18,7 +18,7 @@ use crate::error::Step;
 use crate::space::{Maps, Pin, Run};
 use crate::state::State;
 use crate::transfer::copies::CopyReader;
-use crate::transfer::look::WriterWatch;
+use crate::transfer::writer_watch::WriterWatch;
 
 /// Reads of nodes under way at once, of those that are read ahead: few enough for other requests to
 /// get their turn at the device.

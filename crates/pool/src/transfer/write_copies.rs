@@ -13,7 +13,7 @@ use crate::devices::standing::Permit;
 use crate::devices::{CopyPlace, DeviceOutcome, Disk};
 use crate::space::Run;
 
-use crate::transfer::look::WriterWatch;
+use crate::transfer::writer_watch::WriterWatch;
 
 /// The number of times that a failed write is tried again before its device is dropped.
 const WRITE_RETRIES: u32 = 2;

@@ -18,7 +18,7 @@ use base::{ErrorKind, Generation, GroupId, Result, VolumeId};
 use btree::{Tree, UnneededTrees};
 use rt::sync::Semaphore;
 
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::state::State;
 use crate::transfer::Writes;

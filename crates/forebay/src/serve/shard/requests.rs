@@ -15,10 +15,10 @@ use volume::GiveUpOutcome;
 
 use super::Shard;
 use crate::control::Outcome;
-use crate::serve::device_life::NewDeviceRole;
 use crate::serve::explain::explanation;
 use crate::serve::limits;
 use crate::serve::overcommit;
+use crate::serve::pool_devices::NewDeviceRole;
 use crate::units::human_bytes;
 
 /// A client that has left is known to have within this time.

@@ -1,5 +1,5 @@
 //! Looks whether another process writes to the pool: the superblocks on its devices are read, and
-//! judged ([`writers`](crate::devices::writers)).
+//! judged ([`writers`](crate::devices::superblock_origin)).
 //!
 //! 1. Before a slot is written, it is read. So no process overwrites the superblock of another
 //!    unseen. A commit does it while its nodes are written, so nothing waits for it.
@@ -22,9 +22,9 @@ use rt::sync::{either, within};
 
 use crate::core::Core;
 use crate::devices::Tenure;
-use crate::devices::looks::SlotPlace;
 use crate::devices::standing::Permit;
-use crate::devices::writers::{FoundIdentity, SuperblockOrigin};
+use crate::devices::superblock_origin::{FoundIdentity, SuperblockOrigin};
+use crate::devices::watch_times::SlotPlace;
 
 /// The name of this work.
 const JOB: &str = "look";

@@ -10,7 +10,7 @@ use rt::Reason;
 use crate::core::Core;
 use crate::device::cache_device::{all_written, ends_the_cache, write_vital};
 use crate::health::fail::Failures;
-use crate::health::look::WriterWatch;
+use crate::health::writer_watch::WriterWatch;
 use crate::job;
 
 /// Makes the records of the journal durable.

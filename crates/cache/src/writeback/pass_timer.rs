@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::StorageError;
 use rt::sync::either;
 
-use crate::writeback::asked::PassRunner;
+use crate::writeback::pass_runner::PassRunner;
 
 /// After an error a pass is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
 //! Looks whether another process writes to the cache's device, as the pool does of its devices
-//! (`pool/src/transfer/look.rs`): a slot of the superblock is read before it is written, and
+//! (`pool/src/transfer/writer_watch.rs`): a slot of the superblock is read before it is written, and
 //! nothing is written later than a second after all slots were read.
 //!
 //! This cache is out of use if another process has written to its device, or if the pool has found
@@ -134,5 +134,5 @@ impl WriterWatch {
 }
 
 #[cfg(test)]
-#[path = "look_tests.rs"]
+#[path = "writer_watch_tests.rs"]
 mod tests;

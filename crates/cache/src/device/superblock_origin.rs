@@ -1,5 +1,5 @@
 //! Origin of the superblocks on a cache's device: this open, one before it, or another process that
-//! has the same cache open (see also the pool's `devices/writers.rs`).
+//! has the same cache open (see also the pool's `devices/superblock_origin.rs`).
 
 use base::OpenId;
 use format::cache::superblock::{CacheSuperblock, SLOTS};

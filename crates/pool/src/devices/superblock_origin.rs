@@ -2,7 +2,7 @@
 //!
 //! Locks keep two processes of one machine off one disk, mostly. They do not reach another machine,
 //! and not every name of a disk. So superblocks are looked at while the pool is served
-//! (`transfer/look.rs`): what stands there was found when the pool was opened, or this process has
+//! (`transfer/writer_watch.rs`): what stands there was found when the pool was opened, or this process has
 //! written it. Any other superblock is another writer's.
 //!
 //! | superblock | whose |

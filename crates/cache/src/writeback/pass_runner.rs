@@ -168,5 +168,5 @@ impl PassRunner {
 }
 
 #[cfg(test)]
-#[path = "asked_tests.rs"]
+#[path = "pass_runner_tests.rs"]
 mod tests;

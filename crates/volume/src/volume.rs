@@ -1,5 +1,8 @@
 //! One volume, open: requests in bytes.
 //!
+//! A write waits in this order: for the lock of its blocks, for a drain of the cache
+//! (`cache/src/writeback/drain_gate.rs`), and for a freeze of its volume (`quiesce.rs`).
+//!
 //! Writes hold a lock on the blocks they touch: while a part of a block is merged with what else is
 //! in it, no other request may write that block. Reads take no lock, the pool shows them each block
 //! as it was before or after a write.
@@ -546,5 +549,5 @@ fn trim_to(data: &mut SliceList, offset: u64, len: u64) {
 }
 
 #[cfg(test)]
-#[path = "requests_tests.rs"]
+#[path = "volume_tests.rs"]
 mod tests;

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use base::{Epoch, VolumeId};
 
 use crate::state::State;
-use crate::writeback::for_cache::CacheLink;
+use crate::writeback::cache_link::CacheLink;
 
 impl CacheLink {
     /// The staging volume of `volume` for `epoch`, if there is one. There is none from the moment a

@@ -5,8 +5,8 @@ use rt::Reason;
 
 use crate::job;
 use crate::policy::writer_delay::{PASSES, PATIENCE};
-use crate::space::admission::WaitStart;
 use crate::space::request_room::Room;
+use crate::space::writer_line::WaitStart;
 
 impl Room {
     /// Ends the use of the cache device, and fails, if a task has waited for buckets for too long

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use base::{EntrySeq, Epoch, OpenId, Result};
 
 use crate::attached::Link;
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::txn::logged::LoggedChange;
 use crate::volumes::Volumes;

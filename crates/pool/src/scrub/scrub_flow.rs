@@ -9,7 +9,7 @@ use queue::Class;
 use rt::sync::either;
 
 use super::window::{PartResult, Stop, Window};
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::scrub::Scrubs;
 use crate::scrub::load::ScrubLoader;

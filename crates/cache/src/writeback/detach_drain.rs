@@ -27,7 +27,7 @@ use rt::Reason;
 use super::drain_gate::{Change, LITTLE, Limit, Progress};
 use crate::core::Core;
 use crate::job;
-use crate::writeback::asked::PassRunner;
+use crate::writeback::pass_runner::PassRunner;
 
 /// After so many rounds what is left is what single requests do, each of which is more than little.
 const MOST_ROUNDS: u32 = 24;

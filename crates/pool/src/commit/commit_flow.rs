@@ -31,7 +31,7 @@ use format::superblock::scrub::LostExtent;
 
 use super::frozen::{FrozenTxn, RUNS, SLICE};
 use super::superblocks::Durable;
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::commit::pages::PageWriter;
 use crate::commit::superblocks::Superblocks;
 use crate::core::Core;
@@ -40,8 +40,8 @@ use crate::findings::lost_blocks::overlap;
 use crate::space::{PlannedBitmaps, Run, UnloadProgress, push_run};
 use crate::transfer::Writes;
 use crate::transfer::load::NodeLoader;
-use crate::transfer::look::WriterWatch;
 use crate::transfer::node_writer::NodeWrites;
+use crate::transfer::writer_watch::WriterWatch;
 use crate::txn::Kind;
 
 /// The steps of a commit.

@@ -12,7 +12,7 @@ use rt::sync::{either, within};
 use super::copy::{CopyOutcome, CopyTarget};
 use super::present::PresentChunks;
 use super::unfilled::WriteErrors;
-use crate::commit::commits::Commits;
+use crate::commit::commit_requests::Commits;
 use crate::core::Core;
 use crate::devices::PoolDevice;
 use crate::io::wait_for_room::PoolRoom;

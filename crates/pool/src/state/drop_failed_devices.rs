@@ -15,7 +15,7 @@
 //! | a file system under a device is full | the write fails with ENOSPC, or a bad block stays bad; nothing is dropped, as space may come back |
 //! | a flush or a superblock write fails, for want of space too | the device is dropped, or the standing of the pool ends (`commit/superblocks.rs`) |
 //! | several devices fail one flush | all of them are dropped together, or none is |
-//! | a device shows a superblock of another pool or device | the device is dropped, or the standing ends (`transfer/look.rs`) |
+//! | a device shows a superblock of another pool or device | the device is dropped, or the standing ends (`transfer/writer_watch.rs`) |
 //! | another process writes to a device | the standing ends, and the cache is out of use |
 //! | a bitmap of a block group cannot be read | nothing is taken from that group; a commit that has to change the bitmap fails (`space/bitmaps.rs`) |
 //! | a node of a checksum tree is lost | writes go to other groups for a while; reads below the node fail (`transfer/load.rs`) |
