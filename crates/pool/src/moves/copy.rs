@@ -129,7 +129,7 @@ impl Flights {
         }
     }
 
-    /// Returns false if the copy was ended before all was copied.
+    /// Waits for all copies under way, and gives the outcome of the whole copy.
     async fn finish(mut self, outcome: Result<()>) -> Result<CopyOutcome> {
         while !self.flights.is_empty() {
             self.end_first().await;
