@@ -1,6 +1,5 @@
 //! The flow that gives one block group after the other the chunks that it should have.
 
-use std::cmp::Reverse;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -14,13 +13,13 @@ use super::present::PresentChunks;
 use super::unfilled::WriteErrors;
 use crate::commit::commit_requests::Commits;
 use crate::core::Core;
-use crate::devices::PoolDevice;
 use crate::io::wait_for_room::PoolRoom;
 use crate::moves::Moves;
 use crate::moves::admit::MoveTerms;
 use crate::moves::copy::ChunkCopier;
 use crate::moves::join::Joiner;
 use crate::moves::resync::Resyncer;
+use crate::moves::rows::{may_go, targets};
 use crate::space::{ChunkChange, CloseOutcome, Era, Fit, Purpose, Search};
 use crate::state::State;
 use crate::transfer::wait_for_reads::ReadDrain;
@@ -575,28 +574,6 @@ impl Mover {
         }
         Ok(())
     }
-}
-
-/// True if the device of a row leaves and holds nothing any more. One that is coming back goes
-/// when it is in use again.
-fn may_go(st: &State, row: usize) -> bool {
-    let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
-    st.devices.row(row).is_some_and(leaves) && !st.space.groups().uses_device(row)
-}
-
-/// The devices of which a group may get chunks, the best ones first.
-fn targets(st: &State, want: &ChunkChange) -> Vec<usize> {
-    let devices = &st.devices;
-    let row = |c: &Chunk| usize::from(c.device);
-    let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
-    let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
-    let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
-    let mut rows: Vec<usize> = (0..devices.count())
-        .filter(|&d| want.of.is_none_or(|of| of == d))
-        .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
-        .collect();
-    rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
-    rows
 }
 
 fn take_targets(st: &mut State, want: &ChunkChange, fit: Fit) -> Option<Vec<Chunk>> {

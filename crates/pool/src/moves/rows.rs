@@ -1,10 +1,14 @@
 //! Rows of the device table: which device one is, and what it allows.
 
+use std::cmp::Reverse;
+
 use base::{ErrorKind, Generation, Result, StorageError};
+use format::page::Chunk;
 use format::superblock::{DeviceState, MAX_DEVICES, Superblock};
 
 use crate::devices::{Disk, PoolDevice, apart, left_at};
 use crate::history::end_of;
+use crate::space::ChunkChange;
 use crate::state::State;
 
 /// The error of a command that cannot be carried out as things are.
@@ -122,4 +126,26 @@ pub(super) fn recognize(
     let is_it = still_away || own.lineage.is_known() || left_at(own.sequence, record.since);
     let has = record.lacks_since.filter(|&g| is_it && g <= end_of(own).end);
     Ok(has.unwrap_or_default())
+}
+
+/// True if the device of a row leaves and holds nothing any more. One that is coming back goes
+/// when it is in use again.
+pub(super) fn may_go(st: &State, row: usize) -> bool {
+    let leaves = |d: &PoolDevice| d.is_leaving() && !d.is_joining();
+    st.devices.row(row).is_some_and(leaves) && !st.space.groups().uses_device(row)
+}
+
+/// The devices of which a group may get chunks, the best ones first.
+pub(super) fn targets(st: &State, want: &ChunkChange) -> Vec<usize> {
+    let devices = &st.devices;
+    let row = |c: &Chunk| usize::from(c.device);
+    let successor = |c: &Chunk| devices.row(row(c))?.record().successor.map(usize::from);
+    let successors: Vec<usize> = want.loses.iter().filter_map(successor).collect();
+    let has = |d: usize| want.keeps.iter().chain(&want.loses).any(|c| row(c) == d);
+    let mut rows: Vec<usize> = (0..devices.count())
+        .filter(|&d| want.of.is_none_or(|of| of == d))
+        .filter(|&d| !has(d) && devices.is_live(d) && devices.spare_chunks(d) > 0)
+        .collect();
+    rows.sort_by_key(|&d| (!successors.contains(&d), Reverse(devices.spare_chunks(d)), d));
+    rows
 }
