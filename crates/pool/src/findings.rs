@@ -241,6 +241,26 @@ impl Scrub {
         self.record.rate
     }
 
+    /// Sets recorded times that are later than `now` to `now`: the clock was ahead once, or is
+    /// behind. Otherwise no scrub would be due before that time has come, and a pause would not
+    /// count as long. True if there was one.
+    pub fn forget_future(&mut self, now: u32) -> bool {
+        let r = &mut self.record;
+        let times = [
+            &mut r.started_at,
+            &mut r.ended_at,
+            &mut r.completed_at,
+            &mut r.counts_from,
+            &mut r.paused_at,
+        ];
+        let mut any = false;
+        for time in times {
+            any |= *time > now;
+            *time = now.min(*time);
+        }
+        any
+    }
+
     /// The Unix time from which the interval to the next scrub counts; 0 if unknown.
     pub fn since(&self) -> u32 {
         self.record.completed_at.max(self.record.counts_from)

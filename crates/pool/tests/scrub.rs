@@ -528,6 +528,34 @@ fn one_begins_by_itself_when_it_is_due() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_puts_off_no_scrub_by_more_than_the_interval() {
+    const DAY_S: u64 = 86_400;
+    const NOW: u64 = 1_790_000_000;
+    let bench = mirror(10, 2, 2);
+    let settings = |unix_time_at_zero| pool::Settings {
+        unix_time_at_zero,
+        scrub_every: Duration::from_secs(10 * DAY_S),
+        ..pool::Settings::default()
+    };
+    bench.run(|rt, files| async move {
+        let ahead = NOW + 300 * DAY_S;
+        let (pool, _) = Pool::open(&rt, files.clone(), settings(ahead)).await.expect("open");
+        let first = scrub(&rt, &pool).await;
+        assert!(u64::from(first.completed_at) >= ahead, "{first:?}");
+        pool.close().await.expect("close");
+
+        let (pool, _) = Pool::open(&rt, files, settings(NOW)).await.expect("open");
+        rt.sleep(Duration::from_secs(9 * DAY_S)).await;
+        let before = pool.scrubs().scrub_status().await.completed_at;
+        assert!(u64::from(before) < NOW + DAY_S, "{before}");
+        rt.sleep(Duration::from_secs(2 * DAY_S)).await;
+        let second = pool.scrubs().scrub_status().await;
+        assert!(u64::from(second.completed_at) > NOW + 9 * DAY_S, "{second:?}");
+        pool.close().await.expect("close");
+    });
+}
+
+#[test]
 fn a_scrub_of_one_device_or_a_cancelled_one_does_not_put_off_the_one_that_is_due() {
     const DAY: Duration = Duration::from_secs(86_400);
     let bench = mirror(10, 2, 2);

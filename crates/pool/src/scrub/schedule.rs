@@ -23,8 +23,18 @@ impl Scrubber {
         if now == 0 || self.core.permit().is_err() {
             return;
         }
-        if self.core.state_mut().scrub.note_paused(now) {
-            self.core.state_mut().note_in_superblock();
+        {
+            let mut st = self.core.state_mut();
+            let was_ahead = st.scrub.forget_future(now);
+            if was_ahead {
+                tracing::warn!(
+                    "the clock was ahead when a scrub ended, or is behind now: the time to the \
+                     next scrub counts from now"
+                );
+            }
+            if st.scrub.note_paused(now) || was_ahead {
+                st.note_in_superblock();
+            }
         }
         if every == 0 {
             return;
