@@ -68,10 +68,10 @@ pub fn run(scale: Scale) -> Report {
     report.text(&format!(
         "Time of the critical section of each commit. Counted are the items that btrfs would \
          rewrite there. Modelled is that each takes {}, and that our freeze takes {}: it moves the \
-         lists of the transaction out (`crates/pool/src/commit/commit_flow.rs`), whatever their length, \
-         and bitmaps, records and pages come later, in slices, while writes go on. The simulation \
-         itself sees no time pass in it; measured, it is as long with 100,000 groups as with a few \
-         ([testing](testing.md#steps)).",
+         lists of the transaction out (`crates/pool/src/commit/commit_flow.rs`), whatever their \
+         length, and bitmaps, records and pages come later, in slices, while writes go on. The \
+         simulation itself sees no time pass in it; measured, it is as long with 100,000 groups as \
+         with a few ([testing](testing.md#steps)).",
         time(ITEM_NS),
         time(FREEZE_NS),
     ));

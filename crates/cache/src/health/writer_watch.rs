@@ -1,6 +1,6 @@
 //! Looks whether another process writes to the cache's device, as the pool does of its devices
-//! (`pool/src/transfer/writer_watch.rs`): a slot of the superblock is read before it is written, and
-//! nothing is written later than a second after all slots were read.
+//! (`pool/src/transfer/writer_watch.rs`): a slot of the superblock is read before it is written,
+//! and nothing is written later than a second after all slots were read.
 //!
 //! This cache is out of use if another process has written to its device, or if the pool has found
 //! another writer: no start would ever see what the cache would still take.

@@ -8,20 +8,21 @@
 //!
 //! **When one is taken.** When a pass begins, unless it takes an older one; and while a pass runs,
 //! whenever enough is dirty in the open epoch that no cut has
-//! ([`crate::policy::which_cut::should_seal`]). So what comes in during a long pass is not one large
-//! next cut, but several that can be published one by one, and room comes free in small lumps.
-//! Where clients write the same blocks again and again, each cut would keep them all once more, and
-//! none would bring room.
+//! ([`crate::policy::which_cut::should_seal`]). So what comes in during a long pass is not one
+//! large next cut, but several that can be published one by one, and room comes free in small
+//! lumps. Where clients write the same blocks again and again, each cut would keep them all once
+//! more, and none would bring room.
 //!
 //! **What one costs.** Nodes of the index that are replaced while it is the newest stay where they
 //! are until it is published, all of the index at most. Where changes are all over the index, many
 //! small cuts would fill the cache with old nodes. So cuts are small only as long as few nodes are
 //! held for them.
 //!
-//! **Which is carried** ([`crate::policy::which_cut::next`]). Each publication has a price: it writes
-//! nodes of the pool's trees and a commit, and a block that was overwritten from one cut to the
-//! next is carried for both. So the newest cut is taken, with all that is dirty, as long as there
-//! is room. While much of the cache is dirty the oldest is taken, because it is published soonest.
+//! **Which is carried** ([`crate::policy::which_cut::next`]). Each publication has a price: it
+//! writes nodes of the pool's trees and a commit, and a block that was overwritten from one cut to
+//! the next is carried for both. So the newest cut is taken, with all that is dirty, as long as
+//! there is room. While much of the cache is dirty the oldest is taken, because it is published
+//! soonest.
 //!
 //! **By whom.** While a pass runs, cuts are taken by a task of its own ([`CutTaker::sealer`]),
 //! as room for the record of a cut may have to be waited for. The task takes cuts only while a pass

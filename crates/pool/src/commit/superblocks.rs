@@ -8,8 +8,8 @@
 //! that failed are left out, all together, if the others have everything without them; else the
 //! pool's [standing](crate::devices::standing) ends.
 //!
-//! No slot is written that was not looked at before (`transfer/writer_watch.rs`): another process may have
-//! written there.
+//! No slot is written that was not looked at before (`transfer/writer_watch.rs`): another process
+//! may have written there.
 //!
 //! A superblock that was reported as failed may stand on a device nonetheless. It names only what
 //! every device had flushed, and what its commit frees is not used before all devices have it. So

@@ -2,8 +2,8 @@
 //!
 //! Locks keep two processes of one machine off one disk, mostly. They do not reach another machine,
 //! and not every name of a disk. So superblocks are looked at while the pool is served
-//! (`transfer/writer_watch.rs`): what stands there was found when the pool was opened, or this process has
-//! written it. Any other superblock is another writer's.
+//! (`transfer/writer_watch.rs`): what stands there was found when the pool was opened, or this
+//! process has written it. Any other superblock is another writer's.
 //!
 //! | superblock | whose |
 //! | --- | --- |

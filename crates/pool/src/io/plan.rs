@@ -1,5 +1,5 @@
-//! The plan of a read: where its blocks are, and their checksums. A plan is a plain value, which may
-//! go to another thread. What belongs to the engine stands beside it ([`Holds`]).
+//! The plan of a read: where its blocks are, and their checksums. A plan is a plain value, which
+//! may go to another thread. What belongs to the engine stands beside it ([`Holds`]).
 
 use base::{BlockRange, Crc, ErrorKind, Lba, PoolAddr, StorageError, VolumeId};
 use queue::Class;

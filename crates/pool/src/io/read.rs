@@ -2,8 +2,8 @@
 //!
 //! *Plan* looks up addresses and checksums in one step, and takes a pin for them ([`plan_read`]).
 //! *Transfer* reads one copy, verifies it, and heals it if it must. *Settle* has something to do
-//! where a block has no good copy: it is entered in the list of these. The pin stands beside the plan.
-//! What a client reads in order has its nodes read ahead, and on disks that rotate its data
+//! where a block has no good copy: it is entered in the list of these. The pin stands beside the
+//! plan. What a client reads in order has its nodes read ahead, and on disks that rotate its data
 //! ([`read_ahead`](super::read_ahead)).
 
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! Carries out writes and discards. Addresses are blocks of a volume.
 //!
 //! *Plan* waits for room and takes blocks ([`wait_for_room`](super::wait_for_room)). *Transfer*
-//! writes all copies of them ([`taken`](super::taken_runs)). *Settle* enters them into the trees in one
-//! step: what a reader or a commit sees is the old block or the new one.
+//! writes all copies of them ([`taken`](super::taken_runs)). *Settle* enters them into the trees in
+//! one step: what a reader or a commit sees is the old block or the new one.
 //!
 //! A future that is dropped gives back what it has taken. What it has written by then stays.
 
