@@ -130,6 +130,8 @@ impl Rules {
     /// Whether `HOST` or `HOST:PORT` names this server.
     fn is_ours(&self, text: &str) -> bool {
         let host = without_port(text);
+        // A name that ends with a dot is the same one, from the root of all names down.
+        let host = host.strip_suffix('.').unwrap_or(host);
         let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         let named = |name: &str| name.eq_ignore_ascii_case(host);
         bare.parse::<IpAddr>().is_ok() || named("localhost") || self.hosts.iter().any(|h| named(h))
@@ -181,15 +183,17 @@ mod tests {
     #[test]
     fn names_of_others_are_refused() {
         let right = ("authorization", "Bearer 0123456789abcdef");
-        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:7", "[::1]:7", "10.0.0.7", "box.lan:1"]
-        {
+        let of_us =
+            ["localhost", "LOCALHOST:80", "127.0.0.1:7", "[::1]:7", "10.0.0.7", "box.lan:1"];
+        for host in of_us.into_iter().chain(["localhost.", "localhost.:80", "box.lan."]) {
             assert_eq!(
                 asked(&rules(), ClientSocket::Tcp, &[("host", host), right]),
                 Ok(Grant::All),
                 "{host}"
             );
         }
-        for host in ["evil.example", "localhost.evil.example", "", "box.lan.", "127.0.0.1.nip.io"] {
+        let of_others = ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io"];
+        for host in of_others.into_iter().chain(["", ".", "localhost..", "box.lan..:1"]) {
             let got = asked(&rules(), ClientSocket::Tcp, &[("host", host), right]);
             assert_eq!(got, Err(FailureKind::Forbidden), "{host}");
         }

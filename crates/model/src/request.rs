@@ -107,7 +107,7 @@ requests! {
 
     /// A new volume.
     "volume-create" VolumeCreate -> () {
-        /// The name of the volume: 1 to 64 bytes, not . or .., no slash, no control characters.
+        /// The name of the volume: 1 to 64 bytes that can be seen, not . or .., no slash.
         #[schemars(length(min = 1, max = 64))]
         name: String,
         /// The size of the volume, in bytes.

@@ -82,7 +82,7 @@ pub use open::{check_create, create};
 pub use pool::Pool;
 pub use start::ReadyPool;
 
-pub use settings::{CreateOptions, Settings, is_name};
+pub use settings::{CreateOptions, NAME_RULE, Settings, is_name};
 pub use space::Reservation;
 pub use volumes::VolumeInfo;
 pub use writeback::{HandedOverPass, Pass, PassPart};

@@ -101,10 +101,30 @@ pub struct CreateOptions {
 }
 
 /// True if a new pool or a new volume can have this name. Not `.` and `..`: in a path and in an
-/// address they name something else.
+/// address they name something else. Not what looks like another name: see [`NAME_RULE`].
 pub fn is_name(name: &str) -> bool {
-    let fits = !name.is_empty() && name.len() <= MAX_NAME;
-    fits && name != "." && name != ".." && !name.chars().any(|c| c.is_control() || c == '/')
+    let fits = !name.is_empty() && name.len() <= MAX_NAME && name == name.trim();
+    let odd =
+        |c: char| c.is_control() || c.is_whitespace() && c != ' ' || is_ignorable(c) || c == '/';
+    fits && name != "." && name != ".." && !name.contains(odd)
+}
+
+const _: () = assert!(MAX_NAME == 64, "see NAME_RULE");
+
+/// What the name of a new pool or volume must be.
+pub const NAME_RULE: &str = "1 to 64 bytes that can be seen: no control characters, nothing of no \
+                             width, no blank but a space, and none at an end; no '/', not '.' or \
+                             '..'";
+
+/// Characters that programs show as nothing: `Default_Ignorable_Code_Point` of Unicode 16
+/// (DerivedCoreProperties.txt), and the interlinear annotation characters.
+fn is_ignorable(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+        | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Checks a name for a pool or a volume.
@@ -112,9 +132,24 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     if is_name(name) {
         return Ok(());
     }
-    let text = format!(
-        "{name:?} cannot be the name of a {what}: 1 to {MAX_NAME} bytes, no control characters, \
-         no '/', not '.' or '..'"
-    );
+    let text = format!("{name:?} cannot be the name of a {what}: {NAME_RULE}");
     Err(StorageError::new(ErrorKind::Invalid, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_be_seen_and_told_from_others() {
+        for name in ["vm1", "vm 1", "Übung", "e\u{301}", "仮想", "...", &"x".repeat(64)] {
+            assert!(is_name(name), "{name:?}");
+        }
+        let (zero_width, no_break, mark) = ("vm\u{200b}1", "vm\u{a0}1", "\u{feff}vm1");
+        let (turned, line, tag) = ("vm\u{202e}1", "vm\u{2028}1", "vm1\u{e0041}");
+        for name in [zero_width, no_break, mark, turned, line, tag, " vm1", "vm1 ", "", ".", ".."] {
+            assert!(!is_name(name), "{name:?}");
+        }
+        assert!(!is_name("a/b") && !is_name("a\nb") && !is_name(&"x".repeat(65)));
+    }
 }

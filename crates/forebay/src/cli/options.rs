@@ -46,10 +46,7 @@ pub fn volume_size(text: &str) -> std::result::Result<u64, String> {
 pub fn name(text: &str) -> std::result::Result<String, String> {
     match pool::is_name(text) {
         true => Ok(text.to_owned()),
-        false => {
-            Err("a name has 1 to 64 bytes, no control characters, no '/', and is not '.' or '..'"
-                .into())
-        }
+        false => Err(format!("a name is {}", pool::NAME_RULE)),
     }
 }
 

@@ -233,18 +233,28 @@ pub fn resolve(text: &str) -> std::result::Result<SocketAddr, String> {
     addresses.next().ok_or_else(|| wrong(&"the name has no address"))
 }
 
-/// Listens on TCP, or takes over who does.
-pub fn open_tcp(address: SocketAddr, inherited: &mut Inherited) -> Result<OwnedFd> {
+/// Listens on TCP, or takes over who does. `all`: the addresses of the same list. An IPv6 address
+/// beside an IPv4 one with its port takes no IPv4 connections: on Linux `[::]` has those too
+/// otherwise, and one of `0.0.0.0` and `[::]` could not be used.
+pub fn open_tcp(
+    address: SocketAddr,
+    all: &[SocketAddr],
+    inherited: &mut Inherited,
+) -> Result<OwnedFd> {
     match inherited.take_tcp(address) {
         Some(listener) => Ok(listener.into()),
-        None => bind_tcp(address),
+        None => bind_tcp(address, all),
     }
 }
 
-fn bind_tcp(address: SocketAddr) -> Result<OwnedFd> {
+fn bind_tcp(address: SocketAddr, all: &[SocketAddr]) -> Result<OwnedFd> {
+    let beside_v4 = || all.iter().any(|a| a.is_ipv4() && a.port() == address.port());
     let bind = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
+        if address.is_ipv6() && address.port() != 0 && beside_v4() {
+            socket.set_only_v6(true)?;
+        }
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         Ok(socket)
@@ -286,6 +296,8 @@ fn percent_encode(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     fn bind(path: &Path) -> Result<(UnixSocket, UnixListener)> {
@@ -310,6 +322,20 @@ mod tests {
         assert!(path.exists(), "the name is another's now");
         again.remove();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn all_addresses_of_both_kinds_have_one_port() {
+        let free = |address: &str| bind_tcp(address.parse().unwrap(), &[]);
+        let port = TcpListener::from(free("0.0.0.0:0").unwrap()).local_addr().unwrap().port();
+        let all = ["0.0.0.0", "[::]"].map(|ip| format!("{ip}:{port}").parse().unwrap());
+        for order in [[0, 1], [1, 0]] {
+            let open = order.map(|i| bind_tcp(all[i], &all).map(TcpListener::from));
+            assert!(open.iter().all(std::result::Result::is_ok), "{open:?}");
+        }
+        // Alone it takes both.
+        let _alone = bind_tcp(all[1], &all[1..]).unwrap();
+        assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
     #[test]

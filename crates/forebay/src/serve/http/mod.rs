@@ -88,7 +88,7 @@ impl HttpSockets {
                 self.places.push(format!("unix:{}", path.display()));
             }
             HttpPlace::Tcp(address) => {
-                let listener = TcpListener::from(open_tcp(*address, inherited)?);
+                let listener = TcpListener::from(open_tcp(*address, &[], inherited)?);
                 let address = listener.local_addr().unwrap_or(*address);
                 if !address.ip().is_loopback() {
                     tracing::warn!(

@@ -48,7 +48,11 @@ impl Listeners {
                     if required { "tls.verify_peer is false" } else { "TLS is not required" }
                 );
             }
-            listeners.add(world, open_tcp(address, inherited)?, secured(required))?;
+            listeners.add(
+                world,
+                open_tcp(address, &said.nbd.listen, inherited)?,
+                secured(required),
+            )?;
         }
         Ok(listeners)
     }
