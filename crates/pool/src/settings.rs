@@ -111,7 +111,7 @@ pub fn is_name(name: &str) -> bool {
 
 const _: () = assert!(MAX_NAME == 64, "see NAME_RULE");
 
-/// What the name of a new pool or volume must be.
+/// The rule for the name of a new pool or volume, in words.
 pub const NAME_RULE: &str = "1 to 64 bytes that can be seen: no control characters, nothing of no \
                              width, no blank but a space, and none at an end; no '/', not '.' or \
                              '..'";

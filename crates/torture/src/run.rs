@@ -45,7 +45,7 @@ pub struct Summary {
     pub hash: u64,
     /// Virtual time in nanoseconds.
     pub virtual_ns: u64,
-    /// How often each kind of event has happened.
+    /// The number of times that each kind of event has happened.
     pub coverage: Coverage,
 }
 

@@ -234,7 +234,7 @@ pub struct Settings {
     pub victims: Vec<usize>,
     /// The faults that there are.
     pub faults: Faults,
-    /// What happens in each boot, in order.
+    /// The plan of each boot, in order.
     pub boots: Vec<BootPlan>,
     /// The cache, if there is one.
     pub cache: Option<CachePlan>,

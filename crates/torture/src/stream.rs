@@ -22,7 +22,7 @@ pub(crate) enum Stream {
     CacheLies = 0x11E5_0CAC,
     /// The kind that the queue takes a device for.
     DeviceKind = 0xD15C_0000,
-    /// How far data is read ahead.
+    /// The distance by which data is read ahead.
     ReadAhead = 0xA4EA_D000,
     /// Changes of modes and of the cache while clients work; a device that is slow for some time.
     Changes = 0xC4A9_6E50,

@@ -10,7 +10,7 @@ use crate::Cache;
 use crate::store::taken::TakenRun;
 use crate::testkit::{Lab, fill, open, place_of, plain, settings};
 
-/// What a step decides on may go to another thread.
+/// Plans, which a step decides on, may go to another thread.
 #[test]
 fn plans_are_plain_values() {
     plain::<Piece>();

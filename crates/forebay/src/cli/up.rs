@@ -160,7 +160,7 @@ pub(super) fn usual(dir: &Path, mut options: Sections) -> Result<ServeConfig> {
         }
     })?;
     let http = &mut options.http;
-    // What is not given is chosen here.
+    // Addresses and a token file that are not given are chosen here.
     (http.optional, http.make_token) = (http.listen.is_empty(), http.token_file.is_none());
     let (listen, token_file) = (http.optional, http.make_token);
     if listen {

@@ -1,6 +1,7 @@
-//! What a configuration says, by the sections of its file: one struct of each section, which the
-//! file and the command line fill, and by which a server goes. Each value stands here once; `None`,
-//! or an empty list, is what was not said. The help of an option is the comment of its value.
+//! The values of a configuration, by the sections of its file: one struct of each section, which
+//! the file and the command line fill, and by which a server goes. Each value stands here once;
+//! `None`, or an empty list, is what was not said. The help of an option is the comment of its
+//! value.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -163,7 +164,7 @@ pub struct HttpSection {
     pub make_token: bool,
 }
 
-/// What I/O goes through.
+/// The backend of I/O, and the record of answered writes.
 #[derive(Clone, Default, Debug, Args, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IoSection {

@@ -47,7 +47,7 @@ pub(super) struct Plan {
     pub of: VolumeBlock,
 }
 
-/// What a flow holds for a plan until it has read the blocks.
+/// The pin and the read-aheads that a flow holds for a plan until it has read the blocks.
 pub(super) struct Holds {
     /// Keeps the blocks from being given to others.
     pub pin: Pin,
@@ -155,7 +155,7 @@ mod tests {
     use crate::state::Copies;
     use crate::transfer::walk::ReadRun;
 
-    /// What a step decides may go to another thread.
+    /// Plans, which a step decides on, may go to another thread.
     #[test]
     fn plans_are_plain_values() {
         fn plain<T: Send>() {}

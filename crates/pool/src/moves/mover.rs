@@ -73,7 +73,7 @@ impl MoveWaits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RowRemoval {
     Removed,
-    /// It may not go any more: a cancel lets it stay, and then it takes chunks again at once.
+    /// The device may not go any more: a cancel lets it stay, and it takes chunks again at once.
     Stays,
 }
 

@@ -26,7 +26,7 @@ const JOB: &str = "spare";
 /// The time between two looks while a device is away.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What a look for devices that need spares has found.
+/// The outcome of a look for devices that need spares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SpareRound {
     NoneAway,
