@@ -400,8 +400,8 @@ impl Sections {
         PLACES.iter().for_each(|place| (place.field.rebase)(self, base));
     }
 
-    /// Puts together the values of options, then those of a file, then the defaults of a server with
-    /// its sockets in `home`. Returns where each value comes from, too.
+    /// Puts together the values of options, then those of a file, then the defaults of a server
+    /// with its sockets in `home`. Returns where each value comes from, too.
     pub(super) fn merge(mut self, mut file: Sections, home: &Path) -> (Sections, Places) {
         let mut source = |place: &PlaceKey| match (place.field.is_said)(&self) {
             true => Source::Option,
