@@ -11,6 +11,7 @@ pub mod error;
 pub mod host_log;
 pub mod node;
 pub mod page;
+pub mod places;
 pub mod records;
 pub mod seal;
 pub mod superblock;

@@ -43,6 +43,7 @@ const fn slow(name: &'static str, feed: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) 
 /// All targets.
 pub const TARGETS: &[Target] = &[
     target("superblock", disk::superblock, || golden::blocks_of(b"FOREBAY1")),
+    target("places", disk::places, disk::some_places),
     target("page", disk::page, || golden::blocks_of(b"FBPG")),
     target("node", disk::node, || golden::blocks_of(b"FBnd")),
     target("records", disk::records, golden::records),

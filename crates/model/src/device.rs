@@ -93,6 +93,9 @@ words! {
 pub struct DeviceStatus {
     /// The path of the device; empty if it is missing.
     pub path: String,
+    /// If the device is missing: the path at which it was last; absent if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_path: Option<String>,
     /// The uuid of the device.
     pub id: String,
     /// The state of the device in the pool.

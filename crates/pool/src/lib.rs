@@ -67,6 +67,7 @@ mod txn;
 mod volumes;
 mod writeback;
 
+pub use admin::places::PlaceKeeper;
 pub use admin::status;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
 pub use devices::DeviceFile;

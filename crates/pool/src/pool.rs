@@ -9,6 +9,7 @@ use format::page::{CacheMode, VolumeLimit};
 use queue::Class;
 use rt::Rt;
 
+use crate::admin::places::PlaceKeeper;
 use crate::commit::commit_flow::CommitRun;
 use crate::commit::commit_requests::Commits;
 use crate::commit::pages::PageWriter;
@@ -80,6 +81,7 @@ pub(crate) struct Flows {
     pub mover: Rc<Mover>,
     pub superblock_sync: Rc<SuperblockSync>,
     pub recovery: Rc<Recovery>,
+    pub places: Rc<PlaceKeeper>,
 }
 
 impl Flows {
@@ -134,6 +136,7 @@ impl Flows {
             Mover::new(&core, &reads, &commits, &room, &copier, &terms, &joiner, &resyncer, &moves);
         let superblock_sync = SuperblockSync::new(&core, &copy_writer, &superblocks);
         let recovery = Recovery::new(&core, &healer, &copies, &loader, &cache_link);
+        let places = PlaceKeeper::new(&core, &watch);
         Flows {
             core,
             watch,
@@ -158,6 +161,7 @@ impl Flows {
             mover,
             superblock_sync,
             recovery,
+            places,
         }
     }
 }
@@ -195,6 +199,11 @@ impl Pool {
     /// Commands to spares.
     pub fn spares(&self) -> &Rc<Spares> {
         &self.0.spares
+    }
+
+    /// The record of where the devices are.
+    pub fn places(&self) -> &Rc<PlaceKeeper> {
+        &self.0.places
     }
 
     /// Commands to a scrub.

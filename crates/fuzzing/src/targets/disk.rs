@@ -1,5 +1,6 @@
 //! Structures of the pool.
 
+use base::checksum::crc32c_parts;
 use base::{Bitmap, Generation, PoolAddr, crc32c};
 use format::node::{NodePtr, NodeRef, decode};
 use format::page::{
@@ -7,6 +8,7 @@ use format::page::{
     decode_volumes, encode_bitmap, encode_groups, encode_volumes, open_page, payload_mut,
     seal_page,
 };
+use format::places::{self, Place, PlaceKind, Places};
 use format::records::{Checksums, MappedExtent, encode_checksums, mapping_key};
 use format::seal::seal;
 use format::superblock::Superblock;
@@ -24,6 +26,45 @@ pub fn superblock(data: &[u8]) {
         sb.encode(&mut again);
         assert_eq!(Superblock::decode(&again), Ok(sb));
     }
+}
+
+/// The record of places: as it comes, and with magic, version, length and checksum put right.
+pub fn places(data: &[u8]) {
+    drop(Places::decode(data));
+    let mut bytes = data.to_vec();
+    if bytes.len() < 48 || bytes.len() > places::SLOT_BYTES {
+        return;
+    }
+    bytes[..8].copy_from_slice(b"FBPLACES");
+    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    let len = (bytes.len() as u32).to_le_bytes();
+    bytes[12..16].copy_from_slice(&len);
+    let crc = crc32c_parts(&[&bytes[..44], &bytes[48..]]);
+    bytes[44..48].copy_from_slice(&crc.to_le_bytes());
+    if let Ok(record) = Places::decode(&bytes) {
+        let mut again = vec![0; places::SLOT_BYTES];
+        record.encode(&mut again);
+        assert_eq!(Places::decode(&again), Ok(record));
+    }
+}
+
+/// Records of places.
+pub fn some_places() -> Vec<Vec<u8>> {
+    let row = |kind, path: &[u8]| Place { kind, uuid: [3; 16], path: path.to_vec() };
+    let rows = vec![
+        row(PlaceKind::Device, b"/dev/disk/by-id/x"),
+        row(PlaceKind::Device, b"/srv/b.img"),
+        row(PlaceKind::Cache, b"/fast/c"),
+        row(PlaceKind::NoCache, b""),
+    ];
+    let one = |rows| {
+        let mut bytes = vec![0; places::SLOT_BYTES];
+        Places { pool_uuid: [1; 16], sequence: 5, rows }.encode(&mut bytes);
+        let len = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize;
+        bytes.truncate(len);
+        bytes
+    };
+    vec![one(rows), one(Vec::new())]
 }
 
 /// Pages: the header as it comes and sealed, the payloads of all kinds.

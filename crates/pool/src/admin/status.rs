@@ -124,6 +124,7 @@ impl Pool {
             rot: d.rot(now),
             queue: d.disk().map(|disk| queue_status(disk.kind(), &disk.stats())),
             emulate: None,
+            last_path: None,
         });
         let pool = PoolStatus {
             name: st.identity.name.clone(),
