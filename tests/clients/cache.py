@@ -506,3 +506,23 @@ def test_ext4_whose_cache_is_thrown_away(t):
     assert age <= MAX_LAG_S + SLACK_S, f"the image is {age:.1f} s old, max_lag is {MAX_LAG_S} s"
     server.stop()
     server.check()
+
+
+@cache_only
+@limit(60)
+def test_the_age_of_the_image_goes_on(t):
+    """Also while no server runs: a start does not make the pool's image young."""
+    server = t.up("--cache-size", "64M", "--max-lag", "1h", size="1G", volume_size="64M")
+    handle = server.connect()
+    handle.pwrite(noise("young", MIB), 0)
+    handle.flush()
+    status = lambda: server.status()["cache"]["writeback"]
+    assert "image_of_before_s" not in status()
+    server.kill()
+    time.sleep(3)
+    server.start()
+    assert 3 <= status()["image_of_before_s"] < 60, status()
+    shown = t.forebay("cache", "status", "--socket", server.control).stdout
+    assert "still that of before the start" in shown, shown
+    server.cache("flush")
+    assert "image_of_before_s" not in status()

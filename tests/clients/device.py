@@ -302,12 +302,14 @@ def test_a_missing_device_comes_back(t):
             server.status()["health"]
         )
         assert (
-            "is missing\n  to do: plug it in"
+            f"is missing (it was last at {two})\n  to do: plug it in"
             in t.forebay("status", "--socket", server.control).stdout
         )
         # With a cache, the pool may have got nothing yet that the device lacks.
         assert re.search("nothing (left )?to move", device(t, server, "online", two, "--wait"))
-        assert server.status()["health"] == []
+        # The command line names one device alone.
+        pages = [problem["page"] for problem in server.status()["health"]]
+        assert pages == ["configuration-differs"], pages
         time.sleep(0.1)
     ended(t, server)
     assert server.status()["pool"]["state"] == "online"
@@ -576,12 +578,12 @@ def test_the_configuration_file_that_is_to_be_changed(t):
     server.start()
     said = device(t, server, "add", three)
     assert (
-        f'before the server is started next, say in {config}: '
-        f'devices = ["{one}", "{two}", "{three}"]' in said
+        f'the next start finds the devices by itself; to make {config} agree with the pool, say '
+        f'there: devices = ["{one}", "{two}", "{three}"]' in said
     ), said
     said = device(t, server, "remove", three, "--wait")
-    assert "started next" not in said, said
-    assert "started next" not in device(t, server, "offline", two) + device(
+    assert "next start" not in said, said
+    assert "next start" not in device(t, server, "offline", two) + device(
         t, server, "online", two, "--wait"
     )
     said = device(t, server, "replace", two, three, "--force")

@@ -2,6 +2,7 @@
 that is there is given up or called missing."""
 
 import errno
+import json
 import os
 import pathlib
 import re
@@ -269,3 +270,74 @@ def test_a_device_is_resized_and_not_its_path(t):
     server = served(t, "again", "--device", moved[0], "--device", moved[1])
     assert re.search("online", t.forebay("status", "--socket", server.control).stdout)
     server.stop()
+
+
+def words_of(devices):
+    return [word for device in devices for word in ("--device", device)]
+
+
+@once
+@limit(60)
+def test_a_write_protected_disk(t):
+    """It is left out with what it is, in the log, in status and by doctor; not "plug it in"."""
+    files = t.devices(SIZE, SIZE)
+    t.forebay("create", *words_of(files))
+    if os.geteuid() != 0:
+        raise Skip("only root may open a loop device")
+    loop = Loop(t, files[1])
+    t.run("blockdev", "--setro", loop.node)
+    server = served(t, "protected", "--device", files[0], "--device", loop.node)
+    server.says(f"{loop.node} is write-protected", "blockdev --setrw", "going on without")
+    (problem,) = [one for one in server.status()["health"] if one["page"] == "device-missing"]
+    assert "write-protected" in problem["what"] and "mend that" in problem["todo"], problem
+    server.stop()
+    doctor = t.forebay("doctor", "--device", loop.node, ok=(3,)).stdout
+    assert "write-protected" in doctor, doctor
+    t.refused(
+        *served(t, "alone", "--device", loop.node, start=False).command,
+        saying=("write-protected", "--setrw"),
+    )
+    t.run("blockdev", "--setrw", loop.node)
+    server = served(t, "again", "--device", files[0], "--device", loop.node)
+    assert "write-protected" not in server.log_text()
+
+
+@once
+@limit(60)
+def test_a_disk_that_was_cut_short(t):
+    """It is there: what it lacks is said, and what gives it its size back."""
+    files = t.devices(SIZE, SIZE)
+    t.forebay("create", *words_of(files))
+    os.truncate(files[1], SIZE // 2)
+    server = served(t, "short", *words_of(files))
+    (problem,) = [one for one in server.status()["health"] if one["page"] == "device-missing"]
+    assert "truncated" in problem["what"] and str(files[1]) in problem["what"], problem
+    assert "mend that" in problem["todo"] and "plug it in" not in problem["todo"], problem
+    os.truncate(files[1], SIZE)
+    t.forebay("device", "online", files[1], "--wait", "--socket", server.control)
+    assert "device-missing" not in [one["page"] for one in server.status()["health"]]
+
+
+@once
+@limit(60)
+def test_a_socket_of_another_namespace(t):
+    """A server that lives is not called gone where the kernel's list of sockets is another."""
+    t.need("unshare")
+    if os.geteuid() != 0:
+        raise Skip("only root may make a namespace")
+    server = t.up(size="1G", volume_size="16M")
+    home = server.socket.parent
+    told = t.run("unshare", "--net", t.bin, "doctor", home, "--json", ok=(0, 3)).stdout
+    sockets = [one["found"] for one in json.loads(told) if one["check"] == "socket"]
+    assert sockets and not [text for text in sockets if "left behind" in text], sockets
+
+
+@once
+@limit(60)
+def test_a_directory_that_is_too_deep_for_sockets(t):
+    """What clients could not connect to is not served, also where what was said is short."""
+    deep = t.dir / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    told = t.run(t.bin, "up", "data", cwd=deep, ok=(2,)).stderr
+    says_all(told, ("107 bytes", "--nbd-socket", "nearer to the root"))
+    assert not (deep / "data").exists()

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 
-from harness.case import Skip, once
+from harness.case import Skip, limit, once
 from harness.data import GIB
 
 OTHER = 65534
@@ -74,3 +74,37 @@ def test_a_configuration_that_the_server_may_not_write(t):
     assert config.read_text() == before
     shown = t.forebay("set", "commit_interval", "--json", "--socket", server.control).stdout
     assert json.loads(shown)["from"] == "default", shown
+
+
+@once
+@limit(60)
+def test_what_others_made_is_not_trusted(t):
+    """A directory, or a token, of another user; a directory that everybody may write to. What a
+    server makes is for others to read at most, whatever the umask is."""
+    if os.geteuid() != 0:
+        raise Skip("only root may give a directory to another user")
+    theirs = t.dir / "theirs"
+    theirs.mkdir()
+    (theirs / "http.token").write_text("0123456789abcdef0123\n")
+    os.chown(theirs, 65534, 65534)
+    told = t.refused(t.bin, "up", theirs, "--size", "1G", saying=("belongs to another user",))
+    assert "chown" in told and not (theirs / "pool0.img").exists(), told
+    os.chown(theirs, 0, 0)
+    theirs.chmod(0o777)
+    t.refused(t.bin, "up", theirs, "--size", "1G", saying=("everybody may make or replace",))
+    theirs.chmod(0o755)
+    os.chmod(theirs / "http.token", 0o600)
+    os.chown(theirs / "http.token", 65534, 65534)
+    t.refused(t.bin, "up", theirs, "--size", "1G", saying=("another user, who knows it",))
+    before = os.umask(0)
+    try:
+        server = t.up(size="1G", volume_size="16M")
+        (new,) = t.devices(1 << 30)
+        t.forebay("device", "add", new, "--socket", server.control)
+        server.cache("attach", t.dir / "fast.img", "--size", "64M", ok=(0, 1))
+        home = server.control.parent
+        for file in home.iterdir():
+            assert file.is_socket() or file.stat().st_mode & 0o022 == 0, (file, file.stat())
+        server.stop()
+    finally:
+        os.umask(before)

@@ -2,11 +2,12 @@
 
 import errno
 import json
+import subprocess
 import time
 
 import nbd
 
-from harness.case import limit
+from harness.case import limit, once
 from harness.data import BLOCK, GIB, MIB, PIB, noise
 from harness.server import expect_error
 
@@ -214,3 +215,87 @@ def test_resize(t):
     assert server.connect().get_size() == 128 * MIB
     server.stop()
     server.check()
+
+
+@limit(60)
+def test_zeroes_that_cannot_fit(t):
+    """One request for more zeros than there is room for fails at once, and takes nothing from
+    others."""
+    server = t.up(volume_size="8G", size="512M")
+    handle = server.connect()
+    handle.pwrite(noise("there", 16 * MIB), 0)
+    handle.flush()
+    server.settle()
+    before = server.status()["pool"]["used_bytes"]
+    for length in (4 * GIB - MIB, 600 * MIB):
+        expect_error(errno.ENOSPC, lambda: handle.zero(length, 0, nbd.CMD_FLAG_NO_HOLE))
+    server.settle()
+    assert server.status()["pool"]["used_bytes"] <= before + MIB
+    handle.zero(64 * MIB, 0, nbd.CMD_FLAG_NO_HOLE)
+    handle.zero(4 * GIB - MIB, 0)
+    assert handle.pread(MIB, 0) == bytes(MIB)
+
+
+@limit(120)
+def test_a_small_pool_says_that_it_is_full(t):
+    """Before the first write is refused."""
+    server = t.up(volume_size="1G", size="256M")
+    handle, full = server.connect(), []
+    for at in range(0, 512 * MIB, MIB):
+        try:
+            handle.pwrite(noise(at, MIB), at)
+            if at % (8 * MIB) == 0:
+                handle.flush()
+                server.settle()
+        except nbd.Error as error:
+            assert error.errnum == errno.ENOSPC, error
+            break
+        full = full or [p for p in server.status()["health"] if p["page"] == "pool-full"]
+    else:
+        raise AssertionError("the pool never filled")
+    assert full and "are left for data" in full[0]["what"], full
+
+
+@once
+@limit(240)
+def test_the_table_of_volumes(t):
+    """It has room for 1008, which is told with what helps; a place is free again at once."""
+    server = t.up(volume_size="16M", size="1G")
+    made = subprocess.run(
+        f"for n in $(seq 1007); do {t.bin} volume create v$n --size 1M --socket {server.control}"
+        " >/dev/null || exit 1; done",
+        shell=True, capture_output=True, text=True, check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    told = server.volume("create", "more", "--size", "1M", ok=(1,)).stderr
+    assert "1008" in told and "delete a volume" in told and "device add" not in told, told
+    handle = server.connect("v7")
+    handle.pwrite(noise("v7", MIB), 0)
+    handle.shutdown()
+    for n in range(12):
+        server.volume("delete", f"v{n + 7}")
+        server.volume("create", f"again{n}", "--size", "1M")
+
+
+@once
+@limit(60)
+def test_a_volume_gets_another_name(t):
+    """Its content stays; who has it open is not put off unasked, and keeps it."""
+    server = t.up(volume_size="16M", size="1G")
+    handle = server.connect()
+    data = noise("renamed", MIB)
+    handle.pwrite(data, 0)
+    told = server.volume("rename", "vol0", "disk", ok=(1,)).stderr
+    assert "would not find it again" in told and "--force" in told, told
+    server.volume("create", "other", "--size", "1M")
+    told = server.volume("rename", "other", "vol0", ok=(1,)).stderr
+    assert "already" in told, told
+    server.volume("rename", "vol0", "disk", "--force")
+    assert handle.pread(MIB, 0) == data
+    told = server.volume("delete", "disk", ok=(1,)).stderr
+    assert "open" in told, told
+    handle.shutdown()
+    server.restart()
+    assert server.connect("disk").pread(MIB, 0) == data
+    expect = server.volume("list").stdout
+    assert "disk" in expect and "vol0" not in expect, expect

@@ -67,6 +67,8 @@ pub enum ErrorKind {
     Io,
     /// The pool, or the file system under its devices, is full.
     NoSpace,
+    /// A limit of the pool's format is reached.
+    Limit,
     /// There is no such volume.
     NotFound,
     /// A volume of that name is there already.

@@ -6,6 +6,7 @@
 pub mod bitmap;
 pub mod buf;
 pub mod checksum;
+pub mod crowd;
 pub mod error;
 pub mod histogram;
 pub mod host;

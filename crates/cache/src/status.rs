@@ -183,6 +183,7 @@ impl Cache {
                 passes: passes.published(),
                 carried_bytes: passes.bytes(),
                 lag_seconds: self.core().levels().age().as_secs_f64(),
+                image_of_before_s: self.core().levels().image_of_before().map(|age| age.as_secs()),
                 max_lag_seconds: self.core().settings().max_lag.as_secs_f64(),
                 writers_waiting: self.core().admission().waiting(),
                 room_gone: self.core().levels().load(self.core().rt().now()).gone(),

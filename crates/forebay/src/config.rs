@@ -37,7 +37,7 @@ pub use file::ConfigFile;
 pub use http::HttpPlace;
 use places::Places;
 pub use places::{place_of_devices, place_of_path};
-pub use sections::{CacheSection, Complete, HttpSection, Sections};
+pub use sections::{CacheSection, Complete, HttpSection, PoolSection, Sections};
 
 /// Everything that a server needs to know.
 #[derive(Debug)]

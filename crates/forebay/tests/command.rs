@@ -284,7 +284,7 @@ fn as_many_files_as_are_allowed_can_be_open() {
         ]);
         command
     };
-    for (hard, warned) in [(200, true), (320, false)] {
+    for (hard, warned) in [(200, true), (704, false)] {
         let (_tmp, dir) = dir();
         let log = std::fs::File::create(dir.with_extension("err")).unwrap();
         let up = Up::start_as(limited(100, hard), log.into(), &dir, &[]);
@@ -293,7 +293,7 @@ fn as_many_files_as_are_allowed_can_be_open() {
         assert_eq!(files.split_whitespace().nth(3), Some(hard.to_string().as_str()), "{files}");
         let log = up.log("err");
         assert_eq!(
-            log.contains("at most 200 files can be open, and 256 connections need 320"),
+            log.contains("at most 200 files can be open, and 256 connections need 704"),
             warned,
             "{log}"
         );

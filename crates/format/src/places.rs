@@ -39,8 +39,9 @@ pub const SLOT_STEP: u64 = 128 << 10;
 pub const SLOT_BYTES: usize = 72 << 10;
 /// The longest path that is kept, in bytes.
 pub const MAX_PATH: usize = 1024;
-/// The most rows: one for each device, and one for the cache.
-const MAX_ROWS: usize = MAX_DEVICES + 1;
+/// The most rows: one for each device, one for the cache, and one that says that there is to be
+/// none.
+const MAX_ROWS: usize = MAX_DEVICES + 2;
 
 const WHAT: &str = "record of places";
 const MAGIC: [u8; 8] = *b"FBPLACES";
@@ -121,7 +122,7 @@ pub struct Places {
     pub pool_uuid: [u8; 16],
     /// Grows with every record that is written.
     pub sequence: u64,
-    /// All places; at most one for each device, and one for the cache.
+    /// All places; at most one for each device, and one of each other kind.
     pub rows: Vec<Place>,
 }
 
@@ -229,7 +230,8 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let long = [b'x'; MAX_PATH];
-        for all in [record(&[]), record(&[b"/a \xff", &long, b""]), record(&[&long[..]; MAX_ROWS])] {
+        for all in [record(&[]), record(&[b"/a \xff", &long, b""]), record(&[&long[..]; MAX_ROWS])]
+        {
             assert_eq!(Places::decode(&encoded(&all)), Ok(all));
         }
     }

@@ -27,6 +27,7 @@ use crate::jobs::{Cancel, Jobs, Writeback};
 use crate::metrics::{self, Format, HttpCounters};
 use crate::openapi;
 use crate::page;
+use crate::places::{Host, HttpCrowds};
 use crate::routes::ROUTES;
 use crate::snapshot::Snapshot;
 use crate::table::{Act, Route, ShownPart};
@@ -50,6 +51,7 @@ pub struct Api {
     connections: Arc<AtomicUsize>,
     requests: AtomicU64,
     refused: AtomicU64,
+    crowds: Arc<HttpCrowds>,
 }
 
 /// Counts for as long as it lives.
@@ -75,7 +77,13 @@ impl Api {
             connections: Arc::default(),
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            crowds: Arc::default(),
         }
+    }
+
+    /// The counts of connections for which there was no room.
+    pub fn crowds(&self) -> &Arc<HttpCrowds> {
+        &self.crowds
     }
 
     /// A connection is there until what is returned is dropped.
@@ -117,6 +125,8 @@ impl Api {
             connections: self.connections.load(Ordering::Relaxed) as u64,
             requests: self.requests.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
+            connections_refused: self.crowds.refused.load(Ordering::Relaxed),
+            connections_crowded_out: self.crowds.crowded_out.load(Ordering::Relaxed),
             streams: (STREAMS - self.streams.available_permits()) as u64,
             jobs: self.jobs.running() as u64,
         }
@@ -137,6 +147,7 @@ fn filter(method: &str) -> MethodFilter {
 pub async fn refuse_or<F>(
     api: &Api,
     via: ClientSocket,
+    host: Host,
     request: Request,
     routed: impl FnOnce(Request) -> F,
 ) -> Response<Body>
@@ -166,6 +177,7 @@ where
     match (grant, body) {
         (Err(e), _) => {
             api.refused.fetch_add(1, Ordering::Relaxed);
+            api.crowds.tell_refused(host, &e.message);
             failed(&e)
         }
         (Ok(_), Err(e)) => failed(&e),

@@ -8,7 +8,7 @@
 //! * `server`: thread, listeners, connections; `access`: who may ask; `api`: requests and answers
 //! * `fields`: what requests take; `input`: what clients send, checked; `jobs`: long work;
 //!   `events`: the status as a stream, and what has changed (`changes`)
-//! * `history`: the last hour; `page`: the dashboard
+//! * `history`: the last hour; `page`: the dashboard; [`places`]: how many connections there may be
 //! * [`metrics`]: from a status to the text that Prometheus reads
 #![allow(
     clippy::disallowed_types,
@@ -29,6 +29,7 @@ mod jobs;
 pub mod metrics;
 pub mod openapi;
 mod page;
+pub mod places;
 pub mod routes;
 mod server;
 mod snapshot;

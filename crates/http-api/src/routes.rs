@@ -231,6 +231,13 @@ const TABLE: &[Row] = &[
     ),
     row(
         "PUT",
+        "/v1/volumes/{name}/name",
+        ask::<request::VolumeRename>(),
+        &[NAME, must("to"), may("force").or("false")],
+        "give a volume another name",
+    ),
+    row(
+        "PUT",
         "/v1/volumes/{name}/mode",
         job::<request::SetCacheMode>(),
         &[wait("true"), path("volume"), must("mode")],

@@ -11,17 +11,19 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
+use base::crowd::network_of;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tower_service::Service;
 
-use crate::access::{ClientSocket, Rules};
+use crate::access::{ClientSocket, Grant, Rules};
 use crate::engine::Engine;
 use crate::handlers::{Api, refuse_or};
+use crate::places::{ConnectionPlace, ConnectionPlaces, Host, HttpCrowds};
 use crate::stall::StallGuard;
 
 /// The number of connections of each listener.
@@ -47,6 +49,7 @@ pub enum Listener {
 
 /// A server that runs in a thread of its own.
 pub struct Server {
+    crowds: Arc<HttpCrowds>,
     stop: watch::Sender<bool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -65,12 +68,18 @@ impl Server {
         let listeners = listeners.into_iter().map(adopt).collect::<io::Result<Vec<_>>>()?;
         drop(entered);
         let api = Arc::new(Api::new(rules, engine, stopped.clone()));
+        let crowds = api.crowds().clone();
         let work = move || {
             runtime.block_on(serve(listeners, api, stopped));
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("http".into()).spawn(work)?;
-        Ok(Server { stop, thread: Some(thread) })
+        Ok(Server { crowds, stop, thread: Some(thread) })
+    }
+
+    /// The counts of connections for which there was no room.
+    pub fn crowds(&self) -> Arc<HttpCrowds> {
+        self.crowds.clone()
     }
 
     /// Takes no more requests, and waits a second at most until clients have their answers. To be
@@ -104,8 +113,8 @@ fn adopt(listener: Listener) -> io::Result<AdoptedSocket> {
 }
 
 async fn serve(listeners: Vec<AdoptedSocket>, api: Arc<Api>, mut stopped: watch::Receiver<bool>) {
-    let places: Vec<Arc<Semaphore>> =
-        listeners.iter().map(|_| Arc::new(Semaphore::new(MAX_CONNECTIONS))).collect();
+    let places: Vec<Arc<ConnectionPlaces>> =
+        listeners.iter().map(|_| ConnectionPlaces::new(MAX_CONNECTIONS, api.crowds())).collect();
     let mut tasks: Vec<_> = listeners
         .into_iter()
         .zip(&places)
@@ -117,22 +126,25 @@ async fn serve(listeners: Vec<AdoptedSocket>, api: Arc<Api>, mut stopped: watch:
     tasks.iter().for_each(|task| task.abort());
     let all_closed = async {
         for places in &places {
-            let _ = places.acquire_many(MAX_CONNECTIONS as u32).await;
+            places.all_ended().await;
         }
     };
     let _ = tokio::time::timeout(GRACE, all_closed).await;
 }
 
-async fn accept(listener: AdoptedSocket, api: Arc<Api>, places: Arc<Semaphore>) {
+async fn accept(listener: AdoptedSocket, api: Arc<Api>, places: Arc<ConnectionPlaces>) {
     loop {
         let accepted = match &listener {
             AdoptedSocket::Unix(listener) => listener.accept().await.map(|(stream, _)| {
-                take(stream, ClientSocket::Unix, &api, &places);
+                let user = stream.peer_cred().map(|cred| Host::User(cred.uid()));
+                let host = user.unwrap_or(Host::Unknown);
+                take(stream, ClientSocket::Unix, host, &api, &places);
             }),
-            AdoptedSocket::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+            AdoptedSocket::Tcp(listener) => listener.accept().await.map(|(stream, from)| {
                 // Answers are written whole: there is nothing to wait for.
                 let _ = stream.set_nodelay(true);
-                take(stream, ClientSocket::Tcp, &api, &places);
+                let host = Host::Address(network_of(from.ip().to_canonical()));
+                take(stream, ClientSocket::Tcp, host, &api, &places);
             }),
         };
         if let Err(e) = accepted {
@@ -143,28 +155,41 @@ async fn accept(listener: AdoptedSocket, api: Arc<Api>, places: Arc<Semaphore>) 
 }
 
 /// Serves a connection, unless there are too many.
-fn take<S>(stream: S, via: ClientSocket, api: &Arc<Api>, places: &Arc<Semaphore>)
+fn take<S>(stream: S, via: ClientSocket, host: Host, api: &Arc<Api>, places: &Arc<ConnectionPlaces>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    match places.clone().try_acquire_owned() {
-        Ok(place) => drop(tokio::spawn(converse(stream, via, api.clone(), place))),
-        Err(_) => tracing::debug!(limit = MAX_CONNECTIONS, "HTTP connection refused: too many"),
+    if let Some(place) = places.take(host) {
+        let place = Arc::new(place);
+        drop(tokio::spawn(converse(stream, via, host, api.clone(), place)));
     }
 }
 
-async fn converse<S>(stream: S, via: ClientSocket, api: Arc<Api>, _place: OwnedSemaphorePermit)
-where
+async fn converse<S>(
+    stream: S,
+    via: ClientSocket,
+    host: Host,
+    api: Arc<Api>,
+    place: Arc<ConnectionPlace>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let _counted = api.connected();
     let mut stopped = api.stopped();
     let router = api.router();
+    let known = place.clone();
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (api, mut router) = (api.clone(), router.clone());
+        let (api, mut router, place) = (api.clone(), router.clone(), known.clone());
+        place.note_asked();
         async move {
             let request: Request = request.map(Body::new);
-            let routed = refuse_or(&api, via, request, |request| router.call(request)).await;
+            let routed = refuse_or(&api, via, host, request, |request| {
+                if request.extensions().get() == Some(&Grant::All) {
+                    place.note_known();
+                }
+                router.call(request)
+            })
+            .await;
             Ok::<_, Infallible>(routed)
         }
     });
@@ -180,6 +205,7 @@ where
     let told = async move { stopped.wait_for(|stop| *stop).await.is_ok() };
     let first = tokio::select! {
         ended = connection.as_mut() => Some(ended),
+        () = place.lost() => return,
         _ = told => None,
     };
     let ended = match first {

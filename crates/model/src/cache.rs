@@ -349,6 +349,10 @@ pub struct WritebackStatus {
     pub carried_bytes: u64,
     /// The time by which the pool's image may be older than the volumes, in seconds.
     pub lag_seconds: f64,
+    /// If the pool's image is still that of before the server's start: how old it may be, in
+    /// seconds, by the clock, which goes on while no server runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_of_before_s: Option<u64>,
     /// The highest age that the pool's image should have, in seconds.
     pub max_lag_seconds: f64,
     /// Writes that wait for room.

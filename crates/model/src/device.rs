@@ -96,6 +96,10 @@ pub struct DeviceStatus {
     /// If the device is missing: the path at which it was last; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_path: Option<String>,
+    /// If the device is missing: why the one that is there is not used, or why it could not be
+    /// opened, in words; absent where nothing is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_because: Option<String>,
     /// The uuid of the device.
     pub id: String,
     /// The state of the device in the pool.

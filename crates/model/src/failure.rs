@@ -96,9 +96,11 @@ impl From<StorageError> for Failure {
             ErrorKind::NotFound => FailureKind::NotFound,
             ErrorKind::Exists => FailureKind::Exists,
             ErrorKind::NoSpace => FailureKind::NoSpace,
-            ErrorKind::Foreign | ErrorKind::Stale | ErrorKind::Newer | ErrorKind::Loses => {
-                FailureKind::Refused
-            }
+            ErrorKind::Limit
+            | ErrorKind::Foreign
+            | ErrorKind::Stale
+            | ErrorKind::Newer
+            | ErrorKind::Loses => FailureKind::Refused,
             ErrorKind::GivenUp => FailureKind::Cancelled,
             _ => FailureKind::Failed,
         };

@@ -151,6 +151,17 @@ requests! {
         read_only: bool,
     }
 
+    /// Another name of a volume.
+    "volume-rename" VolumeRename -> () {
+        /// The name of the volume.
+        name: String,
+        /// The new name.
+        to: String,
+        /// The volume may get it while clients have it open, who know it by the old one.
+        #[serde(default)]
+        force: bool,
+    }
+
     /// The end of a volume.
     "volume-delete" VolumeDelete -> () {
         /// The name of the volume.

@@ -48,6 +48,9 @@ pub struct Status {
     /// The cache; absent if the pool has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStatus>,
+    /// How the configuration differs from what the pool has; absent if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<ConfigurationDrift>,
     /// The volumes, in the order of their numbers.
     pub volumes: Vec<VolumeOfStatus>,
     /// The problems, the worst first; empty if all is well.
@@ -73,6 +76,49 @@ pub struct Status {
     pub memory: MemoryStatus,
 }
 
+words! {
+    /// A kind of connections.
+    ConnectionKind {
+        /// NBD over unix sockets.
+        NbdUnix = "nbd-unix",
+        /// NBD over TCP.
+        NbdTcp = "nbd-tcp",
+        /// HTTP.
+        Http = "http",
+    }
+}
+
+/// A client for which there was no room.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Crowd {
+    /// The kind of connection.
+    pub kind: ConnectionKind,
+    /// Where the client came from, in words.
+    pub from: String,
+    /// True if the client was refused, as all places were taken; false if it had not said what it
+    /// wants, and was closed for another one.
+    pub refused: bool,
+    /// Seconds since then.
+    pub seconds_ago: u64,
+}
+
+/// How what a server was told at its start differs from the devices and the cache of its pool.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigurationDrift {
+    /// Paths of devices of the pool that the configuration does not name.
+    pub unnamed_devices: Vec<String>,
+    /// Paths that the configuration names, and where no device of the pool is.
+    pub needless_devices: Vec<String>,
+    /// The path of the pool's cache, where the configuration does not name it.
+    pub unnamed_cache: Option<String>,
+    /// The path that the configuration names for the cache, and where that is not.
+    pub needless_cache: Option<String>,
+    /// True if the next start finds devices and cache by itself.
+    pub is_found: bool,
+    /// Text that says how to make them agree.
+    pub todo: String,
+}
+
 /// The process, and its clients over NBD.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ServerStatus {
@@ -84,13 +130,18 @@ pub struct ServerStatus {
     pub uptime_seconds: u64,
     /// Connections that are open.
     pub connections: u64,
-    /// Connections that can be open.
+    /// Connections with a volume that can be open: so many over unix sockets, and so many over TCP.
     #[schemars(range(min = 1))]
     pub connections_max: u64,
     /// Connections that were accepted.
     pub connections_accepted: u64,
     /// Connections that were closed at once because there were too many.
     pub connections_refused: u64,
+    /// Connections that were closed for others, as they had not said which volume they want.
+    pub connections_crowded_out: u64,
+    /// Clients for which there was no room a while ago: the last one of each kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crowds: Vec<Crowd>,
     /// Handshakes of TLS that were done.
     pub tls_handshakes: u64,
     /// Handshakes of TLS that failed.

@@ -186,6 +186,10 @@ pub struct Client {
     pub number: u64,
     /// The address of the client, with its port; null over a unix socket.
     pub address: Option<String>,
+    /// The process of the client, if it came over a unix socket; absent where the system does not
+    /// say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ClientProcess>,
     /// The volume that the client has open; null during the handshake.
     pub export: Option<String>,
     /// The client may change nothing.
@@ -194,6 +198,17 @@ pub struct Client {
     pub requests: u64,
     /// Whom TLS found the client to be; null if it does not use TLS.
     pub tls: Option<ClientTls>,
+}
+
+/// A process of this machine that is connected.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ClientProcess {
+    /// The number of the process.
+    pub pid: u32,
+    /// The number of the user of the process.
+    pub uid: u32,
+    /// The name of the program, as far as the system tells.
+    pub program: Option<String>,
 }
 
 /// A client that came over TLS.

@@ -42,6 +42,8 @@ pub struct Handshake {
     structured: bool,
     /// The export for which `base:allocation` was selected.
     meta: Option<String>,
+    /// The name of an export that the client wanted, and does not get.
+    unknown: Option<String>,
 }
 
 impl Handshake {
@@ -57,7 +59,19 @@ impl Handshake {
             no_zeroes: client_flags & u32::from(hello::NO_ZEROES) != 0,
             structured: false,
             meta: None,
+            unknown: None,
         })
+    }
+
+    /// Whether an option is refused because the client has no TLS.
+    pub fn refuses_plain(&self, option: u32) -> bool {
+        self.encryption == Encryption::Required && ![opt::ABORT, opt::STARTTLS].contains(&option)
+    }
+
+    /// The name of an export that the last option wanted to enter, and that is not there for the
+    /// client.
+    pub fn take_unknown(&mut self) -> Option<String> {
+        self.unknown.take()
     }
 
     /// TLS has begun: what was said in the clear holds no more.
@@ -136,7 +150,7 @@ impl Handshake {
     }
 
     fn export_name<E: Exports>(
-        &self,
+        &mut self,
         exports: &E,
         data: &[u8],
         out: &mut Vec<u8>,
@@ -144,6 +158,7 @@ impl Handshake {
         let name = std::str::from_utf8(data).ok().filter(|n| n.len() <= MAX_STRING);
         let Some((name, export)) = name.and_then(|n| Some((n, exports.open(n, self.peer())?)))
         else {
+            self.unknown = Some(name.unwrap_or("?").to_owned());
             return NextStep::Close;
         };
         let info = export.info();
@@ -156,7 +171,7 @@ impl Handshake {
     }
 
     fn info<E: Exports>(
-        &self,
+        &mut self,
         exports: &E,
         option: u32,
         data: &[u8],
@@ -168,6 +183,7 @@ impl Handshake {
         };
         let Some(export) = exports.open(request.name, self.peer()) else {
             refuse(out, option, rep::ERR_UNKNOWN, "no such export");
+            self.unknown = (option == opt::GO).then(|| request.name.to_owned());
             return NextStep::Again;
         };
         let i = export.info();

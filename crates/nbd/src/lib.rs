@@ -26,5 +26,8 @@ mod wire;
 
 pub use codec::Errno;
 pub use export::{BlockStatus, Export, ExportInfo, Exports, ZeroOpts};
-pub use server::{Acceptors, Addresses, ConnectionStatus, Limits, Security, Server, Status};
+pub use server::{
+    Acceptors, ClientOrigin, ClientWay, ConnectionStatus, Crowd, CrowdOutcome, Limits, Origins,
+    Security, Server, Status,
+};
 pub use tls::{Peer, Proof};

@@ -1,6 +1,5 @@
 //! Operations of administrators on an open pool: its settings, and its state in numbers. Commands
 //! for devices are in `moves.rs`.
 
-pub mod places;
 mod set;
 pub mod status;

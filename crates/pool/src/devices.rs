@@ -6,7 +6,7 @@ mod disk;
 mod presence;
 pub(crate) mod slots;
 mod sources;
-mod split_brain;
+pub(crate) mod split_brain;
 pub(crate) mod standing;
 pub(crate) mod superblock_origin;
 pub(crate) mod watch_times;

@@ -67,7 +67,6 @@ mod txn;
 mod volumes;
 mod writeback;
 
-pub use admin::places::PlaceKeeper;
 pub use admin::status;
 pub use attached::{CacheJournal, CacheMark, JournalDurable, Link};
 pub use devices::DeviceFile;
@@ -79,6 +78,7 @@ pub use format::superblock::scrub::ScrubState;
 pub use host_log::{HostLog, SurvivingRecords};
 pub use io::Blocks;
 pub use moves::Fill;
+pub use moves::place_keeper::PlaceKeeper;
 pub use open::{check_create, create};
 pub use pool::Pool;
 pub use start::ReadyPool;

@@ -37,6 +37,7 @@ mod in_order;
 pub(crate) mod join;
 pub(crate) mod last_word;
 pub(crate) mod mover;
+pub mod place_keeper;
 mod present;
 pub(crate) mod reattach;
 pub(crate) mod resync;

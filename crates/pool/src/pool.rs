@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use base::{
-    Crc, Generation, Lba, OpenId, Result, SharedPlace, Slice, SliceList, StorageError, VolumeId,
+    BLOCK_U64, Crc, Generation, Lba, OpenId, Result, SharedPlace, Slice, SliceList, StorageError,
+    VolumeId,
 };
 use format::page::{CacheMode, VolumeLimit};
 use queue::Class;
 use rt::Rt;
 
-use crate::admin::places::PlaceKeeper;
 use crate::commit::commit_flow::CommitRun;
 use crate::commit::commit_requests::Commits;
 use crate::commit::pages::PageWriter;
@@ -27,6 +27,7 @@ use crate::moves::copy::ChunkCopier;
 use crate::moves::join::Joiner;
 use crate::moves::last_word::RemovalNotifier;
 use crate::moves::mover::Mover;
+use crate::moves::place_keeper::PlaceKeeper;
 use crate::moves::reattach::Reattacher;
 use crate::moves::resync::Resyncer;
 use crate::moves::spares::Spares;
@@ -216,6 +217,12 @@ impl Pool {
         &self.0.cache_link
     }
 
+    /// Bytes that data can still take, about.
+    pub fn available_bytes(&self) -> u64 {
+        let st = self.0.core.state();
+        st.space.room().left_for_data(&st.devices, &st.demand()) * BLOCK_U64
+    }
+
     /// The place where the host keeps memory that outlives the process, if this pool uses it.
     pub fn host_place(&self) -> Option<SharedPlace> {
         self.0.core.host_place()
@@ -335,6 +342,12 @@ impl Pool {
     /// does not enforce the limit. The layer that serves clients does.
     pub fn note_limit(&self, id: VolumeId, limit: Option<VolumeLimit>) -> Result<()> {
         self.0.volumes.note_limit(id, limit)
+    }
+
+    /// Gives a volume another name; durable when it returns. Clients that have it open keep it.
+    /// Errors: `Exists`; `Invalid` for a name that cannot be.
+    pub async fn rename_volume(&self, id: VolumeId, name: &str) -> Result<()> {
+        self.0.volumes.rename_volume(id, name).await
     }
 
     /// Lets clients change a volume, or not; durable when it returns. The pool does

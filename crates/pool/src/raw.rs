@@ -5,6 +5,7 @@
 //! reads are public.
 
 pub use crate::devices::slots::{Copy, Slots};
+pub use crate::devices::split_brain::is_up_to_date;
 pub use crate::devices::{Disk, PoolDevice};
 pub use crate::open::{Candidate, doubt, judge, newest, newest_superblock, without_blank};
 pub use crate::space::Geometry;

@@ -8,6 +8,7 @@ use base::{
 use format::MAX_VOLUME_BYTES;
 use format::page::{CacheMode, VolumeLimit, VolumeRecord, VolumeState};
 use queue::Class;
+use rt::sync::{Event, within};
 
 use crate::commit::commit_requests::Commits;
 use crate::core::Core;
@@ -20,6 +21,8 @@ use crate::settings::check_name;
 const REAP_AGAIN: Duration = Duration::from_secs(1);
 /// The longest time between two tries: each may read what cannot be read.
 const REAP_SELDOM: Duration = Duration::from_secs(60);
+/// For so long a new volume waits for the place of one that is being deleted.
+const PLACE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A volume as its users see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,12 +89,16 @@ pub(crate) struct Volumes {
     core: Core,
     commits: Rc<Commits>,
     writer: Rc<Writer>,
+    /// Rings when a volume that was deleted has left its place in the table.
+    place_freed: Event,
 }
 
 impl Volumes {
     /// Makes the flow out of the core and the flows that it calls.
     pub(crate) fn new(core: &Core, commits: &Rc<Commits>, writer: &Rc<Writer>) -> Rc<Volumes> {
-        Rc::new(Volumes { core: core.clone(), commits: commits.clone(), writer: writer.clone() })
+        let place_freed = Event::new();
+        let (core, commits, writer) = (core.clone(), commits.clone(), writer.clone());
+        Rc::new(Volumes { core, commits, writer, place_freed })
     }
 
     /// See [`crate::Pool::volumes`].
@@ -134,6 +141,7 @@ impl Volumes {
             ));
         }
         check_size(size, sector)?;
+        self.wait_for_place().await;
         let id = {
             let mut st = self.core.state_mut();
             st.standing.permit()?;
@@ -145,8 +153,13 @@ impl Volumes {
             }
             let vacancy = st.forest.vacancy();
             let Some(place) = vacancy.first else {
-                let text = format!("the volume table is full: {} volumes", vacancy.places);
-                return Err(StorageError::new(ErrorKind::NoSpace, text));
+                // More devices, or more free space, would not help.
+                let text = format!(
+                    "the pool has room for {} volumes, and all places are taken: delete a volume, \
+                     or make another pool",
+                    vacancy.places
+                );
+                return Err(StorageError::new(ErrorKind::Limit, text));
             };
             let record = VolumeRecord {
                 id: VolumeId(st.forest.next_volume()),
@@ -165,6 +178,39 @@ impl Volumes {
         };
         self.commits.commit().await?;
         Ok(id)
+    }
+
+    /// Waits for the place of a volume that is being deleted, if there is no other, for a while:
+    /// what it holds is being freed.
+    async fn wait_for_place(&self) {
+        let mut limit = std::pin::pin!(self.core.rt().sleep(PLACE_PATIENCE));
+        loop {
+            let mut freed = std::pin::pin!(self.place_freed.wait());
+            let waits = {
+                let st = self.core.state();
+                let ends = |v: &Volume| !v.is_live();
+                st.forest.vacancy().first.is_none() && st.forest.volumes().any(ends)
+            };
+            if !waits || within(&mut freed, limit.as_mut()).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// See [`crate::Pool::rename_volume`].
+    pub(crate) async fn rename_volume(&self, id: VolumeId, name: &str) -> Result<()> {
+        check_name("volume", name)?;
+        {
+            let mut st = self.core.state_mut();
+            st.standing.permit()?;
+            let is_other = |v: &Volume| v.is_named() && v.record().id != id;
+            if st.forest.volumes().any(|v| is_other(v) && v.record().name == name) {
+                let text = format!("there is a volume {name:?} already");
+                return Err(StorageError::new(ErrorKind::Exists, text));
+            }
+            st.change_volume(id, |record| record.name = name.to_owned())?;
+        }
+        self.commits.commit().await
     }
 
     /// See [`crate::Pool::resize_volume`].
@@ -302,7 +348,10 @@ impl Volumes {
                     Err(e) if e.kind == ErrorKind::NotFound => this.commits.commit().await,
                     Err(e) => Err(e),
                 };
-                let Err(e) = outcome else { return };
+                let Err(e) = outcome else {
+                    this.place_freed.notify();
+                    return;
+                };
                 if this.core.is_closed() {
                     return;
                 }

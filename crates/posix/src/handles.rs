@@ -179,6 +179,14 @@ impl Handles {
         Some(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
     }
 
+    /// The process and the user of the peer of a connected unix socket, at the time at which it
+    /// connected.
+    pub fn peer_process(&self, socket: SocketId) -> Option<(u32, u32)> {
+        let t = self.0.borrow();
+        let fd = t.sockets.get(socket.0 as usize)?.as_ref()?.fd.as_raw_fd();
+        sys::peer_credentials(fd).ok()
+    }
+
     fn adopt(&self, fd: OwnedFd, listens: bool) -> io::Result<SocketId> {
         let mut t = self.0.borrow_mut();
         sys::set_blocking(fd.as_raw_fd(), t.blocking)?;

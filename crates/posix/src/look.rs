@@ -10,6 +10,8 @@ use std::path::Path;
 
 /// `FS_NOCOW_FL` of the kernel's `linux/fs.h`.
 const NO_COW: libc::c_long = 0x0080_0000;
+/// `BLKROGET` of the kernel's `linux/fs.h`.
+const BLKROGET: libc::Ioctl = 0x125e;
 
 /// Whether this process may read and write what is at `path`; the error says why not. A device is
 /// not opened for it.
@@ -27,6 +29,15 @@ fn may(path: &Path, how: i32) -> io::Result<()> {
     // SAFETY: the path ends in a zero byte and lives until the call returns.
     let r = unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether a block device takes no writes of any process: by a switch on it, or `blockdev
+/// --setro`.
+pub fn is_write_protected(device: &File) -> io::Result<bool> {
+    let mut read_only: libc::c_int = 0;
+    // SAFETY: the kernel writes an `int` to `read_only`, which is live, and the descriptor is open.
+    let r = unsafe { libc::ioctl(device.as_raw_fd(), BLKROGET, &raw mut read_only) };
+    if r == 0 { Ok(read_only != 0) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether a file is written in place on a file system that copies on write otherwise (`chattr

@@ -19,6 +19,7 @@ use base::{Duration, IoError};
 use rt::DeviceKind;
 
 use crate::kind::disk_kind;
+use crate::look::is_write_protected;
 use crate::names::{NameLocks, lock_names, try_flock};
 use crate::start::Start;
 use crate::sys;
@@ -63,6 +64,8 @@ pub struct FileInfo {
     pub kind: DeviceKind,
     /// The file or device supports discards.
     pub discard: bool,
+    /// The block device takes no writes: of a switch on it, or since somebody has set it so.
+    pub write_protected: bool,
 }
 
 /// An open file, locked until it is closed.
@@ -190,7 +193,8 @@ fn open_now(path: &Path, how: &OpenFile) -> io::Result<LockedFile> {
         how.write && punches_holes(&file, size_bytes)
     };
     let kind = if in_memory { DeviceKind::Memory } else { disk_kind(Path::new("/sys"), disk) };
-    let info = FileInfo { size_bytes, direct, block_device, kind, discard };
+    let write_protected = block_device && is_write_protected(&file)?;
+    let info = FileInfo { size_bytes, direct, block_device, kind, discard, write_protected };
     Ok(LockedFile { fd: file.into(), start, names, info })
 }
 

@@ -184,6 +184,19 @@ pub fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The process and the user of the peer of a unix socket, when it connected.
+pub fn peer_credentials(fd: RawFd) -> io::Result<(u32, u32)> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let (at, mut len) = ((&raw mut found).cast::<libc::c_void>(), size_of_val(&found) as u32);
+    // SAFETY: `at` points to a live value of the given size, and `len` is live too.
+    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut len) };
+    match r {
+        // The process is 0 where it is in another namespace.
+        0 => Ok((found.pid.unsigned_abs(), found.uid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Reads a socket option that is a number.
 #[cfg(test)]
 pub(crate) fn option(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {

@@ -44,6 +44,8 @@ struct Context {
     what: &'static str,
     /// True if the request takes space.
     takes: bool,
+    /// True if the request is for more zeros that take space than the pool had room for.
+    too_many_zeros: bool,
     /// The volume does not need what the cache has.
     direct: bool,
 }
@@ -160,8 +162,18 @@ impl Client {
         let takes = matches!(what, "write" | "sectors" | "large" | "zeroes");
         let began = env.world.now().0;
         let (direct, end) = (self.is_direct(id), offset + len);
-        let context =
-            Context { volume: id, began, size, resizes, offset, end, what, takes, direct };
+        let context = Context {
+            volume: id,
+            began,
+            size,
+            resizes,
+            offset,
+            end,
+            what,
+            takes,
+            too_many_zeros: false,
+            direct,
+        };
         match what {
             "read" => self.read(context, front, offset, len).await,
             "flush" => self.flush(context, front).await,
@@ -222,13 +234,15 @@ impl Client {
         (offset, len)
     }
 
-    async fn change(&self, context: Context, front: Front, kind: Kind, offset: u64, len: u64) {
+    async fn change(&self, mut context: Context, front: Front, kind: Kind, offset: u64, len: u64) {
         let env = &self.boot.env;
         let id = context.volume;
         let fua = env.one_in(env.settings.fua);
         if env.one_in(4) {
             self.is_full();
         }
+        let allocates = matches!(kind, Kind::Zeroes { allocate: true });
+        context.too_many_zeros = allocates && len > self.left_for_data();
         let op = env.model.borrow_mut().begin(id, kind, offset, len);
         env.begins(op, id, context.what, offset, len);
         let rt = &self.boot.rt;
@@ -378,6 +392,7 @@ impl Client {
                 env.host_full.get()
                     || env.unreachable.borrow().checksums()
                     || (context.takes && self.was_full_since(context.began))
+                    || context.too_many_zeros
             }
             // The pool serves these when the cache fails.
             FailureReason::Io
@@ -415,6 +430,11 @@ impl Client {
                 context.what, context.volume, e.text, pool.used_bytes, pool.capacity_bytes
             ));
         }
+    }
+
+    /// Bytes that the pool says it has room for.
+    fn left_for_data(&self) -> u64 {
+        self.boot.volumes.pool().available_bytes()
     }
 
     /// True if it may be that the pool has no room, or had none a moment ago: an answer takes its

@@ -369,6 +369,7 @@ impl Volume {
         let since = self.begin();
         let end = offset + len;
         if allocate {
+            self.check_room(len)?;
             self.fill(offset, end, ticket).await?;
         } else {
             let (from, to) = (offset.next_multiple_of(BLOCK_U64), self.whole_end(end) * BLOCK_U64);
@@ -392,6 +393,24 @@ impl Volume {
         }
         self.count(Op::Zero, len, since);
         Ok(())
+    }
+
+    /// Fails if so many bytes of zeros cannot find room, however much of the volume takes space
+    /// already: they would fill the pool for everybody before they fail. Errors: `NoSpace`.
+    fn check_room(&self, len: u64) -> Result<()> {
+        if len <= ZERO_BYTES {
+            return Ok(());
+        }
+        let own = self.info().map_or(0, |info| info.allocated_bytes);
+        let (needed, has) = (len.saturating_sub(own), self.pool.available_bytes());
+        if needed <= has {
+            return Ok(());
+        }
+        let text = format!(
+            "{len} bytes of zeros are to take space, and the pool has {has} left, beside {own} \
+             that the volume has: nothing was written"
+        );
+        Err(StorageError::new(ErrorKind::NoSpace, text))
     }
 
     /// Writes zeros to `[from, to)`.

@@ -93,6 +93,12 @@ impl Volumes {
         self.pool().set_read_only(info.id, read_only).await
     }
 
+    /// Gives a volume another name; durable when it returns.
+    pub async fn rename(&self, name: &str, to: &str) -> Result<()> {
+        let info = self.pool().find_volume(name).ok_or_else(|| missing(name))?;
+        self.pool().rename_volume(info.id, to).await
+    }
+
     /// Fails if clients may not change this volume: nothing else is to, either.
     fn writable(&self, name: &str) -> Result<()> {
         match self.pool().find_volume(name) {

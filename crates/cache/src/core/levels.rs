@@ -198,6 +198,11 @@ impl Levels<'_> {
         self.parts.writeback().passes().age(self.parts.rt().now()).unwrap_or_default()
     }
 
+    /// How old the pool's image is, at most, if it is that of before the start.
+    pub(crate) fn image_of_before(&self) -> Option<Duration> {
+        self.parts.writeback().passes().image_of_before(self.parts.rt().now())
+    }
+
     /// True if the pool's image is older than it should be: a pass is to be as fast as it can.
     pub(crate) fn is_late(&self) -> bool {
         self.age() > self.parts.settings().max_lag

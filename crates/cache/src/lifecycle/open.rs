@@ -365,6 +365,8 @@ impl Cache {
     fn start(&self) {
         let flows = self.flows();
         flows.core.note_dirty();
+        let image_age = flows.core.pool().cache_link().published_ago();
+        flows.core.writeback().passes_mut().open_with(image_age);
         let rt = flows.core.rt();
         let flow = flows.journal_clock.clone();
         rt.detach(Box::pin(async move { flow.journal_clock().await }));

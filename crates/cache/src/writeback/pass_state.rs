@@ -36,6 +36,8 @@ pub(crate) struct Passes {
     turn: Epoch,
     /// When the pool's image began to lack something.
     dirty_since: Option<Instant>,
+    /// How old the image was when the cache was opened, at most, while it is still that one.
+    opened_with: Option<Duration>,
     /// Since when passes have failed, and the error of the last one.
     failing: Option<(Instant, StorageError)>,
     bytes: u64,
@@ -69,6 +71,7 @@ impl Passes {
             turns: 0,
             turn: Epoch(0),
             dirty_since: None,
+            opened_with: None,
             failing: None,
             bytes: 0,
             carried: 0,
@@ -114,6 +117,7 @@ impl Passes {
     pub fn note_dirty(&mut self, dirty: bool, now: Instant) -> bool {
         if !dirty && self.cuts.count() == 0 {
             self.dirty_since = None;
+            self.opened_with = None;
             self.kept.clear();
             return false;
         }
@@ -126,6 +130,17 @@ impl Passes {
     /// everything.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.dirty_since.map(|since| now.since(since))
+    }
+
+    /// The cache is opened with an image that is so old, at most, and lacks something.
+    pub fn open_with(&mut self, image_age: Option<Duration>) {
+        self.opened_with = image_age.filter(|_| self.dirty_since.is_some());
+    }
+
+    /// How old the image is, at most, if it is that with which the cache was opened: since a start,
+    /// nothing was published, and what it lacks may be of long before.
+    pub fn image_of_before(&self, now: Instant) -> Option<Duration> {
+        Some(self.age(now)? + self.opened_with?)
     }
 
     /// The news for the log about an image of this age, where `most` is allowed; `None`: nothing,
@@ -269,6 +284,7 @@ impl Passes {
         }
         let dirty = self.cuts.count() > 0 || dirty;
         self.dirty_since = dirty.then_some(cut.taken_at);
+        self.opened_with = None;
         self.kept.publish(cut.epoch)
     }
 

@@ -113,11 +113,16 @@ impl CacheCommand {
                 }
                 let at = path.clone();
                 client.ask(request::CacheAttach { path: at, size_bytes: size, force })?;
-                print(&format!(
-                    "attached; from now on forebay serve must be started with --cache {} (forebay \
-                     up finds it by itself)\n",
-                    shell_word(&path.display().to_string())
-                ))
+                let drift = client.ask(request::Status {})?.drift;
+                let is_found = drift.is_none_or(|drift| drift.is_found);
+                let next = match is_found {
+                    true => "the next start finds it by itself".to_owned(),
+                    false => format!(
+                        "from now on forebay serve must be started with --cache {}",
+                        shell_word(&path.display().to_string())
+                    ),
+                };
+                print(&format!("attached; {next}\n"))
             }
             Action::Detach { client } => {
                 let path = cache_of(&client)?.path;

@@ -10,7 +10,7 @@ use model::volume::{CacheMode, VolumeOfStatus};
 
 use crate::terminal::text::shortened;
 use crate::terminal::{Cell, Look, Tone, summary};
-use crate::units::{human_bytes, human_us};
+use crate::units::{human_bytes, human_seconds, human_us};
 
 /// Volumes that are named for a mode.
 const LISTED: usize = 5;
@@ -194,6 +194,10 @@ fn writeback(w: &WritebackStatus) -> String {
         w.passes,
         human_us(w.lag_seconds * 1e6),
     );
+    if let Some(seconds) = w.image_of_before_s {
+        let age = human_seconds(seconds);
+        text += &format!(", and still that of before the start: {age} old at most");
+    }
     if w.lag_seconds > w.max_lag_seconds {
         text += &format!(", OLDER THAN max_lag ({})", human_us(w.max_lag_seconds * 1e6));
     }

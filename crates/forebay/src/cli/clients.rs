@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use clap::Args;
 use model::request;
-use model::volume::Client;
+use model::volume::{Client, ClientProcess};
+use nix::unistd::{Uid, User};
 
 use crate::cli::options::ClientOptions;
 use crate::cli::volumes::{SHOWN, not_shown};
@@ -15,7 +16,8 @@ use crate::terminal::{Cell, Column, Look, Table};
 /// List the clients that are connected over NBD
 ///
 /// A client over TLS is shown by the names of its certificate, or of its key, and one over TCP by
-/// its address; --json has its port, too.
+/// its address; --json has its port, too. One over a unix socket is shown by its program, the
+/// number of its process and its user.
 #[derive(Args, Debug)]
 pub struct Clients {
     /// All of them, however many there are
@@ -61,7 +63,8 @@ fn text(clients: &[Client], all: bool, look: &Look) -> String {
     for client in ranked {
         let tls = client.tls.as_ref();
         let names = tls.into_iter().flat_map(|tls| &tls.names).map(String::as_str);
-        let names: Vec<&str> = names.chain(host(client)).collect();
+        let mut names: Vec<String> = names.chain(host(client)).map(str::to_owned).collect();
+        names.extend(client.process.as_ref().map(process));
         let access = match (&client.export, client.read_only) {
             (None, _) => "-",
             (Some(_), true) => "read",
@@ -78,6 +81,14 @@ fn text(clients: &[Client], all: bool, look: &Look) -> String {
         ]);
     }
     table.text(look) + &not_shown(hidden, "clients", "forebay clients --all", look)
+}
+
+/// The process of a client, and its user.
+fn process(of: &ClientProcess) -> String {
+    let user = User::from_uid(Uid::from_raw(of.uid)).ok().flatten();
+    let user = user.map_or_else(|| of.uid.to_string(), |user| user.name);
+    let program = of.program.as_deref().unwrap_or("process");
+    format!("{program} {}, user {user}", of.pid)
 }
 
 /// The host of a client, without its port, for which a line has no room.
@@ -110,18 +121,25 @@ mod tests {
             Client {
                 number: 7,
                 address: Some("10.0.0.5:4711".into()),
+                process: None,
                 export: Some("vm1".into()),
                 read_only: true,
                 requests: 3,
                 tls: Some(tls(&["a"])),
             },
             Client { number: 12, ..Client::default() },
+            Client {
+                number: 13,
+                process: Some(ClientProcess { pid: 42, uid: 0, program: Some("fio".into()) }),
+                ..Client::default()
+            },
         ];
         let text = text(&clients, false, &LOOK);
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
         assert_eq!(lines[0][3..5], ["IN", "FLIGHT"], "volume list has REQUESTS since the start");
         assert_eq!(lines[1], ["7", "vm1", "read", "3", "TLSv1.3", "certificate", "a,", "10.0.0.5"]);
         assert_eq!(lines[2], ["12", "(connecting)", "-", "0", "no", "-", "-"]);
+        assert_eq!(lines[3][6..], ["fio", "42,", "user", "root"]);
     }
 
     #[test]
@@ -129,6 +147,7 @@ mod tests {
         let one = |number: u64| Client {
             number,
             address: Some("[2001:db8:1234:5678:9abc:def0:1234:5678]:54321".into()),
+            process: None,
             export: Some("v".repeat(64)),
             read_only: false,
             requests: number % 50,

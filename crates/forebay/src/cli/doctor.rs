@@ -10,10 +10,13 @@ use crate::cli::options::DEFAULT_HOME;
 use crate::cli::up;
 use crate::config::{CacheSection, ConfigFile, Sections, ServeConfig};
 use crate::doctor::finding::{Finding, Level};
-use crate::doctor::{nothing, of_config, of_machine, text, unreadable, unreadable_directory};
+use crate::doctor::{
+    differs, not_found, nothing, of_config, of_machine, text, unreadable, unreadable_directory,
+};
 use crate::error::{PROBLEM, Result};
 use crate::host::device_list::DeviceList;
 use crate::host::devices::DeviceChoice;
+use crate::host::discovery;
 use crate::host::home::Home;
 use crate::output::{print, print_json};
 use crate::terminal::Look;
@@ -89,8 +92,18 @@ impl Doctor {
                 };
                 // A server of this directory has listed its devices.
                 let is_used = in_directory && DeviceList::of(&self.dir).path().exists();
+                // As a start by a file does.
+                let found = match self.config.is_some().then(|| discovery::find(&mut config.said)) {
+                    Some(Ok(found)) => found.notes,
+                    Some(Err(e)) => {
+                        let all = of_machine().into_iter();
+                        return all.chain([not_found(&e.to_string())]).collect();
+                    }
+                    None => Vec::new(),
+                };
                 let all = of_config(&mut config, own, is_used);
-                all.into_iter().chain(needless(&config)).chain(as_root(&config)).collect()
+                let all = all.into_iter().chain(found.into_iter().map(differs));
+                all.chain(needless(&config)).chain(as_root(&config)).collect()
             }
             Err(e) => {
                 let unreadable = if in_directory { unreadable_directory } else { unreadable };

@@ -39,7 +39,7 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
         return Err(CommandError::Failed(format!(
             "{}. Nothing was written, as a good copy may be there: give all devices of the pool. \
              If one is lost, serve the pool and type forebay device replace",
-            opened.gone.join("; ")
+            opened.gone.iter().map(|one| one.why.as_str()).collect::<Vec<_>>().join("; ")
         )));
     }
     let paths = opened.files.iter().map(|file| Path::new(&file.path));

@@ -17,6 +17,7 @@ use crate::host::logs;
 use crate::host::preflight;
 use crate::host::world::{World, check_distinct};
 use crate::serve::cache_life::preflight_made;
+use crate::serve::device_places::DevicePlaces;
 use crate::serve::shard::{NewPool, Source, serve};
 
 const POOL_NAME: &str = "forebay";
@@ -77,6 +78,7 @@ fn cache_bytes(path: &Path) -> u64 {
 
 impl Up {
     pub fn run(self) -> Result<()> {
+        Home::check_owner(&self.dir)?;
         let devices = Home::devices(&self.dir)?
             .into_iter()
             .map(|path| DeviceChoice { path, emulate: self.emulate });
@@ -113,9 +115,12 @@ impl Up {
         let cache = said.cache.path.as_deref().filter(|_| found);
         let used = said.devices.iter().map(|d| d.path.as_path()).chain(cache);
         said.cache.place = home.check_place(used)?;
+        let mut places = DevicePlaces::Listed(DeviceList::of(&self.dir), Vec::new());
         let source = if home.has_pool()? {
             note_ignored(self.size.is_some(), self.volume_size.is_some());
-            let files = world.open_devices(&said.devices, true)?.go_on();
+            let opened = world.open_devices(&said.devices, true)?;
+            places = places.without(&opened.gone);
+            let files = opened.go_on();
             if DeviceList::of(&self.dir).path().exists() {
                 not_emptied(&files)?;
             }
@@ -133,7 +138,7 @@ impl Up {
             let volume = (VOLUME_NAME.into(), self.volume_size.unwrap_or(VOLUME_BYTES));
             Source::New(NewPool { unmade, staged, options, volume })
         };
-        serve(world, config, source, Some(DeviceList::of(&self.dir)), None)
+        serve(world, config, source, places, None)
     }
 }
 

@@ -75,6 +75,18 @@ enum Action {
         #[command(flatten)]
         client: ClientOptions,
     },
+    /// Give a volume another name; clients reach it by the new one
+    Rename {
+        /// The volume
+        name: String,
+        /// The new name
+        to: String,
+        /// Do it even if clients have it open; they keep it, and find it by the new name next time
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
     /// Delete a volume and all that is in it; its space is freed in the background
     ///
     /// On a terminal it asks for the volume's name, unless --yes is given.
@@ -129,6 +141,10 @@ impl VolumeCommand {
                 let may = if state { "cannot change it any more" } else { "may change it" };
                 let done = format!("{name}: clients {may}");
                 change(&client, request::VolumeReadOnly { name, read_only: state }, &done)
+            }
+            Action::Rename { name, to, force, client } => {
+                let done = format!("{name} is called {to} now");
+                change(&client, request::VolumeRename { name, to, force }, &done)
             }
             Action::Delete { name, yes, force, client } => {
                 if !yes {

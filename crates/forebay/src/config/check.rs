@@ -32,8 +32,9 @@ impl TlsSection {
 impl Sections {
     /// Fails if what is said cannot be. `size_at` is the place that says the size of the cache.
     pub(super) fn check(&mut self, size_at: &str) -> Result<()> {
-        if self.devices.is_empty() {
-            return Err(CommandError::Usage("no device is named".into()));
+        if self.devices.is_empty() && self.pool.name.is_none() {
+            let text = "no device is named, and no pool: devices, or name in [pool]";
+            return Err(CommandError::Usage(text.into()));
         }
         let cache = &self.cache;
         if cache.path.is_none() && cache.size.is_some_and(|n| n > 0) {

@@ -10,8 +10,8 @@ use toml::{Spanned, Table, Value as Toml};
 use super::chosen::{ChosenSettings, Source, find_in, why_gone};
 use super::places::is_place;
 use super::sections::{
-    CacheSection, ControlSection, HttpSection, IoSection, LogSection, NbdSection, Sections,
-    TlsSection,
+    CacheSection, ControlSection, HttpSection, IoSection, LogSection, NbdSection, PoolSection,
+    Sections, TlsSection,
 };
 use super::tls::AccessRow;
 use crate::error::{CommandError, Result};
@@ -34,6 +34,7 @@ pub struct ConfigFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
+    #[serde(default)]
     devices: Vec<DeviceChoice>,
     access: Option<Vec<AccessRow>>,
     #[serde(default)]
@@ -92,11 +93,23 @@ impl ConfigFile {
 impl Text {
     /// Also returns what of it has no effect any more.
     fn sections(self) -> std::result::Result<(Sections, Vec<Fault>), Fault> {
-        let Text { devices, access, mut nbd, tls, control, http, pool, scrub, mut cache, io, log } =
-            self;
+        let Text {
+            devices,
+            access,
+            mut nbd,
+            tls,
+            control,
+            http,
+            mut pool,
+            scrub,
+            mut cache,
+            io,
+            log,
+        } = self;
         let mut sections = Sections {
             devices,
             access: access.map(|rows| rows.into_iter().map(Into::into).collect()),
+            pool: places_of::<PoolSection>("pool", &mut pool)?,
             nbd: places_of::<NbdSection>("nbd", &mut nbd)?,
             tls,
             control,

@@ -37,8 +37,9 @@ pub struct Reading {
 impl Origin {
     /// Of a configuration that comes from this file and these options. Nothing if there is no file.
     pub fn of(file: &ConfigFile, options: &Sections, home: &Path) -> Option<Origin> {
+        let file_path = file.path.as_ref()?;
         Some(Origin {
-            file: file.path.clone()?,
+            file: std::path::absolute(file_path).unwrap_or_else(|_| file_path.clone()),
             options: options.clone(),
             home: home.to_owned(),
             said: file.sections.in_file.clone(),

@@ -63,10 +63,26 @@ pub static PLACES: &[PlaceKey] = &[
     PlaceKey {
         field: field!(devices),
         option: "--device",
-        default: "none, at least one is needed",
+        default: "none; at least one is needed, or pool.name",
         example: r#"["/dev/disk/by-id/one", "/dev/disk/by-id/two"]"#,
         what: "files and block devices of the pool, in any order; each is a path, or a table such \
                as { path = \"/srv/a.img\", emulate = \"hdd\" }",
+    },
+    PlaceKey {
+        field: field!(pool.name),
+        option: "--pool",
+        default: "none: that of the devices that are named",
+        example: r#""tank""#,
+        what: "the pool that is served, by its name or uuid; its devices are found wherever they \
+               are, so none has to be named",
+    },
+    PlaceKey {
+        field: field!(pool.search),
+        option: "--search",
+        default: "none",
+        example: r#"["/srv/forebay"]"#,
+        what: "directories with files that may be devices or the cache of the pool; looked for \
+               there, and among all block devices, is what is not where it was last",
     },
     PlaceKey {
         field: field!(access),
@@ -344,6 +360,16 @@ impl Member for String {
     }
 }
 
+impl Member for PathBuf {
+    fn item(&self) -> PlaceItem {
+        PlaceItem::Text(absolute(self))
+    }
+
+    fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        Some(self)
+    }
+}
+
 impl Member for SocketAddr {
     fn item(&self) -> PlaceItem {
         PlaceItem::Text(self.to_string())
@@ -467,6 +493,37 @@ impl Places {
     }
 }
 
+/// What a configuration names, to be compared with what the pool has.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct NamedPlaces {
+    /// The devices; none if the pool alone is named.
+    pub devices: Vec<PathBuf>,
+    /// The cache.
+    pub cache: Option<PathBuf>,
+    /// The cache is to be taken out.
+    pub no_cache: bool,
+    /// The pool is named.
+    pub pool: bool,
+}
+
+impl Places {
+    /// The devices and the cache that are named.
+    pub fn named(&self) -> NamedPlaces {
+        let text = |name: &str| match self.get(name) {
+            Some(PlaceValue::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        let devices = self.0.iter().find(|one| one.name == "devices");
+        let devices = devices.map_or(&[][..], |one| one.value.items());
+        NamedPlaces {
+            devices: devices.iter().filter_map(PlaceItem::path).map(PathBuf::from).collect(),
+            cache: text("cache.path").map(PathBuf::from),
+            no_cache: text("cache.size") == Some("0"),
+            pool: text("pool.name").is_some(),
+        }
+    }
+}
+
 /// Whether a key has this full name and is no setting of the table.
 pub fn is_place(name: &str) -> bool {
     PLACES.iter().any(|place| place.field.name == name)
@@ -503,8 +560,9 @@ mod tests {
         let mut taken: Vec<String> = taken.map(|long| format!("--{long}")).collect();
         let places = PLACES.iter().map(|place| place.option);
         let named = places.chain(KEYS.iter().map(|key| key.option)).filter(|one| !one.is_empty());
-        // Devices are options of commands, and these two are for one start.
-        let mut named: Vec<&str> = named.filter(|one| *one != "--device").collect();
+        // Devices and the pool are options of commands, and two others are for one start.
+        let of_commands = ["--device", "--pool"];
+        let mut named: Vec<&str> = named.filter(|one| !of_commands.contains(one)).collect();
         named.extend(["--take-back", "--forget-cache"]);
         named.sort();
         taken.sort();

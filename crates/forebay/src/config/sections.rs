@@ -36,6 +36,9 @@ pub struct Sections {
     /// The rules that say which volumes clients over TLS may open; an empty list is one, too.
     #[arg(skip)]
     pub access: Option<Vec<Rule>>,
+    /// See [`PoolSection`].
+    #[command(flatten)]
+    pub pool: PoolSection,
     /// See [`NbdSection`].
     #[command(flatten)]
     pub nbd: NbdSection,
@@ -70,6 +73,20 @@ pub struct Sections {
     /// The settings of the table that the file says.
     #[arg(skip)]
     pub in_file: Vec<(&'static Key, Value)>,
+}
+
+/// The pool, and where its devices are looked for.
+#[derive(Clone, Default, Debug, Args, Deserialize)]
+#[serde(default)]
+pub struct PoolSection {
+    /// The name of the pool, or its uuid; an option of `forebay serve` alone.
+    #[arg(skip)]
+    #[serde(deserialize_with = "text")]
+    pub name: Option<String>,
+    /// Look for devices of the pool among the files in this directory, too (repeatable)
+    #[arg(long, value_name = "DIR")]
+    #[serde(deserialize_with = "paths")]
+    pub search: Option<Vec<PathBuf>>,
 }
 
 /// The sockets of NBD clients.
@@ -262,8 +279,9 @@ impl Sections {
 
     /// Says the defaults where nothing is said: those of sockets are in `home`.
     pub(super) fn complete(&mut self, home: &Path) {
-        let Sections { access, nbd, tls, control, http, io, log, .. } = self;
+        let Sections { access, pool, nbd, tls, control, http, io, log, .. } = self;
         access.get_or_insert_default();
+        pool.search.get_or_insert_default();
         nbd.socket.get_or_insert_with(|| home.join("nbd.sock"));
         nbd.tls.get_or_insert(TlsMode::Require);
         tls.verify_peer.get_or_insert(true);
@@ -326,6 +344,14 @@ fn path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
     read(d, |value| match value {
         Toml::String(path) => Ok(Some(path.into())),
         other => Err(format!("{other} is no path")),
+    })
+}
+
+fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
+    let one = |value: Toml| text_of(value).map(PathBuf::from);
+    read(d, |value| match value {
+        Toml::Array(all) => all.into_iter().map(one).collect::<Result<_, _>>().map(Some),
+        other => Err(format!("{other} is no list of directories")),
     })
 }
 

@@ -154,7 +154,7 @@ pub static KEYS: &[Key] = &[
         "max_connections",
         Kind::Number(1, 4096),
         number!(Number: limits.max_connections),
-        "connections at a time",
+        "clients with a volume, so many over unix sockets and so many over TCP",
     )
     .option("--max-connections")
     .at_start(),

@@ -29,6 +29,7 @@ pub fn doing(request: &Request) -> &'static str {
     match request {
         Request::VolumeCreate(_) => "making the volume",
         Request::VolumeResize(_) => "resizing the volume",
+        Request::VolumeRename(_) => "renaming the volume",
         Request::VolumeDelete(_) => "deleting the volume",
         Request::CacheAttach(_) => "attaching the cache",
         Request::CacheDetach(_) | Request::CacheFlush(_) => "writing back",
@@ -69,8 +70,10 @@ fn same_next(request: &Request, e: &Failure) -> &'static str {
         Request::VolumeResize(_) | Request::VolumeLimit(_) if e.kind == FailureKind::Invalid => {
             "forebay volume list shows what there is"
         }
-        Request::VolumeResize(_) | Request::VolumeDelete(_) if e.kind == FailureKind::Refused => {
-            "forebay clients shows who has it open"
+        Request::VolumeResize(_) | Request::VolumeDelete(_) | Request::VolumeRename(_)
+            if e.kind == FailureKind::Refused =>
+        {
+            "forebay clients shows who has it open; --force does it all the same"
         }
         Request::VolumeList(_)
         | Request::VolumeData(_)
@@ -78,6 +81,7 @@ fn same_next(request: &Request, e: &Failure) -> &'static str {
         | Request::VolumeResize(_)
         | Request::VolumeLimit(_)
         | Request::VolumeReadOnly(_)
+        | Request::VolumeRename(_)
         | Request::VolumeDelete(_)
         | Request::SetCacheMode(_)
         | Request::CacheCancel(request::CacheCancel { volume: Some(_) }) => {
@@ -151,6 +155,7 @@ mod tests {
             request::VolumeResize { name: name(), size_bytes: 1, shrink: false, force: false }
                 .into(),
             request::VolumeDelete { name: name(), force: false }.into(),
+            request::VolumeRename { name: name(), to: name(), force: false }.into(),
             request::CacheFlush {}.into(),
             request::Gc {}.into(),
             request::ScrubStart { device: None, rate: None }.into(),

@@ -31,6 +31,7 @@ use rt::DeviceKind;
 use crate::config::table::Settings;
 use crate::config::{Complete, ServeConfig};
 use crate::host::world::IoChoice;
+use crate::units::human_bytes;
 use finding::{Finding, Level};
 use found::{Device, Role, State};
 use machine::ServerNeeds;
@@ -106,11 +107,39 @@ pub fn of_config(
     all
 }
 
+/// The warning of a server that is about to start, where its control group has less memory than it
+/// may come to need; `None`: there is enough, or no limit.
+pub fn memory_warning(config: &ServeConfig) -> Option<String> {
+    let has_cache = config.said.cache.path.is_some();
+    let parts = memory(config.settings.settings(), has_cache);
+    let needed: u64 = parts.iter().map(|part| part.1).sum();
+    let has = probe::machine::group_bytes().filter(|has| *has < needed)?;
+    Some(format!(
+        "this server may need {} of memory, and its control group has {}: the kernel may end it \
+         under load. forebay doctor says by which settings; lower them, or give it more",
+        human_bytes(needed),
+        human_bytes(has)
+    ))
+}
+
 /// The finding about a configuration that cannot be read.
 pub fn unreadable(why: &str) -> Finding {
     let todo = "mend it; docs/configuration.md and forebay config --example have all keys. The \
                 machine was looked at, devices and settings were not";
     Finding::new(Level::Problem, "config", why, todo)
+}
+
+/// The finding that the pool of a configuration is not there.
+pub fn not_found(why: &str) -> Finding {
+    let todo = "the machine was looked at, the pool was not";
+    Finding::new(Level::Problem, "pool", why, todo)
+}
+
+/// The finding that a configuration differs from what the pool has.
+pub fn differs(what: String) -> Finding {
+    let todo = "nothing has to be done: a start finds what the pool has. configuration-differs in \
+                docs/operations.md says how to make them agree";
+    Finding::new(Level::Warning, "config", what, todo)
 }
 
 /// The finding about a directory of `forebay up` that cannot be read.

@@ -20,7 +20,7 @@ use crate::error::{CommandError, Result};
 use crate::host::cache_file::newest_superblock;
 use crate::host::device_names::KnownDevice;
 use crate::host::rights;
-use crate::host::whole_file;
+use crate::host::whole_file::{self, SHARED};
 use crate::host::world::identity;
 
 const NAME: &str = "devices.json";
@@ -150,7 +150,7 @@ impl DeviceList {
         };
         let all: Vec<ListedDevice> = all.iter().map(inside).collect::<std::io::Result<_>>()?;
         let text = serde_json::to_string_pretty(&all)? + "\n";
-        whole_file::write(&self.path(), text.as_bytes(), 0o666)
+        whole_file::write(&self.path(), text.as_bytes(), SHARED)
     }
 }
 

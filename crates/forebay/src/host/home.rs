@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use emulate::Emulate;
@@ -29,7 +29,7 @@ use crate::host::devices::DeviceChoice;
 use crate::host::emptiness;
 use crate::host::home_place::{self, HomePlace};
 use crate::host::rights;
-use crate::host::whole_file;
+use crate::host::whole_file::{self, SHARED};
 use crate::host::world::{OpenError, World};
 
 const DEVICES: [&str; 2] = ["pool0.img", "pool1.img"];
@@ -97,6 +97,30 @@ impl Home {
             OpenError::Gone(text) | OpenError::ReadOnly(text) => CommandError::Failed(text),
         })?;
         Ok(Home { dir: dir.to_owned(), made_dir })
+    }
+
+    /// Fails if what is in the directory is not to be trusted: it belongs to another user, who may
+    /// have made its token, or its list of devices; or everybody may write to it. May block.
+    pub fn check_owner(dir: &Path) -> Result<()> {
+        let Ok(meta) = dir.metadata() else { return Ok(()) };
+        let (own, root) = (nix::unistd::geteuid().as_raw(), 0);
+        let dir = dir.display();
+        if meta.is_dir() && ![own, root].contains(&meta.uid()) {
+            return Err(CommandError::Failed(format!(
+                "{dir} belongs to another user ({}): the token and the list of devices in it \
+                 would be what that user has made them. Name a directory of your own, or take this \
+                 one over (chown)",
+                meta.uid()
+            )));
+        }
+        if meta.is_dir() && meta.mode() & 0o002 != 0 {
+            return Err(CommandError::Failed(format!(
+                "everybody may make or replace what is in {dir}, the token and the list of devices \
+                 too: \
+                 chmod o-w {dir}, then start again"
+            )));
+        }
+        Ok(())
     }
 
     /// Fails if something else than a directory is there. May block.
@@ -171,7 +195,7 @@ impl Home {
             return sync_dir(dir);
         }
         text.push(b'\n');
-        whole_file::write(&at, &text, 0o666).map_err(failed)
+        whole_file::write(&at, &text, SHARED).map_err(failed)
     }
 
     /// The path of the socket of the HTTP API.

@@ -19,7 +19,7 @@ use posix::names::is_same;
 
 use crate::error::{CommandError, Result};
 use crate::host::rights;
-use crate::host::whole_file;
+use crate::host::whole_file::{self, SHARED};
 
 const NAME: &str = "place";
 
@@ -75,7 +75,7 @@ impl HomePlace {
         let mut text = format!("{} {} ", self.inode, self.made_at).into_bytes();
         text.extend(self.path.clone().into_os_string().into_vec());
         text.push(b'\n');
-        whole_file::write(&at, &text, 0o666).map_err(|e| CommandError::failed(at.display(), e))
+        whole_file::write(&at, &text, SHARED).map_err(|e| CommandError::failed(at.display(), e))
     }
 
     /// True if a directory that was served there is here now, and no copy of it. Its `lock` is

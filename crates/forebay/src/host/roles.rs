@@ -15,7 +15,9 @@ use uuid::Uuid;
 use crate::config::CacheSection;
 use crate::error::{CommandError, Result};
 use crate::host::cache_file::{cache_on, newest_superblock};
+use crate::host::discovery;
 use crate::host::home::{CachePlace, Home};
+use crate::host::sighting::SeenDevice;
 
 /// The role that a device says it has.
 enum StatedRole {
@@ -121,7 +123,10 @@ pub fn find_cache<'a>(
     uuid: [u8; 16],
 ) -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = config.path.iter().cloned().collect();
-    places.extend(devices.map(Path::to_owned));
+    for path in devices {
+        places.push(path.to_owned());
+        places.extend(SeenDevice::at(path).and_then(|device| discovery::cache_beside(&device)));
+    }
     if let Some(dir) = &config.kept_in {
         places.push(Home::own_cache(dir));
         if let Ok(CachePlace::At(path)) = Home::cache_place(dir) {
@@ -130,6 +135,11 @@ pub fn find_cache<'a>(
     }
     let is_it = |path: &PathBuf| matches!(cache_on(path), Ok(Some(sb)) if sb.uuid == uuid);
     places.into_iter().find(is_it)
+}
+
+/// Where the cache was last, by what devices say. May block.
+pub fn last_place_of_cache<'a>(devices: impl Iterator<Item = &'a Path>) -> Option<PathBuf> {
+    devices.filter_map(SeenDevice::at).find_map(|device| discovery::cache_beside(&device))
 }
 
 /// Why a cache that is there is not given up, or is not taken for missing.

@@ -216,13 +216,20 @@ fn remove_stale(path: &Path) -> Result<()> {
 
 /// Whether a path can be the name of a unix socket.
 pub fn check_unix_path(path: &Path) -> std::result::Result<(), String> {
-    let len = path.as_os_str().len();
-    if (1..=MAX_UNIX_PATH).contains(&len) {
+    if path.as_os_str().is_empty() {
+        return Err("the path of a unix socket is empty".into());
+    }
+    // Clients are told the whole path, and run in other directories.
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let len = whole.as_os_str().len();
+    if len <= MAX_UNIX_PATH {
         return Ok(());
     }
     Err(format!(
-        "{}: the path of a unix socket has 1 to {MAX_UNIX_PATH} bytes, not {len}",
-        path.display()
+        "{}: the path of a unix socket has at most {MAX_UNIX_PATH} bytes, not {len}: no client \
+         could connect to it. Name a shorter one (--nbd-socket, --socket, --http-listen \
+         unix:PATH), or a directory nearer to the root",
+        whole.display()
     ))
 }
 

@@ -5,6 +5,9 @@ use std::io::{ErrorKind, Result, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// The rights of a file that others may read, and only its owner may change, whatever the umask is.
+pub const SHARED: u32 = 0o644;
+
 /// Writes the file at `path` anew, of these rights (less the umask). Durable when it returns. After
 /// an error the old one, if there was one, is as it was, and nothing else is left; but the new one
 /// may be there where it could not be made durable. Blocks.

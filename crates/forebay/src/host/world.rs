@@ -148,7 +148,12 @@ impl World {
         let how = OpenFile { write: false, create: None, direct: true };
         self.open_each(devices, |path| {
             posix::look::may_write(path).map_err(|e| OpenError::of(path, &e))?;
-            self.open(path, &how)
+            let (file, info) = self.open(path, &how)?;
+            if info.write_protected {
+                _ = self.handles.close_file(file);
+                return Err(write_protected(path));
+            }
+            Ok((file, info))
         })
     }
 
@@ -161,14 +166,16 @@ impl World {
         for device in devices {
             match open(&device.path) {
                 Ok((file, info)) => opened.files.push(self.device(device, file, &info)),
-                Err(OpenError::Gone(text) | OpenError::ReadOnly(text)) => opened.gone.push(text),
+                Err(OpenError::Gone(why) | OpenError::ReadOnly(why)) => {
+                    opened.gone.push(GoneDevice { path: device.path.clone(), why });
+                }
                 Err(OpenError::Refused(e)) => return Err(e),
             }
         }
         if opened.files.is_empty() {
             return Err(CommandError::Failed(format!(
                 "no device can be opened: {}",
-                opened.gone.join("; ")
+                opened.gone.iter().map(|one| one.why.as_str()).collect::<Vec<_>>().join("; ")
             )));
         }
         Ok(opened)
@@ -207,9 +214,21 @@ pub fn open_unowned(
         );
     }
     let info = &opened.info;
+    if how.write && info.write_protected {
+        return Err(write_protected(path));
+    }
     let (size_bytes, direct) = (info.size_bytes, info.direct);
     tracing::debug!(path = %path.display(), size_bytes, direct, "opened");
     Ok(opened)
+}
+
+/// The error of a device that takes no writes.
+fn write_protected(path: &Path) -> OpenError {
+    let path = path.display();
+    OpenError::ReadOnly(format!(
+        "{path} is write-protected, by a switch on it or by blockdev --setro: blockdev --setrw \
+         {path} lets it take writes, where no switch is set"
+    ))
 }
 
 /// Whether a file at `path` would be among the nodes of devices.
@@ -224,15 +243,24 @@ fn is_place_of_devices(path: &Path) -> bool {
 pub struct OpenedDevices {
     /// The devices that are there.
     pub files: Vec<DeviceFile>,
-    /// The reasons why the others are not there.
-    pub gone: Vec<String>,
+    /// The others.
+    pub gone: Vec<GoneDevice>,
+}
+
+/// A device that is not there, or cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GoneDevice {
+    /// The path by which it was named.
+    pub path: PathBuf,
+    /// Why that is so, with the path.
+    pub why: String,
 }
 
 impl OpenedDevices {
     /// The files; a warning tells of those that are gone.
     pub fn go_on(self) -> Vec<DeviceFile> {
-        for text in &self.gone {
-            tracing::warn!("{text}: going on without this device");
+        for one in &self.gone {
+            tracing::warn!("{}: going on without this device", one.why);
         }
         self.files
     }

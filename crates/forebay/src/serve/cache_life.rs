@@ -6,6 +6,7 @@
 //! cache that was not asked for and that cannot be made is no reason not to serve.
 
 mod lost;
+mod preflight;
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cache::{Cache, CacheFile};
-use format::cache::superblock::CacheState;
 use model::{Failure, FailureKind};
 use pool::Pool;
 use posix::Handles;
@@ -23,86 +23,19 @@ use volume::Volumes;
 
 use crate::config::CacheSection;
 use crate::error::{CommandError, Result};
-use crate::host::cache_file::{
-    NewCachePlace, PoolCache, cache_of_pool, cache_on, check_place, open_existing, open_place,
-    pool_seen,
-};
+use crate::host::cache_file::{NewCachePlace, open_existing, open_place};
 use crate::host::home::{CachePlace, Home};
-use crate::host::roles;
 use crate::host::world::OpenError;
+use crate::serve::device_places::KeptCache;
 use crate::serve::mailbox::{close_file, spawn_blocking};
+use crate::serve::pool_devices::PoolDevices;
 use crate::serve::tuning::Tuning;
 use crate::units::human_bytes;
 use lost::{missing, report};
+pub use preflight::{preflight, preflight_made};
 
 /// The time between two log lines that tell the progress of a detach.
 const PROGRESS: Duration = Duration::from_secs(1);
-
-/// Whether a pool that is yet to be made can have the cache that was asked for, as far as that can
-/// be told. Looks only. A cache that is attached to a pool says that there was one: a new one in
-/// its place would look like it, and be empty.
-pub fn preflight_made(config: &CacheSection) -> Result<()> {
-    if let Some(path) = config.path.as_deref().filter(|path| path.exists())
-        && let Some(sb) = cache_on(path)?
-        && sb.state == CacheState::Attached
-    {
-        return Err(CommandError::Failed(format!(
-            "no pool is made: {} is the cache of the pool {}, whose devices are not here. Bring \
-             them back. If that pool is lost, remove the cache, or name another with --cache PATH",
-            path.display(),
-            Uuid::from_bytes(sb.pool_uuid)
-        )));
-    }
-    match (&config.path, config.size) {
-        (Some(path), Some(size)) if size > 0 && !config.optional => check_place(path, Some(size)),
-        _ => Ok(()),
-    }
-}
-
-/// Whether the pool on these devices may be opened as things are, as far as that can be told
-/// without opening its cache: the rest is told by [`Caches::prepare`]. Looks only.
-pub fn preflight<'a>(
-    config: &CacheSection,
-    devices: impl Iterator<Item = &'a Path> + Clone,
-) -> Result<()> {
-    roles::check(config, devices.clone())?;
-    let found = cache_of_pool(devices.clone());
-    let Some(PoolCache { uuid, has, opened }) = found else { return Ok(()) };
-    let path = config.path.as_deref();
-    let held = match path {
-        Some(path) if path.exists() => cache_on(path)?,
-        _ => None,
-    };
-    let held = held.filter(|sb| sb.uuid == uuid);
-    let is_there = held.is_some();
-    // Nothing that is there is given up, by whatever name.
-    if (config.forget || !is_there)
-        && let Some(at) = roles::find_cache(config, devices, uuid)
-    {
-        return Err(roles::is_there(&at, uuid, config.forget));
-    }
-    match (path, config.forget) {
-        (_, true) => Ok(()),
-        (Some(path), false) if is_there => match &held {
-            Some(sb) if has.is_older(pool_seen(path, sb)) => {
-                let text = has.refusal(pool_seen(path, sb));
-                Err(CommandError::Failed(format!("{}: {text}", path.display())))
-            }
-            Some(sb) if !sb.opens.is_of(opened) => {
-                let text = sb.opens.refusal(opened);
-                Err(CommandError::Failed(format!("{}: {text}", path.display())))
-            }
-            _ => Ok(()),
-        },
-        (Some(path), false) if path.exists() => {
-            Err(missing(uuid, format!("is not what {} holds", path.display())))
-        }
-        (Some(path), false) => {
-            Err(missing(uuid, format!("is not there: {} does not exist", path.display())))
-        }
-        (None, false) => Err(missing(uuid, "is not named".into())),
-    }
-}
 
 /// The cache that a start will have. Nothing of the pool was changed for it.
 pub enum PreparedCache {
@@ -136,6 +69,7 @@ pub struct Caches {
     handles: Handles,
     config: CacheSection,
     tuning: Rc<Tuning>,
+    devices: Rc<PoolDevices>,
     /// The file of the cache that is in use.
     file: RefCell<Option<CacheFile>>,
     /// True while a cache is being attached or detached.
@@ -144,9 +78,15 @@ pub struct Caches {
 
 impl Caches {
     /// Opens nothing yet.
-    pub fn new(rt: &Rt, handles: &Handles, config: CacheSection, tuning: Rc<Tuning>) -> Caches {
+    pub fn new(
+        rt: &Rt,
+        handles: &Handles,
+        config: CacheSection,
+        tuning: Rc<Tuning>,
+        devices: Rc<PoolDevices>,
+    ) -> Caches {
         let (file, changing) = (RefCell::default(), Cell::new(false));
-        Caches { rt: rt.clone(), handles: handles.clone(), config, tuning, file, changing }
+        Caches { rt: rt.clone(), handles: handles.clone(), config, tuning, devices, file, changing }
     }
 
     /// Finds the cache of a pool that is about to be opened, or a place for a new one: all for
@@ -221,6 +161,9 @@ impl Caches {
         notes: &mut Vec<String>,
     ) -> Result<Option<Cache>> {
         let cache = self.open_or_make(pool, prepared, notes).await?;
+        if let (Some(_), Some(path)) = (&cache, &self.config.path) {
+            self.devices.keep_cache(pool, KeptCache::At(path.clone())).await;
+        }
         let place = match (&cache, &self.config.path, self.config.size) {
             (Some(_), Some(path), _) => CachePlace::At(path.clone()),
             (None, _, None | Some(0)) => CachePlace::None,
@@ -483,11 +426,14 @@ impl Caches {
         let before = self.remembered().await.map_err(failed)?;
         // Before the pool has it: then no crash leaves a cache that the next start does not find.
         self.remember(CachePlace::At(path.to_owned())).await.map_err(failed)?;
+        let pool = volumes.pool();
+        let kept = self.devices.keep_cache(pool, KeptCache::At(path.to_owned())).await;
         let attached = self.attach_at(volumes, path, size, force).await;
-        if attached.is_err()
-            && let Err(e) = self.remember(before).await
-        {
-            tracing::warn!("the next start looks for a cache that is not there: {e}");
+        if attached.is_err() {
+            self.devices.keep_cache(pool, kept).await;
+            if let Err(e) = self.remember(before).await {
+                tracing::warn!("the next start looks for a cache that is not there: {e}");
+            }
         }
         Ok(self.tuning.settle(&attached?)?)
     }
@@ -518,8 +464,22 @@ impl Caches {
         let _alone = ChangeGuard::take(&self.changing)?;
         let path = volumes.cache().map(|cache| PathBuf::from(cache.status().path));
         let own = self.config.owned.then_some(self.config.path.as_ref()).flatten().cloned();
-        volumes.detach().await?;
+        let pool = volumes.pool();
+        // Before the pool has none: then no crash leaves a start that makes a new one.
+        let kept = match &path {
+            Some(path) => {
+                Some(self.devices.keep_cache(pool, KeptCache::Leaving(path.clone())).await)
+            }
+            None => None,
+        };
+        if let Err(e) = volumes.detach().await {
+            if let Some(kept) = kept {
+                self.devices.keep_cache(pool, kept).await;
+            }
+            return Err(e.into());
+        }
         self.put_away(true).await;
+        self.devices.keep_cache(pool, KeptCache::TakenOut).await;
         if let Err(e) = self.remember(CachePlace::None).await {
             tracing::warn!("the next start does not know that there is to be no cache: {e}");
         }

@@ -16,7 +16,7 @@ use model::device::{
 };
 use model::health::Problem;
 use model::scrub::PoolScrub;
-use model::status::{CommitStatus, PoolStatus};
+use model::status::{CommitStatus, ConfigurationDrift, ConnectionKind, Crowd, PoolStatus};
 use model::volume::VolumeOfStatus;
 
 use crate::units::{human_bytes, human_seconds, utc};
@@ -49,12 +49,66 @@ pub fn problems(status: &Status) -> Vec<Problem> {
         all.extend(of_rot(device));
     }
     all.extend(pool.spares.taken.iter().map(|one| of_taken(one, &pool.spares)));
+    all.extend(status.server.crowds.iter().map(of_crowd));
+    all.extend(status.drift.as_ref().map(of_drift));
     all.extend(moves::problem(&pool.moves).map(|(page, what, todo)| problem(page, what, todo)));
     all
 }
 
 fn problem(page: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Problem {
     Problem { page: page.into(), what: what.into(), todo: todo.into() }
+}
+
+/// There was no room for a client.
+fn of_crowd(crowd: &Crowd) -> Problem {
+    let over = match crowd.kind {
+        ConnectionKind::NbdUnix => "NBD clients over unix sockets",
+        ConnectionKind::NbdTcp => "NBD clients over TCP",
+        ConnectionKind::Http => "HTTP clients",
+    };
+    let what = match crowd.refused {
+        true => {
+            format!("{over} are refused, as all places are taken: the last from {}", crowd.from)
+        }
+        false => format!(
+            "there are many {over} that say nothing, and they close each other: the last from {}",
+            crowd.from
+        ),
+    };
+    let todo = match (crowd.refused, crowd.kind) {
+        (true, ConnectionKind::Http) => "close pages and programs that are not needed",
+        (true, _) => {
+            "forebay clients says who is there; nbd.max_connections, with a restart, gives more \
+             places"
+        }
+        (false, _) => "see who that is; others are served meanwhile",
+    };
+    problem("clients-crowd", what, todo)
+}
+
+/// The configuration names other devices, or another cache, than the pool has.
+fn of_drift(drift: &ConfigurationDrift) -> Problem {
+    let mut parts = Vec::new();
+    let all = |paths: &[String]| paths.join(", ");
+    if !drift.unnamed_devices.is_empty() {
+        parts.push(format!("it does not name {}", all(&drift.unnamed_devices)));
+    }
+    if !drift.needless_devices.is_empty() {
+        let paths = all(&drift.needless_devices);
+        parts.push(format!("it names {paths}, where no device of the pool is"));
+    }
+    match (&drift.unnamed_cache, &drift.needless_cache) {
+        (Some(is), Some(named)) => {
+            parts.push(format!("it names {named} for the cache, which is {is}"));
+        }
+        (Some(is), None) => parts.push(format!("it does not name the cache, {is}")),
+        (None, Some(named)) => {
+            parts.push(format!("it names the cache {named}, and the pool has none"));
+        }
+        (None, None) => {}
+    }
+    let what = format!("the configuration differs from the pool: {}", parts.join("; "));
+    problem("configuration-differs", what, drift.todo.clone())
 }
 
 const TWO_WRITERS: &str = "stop this server and the other one; see that one machine alone, by one \
@@ -97,8 +151,11 @@ fn of_pool(pool: &PoolStatus, commit: &CommitStatus, all: &mut Vec<Problem>) {
         all.push(problem("scrub-paused", what, "forebay scrub resume, or forebay scrub cancel"));
     }
     let (capacity, left) = (pool.capacity_bytes, pool.available_bytes);
-    let share = (pool.used_bytes + pool.reserved_bytes) as f64 / capacity.max(1) as f64;
-    if capacity > 0 && (share >= NEARLY_FULL || left == 0) {
+    let taken = pool.used_bytes + pool.reserved_bytes;
+    let share = taken as f64 / capacity.max(1) as f64;
+    // Metadata keeps its share: of a small pool that is much of the rest.
+    let share_of_data = taken as f64 / (taken + left).max(1) as f64;
+    if capacity > 0 && (share >= NEARLY_FULL || share_of_data >= NEARLY_FULL) {
         let what = format!(
             "the pool is {:.0} % full, {} are left for data",
             share * 100.0,
@@ -162,9 +219,21 @@ fn of_device(device: &DeviceStatus, leaving: &[String]) -> Option<Problem> {
         false => ("", todo),
     };
     let spare = device.spare.as_ref().map(of_spare).unwrap_or_default();
-    let what = format!("{name} {what}{more}{spare}");
+    let last = match (&device.missing_because, &device.last_path) {
+        (Some(why), _) => format!(": {why}"),
+        (None, Some(path)) => format!(" (it was last at {path})"),
+        (None, None) => String::new(),
+    };
+    let todo = match device.missing_because {
+        Some(_) if !leaves => MENDED,
+        _ => todo,
+    };
+    let what = format!("{name} {what}{last}{more}{spare}");
     Some(problem(page, what, todo.replace("NAME", &shell_word(name))))
 }
+
+const MENDED: &str =
+    "mend that, then forebay device online PATH; or forebay device replace NAME NEW";
 
 const LEAVES: &str = "wait, forebay device list shows how far that is; forebay device cancel lets \
                       it stay, then it can be replaced or taken into use again";

@@ -5,7 +5,7 @@ use model::cache::WritebackStatus;
 use model::device::{Rot, SitsOut};
 use model::moves::{MovesState, MovesStatus};
 use model::scrub::LostBlocks;
-use model::status::{PoolState, TlsStatus};
+use model::status::{PoolState, ServerStatus, TlsStatus};
 
 use super::*;
 
@@ -63,9 +63,11 @@ fn a_pool_is_full_where_nothing_is_left_for_data() {
             ..Default::default()
         })
     };
-    assert_eq!(of(80, 1), []);
+    assert_eq!(of(80, 10), []);
     let told = |used, left| of(used, left).into_iter().map(|p| p.what).collect::<Vec<_>>();
     assert_eq!(told(80, 0), ["the pool is 80 % full, 0 B are left for data"]);
+    // Of a small pool metadata keeps much: what is left for data counts.
+    assert_eq!(told(80, 8), ["the pool is 80 % full, 8 MiB are left for data"]);
     assert_eq!(told(95, 2), ["the pool is 95 % full, 2 MiB are left for data"]);
     let todo = |most: u64| {
         let pool = PoolStatus {
@@ -252,6 +254,19 @@ fn all_that_can_be_wrong() -> (Status, [Box<Status>; 3]) {
             ..Default::default()
         }),
         Box::new(Status {
+            server: ServerStatus {
+                crowds: vec![Crowd {
+                    kind: ConnectionKind::NbdTcp,
+                    from: "10.0.0.1:7".into(),
+                    refused: false,
+                    seconds_ago: 3,
+                }],
+                ..Default::default()
+            },
+            drift: Some(ConfigurationDrift {
+                unnamed_devices: vec!["/c".into()],
+                ..Default::default()
+            }),
             pool: PoolStatus {
                 state: PoolState::Failed,
                 trouble: some("another process"),
@@ -273,7 +288,7 @@ fn every_problem_has_a_page() {
     let lines = include_str!("../../../../docs/operations.md").lines();
     let sections: BTreeSet<&str> =
         lines.filter_map(|l| l.strip_prefix("## `")?.strip_suffix('`')).collect();
-    assert_eq!(found.len(), 29);
+    assert_eq!(found.len(), 31);
     let kept = problems(&status).into_iter().find(|p| p.page == "volume-unreachable").unwrap();
     assert_eq!(kept.what, "1 block of volume a b in the cache cannot come to the pool: lost");
     assert!(kept.todo.ends_with("forebay volume delete 'a b'"), "{}", kept.todo);

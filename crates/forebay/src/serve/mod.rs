@@ -3,7 +3,8 @@
 //! * [`banner`]: the first words of a server
 //! * [`cache_life`]: the pool's cache
 //! * [`credentials`]: the files of TLS
-//! * [`device_life`]: devices that come and go
+//! * [`device_places`]: where devices are, as the next start finds them; [`pool_devices`]: devices
+//!   that come and go
 //! * [`explain`]: the reasons of slow requests
 //! * [`health`]: problems, and what to do
 //! * [`http`]: the HTTP API and metrics
@@ -18,6 +19,7 @@
 pub mod banner;
 pub mod cache_life;
 pub mod credentials;
+pub mod device_places;
 pub mod explain;
 pub mod health;
 pub mod http;

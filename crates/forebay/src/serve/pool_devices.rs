@@ -10,24 +10,31 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use base::{ErrorKind, shell_word};
+use base::{Duration, ErrorKind, shell_word};
 use emulate::{Emulate, Emulations};
 use model::device::{DeviceSize, DeviceStatus};
 use model::moves::DeviceMoves;
+use model::status::ConfigurationDrift;
 use model::{Failure, FailureKind};
 use pool::{DeviceFile, Pool};
 use posix::names::is_same;
 use posix::{Handles, OpenFile};
 use rt::Rt;
-use rt::sync::Semaphore;
+use rt::sync::{Semaphore, within};
 
+use crate::config::places::NamedPlaces;
 use crate::error::CommandError;
 use crate::host::device_list::{DeviceList, ListedDevice, together};
 use crate::host::device_names::{KnownDevice, by_last_part, exact, same_file};
 use crate::host::devices::DeviceChoice;
+use crate::host::discovery::Discovery;
 use crate::host::emptiness::InspectedDevice;
-use crate::host::world::open_unowned;
+use crate::host::world::{GoneDevice, open_unowned};
+use crate::serve::device_places::{DevicePlaces, KeptCache, drift_of, name, on_record, rows};
 use crate::serve::mailbox::{close_file, spawn_blocking};
+
+/// For so long the places that a configuration names are looked at.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The purpose of a new device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,37 +56,106 @@ pub struct PoolDevices {
     emulated: RefCell<BTreeMap<String, Emulate>>,
     /// The list that keeps the places of the devices for the next start.
     list: Option<DeviceList>,
-    /// The entries of the list, with devices that are joining.
+    /// The places of all devices, with devices that are joining.
     listed: RefCell<Vec<ListedDevice>>,
+    cache: RefCell<KeptCache>,
+    /// Devices that could not be opened at the start.
+    gone: Vec<GoneDevice>,
+    /// Whether the next start finds what nothing names.
+    finds: bool,
+    /// What the configuration names.
+    named: RefCell<NamedPlaces>,
+    /// How that differs from what the pool has.
+    drift: RefCell<Option<ConfigurationDrift>>,
     one_change: Semaphore,
 }
 
 impl PoolDevices {
-    /// Opens nothing yet. `devices`: those that are open already.
+    /// Opens nothing yet. `devices`: those that are open already; `named`: what the configuration
+    /// names.
     pub fn new(
         rt: &Rt,
         handles: &Handles,
         emulations: Option<Emulations>,
         devices: &[DeviceChoice],
-        list: Option<DeviceList>,
+        places: DevicePlaces,
+        named: NamedPlaces,
     ) -> Result<PoolDevices, CommandError> {
         let emulated = devices.iter().filter_map(|d| Some((name(&d.path), d.emulate?)));
+        let (list, found, finds) = match places {
+            DevicePlaces::Named(found) => (None, found, false),
+            DevicePlaces::OnDevices(found) => (None, found, true),
+            DevicePlaces::Listed(list, gone) => {
+                (Some(list), Discovery { gone, ..Discovery::default() }, true)
+            }
+        };
         let listed = list.as_ref().map(DeviceList::read).transpose()?.flatten();
-        let named = |d: &DeviceChoice| ListedDevice { id: String::new(), path: d.path.clone() };
+        let listed = listed.or_else(|| (!found.last.is_empty()).then_some(found.last));
+        let choice = |d: &DeviceChoice| ListedDevice { id: String::new(), path: d.path.clone() };
         Ok(PoolDevices {
             rt: rt.clone(),
             handles: handles.clone(),
             emulations,
             emulated: RefCell::new(emulated.collect()),
             list,
-            listed: RefCell::new(listed.unwrap_or_else(|| devices.iter().map(named).collect())),
+            listed: RefCell::new(listed.unwrap_or_else(|| devices.iter().map(choice).collect())),
+            cache: RefCell::new(match found.no_cache {
+                true => KeptCache::TakenOut,
+                false => KeptCache::Usual,
+            }),
+            finds,
+            named: RefCell::new(named),
+            drift: RefCell::default(),
+            gone: found.gone,
             one_change: Semaphore::new(1),
         })
     }
 
-    /// Whether the next start finds the devices by itself.
-    pub fn keeps_list(&self) -> bool {
+    /// How the configuration differs from what the pool has.
+    pub fn drift(&self) -> Option<ConfigurationDrift> {
+        self.drift.borrow().clone()
+    }
+
+    /// Why a device could not be opened at the start, that was last at this path. Of one of which
+    /// nothing is known: the only one that could not be opened is it.
+    pub fn why_gone(&self, last_path: Option<&str>) -> Option<String> {
+        let Some(last_path) = last_path else {
+            let [one] = self.gone.as_slice() else { return None };
+            return Some(one.why.clone());
+        };
+        let path = std::path::absolute(last_path).ok()?;
+        let is_it =
+            |one: &&GoneDevice| std::path::absolute(&one.path).is_ok_and(|named| named == path);
+        self.gone.iter().find(is_it).map(|one| one.why.clone())
+    }
+
+    /// The configuration names this from now on.
+    pub async fn compare_with(&self, pool: &Pool, named: NamedPlaces) {
+        *self.named.borrow_mut() = named;
+        self.remember(pool).await;
+    }
+
+    /// Whether a list in the server's own directory says where they are.
+    pub fn keep_a_list(&self) -> bool {
         self.list.is_some()
+    }
+
+    /// Whether the next start finds the devices and the cache by itself.
+    pub fn are_found(&self) -> bool {
+        self.finds
+    }
+
+    /// Keeps for the next start where the cache is. Returns what was kept before.
+    pub async fn keep_cache(&self, pool: &Pool, cache: KeptCache) -> KeptCache {
+        let before = self.cache.replace(cache);
+        self.remember(pool).await;
+        before
+    }
+
+    /// Where a device was last that is not open, if that is known.
+    pub fn last_path(&self, id: &str) -> Option<String> {
+        let listed = self.listed.borrow();
+        listed.iter().find(|one| one.id == id).map(|one| name(&one.path))
     }
 
     /// Keeps for the next start where the devices of the pool are.
@@ -87,27 +163,48 @@ impl PoolDevices {
         if let Err(e) = self.keep(pool, None).await {
             tracing::warn!("{e}");
         }
+        self.compare(pool).await;
     }
 
     /// The same, with a device that is about to join.
     async fn keep(&self, pool: &Pool, joins: Option<ListedDevice>) -> Result<(), Failure> {
-        let Some(list) = self.list.clone() else { return Ok(()) };
         let _alone = self.one_change.acquire(1).await;
         let (known, before) = (self.known(pool), self.listed.borrow().clone());
-        let at = list.path();
-        let writing = move || {
-            let all = together(known, joins, &before);
-            if all != before {
-                list.write(&all)?;
+        let cache = self.cache.borrow().clone();
+        let failed = |text: String| Failure::new(FailureKind::Failed, text);
+        let all = match self.list.clone() {
+            Some(list) => {
+                let writing = move || {
+                    let all = together(known, joins, &before);
+                    if all != before {
+                        list.write(&all).map_err(|e| {
+                            let at = list.path();
+                            format!("{}: the list of devices cannot be written: {e}", at.display())
+                        })?;
+                    }
+                    Ok(all)
+                };
+                let written = spawn_blocking(&self.rt, &self.handles, writing).await;
+                written.map_err(|e| failed(e.to_string()))?.map_err(failed)?
             }
-            Ok(all)
+            None => on_record(known, joins),
         };
-        let written = spawn_blocking(&self.rt, &self.handles, writing).await;
-        *self.listed.borrow_mut() = written.and_then(|outcome| outcome).map_err(|e| {
-            let text = format!("{}: the list of devices cannot be written: {e}", at.display());
-            Failure::new(FailureKind::Failed, text)
-        })?;
-        Ok(())
+        let rows = rows(&all, &cache);
+        *self.listed.borrow_mut() = all;
+        Ok(pool.places().keep(rows).await?)
+    }
+
+    /// Compares the configuration with the pool. A place that does not answer ends that.
+    async fn compare(&self, pool: &Pool) {
+        if self.list.is_some() {
+            return;
+        }
+        let (named, known) = (self.named.borrow().clone(), self.known(pool));
+        let cache = self.cache.borrow().clone();
+        let looking = move || drift_of(&named, &known, &cache);
+        let mut looking = std::pin::pin!(spawn_blocking(&self.rt, &self.handles, looking));
+        let drift = within(&mut looking, self.rt.sleep(PATIENCE)).await;
+        *self.drift.borrow_mut() = drift.and_then(|drift| drift.ok().flatten());
     }
 
     /// The devices of the pool, and where they are or were.
@@ -388,10 +485,6 @@ impl PoolDevices {
     fn replaced(&self, pool: &Pool, device: &str, old: Option<&str>) -> DeviceMoves {
         DeviceMoves { replaces: old.map(str::to_owned), ..self.told(pool, device) }
     }
-}
-
-fn name(path: &Path) -> String {
-    path.display().to_string()
 }
 
 /// The size in bytes of a device that is `open`; of a file, after it has grown to `wanted`. That is

@@ -16,11 +16,13 @@ mod status;
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
 use cache::Cache;
 use export::{Access, VolumeExports};
+use http_api::places::HttpCrowds;
 use model::status::IoBackend;
 use model::{Request, Status};
 use nbd::Server;
@@ -33,9 +35,9 @@ use volume::Volumes;
 use crate::config::origin::Origin;
 use crate::config::{Complete, ServeConfig};
 use crate::control::server::{ControlServer, Message, ReplySender};
+use crate::doctor::memory_warning;
 use crate::error::{CommandError, Result};
 use crate::host::calendar::unix_time_at_zero;
-use crate::host::device_list::DeviceList;
 use crate::host::home::{StagedDevices, UnfinishedHome};
 use crate::host::host_log::HostDirs;
 use crate::host::sockets::UnixSocket;
@@ -44,6 +46,7 @@ use crate::host::world::World;
 use crate::serve::banner;
 use crate::serve::cache_life::{Caches, PreparedCache, preflight};
 use crate::serve::credentials::Files;
+use crate::serve::device_places::DevicePlaces;
 use crate::serve::http::{HttpSockets, RunningServer};
 use crate::serve::mailbox::{Mailbox, mailbox};
 use crate::serve::notify::{self, ServiceManager};
@@ -82,20 +85,22 @@ pub struct NewPool {
     pub volume: (String, u64),
 }
 
-/// Serves until it is told to stop. Where the pool's devices are is kept in `list`, if there is
-/// one; `origin` is the configuration file, if there is one.
+/// Serves until it is told to stop. `device_places`: where the next start finds the devices;
+/// `origin` is the configuration file, if there is one.
 pub fn serve(
     world: World,
     config: ServeConfig,
     source: Source,
-    list: Option<DeviceList>,
+    device_places: DevicePlaces,
     origin: Option<Origin>,
 ) -> Result<()> {
     let failed = |e: std::io::Error| CommandError::failed("starting", e);
+    memory_warning(&config).into_iter().for_each(|text| tracing::warn!("{text}"));
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let mut inherited = Inherited::of_environment()?;
     let mut places = banner::ServerAddresses::of(&config);
     let (chosen, placed, said) = (config.settings, config.places, config.said);
+    let named = placed.named();
     let tuning = Rc::new(Tuning::new(&world.rt, &world.handles, chosen, placed, origin));
     if let Source::Devices(files) = &source {
         // This thread may wait for a device: for as long as it does, a signal ends the process as
@@ -107,7 +112,11 @@ pub fn serve(
         let cache = said.cache.path.as_deref().filter(|path| path.exists());
         files.iter().map(|f| Path::new(&f.path)).chain(cache).for_each(|p| place.add_device(p));
     }
-    let caches = Caches::new(&world.rt, &world.handles, said.cache.clone(), tuning.clone());
+    let (emulations, opened) = (world.emulations(), &said.devices);
+    let (rt, handles) = (world.rt.clone(), &world.handles);
+    let devices = PoolDevices::new(&rt, handles, emulations, opened, device_places, named)?;
+    let devices = Rc::new(devices);
+    let caches = Caches::new(&rt, handles, said.cache.clone(), tuning.clone(), devices.clone());
     let ending = Ending::default();
     let hangup = Hangup::of(tuning.file().is_some());
     signals::watch(sender.clone(), ending.clone(), hangup)?;
@@ -126,13 +135,10 @@ pub fn serve(
             let outcome = (|| {
                 inherited.finish()?;
                 listeners.add_local(&world, nbd_socket.into())?;
-                let (rt, backend) = (world.rt.clone(), world.backend);
-                let (emulations, devices) = (world.emulations(), &said.devices);
-                let devices = PoolDevices::new(&rt, &world.handles, emulations, devices, list)?;
-                let devices = Rc::new(devices);
+                let backend = world.backend;
                 let access = Access::by(said.access.said());
                 let take_back = said.take_back;
-                let engine = Starting {
+                let mut engine = Starting {
                     rt,
                     backend,
                     listeners,
@@ -143,10 +149,12 @@ pub fn serve(
                     host_log,
                     ending,
                     manager,
+                    http: None,
                 };
                 let control = ControlServer::start(control_socket, sender.clone());
                 let control = control.map_err(failed)?;
                 let http = http.start(sender)?;
+                engine.http = http.as_ref().map(RunningServer::crowds);
                 let served = world.rt.block_on(async move {
                     let unix_time_at_zero = unix_time_at_zero(&engine.rt);
                     let settings = engine.tuning.pool();
@@ -192,6 +200,8 @@ struct Starting {
     host_log: std::result::Result<Rc<HostDirs>, String>,
     ending: Ending,
     manager: Rc<ServiceManager>,
+    /// What the HTTP server counts.
+    http: Option<Arc<HttpCrowds>>,
 }
 
 impl Starting {
@@ -288,7 +298,7 @@ impl Starting {
         let volumes = Volumes::with_cache(&pool, cache);
         let exports = VolumeExports::new(volumes.clone(), self.access);
         let nbd = Server::new(self.rt.clone(), exports, self.tuning.limits());
-        nbd.find_clients_by(self.listeners.addresses());
+        nbd.find_clients_by(self.listeners.origins());
         let certificates = self.listeners.certificates();
         for (socket, security) in self.listeners.into_all() {
             nbd.serve_with(socket, security);
@@ -304,6 +314,7 @@ impl Starting {
             certificates,
             host_log,
             nbd,
+            http: self.http,
             ending: self.ending,
             busy: Cell::new(0),
             answered: Event::new(),
@@ -382,6 +393,8 @@ struct Shard {
     certificates: Option<Files>,
     host_log: Option<Rc<HostDirs>>,
     nbd: Server<VolumeExports>,
+    /// What the HTTP server counts.
+    http: Option<Arc<HttpCrowds>>,
     ending: Ending,
     /// Control requests being carried out.
     busy: Cell<usize>,
@@ -409,7 +422,9 @@ impl Shard {
         let shard = self.clone();
         self.rt.detach(async move {
             let (devices, cache) = (shard.devices_now(), shard.cache_now());
-            shard.tuning.reload(&shard.volumes, devices, cache).await;
+            if let Some(named) = shard.tuning.reload(&shard.volumes, devices, cache).await {
+                shard.devices.compare_with(shard.volumes.pool(), named).await;
+            }
         });
     }
 
@@ -442,7 +457,8 @@ impl Shard {
 /// May this process have too few descriptors for all clients, it says so: those that come then are
 /// not accepted.
 fn raise_open_files(max_connections: usize) {
-    let needed = max_connections as u64 + OWN_FILES;
+    // Over unix sockets and over TCP, with those that are not known yet.
+    let needed = 2 * (max_connections + nbd::Limits::default().max_unknown) as u64 + OWN_FILES;
     match sys::raise_open_files() {
         Ok(limit) if limit < needed => tracing::warn!(
             "at most {limit} files can be open, and {max_connections} connections need {needed}: \

@@ -1,7 +1,6 @@
 //! One connection: its requests in flight, and the replies that go out.
 
-use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{Duration, SliceList};
@@ -10,6 +9,7 @@ use rt::{Request, Rt, SocketId};
 use tls::Peer;
 
 use super::budget::Bytes;
+use super::origin::ClientOrigin;
 use crate::codec::reply;
 use crate::link::Link;
 use crate::outbox::{Message, Outbox};
@@ -28,8 +28,8 @@ pub(super) struct Permits {
 pub struct ConnectionStatus {
     /// The number of the connection: from 1, in the order in which connections were accepted.
     pub number: u64,
-    /// The address of the client, if it came over TCP.
-    pub address: Option<SocketAddr>,
+    /// Where the client comes from.
+    pub origin: ClientOrigin,
     /// The export that it has open; absent during the handshake.
     pub export: Option<String>,
     /// True if the client may change nothing.
@@ -42,10 +42,12 @@ pub struct ConnectionStatus {
 
 pub(super) struct Connection {
     number: u64,
-    address: Option<SocketAddr>,
+    origin: ClientOrigin,
     pub peer: RefCell<Option<Peer>>,
     /// The export, and whether it is read-only.
     pub open: RefCell<Option<(String, bool)>>,
+    /// The steps of the handshake that the client has taken.
+    pub progress: Cell<u32>,
     pub link: Rc<Link>,
     pub outbox: Outbox<Permits>,
     pub places: Semaphore,
@@ -56,7 +58,7 @@ impl Connection {
     pub fn new(
         rt: &Rt,
         number: u64,
-        address: Option<SocketAddr>,
+        origin: ClientOrigin,
         socket: SocketId,
         max_in_flight: usize,
     ) -> Connection {
@@ -65,14 +67,15 @@ impl Connection {
         let places = Semaphore::new(max_in_flight);
         let outbox = Outbox::new(link.clone());
         let (peer, open) = (RefCell::default(), RefCell::default());
-        Connection { number, address, peer, open, outbox, link, places, max_in_flight }
+        let progress = Cell::new(0);
+        Connection { number, origin, peer, open, progress, outbox, link, places, max_in_flight }
     }
 
     pub fn status(&self) -> ConnectionStatus {
         let open = self.open.borrow().clone();
         ConnectionStatus {
             number: self.number,
-            address: self.address,
+            origin: self.origin,
             read_only: open.as_ref().is_some_and(|(_, read_only)| *read_only),
             export: open.map(|(name, _)| name),
             peer: self.peer.borrow().clone(),
@@ -84,10 +87,14 @@ impl Connection {
         self.number
     }
 
-    /// Returns the address of the client, for the log, which has none of a client that is not on
-    /// TCP.
-    pub fn address(&self) -> Option<String> {
-        self.address.map(|address| address.to_string())
+    pub fn origin(&self) -> ClientOrigin {
+        self.origin
+    }
+
+    /// Whether the client has an export, or has proved a name.
+    pub fn is_known(&self) -> bool {
+        let peer = self.peer.borrow();
+        self.open.borrow().is_some() || peer.as_ref().is_some_and(|peer| peer.name().is_some())
     }
 
     /// Requests that have been received and not yet answered completely.

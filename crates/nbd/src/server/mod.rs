@@ -4,7 +4,8 @@
 //! task of its own, so requests of one connection are answered as they end. Three bounds hold,
 //! whatever clients do:
 //!
-//! * connections: further ones are closed at once;
+//! * connections: further ones are closed at once, and of those that are not known the oldest
+//!   ([`origin`]);
 //! * requests in flight, by connection: a request holds its place from its header to the last byte
 //!   of its reply, and while there is no place the socket is not read;
 //! * bytes of payload, over all connections: taken before memory is, for a write until it is done,
@@ -24,9 +25,11 @@
 mod budget;
 mod connection;
 mod execute;
+mod origin;
 mod session;
 mod shared;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::Duration;
@@ -37,7 +40,8 @@ use connection::Connection;
 use shared::{Shared, within};
 
 pub use connection::ConnectionStatus;
-pub use shared::{Acceptors, Addresses, Limits, Security};
+pub use origin::{ClientOrigin, ClientWay};
+pub use shared::{Acceptors, Crowd, CrowdOutcome, Limits, Origins, Security};
 
 /// The counts of a server: its work now, and since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,6 +56,10 @@ pub struct Status {
     pub accepted: u64,
     /// Connections that were closed at once because there were too many.
     pub refused: u64,
+    /// Connections that were closed before their client was known, for others that came later.
+    pub crowded_out: u64,
+    /// The last time that there was no room for a client: over unix sockets, and over TCP.
+    pub crowds: [Option<Crowd>; 2],
     /// Connections that were closed because they stood still while others waited.
     pub stalled: u64,
     /// Handshakes of TLS that were done.
@@ -88,9 +96,9 @@ impl<E: Exports> Server<E> {
         drop(self.0.rt.spawn(accept(shared, listener, security)));
     }
 
-    /// Asks this where a client is, from now on. Without it the server does not know.
-    pub fn find_clients_by(&self, addresses: Addresses) {
-        self.0.addresses.replace(Some(addresses));
+    /// Asks this where a client comes from, from now on. Without it all are of this machine.
+    pub fn find_clients_by(&self, origins: Origins) {
+        self.0.origins.replace(Some(origins));
     }
 
     /// Stops: closes the listeners, takes no more requests, lets those in flight end and be
@@ -114,7 +122,7 @@ impl<E: Exports> Server<E> {
         for c in s.connections.borrow().values() {
             tracing::warn!(
                 connection = c.number(),
-                address = c.address(),
+                from = %c.origin(),
                 requests = c.in_flight(),
                 "closed with requests in flight"
             );
@@ -133,9 +141,20 @@ impl<E: Exports> Server<E> {
             payload_bytes: s.payload.taken(),
             accepted: s.accepted.get(),
             refused: s.refused.get(),
+            crowded_out: s.crowded_out.get(),
+            crowds: s.crowds.each_ref().map(Cell::get),
             stalled: s.stalled.get(),
             handshakes: s.handshakes.get(),
             handshakes_failed: s.handshakes_failed.get(),
+        }
+    }
+
+    /// An export has another name now, also for those that have it open.
+    pub fn note_renamed(&self, from: &str, to: &str) {
+        for c in self.0.connections.borrow().values() {
+            if let Some((name, _)) = c.open.borrow_mut().as_mut().filter(|(name, _)| name == from) {
+                to.clone_into(name);
+            }
         }
     }
 
@@ -149,8 +168,8 @@ impl<E: Exports> Server<E> {
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId, security: Security) {
-    // Of a row of failures, and of one of refusals, the first is logged.
-    let (mut fails, mut refuses) = (false, false);
+    // Of a row of failures the first is logged.
+    let mut fails = false;
     while !s.stopping.get() {
         let done = s.rt.op(Op::Accept { listener }).await;
         let socket = match (done.result, done.payload) {
@@ -166,28 +185,20 @@ async fn accept<E: Exports>(s: Rc<Shared<E>>, listener: SocketId, security: Secu
             }
         };
         fails = false;
-        let address = s.addresses.borrow().as_ref().and_then(|of| of(socket));
-        let full = s.connections.borrow().len() >= s.limits.max_connections;
+        let origin = s.origins.borrow().as_ref().map_or(ClientOrigin::Local, |of| of(socket));
+        let full = !s.has_place(origin.way());
         if full || s.stopping.get() {
             if full {
-                let (limit, address) = (s.limits.max_connections, address.map(|a| a.to_string()));
-                if !std::mem::replace(&mut refuses, true) {
-                    tracing::warn!(
-                        limit,
-                        address,
-                        "connection refused: too many; so are others until there is room"
-                    );
-                }
-                s.refused.set(s.refused.get() + 1);
+                s.note_refused(origin);
             }
             s.rt.submit(Op::Close { socket }, |_| ());
             continue;
         }
-        refuses = false;
+        s.make_room(origin.way());
         let number = s.accepted.get() + 1;
         s.accepted.set(number);
         let in_flight = s.limits.max_in_flight_requests;
-        let c = Rc::new(Connection::new(&s.rt, number, address, socket, in_flight));
+        let c = Rc::new(Connection::new(&s.rt, number, origin, socket, in_flight));
         s.connections.borrow_mut().insert(number, c.clone());
         let (s2, security) = (s.clone(), security.clone());
         drop(s.rt.spawn(async move {

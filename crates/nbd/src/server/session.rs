@@ -32,6 +32,12 @@ pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>, secur
     let handshake = handshake(s, c, &mut receiver, security);
     let agreed = within(&s.rt, s.limits.handshake_timeout, handshake).await;
     if let Some(Ok(Some((export, terms)))) = agreed {
+        // Others may have become known during its handshake.
+        if !c.is_known() && !s.has_place(c.origin().way()) {
+            s.note_refused(c.origin());
+            c.close();
+            return;
+        }
         c.open.replace(Some((export.info().name, terms.read_only)));
         tell(c);
         let sender = c.clone();
@@ -51,15 +57,15 @@ pub(super) async fn run<E: Exports>(s: &Rc<Shared<E>>, c: &Rc<Connection>, secur
 /// Says who has connected to what.
 fn tell(c: &Connection) {
     let ConnectionStatus { number: connection, export, read_only, peer, .. } = c.status();
-    let address = c.address();
+    let from = c.origin();
     let export = export.unwrap_or_default();
     match peer {
-        None => tracing::debug!(connection, address, export, read_only, "client connected"),
+        None => tracing::debug!(connection, %from, export, read_only, "client connected"),
         Some(peer) => {
             let (tls, proof, who) = (peer.version, peer.proof.word(), peer.name().unwrap_or("?"));
             tracing::info!(
                 connection,
-                address,
+                %from,
                 export,
                 read_only,
                 who,
@@ -89,7 +95,6 @@ async fn secure<E: Exports>(
     acceptor: &Acceptor,
     state: &mut Handshake,
 ) -> bool {
-    let connection = c.number();
     let mut attempt = Attempt(Some(&s.handshakes_failed));
     match c.link.secure(acceptor).await {
         Ok(peer) => {
@@ -100,7 +105,7 @@ async fn secure<E: Exports>(
             true
         }
         Err(why) => {
-            tracing::info!(connection, address = c.address(), "a handshake of TLS failed: {why}");
+            s.tell_failed(c, format_args!("a handshake of TLS failed: {why}"));
             false
         }
     }
@@ -124,7 +129,8 @@ async fn handshake<E: Exports>(
     let flags = receiver.peek().map_or(u32::MAX, |b| u32::from_be_bytes(*b));
     receiver.consume(4);
     let Some(mut state) = Handshake::new(flags, security.encryption()) else { return Ok(None) };
-    let mut out = Vec::new();
+    c.progress.set(1);
+    let (mut out, mut told) = (Vec::new(), false);
     loop {
         receiver.at_least(OPTION).await?;
         let Some(Ok((number, len))) = receiver.peek().map(option::parse_option) else {
@@ -138,13 +144,27 @@ async fn handshake<E: Exports>(
         }
         let len = len as usize;
         receiver.at_least(len).await?;
+        if state.refuses_plain(number) && !std::mem::replace(&mut told, true) {
+            s.tell_failed(c, format_args!("TLS is required, and the client did not begin it"));
+        }
         let step = state.option(&s.exports, number, &receiver.data()[..len], &mut out);
+        c.progress.set(2);
         receiver.consume(len);
+        if let Some(name) = state.take_unknown() {
+            let peer = c.peer.borrow();
+            let who = peer.as_ref().and_then(|peer| peer.name()).unwrap_or("a client");
+            s.tell_failed(
+                c,
+                format_args!(
+                    "{who} asked for the volume {name:?}, which is not there, or not for it"
+                ),
+            );
+        }
         if matches!(step, NextStep::Secure) && !receiver.data().is_empty() {
             // Bytes that came in the clear behind the request must not pass for bytes that come
             // through TLS.
-            let (connection, address) = (c.number(), c.address());
-            tracing::warn!(connection, address, "closed: it sent more before TLS began");
+            let (connection, from) = (c.number(), c.origin());
+            tracing::warn!(connection, %from, "closed: it sent more before TLS began");
             return Ok(None);
         }
         send(&out).await?;

@@ -3,19 +3,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use base::{BLOCK_U64, Duration, VolumeId};
+use base::crowd::{CrowdMember, makes_room};
+use base::telling::TellingQuota;
+use base::{BLOCK_U64, Duration, Instant, VolumeId};
 use rt::sync::Event;
 use rt::{Rt, SocketId};
 use tls::Acceptor;
 
 use super::budget::{Budget, Bytes};
 use super::connection::Connection;
+use super::origin::{ClientOrigin, ClientWay};
 use crate::codec::MAX_PAYLOAD;
 use crate::export::Exports;
 use crate::handshake::Encryption;
@@ -23,8 +26,11 @@ use crate::handshake::Encryption;
 /// The limits of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Connections at a time, in handshake or beyond.
+    /// Clients at a time that have an export, or have proved a name: so many over unix sockets, and
+    /// so many over TCP.
     pub max_connections: usize,
+    /// Others that find room beside these, where all of those are there.
+    pub max_unknown: usize,
     /// Requests of one connection that are being carried out or answered; at least 1.
     pub max_in_flight_requests: usize,
     /// Bytes of payload of all connections; 32 MiB, the largest request, is the least it can be.
@@ -40,6 +46,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             max_connections: 256,
+            max_unknown: 64,
             max_in_flight_requests: 128,
             max_payload_bytes: 64 << 20,
             handshake_timeout: Duration::from_secs(10),
@@ -51,8 +58,31 @@ impl Default for Limits {
 /// Gives the acceptor of which sessions are made; it may give another one later.
 pub type Acceptors = Rc<dyn Fn() -> Acceptor>;
 
-/// Says where the peer of a socket is, if it came over TCP.
-pub type Addresses = Rc<dyn Fn(SocketId) -> Option<SocketAddr>>;
+/// Says where the peer of a socket comes from.
+pub type Origins = Rc<dyn Fn(SocketId) -> ClientOrigin>;
+
+/// What became of a client for which there was no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CrowdOutcome {
+    /// The client was refused: all places of clients that are known are taken.
+    Refused,
+    /// The client was not known, and was closed for one that came after it.
+    CrowdedOut,
+}
+
+/// A time at which there was no room for a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crowd {
+    /// When that was.
+    pub at: Instant,
+    /// Where the client came from.
+    pub origin: ClientOrigin,
+    /// What became of it.
+    pub outcome: CrowdOutcome,
+}
+
+/// After so long without a refusal the next one is logged again.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// The security of the clients of a listener.
 #[derive(Clone)]
@@ -90,13 +120,17 @@ pub(super) struct Shared<E> {
     pub payload: Budget,
     pub connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     pub listeners: RefCell<Vec<SocketId>>,
-    pub addresses: RefCell<Option<Addresses>>,
+    pub origins: RefCell<Option<Origins>>,
     pub stopping: Cell<bool>,
     pub accepted: Cell<u64>,
     pub refused: Cell<u64>,
+    pub crowded_out: Cell<u64>,
+    /// The last time that there was no room for a client, by the way of it.
+    pub crowds: [Cell<Option<Crowd>>; 2],
     pub stalled: Cell<u64>,
     pub handshakes: Cell<u64>,
     pub handshakes_failed: Cell<u64>,
+    failures: TellingQuota,
     /// Rings when a connection has ended.
     pub ended: Event,
 }
@@ -115,15 +149,91 @@ impl<E: Exports> Shared<E> {
             payload: Budget::new(payload_total),
             connections: RefCell::new(BTreeMap::new()),
             listeners: RefCell::new(Vec::new()),
-            addresses: RefCell::new(None),
+            origins: RefCell::new(None),
             stopping: Cell::new(false),
             accepted: Cell::new(0),
             refused: Cell::new(0),
+            crowded_out: Cell::new(0),
+            crowds: Default::default(),
             stalled: Cell::new(0),
             handshakes: Cell::new(0),
             handshakes_failed: Cell::new(0),
+            failures: TellingQuota::default(),
             ended: Event::new(),
         }
+    }
+
+    /// Tells the log of a client that does not get what it asks for, and why; unless it has told of
+    /// many a moment ago.
+    pub fn tell_failed(&self, c: &Connection, why: fmt::Arguments<'_>) {
+        let Some(untold) = self.failures.take(self.rt.now()) else { return };
+        let untold = (untold > 0).then_some(untold);
+        tracing::warn!(connection = c.number(), from = %c.origin(), untold, "{why}");
+    }
+
+    fn known(&self, way: ClientWay) -> usize {
+        let connections = self.connections.borrow();
+        let open = connections.values().filter(|c| c.origin().way() == way && !c.is_closed());
+        open.filter(|c| c.is_known()).count()
+    }
+
+    /// Whether one more client that is known may come this way.
+    pub fn has_place(&self, way: ClientWay) -> bool {
+        self.known(way) < self.limits.max_connections
+    }
+
+    /// Closes a client that is not known, if that is needed for one more to come this way.
+    pub fn make_room(&self, way: ClientWay) {
+        let connections = self.connections.borrow();
+        let open = || {
+            let all = connections.iter();
+            all.filter(move |(_, c)| c.origin().way() == way && !c.is_closed())
+        };
+        if open().count() < self.limits.max_connections + self.limits.max_unknown {
+            return;
+        }
+        let unknown: Vec<_> = open()
+            .filter(|(_, c)| !c.is_known())
+            .map(|(number, c)| CrowdMember {
+                number: *number,
+                host: c.origin().host(),
+                progress: c.progress.get(),
+            })
+            .collect();
+        let Some(c) = makes_room(&unknown).and_then(|number| connections.get(&number)) else {
+            return;
+        };
+        self.crowded_out.set(self.crowded_out.get() + 1);
+        if self.note_crowd(c.origin(), CrowdOutcome::CrowdedOut) {
+            tracing::warn!(
+                from = %c.origin(),
+                "closed, as too many connections {} have not said which volume they want; so are \
+                 others, the oldest of whom has the most",
+                way.words()
+            );
+        }
+        c.close();
+    }
+
+    /// Notes a client that is sent away because there is no place.
+    pub fn note_refused(&self, origin: ClientOrigin) {
+        self.refused.set(self.refused.get() + 1);
+        if self.note_crowd(origin, CrowdOutcome::Refused) {
+            tracing::warn!(
+                limit = self.limits.max_connections,
+                from = %origin,
+                "connection refused: too many {}; so are others until there is room",
+                origin.way().words()
+            );
+        }
+    }
+
+    /// Notes that there was no room. True if that is worth a line in the log: it was quiet before.
+    fn note_crowd(&self, origin: ClientOrigin, outcome: CrowdOutcome) -> bool {
+        let at = self.rt.now();
+        let last = &self.crowds[origin.way() as usize];
+        let before = last.replace(Some(Crowd { at, origin, outcome }));
+        before.is_none_or(|before| before.outcome != outcome || at.since(before.at) > QUIET)
     }
 
     /// Waits until no connection is left.
@@ -155,7 +265,7 @@ impl<E: Exports> Shared<E> {
             if !c.is_closed() && c.stalled(self.limits.stall_timeout) {
                 tracing::warn!(
                     connection = c.number(),
-                    address = c.address(),
+                    from = %c.origin(),
                     "closed: stalled while other connections waited for buffers"
                 );
                 self.stalled.set(self.stalled.get() + 1);

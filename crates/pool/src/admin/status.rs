@@ -125,6 +125,7 @@ impl Pool {
             queue: d.disk().map(|disk| queue_status(disk.kind(), &disk.stats())),
             emulate: None,
             last_path: None,
+            missing_because: d.unfit.clone().filter(|_| d.path().is_empty()),
         });
         let pool = PoolStatus {
             name: st.identity.name.clone(),

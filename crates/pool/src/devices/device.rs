@@ -57,6 +57,8 @@ pub struct PoolDevice {
     path: String,
     presence: Presence,
     errors: DeviceErrors,
+    /// Of a device that is missing: why the one that is there is not used, in words.
+    pub(crate) unfit: Option<String>,
     /// Why the last write to it failed, if it did.
     write_trouble: Option<IoError>,
     /// When a write to it failed last for want of space, until the log has said that this is over.
@@ -97,6 +99,7 @@ impl PoolDevice {
             path,
             presence,
             errors: DeviceErrors::default(),
+            unfit: None,
             write_trouble: None,
             had_no_space: None,
             rot: None,

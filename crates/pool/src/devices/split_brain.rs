@@ -42,7 +42,7 @@ pub(crate) fn is_ahead(newer: &Superblock, older: &Superblock) -> bool {
 /// True if a device that is in use by `best` has everything that `best` names: it was there when
 /// that was written, or a superblock before. If it was opened without the others meanwhile, or is
 /// an older copy of itself, it was not.
-pub(crate) fn is_up_to_date(own: &Superblock, best: &Superblock) -> bool {
+pub fn is_up_to_date(own: &Superblock, best: &Superblock) -> bool {
     let is_in_use = |d: &DeviceRecord| d.state == DeviceState::Online;
     let opens = [best.lineage.opened, best.lineage.opened_before];
     best.devices.get(usize::from(own.device)).is_some_and(is_in_use)

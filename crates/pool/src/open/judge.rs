@@ -417,7 +417,9 @@ pub fn judge(
         if let Some(what) = cut_short(&f, record, geometry) {
             warnings.push(format!("{what}; going on as if it were missing"));
             f.queue.close();
-            devices.push(missing(best, i, None, warnings));
+            let mut d = missing(best, i, None, warnings);
+            d.unfit = Some(what);
+            devices.push(d);
             continue;
         }
         let mut d = PoolDevice::new(record.clone(), path.clone(), Some(f.queue));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use base::{EntrySeq, Epoch, OpenId, Result};
+use base::{Duration, EntrySeq, Epoch, OpenId, Result};
 
 use crate::attached::Link;
 use crate::commit::commit_requests::Commits;
@@ -118,5 +118,12 @@ impl CacheLink {
     pub fn published_at(&self) -> Option<u64> {
         let at = self.core.state().attached.published().taken_at;
         (at > 0).then_some(u64::from(at))
+    }
+
+    /// How old that cut is now, by the clock; `None`: not known, as a clock was wrong, then or now.
+    pub fn published_ago(&self) -> Option<Duration> {
+        let now = u64::from(self.core.unix_time(self.core.now()));
+        let ago = now.checked_sub(self.published_at()?)?;
+        (now > 0).then_some(Duration::from_secs(ago))
     }
 }

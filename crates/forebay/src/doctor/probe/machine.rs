@@ -14,7 +14,6 @@ const ENTRIES: u32 = 8;
 pub fn look() -> Machine {
     let no_ring = Uring::new(ENTRIES).err().map(|e| (e.to_string(), e.raw_os_error()));
     let memory = read_to_string("/proc/meminfo").unwrap_or_default();
-    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
     let disabled = read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
     let kernel = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "?".into());
     Machine {
@@ -24,8 +23,14 @@ pub fn look() -> Machine {
         open_files: open_files(&read_to_string("/proc/self/limits").unwrap_or_default()),
         available_bytes: field(&memory, "MemAvailable"),
         total_bytes: field(&memory, "MemTotal"),
-        group_bytes: group(Path::new("/sys/fs/cgroup"), &groups),
+        group_bytes: group_bytes(),
     }
+}
+
+/// The memory that this process may have, in bytes; `None`: nothing bounds it.
+pub fn group_bytes() -> Option<u64> {
+    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
+    group(Path::new("/sys/fs/cgroup"), &groups)
 }
 
 /// The hard limit of open files in `/proc/self/limits`.

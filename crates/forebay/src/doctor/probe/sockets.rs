@@ -5,6 +5,7 @@ use std::fs::read_to_string;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use posix::look;
@@ -99,9 +100,15 @@ fn state(path: &Path, unix: &str) -> SocketState {
     match path.symlink_metadata() {
         Err(_) => SocketState::Free,
         Ok(meta) if !meta.file_type().is_socket() => SocketState::InTheWay,
-        Ok(_) if listens(path, unix) => SocketState::Listening,
+        Ok(_) if listens(path, unix) || answers(path) => SocketState::Listening,
         Ok(_) => SocketState::Stale,
     }
+}
+
+/// Whether somebody takes a connection at a path. Where the kernel's list is not there, or is that
+/// of other namespaces, nothing else says it.
+fn answers(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
 }
 
 /// Whether somebody listens at a path. The kernel has the paths as they were said, which may be

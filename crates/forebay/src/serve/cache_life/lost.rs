@@ -36,12 +36,11 @@ pub fn report(pool: &Pool, uuid: [u8; 16], max_lag: Duration) -> Vec<String> {
         Some(seconds) => {
             let at = UNIX_EPOCH + Duration::from_secs(seconds);
             #[allow(clippy::disallowed_methods, reason = "a report for people")]
-            let ago = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
-            format!(
-                "it is of {} ({} ago): what completed before that is in it",
-                utc(at),
-                human_seconds(ago)
-            )
+            let ago = match SystemTime::now().duration_since(at) {
+                Ok(ago) => format!("{} ago", human_seconds(ago.as_secs())),
+                Err(_) => "which is ahead of the clock now: one of the two is wrong".to_owned(),
+            };
+            format!("it is of {} ({ago}): what completed before that is in it", utc(at))
         }
     };
     lines.push(format!("{image}; {age}"));

@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 
+use http_api::places::HttpCrowds;
 use http_api::{Engine, Listener, Reply, Rules, Server};
 use model::{Failure, FailureKind, Request};
 
@@ -120,6 +121,11 @@ impl HttpSockets {
 }
 
 impl RunningServer {
+    /// The counts of connections for which there was no room.
+    pub fn crowds(&self) -> Arc<HttpCrowds> {
+        self.server.crowds()
+    }
+
     /// Ends it, when the shard takes no more requests.
     pub fn stop(self) {
         self.server.stop();

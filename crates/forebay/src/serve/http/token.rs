@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use http_api::Token;
@@ -26,6 +26,9 @@ pub fn read(path: &Path) -> Result<Token> {
     let meta = file.metadata().map_err(failed)?;
     if !meta.is_file() {
         return refuse("it is no file");
+    }
+    if ![nix::unistd::geteuid().as_raw(), 0].contains(&meta.uid()) {
+        return refuse("it belongs to another user, who knows it: make one of your own, or chown");
     }
     if meta.permissions().mode() & 0o077 != 0 {
         return refuse("others than its owner may use it: change that by chmod 600");

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use nbd::{Addresses, Security};
+use nbd::{ClientOrigin, Origins, Security};
 use rt::SocketId;
 
 use crate::config::{Complete, Sections};
@@ -19,7 +19,7 @@ pub struct Listeners {
     /// The security of a unix socket: its mode says who may connect.
     local: Security,
     certificates: Option<Files>,
-    addresses: Addresses,
+    origins: Origins,
 }
 
 impl Listeners {
@@ -37,9 +37,15 @@ impl Listeners {
         };
         let required = said.requires_tls();
         let handles = world.handles.clone();
-        let addresses: Addresses = Rc::new(move |socket| handles.peer(socket));
+        let origins: Origins = Rc::new(move |socket| match handles.peer(socket) {
+            Some(address) => ClientOrigin::Tcp(address),
+            None => match handles.peer_process(socket) {
+                Some((pid, uid)) => ClientOrigin::Process { pid, uid },
+                None => ClientOrigin::Local,
+            },
+        });
         let mut listeners =
-            Listeners { all: Vec::new(), local: secured(false), certificates, addresses };
+            Listeners { all: Vec::new(), local: secured(false), certificates, origins };
         for &address in &said.nbd.listen {
             if !(required && said.tls.proves_clients() && acceptors.is_some()) {
                 tracing::warn!(
@@ -75,8 +81,8 @@ impl Listeners {
     }
 
     /// Returns the function that says where clients are.
-    pub fn addresses(&self) -> Addresses {
-        self.addresses.clone()
+    pub fn origins(&self) -> Origins {
+        self.origins.clone()
     }
 
     /// All of them.

@@ -54,6 +54,7 @@ impl Shard {
                 carry(r, async |r| limits::change(&self.volumes, r).await).await
             }
             Request::VolumeReadOnly(r) => carry(r, async |r| self.set_read_only(r).await).await,
+            Request::VolumeRename(r) => carry(r, async |r| self.rename_volume(r).await).await,
             Request::VolumeDelete(r) => carry(r, async |r| self.delete_volume(r).await).await,
             Request::CacheAttach(r) => carry(r, async |r| self.attach(r).await).await,
             Request::CacheDetach(r) => {
@@ -170,6 +171,15 @@ impl Shard {
         Ok(())
     }
 
+    async fn rename_volume(&self, r: request::VolumeRename) -> Result<(), Failure> {
+        let knows = "would not find it again by this name; end it first, or say --force";
+        self.check_not_open(&r.name, r.force, |_| true, knows).await?;
+        self.volumes.rename(&r.name, &r.to).await?;
+        self.nbd.note_renamed(&r.name, &r.to);
+        tracing::info!(name = r.name, to = r.to, "volume renamed");
+        Ok(())
+    }
+
     async fn delete_volume(&self, r: request::VolumeDelete) -> Result<(), Failure> {
         self.check_unused(&r.name, r.force, |_| true).await?;
         self.volumes.delete(&r.name).await?;
@@ -283,6 +293,18 @@ impl Shard {
         force: bool,
         takes: impl Fn(&VolumeInfo) -> bool,
     ) -> Result<(), Failure> {
+        let loses = "would lose what is in it; unmount it there first, or say --force";
+        self.check_not_open(name, force, takes, loses).await
+    }
+
+    /// The same; `what` clients that have it open would notice, and what to do.
+    async fn check_not_open(
+        &self,
+        name: &str,
+        force: bool,
+        takes: impl Fn(&VolumeInfo) -> bool,
+        what: &str,
+    ) -> Result<(), Failure> {
         // A volume that is read-only is refused for that.
         let volume = self.volumes.list().into_iter().find(|v| v.name == name);
         if force || !volume.is_some_and(|v| !v.read_only && takes(&v)) {
@@ -300,10 +322,8 @@ impl Shard {
             return Ok(());
         }
         let connections = if open == 1 { "connection has" } else { "connections have" };
-        let text = format!(
-            "{open} {connections} the volume {name:?} open, and would lose what is in it; unmount \
-             it there first, or say --force (force in the API)"
-        );
+        let text =
+            format!("{open} {connections} the volume {name:?} open, and {what} (force in the API)");
         Err(Failure::new(FailureKind::Refused, text))
     }
 

@@ -10,7 +10,7 @@ use volume::Volumes;
 use super::{Tuning, apply, in_pool};
 use crate::config::chosen::{ChosenSettings, Source};
 use crate::config::origin::{FileSettings, Origin, Reading};
-use crate::config::places::Places;
+use crate::config::places::{NamedPlaces, Places};
 use crate::config::shown::in_toml;
 use crate::config::table::{KEYS, Key};
 use crate::config::values::Value;
@@ -25,13 +25,21 @@ struct ReloadPlan {
     changes: Vec<ChangedSetting>,
     /// The keys that the file changes in vain, and why.
     notes: Vec<String>,
+    /// The devices and the cache that the file names.
+    named: NamedPlaces,
 }
 
 impl Tuning {
     /// Reads the configuration file again and goes by it, as far as that can be while the server
     /// runs. The log says what came of it. `devices` and `cache` are those that the server has now.
-    pub async fn reload(&self, volumes: &Volumes, devices: PlaceValue, cache: PlaceValue) {
-        let Some(origin) = &self.origin else { return };
+    /// Returns the devices and the cache that the file names; `None` if it cannot be read.
+    pub async fn reload(
+        &self,
+        volumes: &Volumes,
+        devices: PlaceValue,
+        cache: PlaceValue,
+    ) -> Option<NamedPlaces> {
+        let origin = self.origin.as_ref()?;
         let at = origin.file().display();
         let _alone = self.one_change.acquire(1).await;
         let now = self.places_now(devices, cache);
@@ -39,8 +47,12 @@ impl Tuning {
             Ok(plan) => {
                 plan.notes.iter().for_each(|note| tracing::warn!("{at}: {note}"));
                 tracing::info!("{at} was read again: {}", told(&plan.changes));
+                Some(plan.named)
             }
-            Err(e) => tracing::error!("{at} was read again, and nothing was changed: {e}"),
+            Err(e) => {
+                tracing::error!("{at} was read again, and nothing was changed: {e}");
+                None
+            }
         }
     }
 
@@ -81,7 +93,12 @@ fn plan(
     read: &Reading,
     before: &ChosenSettings,
 ) -> Result<ReloadPlan, String> {
-    let mut plan = ReloadPlan { new: before.clone(), changes: Vec::new(), notes: Vec::new() };
+    let mut plan = ReloadPlan {
+        new: before.clone(),
+        changes: Vec::new(),
+        notes: Vec::new(),
+        named: read.places.named(),
+    };
     let default = ChosenSettings::default();
     for key in KEYS {
         let value = in_file(&read.said, key);

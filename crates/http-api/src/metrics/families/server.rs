@@ -60,6 +60,11 @@ pub const FAMILIES: &[Family] = &[
         "NBD connections closed, as there were too many",
     ),
     count(
+        "forebay_nbd_connections_crowded_out_total",
+        Once(Number(|s| s.server.connections_crowded_out as f64)),
+        "NBD connections closed for others, as they had not said which volume they want",
+    ),
+    count(
         "forebay_nbd_tls_handshakes_total",
         Once(Number(|s| s.server.tls_handshakes as f64)),
         "handshakes of TLS that were done",
@@ -173,6 +178,16 @@ pub const FAMILIES: &[Family] = &[
         "forebay_http_refused_total",
         Http(Number(|h| h.refused as f64)),
         "HTTP requests refused for their host or token",
+    ),
+    count(
+        "forebay_http_connections_refused_total",
+        Http(Number(|h| h.connections_refused as f64)),
+        "HTTP connections closed, as there were too many",
+    ),
+    count(
+        "forebay_http_connections_crowded_out_total",
+        Http(Number(|h| h.connections_crowded_out as f64)),
+        "HTTP connections closed for others, as they had not asked for anything",
     ),
     gauge("forebay_http_streams", Http(Number(|h| h.streams as f64)), "streams of events"),
     gauge(
