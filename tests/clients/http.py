@@ -9,6 +9,7 @@ import socket
 import string
 import subprocess
 import time
+import urllib.parse
 
 from harness.case import limit, once
 from harness.data import BLOCK, GIB, KIB, MIB, noise
@@ -164,6 +165,12 @@ def test_every_path_over_both(t):
         )["message"]
         ask("PUT", "/v1/volumes/{name}/read-only", {"read_only": False}, real=one + "/read-only")
         assert ask("GET", "/v1/clients") == []
+        other = one + "-renamed"
+        plain = lambda path: urllib.parse.unquote(path.rsplit("/")[-1])
+        ask("PUT", "/v1/volumes/{name}/name", {"to": plain(other)}, real=one + "/name")
+        ask("GET", "/v1/volumes/{name}", real=one, expect=404)
+        back = {"to": plain(one), "force": False}
+        ask("PUT", "/v1/volumes/{name}/name", back, real=other + "/name")
         ask("PUT", "/v1/volumes/{name}/mode", {"mode": "writethrough"}, real=one + "/mode")
         shown = ask("GET", "/v1/volumes/{name}", real=one)
         assert (shown["size_bytes"], shown["cache_mode"]) == (16 * MIB, "writethrough"), shown

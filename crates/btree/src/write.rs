@@ -51,6 +51,11 @@ impl WriteOut {
         }
     }
 
+    /// True if all nodes were given: no block is needed for another one.
+    pub fn is_over(&self) -> bool {
+        self.stack.is_empty()
+    }
+
     /// True if a node is to be written. One with an address has no child without one.
     fn gives(&self, node: &Node) -> bool {
         node.generation == self.generation && (self.again || node.ptr().is_none())

@@ -160,6 +160,43 @@ fn a_start_that_dies_too_leaves_it_for_the_next() {
     }
 }
 
+/// Both devices are away for a moment of a start. What they did not give then is not lost: the
+/// start has it all, or is refused, and the next one has it.
+#[test]
+fn devices_that_are_away_for_a_moment_cost_nothing() {
+    let (mut refused, mut opened) = (0, 0);
+    for seed in 0..160 {
+        let (world, files) = bench(seed, 2);
+        let v = write_and_die(&world, &files, seed);
+        let f = files.clone();
+        let is_open = live(&world, seed + 1000, |rt, world| async move {
+            let (r, w, all) = (rt.clone(), world.clone(), f.clone());
+            drop(rt.spawn(async move {
+                w.after_operations(10 + seed).await;
+                all.iter().for_each(|one| assert!(w.inject(one.file, Fault::Unreachable)));
+                r.sleep(Duration::from_micros(50 + 37 * (seed % 60))).await;
+                all.iter().for_each(|one| w.revive(one.file));
+            }));
+            let Ok(ready) = Pool::ready(&rt, f, settings()).await else { return false };
+            if ready.recover(Rc::new(world.host())).await.is_err() {
+                return false;
+            }
+            ready.open().await.is_ok()
+        });
+        // The start may have ended before the devices were back.
+        files.iter().for_each(|one| world.revive(one.file));
+        if is_open {
+            opened += 1;
+        } else {
+            refused += 1;
+        }
+        live(&world, seed + 2000, |rt, world| async move {
+            holds_all(&open(&rt, &world, &files).await, v).await;
+        });
+    }
+    assert!(opened > 10 && refused > 10, "{opened} {refused}");
+}
+
 #[test]
 fn a_power_cut_takes_the_log_and_nothing_that_was_committed() {
     for seed in 0..10 {

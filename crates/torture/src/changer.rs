@@ -83,6 +83,11 @@ impl Changer {
         let all = env.model.borrow().modes();
         for (name, id, before) in all {
             if env.one_in(2) {
+                // Another volume may have the name by now.
+                let is_it = |(n, i): &(String, u32)| *n == name && *i == id;
+                if !env.model.borrow().live().iter().any(is_it) {
+                    continue;
+                }
                 self.switch_to(&name, id, before, MODES[env.below(4) as usize]).await;
             }
         }

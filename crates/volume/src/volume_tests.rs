@@ -251,6 +251,21 @@ fn zeroes_that_wait_take_no_memory() {
 }
 
 #[test]
+fn zeroes_that_cannot_fit_take_nothing() {
+    let bench = Bench::new(14);
+    bench.boot(true, |_, volumes| async move {
+        let v = volumes.create("v", 400 * MIB, 512).await.expect("create");
+        let before = v.pool.available_bytes();
+        let e = v.write_zeroes(0, 300 * MIB, true, None).await.expect_err("too many");
+        assert_eq!(e.kind, ErrorKind::NoSpace, "{e}");
+        assert_eq!(v.pool.available_bytes(), before);
+        // What takes no space is none of that, and nor is what takes little.
+        v.write_zeroes(0, 300 * MIB, false, None).await.expect("holes");
+        v.write_zeroes(0, 4 * MIB, true, None).await.expect("room");
+    });
+}
+
+#[test]
 fn zeroes_up_to_an_old_end_spare_what_was_written_behind_it() {
     let bench = Bench::new(15);
     bench.boot(true, |rt, volumes| async move {

@@ -11,7 +11,7 @@ use crate::cli::options::ClientOptions;
 use crate::cli::volumes::{SHOWN, not_shown};
 use crate::error::Result;
 use crate::output::{print, print_json};
-use crate::terminal::{Cell, Column, Look, Table};
+use crate::terminal::{Cell, Column, Look, Table, is_piped};
 
 /// List the clients that are connected over NBD
 ///
@@ -20,7 +20,7 @@ use crate::terminal::{Cell, Column, Look, Table};
 /// number of its process and its user.
 #[derive(Args, Debug)]
 pub struct Clients {
-    /// All of them, however many there are
+    /// All of them, however many there are; what does not go to a terminal has all
     #[arg(long)]
     all: bool,
     /// Print JSON
@@ -41,7 +41,7 @@ impl Clients {
                 "no client is connected; forebay config shows where the server listens\n",
             );
         }
-        print(&text(&clients, self.all, &Look::of_stdout()))
+        print(&text(&clients, self.all || is_piped(), &Look::of_stdout()))
     }
 }
 

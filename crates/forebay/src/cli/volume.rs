@@ -11,7 +11,7 @@ use crate::cli::volumes;
 use crate::error::{CommandError, Result};
 use crate::output::{print, print_json};
 use crate::serve::overcommit;
-use crate::terminal::Look;
+use crate::terminal::{Look, is_piped};
 use crate::units::human_bytes;
 
 /// Make, list, resize, limit and delete volumes of a running server
@@ -39,7 +39,7 @@ enum Action {
     },
     /// List the volumes: those with problems first, then by the requests they got
     List {
-        /// All of them, however many there are
+        /// All of them, however many there are; what does not go to a terminal has all
         #[arg(long)]
         all: bool,
         /// Print JSON
@@ -123,7 +123,7 @@ fn sector(text: &str) -> std::result::Result<u32, String> {
 impl VolumeCommand {
     pub fn run(self) -> Result<()> {
         match self.action {
-            Action::List { all, json, client } => list(&client, json, all),
+            Action::List { all, json, client } => list(&client, json, all || is_piped()),
             Action::Limit(limit) => limit.run(),
             Action::Create { name, size, sector, client } => {
                 let done = format!("{name} is made: a volume of {}", human_bytes(size));

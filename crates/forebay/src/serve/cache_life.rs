@@ -17,6 +17,7 @@ use cache::{Cache, CacheFile};
 use model::{Failure, FailureKind};
 use pool::Pool;
 use posix::Handles;
+use rt::sync::within;
 use rt::{FileId, Rt};
 use uuid::Uuid;
 use volume::Volumes;
@@ -427,7 +428,8 @@ impl Caches {
         // Before the pool has it: then no crash leaves a cache that the next start does not find.
         self.remember(CachePlace::At(path.to_owned())).await.map_err(failed)?;
         let pool = volumes.pool();
-        let kept = self.devices.keep_cache(pool, KeptCache::At(path.to_owned())).await;
+        let kept = self.devices.kept_cache();
+        self.devices.keep_cache(pool, KeptCache::At(path.to_owned())).await;
         let attached = self.attach_at(volumes, path, size, force).await;
         if attached.is_err() {
             self.devices.keep_cache(pool, kept).await;
@@ -465,17 +467,23 @@ impl Caches {
         let path = volumes.cache().map(|cache| PathBuf::from(cache.status().path));
         let own = self.config.owned.then_some(self.config.path.as_ref()).flatten().cloned();
         let pool = volumes.pool();
-        // Before the pool has none: then no crash leaves a start that makes a new one.
-        let kept = match &path {
+        let kept = self.devices.kept_cache();
+        let mut detaching = std::pin::pin!(volumes.detach());
+        // Before the pool has none: then no crash leaves a start that makes a new one. The detach
+        // has begun by then, and can be cancelled.
+        let ended = match path.clone() {
             Some(path) => {
-                Some(self.devices.keep_cache(pool, KeptCache::Leaving(path.clone())).await)
+                let leaving = self.devices.keep_cache(pool, KeptCache::Leaving(path));
+                within(&mut detaching, leaving).await
             }
             None => None,
         };
-        if let Err(e) = volumes.detach().await {
-            if let Some(kept) = kept {
-                self.devices.keep_cache(pool, kept).await;
-            }
+        let outcome = match ended {
+            Some(outcome) => outcome,
+            None => detaching.await,
+        };
+        if let Err(e) = outcome {
+            self.devices.keep_cache(pool, kept).await;
             return Err(e.into());
         }
         self.put_away(true).await;

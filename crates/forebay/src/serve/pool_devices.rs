@@ -145,11 +145,15 @@ impl PoolDevices {
         self.finds
     }
 
-    /// Keeps for the next start where the cache is. Returns what was kept before.
-    pub async fn keep_cache(&self, pool: &Pool, cache: KeptCache) -> KeptCache {
-        let before = self.cache.replace(cache);
+    /// Where the next start looks for the cache, as it is kept now.
+    pub fn kept_cache(&self) -> KeptCache {
+        self.cache.borrow().clone()
+    }
+
+    /// Keeps for the next start where the cache is.
+    pub async fn keep_cache(&self, pool: &Pool, cache: KeptCache) {
+        self.cache.replace(cache);
         self.remember(pool).await;
-        before
     }
 
     /// Where a device was last that is not open, if that is known.

@@ -100,6 +100,11 @@ pub struct Look {
     pub colour: bool,
 }
 
+/// Whether standard output goes to a program or a file: a list for those has all of it.
+pub fn is_piped() -> bool {
+    !std::io::stdout().is_terminal()
+}
+
 impl Look {
     /// The look of standard output: lines as wide as `COLUMNS` says, or its terminal is, and no
     /// narrower than 80 columns. Where it is no terminal and `COLUMNS` says nothing, nothing is

@@ -14,5 +14,5 @@ pub mod progress;
 pub mod table;
 pub mod text;
 
-pub use look::{Look, Tone};
+pub use look::{Look, Tone, is_piped};
 pub use table::{Cell, Column, Table, summary};

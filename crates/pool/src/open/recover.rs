@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{
-    BLOCK, BLOCK_U64, BlockRange, Crc, Generation, HostMemoryId, Lba, PoolAddr, Result,
-    SharedPlace, VolumeId, counted,
+    BLOCK, BLOCK_U64, BlockRange, Crc, ErrorKind, Generation, HostMemoryId, Lba, PoolAddr, Result,
+    SharedPlace, StorageError, VolumeId, counted,
 };
 use format::page::Chunk;
 use queue::Class;
@@ -24,9 +24,10 @@ use crate::core::Core;
 use crate::forest::Change;
 use crate::host_log::SurvivingRecords;
 use crate::space::Run;
+use crate::state::State;
 use crate::transfer::copies::CopyReader;
 use crate::transfer::heal::Healer;
-use crate::transfer::load::NodeLoader;
+use crate::transfer::load::{EntryError, NodeLoader};
 use crate::txn::logged::LoggedChange;
 use crate::writeback::cache_link::CacheLink;
 
@@ -34,6 +35,8 @@ use crate::writeback::cache_link::CacheLink;
 const READ_BLOCKS: usize = 256;
 /// Reads and edits under way at once.
 const AT_ONCE: usize = 32;
+/// So often what a device does not give is asked for, before a start is refused for it.
+const ROUNDS: u32 = 3;
 
 /// Blocks that are to be entered: they are adjacent in their volume and in the pool.
 struct LoggedPiece {
@@ -301,7 +304,7 @@ impl Recovery {
         // All places are taken before a read gives others a turn.
         let mut taken = Vec::with_capacity(reads.len());
         for read in reads {
-            match self.take_again(&read).await {
+            match self.take_again(&read).await? {
                 true => taken.push(read),
                 false => entered.lost += read.iter().map(|p| p.crcs.len() as u64).sum::<u64>(),
             }
@@ -318,12 +321,13 @@ impl Recovery {
                 );
             }
             let Some(next) = under_way.pop_front() else { return Ok(entered) };
-            entered.add(next.await.unwrap_or_else(|| Err(base::StorageError::ended()))?);
+            entered.add(next.await.unwrap_or_else(|| Err(StorageError::ended()))?);
         }
     }
 
-    /// Takes the blocks of adjacent pieces; false, and none is taken, if they are not free.
-    async fn take_again(&self, read: &[LoggedPiece]) -> bool {
+    /// Takes the blocks of adjacent pieces; false, and none is taken, if they are not free. Error: a
+    /// device answers nothing, and may have the bitmap that says it.
+    async fn take_again(&self, read: &[LoggedPiece]) -> Result<bool> {
         let run = run_of(read);
         let formed = {
             let mut st = self.core.state_mut();
@@ -337,9 +341,16 @@ impl Recovery {
                 "the pool has another block group \
                 where blocks were written before the last process ended"
             );
-            return false;
+            return Ok(false);
         }
         let group = self.core.state().space.geometry().split(run.addr).0;
+        for _ in 0..ROUNDS {
+            if self.loader.load_maps(group).await.is_ok() {
+                break;
+            }
+            // A bitmap that a device did not give for a moment is not lost.
+            self.copies.all_answer(Class::Commit).await?;
+        }
         self.loader.load_maps_to_take(group).await;
         let took = self.core.state_mut().space.take_exactly(run);
         if !took {
@@ -350,14 +361,19 @@ impl Recovery {
                 the last process ended are not free"
             );
         }
-        took
+        Ok(took)
     }
 
     /// Reads and verifies adjacent pieces, and enters what is as it was written.
     async fn verify_and_enter(&self, read: Vec<LoggedPiece>) -> Result<RecoveredBlocks> {
         let run = run_of(&read);
         let crcs: Vec<Crc> = read.iter().flat_map(|p| p.crcs.iter().copied()).collect();
-        let (good, all_good) = self.healer.good_copies(run.addr, &crcs, Class::Commit).await;
+        let (mut good, mut all_good) =
+            self.healer.good_copies(run.addr, &crcs, Class::Commit).await;
+        for i in (0..crcs.len()).filter(|i| !good[*i]).collect::<Vec<_>>() {
+            let again = self.read_again(run.addr.plus(i as u64), crcs[i]).await?;
+            (good[i], all_good[i]) = again.map_or((false, false), |all| (true, all));
+        }
         let of = |i| IncompleteBlock { addr: run.addr.plus(i as u64), crc: crcs[i] };
         let incomplete = (0..crcs.len()).filter(|i| good[*i] && !all_good[*i]).map(of).collect();
         let mut entered = RecoveredBlocks { incomplete, ..RecoveredBlocks::default() };
@@ -387,21 +403,56 @@ impl Recovery {
         Ok(entered)
     }
 
+    /// Reads a block again of which no copy was good. A device that answers nothing for a moment has
+    /// not said that its copy is bad, and what is dropped now is lost: the first commit ends the
+    /// records of it. Returns whether all copies are good; `None`: none is, for sure. Error: it
+    /// cannot be told. Nothing was written then, and the next start has the records still.
+    async fn read_again(&self, addr: PoolAddr, crc: Crc) -> Result<Option<bool>> {
+        for _ in 0..ROUNDS {
+            let pin = self.core.state().space.limbo().pin();
+            if self.copies.is_surely_bad(addr, crc, Class::Commit, &pin).await {
+                return Ok(None);
+            }
+            let (good, all_good) = self.healer.good_copies(addr, &[crc], Class::Commit).await;
+            if good[0] {
+                return Ok(Some(all_good[0]));
+            }
+        }
+        let text = format!(
+            "block {} of the pool, which was answered before the last process ended, cannot be \
+             read now, and may be good: see to the devices' paths, cables and power, then start \
+             again",
+            addr.0
+        );
+        Err(StorageError::new(ErrorKind::Io, text))
+    }
+
     /// Enters a change; returns how far it came. `None`: a node of a tree that it needs has no good
     /// copy. Error: a device answers nothing, and may have that node.
     async fn enter_again(&self, change: &Change<'_>) -> Result<Option<Lba>> {
-        match self.loader.resident(Class::Commit, |st| st.edit_direct(change)).await {
-            Ok(upto) => Ok(Some(upto)),
-            Err(e) => {
-                self.copies.all_answer(Class::Commit).await?;
-                let volume = self.core.state().volume_name(change.volume());
-                tracing::error!(
-                    volume,
-                    "what was answered before the last process ended, and not \
-                    flushed, cannot be entered, and is lost: {e}"
-                );
-                Ok(None)
+        let mut rounds = 0;
+        loop {
+            let step = |st: &mut State| st.edit_direct(change);
+            let entered = self.loader.resident_or_lost(Class::Commit, |_| None, step).await;
+            let EntryError { why, node } = match entered {
+                Ok(upto) => return Ok(Some(upto)),
+                Err(failed) => failed,
+            };
+            rounds += 1;
+            // A node that is damaged was read: only one that was not given may be good.
+            if let Some(node) = node.filter(|_| why.kind == ErrorKind::Io && rounds < ROUNDS)
+                && self.read_again(node.ptr.addr, node.ptr.crc).await?.is_some()
+            {
+                continue;
             }
+            self.copies.all_answer(Class::Commit).await?;
+            let volume = self.core.state().volume_name(change.volume());
+            tracing::error!(
+                volume,
+                "what was answered before the last process ended, and not flushed, cannot be \
+                 entered, and is lost: {why}"
+            );
+            return Ok(None);
         }
     }
 

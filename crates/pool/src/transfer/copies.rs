@@ -103,9 +103,20 @@ impl CopyReader {
     /// says of a block may have been lost with the flush that failed, and the next start has the
     /// block as it was before.
     pub(crate) async fn is_lost(&self, addr: PoolAddr, crc: Crc, class: Class, pin: &Pin) -> bool {
-        if self.core.permit().is_err() {
-            return false;
-        }
+        self.core.permit().is_ok()
+            && self.is_surely_bad(addr, crc, class, pin).await
+            && !self.core.state().may_be_away(addr)
+    }
+
+    /// True if no copy of a block is good that can be asked: read between two answers of the
+    /// devices that have one.
+    pub(crate) async fn is_surely_bad(
+        &self,
+        addr: PoolAddr,
+        crc: Crc,
+        class: Class,
+        pin: &Pin,
+    ) -> bool {
         // Only devices that have a copy are asked: another one may stand still.
         let rows: Vec<usize> = self.core.state().rows_of(addr).into_iter().collect();
         if self.answer(rows.iter().copied(), class).await.is_err() {
@@ -119,6 +130,6 @@ impl CopyReader {
                 return false;
             }
         }
-        self.answer(rows.into_iter(), class).await.is_ok() && !self.core.state().may_be_away(addr)
+        self.answer(rows.into_iter(), class).await.is_ok()
     }
 }

@@ -56,6 +56,11 @@ impl<'w> NodeWriter<'w> {
     async fn next_slice(&mut self, out: &mut WriteOut) -> Result<bool> {
         while self.done < SLICE {
             self.done += 1;
+            // No block is taken for a node that is not there: a volume whose record alone has
+            // changed has none, and a full pool has no block for it.
+            if out.is_over() {
+                return Ok(false);
+            }
             if self.run.as_ref().is_none_or(|r| r.filled == r.at.len) {
                 self.send().await;
                 let at = self.take_run().await?;
