@@ -296,7 +296,8 @@ def test_many_volumes(t):
     assert len(piped) == 34 and piped[1].startswith("17-x") and "…" in piped[1], piped
     terminal = Terminal(t, t.bin, "volume", "list", *ask)
     assert terminal.ended() == 0
-    assert "13 more volumes are not shown: forebay volume list --all" in terminal.seen, terminal.seen
+    seen = terminal.seen
+    assert "13 more volumes are not shown: forebay volume list --all" in seen, seen
     everything = t.forebay("volume", "list", "--all", *ask).stdout
     assert (
         len(everything.splitlines()) == 34

@@ -325,8 +325,8 @@ impl Recovery {
         }
     }
 
-    /// Takes the blocks of adjacent pieces; false, and none is taken, if they are not free. Error: a
-    /// device answers nothing, and may have the bitmap that says it.
+    /// Takes the blocks of adjacent pieces; false, and none is taken, if they are not free. Error:
+    /// a device answers nothing, and may have the bitmap that says it.
     async fn take_again(&self, read: &[LoggedPiece]) -> Result<bool> {
         let run = run_of(read);
         let formed = {
@@ -403,9 +403,9 @@ impl Recovery {
         Ok(entered)
     }
 
-    /// Reads a block again of which no copy was good. A device that answers nothing for a moment has
-    /// not said that its copy is bad, and what is dropped now is lost: the first commit ends the
-    /// records of it. Returns whether all copies are good; `None`: none is, for sure. Error: it
+    /// Reads a block again of which no copy was good. A device that answers nothing for a moment
+    /// has not said that its copy is bad, and what is dropped now is lost: the first commit ends
+    /// the records of it. Returns whether all copies are good; `None`: none is, for sure. Error: it
     /// cannot be told. Nothing was written then, and the next start has the records still.
     async fn read_again(&self, addr: PoolAddr, crc: Crc) -> Result<Option<bool>> {
         for _ in 0..ROUNDS {
