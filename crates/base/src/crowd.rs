@@ -1,4 +1,4 @@
-//! Who goes where there are more clients than places.
+//! The client that makes room where there are more clients than places.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv6Addr};
 pub struct CrowdMember<H> {
     /// Grows in the order in which clients came.
     pub number: u64,
-    /// Who answers for it.
+    /// The host that answers for the client.
     pub host: H,
-    /// How far it has come with saying what it wants.
+    /// The steps that the client has taken to say what it wants.
     pub progress: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Where the devices of a pool and its cache were last: their paths on the host.
+//! The last places of the devices of a pool and of its cache: their paths on the host.
 //!
 //! The record is a hint. It says where a start looks first for a device that was not named, and
 //! what a missing device is called. What stands at a path says itself, by its superblock, whether
@@ -81,7 +81,7 @@ const _: () = {
     assert!(SLOTS_AT + SLOTS * SLOT_STEP <= 1 << 20);
 };
 
-/// What is at a place.
+/// The kind of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlaceKind {
     /// A device of the pool.
@@ -107,7 +107,7 @@ impl PlaceKind {
 /// A place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// What is there.
+    /// The kind of what is there.
     pub kind: PlaceKind,
     /// The uuid of the device or the cache.
     pub uuid: [u8; 16],

@@ -93,7 +93,7 @@ words! {
 pub struct Crowd {
     /// The kind of connection.
     pub kind: ConnectionKind,
-    /// Where the client came from, in words.
+    /// The origin of the client, in words.
     pub from: String,
     /// True if the client was refused, as all places were taken; false if it had not said what it
     /// wants, and was closed for another one.

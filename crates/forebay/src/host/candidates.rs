@@ -41,7 +41,7 @@ pub fn block_devices() -> Vec<PathBuf> {
         let size = fs::read_to_string(Path::new(BLOCK_DEVICES).join(name).join("size"));
         size.is_ok_and(|size| size.trim() != "0")
     });
-    // What others are made of: the paths of a multipath device, the parts of a volume group.
+    // Parts of other devices are left out: paths of a multipath device, disks of a volume group.
     names.retain(|name| {
         let holders = fs::read_dir(Path::new(BLOCK_DEVICES).join(name).join("holders"));
         holders.is_ok_and(|mut holders| holders.next().is_none())

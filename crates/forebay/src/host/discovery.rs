@@ -61,12 +61,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long the whole search is waited for.
 const ALL_PATIENCE: Duration = Duration::from_secs(15);
 
-/// What was found of a pool that is to be served.
+/// The outcome of a search for a pool that is to be served.
 #[derive(Default, Debug)]
 pub struct Discovery {
-    /// What the user should hear.
+    /// Sentences that the user should hear.
     pub notes: Vec<String>,
-    /// Where the devices were last, also those that are missing.
+    /// The last places of the devices, also those that are missing.
     pub last: Vec<ListedDevice>,
     /// The user took the cache out, and none is to be made.
     pub no_cache: bool,
@@ -142,7 +142,7 @@ fn find_now(said: &mut Sections) -> Result<Discovery> {
     Ok(Discovery { notes: search.notes, last, no_cache, gone: Vec::new() })
 }
 
-/// Where the devices were last, by a record.
+/// The last places of the devices, by a record.
 fn last_places<'a>(rows: impl Iterator<Item = &'a Place>) -> Vec<ListedDevice> {
     let devices = rows.filter(|row| row.kind == PlaceKind::Device);
     devices
@@ -153,7 +153,7 @@ fn last_places<'a>(rows: impl Iterator<Item = &'a Place>) -> Vec<ListedDevice> {
         .collect()
 }
 
-/// Where the cache was last, by a device's record. Nothing of a copy of a device: the cache belongs
+/// The last place of the cache, by a device's record. Nothing of a copy of a device: the cache belongs
 /// to the original. May block.
 pub fn cache_beside(device: &SeenDevice) -> Option<PathBuf> {
     let mut rows = device.places.iter().flat_map(|record| &record.rows);

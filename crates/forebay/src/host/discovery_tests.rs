@@ -171,6 +171,24 @@ fn a_copy_that_was_served_does_not_get_the_other_half() {
 }
 
 #[test]
+fn a_copy_of_before_there_were_records_is_not_taken() {
+    let bench = Bench::new();
+    bench.serve(&["a", "b"]);
+    bench.copy("b", "backup");
+    bench.serve(&["a", "b"]);
+    bench.serve(&["a"]);
+    bench.rename("b", "away/b");
+    for name in ["a", "backup"] {
+        let file = File::options().write(true).open(bench.at(name)).expect("opened");
+        for slot in 0..format::places::SLOTS {
+            file.write_all_at(&[0; 4096], Places::offset_of(slot)).expect("written");
+        }
+    }
+    let (devices, notes) = bench.found(&["a"], |_| ());
+    assert_eq!(devices, ["a"], "{notes}");
+}
+
+#[test]
 fn one_of_several_is_not_taken() {
     let bench = Bench::new();
     bench.copy("b", "x/b1");

@@ -63,9 +63,9 @@ pub struct PoolDevices {
     gone: Vec<GoneDevice>,
     /// Whether the next start finds what nothing names.
     finds: bool,
-    /// What the configuration names.
+    /// The places that the configuration names.
     named: RefCell<NamedPlaces>,
-    /// How that differs from what the pool has.
+    /// The difference between that and what the pool has.
     drift: RefCell<Option<ConfigurationDrift>>,
     one_change: Semaphore,
 }

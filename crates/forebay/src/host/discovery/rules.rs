@@ -34,7 +34,7 @@ pub(super) fn record_of(devices: &[SeenDevice]) -> Option<Places> {
     all.filter(|record| record.pool_uuid == pool).max_by_key(|record| record.sequence).cloned()
 }
 
-/// Where a record has a device.
+/// The path that a record has of a device.
 pub(super) fn place_in(record: Option<&Places>, uuid: [u8; 16]) -> Option<&Path> {
     let mut rows = record?.rows.iter();
     rows.find(|row| row.kind == PlaceKind::Device && row.uuid == uuid).map(path_of)
@@ -47,7 +47,7 @@ pub(super) fn is_whole(chosen: &[SeenDevice]) -> bool {
     })
 }
 
-/// Where devices are, and where they have the others on record.
+/// The paths of devices, and those that they have on record of the others.
 pub(super) fn known_paths(chosen: &[SeenDevice]) -> Vec<PathBuf> {
     let record = record_of(chosen);
     let rows = record.iter().flat_map(|record| &record.rows);
@@ -155,9 +155,13 @@ pub(super) fn home_of(one: &SeenDevice) -> Option<&Path> {
     place_in(one.places.as_ref(), one.uuid()?)
 }
 
-/// Whether a device is where it was last. One without a record was nowhere else.
+/// Whether a device is where it was last. A device without a record is at home if its pool was
+/// never opened since it was made; else the device may be a copy of before there were records.
 pub(super) fn is_at_home(one: &SeenDevice) -> bool {
-    home_of(one).is_none_or(|home| identity(home) == one.place)
+    match home_of(one) {
+        Some(home) => identity(home) == one.place,
+        None => !one.superblock.lineage.is_known(),
+    }
 }
 
 /// The device of which this one is a copy: that of the same uuid, where this one was last.
