@@ -153,8 +153,8 @@ fn last_places<'a>(rows: impl Iterator<Item = &'a Place>) -> Vec<ListedDevice> {
         .collect()
 }
 
-/// The last place of the cache, by a device's record. Nothing of a copy of a device: the cache belongs
-/// to the original. May block.
+/// The last place of the cache, by a device's record. A copy of a device has none: the cache
+/// belongs to the original. May block.
 pub fn cache_beside(device: &SeenDevice) -> Option<PathBuf> {
     let mut rows = device.places.iter().flat_map(|record| &record.rows);
     let cache = rows.find(|row| row.kind == PlaceKind::Cache)?;
