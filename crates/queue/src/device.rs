@@ -136,7 +136,6 @@ impl Device {
     pub fn give_up(&self) {
         self.0.given_up.begin();
         self.dispatch();
-        self.see_if_idle();
     }
 
     /// True if it was given up and still has requests from before.
@@ -418,7 +417,10 @@ impl Device {
             // Taken before the request begins: the device is busy with the requests of this class.
             let what = self.waits_for(Reason::Transfer);
             let next = self.0.scheduler.borrow_mut().next(self.0.medium.rt.now());
-            let Some((ticket, run)) = next else { return };
+            let Some((ticket, run)) = next else {
+                // Those that were dropped may have been the last that the device had.
+                return self.see_if_idle();
+            };
             if self.is_given_up() {
                 // No task waits for it any more, and it is never sent.
                 drop(run);

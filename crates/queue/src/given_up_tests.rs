@@ -98,6 +98,30 @@ fn a_device_that_was_given_up_gets_nothing_by_a_handle_of_before() {
     });
 }
 
+/// A device is given up at a moment at which requests have just been made and still gather: those
+/// are never sent, and the device can be used again at once.
+#[test]
+fn what_gathers_for_a_device_that_is_given_up_does_not_keep_it() {
+    let world = World::new(14);
+    let file = world.add_disk(DiskModel::nvme(1 << 20));
+    let rt = Rt::new(world.backend(), Order::Fifo, 64);
+    let device = Device::new(&rt, file, Limits::default());
+    let r = rt.clone();
+    rt.block_on(async move {
+        let (d, data) = (device.clone(), block(r.bufs(), 7, 1));
+        let write = r.spawn(async move { d.write(Class::Foreground, 0, data).await });
+        while device.load() == 0 {
+            r.yield_now().await;
+        }
+        device.give_up();
+        assert!(device.is_given_up(), "it is given up before what gathers is handed on");
+        assert_eq!(write.await, Some(Err(IoError::GONE)));
+        device.until_idle().await;
+        assert_eq!(world.contents(file, 0, 1), [0]);
+        assert_eq!(device.anew().flush(Class::Commit).await, Ok(()));
+    });
+}
+
 /// Requests in the queue of a device that was given up are never sent, also if the device answers
 /// later.
 #[test]
