@@ -4,7 +4,8 @@
 //! An open by itself makes no history. The first commit that changes what the pool holds does: then
 //! the pool is another than each copy of it, whatever both may count. A superblock that only says
 //! how far a scrub is, or which device is away, changes nothing of that kind. So two halves that
-//! were each opened alone, and not written, are the same pool still.
+//! were each opened alone, and not written, are the same pool still. But an open with a cache is a
+//! change: the cache goes on with the devices of that open, and no others have what it knows.
 
 use base::{Generation, OpenId};
 use format::superblock::Superblock;

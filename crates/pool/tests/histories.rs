@@ -149,6 +149,27 @@ fn an_open_alone_makes_no_history() {
     }
 }
 
+/// The cache was opened with one of three devices. That one judges when the others are back, though
+/// those are more: the cache is of no other state.
+#[test]
+fn an_open_with_the_cache_is_what_all_go_on_from() {
+    let bench = Mirror::filled(14, (3, 3), BLOCKS);
+    let opened = bench.run(|rt, files| async move {
+        let pool = open(&rt, files[..1].to_vec()).await;
+        pool.cache_link().name_cache().await.expect("named");
+        pool.close().await.expect("close");
+        pool.opened()
+    });
+    let found = bench.run(|rt, files| async move {
+        let ready = Pool::ready(&rt, files, Default::default()).await.expect("ready");
+        let found = ready.pool().last_opened();
+        let (pool, _) = ready.open().await.expect("open");
+        pool.close().await.expect("close");
+        found
+    });
+    assert_eq!(found, opened);
+}
+
 /// Half a is put back to an older copy, and served alone. What half b has since is not given up.
 #[test]
 fn what_was_written_after_a_copy_is_not_given_up_for_it() {

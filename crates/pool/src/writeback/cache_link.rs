@@ -61,9 +61,10 @@ impl CacheLink {
     }
 
     /// Superblocks say of the cache that is linked what its journal has, and that it was opened in
-    /// this open of the pool. Durable when it returns.
+    /// this open of the pool. Durable when it returns. The cache goes on with these devices from
+    /// now on, whatever the others say, so it is a change.
     pub async fn name_cache(&self) -> Result<()> {
-        self.core.state_mut().note_in_superblock();
+        self.core.state_mut().need_superblock();
         self.commits.commit().await
     }
 
