@@ -84,7 +84,7 @@ pub enum RewriteOutcome {
 /// A pool that is open for repair. Nothing was written yet.
 pub struct Repair {
     pool: Pool,
-    lacking: Vec<PageCopy>,
+    lacking: Option<Vec<PageCopy>>,
 }
 
 impl Repair {

@@ -33,8 +33,9 @@ pub(crate) use tables::PageCopy;
 pub(crate) struct LoadedPool {
     pub state: State,
     pub warnings: Vec<String>,
-    /// The table pages of the newest commit that devices in use lack, if any of them is behind.
-    pub lacking: Vec<PageCopy>,
+    /// The table pages of the newest commit that devices in use lack; `None`: each of them has the
+    /// newest superblock.
+    pub lacking: Option<Vec<PageCopy>>,
 }
 
 /// Finds out which of `files` make the newest state of their pool, and reads its tables. Writes
@@ -66,6 +67,7 @@ pub(crate) async fn load(
     let in_use = |f: &&Candidate| is_up_to_date(&f.sb, &best);
     let known =
         found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
+    let is_behind = found.iter().filter(in_use).any(|f| f.sb.sequence < best.sequence);
     // A device that was opened alone, and not written, may have counted further.
     let highest = found.iter().map(|f| f.sb.generation).max().unwrap_or(best.generation);
     let cut_short = judge::all_cut_short(&best, &geometry, &found);
@@ -79,6 +81,7 @@ pub(crate) async fn load(
     let read = tables::read(rt, geometry, &best, &mut devices, known < best.generation).await;
     let mut tables = read.map_err(helps)?;
     let lacking = std::mem::take(&mut tables.lacking);
+    let lacking = is_behind.then_some(lacking);
     let histories = Histories::found(&best, OpenId::drawn(rt.random()));
     let (known, highest) = (Generation(known), Generation(highest));
     let assembled = assemble(&best, histories, known, highest, settings, devices, tables);

@@ -18,7 +18,7 @@ use crate::settings::Settings;
 /// of a device alone sets it apart from the devices that are not there.
 pub struct ReadyPool {
     pool: Pool,
-    lacking: Vec<PageCopy>,
+    lacking: Option<Vec<PageCopy>>,
     /// Blocks that were entered from the host log, and of which a copy is not good.
     incomplete: RefCell<Vec<IncompleteBlock>>,
     warnings: Vec<String>,
@@ -85,8 +85,13 @@ impl Pool {
     }
 
     /// The first commit, and the work that goes on from then on. `lacking`: what devices in use do
-    /// not have of the newest commit's table pages. `incomplete`: blocks of which they lack copies.
-    async fn begin(&self, lacking: Vec<PageCopy>, incomplete: Vec<IncompleteBlock>) -> Result<()> {
+    /// not have of the newest commit's table pages, if one is behind. `incomplete`: blocks of which
+    /// they lack copies.
+    async fn begin(
+        &self,
+        lacking: Option<Vec<PageCopy>>,
+        incomplete: Vec<IncompleteBlock>,
+    ) -> Result<()> {
         self.core().state_mut().standing.open();
         self.flows().watch.begin_looking();
         self.flows().superblock_sync.sync_superblocks(lacking).await?;

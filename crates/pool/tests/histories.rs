@@ -357,6 +357,146 @@ fn a_device_left_ahead_comes_back_after_its_last_word() {
     }
 }
 
+/// Power leaves disk1 ahead of disk2 while disk0 is away. Disk2 goes on without disk1, and disk0
+/// comes back to it. Then disk0, which disk1 does not know as a device in use, knows that disk2
+/// lacked what disk1 is ahead by.
+#[test]
+fn a_device_left_ahead_of_another_comes_back_to_a_third() {
+    let bench = Mirror::filled(16, (3, 3), BLOCKS);
+    let (id, world) = (bench.volume, bench.world.clone());
+    let third = bench.files[2].file;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files[1..].to_vec()).await;
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.commit().await.expect("commit");
+        let before = world.snapshot_disk(third);
+        pool.write(id, Lba(0), &block(3)).await.expect("write");
+        pool.commit().await.expect("commit");
+        world.restore_disk(third, &before);
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, vec![files[0].clone(), files[2].clone()]).await;
+        while pool.status().pool.devices[0].state != DeviceState::Online
+            || pool.moves().moves_status().state != MovesState::None
+        {
+            rt.sleep(Duration::from_millis(10)).await;
+        }
+        fill(&pool, id, BLOCKS, 4).await;
+        pool.close().await.expect("close");
+    });
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files[..2].to_vec()).await;
+        let data = pool.read(id, Lba(0), BLOCKS).await.expect("read");
+        assert_eq!(only_byte(&data), Some(4));
+        pool.close().await.expect("close");
+    });
+}
+
+/// A start is cut short while it brings disk1 to the newest superblock: disk1 has the commit, but
+/// not the number. The next start writes each slot once more, as any of them may be torn.
+#[test]
+fn a_sync_of_superblocks_that_was_cut_short_begins_again() {
+    let bench = Rc::new(mirror(18));
+    let (id, world, second) = (bench.volume, bench.world.clone(), bench.files[1].file);
+    let slots = format::superblock::SLOTS;
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let before = world.snapshot_disk(second);
+        pool.write(id, Lba(0), &block(3)).await.expect("write");
+        pool.commit().await.expect("commit");
+        world.restore_disk(second, &before);
+    });
+    let behind = newest_sequence(&bench, 1);
+    assert_eq!(behind + 1, newest_sequence(&bench, 0));
+    // The first superblock of the sync is on disk1, the second one on disk0 alone.
+    let (seen, world, left) = (bench.clone(), bench.world.clone(), Rc::new(Cell::new(None)));
+    let kept = left.clone();
+    bench.try_run(|rt, files| async move {
+        let opening = rt.clone();
+        rt.detach(async move { drop(try_open(&opening, files).await) });
+        let newest = |disk| newest_sequence(&seen, disk);
+        let mut before = None;
+        while newest(0) < behind + 3 {
+            if before.is_none() && newest(1) == behind + 2 {
+                before = Some(world.snapshot_disk(second));
+            }
+            rt.sleep(Duration::from_micros(1)).await;
+        }
+        kept.set(before);
+        rt.kill();
+    });
+    bench.world.restore_disk(second, &left.take().expect("a state of disk1"));
+    assert_eq!((newest_sequence(&bench, 0), newest_sequence(&bench, 1)), (behind + 3, behind + 2));
+    let written = || {
+        let (rules, written) = (bench.rules.clone(), Rc::new(Cell::new(0)));
+        let seen = written.clone();
+        bench.run(|rt, files| async move {
+            rules.set(move |op| {
+                seen.set(seen.get() + u64::from(is_superblock(op) && writes_to(op, second)));
+                None
+            });
+            open(&rt, files).await.close().await.expect("close");
+        });
+        bench.rules.clear();
+        written.get()
+    };
+    assert!(written() > slots);
+    assert!(written() < slots, "nothing is left to sync");
+}
+
+/// Disk1 was out of use and comes back under writes. The server ends when disk1 has the first
+/// superblock of a commit after its return, and disk0 has not. Disk0, by which disk1 is out of use,
+/// goes on alone. That is no branch.
+#[test]
+fn a_device_that_was_about_to_come_back_is_no_branch() {
+    let bench = Rc::new(mirror(17));
+    let (id, world, first) = (bench.volume, bench.world.clone(), bench.files[0].file);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.returns().offline_device("disk1").await.expect("offline");
+        fill(&pool, id, BLOCKS, 2).await;
+        pool.close().await.expect("close");
+    });
+    let (seen, left) = (bench.clone(), Rc::new(Cell::new(None)));
+    let kept = left.clone();
+    bench.try_run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let (writes, returns) = (pool.clone(), pool.clone());
+        rt.detach(async move {
+            loop {
+                writes.write(id, Lba(0), &block(3)).await.expect("write");
+                writes.commit().await.expect("commit");
+            }
+        });
+        rt.detach(async move {
+            returns.returns().online_device("disk1").await.expect("online");
+        });
+        let newest = |disk| newest_sequence(&seen, disk);
+        let away = newest(1);
+        while newest(1) == away {
+            rt.sleep(Duration::from_micros(1)).await;
+        }
+        let invited = newest(1);
+        assert_eq!(newest(0), invited);
+        let before = world.snapshot_disk(first);
+        while newest(1) == invited {
+            rt.sleep(Duration::from_micros(1)).await;
+        }
+        kept.set(Some(before));
+        rt.kill();
+    });
+    bench.world.restore_disk(first, &left.take().expect("a state of disk0"));
+    assert_eq!(newest_sequence(&bench, 1), newest_sequence(&bench, 0) + 1);
+    serve(&bench, &bench.files[..1], Some(4), 1);
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        pool.returns().online_device("disk1").await.expect("online");
+        pool.close().await.expect("close");
+    });
+    join(&bench, &bench.files, 4);
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
 /// A device fails here, as its path is dead, and another server goes on with it alone. When the
 /// path is back, it is told nothing: it has a history of its own by then.
 #[test]

@@ -15,21 +15,30 @@ pub(crate) fn apart(own: &Superblock, best: &Superblock) -> bool {
 }
 
 /// True if `own` is one superblock ahead of where `best` went on without its device, and what was
-/// complete before is known to `best`: power failed before the device of `best`, which was in use,
-/// had that superblock. A last word after it says no more than that the device is out of use.
+/// complete before is known to `best`: power failed before a device that was in use had that
+/// superblock, and `best` is of that device, or of one that goes on with it. A last word after it
+/// says no more than that the device is out of use. The device may have been about to come back:
+/// then it got the superblock of that, and one more.
 fn was_never_complete(own: &Superblock, best: &Superblock) -> bool {
     let record = |sb: &Superblock, row: u16| sb.devices.get(usize::from(row)).cloned();
     let says = |sb: &Superblock, of: u16, state: DeviceState| {
         let same = record(own, of).map(|d| d.uuid) == record(best, of).map(|d| d.uuid);
         record(sb, of).filter(|d| same && d.state == state)
     };
+    let is_online = |sb: &Superblock, of: u16| says(sb, of, DeviceState::Online).is_some();
     let Some(left) = says(best, own.device, DeviceState::Failed) else { return false };
-    let last_word =
+    let has_last_word =
         says(own, own.device, DeviceState::Failed).is_some_and(|d| d.since == left.since);
-    let had = own.sequence.saturating_sub(u64::from(last_word));
-    let is_ahead_by_one =
-        had <= left.since && says(own, best.device, DeviceState::Online).is_some();
-    is_ahead_by_one && goes_on_from_settled(best, own)
+    let was_coming_back = says(own, own.device, DeviceState::Online)
+        .is_some_and(|d| left.since <= d.since && own.sequence <= d.since + 1);
+    let is_ahead_by_one = own.sequence <= left.since || has_last_word || was_coming_back;
+    // A superblock is complete when each device that it calls in use has it.
+    let lacks_it = |row: u16| {
+        row != own.device && is_online(own, row) && (row == best.device || is_online(best, row))
+    };
+    is_ahead_by_one
+        && (0..own.devices.len() as u16).any(lacks_it)
+        && goes_on_from_settled(best, own)
 }
 
 /// True if `newer` knows all that the device of `older` has completed, and not the other way round.

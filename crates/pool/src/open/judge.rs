@@ -50,6 +50,8 @@
 //! | A was put back to an older copy of it, and written alone | `A` after `H`, earlier | `H` | neither | split brain |
 //! | B joined or came back, power failed before A's superblock said so | `H`, B away | `H`, both in use | B, by devices | up to date |
 //! | C missing, power left B ahead while opening, then A and C opened | `H`, B away | `H`, C away | A, by company | stale |
+//! | B came back, power left it ahead; A was opened alone, and written | `A` after `H`, B away | `H`, later, both in use | A | stale |
+//! | A away, power left B ahead of C; C was opened without B, and A came back | `C` after `H` | `H`, later, C in use | A | stale |
 //!
 //! Superblocks from before opens had names have no histories. Between those it is split brain if
 //! no other device is in use by both: see `went_apart` in `devices/split_brain.rs`.

@@ -8,6 +8,9 @@
 //! the newest superblock comes first, on every device; from then on the commit before is nothing
 //! that anybody may have to go back to.
 //!
+//! A sync that was cut short left them with superblocks of one commit, but not of one number, and
+//! torn slots may be left too. It begins again.
+//!
 //! A device that is behind may have been opened alone meanwhile, and that may have been cut short
 //! before its first superblock. Then it lacks table pages of the newest commit: it was going on
 //! from the one before, and has written over them. (Over nothing else: the first commit of an open
@@ -53,16 +56,16 @@ impl SuperblockSync {
         })
     }
 
-    /// Brings all devices in use to the newest commit, if one is behind; `lacking` is what they do
-    /// not have of its table pages.
-    pub(crate) async fn sync_superblocks(self: &Rc<Self>, lacking: Vec<PageCopy>) -> Result<()> {
-        {
-            let mut st = self.core.state_mut();
-            if st.txns.known() == st.txns.committed() {
-                st.histories.complete();
-                return Ok(());
-            }
-        }
+    /// Brings all devices in use to the newest superblock, if one is behind; `lacking` is what they
+    /// do not have of its table pages.
+    pub(crate) async fn sync_superblocks(
+        self: &Rc<Self>,
+        lacking: Option<Vec<PageCopy>>,
+    ) -> Result<()> {
+        let Some(lacking) = lacking else {
+            self.core.state_mut().histories.complete();
+            return Ok(());
+        };
         let mut writes = Writes::new();
         for PageCopy { device, offset, block } in lacking {
             let (this, data) =
