@@ -13,6 +13,7 @@
 //!   [`volume`]: its parts
 //! * [`explain`]: why requests were slow; [`wait`]: what a request may wait for
 //! * [`setting`], [`job`], [`health`], [`change`], [`history`]: the rest of what is answered
+//! * [`operations`]: what problems mean, and what to do
 
 mod words;
 
@@ -27,6 +28,7 @@ pub mod history;
 pub mod io;
 pub mod job;
 pub mod moves;
+pub mod operations;
 pub mod request;
 pub mod scrub;
 pub mod setting;
