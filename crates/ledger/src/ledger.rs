@@ -128,7 +128,11 @@ impl Ledger {
     /// A request has ended.
     pub fn end(&self, story: &Story, moment: Moment) {
         let (began, parts) = story.end(moment);
-        let ns = moment.now.since(began).as_nanos() as u64;
+        let took = moment.now.since(began);
+        if let Some(counted) = story.take_counted() {
+            counted.end(took);
+        }
+        let ns = took.as_nanos() as u64;
         let mut state = self.0.borrow_mut();
         state.open.remove(story.set_slot(Slot::NONE));
         let Some(minute) = state.minute(moment.now) else { return };

@@ -11,11 +11,13 @@
 //!
 //! Stories of requests begin and end in a [`Ledger`]. It knows those that are under way. Ended ones
 //! are counted: by minute, volume, kind and length of the request, with the parts; the slowest are
-//! kept whole. [`explain`] makes an answer of it.
+//! kept whole. [`explain`] makes an answer of it. The counters of a volume get the same time
+//! ([`Story::count_as`]), so that a latency has one number wherever it is shown.
 //!
 //! Pure state: time is passed in, and nothing here waits. All times are nanoseconds.
 
 mod advice;
+mod counted;
 pub mod explain;
 mod holder;
 mod ledger;
@@ -27,6 +29,7 @@ mod under_way;
 mod words;
 
 pub use advice::advice;
+pub use counted::{Operation, RequestCounter};
 pub use holder::Holder;
 pub use ledger::Ledger;
 pub use model::wait::{Layer, Reason, RequestClass};

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use model::wait::{Layer, Reason, RequestClass};
 
 use crate::advice::{advice, is_of_devices};
+use crate::counted::{CountedRequest, Operation, RequestCounter};
 use crate::holder::Holder;
 use crate::open::Slot;
 
@@ -200,6 +201,8 @@ struct Inner {
     volume: Cell<Option<VolumeId>>,
     /// The name of the job, if this is one.
     job: Option<Holder>,
+    /// What it is counted as when it has ended; `None`: nothing of it was done.
+    counted: RefCell<Option<CountedRequest>>,
     /// The place of the story among requests that are under way.
     slot: Cell<Slot>,
     tokens: Cell<u32>,
@@ -226,6 +229,7 @@ impl Story {
             len,
             volume: Cell::new(None),
             job,
+            counted: RefCell::new(None),
             slot: Cell::new(Slot::NONE),
             tokens: Cell::new(0),
             state: RefCell::new(state),
@@ -261,6 +265,20 @@ impl Story {
     /// Says which volume it is about.
     pub fn set_volume(&self, volume: VolumeId) {
         self.0.volume.set(Some(volume));
+    }
+
+    /// So many bytes of the request were done. When it has ended, this counter counts it, as the
+    /// first operation that was done of it: a write that also flushes is a write.
+    pub fn count_as(&self, counter: &Rc<dyn RequestCounter>, operation: Operation, bytes: u64) {
+        match &mut *self.0.counted.borrow_mut() {
+            Some(begun) => begun.add(bytes),
+            none => *none = Some(CountedRequest::begun(counter.clone(), operation, bytes)),
+        }
+    }
+
+    /// What it is to be counted as, once.
+    pub(crate) fn take_counted(&self) -> Option<CountedRequest> {
+        self.0.counted.take()
     }
 
     /// Sets the place of the story among requests that are under way, and returns the one before.

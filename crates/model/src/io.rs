@@ -24,7 +24,8 @@ pub struct IoOfKind {
     pub count: u64,
     /// Bytes.
     pub bytes: u64,
-    /// From submission to completion, in microseconds.
+    /// In microseconds: of clients' requests from their arrival until the client has taken the
+    /// reply, as `explain` tells them; of device I/O from submission to completion.
     pub latency_us: Quantiles,
     /// All latencies together, in microseconds.
     pub latency_sum_us: f64,

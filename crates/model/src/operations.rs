@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 
 const DOCUMENT: &str = include_str!("../../../docs/operations.md");
 
+/// The line before and after what is to be typed.
+const FENCE: &str = "```";
+/// The beginning of an item of a list.
+const ITEM: &str = "- ";
+
 /// What a problem means and what to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
@@ -14,6 +19,48 @@ pub struct Advice {
     /// What one sees, what it means and what to do: paragraphs with an empty line between them.
     /// Words between two stars are strong, and those between back quotes are to be typed.
     pub text: String,
+}
+
+/// A piece of a text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Block {
+    /// A paragraph, in one line.
+    Paragraph(String),
+    /// An item of a list, in one line.
+    Item(String),
+    /// What is to be typed, in lines.
+    Code(String),
+}
+
+impl Advice {
+    /// The text in its pieces.
+    pub fn blocks(&self) -> Vec<Block> {
+        let mut all = Vec::new();
+        let mut lines = self.text.lines().peekable();
+        while let Some(line) = lines.next() {
+            if line.starts_with(FENCE) {
+                let code: Vec<&str> =
+                    lines.by_ref().take_while(|l| !l.starts_with(FENCE)).collect();
+                all.push(Block::Code(code.join("\n")));
+            } else if !line.is_empty() {
+                let mut whole = line.to_owned();
+                while let Some(next) = lines.next_if(|next| !begins_anew(next)) {
+                    whole.push(' ');
+                    whole += next.trim_start();
+                }
+                all.push(match whole.strip_prefix(ITEM) {
+                    Some(item) => Block::Item(item.to_owned()),
+                    None => Block::Paragraph(whole),
+                });
+            }
+        }
+        all
+    }
+}
+
+/// True if a line does not go on with the paragraph before it.
+fn begins_anew(line: &str) -> bool {
+    line.is_empty() || line.starts_with(FENCE) || line.starts_with(ITEM)
 }
 
 /// The advice on each problem, in the order of the document.
@@ -65,6 +112,19 @@ mod tests {
             assert!(!one.text.contains("]("), "{}: {}", one.page, one.text);
         }
         assert_eq!(advice("The terminal"), None);
+    }
+
+    #[test]
+    fn a_text_is_taken_to_pieces() {
+        let text = "**You see** a\nline.\n\n```sh\none\ntwo\n```\n\n- an\n  item\n- another";
+        let advice = Advice { page: "p".into(), text: text.into() };
+        let expected = [
+            Block::Paragraph("**You see** a line.".into()),
+            Block::Code("one\ntwo".into()),
+            Block::Item("an item".into()),
+            Block::Item("another".into()),
+        ];
+        assert_eq!(advice.blocks(), expected);
     }
 
     #[test]

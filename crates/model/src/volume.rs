@@ -103,7 +103,8 @@ pub struct VolumeIo {
     pub count: u64,
     /// Bytes.
     pub bytes: u64,
-    /// From submission to completion, all requests together, in microseconds.
+    /// From their arrival until the client has taken the reply, all requests together, in
+    /// microseconds.
     pub latency_sum_us: f64,
     /// Requests that took at most each of latency_bounds_us of the status; absent if there was no
     /// request.

@@ -1,22 +1,11 @@
 //! The requests of clients: counted for all volumes together, and for each.
 
-use base::{CoarseHistogram, Duration};
-use queue::KindStats;
+use std::cell::RefCell;
+use std::rc::Rc;
 
-/// The kind of a client's request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Op {
-    /// A read.
-    Read,
-    /// A write.
-    Write,
-    /// A flush.
-    Flush,
-    /// A discard (TRIM).
-    Discard,
-    /// A write of zeros.
-    Zero,
-}
+use base::{CoarseHistogram, Duration};
+use ledger::{Operation, RequestCounter};
+use queue::KindStats;
 
 /// Something for each kind of request.
 #[derive(Clone, Default)]
@@ -34,13 +23,13 @@ pub struct ByOp<T> {
 }
 
 impl<T> ByOp<T> {
-    pub(crate) fn of(&mut self, op: Op) -> &mut T {
-        match op {
-            Op::Read => &mut self.read,
-            Op::Write => &mut self.write,
-            Op::Flush => &mut self.flush,
-            Op::Discard => &mut self.discard,
-            Op::Zero => &mut self.zero,
+    pub(crate) fn of(&mut self, operation: Operation) -> &mut T {
+        match operation {
+            Operation::Read => &mut self.read,
+            Operation::Write => &mut self.write,
+            Operation::Flush => &mut self.flush,
+            Operation::Discard => &mut self.discard,
+            Operation::Zero => &mut self.zero,
         }
     }
 
@@ -66,7 +55,7 @@ pub struct VolumeCounts {
     pub count: u64,
     /// Bytes.
     pub bytes: u64,
-    /// From submission to completion.
+    /// From the arrival of the request until its reply was sent.
     pub latency: CoarseHistogram,
 }
 
@@ -80,3 +69,26 @@ impl VolumeCounts {
 
 /// The requests of one volume's clients since the pool was opened.
 pub type VolumeStats = ByOp<VolumeCounts>;
+
+/// The counters of one volume's requests, and of all volumes'.
+pub(crate) struct VolumeCounter {
+    all: Rc<RefCell<RequestStats>>,
+    own: Rc<RefCell<VolumeStats>>,
+}
+
+impl VolumeCounter {
+    /// A counter that adds to both.
+    pub(crate) fn of(
+        all: Rc<RefCell<RequestStats>>,
+        own: Rc<RefCell<VolumeStats>>,
+    ) -> Rc<dyn RequestCounter> {
+        Rc::new(VolumeCounter { all, own })
+    }
+}
+
+impl RequestCounter for VolumeCounter {
+    fn count(&self, operation: Operation, bytes: u64, took: Duration) {
+        self.all.borrow_mut().of(operation).record(bytes, took);
+        self.own.borrow_mut().of(operation).record(bytes, took);
+    }
+}

@@ -15,11 +15,12 @@ use base::{
     BLOCK, BLOCK_U64, ErrorKind, Instant, Lba, Result, Slice, SliceList, StorageError, VolumeId,
 };
 use cache::{Patch, work_of_discard, work_of_write};
+use ledger::{Operation, RequestCounter};
 use pool::{Pool, VolumeInfo};
 use rt::Reason;
 
 use crate::admission::{Admission, Size, Ticket};
-use crate::counts::{Op, RequestStats, VolumeStats};
+use crate::counts::{RequestStats, VolumeCounter, VolumeStats};
 use crate::edge_locks::{EdgeGroup, Locks};
 use crate::route::Route;
 use crate::routes::Blocks;
@@ -60,8 +61,7 @@ pub struct Volume {
     id: VolumeId,
     locks: Locks,
     admission: Admission,
-    stats: Rc<RefCell<RequestStats>>,
-    own_stats: Rc<RefCell<VolumeStats>>,
+    counter: Rc<dyn RequestCounter>,
 }
 
 impl Volume {
@@ -74,7 +74,8 @@ impl Volume {
         own_stats: Rc<RefCell<VolumeStats>>,
     ) -> Volume {
         let (pool, blocks) = (blocks.pool().clone(), blocks.clone());
-        Volume { pool, blocks, id, locks, admission, stats, own_stats }
+        let counter = VolumeCounter::of(stats, own_stats);
+        Volume { pool, blocks, id, locks, admission, counter }
     }
 
     /// Waits until limits and shares admit a client's request. `bytes` is the length of a READ or a
@@ -162,11 +163,13 @@ impl Volume {
         self.pool.now()
     }
 
-    /// Counts one request that took from `since` until now.
-    fn count(&self, op: Op, bytes: u64, since: base::Instant) {
-        let took = self.pool.now().since(since);
-        self.stats.borrow_mut().of(op).record(bytes, took);
-        self.own_stats.borrow_mut().of(op).record(bytes, took);
+    /// Counts what a request did: when its story ends, as of a large read each piece comes here. A
+    /// request without a story took from `since` until now.
+    fn count(&self, operation: Operation, bytes: u64, since: base::Instant) {
+        match self.pool.rt().story() {
+            Some(story) => story.count_as(&self.counter, operation, bytes),
+            None => self.counter.count(operation, bytes, self.pool.now().since(since)),
+        }
     }
 
     /// Reads `len` bytes from `offset` on; what was never written is zeros.
@@ -180,7 +183,7 @@ impl Volume {
         let mut data =
             self.route().await?.read(Lba(blocks.start), blocks.end - blocks.start).await?;
         trim_to(&mut data, offset, len);
-        self.count(Op::Read, len, since);
+        self.count(Operation::Read, len, since);
         Ok(data)
     }
 
@@ -202,7 +205,7 @@ impl Volume {
         } else {
             Box::pin(self.write_pieces(offset, &data)).await?;
         }
-        self.count(Op::Write, len, since);
+        self.count(Operation::Write, len, since);
         Ok(())
     }
 
@@ -322,7 +325,7 @@ impl Volume {
     pub async fn flush(&self) -> Result<()> {
         let since = self.begin();
         self.route().await?.flush().await?;
-        self.count(Op::Flush, 0, since);
+        self.count(Operation::Flush, 0, since);
         Ok(())
     }
 
@@ -338,7 +341,7 @@ impl Volume {
             let route = self.route_to_change(work).await?;
             route.discard(Lba(blocks.start), Lba(blocks.end)).await?;
         }
-        self.count(Op::Discard, len, since);
+        self.count(Operation::Discard, len, since);
         Ok(())
     }
 
@@ -391,7 +394,7 @@ impl Volume {
                 self.fill(to.min(end), end, None).await?;
             }
         }
-        self.count(Op::Zero, len, since);
+        self.count(Operation::Zero, len, since);
         Ok(())
     }
 

@@ -17,22 +17,30 @@ const LISTED: usize = 5;
 /// Columns of their names.
 const NAME: usize = 24;
 
+/// What of the cache belongs on one page; nothing if there is none.
+pub fn facts(status: &Status) -> Vec<(&'static str, Cell)> {
+    let Some(c) = &status.cache else { return Vec::new() };
+    let behind = match c.writeback.lag_seconds {
+        lag if lag > 0.0 => format!("; the pool is {} behind", human_us(lag * 1e6)),
+        _ => String::new(),
+    };
+    let found = match c.hit_ratio.last_hour {
+        Some(share) => format!("; {} of the last hour's reads found here", percent(Some(share))),
+        None => String::new(),
+    };
+    let text = format!("{}: {}; {}{behind}{found}", c.path, state(c), holds(c));
+    let mut rows = vec![("cache", Cell::new(tone(c), text))];
+    rows.extend(losses(status, c));
+    rows
+}
+
 /// The cache's part of a server's status; empty if there is none.
 pub fn text(status: &Status, look: &Look) -> String {
     let Some(c) = &status.cache else { return String::new() };
     let mut rows: Vec<(&str, Cell)> = vec![
         ("cache", Cell::new(tone(c), format!("{}: {}", c.path, state(c)))),
         ("modes", modes(&status.volumes).into()),
-        (
-            "holds",
-            format!(
-                "{} dirty, {} clean, of {}",
-                human_bytes(c.dirty_bytes),
-                human_bytes(c.clean_bytes),
-                human_bytes(c.size_bytes)
-            )
-            .into(),
-        ),
+        ("holds", holds(c).into()),
         ("blocks read", reads(c).into()),
         ("kept", kept(&c.replacement).into()),
         ("buckets", buckets(&c.buckets).into()),
@@ -44,13 +52,24 @@ pub fn text(status: &Status, look: &Look) -> String {
         rows.push(("hits", hits.into()));
     }
     rows.push(("gc", gc(&c.gc).into()));
-    for kept in &c.kept {
-        rows.push(("STAYS", Cell::new(Tone::Bad, stays(kept))));
-    }
-    if let Some(bad) = bad(c, &status.volumes) {
-        rows.push(("LOST", Cell::new(Tone::Bad, bad)));
-    }
+    rows.extend(losses(status, c));
     summary(rows, look)
+}
+
+/// What cannot come to the pool, and what is lost.
+fn losses(status: &Status, c: &CacheStatus) -> Vec<(&'static str, Cell)> {
+    let kept = c.kept.iter().map(|kept| ("STAYS", Cell::new(Tone::Bad, stays(kept))));
+    let lost = bad(c, &status.volumes).map(|bad| ("LOST", Cell::new(Tone::Bad, bad)));
+    kept.chain(lost).collect()
+}
+
+fn holds(c: &CacheStatus) -> String {
+    format!(
+        "{} dirty, {} clean, of {}",
+        human_bytes(c.dirty_bytes),
+        human_bytes(c.clean_bytes),
+        human_bytes(c.size_bytes)
+    )
 }
 
 fn tone(c: &CacheStatus) -> Tone {

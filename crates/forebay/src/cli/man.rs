@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+use model::operations::{self, Block};
 
 use crate::config::example::entries;
 use crate::error::{CommandError, EXIT_STATUSES, Result};
@@ -61,6 +62,7 @@ fn pages(command: &Command) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut all = vec![
         (PathBuf::from("forebay.1"), page(command, "forebay", true)?),
         (PathBuf::from("forebay.toml.5"), of_file()?),
+        (PathBuf::from("forebay-problems.7"), of_problems()?),
     ];
     for one in subcommands(command) {
         add(one, &format!("forebay-{}", one.get_name()), &mut all)?;
@@ -108,7 +110,10 @@ fn page(command: &Command, name: &str, whole: bool) -> Result<Vec<u8>> {
     }
     let statuses = EXIT_STATUSES.iter().map(|(status, what)| (status.to_string(), *what));
     section(&mut more, "EXIT STATUS", statuses);
-    let others = if whole { "forebay.toml(5)" } else { "forebay(1), forebay.toml(5)" };
+    let others = match whole {
+        true => "forebay.toml(5), forebay-problems(7)",
+        false => "forebay(1), forebay.toml(5), forebay-problems(7)",
+    };
     more.control("SH", ["SEE ALSO"]).text([roman(others)]);
     more.to_writer(&mut out).map_err(failed)?;
     Ok(out)
@@ -168,6 +173,45 @@ fn of_file() -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// The page of the problems that a server may have.
+fn of_problems() -> Result<Vec<u8>> {
+    let source = format!("forebay {}", env!("CARGO_PKG_VERSION"));
+    let mut roff = Roff::new();
+    roff.control("TH", ["FOREBAY-PROBLEMS", "7", "", &source, "Forebay"]);
+    let name = "forebay-problems - what problems of a server mean, and what to do";
+    roff.control("SH", ["NAME"]).text([roman(name)]);
+    roff.control("SH", ["DESCRIPTION"]).text([roman(
+        "forebay status names each problem that a server has. This page has a section for each; \
+         forebay help PROBLEM shows one of them.",
+    )]);
+    for advice in operations::all() {
+        roff.control("SH", [advice.page.as_str()]);
+        for block in advice.blocks() {
+            match block {
+                Block::Paragraph(text) => roff.control("PP", []).text(spans(&text)),
+                Block::Item(text) => roff.control("IP", ["-", "2"]).text(spans(&text)),
+                Block::Code(lines) => {
+                    roff.control("PP", []).control("EX", []);
+                    for line in lines.lines() {
+                        roff.text([roman(line)]);
+                    }
+                    roff.control("EE", [])
+                }
+            };
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]).text([roman("forebay(1), forebay-status(1)")]);
+    let mut out = Vec::new();
+    roff.to_writer(&mut out).map_err(failed)?;
+    Ok(out)
+}
+
+/// A text of which the words between two stars, or between back quotes, are bold.
+fn spans(text: &str) -> Vec<Inline> {
+    let parts = text.split("**").flat_map(|part| part.split('`'));
+    parts.enumerate().map(|(i, part)| if i % 2 == 1 { bold(part) } else { roman(part) }).collect()
+}
+
 /// The text with a capital letter.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
@@ -204,7 +248,7 @@ mod tests {
         whole = without_help(whole);
         whole.build();
         let pages = pages(&whole).unwrap();
-        assert_eq!(pages.len(), 4, "{:?}", pages.iter().map(|p| &p.0).collect::<Vec<_>>());
+        assert_eq!(pages.len(), 5, "{:?}", pages.iter().map(|p| &p.0).collect::<Vec<_>>());
         let page = text(&pages, "forebay-volume-create.1");
         for word in
             ["FOREBAY\\-VOLUME\\-CREATE", "Make one", "How large", "EXIT STATUS", "SEE ALSO"]
@@ -216,6 +260,9 @@ mod tests {
         }
         assert!(page.replace("\\-", "-").contains("volume create --size <size> <NAME>"), "{page}");
         assert!(text(&pages, "forebay.1").contains("FOREBAY_SOCKET"));
+        let problems = text(&pages, "forebay-problems.7").replace("\\-", "-");
+        assert!(problems.contains("pool-full") && problems.contains("To do"), "{problems}");
+        assert!(!problems.contains("**") && !problems.contains('`'), "{problems}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod documented;
 mod dump;
 mod explain;
 mod gc;
+mod help;
 mod limit;
 mod man;
 mod options;
@@ -42,6 +43,7 @@ use crate::terminal::look::{self, Colour};
 /// Begin with `forebay up`: it makes a pool in ./forebay-data and serves a volume from it.
 #[derive(Parser, Debug)]
 #[command(name = "forebay", version, propagate_version = true, max_term_width = 110)]
+#[command(disable_help_subcommand = true)]
 pub struct Cli {
     /// When there are colours; NO_COLOR in the environment forbids them on a terminal, too
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
@@ -76,6 +78,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Dump(dump::Dump),
     Version(version::Version),
+    Help(help::Help),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -104,7 +107,7 @@ impl Command {
             Command::Dump(_) => {
                 "name the directory of forebay up, or each --device; see forebay dump --help"
             }
-            Command::Man(_) | Command::Completions(_) => "see forebay help",
+            Command::Man(_) | Command::Completions(_) | Command::Help(_) => "see forebay help",
             Command::Config(_) => "forebay config --example shows every key",
             Command::Doctor(_) => "see forebay doctor --help",
             Command::Top(_) => "forebay status shows the same once",
@@ -152,6 +155,7 @@ impl Command {
             Command::Doctor(c) => c.run(),
             Command::Dump(c) => c.run().map(|()| 0),
             Command::Version(c) => c.run().map(|()| 0),
+            Command::Help(c) => c.run(Cli::command()).map(|()| 0),
             Command::Completions(c) => c.run(Cli::command()).map(|()| 0),
             Command::Man(c) => c.run(Cli::command()).map(|()| 0),
         }

@@ -15,18 +15,23 @@ use crate::error::Result;
 use crate::output::{print, print_json};
 use crate::serve::overcommit;
 use crate::terminal::text::paragraph;
-use crate::terminal::{Cell, Column, Look, Table, Tone, summary};
+use crate::terminal::{Cell, Column, Look, Table, Tone, is_piped, summary};
 use crate::units::{human_bytes, human_seconds, human_us};
 
-/// Show a running server: its pool, devices, cache, volumes, requests
+/// Show a running server: what is wrong, its pool, cache, devices and volumes
 ///
-/// Numbers count from the start of the server. Latencies are as the server sees them: requests from
-/// their arrival to their reply, device I/O with the time in the queue.
+/// With --verbose also what happens inside: commits, the cache's parts, and requests. Their numbers
+/// count from the start of the server. The latencies of clients' requests are those that `forebay
+/// explain` tells of, from the arrival of a request until the client has taken the reply. Those of
+/// devices have the time in the queue.
 #[derive(Args, Debug)]
 pub struct Status {
-    /// All volumes, however many there are
+    /// All volumes, however many there are; what does not go to a terminal has all
     #[arg(long)]
     all: bool,
+    /// Also commits, the parts of the cache, requests and the I/O of devices
+    #[arg(short, long, conflicts_with = "json")]
+    verbose: bool,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -38,66 +43,81 @@ impl Status {
     pub fn run(self) -> Result<()> {
         let status = self.client.ask(request::Status {})?;
         if self.json {
-            print_json(&status)
-        } else {
-            print(&text(&status, self.all, &Look::of_stdout()))
+            return print_json(&status);
         }
+        let detail = Detail { all: self.all || is_piped(), verbose: self.verbose };
+        print(&text(&status, detail, &Look::of_stdout()))
     }
 }
 
-fn text(s: &model::Status, all: bool, look: &Look) -> String {
+/// How much is shown.
+#[derive(Clone, Copy, Default)]
+struct Detail {
+    /// All volumes.
+    all: bool,
+    /// The inside of the engine too.
+    verbose: bool,
+}
+
+fn text(s: &model::Status, Detail { all, verbose }: Detail, look: &Look) -> String {
+    let mut out = health(&s.health, look);
+    if let Some(stalls) = &s.stalls {
+        out += &format!("\n{}", paragraph(Tone::Warn, "", stalls, look));
+        out += "  see forebay explain\n";
+    }
+    out += &format!("\n{}", summary(facts(s, verbose), look));
+    out += &format!("\n{}", devices(&s.pool.devices).text(look));
+    if verbose && s.cache.is_some() {
+        out += &format!("\n{}", cache_status::text(s, look));
+    }
+    out += &format!("\n{}", volumes::text(s, all, "forebay status --all", look));
+    if verbose {
+        out += &format!("\n{}", traffic(s).text(look));
+    }
+    out
+}
+
+/// What is so, a line each.
+fn facts(s: &model::Status, verbose: bool) -> Vec<(&'static str, Cell)> {
     let (pool, server) = (&s.pool, &s.server);
     let (state, copies) = (pool.state, pool.copies);
+    let name = if verbose { format!("{} ({})", pool.name, pool.uuid) } else { pool.name.clone() };
     let mut rows: Vec<(&str, Cell)> = vec![
-        ("pool", format!("{} ({})", pool.name, pool.uuid).into()),
-        ("state", Cell::new(tone(state), format!("{state}; copies of every block: {copies}"))),
+        (
+            "pool",
+            Cell::new(tone(state), format!("{name}: {state}, copies of every block: {copies}")),
+        ),
         ("space", space(pool).into()),
     ];
     if copies == 1 {
         rows.push(("copies", Cell::new(Tone::Warn, ONE_COPY)));
     }
     rows.extend(overcommit::of_pool(pool).map(|text| ("volumes", Cell::new(Tone::Warn, text))));
-    rows.extend([
-        ("commits", commits(&s.commit).into()),
-        (
-            "server",
-            format!(
-                "{}, {}, up {}, {} resident",
-                server.version,
-                server.io_backend,
-                human_seconds(server.uptime_seconds),
-                human_bytes(server.resident_bytes.unwrap_or(0)),
-            )
-            .into(),
-        ),
-        (
-            "clients",
-            format!(
-                "{}, {} in flight{}",
-                connected(server),
-                counted(server.requests_in_flight, "request"),
-                waits(&s.admission),
-            )
-            .into(),
-        ),
-    ]);
+    if !verbose {
+        rows.extend(cache_status::facts(s));
+    }
+    let clients = format!(
+        "{}, {} in flight{}",
+        connected(server),
+        counted(server.requests_in_flight, "request"),
+        waits(&s.admission),
+    );
+    rows.push(("clients", clients.into()));
     let part = s.cache.as_ref().map(|cache| &cache.scrub_part);
     rows.extend(scrub::line(&pool.scrub, part).map(|fact| ("scrub", fact.into())));
     rows.extend(device::line(&pool.moves).map(|fact| ("moves", fact.into())));
-    let mut out = summary(rows, look);
-    out += &health(&s.health, look);
-    if let Some(stalls) = &s.stalls {
-        out += &format!("\n{}", paragraph(Tone::Warn, "", stalls, look));
-        out += "  see forebay explain\n";
+    if verbose {
+        rows.push(("commits", commits(&s.commit).into()));
+        let process = format!(
+            "{}, {}, up {}, {} resident",
+            server.version,
+            server.io_backend,
+            human_seconds(server.uptime_seconds),
+            human_bytes(server.resident_bytes.unwrap_or(0)),
+        );
+        rows.push(("server", process.into()));
     }
-    out += &format!("\n{}", devices(&pool.devices).text(look));
-    match cache_status::text(s, look) {
-        none if none.is_empty() => {}
-        cache => out += &format!("\n{cache}"),
-    }
-    out += &format!("\n{}", volumes::text(s, all, "forebay status --all", look));
-    out += &format!("\n{}", traffic(s).text(look));
-    out
+    rows
 }
 
 /// The numbers of clients that are connected, that can be, and that were refused as too many.
@@ -117,12 +137,19 @@ fn tone(state: PoolState) -> Tone {
     }
 }
 
-/// The problems and what to do about them, a paragraph each.
+/// Whether anything is wrong, and the problems with what to do about them, a paragraph each.
 fn health(problems: &[Problem], look: &Look) -> String {
-    let mut out = String::new();
+    let mut out = match problems {
+        [] => return paragraph(Tone::Good, "", "Nothing is wrong.", look),
+        [_] => String::new(),
+        all => {
+            let head = format!("{} problems, the worst first:", all.len());
+            paragraph(Tone::Bad, "", &head, look)
+        }
+    };
     for Problem { page, what, todo } in problems {
-        let todo = format!("{todo} ({page} in docs/operations.md)");
-        out += &format!("\n{}", paragraph(Tone::Bad, "! ", what, look));
+        let todo = format!("{todo} (more: forebay help {page})");
+        out += &paragraph(Tone::Bad, "! ", what, look);
         out += &paragraph(Tone::Plain, "  to do: ", &todo, look);
     }
     out
@@ -303,7 +330,7 @@ mod tests {
             },
             ..model::Status::default()
         };
-        let text = text(&status, false, &LOOK);
+        let text = text(&status, Detail { verbose: true, ..Detail::default() }, &LOOK);
         for part in [
             "degraded",
             "online, emulating hdd",
@@ -325,7 +352,7 @@ mod tests {
     fn one_copy_is_told_for_as_long_as_it_is_one() {
         let pool = PoolStatus { copies: 1, ..PoolStatus::default() };
         let status = model::Status { pool, ..model::Status::default() };
-        let text = text(&status, false, &Look { columns: 200, colour: false });
+        let text = text(&status, Detail::default(), &Look { columns: 200, colour: false });
         assert!(text.contains(ONE_COPY), "{text}");
     }
 
@@ -359,7 +386,7 @@ mod tests {
             health: health.collect(),
             ..model::Status::default()
         };
-        let text = text(&status, false, &LOOK);
+        let text = text(&status, Detail::default(), &LOOK);
         assert!(text.lines().all(|line| width(line) <= 80), "{text}");
         assert!(text.contains("\n  see forebay explain\n"), "{text}");
         assert!(text.contains("! device 2 is away\n  to do: forebay device online"), "{text}");
