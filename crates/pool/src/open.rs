@@ -67,7 +67,8 @@ pub(crate) async fn load(
     let in_use = |f: &&Candidate| is_up_to_date(&f.sb, &best);
     let known =
         found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
-    let is_behind = found.iter().filter(in_use).any(|f| f.sb.sequence < best.sequence);
+    let number = |sb: &Superblock| (sb.generation, sb.sequence);
+    let is_behind = found.iter().filter(in_use).any(|f| number(&f.sb) < number(&best));
     // A device that was opened alone, and not written, may have counted further.
     let highest = found.iter().map(|f| f.sb.generation).max().unwrap_or(best.generation);
     let cut_short = judge::all_cut_short(&best, &geometry, &found);
