@@ -68,7 +68,7 @@ pub(crate) async fn load(
     let known =
         found.iter().filter(in_use).map(|f| f.sb.generation).min().unwrap_or(best.generation);
     let number = |sb: &Superblock| (sb.generation, sb.sequence);
-    let is_behind = found.iter().filter(in_use).any(|f| number(&f.sb) < number(&best));
+    let is_behind = found.iter().filter(in_use).any(|f| number(&f.sb) != number(&best));
     // A device that was opened alone, and not written, may have counted further.
     let highest = found.iter().map(|f| f.sb.generation).max().unwrap_or(best.generation);
     let cut_short = judge::all_cut_short(&best, &geometry, &found);
@@ -84,7 +84,7 @@ pub(crate) async fn load(
     let lacking = std::mem::take(&mut tables.lacking);
     let lacking = is_behind.then_some(lacking);
     let histories = Histories::found(&best, OpenId::drawn(rt.random()));
-    let (known, highest) = (Generation(known), Generation(highest));
+    let (known, highest) = (Generation(known), Generation(highest).max(tables.highest));
     let assembled = assemble(&best, histories, known, highest, settings, devices, tables);
     let state = assembled.map_err(helps)?;
     Ok(LoadedPool { state, warnings, lacking })
@@ -106,7 +106,8 @@ fn assemble(
     let (nodes, next_volume) = (settings.cached_nodes, best.next_volume);
     let forest = Forest::new(geometry, nodes, tables.volumes, next_volume, &tables.groups)?;
     // The upper half counts incarnations: generations of a run that ended in a crash are never used
-    // again. One that a device that is left out now may hold the beginning of is skipped.
+    // again, also if none of its superblocks was written. One that a device that is left out now
+    // may hold the beginning of is skipped.
     let dropped = |(d, was): (&PoolDevice, &DeviceRecord)| d.record().state != was.state;
     let step = if devices.iter().zip(&best.devices).any(dropped) { 2 } else { 1 };
     let open = Generation(((highest.0 >> 32) + step) << 32);

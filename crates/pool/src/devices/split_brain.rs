@@ -18,7 +18,8 @@ pub(crate) fn apart(own: &Superblock, best: &Superblock) -> bool {
 /// complete before is known to `best`: power failed before a device that was in use had that
 /// superblock, and `best` is of that device, or of one that goes on with it. A last word after it
 /// says no more than that the device is out of use. The device may have been about to come back:
-/// then it got the superblock of that, and one more.
+/// then it got the superblock of that, and one more. That one names a change as settled that was
+/// made in the open of the return (`Commits::commit_direct`), so `best` knows that open.
 fn was_never_complete(own: &Superblock, best: &Superblock) -> bool {
     let record = |sb: &Superblock, row: u16| sb.devices.get(usize::from(row)).cloned();
     let says = |sb: &Superblock, of: u16, state: DeviceState| {
@@ -32,9 +33,14 @@ fn was_never_complete(own: &Superblock, best: &Superblock) -> bool {
     let was_coming_back = says(own, own.device, DeviceState::Online)
         .is_some_and(|d| left.since <= d.since && own.sequence <= d.since + 1);
     let is_ahead_by_one = own.sequence <= left.since || has_last_word || was_coming_back;
-    // A superblock is complete when each device that it calls in use has it.
+    // A superblock is complete when each device that it calls in use has it. The device of `best`
+    // has not. Another that `best` calls in use may have gone on with `own`, and `best` may be what
+    // power left of an open that nothing came of; not if `best` is two superblocks ahead.
+    let went_on = own.sequence + 1 < best.sequence;
     let lacks_it = |row: u16| {
-        row != own.device && is_online(own, row) && (row == best.device || is_online(best, row))
+        row != own.device
+            && is_online(own, row)
+            && (row == best.device || went_on && is_online(best, row))
     };
     is_ahead_by_one
         && (0..own.devices.len() as u16).any(lacks_it)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{BLOCK, ErrorKind, Result, StorageError};
+use base::{BLOCK, ErrorKind, Generation, Result, StorageError};
 use format::FormatError;
 use format::page::{
     GroupRecord, PageId, PageKind, VolumeRecord, decode_groups, decode_volumes, open_page,
@@ -27,6 +27,9 @@ pub(super) struct FoundTables {
     pub forced: BTreeSet<u32>,
     /// Copies of pages that devices which are behind do not have.
     pub lacking: Vec<PageCopy>,
+    /// The highest generation of a page, also of one that a crash left: no other commit may have
+    /// it. Where the next one lost a write, what the crash left would be taken for that.
+    pub highest: Generation,
 }
 
 /// A copy of a table page of the newest commit, for a device that does not have it.
@@ -156,6 +159,7 @@ impl Loader<'_> {
                     }
                     continue;
                 };
+                self.tables.highest = self.tables.highest.max(version.generation);
                 if version.generation.0 > self.best.generation {
                     self.tables.forced.insert(page);
                     continue;
