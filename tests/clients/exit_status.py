@@ -131,15 +131,14 @@ def test_what_it_tells_of_itself(t):
     pages = t.dir / "man"
     t.forebay("man", pages)
     names = sorted(path.name for path in pages.iterdir())
-    assert {"forebay.1", "forebay.toml.5", "forebay-volume-create.1", "forebay-check.1"} <= set(
-        names
-    ), names
+    expected = {"forebay.1", "forebay.toml.5", "forebay-problems.7", "forebay-check.1"}
+    assert expected | {"forebay-volume-create.1"} <= set(names), names
     assert "forebay-man.1" not in names
     devices = t.devices(GIB)
     for shell in ("bash", "zsh", "fish"):
         script = t.dir / f"completions.{shell}"
         script.write_text(t.forebay("completions", shell).stdout)
-        assert "volume" in script.read_text()
+        assert "FOREBAY_COMPLETE" in script.read_text()
     t.run("bash", "-c", f"set -e; source {t.dir}/completions.bash; complete -p forebay")
     t.run(t.bin, "man", devices[0] / "below", ok=(1,))
     try:
@@ -154,5 +153,59 @@ def test_what_it_tells_of_itself(t):
             pages / name,
             env={**os.environ, "MANWIDTH": "90", "MANROFFSEQ": ""},
         )
-        assert "EXIT STATUS" in done.stdout or name.endswith(".5"), name
+        assert "EXIT STATUS" in done.stdout or name.endswith((".5", ".7")), name
         assert not done.stderr.strip(), done.stderr
+
+
+@once
+def test_programs_read_what_was_done_and_what_failed(t):
+    """With --json each command that changes something prints an object, and so does each error."""
+    server = t.up("--cache-size", "64M", size="1G", volume_size="64M")
+    at = ("--json", "--socket", server.control)
+    done = lambda *words: json.loads(t.forebay(*words, *at).stdout)
+    assert "made" in done("volume", "create", "a", "--size", "8M")["done"]
+    assert "called b" in done("volume", "rename", "a", "b")["done"]
+    assert done("volume", "limit", "b", "--iops", "500")["iops"] == 500
+    assert done("device", "rebalance")["state"] == "none"
+    assert "in the pool" in done("cache", "flush")["done"]
+    assert done("scrub", "start")["state"] in ("running", "finished")
+    assert "deleted" in done("volume", "delete", "b", "--yes")["done"]
+    failed = lambda status, *words: json.loads(t.run(t.bin, *words, ok=(status,)).stderr)
+    told = failed(1, "volume", "delete", "b", "--yes", *at)
+    assert told["exit_status"] == 1 and "no volume" in told["error"], told
+    told = failed(2, "volume", "fly", "--json")
+    assert told["exit_status"] == 2 and "unrecognized" in told["error"], told
+    assert "prints no JSON" in failed(2, "top", "--json")["error"]
+
+
+@once
+def test_a_shell_completes_names(t):
+    """Volumes and devices of the server, settings and problems; nothing where no server answers."""
+    server = t.up("--cache-size", "0", size="1G", volume_size="64M")
+    script = t.dir / "forebay.bash"
+    script.write_text(t.forebay("completions", "bash").stdout)
+
+    def offered(*words, socket=server.control):
+        line = (
+            f"source {script}; COMP_WORDS=(forebay {' '.join(words)} ''); "
+            "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
+            '_clap_complete_forebay forebay "" x; printf "%s\n" "${COMPREPLY[@]}"'
+        )
+        path = f"{t.bin.parent}:{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path, "FOREBAY_SOCKET": str(socket)}
+        return t.run("bash", "-c", line, env=env).stdout.split()
+
+    assert "vol0" in offered("volume", "delete")
+    assert any(name.endswith("pool0.img") for name in offered("device", "offline"))
+    assert "cache.max_lag" in offered("set") and "pool-full" in offered("help")
+    assert "vol0" not in offered("volume", "delete", socket=t.dir / "none")
+
+
+@once
+def test_help_on_a_problem(t):
+    """The name that the status gives a problem is enough to read what to do."""
+    said = t.forebay("help", "pool-full").stdout
+    assert said.startswith("pool-full") and "To do." in said and "fstrim" in said, said
+    assert "scrub-paused" in t.forebay("help", "problems").stdout
+    assert "--size" in t.forebay("help", "volume", "create").stdout
+    t.refused(t.bin, "help", "nothing-of-that", saying=("forebay help problems",))

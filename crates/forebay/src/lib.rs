@@ -35,7 +35,15 @@ use clap::Parser;
 /// Does what the arguments of the process say. What is returned is the process's exit status.
 pub fn main() -> ExitCode {
     let _lines = host::logs::LogGuard;
-    match cli::Cli::parse().run() {
+    cli::Cli::complete();
+    let parsed = cli::Cli::try_parse().unwrap_or_else(|e| {
+        if e.use_stderr() && std::env::args_os().any(|word| word == "--json") {
+            eprintln!("{}", output::failure_as_json(e.render().to_string().trim(), 2));
+            std::process::exit(2);
+        }
+        e.exit()
+    });
+    match parsed.run() {
         Ok(status) => ExitCode::from(status),
         Err(e) => {
             host::logs::last_word(&e);

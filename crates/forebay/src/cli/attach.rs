@@ -14,7 +14,7 @@ use crate::attach::mounts;
 use crate::attach::record::{AttachMethod, AttachRequest, AttachmentRecord, AttachmentRecords};
 use crate::cli::options::ClientOptions;
 use crate::error::{CommandError, Result};
-use crate::output::{print, print_json};
+use crate::output::{done, is_json, print, print_json};
 use crate::terminal::progress::waiting;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
 
@@ -26,6 +26,7 @@ use crate::terminal::{Cell, Column, Look, Table, Tone};
 #[derive(Args, Debug)]
 pub struct Attach {
     /// The volume
+    #[arg(add = crate::cli::candidates::volumes())]
     volume: String,
     /// Name of the attachment [default: that of the volume]
     #[arg(long, value_name = "NAME", value_parser = attachment_name)]
@@ -36,9 +37,6 @@ pub struct Attach {
     /// Change nothing through it
     #[arg(long)]
     read_only: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
@@ -52,11 +50,7 @@ pub struct Detach {
 
 /// List the volumes that are attached to this machine
 #[derive(Args, Debug)]
-pub struct Attached {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
+pub struct Attached {}
 
 /// Attach a volume and mount the file system that is on it
 ///
@@ -65,6 +59,7 @@ pub struct Attached {
 #[derive(Args, Debug)]
 pub struct Mount {
     /// The volume
+    #[arg(add = crate::cli::candidates::volumes())]
     volume: String,
     /// Directory to mount at
     dir: PathBuf,
@@ -169,7 +164,7 @@ impl Attach {
         if let Some(NoDevice(why)) = note {
             eprintln!("{} is a file and no block device: {why}", record.name);
         }
-        match self.json {
+        match is_json() {
             true => print_json(&shown(&record)),
             false => print(&format!("{}\n", record.path.display())),
         }
@@ -180,7 +175,7 @@ impl Detach {
     pub fn run(self) -> Result<()> {
         let records = AttachmentRecords::open()?;
         waiting("detaching", || attachment::detach(&records, &self.name))?;
-        print(&format!("{} is detached\n", self.name))
+        done(&format!("{} is detached", self.name))
     }
 }
 
@@ -189,7 +184,7 @@ impl Attached {
         let records = AttachmentRecords::open()?;
         attachment::clear_left(&records)?;
         let all = records.all()?;
-        if self.json {
+        if is_json() {
             return print_json(&all.iter().map(shown).collect::<Vec<_>>());
         }
         if all.is_empty() {
@@ -243,7 +238,7 @@ impl Mount {
         let records = AttachmentRecords::open()?;
         let record = waiting("mounting", || mount::mount(&records, &what))?;
         let dir = record.mounted.unwrap_or_default();
-        print(&format!("{} is mounted at {}\n", record.volume, dir.display()))
+        done(&format!("{} is mounted at {}", record.volume, dir.display()))
     }
 }
 
@@ -251,7 +246,7 @@ impl Unmount {
     pub fn run(self) -> Result<()> {
         let records = AttachmentRecords::open()?;
         let name = waiting("unmounting", || mount::unmount(&records, &self.dir))?;
-        print(&format!("{name} is unmounted and detached\n"))
+        done(&format!("{name} is unmounted and detached"))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cli::cache_status;
 use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::client::ask;
 use crate::error::{CommandError, Result};
-use crate::output::{print, print_json};
+use crate::output::{done, is_json, print, print_json};
 use crate::terminal::Look;
 use crate::terminal::interrupted::InterruptNotice;
 use crate::terminal::progress::{Progress, Step};
@@ -53,9 +53,6 @@ enum Action {
     },
     /// Show what the cache holds and does
     Status {
-        /// Print everything as JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
         client: ClientOptions,
     },
@@ -66,6 +63,7 @@ enum Action {
     /// same, and not kept. none: reads do not use the cache either.
     Mode {
         /// The volume
+        #[arg(add = crate::cli::candidates::volumes())]
         volume: String,
         /// writeback, writethrough, writearound or none
         #[arg(value_parser = cache_mode)]
@@ -81,6 +79,7 @@ enum Action {
     /// Give up a detach, or with VOLUME a change of its mode, while it still writes back
     Cancel {
         /// The volume
+        #[arg(add = crate::cli::candidates::volumes())]
         volume: Option<String>,
         #[command(flatten)]
         client: ClientOptions,
@@ -122,19 +121,19 @@ impl CacheCommand {
                         shell_word(&path.display().to_string())
                     ),
                 };
-                print(&format!("attached; {next}\n"))
+                done(&format!("attached; {next}"))
             }
             Action::Detach { client } => {
                 let path = cache_of(&client)?.path;
                 ask_with_progress(&client, request::CacheDetach {}, DETACHES)?;
-                print(&format!(
-                    "detached; everything is in the pool, and {path} is of no use any more\n"
+                done(&format!(
+                    "detached; everything is in the pool, and {path} is of no use any more"
                 ))
             }
-            Action::Status { json, client } => {
+            Action::Status { client } => {
                 let status = client.ask(request::Status {})?;
                 let cache = status.cache.as_ref().ok_or_else(no_cache)?;
-                if json {
+                if is_json() {
                     print_json(cache)
                 } else {
                     print(&cache_status::text(&status, &Look::of_stdout()))
@@ -142,14 +141,14 @@ impl CacheCommand {
             }
             Action::Mode { volume, mode, client } => {
                 // Data that only the cache has is written back first.
-                let done = format!("{volume} uses the cache as {} from now on\n", mode.word());
+                let text = format!("{volume} uses the cache as {} from now on", mode.word());
                 ask_with_progress(&client, request::SetCacheMode { volume, mode }, CHANGES)?;
-                print(&done)
+                done(&text)
             }
             Action::Flush { client } => {
                 cache_of(&client)?;
                 ask_with_progress(&client, request::CacheFlush {}, FLUSHES)?;
-                print("everything that was written before is in the pool\n")
+                done("everything that was written before is in the pool")
             }
             Action::Cancel { volume, client } => {
                 let what = match &volume {
@@ -157,7 +156,7 @@ impl CacheCommand {
                     Some(volume) => format!("{volume} keeps its mode"),
                 };
                 client.ask(request::CacheCancel { volume })?;
-                print(&format!("cancelled: {what}; what is dirty is written back in time\n"))
+                done(&format!("cancelled: {what}; what is dirty is written back in time"))
             }
         }
     }

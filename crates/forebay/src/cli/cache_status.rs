@@ -65,7 +65,7 @@ fn losses(status: &Status, c: &CacheStatus) -> Vec<(&'static str, Cell)> {
 
 fn holds(c: &CacheStatus) -> String {
     format!(
-        "{} dirty, {} clean, of {}",
+        "{} dirty, {} clean, room for {}",
         human_bytes(c.dirty_bytes),
         human_bytes(c.clean_bytes),
         human_bytes(c.size_bytes)
@@ -377,7 +377,7 @@ mod tests {
         for part in [
             "/c.img: FAILED",
             "writeback: a, c; none: b",
-            "3 MiB dirty, 0 B clean, of 2 GiB",
+            "3 MiB dirty, 0 B clean, room for 2 GiB",
             "75.0% found here, 50.0% of the last hour's, - of the last minute's (3 of 4)",
             "by adaptive (read 5.0%, write 85.0%, main 10.0%); 12 blocks kept when their bucket \
              went, 5 came back soon, 1 BAD; 4 buckets got no summary, as the cache's device was \

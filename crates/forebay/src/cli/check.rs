@@ -9,7 +9,7 @@ use crate::cli::checked::{CheckReports, NextAction, text};
 use crate::cli::options::{DEFAULT_HOME, OfflineOptions, log_warnings};
 use crate::cli::repair;
 use crate::error::{CommandError, Result};
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::Look;
 use crate::terminal::progress::Progress;
 
@@ -34,9 +34,6 @@ pub struct Check {
     /// Say what --repair would do, and write nothing
     #[arg(long, requires = "repair")]
     dry_run: bool,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     offline: OfflineOptions,
 }
@@ -46,20 +43,20 @@ impl Check {
     pub fn run(self) -> Result<u8> {
         log_warnings()?;
         if self.repair {
-            return repair::run(&self.offline, &self.dir, self.dry_run, self.json);
+            return repair::run(&self.offline, &self.dir, self.dry_run);
         }
         let (world, files) = self.offline.open(&self.dir)?;
         let cache = self.offline.open_cache(&world, &self.dir)?;
         let is_named = self.offline.names_cache();
         let options = CheckOptions { data: self.data, ..CheckOptions::default() };
-        let (rt, json) = (world.rt.clone(), self.json);
+        let rt = world.rt.clone();
         let checked = world.rt.block_on(async move {
-            let mut progress = Progress::new(json);
+            let mut progress = Progress::new(is_json());
             CheckReports::of(&rt, files, cache, is_named, &options, &mut progress).await
         });
         let checked =
             checked.ok_or_else(|| CommandError::Failed("the check was ended".into()))??;
-        if self.json {
+        if is_json() {
             print_json(&checked)?
         } else {
             print(&text(&checked, &NextAction::Repair, &Look::of_stdout()))?

@@ -10,7 +10,7 @@ use nix::unistd::{Uid, User};
 use crate::cli::options::ClientOptions;
 use crate::cli::volumes::{SHOWN, not_shown};
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::{Cell, Column, Look, Table, is_piped};
 
 /// List the clients that are connected over NBD
@@ -23,9 +23,6 @@ pub struct Clients {
     /// All of them, however many there are; what does not go to a terminal has all
     #[arg(long)]
     all: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
@@ -33,7 +30,7 @@ pub struct Clients {
 impl Clients {
     pub fn run(self) -> Result<()> {
         let clients = self.client.ask(request::Clients {})?;
-        if self.json {
+        if is_json() {
             return print_json(&clients);
         }
         if clients.is_empty() {

@@ -9,7 +9,7 @@ use crate::cli::options::{ClientOptions, DEFAULT_HOME};
 use crate::config::example::example;
 use crate::config::{ConfigFile, Sections, ServeConfig, shown};
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, no_json, print, print_json};
 
 /// Show what a server goes by, and where each value comes from
 ///
@@ -22,11 +22,8 @@ pub struct Config {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print a configuration file that has every key with an explanation and its default
-    #[arg(long, conflicts_with_all = ["config", "json"])]
+    #[arg(long, conflicts_with = "config")]
     example: bool,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
@@ -34,6 +31,7 @@ pub struct Config {
 impl Config {
     pub fn run(self) -> Result<()> {
         if self.example {
+            no_json("forebay config --example")?;
             return print(&example());
         }
         let (all, of) = match &self.config {
@@ -50,7 +48,7 @@ impl Config {
                 (all, format!("What the server at {} goes by.", socket.display()))
             }
         };
-        if self.json {
+        if is_json() {
             return print_json(&all);
         }
         let file = all.file.as_deref().unwrap_or("none");

@@ -16,7 +16,7 @@ use crate::host::calendar::unix_time_at_zero;
 use crate::host::devices::DeviceChoice;
 use crate::host::emptiness::InspectedDevice;
 use crate::host::world::{IoChoice, OpenError, World, check_distinct, open_unowned};
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::progress::waiting;
 use crate::units::human_bytes;
 
@@ -59,9 +59,6 @@ pub struct Create {
     /// Backend for I/O
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t)]
     io: IoChoice,
-    /// Print what was made as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Create {
@@ -180,7 +177,7 @@ impl Create {
         copies: u8,
         uuid: &str,
     ) -> Result<()> {
-        if self.json {
+        if is_json() {
             let devices: Vec<_> = files
                 .iter()
                 .map(|f| json!({ "path": f.path, "size_bytes": f.size_bytes }))

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::cli::options::ClientOptions;
 use crate::control::client::ask_patiently;
 use crate::error::{CommandError, Result};
-use crate::output::{print, print_json};
+use crate::output::{self, is_json, print, print_json};
 use crate::serve::health::moves;
 use crate::terminal::interrupted::InterruptNotice;
 use crate::terminal::progress::{Progress, Step};
@@ -42,9 +42,6 @@ pub struct DeviceCommand {
 enum Action {
     /// List the devices, and what is moved between them
     List {
-        /// Print it as JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
         client: ClientOptions,
     },
@@ -64,6 +61,7 @@ enum Action {
     /// Add a device and move to it all that another one holds, which then is removed
     Replace {
         /// Path, last part of the path or id of the device to be replaced; it may be missing
+        #[arg(add = crate::cli::candidates::devices())]
         old: String,
         /// A file or block device, as the server sees it: PATH[,emulate=hdd|ssd]; or a spare of the
         /// pool
@@ -80,6 +78,7 @@ enum Action {
     /// Move all that a device holds to the others, and remove it
     Remove {
         /// Path, last part of the path or id of the device; it may be missing
+        #[arg(add = crate::cli::candidates::devices())]
         device: String,
         /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
@@ -90,6 +89,7 @@ enum Action {
     /// Use all of a device that has grown
     Resize {
         /// Path, last part of the path or id of the device
+        #[arg(add = crate::cli::candidates::devices())]
         device: String,
         /// The size that its file is to have; a block device is made larger before, and this is
         /// left out
@@ -109,6 +109,7 @@ enum Action {
     /// Take a device out of use until it is taken into use again; no data is moved
     Offline {
         /// Path, last part of the path or id of the device
+        #[arg(add = crate::cli::candidates::devices())]
         device: String,
         #[command(flatten)]
         client: ClientOptions,
@@ -117,6 +118,7 @@ enum Action {
     /// meanwhile is written to it
     Online {
         /// Path or id of the device; of one that was missing, the path where the server finds it
+        #[arg(add = crate::cli::candidates::devices())]
         device: String,
         /// Show how far it is until it has ended; fails if it waits itself or is paused
         #[arg(long)]
@@ -154,9 +156,9 @@ struct DeviceListing<'a> {
 impl DeviceCommand {
     pub fn run(self) -> Result<()> {
         match self.action {
-            Action::List { json, client } => {
+            Action::List { client } => {
                 let pool = client.ask(request::Status {})?.pool;
-                match json {
+                match is_json() {
                     true => {
                         print_json(&DeviceListing { devices: &pool.devices, moves: &pool.moves })
                     }
@@ -176,6 +178,9 @@ impl DeviceCommand {
             Action::Resize { device, size, client } => {
                 let grown = client.ask(request::DeviceResize { device, size_bytes: size })?;
                 let pool = client.ask(request::Status {})?.pool;
+                if is_json() {
+                    return print_json(&grown);
+                }
                 print(&format!(
                     "{}: {}, of which the pool can use {} for data\n{}",
                     grown.device,
@@ -192,8 +197,8 @@ impl DeviceCommand {
             }
             Action::Offline { device, client } => {
                 let device = client.ask(request::DeviceOffline { device })?.device;
-                print(&format!(
-                    "{device} is out of use; forebay device online {} takes it into use again\n",
+                output::done(&format!(
+                    "{device} is out of use; forebay device online {} takes it into use again",
                     shell_word(&device)
                 ))
             }
@@ -224,6 +229,10 @@ where
         client.ask(request::GetMoves {})?
     };
     let waited = if wait { ended(&moves.moves) } else { Ok(()) };
+    if is_json() {
+        print_json(&moves)?;
+        return waited;
+    }
     if let Some(shown) = under_way(&moves.moves).filter(|_| waited.is_ok()) {
         print(&format!("{shown}\n"))?;
     }
@@ -246,6 +255,10 @@ where
     if wait {
         moves = wait_for(client, moves, CANCEL_ENDS)?;
         waited = ended(&moves.moves);
+    }
+    if is_json() {
+        print_json(&moves)?;
+        return waited;
     }
     if waited.is_ok() {
         print(&format!("{}\n", progress(&moves.moves)))?;

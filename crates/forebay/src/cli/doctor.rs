@@ -18,7 +18,7 @@ use crate::host::device_list::DeviceList;
 use crate::host::devices::DeviceChoice;
 use crate::host::discovery;
 use crate::host::home::Home;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::Look;
 
 /// Look at this machine and a configuration, and say what would hurt a server
@@ -48,16 +48,13 @@ pub struct Doctor {
     /// there]
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     cache: Option<PathBuf>,
-    /// Print a list of findings as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 impl Doctor {
     /// The exit status.
     pub fn run(self) -> Result<u8> {
         let all = self.findings();
-        if self.json {
+        if is_json() {
             print_json(&all)?
         } else {
             print(&text(&all, &Look::of_stdout()))?

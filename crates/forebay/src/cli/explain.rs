@@ -9,7 +9,7 @@ use model::wait::RequestClass;
 
 use crate::cli::options::ClientOptions;
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::serve::explain::kind_of;
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone};
@@ -25,7 +25,7 @@ use crate::units::{human_seconds, human_us, parse_duration};
 #[derive(Args, Debug)]
 pub struct Explain {
     /// Requests of this volume only; of one that was deleted, the number that is said of it
-    #[arg(long)]
+    #[arg(long, add = crate::cli::candidates::volumes())]
     volume: Option<String>,
     /// Requests of this class only: read, write, flush, discard, other
     #[arg(long, value_parser = kind_of)]
@@ -36,9 +36,6 @@ pub struct Explain {
     /// Slow is what took longer; told apart to an eighth of that
     #[arg(long, default_value = "20ms", value_parser = parse_duration)]
     slower_than: Duration,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
@@ -58,7 +55,7 @@ fn since(text: &str) -> std::result::Result<Duration, String> {
 
 impl Explain {
     pub fn run(self) -> Result<()> {
-        let Explain { volume, class, since, slower_than, json, client } = self;
+        let Explain { volume, class, since, slower_than, client } = self;
         let request = request::Explain {
             volume,
             class,
@@ -66,7 +63,11 @@ impl Explain {
             slower_than_us: slower_than.as_micros() as u64,
         };
         let answer = client.ask(request)?;
-        if json { print_json(&answer) } else { print(&text(&answer, since, &Look::of_stdout())) }
+        if is_json() {
+            print_json(&answer)
+        } else {
+            print(&text(&answer, since, &Look::of_stdout()))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use model::request;
 
 use crate::cli::options::ClientOptions;
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::text::paragraph;
 use crate::terminal::{Look, Tone};
 
@@ -13,9 +13,6 @@ use crate::terminal::{Look, Tone};
 /// it is due
 #[derive(Args, Debug)]
 pub struct Gc {
-    /// Print what it did, with all passes before, as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
@@ -23,7 +20,7 @@ pub struct Gc {
 impl Gc {
     pub fn run(self) -> Result<()> {
         let gc = self.client.ask(request::Gc {})?;
-        if self.json {
+        if is_json() {
             return print_json(&gc);
         }
         let text = format!(

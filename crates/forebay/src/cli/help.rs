@@ -18,7 +18,7 @@ const PROBLEMS: &str = "problems";
 #[derive(Args, Debug)]
 pub struct Help {
     /// A command, the name of a problem, or problems
-    #[arg(value_name = "COMMAND|PROBLEM")]
+    #[arg(value_name = "COMMAND|PROBLEM", add = crate::cli::candidates::problems())]
     words: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use model::volume::VolumeLimit;
 
 use crate::cli::options::ClientOptions;
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::units::{exact_duration, human_bytes, parse_duration, parse_size};
 
 /// Limit what clients may ask of a volume, at once; kept until it is said anew
@@ -17,6 +17,7 @@ use crate::units::{exact_duration, human_bytes, parse_duration, parse_size};
 #[derive(Args, Debug)]
 pub struct Limit {
     /// The volume
+    #[arg(add = crate::cli::candidates::volumes())]
     name: String,
     /// Requests a second, or none
     #[arg(long, value_name = "N", value_parser = iops)]
@@ -30,9 +31,6 @@ pub struct Limit {
     /// Remove all limits of the volume
     #[arg(long, conflicts_with_all = ["iops", "bandwidth", "burst"])]
     none: bool,
-    /// Print the limit as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
@@ -75,7 +73,7 @@ fn burst(text: &str) -> std::result::Result<u32, String> {
 
 impl Limit {
     pub fn run(self) -> Result<()> {
-        let Limit { name, iops, bandwidth, burst, none, json, client } = self;
+        let Limit { name, iops, bandwidth, burst, none, client } = self;
         let removed = none.then_some(0);
         let request = request::VolumeLimit {
             name,
@@ -84,7 +82,7 @@ impl Limit {
             burst_ms: burst,
         };
         let answer = client.ask(request)?;
-        if json {
+        if is_json() {
             return print_json(&answer.limit);
         }
         let (limit, before) = (text(answer.limit.as_ref()), text(answer.before.as_ref()));

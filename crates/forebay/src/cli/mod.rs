@@ -3,6 +3,7 @@
 mod attach;
 mod cache;
 mod cache_status;
+mod candidates;
 mod check;
 mod checked;
 mod clients;
@@ -35,6 +36,7 @@ mod volumes;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::Result;
+use crate::output;
 use crate::terminal::look::{self, Colour};
 
 /// Block storage in one unprivileged process: thin, checksummed, mirrored volumes for any NBD
@@ -48,6 +50,9 @@ pub struct Cli {
     /// When there are colours; NO_COLOR in the environment forbids them on a terminal, too
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     color: Colour,
+    /// Print JSON: what is asked for, what was done, and an error
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -84,15 +89,38 @@ enum Command {
 }
 
 impl Cli {
+    /// Answers a shell that wants to know what a line may go on with, and ends the process then.
+    pub fn complete() {
+        completions::answer(Cli::command);
+    }
+
     /// Runs the command. Returns the exit status where nothing failed.
     pub fn run(self) -> Result<u8> {
         look::choose(self.color);
+        output::choose_json(self.json);
+        if let Some(command) = self.command.without_json() {
+            output::no_json(command)?;
+        }
         let next = self.command.next();
         self.command.run().map_err(|e| e.or_next(next))
     }
 }
 
 impl Command {
+    /// The command as it is typed, if it prints no JSON.
+    fn without_json(&self) -> Option<&'static str> {
+        match self {
+            Command::Up(_) => Some("forebay up"),
+            Command::Serve(_) => Some("forebay serve"),
+            Command::Top(_) => Some("forebay top"),
+            Command::Dump(_) => Some("forebay dump"),
+            Command::Help(_) => Some("forebay help"),
+            Command::Completions(_) => Some("forebay completions"),
+            Command::Man(_) => Some("forebay man"),
+            _ => None,
+        }
+    }
+
     /// The text that says what to type where the command fails and does not say so itself.
     fn next(&self) -> &'static str {
         match self {
@@ -156,7 +184,7 @@ impl Command {
             Command::Dump(c) => c.run().map(|()| 0),
             Command::Version(c) => c.run().map(|()| 0),
             Command::Help(c) => c.run(Cli::command()).map(|()| 0),
-            Command::Completions(c) => c.run(Cli::command()).map(|()| 0),
+            Command::Completions(c) => c.run(&Cli::command()).map(|()| 0),
             Command::Man(c) => c.run(Cli::command()).map(|()| 0),
         }
     }
@@ -264,7 +292,6 @@ mod tests {
             "forebay man a b",
             "forebay set a b c",
             "forebay set --save",
-            "forebay config --example --json",
             "forebay config --example --config f",
             "forebay explain --since long",
             "forebay explain --class reading",
@@ -328,6 +355,13 @@ mod tests {
             "forebay cache mode vol0 writethrough",
             "forebay cache flush --socket s",
             "forebay status --json --socket s",
+            "forebay status -v",
+            "forebay status --verbose --all",
+            "forebay volume delete a --yes --json",
+            "forebay --json gc",
+            "forebay help",
+            "forebay help volume create",
+            "forebay help pool-full",
             "forebay gc --json --socket s",
             "forebay status --all",
             "forebay volume list --all",

@@ -8,7 +8,7 @@ use model::request;
 use crate::cli::device::{ended, under_way, wait_for};
 use crate::cli::options::ClientOptions;
 use crate::error::{CommandError, Result};
-use crate::output::print;
+use crate::output::done;
 
 /// Change what is stored of the pool
 #[derive(Args, Debug)]
@@ -68,7 +68,7 @@ impl PoolCommand {
             moves = wait_for(&client, moves, how)?;
             ended(&moves.moves)?;
         }
-        print(&format!("{}\n", told(copies, &moves.moves)))
+        done(&told(copies, &moves.moves))
     }
 }
 

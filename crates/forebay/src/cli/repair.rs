@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use base::BLOCK_U64;
 use cache::CacheFile;
 use offline::cache::check as cache_check;
 use offline::cache::repair as cache_repair;
 use offline::pool::check as pool_check;
 use offline::pool::repair as pool_repair;
-use offline::repair::{Outcome, Repairs};
+use offline::repair::{Failure, Outcome, Repairs};
 use offline::report::Findings;
 use offline::{CheckOptions, Problem, Progress};
 use pool::DeviceFile;
@@ -18,7 +19,7 @@ use crate::cli::checked::{CheckReports, NextAction, counted, found, is_anothers,
 use crate::cli::options::OfflineOptions;
 use crate::error::{CommandError, Result};
 use crate::host::host_log::left_behind;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::progress::Progress as ProgressLine;
 use crate::terminal::{Column, Look, Table};
 
@@ -26,7 +27,7 @@ use crate::terminal::{Column, Look, Table};
 const POOL_FIRST: &str = "the pool was not repaired";
 
 /// Repairs what the options name. The exit status says what is left.
-pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> Result<u8> {
+pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool) -> Result<u8> {
     let alone = |e| match e {
         CommandError::Failed(text) => CommandError::Failed(format!(
             "{text}. A repair needs all devices for itself; while the pool is served, forebay \
@@ -55,17 +56,37 @@ pub fn run(options: &OfflineOptions, dir: &Path, dry_run: bool, json: bool) -> R
     let is_named = options.names_cache();
     let rt = world.rt.clone();
     let repaired = world.rt.block_on(async move {
-        let mut shown = ProgressLine::new(json);
+        let mut shown = ProgressLine::new(is_json());
         RepairResult::of(&rt, opened.files, cache, is_named, dry_run, &mut shown).await
     });
     let repaired =
         repaired.ok_or_else(|| CommandError::Failed("the repair was ended".into()))??;
-    if json {
+    if is_json() {
         print_json(&repaired)?
     } else {
         print(&repaired.text(&Look::of_stdout()))?
     }
     Ok(repaired.now.exit_status())
+}
+
+/// Copies that were not repaired, those next to each other in a line.
+fn not_repaired(failures: &[Failure]) -> String {
+    let goes_on = |a: &Failure, b: &Failure| {
+        (a.kind, &a.device, &a.why) == (b.kind, &b.device, &b.why)
+            && a.offset + BLOCK_U64 == b.offset
+    };
+    let mut sorted: Vec<&Failure> = failures.iter().collect();
+    sorted.sort_by_key(|f| (&f.device, f.offset));
+    let runs = sorted.chunk_by(|a, b| goes_on(a, b)).filter_map(|run| Some((run.first()?, run)));
+    let line = |(first, run): (&&Failure, &[&Failure])| {
+        let Failure { device, kind, offset, why } = first;
+        let place = match run.len() as u64 {
+            1 => format!("byte {offset}"),
+            n => format!("bytes {offset} to {} ({n} blocks)", offset + n * BLOCK_U64 - 1),
+        };
+        format!("not repaired: {kind:?} at {place} of {device}: {why}\n")
+    };
+    runs.map(line).collect()
 }
 
 /// The result of a repair, and the state after it.
@@ -179,11 +200,8 @@ impl RepairResult {
             let what = if dry_run { "would be freed" } else { "were freed" };
             out += &format!("{} that nothing refers to {what}\n", counted(leaked, "block"));
         }
-        for f in self.parts().flat_map(|r| &r.failures) {
-            out += &format!(
-                "not repaired: {:?} at byte {} of {}: {}\n",
-                f.kind, f.offset, f.device, f.why
-            );
+        for repairs in self.parts() {
+            out += &not_repaired(&repairs.failures);
         }
         for (what, repairs) in ["pool", "cache"].iter().zip(self.parts()) {
             if let Some(why) = &repairs.refused {
@@ -222,5 +240,29 @@ impl RepairResult {
             is_empty = false;
         }
         if is_empty { String::new() } else { table.text(look) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use offline::Subject;
+
+    use super::*;
+
+    #[test]
+    fn neighbours_that_were_not_repaired_are_one_line() {
+        let failure = |offset, why: &str| Failure {
+            device: "/a".into(),
+            kind: Subject::Data,
+            offset: offset * BLOCK_U64,
+            why: why.into(),
+        };
+        let all = [failure(9, "x"), failure(2, "x"), failure(1, "x"), failure(3, "y")];
+        assert_eq!(
+            not_repaired(&all),
+            "not repaired: Data at bytes 4096 to 12287 (2 blocks) of /a: x\n\
+             not repaired: Data at byte 12288 of /a: y\n\
+             not repaired: Data at byte 36864 of /a: x\n"
+        );
     }
 }

@@ -11,7 +11,7 @@ use model::scrub::{CacheScrubPart, LostBlocks, PoolScrub, ScrubFound, ScrubState
 use crate::cli::options::{ClientOptions, positive_size};
 use crate::control::client::ask_patiently;
 use crate::error::{DAMAGED, LOST, PARTIAL, Result};
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::interrupted::InterruptNotice;
 use crate::terminal::progress::{Progress, Step};
 use crate::terminal::text::paragraph;
@@ -69,9 +69,6 @@ enum Action {
     },
     /// Show how far the scrub is, or how the last one ended
     Status {
-        /// Print it as JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
         client: ClientOptions,
     },
@@ -96,13 +93,9 @@ impl ScrubCommand {
                 let status = client.ask(request::ScrubCancel {})?;
                 (client, status, false)
             }
-            Action::Status { json, client } => {
+            Action::Status { client } => {
                 let status = client.ask(request::GetScrub {})?;
-                if json {
-                    print_json(&status)?
-                } else {
-                    print(&text(&status, &Look::of_stdout()))?
-                }
+                show(&status)?;
                 return Ok(0);
             }
         };
@@ -110,7 +103,7 @@ impl ScrubCommand {
             let _told = InterruptNotice::without_us(
                 "forebay scrub status shows how far it is, and forebay scrub cancel ends it",
             );
-            let mut shown = Progress::new(false);
+            let mut shown = Progress::new(is_json());
             while runs(&status) {
                 shown.show(&step(&status));
                 #[allow(clippy::disallowed_methods, reason = "the command is no engine")]
@@ -118,8 +111,15 @@ impl ScrubCommand {
                 status = ask_patiently(&client.socket(), request::GetScrub {})?;
             }
         }
-        print(&text(&status, &Look::of_stdout()))?;
+        show(&status)?;
         Ok(if wait { exit_status(&status) } else { 0 })
+    }
+}
+
+fn show(status: &ScrubStatus) -> Result<()> {
+    match is_json() {
+        true => print_json(status),
+        false => print(&text(status, &Look::of_stdout())),
     }
 }
 

@@ -6,7 +6,7 @@ use model::setting::{Changes, Setting, SettingChange};
 
 use crate::cli::options::ClientOptions;
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::terminal::{Cell, Column, Look, Table};
 
 /// Show or change the settings of a running server
@@ -17,37 +17,35 @@ use crate::terminal::{Cell, Column, Look, Table};
 #[derive(Args, Debug)]
 pub struct Set {
     /// A setting, as in cache.max_lag; without its section if only one setting has the name
+    #[arg(add = crate::cli::candidates::settings())]
     key: Option<String>,
     /// New value of the setting, as the configuration file has it: 10s, 64M, 40
     value: Option<String>,
     /// Write it to the configuration file too, so that it holds after a restart
     #[arg(long, requires = "value")]
     save: bool,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
 
 impl Set {
     pub fn run(self) -> Result<()> {
-        let Set { key, value, save, json, client } = self;
+        let Set { key, value, save, client } = self;
         let (key, value) = match (key, value) {
             (Some(key), Some(value)) => (key, value),
-            (key, _) => return show(&client, key, json),
+            (key, _) => return show(&client, key),
         };
         let request = request::Set { key, value, save };
         let changed = client.ask(request)?;
-        if json { print_json(&changed) } else { print(&told(&changed)) }
+        if is_json() { print_json(&changed) } else { print(&told(&changed)) }
     }
 }
 
 /// Shows all settings, or one.
-fn show(client: &ClientOptions, key: Option<String>, json: bool) -> Result<()> {
+fn show(client: &ClientOptions, key: Option<String>) -> Result<()> {
     let is_one = key.is_some();
     let shown = client.ask(request::Settings { key })?;
-    match (json, shown.first().filter(|_| is_one)) {
+    match (is_json(), shown.first().filter(|_| is_one)) {
         (true, Some(one)) => print_json(one),
         (true, None) => print_json(&shown),
         (false, Some(one)) => print(&long(one)),

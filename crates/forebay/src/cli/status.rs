@@ -12,7 +12,7 @@ use crate::cli::options::ClientOptions;
 use crate::cli::pool::ONE_COPY;
 use crate::cli::{cache_status, device, scrub, volumes};
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 use crate::serve::overcommit;
 use crate::terminal::text::paragraph;
 use crate::terminal::{Cell, Column, Look, Table, Tone, is_piped, summary};
@@ -30,11 +30,8 @@ pub struct Status {
     #[arg(long)]
     all: bool,
     /// Also commits, the parts of the cache, requests and the I/O of devices
-    #[arg(short, long, conflicts_with = "json")]
+    #[arg(short, long)]
     verbose: bool,
-    /// Print everything as JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     client: ClientOptions,
 }
@@ -42,7 +39,7 @@ pub struct Status {
 impl Status {
     pub fn run(self) -> Result<()> {
         let status = self.client.ask(request::Status {})?;
-        if self.json {
+        if is_json() {
             return print_json(&status);
         }
         let detail = Detail { all: self.all || is_piped(), verbose: self.verbose };

@@ -5,23 +5,19 @@ use serde::Serialize;
 
 use crate::control;
 use crate::error::Result;
-use crate::output::{print, print_json};
+use crate::output::{is_json, print, print_json};
 
 /// The commit that this program was built from; `make build` says it.
 const COMMIT: Option<&str> = option_env!("FOREBAY_COMMIT");
 
 /// Print the version, the formats that it reads and writes, and what it was built with
 #[derive(Args, Debug)]
-pub struct Version {
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
-}
+pub struct Version {}
 
 impl Version {
     pub fn run(self) -> Result<()> {
         let told = version();
-        if self.json { print_json(&told) } else { print(&text(&told)) }
+        if is_json() { print_json(&told) } else { print(&text(&told)) }
     }
 }
 

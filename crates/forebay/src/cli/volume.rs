@@ -9,7 +9,7 @@ use crate::cli::limit::Limit;
 use crate::cli::options::{ClientOptions, volume_size};
 use crate::cli::volumes;
 use crate::error::{CommandError, Result};
-use crate::output::{print, print_json};
+use crate::output::{self, is_json, print, print_json};
 use crate::serve::overcommit;
 use crate::terminal::{Look, is_piped};
 use crate::units::human_bytes;
@@ -42,15 +42,13 @@ enum Action {
         /// All of them, however many there are; what does not go to a terminal has all
         #[arg(long)]
         all: bool,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
         client: ClientOptions,
     },
     /// Change a volume's size; to a smaller one only with --shrink, as what that cuts off is lost
     Resize {
         /// The volume
+        #[arg(add = crate::cli::candidates::volumes())]
         name: String,
         /// New size of the volume
         #[arg(long, value_parser = volume_size)]
@@ -68,6 +66,7 @@ enum Action {
     /// Let clients change a volume, or not; those that are connected are held to it at once
     ReadOnly {
         /// The volume
+        #[arg(add = crate::cli::candidates::volumes())]
         name: String,
         /// on: clients may change nothing; off: they may
         #[arg(action = ArgAction::Set, value_parser = on_or_off, value_name = "on|off")]
@@ -78,6 +77,7 @@ enum Action {
     /// Give a volume another name; clients reach it by the new one
     Rename {
         /// The volume
+        #[arg(add = crate::cli::candidates::volumes())]
         name: String,
         /// The new name
         to: String,
@@ -92,6 +92,7 @@ enum Action {
     /// On a terminal it asks for the volume's name, unless --yes is given.
     Delete {
         /// The volume
+        #[arg(add = crate::cli::candidates::volumes())]
         name: String,
         /// Do not ask whether all that is in it may be lost
         #[arg(long)]
@@ -123,7 +124,7 @@ fn sector(text: &str) -> std::result::Result<u32, String> {
 impl VolumeCommand {
     pub fn run(self) -> Result<()> {
         match self.action {
-            Action::List { all, json, client } => list(&client, json, all || is_piped()),
+            Action::List { all, client } => list(&client, all || is_piped()),
             Action::Limit(limit) => limit.run(),
             Action::Create { name, size, sector, client } => {
                 let done = format!("{name} is made: a volume of {}", human_bytes(size));
@@ -163,11 +164,14 @@ where
     R: Verb<Answer = ()> + Clone,
 {
     client.ask(request)?;
-    print(&format!("{done}\n"))
+    output::done(done)
 }
 
-/// Tells if the volumes are larger together than the pool.
+/// Tells people if the volumes are larger together than the pool.
 fn tell_too_much(client: &ClientOptions) -> Result<()> {
+    if is_json() {
+        return Ok(());
+    }
     let note = overcommit::of_pool(&client.ask(request::Status {})?.pool);
     note.map_or(Ok(()), |text| print(&format!("{text}\n")))
 }
@@ -201,8 +205,8 @@ fn confirm(name: &str, client: &ClientOptions) -> Result<()> {
     Err(CommandError::Failed(format!("that is not its name: {name} was not deleted")))
 }
 
-fn list(client: &ClientOptions, json: bool, all: bool) -> Result<()> {
-    if json {
+fn list(client: &ClientOptions, all: bool) -> Result<()> {
+    if is_json() {
         return print_json(&client.ask(request::VolumeList {})?);
     }
     let status = client.ask(request::Status {})?;

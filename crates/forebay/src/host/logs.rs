@@ -24,6 +24,7 @@ use tracing_subscriber::filter::ParseError;
 
 use crate::error::CommandError;
 use crate::output;
+use crate::output::{failure_as_json, is_json};
 use crate::terminal::look::is_stderr_coloured;
 use queue::{Events, Queue};
 
@@ -184,7 +185,10 @@ pub fn print(text: &str) -> Result<(), CommandError> {
 
 /// Tells of the error that ends the process.
 pub fn last_word(e: &CommandError) {
-    let text = format!("forebay: {e}\n");
+    let text = match is_json() {
+        true => format!("{}\n", failure_as_json(&e.to_string(), e.exit_status())),
+        false => format!("forebay: {e}\n"),
+    };
     match QUEUE.get() {
         Some(queue) => queue.tell(&text),
         // The reader of standard error may have gone.

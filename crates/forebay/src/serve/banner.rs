@@ -84,10 +84,14 @@ fn text(places: &ServerAddresses, status: &Status, notes: &[String]) -> String {
     );
     if let Some(cache) = &status.cache {
         let size = human_bytes(cache.size_bytes);
-        out += &format!("Cache: {}, {size}, {}\n", cache.path, cache.mode);
+        out += &format!("Cache: {}, room for {size}, {}\n", cache.path, cache.mode);
     }
     for place in &places.http {
-        out += &format!("HTTP API and metrics: {place}\n");
+        let what = match place.starts_with("http") {
+            true => "In a browser (also the HTTP API and metrics)",
+            false => "HTTP API and metrics",
+        };
+        out += &format!("{what}: {place}\n");
     }
     for note in notes {
         out += &format!("{note}\n");
@@ -112,11 +116,13 @@ fn text(places: &ServerAddresses, status: &Status, notes: &[String]) -> String {
         return out;
     };
     let uri = shell_word(&nbd_uri_unix(&places.nbd_socket, first));
+    let first = shell_word(first);
     out += &format!(
         "\nUse it with any NBD client, for example:\n  \
          qemu-img info {uri}\n  \
-         nbdfuse /mnt/point {uri} &    then mkfs.ext4 /mnt/point/nbd and mount it\n  \
          qemu-system-x86_64 -drive file={uri},format=raw,if=virtio,discard=unmap\n\
+         As a file system of this machine, by root:\n  \
+         forebay mount {first} /mnt --make ext4 --socket {control}\n\
          See what it does: forebay status --socket {control}\n"
     );
     out
@@ -136,7 +142,7 @@ mod tests {
             nbd_listen: vec!["127.0.0.1:10809".parse().unwrap()],
             encrypted: true,
             control_socket: "/d/c'.sock".into(),
-            http: vec!["unix:/d/h.sock".into()],
+            http: vec!["unix:/d/h.sock".into(), "http://127.0.0.1:1 (no token)".into()],
             log: LogFormat::Human,
         }
     }
@@ -155,7 +161,11 @@ mod tests {
         let text = text(&places(), &status, &["WARNING: device 1 is missing".into()]);
         assert!(text.contains("  vol0  8 GiB  nbd+unix:///vol0?socket=/d/n%20b.sock\n"), "{text}");
         assert!(text.contains("\nHTTP API and metrics: unix:/d/h.sock\n"), "{text}");
-        assert!(text.contains("\nCache: /c.img, 2 GiB, writeback\n"), "{text}");
+        let browser =
+            "\nIn a browser (also the HTTP API and metrics): http://127.0.0.1:1 (no token)\n";
+        assert!(text.contains(browser), "{text}");
+        assert!(text.contains("\n  forebay mount vol0 /mnt --make ext4 --socket '/d/c"), "{text}");
+        assert!(text.contains("\nCache: /c.img, room for 2 GiB, writeback\n"), "{text}");
         assert!(
             text.contains("nbds://127.0.0.1:10809/vol9\n") && !text.contains("/vol10"),
             "{text}"
