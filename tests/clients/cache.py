@@ -320,7 +320,7 @@ def test_status(t):
     assert json.loads(server.cache("status", "--json").stdout)["state"] == "serving"
     for text in (
         server.cache("status").stdout,
-        t.forebay("status", "--socket", server.control).stdout,
+        t.forebay("status", "--verbose", "--socket", server.control).stdout,
     ):
         for part in (
             "writeback: vol0; none: aside",

@@ -3,7 +3,7 @@
 //! Fault model: the server may not answer, so the signal is handled in a thread of its own and ends
 //! the process at once, as it does without this.
 
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, StderrLock, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,8 +23,10 @@ impl InterruptNotice {
             let waits = waits.clone();
             let handle = move || {
                 for signal in signals.forever() {
+                    // Nothing is printed after it: a bar waits for the lock, and the process ends.
+                    let mut out = std::io::stderr().lock();
                     if waits.load(Ordering::Acquire) {
-                        tell(how);
+                        tell(&mut out, how);
                     }
                     let _ = emulate_default_handler(signal);
                 }
@@ -41,8 +43,7 @@ impl Drop for InterruptNotice {
     }
 }
 
-fn tell(how: &str) {
-    let mut out = std::io::stderr();
+fn tell(out: &mut StderrLock<'_>, how: &str) {
     // Behind the bar, and the ^C of the terminal.
     let end = if out.is_terminal() { "\n" } else { "" };
     let _ = writeln!(out, "{end}it goes on without this command; {how}");
