@@ -59,10 +59,10 @@ impl ServiceManager {
     /// The one that started this process, as its environment says (`NOTIFY_SOCKET`,
     /// `WATCHDOG_USEC`, `WATCHDOG_PID`).
     pub fn of_environment() -> std::io::Result<ServiceManager> {
-        let mut usec = 0;
-        let watched = sd_notify::watchdog_enabled(false, &mut usec);
+        let limit = sd_notify::watchdog_enabled();
+        let watched = limit.is_some();
         // Twice within the time would do; one of three may be late.
-        let every = if watched { Duration::from_micros(usec) / 3 } else { UNWATCHED };
+        let every = limit.map_or(UNWATCHED, |limit| limit / 3);
         let mut messages = None;
         let ends = Arc::new(AtomicBool::new(false));
         let (tells, told) = channel();
@@ -134,16 +134,16 @@ fn tell(messages: &Receiver<Notification>, ends: &AtomicBool) {
         let told = match &message {
             Notification::Starting => {
                 let more = NotifyState::ExtendTimeoutUsec(START_GOES_ON.as_micros() as u32);
-                sd_notify::notify(false, &[more, NotifyState::Status("starting")])
+                sd_notify::notify(&[more, NotifyState::Status("starting")])
             }
-            Notification::Ready => sd_notify::notify(false, &[NotifyState::Ready]),
+            Notification::Ready => sd_notify::notify(&[NotifyState::Ready]),
             Notification::Alive { watched, state } => {
                 let all = [NotifyState::Status(state), NotifyState::Watchdog];
-                sd_notify::notify(false, if *watched { &all } else { &all[..1] })
+                sd_notify::notify(if *watched { &all } else { &all[..1] })
             }
             Notification::Stopping => {
                 let state = "stopping: everything is made durable";
-                sd_notify::notify(false, &[NotifyState::Stopping, NotifyState::Status(state)])
+                sd_notify::notify(&[NotifyState::Stopping, NotifyState::Status(state)])
             }
         };
         if let (Err(e), false) = (told, failed) {
