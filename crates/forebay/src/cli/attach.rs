@@ -29,7 +29,7 @@ pub struct Attach {
     #[arg(add = crate::cli::candidates::volumes())]
     volume: String,
     /// Name of the attachment [default: that of the volume]
-    #[arg(long, value_name = "NAME", value_parser = attachment_name)]
+    #[arg(long, value_name = "NAME", value_parser = crate::cli::options::name)]
     name: Option<String>,
     /// Means to attach the volume by, instead of the best that are there
     #[arg(long, value_enum, value_name = "MEANS")]
@@ -73,7 +73,7 @@ pub struct Mount {
     #[arg(short = 'o', long, value_name = "OPTIONS")]
     options: Option<String>,
     /// Name of the attachment [default: that of the volume]
-    #[arg(long, value_name = "NAME", value_parser = attachment_name)]
+    #[arg(long, value_name = "NAME", value_parser = crate::cli::options::name)]
     name: Option<String>,
     /// Means to attach the volume by, instead of the best that are there
     #[arg(long, value_enum, value_name = "MEANS")]
@@ -90,15 +90,6 @@ pub struct Mount {
 pub struct Unmount {
     /// Directory at which the volume is mounted
     dir: PathBuf,
-}
-
-/// A name that can be one of a file.
-fn attachment_name(text: &str) -> std::result::Result<String, String> {
-    let odd = |c: char| c == '/' || c.is_control();
-    match (1..=64).contains(&text.len()) && !text.contains(odd) && text != "." && text != ".." {
-        true => Ok(text.to_owned()),
-        false => Err("a name has 1 to 64 bytes, without slashes".into()),
-    }
 }
 
 /// The volume, and where the server has its NBD socket.
