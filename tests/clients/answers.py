@@ -45,6 +45,8 @@ class Answers:
             self("GET", "/v1/volumes/{name}", name=one["name"])
             query = "?slower_than_us=0&volume=" + urllib.parse.quote(one["name"])
             self("GET", "/v1/explain", query=query)
+        for one in told["/v1/status"]["health"]:
+            self("GET", "/v1/problems/{page}", page=one["page"])
         for one in told["/v1/jobs"]:
             self("GET", "/v1/jobs/{id}", id=one["job"])
         return told["/v1/status"], self("GET", "/v1/explain", query="?slower_than_us=0")

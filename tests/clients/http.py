@@ -133,6 +133,9 @@ def test_every_path_over_both(t):
 
         assert set(ask("GET", "/v1/status")) == set(server.status())
         assert ask("GET", "/v1/health")["state"] == "ok"
+        problem = "/v1/problems/{page}"
+        assert "**To do" in ask("GET", problem, real="/v1/problems/pool-full")["text"]
+        ask("GET", problem, real="/v1/problems/none", expect=404)
         assert ask("GET", "/v1/history", real="/v1/history?from=1000000")["seconds_ago"] == []
         ask("POST", "/v1/volumes", {"name": "a ü&b", "size_bytes": 8 * MIB})
         ask("POST", "/v1/volumes", {"name": "a ü&b", "size_bytes": 8 * MIB}, expect=409)
@@ -641,6 +644,7 @@ def test_bad_requests(t):
         ("/v1/status/", 404),
         ("/v1/volumes/none", 404),
         ("/v1/settings/none", 404),
+        ("/v1/problems/none", 404),
         ("/v1/jobs/7", 404),
         ("/v1/jobs/x", 400),
         ("/v1/events?every=0", 400),

@@ -13,7 +13,7 @@ use axum::routing::{MethodFilter, on};
 use model::device::DeviceStatus;
 use model::health::{Health, HealthState};
 use model::job::{Job, JobStarted, JobState};
-use model::{Answer, Failure, FailureKind, Status};
+use model::{Answer, Failure, FailureKind, Status, operations};
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
@@ -284,6 +284,11 @@ async fn act(
         }
         Act::History => Ok(respond(&api.history.shown(input.number("from")))),
         Act::Health => Ok(respond(&health(&*api.snapshot.get(&api.engine).await?, grant))),
+        Act::Advice => {
+            let page = input.text("page");
+            let unknown = || not_found(format!("docs/operations.md has no problem {page:?}"));
+            operations::advice(page).map(|advice| respond(&advice)).ok_or_else(unknown)
+        }
         Act::Metrics => {
             let status = api.snapshot.get(&api.engine).await?;
             let format = Format::accepted(headers);
@@ -388,3 +393,7 @@ fn health(status: &Status, grant: Grant) -> Health {
         problems: (grant == Grant::All).then(|| problems.clone()),
     }
 }
+
+#[cfg(test)]
+#[path = "handlers_tests.rs"]
+mod tests;

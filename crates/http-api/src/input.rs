@@ -84,7 +84,7 @@ pub fn read(
         return Err(unknown("the body", name, route, &[Place::Body]));
     }
     // A field that picks from the answer is none of the request.
-    if let Act::Ask(_, ShownPart::Named) = route.act {
+    if let Act::Ask(_, ShownPart::Named) | Act::Advice = route.act {
         input.here = std::mem::take(&mut input.fields);
     }
     Ok(input)

@@ -4,6 +4,7 @@ use model::change::Change;
 use model::health::Health;
 use model::history::History;
 use model::job::{Job, JobStarted};
+use model::operations::Advice;
 use model::setting::Setting;
 use model::volume::Volume;
 use model::{Failure, Status, request};
@@ -126,6 +127,7 @@ fn answer(route: &Route, schemas: &mut Schemas) -> Option<Value> {
         Act::Ask(_, ShownPart::Named) => Some(schemas.of::<Volume>()),
         Act::Ask(_, ShownPart::First) => Some(schemas.of::<Setting>()),
         Act::Health => Some(schemas.of::<Health>()),
+        Act::Advice => Some(schemas.of::<Advice>()),
         Act::Jobs => Some(schemas.of::<Vec<Job>>()),
         Act::OpenApi => Some(json!({ "type": "object" })),
         _ => None,
@@ -212,10 +214,12 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
     let error = body("an error", "application/json", error);
     let mut all = json!({ "default": error });
     match route.act {
-        Act::Ask(..) | Act::Health | Act::OpenApi | Act::Jobs => match answer(route, schemas) {
-            Some(schema) => all["200"] = whole(schema),
-            None => all["204"] = done(),
-        },
+        Act::Ask(..) | Act::Health | Act::Advice | Act::OpenApi | Act::Jobs => {
+            match answer(route, schemas) {
+                Some(schema) => all["200"] = whole(schema),
+                None => all["204"] = done(),
+            }
+        }
         Act::History => {
             all["200"] = body("the last hour", "application/json", schemas.of::<History>())
         }

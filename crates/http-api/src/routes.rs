@@ -154,6 +154,13 @@ const TABLE: &[Row] = &[
     row("GET", "/v1/health", Act::Health, &[], "whether something is wrong, and what to do"),
     row(
         "GET",
+        "/v1/problems/{page}",
+        Act::Advice,
+        &[pick("page", "name of the problem, as problems of the status have it in page")],
+        "the meaning of a problem, and what to do: its section of docs/operations.md",
+    ),
+    row(
+        "GET",
         "/v1/events",
         Act::Events,
         &[here("every", Kind::Whole(1, 60), "5", "seconds between two looks")],

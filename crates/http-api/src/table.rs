@@ -35,6 +35,8 @@ pub enum Act {
     History,
     /// The problems.
     Health,
+    /// The meaning of the problem that the path names, and what to do.
+    Advice,
     /// All metrics, in the format of Prometheus.
     Metrics,
     /// The OpenAPI document.
@@ -119,7 +121,12 @@ impl Route {
         match self.act {
             Act::Ask(verb, _) | Act::Job(verb) => Some(verb),
             Act::Events | Act::Health | Act::Metrics => Some("status"),
-            Act::History | Act::Jobs | Act::OneJob | Act::CancelJob | Act::OpenApi => None,
+            Act::History
+            | Act::Advice
+            | Act::Jobs
+            | Act::OneJob
+            | Act::CancelJob
+            | Act::OpenApi => None,
         }
     }
 
