@@ -136,6 +136,7 @@ def test_every_path_over_both(t):
         problem = "/v1/problems/{page}"
         assert "**To do" in ask("GET", problem, real="/v1/problems/pool-full")["text"]
         ask("GET", problem, real="/v1/problems/none", expect=404)
+        assert ask("GET", "/v1/changes", real="/v1/changes?from=1000000")["changes"] == []
         assert ask("GET", "/v1/history", real="/v1/history?from=1000000")["seconds_ago"] == []
         ask("POST", "/v1/volumes", {"name": "a ü&b", "size_bytes": 8 * MIB})
         ask("POST", "/v1/volumes", {"name": "a ü&b", "size_bytes": 8 * MIB}, expect=409)
@@ -645,6 +646,7 @@ def test_bad_requests(t):
         ("/v1/volumes/none", 404),
         ("/v1/settings/none", 404),
         ("/v1/problems/none", 404),
+        ("/v1/changes?from=-1", 400),
         ("/v1/jobs/7", 404),
         ("/v1/jobs/x", 400),
         ("/v1/events?every=0", 400),

@@ -4,10 +4,17 @@
 //! the comparison.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::Status;
 use model::change::{Change, Fact, Subject};
 use model::job::Job;
+
+/// The time of now, in seconds of Unix time.
+pub fn unix_time() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_millis() as f64 / 1e3
+}
 
 /// The subject, and what tells one thing from another there.
 type Key = (Subject, String);
@@ -113,7 +120,7 @@ mod tests {
     use super::*;
 
     fn problem(page: &'static str, what: &str) -> Problem {
-        Problem { page: page.into(), what: what.to_owned(), todo: String::new() }
+        Problem { page: page.into(), what: what.to_owned(), ..Problem::default() }
     }
 
     fn device(id: &str, path: &str, state: DeviceState) -> DeviceStatus {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::changes::{Observation, changes};
+use crate::changes::{Observation, changes, unix_time};
 use crate::engine::Engine;
 use crate::jobs::Jobs;
 use crate::snapshot::Snapshot;
@@ -80,10 +80,8 @@ impl Stream {
             Ok(status) => {
                 let now = (status, self.jobs.list());
                 let told = self.seen.as_ref().map(|seen| {
-                    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                    let at = at.as_millis() as f64 / 1e3;
                     let before = Observation { status: &seen.0, jobs: &seen.1 };
-                    changes(before, Observation { status: &now.0, jobs: &now.1 }, at)
+                    changes(before, Observation { status: &now.0, jobs: &now.1 }, unix_time())
                 });
                 let mut text = String::new();
                 for change in told.into_iter().flatten() {

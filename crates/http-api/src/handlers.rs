@@ -27,6 +27,7 @@ use crate::jobs::{Cancel, Jobs, Writeback};
 use crate::metrics::{self, Format, HttpCounters};
 use crate::openapi;
 use crate::page;
+use crate::past::PastChanges;
 use crate::places::{Host, HttpCrowds};
 use crate::routes::ROUTES;
 use crate::snapshot::Snapshot;
@@ -46,6 +47,7 @@ pub struct Api {
     jobs: Jobs,
     snapshot: Arc<Snapshot>,
     history: Arc<History>,
+    past: Arc<PastChanges>,
     streams: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
     connections: Arc<AtomicUsize>,
@@ -72,6 +74,7 @@ impl Api {
             jobs: Jobs::default(),
             snapshot: Arc::default(),
             history: Arc::default(),
+            past: Arc::default(),
             streams: Arc::new(Semaphore::new(STREAMS)),
             stopped,
             connections: Arc::default(),
@@ -97,9 +100,14 @@ impl Api {
         self.stopped.clone()
     }
 
-    /// Takes samples of the last hour, until it is dropped.
+    /// Takes samples of the last hour, and looks for changes, until it is dropped.
     pub fn follow(&self) -> impl Future<Output = ()> + use<> {
-        self.history.clone().follow(self.engine.clone(), self.snapshot.clone())
+        let (engine, snapshot) = (self.engine.clone(), self.snapshot.clone());
+        let history = self.history.clone().follow(engine.clone(), snapshot.clone());
+        let past = self.past.clone().follow(engine, snapshot, self.jobs.clone());
+        async move {
+            tokio::join!(history, past);
+        }
     }
 
     /// All routes of the table.
@@ -281,6 +289,10 @@ async fn act(
             })?;
             let (engine, snapshot) = (api.engine.clone(), api.snapshot.clone());
             Ok(events(engine, snapshot, api.jobs.clone(), api.stopped(), every, place))
+        }
+        Act::Changes => {
+            api.past.look(&api.engine, &api.snapshot, &api.jobs).await;
+            Ok(respond(&api.past.shown(input.number("from"))))
         }
         Act::History => Ok(respond(&api.history.shown(input.number("from")))),
         Act::Health => Ok(respond(&health(&*api.snapshot.get(&api.engine).await?, grant))),

@@ -1,3 +1,4 @@
+use model::change::{Fact, LastChanges, Subject};
 use model::operations::Advice;
 use model::request;
 use model::scrub::ScrubState;
@@ -49,5 +50,23 @@ fn a_problem_has_its_section() {
         assert_eq!(status, StatusCode::NOT_FOUND);
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains("no problem \"a b\""), "{message}");
+    });
+}
+
+#[test]
+fn changes_are_seen_when_a_client_asks() {
+    with_api(|api| async move {
+        let (_, first): (_, LastChanges) = get(&api, "/v1/changes").await;
+        assert!(first.since > 1.6e9 && first.changes.is_empty(), "{first:?}");
+        api.snapshot.forget().await;
+        let (_, second): (_, LastChanges) = get(&api, "/v1/changes?from=0").await;
+        assert_eq!((second.next, second.since), (1, first.since));
+        let [change] = &second.changes[..] else { panic!("{second:?}") };
+        assert_eq!(
+            (change.what, &change.to),
+            (Subject::Scrub, &Some(Fact::Text("running".into())))
+        );
+        let (_, third): (_, LastChanges) = get(&api, "/v1/changes?from=1").await;
+        assert_eq!((third.next, third.changes.len()), (1, 0));
     });
 }

@@ -7,7 +7,7 @@
 //! * [`routes`]: all methods and paths; [`table`]: what a row says; [`openapi`] is made of them
 //! * `server`: thread, listeners, connections; `access`: who may ask; `api`: requests and answers
 //! * `fields`: what requests take; `input`: what clients send, checked; `jobs`: long work;
-//!   `events`: the status as a stream, and what has changed (`changes`)
+//!   `events`: the status as a stream, and what has changed (`changes`); `past`: the last changes
 //! * `history`: the last hour; `page`: the dashboard; [`places`]: how many connections there may be
 //! * [`metrics`]: from a status to the text that Prometheus reads
 #![allow(
@@ -29,6 +29,7 @@ mod jobs;
 pub mod metrics;
 pub mod openapi;
 mod page;
+mod past;
 pub mod places;
 pub mod routes;
 mod server;

@@ -1,6 +1,6 @@
 //! The OpenAPI document, made of the table of routes and of the types of answers.
 
-use model::change::Change;
+use model::change::{Change, LastChanges};
 use model::health::Health;
 use model::history::History;
 use model::job::{Job, JobStarted};
@@ -222,6 +222,10 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
         }
         Act::History => {
             all["200"] = body("the last hour", "application/json", schemas.of::<History>())
+        }
+        Act::Changes => {
+            let schema = schemas.of::<LastChanges>();
+            all["200"] = body("the last changes", "application/json", schema);
         }
         Act::Job(_) => {
             all["200"] = body("the job has ended", "application/json", schemas.of::<Job>());

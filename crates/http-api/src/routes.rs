@@ -168,6 +168,13 @@ const TABLE: &[Row] = &[
     ),
     row(
         "GET",
+        "/v1/changes",
+        Act::Changes,
+        &[here("from", Kind::Whole(0, u64::MAX), "0", "number of the first change to show")],
+        "the last 200 changes: problems, volumes, devices, the cache and long work",
+    ),
+    row(
+        "GET",
         "/v1/history",
         Act::History,
         &[here("from", Kind::Whole(0, u64::MAX), "0", "number of the first sample to show")],

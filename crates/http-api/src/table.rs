@@ -33,6 +33,8 @@ pub enum Act {
     Events,
     /// The samples of the last hour.
     History,
+    /// The last changes.
+    Changes,
     /// The problems.
     Health,
     /// The meaning of the problem that the path names, and what to do.
@@ -120,7 +122,7 @@ impl Route {
     pub fn verb(&self) -> Option<&'static str> {
         match self.act {
             Act::Ask(verb, _) | Act::Job(verb) => Some(verb),
-            Act::Events | Act::Health | Act::Metrics => Some("status"),
+            Act::Events | Act::Changes | Act::Health | Act::Metrics => Some("status"),
             Act::History
             | Act::Advice
             | Act::Jobs

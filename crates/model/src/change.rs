@@ -57,3 +57,14 @@ pub struct Change {
     /// When the change was seen, in seconds of Unix time.
     pub at: f64,
 }
+
+/// The last changes that a server has seen since it was started.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LastChanges {
+    /// The value to send as from, for later changes.
+    pub next: u64,
+    /// When the server began to look for changes, in seconds of Unix time; 0: it has not yet.
+    pub since: f64,
+    /// The changes, the oldest first; at most 200.
+    pub changes: Vec<Change>,
+}
