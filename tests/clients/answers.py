@@ -89,7 +89,9 @@ def test_answers(t):
     first = ask("GET", "/v1/devices")[0]["id"]
     ask("POST", "/v1/devices/{id}/offline", id=first)
     status, _ = ask.all()
-    assert status["pool"]["state"] == "degraded" and status["health"], status
+    assert status["pool"]["state"] == "degraded", status
+    [problem] = status["health"]
+    assert (problem["device"], problem["action"]) == (first, "device-online"), problem
     ask("POST", "/v1/devices/{id}/online", id=first)
     for path, spare in zip(t.devices(2 * GIB, 2 * GIB), (False, True)):
         ask("POST", "/v1/devices", {"device": str(path), "spare": spare})

@@ -144,7 +144,7 @@ fn health(problems: &[Problem], look: &Look) -> String {
             paragraph(Tone::Bad, "", &head, look)
         }
     };
-    for Problem { page, what, todo } in problems {
+    for Problem { page, what, todo, .. } in problems {
         let todo = format!("{todo} (more: forebay help {page})");
         out += &paragraph(Tone::Bad, "! ", what, look);
         out += &paragraph(Tone::Plain, "  to do: ", &todo, look);
@@ -360,6 +360,7 @@ mod tests {
             page: "device-missing".into(),
             what: format!("device {i} is away"),
             todo: "forebay device online NAME, when it may be used again; or replace".into(),
+            ..Problem::default()
         });
         let device = DeviceStatus {
             path: path.clone(),

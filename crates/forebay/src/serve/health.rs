@@ -14,7 +14,7 @@ use model::cache::{CacheState, CacheStatus, KeptStatus};
 use model::device::{
     DeviceState, DeviceStatus, QueueStatus, SitsOutWhy, SpareStatus, SpareTaken, SparesStatus,
 };
-use model::health::Problem;
+use model::health::{Problem, ProblemAction};
 use model::scrub::PoolScrub;
 use model::status::{CommitStatus, ConfigurationDrift, ConnectionKind, Crowd, PoolStatus};
 use model::volume::VolumeOfStatus;
@@ -42,21 +42,35 @@ pub fn problems(status: &Status) -> Vec<Problem> {
     let ends = status.tls.as_ref().map(expiry::problems).into_iter().flatten();
     all.extend(ends.map(|(what, todo)| problem("tls", what, todo)));
     for device in &pool.devices {
-        all.extend(of_device(device, &pool.moves.leaving));
-        all.extend(device.queue.as_ref().and_then(|queue| of_silence(&device.path, queue, true)));
-        all.extend(of_writes(device));
-        all.extend(of_source(device));
-        all.extend(of_rot(device));
+        let queue = device.queue.as_ref();
+        let found = [
+            of_device(device, &pool.moves.leaving),
+            queue.and_then(|queue| of_silence(&device.path, queue, true)),
+            of_writes(device),
+            of_source(device),
+            of_rot(device),
+        ];
+        let id = || Some(device.id.clone());
+        all.extend(found.into_iter().flatten().map(|one| Problem { device: id(), ..one }));
     }
     all.extend(pool.spares.taken.iter().map(|one| of_taken(one, &pool.spares)));
     all.extend(status.server.crowds.iter().map(of_crowd));
     all.extend(status.drift.as_ref().map(of_drift));
-    all.extend(moves::problem(&pool.moves).map(|(page, what, todo)| problem(page, what, todo)));
+    all.extend(moves::problem(&pool.moves).map(|(page, what, todo)| {
+        let action = (page == "moves-paused").then_some(ProblemAction::MovesResume);
+        Problem { action, ..problem(page, what, todo) }
+    }));
     all
 }
 
 fn problem(page: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Problem {
-    Problem { page: page.into(), what: what.into(), todo: todo.into() }
+    let (what, todo) = (what.into(), todo.into());
+    Problem { page: page.into(), what, todo, device: None, action: None }
+}
+
+/// The problem, with the action that ends it.
+fn with_action(action: ProblemAction, problem: Problem) -> Problem {
+    Problem { action: Some(action), ..problem }
 }
 
 /// There was no room for a client.
@@ -148,7 +162,8 @@ fn of_pool(pool: &PoolStatus, commit: &CommitStatus, all: &mut Vec<Problem>) {
             "a scrub has been paused for {}; none begins by itself meanwhile",
             human_seconds(seconds)
         );
-        all.push(problem("scrub-paused", what, "forebay scrub resume, or forebay scrub cancel"));
+        let paused = problem("scrub-paused", what, "forebay scrub resume, or forebay scrub cancel");
+        all.push(with_action(ProblemAction::ScrubResume, paused));
     }
     let (capacity, left) = (pool.capacity_bytes, pool.available_bytes);
     let taken = pool.used_bytes + pool.reserved_bytes;
@@ -229,7 +244,21 @@ fn of_device(device: &DeviceStatus, leaving: &[String]) -> Option<Problem> {
         _ => todo,
     };
     let what = format!("{name} {what}{last}{more}{spare}");
-    Some(problem(page, what, todo.replace("NAME", &shell_word(name))))
+    let told = problem(page, what, todo.replace("NAME", &shell_word(name)));
+    Some(match !leaves && can_be_tried(device) {
+        true => with_action(ProblemAction::DeviceOnline, told),
+        false => told,
+    })
+}
+
+/// Whether a device that is out of use can be taken into use at its place. One that is missing has
+/// to be brought back first, and one that is brought up to date by itself needs nothing.
+fn can_be_tried(device: &DeviceStatus) -> bool {
+    match device.state {
+        DeviceState::Offline | DeviceState::Flapping | DeviceState::Failed => true,
+        DeviceState::Stale => !device.tried_again,
+        _ => false,
+    }
 }
 
 const MENDED: &str =
@@ -388,7 +417,7 @@ fn of_rot(device: &DeviceStatus) -> Option<Problem> {
          it comes again, see to cables and memory, or: forebay device replace {} NEW",
         shell_word(name)
     );
-    Some(problem("device-rots", what, todo))
+    Some(with_action(ProblemAction::ScrubStart, problem("device-rots", what, todo)))
 }
 
 fn of_cache(cache: &CacheStatus, all: &mut Vec<Problem>) {

@@ -152,6 +152,39 @@ fn what_is_said_of_a_device_fits_what_will_happen() {
 }
 
 #[test]
+fn an_action_is_offered_where_nothing_has_to_be_decided() {
+    let of = |state: DeviceState, tried_again: bool, leaving: &[&str]| {
+        let devices = vec![DeviceStatus { tried_again, ..device("/a", state) }];
+        let leaving = leaving.iter().map(|&one| one.to_owned()).collect();
+        let moves = MovesStatus { leaving, ..Default::default() };
+        let told = in_pool(PoolStatus { devices, moves, ..Default::default() }).remove(0);
+        assert_eq!(told.device, some("x"), "{told:?}");
+        told.action
+    };
+    let online = Some(ProblemAction::DeviceOnline);
+    for state in [DeviceState::Offline, DeviceState::Flapping, DeviceState::Failed] {
+        assert_eq!(of(state, false, &[]), online, "{state}");
+        assert_eq!(of(state, false, &["/a"]), None, "{state}: it leaves");
+    }
+    assert_eq!(of(DeviceState::Stale, false, &[]), online);
+    assert_eq!(of(DeviceState::Stale, true, &[]), None, "nothing has to be done");
+    assert_eq!(of(DeviceState::Missing, false, &[]), None, "it is not at its place");
+    let mut pool = PoolStatus::default();
+    pool.scrub.paused_long_s = Some(86_400);
+    pool.moves = MovesStatus {
+        state: MovesState::Paused,
+        behind: vec!["/b".to_owned()],
+        ..Default::default()
+    };
+    let actions: Vec<_> = in_pool(pool).into_iter().map(|one| (one.page, one.action)).collect();
+    let expected = [
+        ("scrub-paused".into(), Some(ProblemAction::ScrubResume)),
+        ("moves-paused".into(), Some(ProblemAction::MovesResume)),
+    ];
+    assert_eq!(actions, expected);
+}
+
+#[test]
 fn a_device_that_does_not_answer_is_told_of() {
     let of = |silent_ms: f64| {
         let queue = QueueStatus { silent_ms, ..Default::default() };

@@ -63,6 +63,7 @@ mod tests {
             page: page.into(),
             what: what.to_owned(),
             todo: "see to it".to_owned(),
+            ..Problem::default()
         };
         let mut known = KnownProblems::default();
         let (full, a, b) = (of("full", "97 %"), of("missing", "a"), of("missing", "b"));
