@@ -152,6 +152,10 @@ pub struct ServerStatus {
     pub payload_bytes: u64,
     /// Bytes of memory that the process has; null if the kernel does not tell.
     pub resident_bytes: Option<u64>,
+    /// The URIs at which clients find volumes over NBD, with {volume} where the name of a volume
+    /// stands, percent-encoded; absent if the server does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbd_uris: Option<Vec<String>>,
 }
 
 /// The files of TLS that are in use.

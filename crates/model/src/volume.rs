@@ -199,6 +199,9 @@ pub struct Client {
     pub requests: u64,
     /// Whom TLS found the client to be; null if it does not use TLS.
     pub tls: Option<ClientTls>,
+    /// Seconds since the client connected; absent if the server does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected_seconds: Option<u64>,
 }
 
 /// A process of this machine that is connected.

@@ -123,6 +123,7 @@ mod tests {
                 read_only: true,
                 requests: 3,
                 tls: Some(tls(&["a"])),
+                connected_seconds: None,
             },
             Client { number: 12, ..Client::default() },
             Client {
@@ -149,6 +150,7 @@ mod tests {
             read_only: false,
             requests: number % 50,
             tls: Some(tls(&["a.very.long.name.of.a.client.example.org", "other.name.example.org"])),
+            connected_seconds: None,
         };
         let clients: Vec<Client> = (0..256).map(one).collect();
         let few = text(&clients, false, &LOOK);

@@ -16,6 +16,10 @@ use crate::units::human_bytes;
 /// The number of volumes that are listed; there may be thousands.
 const LISTED: usize = 10;
 
+/// The name of a volume that [`ServerAddresses::nbd_uris`] replaces: the first of it in a URI is
+/// the name.
+const VOLUME_MARK: &str = "VOLUME";
+
 /// The addresses of a server.
 pub struct ServerAddresses {
     nbd_socket: PathBuf,
@@ -40,6 +44,16 @@ impl ServerAddresses {
             http: Vec::new(),
             log: *said.log.format.said(),
         }
+    }
+
+    /// The URIs of volumes, with `{volume}` in the place of the name.
+    pub fn nbd_uris(&self) -> Vec<String> {
+        // A name is percent-encoded in a URI, and so is a path: neither has braces.
+        let of = |uri: String| uri.replacen(VOLUME_MARK, "{volume}", 1);
+        let unix = nbd_uri_unix(&self.nbd_socket, VOLUME_MARK);
+        let tcp = self.nbd_listen.iter();
+        let tcp = tcp.map(|&address| nbd_uri_tcp(address, self.encrypted, VOLUME_MARK));
+        std::iter::once(unix).chain(tcp).map(of).collect()
     }
 }
 
@@ -178,6 +192,12 @@ mod tests {
         );
         assert!(text.contains(r"--socket '/d/c'\''.sock'"), "{text}");
         assert!(text.contains("qemu-img info 'nbd+unix:///vol0?socket=/d/n%20b.sock'\n"), "{text}");
+    }
+
+    #[test]
+    fn uris_have_a_place_for_the_name() {
+        let uris = ["nbd+unix:///{volume}?socket=/d/n%20b.sock", "nbds://127.0.0.1:10809/{volume}"];
+        assert_eq!(places().nbd_uris(), uris);
     }
 
     #[test]

@@ -99,6 +99,7 @@ pub fn serve(
     let (sender, mut mailbox) = mailbox(&world.rt, &world.handles).map_err(failed)?;
     let mut inherited = Inherited::of_environment()?;
     let mut places = banner::ServerAddresses::of(&config);
+    let nbd_uris = places.nbd_uris();
     let (chosen, placed, said) = (config.settings, config.places, config.said);
     let named = placed.named();
     let tuning = Rc::new(Tuning::new(&world.rt, &world.handles, chosen, placed, origin));
@@ -150,6 +151,7 @@ pub fn serve(
                     ending,
                     manager,
                     http: None,
+                    nbd_uris,
                 };
                 let control = ControlServer::start(control_socket, sender.clone());
                 let control = control.map_err(failed)?;
@@ -202,6 +204,7 @@ struct Starting {
     manager: Rc<ServiceManager>,
     /// What the HTTP server counts.
     http: Option<Arc<HttpCrowds>>,
+    nbd_uris: Vec<String>,
 }
 
 impl Starting {
@@ -315,6 +318,7 @@ impl Starting {
             host_log,
             nbd,
             http: self.http,
+            nbd_uris: self.nbd_uris,
             ending: self.ending,
             busy: Cell::new(0),
             answered: Event::new(),
@@ -395,6 +399,8 @@ struct Shard {
     nbd: Server<VolumeExports>,
     /// What the HTTP server counts.
     http: Option<Arc<HttpCrowds>>,
+    /// The URIs of volumes, as the status has them.
+    nbd_uris: Vec<String>,
     ending: Ending,
     /// Control requests being carried out.
     busy: Cell<usize>,

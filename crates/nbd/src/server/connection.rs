@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Duration, SliceList};
+use base::{Duration, Instant, SliceList};
 use rt::sync::{Permit, Semaphore};
 use rt::{Request, Rt, SocketId};
 use tls::Peer;
@@ -28,6 +28,8 @@ pub(super) struct Permits {
 pub struct ConnectionStatus {
     /// The number of the connection: from 1, in the order in which connections were accepted.
     pub number: u64,
+    /// When the connection was accepted.
+    pub accepted_at: Instant,
     /// Where the client comes from.
     pub origin: ClientOrigin,
     /// The export that it has open; absent during the handshake.
@@ -42,6 +44,7 @@ pub struct ConnectionStatus {
 
 pub(super) struct Connection {
     number: u64,
+    accepted_at: Instant,
     origin: ClientOrigin,
     pub peer: RefCell<Option<Peer>>,
     /// The export, and whether it is read-only.
@@ -68,13 +71,25 @@ impl Connection {
         let outbox = Outbox::new(link.clone());
         let (peer, open) = (RefCell::default(), RefCell::default());
         let progress = Cell::new(0);
-        Connection { number, origin, peer, open, progress, outbox, link, places, max_in_flight }
+        Connection {
+            number,
+            accepted_at: rt.now(),
+            origin,
+            peer,
+            open,
+            progress,
+            outbox,
+            link,
+            places,
+            max_in_flight,
+        }
     }
 
     pub fn status(&self) -> ConnectionStatus {
         let open = self.open.borrow().clone();
         ConnectionStatus {
             number: self.number,
+            accepted_at: self.accepted_at,
             origin: self.origin,
             read_only: open.as_ref().is_some_and(|(_, read_only)| *read_only),
             export: open.map(|(name, _)| name),

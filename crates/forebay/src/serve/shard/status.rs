@@ -88,6 +88,7 @@ impl Shard {
             requests_in_flight: clients.requests,
             payload_bytes: clients.payload_bytes,
             resident_bytes: resident_bytes(),
+            nbd_uris: Some(self.nbd_uris.clone()),
         }
     }
 
@@ -127,6 +128,7 @@ impl Shard {
 
     /// The clients that are connected.
     pub(super) fn clients(&self) -> Vec<Client> {
+        let now = self.rt.now();
         let one = |c: ConnectionStatus| Client {
             number: c.number,
             address: match c.origin {
@@ -148,6 +150,7 @@ impl Shard {
                 proof: peer.proof,
                 names: peer.names,
             }),
+            connected_seconds: Some(now.since(c.accepted_at).as_secs()),
         };
         self.nbd.connections().into_iter().map(one).collect()
     }
