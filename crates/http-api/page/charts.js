@@ -1,5 +1,6 @@
-// Line charts of the last hour. All of them share one cursor: the pointer or the arrow keys set it
-// in one chart, and the legends of all show the values of that moment.
+// Line charts of the last hour, or of what there is of it. All of them share one cursor: the
+// pointer or the arrow keys set it in one chart, and the legends of all show the values of that
+// moment.
 
 import { make, draw, byId, put, mark } from "./elements.js";
 import { clock, span } from "./units.js";
@@ -9,14 +10,37 @@ const EDGE = { left: 66, right: 10, top: 8, bottom: 22 };
 // Samples further apart than this are not joined, in seconds.
 const GAP = 13;
 
-// Seconds between the marks of the axis of time, by the seconds that are shown.
-export const TIMES = { 300: 60, 900: 300, 3600: 900 };
+// The least time that is shown, in seconds.
+const LEAST = 60;
+// Seconds between the marks of the axis of time: the first of these with which there are few.
+const TIMES = [15, 30, 60, 120, 300, 600, 900];
+const MARKS = 5;
 
 const all = [];
-// What is shown: the seconds back from now, samples, and the moment of the cursor, if there is one.
+// What is shown: the seconds back from now at most, samples, and the moment of the cursor, if there
+// is one.
 const view = {
   span: 3600, every: 5, times: [], series: {}, limits: {}, cursor: null, due: false,
 };
+
+// The seconds that are shown: no more than there are samples of.
+function shownSpan(now) {
+  const age = now - (view.times[0] ?? now);
+  return Math.min(view.span, Math.max(age, LEAST));
+}
+
+// The time that is shown, in words.
+function spanTitle(seconds) {
+  const minutes = Math.round(seconds / 60);
+  if (minutes >= 60) return "The last hour";
+  return minutes < 2 ? "The last minute" : `The last ${minutes} minutes`;
+}
+
+// A mark of the axis of time. All marks of an axis have the same unit.
+function backText(seconds, step) {
+  if (seconds === 0) return "now";
+  return step % 60 === 0 ? `−${seconds / 60} min` : `−${seconds} s`;
+}
 
 // Steps of an axis from 0 to `most`.
 function steps(most, binary, finest = 0) {
@@ -105,7 +129,8 @@ export class Chart {
     const from = this.picture.getBoundingClientRect().left + EDGE.left;
     const share = (event.clientX - from) / (this.width - EDGE.left - EDGE.right);
     if (share < -0.02 || share > 1.02 || view.times.length === 0) return;
-    view.cursor = Date.now() / 1e3 - (1 - share) * view.span;
+    const now = Date.now() / 1e3;
+    view.cursor = now - (1 - share) * shownSpan(now);
     // A pointer moves more often than pictures are shown.
     if (!view.due) requestAnimationFrame(renderAll);
     view.due = true;
@@ -114,7 +139,8 @@ export class Chart {
   key(event) {
     const { times } = view;
     const last = times.length - 1;
-    const first = times.findIndex((time) => time >= Date.now() / 1e3 - view.span);
+    const now = Date.now() / 1e3;
+    const first = times.findIndex((time) => time >= now - shownSpan(now));
     const at = cursorAt() < 0 ? last : cursorAt();
     const step = event.shiftKey ? 12 : 1;
     const places = {
@@ -159,12 +185,13 @@ export class Chart {
   render() {
     if (this.width === 0) return;
     const now = Date.now() / 1e3;
-    const since = now - view.span;
+    const length = shownSpan(now);
+    const since = now - length;
     const ticks = this.axis(since);
     const [low, high] = [ticks[0], ticks.at(-1)];
     const [right, bottom] = [this.width - EDGE.right, HEIGHT - EDGE.bottom];
     const scale = this.log ? Math.log10 : (value) => value;
-    const x = (time) => EDGE.left + ((time - since) / view.span) * (right - EDGE.left);
+    const x = (time) => EDGE.left + ((time - since) / length) * (right - EDGE.left);
     const y = (value) => {
       const share = (scale(Math.max(value, low)) - scale(low)) / (scale(high) - scale(low));
       return bottom - Math.min(share, 1) * (bottom - EDGE.top);
@@ -176,9 +203,9 @@ export class Chart {
       const label = { class: "tick", x: EDGE.left - 6, y: Number(at) + 4, "text-anchor": "end" };
       parts.push(draw("text", label, this.format(tick)));
     }
-    const step = TIMES[view.span];
-    for (let back = 0; back <= view.span; back += step) {
-      const text = back === 0 ? "now" : `−${back / 60} min`;
+    const step = TIMES.find((one) => length / one <= MARKS) ?? TIMES.at(-1);
+    for (let back = 0; back <= length; back += step) {
+      const text = backText(back, step);
       const anchor = back === 0 ? "end" : "middle";
       const label = { class: "tick", x: x(now - back), y: HEIGHT - 5, "text-anchor": anchor };
       parts.push(draw("text", label, text));
@@ -249,6 +276,7 @@ function setCursor(moment) {
 
 export function renderAll() {
   view.due = false;
+  put(byId("charts-title"), spanTitle(shownSpan(Date.now() / 1e3)));
   for (const chart of all) chart.render();
 }
 
@@ -257,6 +285,7 @@ addEventListener("pointerdown", (event) => {
   if (view.cursor !== null && !event.target.closest(".chart")) setCursor(null);
 });
 
+// Shows so much of the past, if there is as much.
 export function setSpan(seconds) {
   view.span = seconds;
   renderAll();
