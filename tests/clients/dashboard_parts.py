@@ -33,6 +33,65 @@ def readable(browser):
         assert width == 768 or cut == [], f"cut off on {width}: {cut}"
 
 
+@once
+@limit(120)
+def test_problems(t):
+    """Each problem has a button that says what it means, and one that ends it where nothing has to
+    be decided."""
+    server, api, page, browser = opened(t, "--cache-size", "0")
+    handle = server.connect()
+    first = api("GET", "/v1/devices")[0]["id"]
+    api("POST", "/v1/moves/pause")
+    api("POST", f"/v1/devices/{first}/offline")
+    browser.wait_text("#problems", "was taken out of use")
+    browser.click("#problems button")
+    browser.wait_text("dialog h2", "What to do: device-offline")
+    advice = api("GET", "/v1/problems/device-offline")["text"]
+    plain = " ".join(re.sub(r"\*\*|`", "", advice).split())
+    assert " ".join(browser.text("dialog .advice").split()) == plain
+    assert browser.all("dialog .advice strong") == ["You see", "It means", "To do."]
+    codes = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", advice)]
+    assert codes and browser.all("dialog .advice code") == codes
+    assert len(browser.all("dialog .advice p")) == 3
+    readable(browser)
+    browser.keys("Escape")
+    page.closed()
+    assert browser.run(FOCUSED) == "What to do"
+    every_advice(browser, page)
+
+    handle.pwrite(noise("problems", 4 * MIB), 0)
+    handle.flush()
+    browser.press("#problems", "Take into use…")
+    browser.wait_text("dialog h2", "Take into use: ")
+    browser.press("dialog", "Take into use")
+    page.closed()
+    browser.wait_text("#problems", "moves are paused")
+    assert api("GET", "/v1/health")["pages"] == ["moves-paused"]
+    browser.press("#problems", "Resume the moves")
+    page.said("Moves go on.")
+    browser.wait_text("#verdict", "Nothing is wrong.", 30)
+    assert api("GET", "/v1/health")["state"] == "ok"
+    assert api("GET", "/v1/moves")["state"] != "paused"
+    assert api("GET", "/v1/devices")[0]["state"] == "online"
+    page.check()
+
+
+def every_advice(browser, page):
+    """No section is shown with marks that should be elements."""
+    document = (DOCUMENTS / "operations.md").read_text()
+    names = re.findall(r"^## `(.+)`$", document, re.M)
+    assert len(names) > 30, names
+    for name in names:
+        browser.run(
+            "return import('/page/advice.js').then((m) => m.showAdvice(arguments[0]))", name
+        )
+        browser.wait_text("dialog h2", f"What to do: {name}")
+        text = browser.text("dialog .advice")
+        assert not re.search(r"[`*]", text) and "](" not in text, (name, text)
+        browser.press("dialog", "Close")
+        page.closed()
+
+
 # Charts with samples of the last `arguments[0]` seconds: the title, the first place of a line and
 # the marks of the axis of time.
 YOUNG = """const [seconds] = arguments;

@@ -10,7 +10,7 @@ const ERRORS = ["read", "write", "checksum"];
 // States in which nothing is wrong.
 const WELL = ["online", "spare", "leaving", "joining", "behind", "serving"];
 // Those from which it may be taken into use again.
-const OUT = ["offline", "flapping", "failed"];
+const OUT = ["offline", "flapping", "failed", "stale"];
 
 let before = null;
 let last = null;
@@ -177,6 +177,12 @@ function askToggle(device) {
     act: () => ask("POST", devicePath(device, on ? "/offline" : "/online")),
     done: () => `${name} is taken ${on ? "out of" : "into"} use.`,
   })]);
+}
+
+// Asks whether the device of this id may be used again.
+export function askOnline(id) {
+  const device = last?.pool.devices.find((one) => one.id === id);
+  if (device && OUT.includes(device.state)) askToggle(device);
 }
 
 function stateText(device) {

@@ -1,11 +1,39 @@
 // What is served, whether it is healthy, and what to do if not.
 
-import { byId, list, make, mark, put, show } from "./elements.js";
+import { byId, button, list, make, mark, put, show } from "./elements.js";
+import { showAdvice } from "./advice.js";
+import { askOnline } from "./devices.js";
+import { askScrub, resumeMoves, resumeScrub } from "./jobs.js";
 import { bytes, count, plural, span } from "./units.js";
 
-function problem() {
-  const [what, todo, page] = [make("strong"), make("p"), make("p", { class: "hint" })];
-  return { node: make("li", {}, what, todo, page), what, todo, page };
+// What can be done at once about some problems, as the server names it.
+const ACTIONS = {
+  "scrub-resume": ["Resume the scrub", resumeScrub],
+  "scrub-start": ["Start a scrub…", askScrub],
+  "moves-resume": ["Resume the moves", resumeMoves],
+  "device-online": ["Take into use…", (one) => askOnline(one.device)],
+};
+
+function problem(one) {
+  const [what, todo] = [make("strong"), make("p")];
+  const labelled = (text, act) => button(text, act, { "aria-label": `${text} (${one.page})` });
+  const buttons = make("div", { class: "buttons" },
+    labelled("What to do", () => showAdvice(one.page)));
+  if (one.action in ACTIONS) {
+    const [text, act] = ACTIONS[one.action];
+    buttons.append(labelled(text, () => act(one)));
+  }
+  return { node: make("li", {}, what, todo, buttons), what, todo };
+}
+
+// A key for each problem, that stays while numbers in its text grow.
+function keyed(problems) {
+  const seen = new Map();
+  return problems.map((one) => {
+    const same = `${one.page} ${one.device} ${one.action}`;
+    seen.set(same, (seen.get(same) ?? 0) + 1);
+    return { ...one, key: `${same} ${seen.get(same)}` };
+  });
 }
 
 export function update(status) {
@@ -17,10 +45,9 @@ export function update(status) {
     ? "Nothing is wrong."
     : plural(problems.length, "problem") + (problems.length > 1 ? ", the worst first" : "");
   put(byId("verdict"), head);
-  list(byId("problems"), problems, (one) => one.page + one.what, problem, (row, one) => {
+  list(byId("problems"), keyed(problems), (one) => one.key, problem, (row, one) => {
     put(row.what, one.what);
     put(row.todo, `To do: ${one.todo}`);
-    put(row.page, `More in docs/operations.md, section ${one.page}`);
   });
   put(byId("pool-name"), `pool ${pool.name}`);
   put(byId("pool-state"), pool.state);

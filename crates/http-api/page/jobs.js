@@ -17,17 +17,20 @@ let last = null;
 
 const post = (path, fields) => () => ask("POST", path, fields);
 
+export const resumeScrub = () => attempt("The scrub goes on.", post("/v1/scrub/resume", {}));
+export const resumeMoves = () => attempt("Moves go on.", post("/v1/moves/resume"));
+
 const ACTS = {
   start: ["Start a scrub…", () => askScrub()],
   pause: ["Pause", () => attempt("The scrub rests.", post("/v1/scrub/pause"))],
-  resume: ["Resume", () => attempt("The scrub goes on.", post("/v1/scrub/resume", {}))],
+  resume: ["Resume", resumeScrub],
   cancel: ["Cancel", () => attempt("The scrub has ended.", post("/v1/scrub/cancel"))],
   "moves-pause": ["Pause", () => attempt("Moves rest.", post("/v1/moves/pause"))],
-  "moves-resume": ["Resume", () => attempt("Moves go on.", post("/v1/moves/resume"))],
+  "moves-resume": ["Resume", resumeMoves],
   "moves-cancel": ["Cancel…", () => askCancelMoves()],
 };
 
-function askScrub() {
+export function askScrub() {
   const devices = (last?.pool.devices ?? []).filter((one) => one.path);
   const options = [["", "all devices"], ...devices.map((one) => [one.path, one.path])];
   dialog("Start a scrub", [form({
