@@ -92,6 +92,45 @@ def every_advice(browser, page):
         page.closed()
 
 
+@once
+@limit(90)
+def test_clients(t):
+    """Clients come and go, over a unix socket and over TCP with a key."""
+    keys, port = keys_file(t), free_port()
+    server, api, page, browser = opened(
+        t, "--cache-size", "0", "--nbd-listen", f"127.0.0.1:{port}", "--tls-psk", str(keys)
+    )
+    browser.wait_text("#clients", "No client is connected.")
+    api("POST", "/v1/volumes", {"name": "archive", "size_bytes": 8 * MIB})
+    api("PUT", "/v1/volumes/archive/read-only", {"read_only": True})
+    local = server.connect()
+    browser.wait_text("#client-rows", "vol0")
+    remote = handle_of(port, "archive", keys=keys, user="vm1")
+    browser.wait_text("#client-rows", "archive")
+    browser.wait_text("#client-count", "2 clients")
+    rows = [row.split("\t") for row in browser.all("#client-rows tr")]
+    clients = {one["export"]: one for one in api("GET", "/v1/clients")}
+    tls, process = clients["archive"]["tls"], clients["vol0"]["process"]
+    assert rows[0][:4] == [
+        clients["archive"]["address"], "archive", "read", f"{tls['version']}, psk: vm1"
+    ], rows
+    user = "root" if os.getuid() == 0 else f"user {os.getuid()}"
+    assert rows[1][:4] == [
+        f"{process['program']} {os.getpid()}, {user}", "vol0", "read and write", "no"
+    ], rows
+    assert all(row[4] == "0" and row[5].endswith("s") for row in rows), rows
+    assert all(0 <= one["connected_seconds"] < 60 for one in clients.values()), clients
+    readable(browser)
+    more = [server.connect() for _ in range(12)]
+    browser.press("#clients", "Show all 14")
+    assert len(browser.all("#client-rows tr")) == 14
+    for handle in (local, remote, *more):
+        handle.shutdown()
+    browser.wait_text("#clients", "No client is connected.")
+    assert not browser.run("return document.getElementById('client-table').checkVisibility()")
+    page.check()
+
+
 # Charts with samples of the last `arguments[0]` seconds: the title, the first place of a line and
 # the marks of the axis of time.
 YOUNG = """const [seconds] = arguments;

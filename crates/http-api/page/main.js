@@ -5,6 +5,7 @@ import { ask, hasToken, onChange, setToken } from "./api.js";
 import { dialog, form } from "./dialogs.js";
 import { clock } from "./units.js";
 import * as cache from "./cache.js";
+import * as clients from "./clients.js";
 import * as devices from "./devices.js";
 import * as explain from "./explain.js";
 import * as health from "./health.js";
@@ -53,6 +54,7 @@ async function look() {
   explain.update(status);
   state.since = clock(Date.now());
   put(byId("asked"), `status of ${state.since}`);
+  await clients.refresh();
   const now = performance.now();
   if (restarted || now - state.history >= HISTORY_MS) {
     state.history = now;
@@ -148,6 +150,7 @@ function askToken(why) {
 function begin() {
   history.begin();
   cache.begin();
+  clients.begin();
   devices.begin();
   explain.begin();
   settings.begin();

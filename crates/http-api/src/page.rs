@@ -37,6 +37,7 @@ const FILES: &[File] = &[
     script!("api.js"),
     script!("cache.js"),
     script!("charts.js"),
+    script!("clients.js"),
     script!("devices.js"),
     script!("dialogs.js"),
     script!("elements.js"),
