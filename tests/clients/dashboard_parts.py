@@ -131,6 +131,56 @@ def test_clients(t):
     page.check()
 
 
+@once
+@limit(90)
+def test_addresses(t):
+    """The addresses of a volume are copied, and lead to it."""
+    keys, port, name = keys_file(t), free_port(), "it's (a) ü&b 100%"
+    server, api, page, browser = opened(
+        t, "--cache-size", "0", "--nbd-listen", f"0.0.0.0:{port}", "--tls-psk", str(keys)
+    )
+    api("POST", "/v1/volumes", {"name": name, "size_bytes": 8 * MIB})
+    handle = server.connect(name)
+    handle.pwrite(noise("addresses", BLOCK), 0)
+    handle.flush()
+    page.change(name)
+    uris = browser.run("return [...document.querySelectorAll('.copied input')].map((e) => e.value)")
+    assert [uri.split("/")[0] for uri in uris] == ["nbd+unix:", "nbds:"], uris
+    # A server that listens everywhere is where the page is from.
+    assert f"//localhost:{port}/" in uris[1] and not any(c in uris[1] for c in " '()&"), uris
+    assert browser.all(".addresses label") == ["On the server's machine", "Over TCP, with TLS"]
+    templates = api("GET", "/v1/status")["server"]["nbd_uris"]
+    assert all(one.count("{volume}") == 1 for one in templates), templates
+    assert browser.run("return getSelection().toString()") == uris[0], "the first is selected"
+    browser.devtools(
+        "Browser.grantPermissions",
+        permissions=["clipboardReadWrite", "clipboardSanitizedWrite"],
+        origin=f"http://localhost:{page.port}",
+    )
+    for place, uri in enumerate(uris, 1):
+        browser.click(f".addresses .field:nth-of-type({place}) button")
+        browser.wait_text(".addresses [role=status]", "Copied.")
+        copied = "return navigator.clipboard.readText()"
+        browser.wait(lambda uri=uri: browser.run(copied) == uri, lambda: browser.run(copied))
+    readable(browser)
+    # Without the clipboard of the browser, as on a page that came over HTTP from elsewhere.
+    browser.run("window.board = navigator.clipboard; "
+                "Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    browser.click(".addresses .field:nth-of-type(1) button")
+    browser.wait(
+        lambda: browser.run("return window.board.readText()") == uris[0], "it is not copied"
+    )
+    browser.press("dialog", "Close")
+    page.closed()
+    for uri in (uris[0], uris[1].replace("//", "//vm1@") + f"?tls-psk-file={keys}"):
+        reader = nbd.NBD()
+        reader.set_uri_allow_local_file(True)
+        reader.connect_uri(uri)
+        assert reader.pread(BLOCK, 0) == noise("addresses", BLOCK), uri
+        reader.shutdown()
+    page.check()
+
+
 # Charts with samples of the last `arguments[0]` seconds: the title, the first place of a line and
 # the marks of the axis of time.
 YOUNG = """const [seconds] = arguments;

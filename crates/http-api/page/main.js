@@ -4,6 +4,7 @@ import { byId, put, show } from "./elements.js";
 import { ask, hasToken, onChange, setToken } from "./api.js";
 import { dialog, form } from "./dialogs.js";
 import { clock } from "./units.js";
+import * as addresses from "./addresses.js";
 import * as cache from "./cache.js";
 import * as clients from "./clients.js";
 import * as devices from "./devices.js";
@@ -49,6 +50,7 @@ async function look() {
   history.update(status);
   cache.update(status);
   devices.update(status);
+  addresses.update(status);
   volumes.update(status);
   jobs.update(status, all);
   explain.update(status);

@@ -1,6 +1,7 @@
 // Volumes: what they are, what clients do with them, and what can be done with them.
 
 import { byId, button, list, make, mark, put, show } from "./elements.js";
+import { addressesOf } from "./addresses.js";
 import { ask, volumePath } from "./api.js";
 import { dialog, form } from "./dialogs.js";
 import { byteRate, bytes, count, micros, parseCount, parseSize, percent, plural, rate, sizeText }
@@ -120,7 +121,8 @@ function askChange(name) {
       whole.close();
       askDelete(name);
     }, { class: "danger" })));
-  const forms = [resize, mode, limits, access, remove];
+  const addresses = addressesOf(name);
+  const forms = [...(addresses ? [addresses] : []), resize, mode, limits, access, remove];
   const whole = dialog(`Volume ${name}`, forms, { close: "Close" });
 }
 
@@ -201,7 +203,7 @@ function render(anew) {
   }
   const known = new Map(state.all.map((one) => [one.name, one]));
   const old = new Set(state.order);
-  // New ones come first: somebody has just made them.
+  // New ones come first: they were just made.
   const fresh = state.all.filter((one) => !old.has(one.name)).map((one) => one.name);
   state.order = [...fresh, ...state.order].filter((name) => known.has(name));
   const filter = byId("filter").value.trim().toLowerCase();

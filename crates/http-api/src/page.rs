@@ -33,6 +33,7 @@ const FILES: &[File] = &[
     File { path: "/page/style.css", kind: CSS, text: include_str!("../page/style.css") },
     File { path: "/page/icon.svg", kind: "image/svg+xml", text: include_str!("../page/icon.svg") },
     script!("main.js"),
+    script!("addresses.js"),
     script!("advice.js"),
     script!("api.js"),
     script!("cache.js"),
