@@ -181,6 +181,64 @@ def test_addresses(t):
     page.check()
 
 
+def told(browser):
+    return browser.all("#event-list li span")
+
+
+@once
+@limit(120)
+def test_what_happened(t):
+    """What happened is listed, the newest first, while the page is open and before; a restart is
+    one of the events."""
+    server, api, page, browser = opened(t, "--cache-size", "0")
+    browser.wait_text("#event-list", "The server began to serve.")
+    first = api("GET", "/v1/devices")[0]
+    api("POST", "/v1/volumes", {"name": "<b>new<b>", "size_bytes": MIB})
+    browser.wait_text("#event-list", "Volume <b>new<b> was made, with 1 MiB.")
+    api("POST", f"/v1/devices/{first['id']}/offline")
+    browser.wait_text("#event-list", "Problem: ")
+    [problem] = api("GET", "/v1/health")["problems"]
+    assert f"Problem: {problem['what']}." in told(browser), told(browser)
+    device = f"Device {first['path']} is offline, and was online."
+    assert device in told(browser), told(browser)
+    api("POST", f"/v1/devices/{first['id']}/online")
+    browser.wait_text("#event-list", f"Over: {problem['what']}.")
+    api("PUT", "/v1/volumes/vol0/read-only", {"read_only": True})
+    browser.wait_text("#event-list", "Clients may only read volume vol0.")
+    api("DELETE", "/v1/volumes/%3Cb%3Enew%3Cb%3E")
+    browser.wait_text("#event-list", "Volume <b>new<b> was deleted.")
+    seen = told(browser)
+    assert seen[0] == "Volume <b>new<b> was deleted." and seen[-1] == "The server began to serve."
+    changes = api("GET", "/v1/changes")
+    assert len(seen) == changes["next"] + 1 == len(changes["changes"]) + 1, (seen, changes)
+    times = browser.run(
+        "return [...document.querySelectorAll('#event-list time')].map((e) => e.dateTime)"
+    )
+    assert times == sorted(times, reverse=True), times
+    local = browser.run(
+        "return new Date(arguments[0] * 1e3).toLocaleTimeString([], { hour12: false })",
+        changes["changes"][-1]["at"],
+    )
+    assert browser.text("#event-list time") == local
+    readable(browser)
+    # A page that is opened anew has it all from the server.
+    browser.open(f"http://localhost:{page.port}/")
+    browser.wait(lambda: told(browser) == seen, lambda: str(told(browser)))
+    server.stop()
+    browser.wait_text("#connection", "The server does not answer")
+    server.start()
+    browser.wait(
+        lambda: told(browser).count("The server began to serve.") == 2, lambda: str(told(browser)),
+        20,
+    )
+    assert told(browser)[1:] == seen or told(browser)[-len(seen):] == seen, told(browser)
+    for number in range(60):
+        api("POST", "/v1/volumes", {"name": f"many {number}", "size_bytes": MIB})
+    browser.wait_text("#event-list", "Volume many 59 was made")
+    assert len(told(browser)) == 50, told(browser)
+    page.check(stopped=True)
+
+
 # Charts with samples of the last `arguments[0]` seconds: the title, the first place of a line and
 # the marks of the axis of time.
 YOUNG = """const [seconds] = arguments;

@@ -8,6 +8,7 @@ import * as addresses from "./addresses.js";
 import * as cache from "./cache.js";
 import * as clients from "./clients.js";
 import * as devices from "./devices.js";
+import * as events from "./events.js";
 import * as explain from "./explain.js";
 import * as health from "./health.js";
 import * as history from "./history.js";
@@ -57,6 +58,7 @@ async function look() {
   state.since = clock(Date.now());
   put(byId("asked"), `status of ${state.since}`);
   await clients.refresh();
+  await events.refresh();
   const now = performance.now();
   if (restarted || now - state.history >= HISTORY_MS) {
     state.history = now;

@@ -42,6 +42,7 @@ const FILES: &[File] = &[
     script!("devices.js"),
     script!("dialogs.js"),
     script!("elements.js"),
+    script!("events.js"),
     script!("explain.js"),
     script!("health.js"),
     script!("history.js"),
