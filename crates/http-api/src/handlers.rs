@@ -13,7 +13,7 @@ use axum::routing::{MethodFilter, on};
 use model::device::DeviceStatus;
 use model::health::{Health, HealthState};
 use model::job::{Job, JobStarted, JobState};
-use model::{Answer, Failure, FailureKind, Status, operations};
+use model::{Answer, Failure, FailureKind, Status, Verb, operations, request};
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
@@ -254,6 +254,9 @@ async fn act(
     grant: Grant,
 ) -> Result<Response<Body>, Failure> {
     match route.act {
+        Act::Ask(request::Status::WORD, ShownPart::Whole) => {
+            Ok(respond(&*api.snapshot.renew(&api.engine).await?))
+        }
         Act::Ask(verb, shown) => {
             let answer = ask(&api.engine, input.request(verb)?).await;
             if route.method != "GET" {

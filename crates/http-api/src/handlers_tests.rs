@@ -1,6 +1,5 @@
 use model::change::{Fact, LastChanges, Subject};
 use model::operations::Advice;
-use model::request;
 use model::scrub::ScrubState;
 use tower_service::Service;
 

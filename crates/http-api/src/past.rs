@@ -3,7 +3,8 @@
 //!
 //! Fault model: the engine may be too busy to answer. A look is left out then, and the next one
 //! sees the changes since the one before. A thing that has come and gone between two looks is not
-//! seen. The looks share the status that all share, so they cost the engine nothing more.
+//! seen. The looks are at the status that all share: the one of the history, and the one that a
+//! page has just asked for. So they cost the engine next to nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

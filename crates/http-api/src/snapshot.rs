@@ -12,9 +12,12 @@ use crate::engine::{Engine, ask_for};
 /// A status is shown again for so long.
 const FRESH: Duration = Duration::from_millis(200);
 
+/// A status, and when it was asked for.
+type Last = Option<(Instant, Arc<Status>)>;
+
 /// The last status.
 #[derive(Default)]
-pub struct Snapshot(Mutex<Option<(Instant, Arc<Status>)>>);
+pub struct Snapshot(Mutex<Last>);
 
 impl Snapshot {
     /// The status, at most [`FRESH`] old. While one is asked for, others wait for the same.
@@ -25,6 +28,16 @@ impl Snapshot {
         {
             return Ok(status.clone());
         }
+        Self::ask(&mut last, engine).await
+    }
+
+    /// A status that is asked for now, and which others may have for a while. They come in the
+    /// order in which the engine made them.
+    pub async fn renew(&self, engine: &Arc<dyn Engine>) -> Result<Arc<Status>, Failure> {
+        Self::ask(&mut *self.0.lock().await, engine).await
+    }
+
+    async fn ask(last: &mut Last, engine: &Arc<dyn Engine>) -> Result<Arc<Status>, Failure> {
         let status = Arc::new(ask_for(engine, request::Status {}).await?);
         *last = Some((Instant::now(), status.clone()));
         Ok(status)
@@ -65,7 +78,10 @@ mod tests {
             let first = status.get(&engine).await.unwrap();
             status.forget().await;
             let second = status.get(&engine).await.unwrap();
-            assert_eq!([first, second].map(|seen| seen.server.uptime_seconds), [0, 1]);
+            let third = status.renew(&engine).await.unwrap();
+            let same = status.get(&engine).await.unwrap();
+            let all = [first, second, third, same].map(|seen| seen.server.uptime_seconds);
+            assert_eq!(all, [0, 1, 2, 2]);
         });
     }
 }
