@@ -281,6 +281,44 @@ fn a_device_of_which_the_leave_was_cancelled_is_not_removed() {
     assert!(bench.check().is_clean(), "{:?}", bench.check());
 }
 
+/// A device that is out of use leaves the pool while it is asked back, at any moment. Either it
+/// comes back first, or it is no device of the pool any more; never is it called another's.
+#[test]
+fn a_device_that_leaves_while_it_is_asked_back_is_not_called_foreign() {
+    let bench = mirror(8, 2, 1);
+    let disks: Vec<DeviceFile> = (0..100).map(|n| new_disk(&bench, &format!("new{n}"))).collect();
+    bench.run(|rt, files| async move {
+        let pool = open(&rt, files).await;
+        let (mut came_back, mut went) = (0, 0);
+        for (n, disk) in disks.into_iter().enumerate() {
+            let path = disk.path.clone();
+            pool.moves().add_device(disk, [n as u8 + 100; 16]).await.expect("add");
+            pool.returns().offline_device(&path).await.expect("offline");
+            let (p, name) = (pool.clone(), path.clone());
+            let back = rt.spawn(async move { p.returns().online_device(&name).await });
+            rt.sleep(Duration::from_micros(n as u64 * 10)).await;
+            let leaves = pool.moves().remove_device(&path).await.is_ok();
+            match back.await.expect("alive") {
+                Ok(is_back) => came_back += u32::from(is_back),
+                Err(e) => {
+                    // It had left before it was looked for, or while it was read.
+                    let while_read = e.context.contains("no device of the pool any more");
+                    assert!(while_read || e.kind == ErrorKind::NotFound, "after {n}: {e}");
+                    went += u32::from(while_read);
+                }
+            }
+            if !leaves {
+                pool.moves().remove_device(&path).await.expect("remove");
+            }
+            moved(&rt, &pool).await;
+            assert!(device_states(&pool).iter().all(|(p, _)| *p != path), "after {n}");
+        }
+        assert!(came_back >= 5 && went >= 5, "{came_back} came back, {went} went");
+        pool.close().await.expect("close");
+    });
+    assert!(bench.check().is_clean(), "{:?}", bench.check());
+}
+
 /// A replacement is cut short again and again, at any moment, by kills and by power cuts. What was
 /// flushed is always there, and in the end the new device has everything.
 #[test]

@@ -324,6 +324,14 @@ impl Reattacher {
         slots.newest().cloned().ok_or_else(none)
     }
 
+    /// The newest superblock of a device that is out of use. One that was removed or taken into use
+    /// meanwhile is called that, whatever was read: a removal overwrites its superblocks.
+    async fn newest_of_away(&self, row: usize, disk: &Disk, path: &str) -> Result<Superblock> {
+        let own = self.newest_on(disk, path).await;
+        is_away(&self.core.state(), row, path)?;
+        own
+    }
+
     /// Whether a device whose newest superblock is `own` is one that may come back, but does not
     /// know that it is out of use.
     fn is_to_be_told(&self, row: usize, own: &Superblock, path: &str) -> Result<bool> {
@@ -340,10 +348,10 @@ impl Reattacher {
         }
         is_away(&self.core.state(), row, &path)?;
         let disk = disk.anew();
-        let mut own = self.newest_on(&disk, &path).await?;
+        let mut own = self.newest_of_away(row, &disk, &path).await?;
         if self.is_to_be_told(row, &own, &path)? {
             self.last_words.tell_before_it_returns(row, &disk, &path).await?;
-            own = self.newest_on(&disk, &path).await?;
+            own = self.newest_of_away(row, &disk, &path).await?;
         }
         let (since, mut returning, before) = {
             let mut st = self.core.state_mut();
