@@ -16,7 +16,7 @@ pub fn choose_json(is_json: bool) {
     JSON.store(is_json, Ordering::Relaxed);
 }
 
-/// Whether facts are printed as JSON.
+/// Whether the output is JSON.
 pub fn is_json() -> bool {
     JSON.load(Ordering::Relaxed)
 }

@@ -207,9 +207,9 @@ fn devices_that_are_away_for_a_moment_cost_nothing() {
     assert!(opened > 10 && refused > 10, "{opened} {refused}");
 }
 
-/// Disk0 has the first superblock of a start on another host, which power cut short before disk1 had
-/// it. Here disk1 and disk2 go on, and their first superblock has what was answered. Disk0 calls
-/// disk1 a device in use, as disk2 does, but disk1 does not lack what disk2 has.
+/// Disk0 has the first superblock of a start on another host, which power cut short before disk1
+/// had it. Here disk1 and disk2 go on, and their first superblock has what was answered. Disk0
+/// calls disk1 a device in use, as disk2 does, but disk1 does not lack what disk2 has.
 #[test]
 fn what_a_start_completed_is_not_given_up_for_one_that_was_cut_short() {
     for turned in [false, true] {

@@ -18,7 +18,7 @@ const LISTED: usize = 5;
 const NAME: usize = 24;
 
 /// What of the cache belongs on one page; nothing if there is none.
-pub fn facts(status: &Status) -> Vec<(&'static str, Cell)> {
+pub fn rows(status: &Status) -> Vec<(&'static str, Cell)> {
     let Some(c) = &status.cache else { return Vec::new() };
     let behind = match c.writeback.lag_seconds {
         lag if lag > 0.0 => format!("; the pool is {} behind", human_us(lag * 1e6)),

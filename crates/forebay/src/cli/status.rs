@@ -62,7 +62,7 @@ fn text(s: &model::Status, Detail { all, verbose }: Detail, look: &Look) -> Stri
         out += &format!("\n{}", paragraph(Tone::Warn, "", stalls, look));
         out += "  see forebay explain\n";
     }
-    out += &format!("\n{}", summary(facts(s, verbose), look));
+    out += &format!("\n{}", summary(rows(s, verbose), look));
     out += &format!("\n{}", devices(&s.pool.devices).text(look));
     if verbose && s.cache.is_some() {
         out += &format!("\n{}", cache_status::text(s, look));
@@ -75,7 +75,7 @@ fn text(s: &model::Status, Detail { all, verbose }: Detail, look: &Look) -> Stri
 }
 
 /// What is so, a line each.
-fn facts(s: &model::Status, verbose: bool) -> Vec<(&'static str, Cell)> {
+fn rows(s: &model::Status, verbose: bool) -> Vec<(&'static str, Cell)> {
     let (pool, server) = (&s.pool, &s.server);
     let (state, copies) = (pool.state, pool.copies);
     let name = if verbose { format!("{} ({})", pool.name, pool.uuid) } else { pool.name.clone() };
@@ -91,7 +91,7 @@ fn facts(s: &model::Status, verbose: bool) -> Vec<(&'static str, Cell)> {
     }
     rows.extend(overcommit::of_pool(pool).map(|text| ("volumes", Cell::new(Tone::Warn, text))));
     if !verbose {
-        rows.extend(cache_status::facts(s));
+        rows.extend(cache_status::rows(s));
     }
     let clients = format!(
         "{}, {} in flight{}",

@@ -113,9 +113,9 @@ impl Commits {
         }
     }
 
-    /// Commits the direct transaction, whatever is in it. It counts as a change: a device that comes
-    /// back in this open has one more superblock at most that names none of it (`was_never_complete`
-    /// in `devices/split_brain.rs` counts on that).
+    /// Commits the direct transaction, whatever is in it. It counts as a change: a device that
+    /// comes back in this open has one more superblock at most that names none of it
+    /// (`was_never_complete` in `devices/split_brain.rs` counts on that).
     pub(crate) async fn commit_direct(&self) -> Result<()> {
         self.core.state_mut().need_superblock();
         self.commit().await
