@@ -243,9 +243,10 @@ fn what_a_start_completed_is_not_given_up_for_one_that_was_cut_short() {
 fn a_start_that_died_in_its_first_commit_leaves_no_generation_to_the_next() {
     let incarnation = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight")) >> 32;
     let mut left = 0;
-    for writes in 1..24 {
-        let (world, files) = bench(writes, 2);
-        let _ = write_and_die(&world, &files, writes);
+    for seed in 0..60 {
+        let (writes, wait) = (1 + seed % 12, Duration::from_micros(15 * (seed / 12)));
+        let (world, files) = bench(seed, 2);
+        let _ = write_and_die(&world, &files, seed);
         let field = |offset: u64| world.contents(files[0].file, offset, 8);
         // The newest superblock, and the newest of the table pages.
         let committed = || (1..=4).map(|slot| incarnation(&field((slot << 16) + 80))).max();
@@ -253,12 +254,13 @@ fn a_start_that_died_in_its_first_commit_leaves_no_generation_to_the_next() {
         let of_page = |at: u64| (field(at)[..4] == *b"FBPG").then(|| incarnation(&field(at + 16)));
         let newest = || pages.clone().filter_map(of_page).max();
         let f = files.clone();
-        let _ = boot(world.backend(), Order::Seeded(writes), |rt| {
+        let _ = boot(world.backend(), Order::Seeded(seed + 50), |rt| {
             let world = world.clone();
             async move {
                 let (w, clock, first) = (world.clone(), rt.clone(), f[0].file);
                 rt.detach(async move {
                     w.after_writes(first, writes).await;
+                    clock.sleep(wait).await;
                     clock.kill();
                 });
                 open(&rt, &world, &f).await;
@@ -266,8 +268,8 @@ fn a_start_that_died_in_its_first_commit_leaves_no_generation_to_the_next() {
         });
         let (before, of_pages) = (committed(), newest());
         let f = files.clone();
-        live(&world, writes + 100, |rt, world| async move { drop(open(&rt, &world, &f).await) });
-        assert!(committed() > before.max(of_pages), "{writes} writes: {before:?} {of_pages:?}");
+        live(&world, seed + 100, |rt, world| async move { drop(open(&rt, &world, &f).await) });
+        assert!(committed() > before.max(of_pages), "{seed}: {before:?} {of_pages:?}");
         left += u32::from(of_pages > before);
     }
     assert!(left > 0, "no start died in the middle of its first commit");
