@@ -28,6 +28,7 @@ mod terminal;
 mod top;
 mod units;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -38,7 +39,9 @@ pub fn main() -> ExitCode {
     cli::Cli::complete();
     let parsed = cli::Cli::try_parse().unwrap_or_else(|e| {
         if e.use_stderr() && std::env::args_os().any(|word| word == "--json") {
-            eprintln!("{}", output::failure_as_json(e.render().to_string().trim(), 2));
+            let text = output::failure_as_json(e.render().to_string().trim(), 2);
+            // The reader of standard error may have gone.
+            drop(writeln!(std::io::stderr(), "{text}"));
             std::process::exit(2);
         }
         e.exit()

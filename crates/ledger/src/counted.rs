@@ -1,4 +1,4 @@
-//! What a request is counted as once it has ended, with the time that its story says.
+//! The operation that a request is counted as once it has ended, with the time that its story says.
 
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ impl CountedRequest {
         self.bytes += bytes;
     }
 
-    /// It has ended.
+    /// The request has ended.
     pub fn end(self, took: Duration) {
         self.counter.count(self.operation, self.bytes, took);
     }

@@ -201,7 +201,7 @@ struct Inner {
     volume: Cell<Option<VolumeId>>,
     /// The name of the job, if this is one.
     job: Option<Holder>,
-    /// What it is counted as when it has ended; `None`: nothing of it was done.
+    /// The operation that the request is counted as when it has ended; `None`: nothing was done.
     counted: RefCell<Option<CountedRequest>>,
     /// The place of the story among requests that are under way.
     slot: Cell<Slot>,
@@ -267,8 +267,8 @@ impl Story {
         self.0.volume.set(Some(volume));
     }
 
-    /// So many bytes of the request were done. When it has ended, this counter counts it, as the
-    /// first operation that was done of it: a write that also flushes is a write.
+    /// Notes that so many bytes of the request were done. This counter counts the request when it
+    /// has ended, as the first operation that was done of it: a write that also flushes is a write.
     pub fn count_as(&self, counter: &Rc<dyn RequestCounter>, operation: Operation, bytes: u64) {
         match &mut *self.0.counted.borrow_mut() {
             Some(begun) => begun.add(bytes),
@@ -276,7 +276,7 @@ impl Story {
         }
     }
 
-    /// What it is to be counted as, once.
+    /// The operation that the request is to be counted as, once.
     pub(crate) fn take_counted(&self) -> Option<CountedRequest> {
         self.0.counted.take()
     }

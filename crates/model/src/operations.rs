@@ -1,4 +1,4 @@
-//! What problems mean and what to do about them: the sections of docs/operations.md, which the
+//! Advice on problems, their meaning and what to do about them: the sections of docs/operations.md, which the
 //! commands, the manual page and the dashboard show where no copy of the document is at hand.
 
 use schemars::JsonSchema;
@@ -11,12 +11,12 @@ const FENCE: &str = "```";
 /// The beginning of an item of a list.
 const ITEM: &str = "- ";
 
-/// What a problem means and what to do.
+/// The meaning of a problem and what to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
     /// The name of the problem.
     pub page: String,
-    /// What one sees, what it means and what to do: paragraphs with an empty line between them.
+    /// Signs, meaning and remedy of the problem: paragraphs with an empty line between them.
     /// Words between two stars are strong, and those between back quotes are to be typed.
     pub text: String,
 }
@@ -28,7 +28,7 @@ pub enum Block {
     Paragraph(String),
     /// An item of a list, in one line.
     Item(String),
-    /// What is to be typed, in lines.
+    /// Lines to be typed.
     Code(String),
 }
 
@@ -91,7 +91,7 @@ fn without_links(text: &str) -> String {
     plain
 }
 
-/// What is before the first link, its words, and what is after it.
+/// The text before the first link, its words, and the text after it.
 fn next_link(text: &str) -> Option<(&str, &str, &str)> {
     let middle = text.find("](")?;
     let begin = text[..middle].rfind('[')?;

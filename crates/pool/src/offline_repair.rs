@@ -166,14 +166,17 @@ impl Repair {
         Ok(outcomes)
     }
 
+    /// Brings all devices to the newest superblock, once; a sync that failed is not forgotten.
+    async fn sync(&mut self) -> Result<()> {
+        self.pool.flows().superblock_sync.sync_superblocks(self.lacking.clone()).await?;
+        self.lacking = None;
+        Ok(())
+    }
+
     /// Takes deleted volumes out of the table, by a commit, whatever they still hold: nothing
     /// refers to that any more.
     pub async fn forget(&mut self, volumes: &[VolumeId]) -> Result<()> {
-        self.pool
-            .flows()
-            .superblock_sync
-            .sync_superblocks(std::mem::take(&mut self.lacking))
-            .await?;
+        self.sync().await?;
         self.pool.core().state_mut().begin_open();
         for &id in volumes {
             self.pool.core().state_mut().forget_volume(id)?;
@@ -187,11 +190,7 @@ impl Repair {
         if leaked.is_empty() && !slots {
             return Ok(());
         }
-        self.pool
-            .flows()
-            .superblock_sync
-            .sync_superblocks(std::mem::take(&mut self.lacking))
-            .await?;
+        self.sync().await?;
         self.pool.core().state_mut().begin_open();
         if !leaked.is_empty() {
             {

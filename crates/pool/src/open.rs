@@ -110,7 +110,14 @@ fn assemble(
     // may hold the beginning of is skipped.
     let dropped = |(d, was): (&PoolDevice, &DeviceRecord)| d.record().state != was.state;
     let step = if devices.iter().zip(&best.devices).any(dropped) { 2 } else { 1 };
-    let open = Generation(((highest.0 >> 32) + step) << 32);
+    let Ok(incarnation) = u32::try_from((highest.0 >> 32) + step) else {
+        let text = format!(
+            "a superblock or a table page says generation {highest}, and no incarnation can \
+             follow that; run forebay check"
+        );
+        return Err(StorageError::new(ErrorKind::Damaged, text));
+    };
+    let open = Generation(u64::from(incarnation) << 32);
     let published = PublishedCut { epoch: best.published, taken_at: best.published_at };
     let mark = best.cache_uuid.map(|uuid| CacheMark {
         uuid,

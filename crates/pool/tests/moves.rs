@@ -301,7 +301,7 @@ fn a_device_that_leaves_while_it_is_asked_back_is_not_called_foreign() {
             match back.await.expect("alive") {
                 Ok(is_back) => came_back += u32::from(is_back),
                 Err(e) => {
-                    // It had left before it was looked for, or while it was read.
+                    // The device had left before it was looked for, or while it was read.
                     let while_read = e.context.contains("no device of the pool any more");
                     assert!(while_read || e.kind == ErrorKind::NotFound, "after {n}: {e}");
                     went += u32::from(while_read);

@@ -418,7 +418,7 @@ impl Device {
             let what = self.waits_for(Reason::Transfer);
             let next = self.0.scheduler.borrow_mut().next(self.0.medium.rt.now());
             let Some((ticket, run)) = next else {
-                // Those that were dropped may have been the last that the device had.
+                // Requests that were dropped may have been the last that the device had.
                 return self.see_if_idle();
             };
             if self.is_given_up() {

@@ -17,7 +17,7 @@ const LISTED: usize = 5;
 /// Columns of their names.
 const NAME: usize = 24;
 
-/// What of the cache belongs on one page; nothing if there is none.
+/// The rows about the cache that belong on one page; none without a cache.
 pub fn rows(status: &Status) -> Vec<(&'static str, Cell)> {
     let Some(c) = &status.cache else { return Vec::new() };
     let behind = match c.writeback.lag_seconds {
@@ -56,7 +56,7 @@ pub fn text(status: &Status, look: &Look) -> String {
     summary(rows, look)
 }
 
-/// What cannot come to the pool, and what is lost.
+/// The rows about blocks that cannot come to the pool, and blocks that are lost.
 fn losses(status: &Status, c: &CacheStatus) -> Vec<(&'static str, Cell)> {
     let kept = c.kept.iter().map(|kept| ("STAYS", Cell::new(Tone::Bad, stays(kept))));
     let lost = bad(c, &status.volumes).map(|bad| ("LOST", Cell::new(Tone::Bad, bad)));

@@ -47,7 +47,7 @@ impl Status {
     }
 }
 
-/// How much is shown.
+/// The extent of what is shown.
 #[derive(Clone, Copy, Default)]
 struct Detail {
     /// All volumes.
@@ -74,7 +74,7 @@ fn text(s: &model::Status, Detail { all, verbose }: Detail, look: &Look) -> Stri
     out
 }
 
-/// What is so, a line each.
+/// The state of the server, a line for each part.
 fn rows(s: &model::Status, verbose: bool) -> Vec<(&'static str, Cell)> {
     let (pool, server) = (&s.pool, &s.server);
     let (state, copies) = (pool.state, pool.copies);

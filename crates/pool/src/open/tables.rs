@@ -33,6 +33,7 @@ pub(super) struct FoundTables {
 }
 
 /// A copy of a table page of the newest commit, for a device that does not have it.
+#[derive(Clone)]
 pub(crate) struct PageCopy {
     /// The device's row.
     pub device: usize,
