@@ -1,5 +1,6 @@
-//! Advice on problems, their meaning and what to do about them: the sections of docs/operations.md, which the
-//! commands, the manual page and the dashboard show where no copy of the document is at hand.
+//! Advice on problems, their meaning and what to do about them: the sections of docs/operations.md,
+//! which the commands, the manual page and the dashboard show where no copy of the document is at
+//! hand.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

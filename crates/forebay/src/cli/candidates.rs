@@ -1,5 +1,6 @@
-//! Names that a shell offers where a command wants a volume, a device, a setting or a problem. Those of volumes and devices come from the running server; where none answers
-//! soon, nothing is offered.
+//! Names that a shell offers where a command wants a volume, a device, a setting or a problem.
+//! Those of volumes and devices come from the running server; where none answers soon, nothing is
+//! offered.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
