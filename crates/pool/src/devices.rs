@@ -410,6 +410,16 @@ impl Devices {
         true
     }
 
+    /// A superblock is written now, with the records of all rows.
+    pub fn note_written(&mut self) {
+        self.rows.iter_mut().for_each(PoolDevice::note_written);
+    }
+
+    /// That superblock is durable: see [`PoolDevice::offer_written`].
+    pub fn offer_written(&mut self) {
+        self.rows.iter_mut().for_each(PoolDevice::offer_written);
+    }
+
     /// Chunks that may be taken of a device.
     pub fn spare_chunks(&self, row: usize) -> u64 {
         self.rows.get(row).filter(|d| d.takes_chunks()).map_or(0, PoolDevice::free_chunks)
@@ -418,7 +428,7 @@ impl Devices {
     /// A device that takes chunks: how many of it are in use, and how many it has.
     pub fn fill(&self, row: usize) -> Option<(u64, u64)> {
         let d = self.rows.get(row).filter(|d| d.takes_chunks() && d.live().is_some())?;
-        Some((d.record().chunks - d.free_chunks(), d.record().chunks))
+        Some((d.taken_chunks(), d.taken_chunks() + d.free_chunks()))
     }
 
     /// Takes a chunk of a device.

@@ -115,6 +115,82 @@ fn all_that_was_answered_is_there_after_a_kill() {
     }
 }
 
+/// A command that gives a pool more chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum MoreChunks {
+    DeviceGrows,
+    SpareServes,
+}
+
+/// A pool has hardly any room left. While it gets more, a write takes that room, and the process
+/// is killed as soon as the write is answered.
+fn write_to_new_chunks_and_die(seed: u64, by: MoreChunks) {
+    const MORE: u64 = 512;
+    let (world, files) = bench(seed, 1);
+    let small = DeviceFile { size_bytes: DISK / 2, ..files[0].clone() };
+    let spare = disk(&world, "spare", DiskModel::nvme(DISK));
+    let all = match by {
+        MoreChunks::DeviceGrows => files,
+        MoreChunks::SpareServes => vec![small.clone(), spare.clone()],
+    };
+    let v = live(&world, seed, |rt, world| async move {
+        create_pool(&rt, std::slice::from_ref(&small), 1).await;
+        let pool = Rc::new(open(&rt, &world, &[small]).await);
+        let v = pool.create_volume("v", 64 * MIB, 4096).await.expect("create");
+        if by == MoreChunks::SpareServes {
+            pool.moves().add_spare(spare, [9; 16]).await.expect("add");
+        }
+        let mut at = MORE;
+        let free = |pool: &Pool| {
+            let status = pool.status().pool;
+            status.capacity_bytes - status.used_bytes
+        };
+        while free(&pool) >= MORE * BLOCK_U64 {
+            pool.write(v, Lba(at), &blocks(1, 64)).await.expect("write");
+            at += 64;
+        }
+        pool.commit().await.expect("commit");
+        let growing = pool.clone();
+        let command = rt.spawn(async move {
+            match by {
+                MoreChunks::DeviceGrows => growing.moves().grow_device("a", DISK).await.map(drop),
+                MoreChunks::SpareServes => {
+                    growing.spares().use_spare("spare", None).await.map(drop)
+                }
+            }
+        });
+        rt.yield_now().await;
+        while pool.write(v, Lba(0), &blocks(2, MORE)).await.is_err() {
+            rt.yield_now().await;
+        }
+        drop(command);
+        v
+    });
+    let again = all.clone();
+    live(&world, seed + 100, |rt, world| async move {
+        let pool = open(&rt, &world, &again).await;
+        let data = pool.read(v, Lba(0), MORE).await.expect("read");
+        assert_eq!(only_byte(&data), Some(2), "seed {seed}");
+        pool.close().await.expect("close");
+    });
+    live(&world, seed + 200, |rt, _| async move {
+        let report = check_pool(&rt, all).await;
+        assert!(report.is_clean(), "seed {seed}: {report:?}");
+    });
+}
+
+/// A chunk that the device table does not offer when the process ends would be nothing to the next
+/// one.
+#[test]
+fn what_was_answered_while_a_device_grows_is_there_after_a_kill() {
+    (0..20).for_each(|seed| write_to_new_chunks_and_die(seed, MoreChunks::DeviceGrows));
+}
+
+#[test]
+fn what_was_answered_while_a_spare_begins_to_serve_is_on_no_spare_after_a_kill() {
+    (0..20).for_each(|seed| write_to_new_chunks_and_die(seed, MoreChunks::SpareServes));
+}
+
 /// One of two devices has lost its power alone, and with it what was not flushed. The next start
 /// has all of it from the other, and writes it to this one before it counts on that.
 #[test]

@@ -80,6 +80,7 @@ impl Superblocks {
             let (devices, blocks, offset) = {
                 let mut st = self.core.state_mut();
                 let sequence = st.txns.next_sequence();
+                st.devices.note_written();
                 let devices = st.devices.live_rows();
                 let blocks: Vec<Buf> = devices
                     .iter()
@@ -107,6 +108,7 @@ impl Superblocks {
                 .collect();
             self.leave_out(outcomes(tasks).await, "superblock write")?;
             if self.core.state().devices.live_rows().len() == before {
+                self.core.state_mut().devices.offer_written();
                 return Ok(Durable(()));
             }
         }

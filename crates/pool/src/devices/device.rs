@@ -49,6 +49,20 @@ pub(crate) struct Tenure(pub u64);
 /// Want of space is over if no write failed for so long, and one succeeds.
 const SPACE_IS_BACK: Duration = Duration::from_secs(10);
 
+/// The chunks that a row of the device table offers.
+#[derive(Clone, Copy)]
+struct ChunkOffer {
+    chunks: u64,
+    /// None of them may be taken.
+    spare: bool,
+}
+
+impl ChunkOffer {
+    fn of(record: &DeviceRecord) -> ChunkOffer {
+        ChunkOffer { chunks: record.chunks, spare: record.spare }
+    }
+}
+
 /// One row of the device table.
 pub struct PoolDevice {
     record: DeviceRecord,
@@ -80,14 +94,20 @@ pub struct PoolDevice {
     /// Superblocks that stood on the device when the pool was opened.
     found: FoundSuperblocks,
     /// Chunks in use.
+    /// The chunks that are taken, of those that the newest durable superblock offers.
     chunks: Bitmap,
     free_chunks: u64,
+    /// The newest durable superblock calls it a spare.
+    is_spare_on_disk: bool,
+    /// What the superblock that is being written says.
+    written: ChunkOffer,
 }
 
 impl PoolDevice {
     pub(crate) fn new(record: DeviceRecord, path: String, disk: Option<Disk>) -> PoolDevice {
         let free_chunks = record.chunks;
         let chunks = Bitmap::new(record.chunks as usize);
+        let written = ChunkOffer::of(&record);
         let presence = match (record.state, disk) {
             (DeviceState::Removed, _) => Presence::Removed,
             (DeviceState::Online, Some(disk)) => Presence::InUse(disk),
@@ -112,6 +132,8 @@ impl PoolDevice {
             found: FoundSuperblocks::default(),
             chunks,
             free_chunks,
+            is_spare_on_disk: written.spare,
+            written,
         }
     }
 
@@ -380,19 +402,36 @@ impl PoolDevice {
         self.is_away() && is_wanted
     }
 
-    /// Grows the device to `chunks` chunks, which are not fewer than before.
+    /// Grows the device to `chunks` chunks, which are not fewer than before. The new ones are
+    /// offered from the next superblock on.
     pub(crate) fn grow(&mut self, chunks: u64) {
-        let more = chunks - self.record.chunks;
-        let mut all = Bitmap::new(chunks as usize);
-        all.set_words(0, self.chunks.words());
-        self.chunks = all;
-        self.free_chunks += more;
         self.record.chunks = chunks;
+    }
+
+    /// The superblock that is written now says what the record says.
+    pub(crate) fn note_written(&mut self) {
+        self.written = ChunkOffer::of(&self.record);
+    }
+
+    /// The superblock that was written is durable: the chunks that it offers may be taken. Not
+    /// before: a process that ends leaves records of what was written there, and the next start
+    /// could make nothing of them.
+    pub(crate) fn offer_written(&mut self) {
+        let ChunkOffer { chunks, spare } = self.written;
+        let had = self.chunks.len() as u64;
+        if chunks > had {
+            let mut all = Bitmap::new(chunks as usize);
+            all.set_words(0, self.chunks.words());
+            self.chunks = all;
+            self.free_chunks += chunks - had;
+        }
+        self.is_spare_on_disk = spare;
     }
 
     /// New chunks may be taken of it, if it is there.
     pub(crate) fn takes_chunks(&self) -> bool {
-        !self.is_leaving() && !self.is_removed() && !self.is_new() && !self.is_spare()
+        let is_offered = !self.is_spare() && !self.is_spare_on_disk;
+        is_offered && !self.is_leaving() && !self.is_removed() && !self.is_new()
     }
 
     /// The device's row of the device table.
@@ -542,7 +581,7 @@ impl PoolDevice {
 
     /// Takes a chunk; false if it does not exist or is taken.
     pub(crate) fn take_chunk(&mut self, chunk: u32) -> bool {
-        let fits = u64::from(chunk) < self.record.chunks;
+        let fits = (chunk as usize) < self.chunks.len();
         let took = fits && self.chunks.assign(chunk as usize, 1, true) == 1;
         self.free_chunks -= u64::from(took);
         took
@@ -556,6 +595,11 @@ impl PoolDevice {
 
     pub(crate) fn give_chunk(&mut self, chunk: u32) {
         self.free_chunks += self.chunks.assign(chunk as usize, 1, false) as u64;
+    }
+
+    /// Chunks that are in use.
+    pub(crate) fn taken_chunks(&self) -> u64 {
+        self.chunks.len() as u64 - self.free_chunks
     }
 
     pub(crate) fn free_chunks(&self) -> u64 {
