@@ -32,15 +32,19 @@ impl Room {
     }
 
     /// Waits until a checkpoint that begins now has room for its nodes. Where no room can be made
-    /// for their second copies, it goes on without.
+    /// for their second copies, it goes on without: when write-back fails, or several passes have
+    /// freed nothing, and while what would make room waits for the ring, thus for this checkpoint.
     pub(crate) async fn room_for_checkpoint(&self) -> Result<()> {
+        let waiting = self.core.levels().begin_waiting();
         while self.core.levels().lacks_node_room(0) {
             self.failures.check_failed()?;
             self.core.check_open()?;
-            match self.core.levels().check_carried() {
-                Err(_) if !self.core.levels().lacks_room_for_one_copy() => return Ok(()),
-                outcome => outcome?,
+            let hopeful = self.check_hopeful(waiting);
+            let is_alone = self.core.state().journal().room().makes_upkeep_wait();
+            if (hopeful.is_err() || is_alone) && !self.core.levels().lacks_room_for_one_copy() {
+                return Ok(());
             }
+            hopeful?;
             self.wait_for_room().await;
         }
         Ok(())

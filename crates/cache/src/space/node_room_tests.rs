@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use base::{BLOCK, Lba};
+use sim::Fault;
 
-use crate::Settings;
-use crate::testkit::{Lab, fill, settings};
+use crate::policy::writer_delay::PASSES;
+use crate::store::ring_room::{JournalRoom, Share};
+use crate::testkit::{Lab, fill, place_of, settings};
+use crate::{Cache, Settings};
 
 /// Write-back of so many bytes a second.
 fn slow(rate: u64) -> Settings {
@@ -163,4 +166,72 @@ fn keys_of_discards_that_are_published_go_by_themselves() {
         );
         assert!(!cache.flows().collector.gc_is_due(), "again, for nothing");
     });
+}
+
+/// Takes all of the ring, also what is kept back for upkeep.
+fn fill_ring(cache: &Cache) -> Vec<JournalRoom> {
+    let ring = cache.core().state().journal().room().clone();
+    std::iter::from_fn(|| ring.try_take(Share::Upkeep, 1)).collect()
+}
+
+/// So many nodes seem to be due that each would find room once, and never twice.
+fn suppose_more_than_twice_fit(cache: &Cache) {
+    cache.core().state_mut().suppose_nodes(cache.core().layout().data_blocks() / 2 + 1);
+    assert!(!cache.core().levels().lacks_room_for_one_copy());
+}
+
+/// Passes that free nothing have filled the ring: those that enter bad blocks again, say. The next
+/// one waits for a checkpoint to free it, and the checkpoint has no room for two copies of a node.
+#[test]
+fn a_checkpoint_does_not_wait_for_a_pass_that_waits_for_the_ring() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), |cache, a| async move {
+        fill(&cache, a, 3_500, 1, 1).await;
+        let all = fill_ring(&cache);
+        suppose_more_than_twice_fit(&cache);
+        let (began, before) = (cache.core().rt().now(), cache.status().index.checkpoints);
+        cache.publish_all().await.expect("published");
+        let took = cache.core().rt().now().since(began);
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(cache.status().index.checkpoints > before);
+        drop(all);
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
+}
+
+/// One dirty block is bad: a pass has nothing else to carry, and frees nothing.
+#[test]
+fn a_checkpoint_waits_for_several_passes_that_free_nothing_and_no_more() {
+    let lab = Lab::new();
+    let (world, device) = (lab.world.clone(), lab.device);
+    lab.within_an_hour(settings(), move |cache, a| async move {
+        cache.publish_all().await.expect("published");
+        fill(&cache, a, 3_500, 1, 1).await;
+        let offset = cache.core().offset_of(place_of(&cache, a, 3_500).await);
+        assert!(world.inject(device, Fault::ReadError { offset, len: 512 }));
+        suppose_more_than_twice_fit(&cache);
+        let before = cache.core().levels().passes();
+        cache.flows().checkpointer.checkpoint_now().await.expect("each node once");
+        let passes = cache.core().levels().passes() - before;
+        assert!((PASSES + 1..=PASSES + 3).contains(&passes), "{passes}");
+    });
+}
+
+/// The ring is full, and there is no room even for one copy: all that wait are told.
+#[test]
+fn a_pass_does_not_wait_for_a_checkpoint_that_cannot_come() {
+    let lab = Lab::new();
+    lab.within_an_hour(settings(), |cache, a| async move {
+        fill(&cache, a, 3_500, 1, 1).await;
+        let (all, due) = (fill_ring(&cache), 1 << 20);
+        cache.core().state_mut().suppose_nodes(due);
+        let e = cache.publish_all().await.expect_err("there is no room");
+        assert!(e.context.contains("its journal is full"), "{e}");
+        cache.core().state_mut().took_for_nodes(due);
+        drop(all);
+        cache.publish_all().await.expect("published");
+    });
+    let report = lab.check();
+    assert!(report.is_clean(), "{report:?}");
 }

@@ -106,19 +106,47 @@ impl Room {
         Ok(())
     }
 
-    /// Room for the records of a task that holds the lock of passes. If only a pass can make room,
-    /// for nodes and so for checkpoints, a wait for it would never end: after `PATIENCE` this fails
+    /// Room for the records of a task that keeps passes away. If only a pass can make room, for
+    /// nodes and so for checkpoints, a wait for it would never end: after `PATIENCE` this fails
     /// with [`ErrorKind::NoSpace`].
     pub(crate) async fn room_between_passes(&self) -> Result<JournalRoom> {
         self.failures.check_failed()?;
-        let blocks = blocks_for(1, 0);
         if self.core.levels().is_crowded() && !self.core.levels().wants_node_room() {
             Box::pin(self.uncrowd(NodeRoom::Any, self.core.levels().begin_waiting())).await?;
         }
+        let text = "the cache has no room for what this changes before more is written back: try \
+                    again later";
+        let none = || StorageError::new(ErrorKind::NoSpace, text);
+        self.ring_room_under_lock(blocks_for(1, 0), none).await
+    }
+
+    /// Room in the ring for a step of a pass, which pushes so many records with so many checksums
+    /// at once. A checkpoint may wait for the pass, and the ring for the checkpoint: where it has
+    /// no room for nodes this fails after `PATIENCE`, so that all who wait for the pass are told.
+    pub(crate) async fn room_in_pass(
+        &self,
+        records: usize,
+        checksums: usize,
+    ) -> Result<JournalRoom> {
+        let text = "the cache has no room for what a pass changes: its journal is full, and there \
+                    are too few free buckets for the checkpoint that would free it";
+        let none = || StorageError::new(ErrorKind::Io, text);
+        self.ring_room_under_lock(blocks_for(records, checksums), none).await
+    }
+
+    /// Room in the ring for a task that holds the lock of passes. Fails with `none` after
+    /// `PATIENCE` without room for nodes.
+    async fn ring_room_under_lock(
+        &self,
+        blocks: u32,
+        none: impl FnOnce() -> StorageError,
+    ) -> Result<JournalRoom> {
+        self.failures.check_failed()?;
         let room = self.core.state().journal().room().clone();
         if let Some(room) = room.try_take(Share::Upkeep, blocks) {
             return Ok(room);
         }
+        self.core.check_open()?;
         let (mut line, mut without_since) = (room.line_up(Share::Upkeep, blocks), None);
         loop {
             let wakes = self.core.wakes();
@@ -131,9 +159,7 @@ impl Room {
                 now
             };
             if now.since(since) >= PATIENCE {
-                let text = "the cache has no room for what this changes before more is written \
-                            back: try again later";
-                return Err(StorageError::new(ErrorKind::NoSpace, text));
+                return Err(none());
             }
             let look = either(changed, self.core.rt().sleep_until(since.after(PATIENCE)));
             if let Some(room) = within(&mut line, look).await {
@@ -144,15 +170,10 @@ impl Room {
         }
     }
 
-    /// Room in the journal's ring for a record of upkeep. A task that holds it may wait for devices
-    /// only.
+    /// Room in the journal's ring for a record of upkeep, which is of no pass. A task that holds it
+    /// may wait for devices only.
     pub(crate) async fn upkeep_room(&self) -> Result<JournalRoom> {
-        self.upkeep_room_for(1, 1).await
-    }
-
-    /// The same for so many records with so many checksums, all of which are pushed in one step.
-    async fn upkeep_room_for(&self, records: usize, checksums: usize) -> Result<JournalRoom> {
-        self.ring_room(Share::Upkeep, blocks_for(records, checksums)).await
+        self.ring_room(Share::Upkeep, blocks_for(1, 1)).await
     }
 
     /// Room in the journal's ring.

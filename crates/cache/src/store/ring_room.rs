@@ -14,7 +14,7 @@
 //! 3. a commit of the pool: for the journal, up to the last dropped key
 //!    ([`crate::io::pool_commits`]), and the pool's devices;
 //! 4. a checkpoint: for the journal, and, if more has changed than was foreseen, for buckets that
-//!    evictions and passes make free;
+//!    evictions and passes make free, as long as none of these waits for room in the ring;
 //! 5. room in the ring for upkeep (evictions, cuts, blocks that passes found bad): for checkpoints.
 //!    A task with such room waits for devices;
 //! 6. evictions and passes: for room for upkeep, and for commits of the pool;
@@ -24,10 +24,14 @@
 //!
 //! Of 7 and 8 each seems to wait for the other; but a request takes room once, before all else that
 //! it waits for, and never more while it has some. And 4 may wait for 6 while 6 waits for 5 and
-//! that for 4: a part of the ring is kept back for upkeep alone, far more blocks than the few
-//! evictions and cuts for which such a checkpoint waits; see [`crate::space::node_room`] for why
-//! one hardly ever does. While write-back fails for good, such a checkpoint does not come. Then the
-//! clients that wait for it are told why ([`RingRoom::refuse_clients`]).
+//! that for 4. A part of the ring is kept back for upkeep alone, but no part is large enough for
+//! all passes for which such a checkpoint may wait: each enters the blocks again that are bad in
+//! the cache, and none of them may make a bucket free. So a checkpoint waits for 6 only while
+//! nothing waits at 5 ([`RingRoom::makes_upkeep_wait`]), and for no more than several passes; and a
+//! pass at 5 gives up if the checkpoint has no room at all ([`crate::space::request_room`]). See
+//! [`crate::space::node_room`] for why a checkpoint hardly ever waits. While write-back fails for
+//! good, or in vain, one that has no room at all does not come. Then the clients that wait for it
+//! are told why ([`RingRoom::refuse_clients`]).
 //!
 //! **Order.** Room is given in the order of arrival, to upkeep first. Clients' requests stand at
 //! one more door ([`crate::space::request_room`]), so that it is the same order for nodes.
@@ -74,7 +78,7 @@ struct RingState {
     lines: RefCell<[VecDeque<Waiter>; 2]>,
     /// A task waits for room, and some was given back: a checkpoint may be needed.
     wanted: Event,
-    /// Room for nodes was given back.
+    /// Room for nodes was given back, or upkeep begins to wait: it frees none meanwhile.
     nodes_freed: Event,
 }
 
@@ -92,7 +96,8 @@ pub(crate) struct JournalRoom {
 
 impl RingRoom {
     /// Nothing is taken of a ring of so many blocks. `wanted` is notified when those in line may
-    /// need a checkpoint, `nodes_freed` when nodes are given back.
+    /// need a checkpoint, `nodes_freed` when nodes are given back, or those that wait for more of
+    /// them are to look whether any come.
     pub fn new(ring_blocks: u32, wanted: Event, nodes_freed: Event) -> RingRoom {
         // A lap passes over less than an entry at its end, and the ring is never quite full.
         let blocks = ring_blocks - MAX_ENTRY_BLOCKS;
@@ -123,6 +128,9 @@ impl RingRoom {
         let (to, room) = oneshot();
         self.0.lines.borrow_mut()[share as usize].push_back(Waiter { blocks, to });
         self.0.grant();
+        if share == Share::Upkeep && self.makes_upkeep_wait() {
+            self.0.nodes_freed.notify();
+        }
         room
     }
 
@@ -141,6 +149,11 @@ impl RingRoom {
     /// True if a task waits for room.
     pub fn has_line(&self) -> bool {
         self.0.lines.borrow().iter().any(|line| !line.is_empty())
+    }
+
+    /// True if upkeep waits for room, which a checkpoint would make.
+    pub fn makes_upkeep_wait(&self) -> bool {
+        !self.0.lines.borrow()[Share::Upkeep as usize].is_empty()
     }
 
     /// Records have `records` blocks, and a task waits: a checkpoint would help. Not where nearly

@@ -11,9 +11,8 @@
 //! has reserved nothing.
 
 use base::{ErrorKind, Result, StorageError};
-use format::cache::journal::blocks_for;
 
-use crate::store::ring_room::{JournalRoom, Share, nodes_for};
+use crate::store::ring_room::{JournalRoom, nodes_for};
 use crate::writeback::kept::Keeper;
 use crate::writeback::margin::MarginNodes;
 
@@ -33,7 +32,7 @@ impl Keeper {
         why: &StorageError,
     ) -> Result<KeptRoom> {
         let nodes = self.margin_nodes(nodes_for(records as u64), why).await?;
-        let ring = self.room.ring_room(Share::Upkeep, blocks_for(records, checksums)).await?;
+        let ring = self.room.room_in_pass(records, checksums).await?;
         Ok(KeptRoom { ring, _nodes: nodes })
     }
 

@@ -158,7 +158,7 @@ impl RunCarrier {
             };
             self.staged.copy_below(pass, &one).await?;
             self.core.writeback().passes_mut().leaves_bad();
-            let (bad, addr, mut room) = (one.clone(), *addr, self.room.upkeep_room().await?);
+            let (bad, addr, mut room) = (one.clone(), *addr, self.room.room_in_pass(1, 1).await?);
             // The cut keeps its own room: a later try may read the block well.
             let mut reserved = self.core.pool().take_over(1);
             let known = self

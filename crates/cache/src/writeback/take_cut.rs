@@ -94,7 +94,7 @@ impl CutTaker {
         };
         let may_take = self.core.writeback().passes().cuts().may_take();
         if next == CutChoice::Newest && may_take {
-            let mut room = self.room.upkeep_room().await?;
+            let mut room = self.room.room_in_pass(1, 0).await?;
             self.take_cut(&mut room);
         }
         let cut = self.core.writeback().passes_mut().cuts_mut().carry(next);
