@@ -223,6 +223,15 @@ impl Pool {
         st.space.room().left_for_data(&st.devices, &st.demand()) * BLOCK_U64
     }
 
+    /// Bytes that data can come to take once all that is being given back is free, about: a request
+    /// for more finds no room, however long it waits.
+    pub fn attainable_bytes(&self) -> u64 {
+        let st = self.0.core.state();
+        let live = st.forest.volumes().filter(|v| v.is_live());
+        let live = live.map(|v| v.record().allocated_blocks).sum();
+        st.space.room().attainable(&st.devices, live) * BLOCK_U64
+    }
+
     /// The place where the host keeps memory that outlives the process, if this pool uses it.
     pub fn host_place(&self) -> Option<SharedPlace> {
         self.0.core.host_place()

@@ -44,7 +44,9 @@ struct Context {
     what: &'static str,
     /// True if the request takes space.
     takes: bool,
-    /// True if the request is for more zeros that take space than the pool had room for.
+    /// True if the request is for zeros that take space.
+    allocates: bool,
+    /// True if these were more than the pool can have room for, when it began.
     too_many_zeros: bool,
     /// The volume does not need what the cache has.
     direct: bool,
@@ -171,6 +173,7 @@ impl Client {
             end,
             what,
             takes,
+            allocates: false,
             too_many_zeros: false,
             direct,
         };
@@ -241,8 +244,8 @@ impl Client {
         if env.one_in(4) {
             self.is_full();
         }
-        let allocates = matches!(kind, Kind::Zeroes { allocate: true });
-        context.too_many_zeros = allocates && len > self.left_for_data();
+        context.allocates = matches!(kind, Kind::Zeroes { allocate: true });
+        context.too_many_zeros = self.are_too_many_zeros(&context);
         let op = env.model.borrow_mut().begin(id, kind, offset, len);
         env.begins(op, id, context.what, offset, len);
         let rt = &self.boot.rt;
@@ -393,6 +396,7 @@ impl Client {
                     || env.unreachable.borrow().checksums()
                     || (context.takes && self.was_full_since(context.began))
                     || context.too_many_zeros
+                    || self.are_too_many_zeros(context)
             }
             // The pool serves these when the cache fails.
             FailureReason::Io
@@ -432,9 +436,26 @@ impl Client {
         }
     }
 
-    /// Bytes that the pool says it has room for.
-    fn left_for_data(&self) -> u64 {
-        self.boot.volumes.pool().available_bytes()
+    /// True if a request is for zeros that take space, and for more than the pool can have room for
+    /// beside what other volumes have, and what is dirty. What is not of a volume any more may
+    /// still be in use: a request waits until it is free.
+    fn are_too_many_zeros(&self, context: &Context) -> bool {
+        if !context.allocates {
+            return false;
+        }
+        let (pool, model) = (self.boot.volumes.pool(), self.boot.env.model.borrow());
+        let others = pool.volumes().into_iter();
+        let others = others.filter(|v| model.number_of(&v.name) != Some(context.volume));
+        let others: u64 = others.map(|v| v.allocated_bytes).sum();
+        let status = pool.status().pool;
+        let taken = others + status.reserved_bytes + self.kept_for_metadata(status.capacity_bytes);
+        context.end - context.offset + taken > status.capacity_bytes
+    }
+
+    /// Metadata keeps room for itself, a 32nd and two groups at least.
+    fn kept_for_metadata(&self, capacity_bytes: u64) -> u64 {
+        let group = self.boot.env.settings.group_bytes;
+        (capacity_bytes / 32).next_multiple_of(group).max(2 * group)
     }
 
     /// True if it may be that the pool has no room, or had none a moment ago: an answer takes its
@@ -450,10 +471,9 @@ impl Client {
             let dirty = c.status().dirty_bytes;
             dirty + dirty / 10 + env.bytes_in_flight(1 << 20) + 3 * env.settings.group_bytes
         });
-        // Metadata keeps room for itself, a 32nd and two groups at least, and some groups are as
-        // good as full.
+        // Some groups are as good as full.
         let group = env.settings.group_bytes;
-        let kept = (status.capacity_bytes / 32).next_multiple_of(group).max(2 * group);
+        let kept = self.kept_for_metadata(status.capacity_bytes);
         if free <= kept + 2 * group + 4 * env.settings.pool.dirty_nodes * BLOCK_U64 + reserved {
             env.full_at.set(Some(now));
         }

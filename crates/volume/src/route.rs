@@ -14,6 +14,7 @@ use base::{BLOCK, BLOCK_U64, BlockRange, Lba, Result, Slice, SliceList, VolumeId
 use cache::{BlockPart, Cache, Change, Patch};
 use pool::{CacheMode, Pool};
 
+use rt::Reason;
 use rt::sync::Permit;
 
 use crate::quiesce::InFlightGuard;
@@ -105,6 +106,15 @@ impl<'a> Route<'a> {
             return outcome;
         }
         Box::pin(self.pool.write(self.volume, lba, data)).await
+    }
+
+    /// Waits until a cache that the volume writes back to has carried what it has to the pool: as a
+    /// write does for which the pool has no room.
+    pub async fn publish(&self) -> Result<()> {
+        let RequestPath::Cache(cache) = self.by() else { return Ok(()) };
+        let publish = Box::pin(cache.publish_all());
+        let outcome = self.pool.rt().waits(Reason::Publish, publish).await;
+        if self.stands(&outcome) { outcome } else { Ok(()) }
     }
 
     /// Writes parts of a block, which no other may be writing. `known`: what is known of the block

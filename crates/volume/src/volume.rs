@@ -372,7 +372,7 @@ impl Volume {
         let since = self.begin();
         let end = offset + len;
         if allocate {
-            self.check_room(len)?;
+            self.check_room(len).await?;
             self.fill(offset, end, ticket).await?;
         } else {
             let (from, to) = (offset.next_multiple_of(BLOCK_U64), self.whole_end(end) * BLOCK_U64);
@@ -399,18 +399,25 @@ impl Volume {
     }
 
     /// Fails if so many bytes of zeros cannot find room, however much of the volume takes space
-    /// already: they would fill the pool for everybody before they fail. Errors: `NoSpace`.
-    fn check_room(&self, len: u64) -> Result<()> {
-        if len <= ZERO_BYTES {
+    /// already: they would fill the pool for everybody before they fail. What is being given back
+    /// counts as room, as each write waits for it. Errors: `NoSpace`.
+    async fn check_room(&self, len: u64) -> Result<()> {
+        if len <= ZERO_BYTES || self.can_find_room(len).is_ok() {
             return Ok(());
         }
+        // What a cache is to write back may replace blocks of the pool, or give them up.
+        self.route().await?.publish().await?;
+        self.can_find_room(len)
+    }
+
+    fn can_find_room(&self, len: u64) -> Result<()> {
         let own = self.info().map_or(0, |info| info.allocated_bytes);
-        let (needed, has) = (len.saturating_sub(own), self.pool.available_bytes());
+        let (needed, has) = (len.saturating_sub(own), self.pool.attainable_bytes());
         if needed <= has {
             return Ok(());
         }
         let text = format!(
-            "{len} bytes of zeros are to take space, and the pool has {has} left, beside {own} \
+            "{len} bytes of zeros are to take space, and the pool has room for {has}, beside {own} \
              that the volume has: nothing was written"
         );
         Err(StorageError::new(ErrorKind::NoSpace, text))

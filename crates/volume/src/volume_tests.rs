@@ -265,6 +265,24 @@ fn zeroes_that_cannot_fit_take_nothing() {
     });
 }
 
+/// Torture's seed 95006697. A commit took its time, and what others had discarded was to be free
+/// after the next one: zeros that had room then were refused.
+#[test]
+fn zeroes_find_the_room_that_is_being_given_back() {
+    let bench = Bench::new(16);
+    bench.boot(true, |_, volumes| async move {
+        let v = volumes.create("v", 36 * MIB, 512).await.expect("create");
+        let other = volumes.create("other", 36 * MIB, 512).await.expect("create");
+        other.write_zeroes(0, 32 * MIB, true, None).await.expect("room");
+        let refused = v.write_zeroes(0, 32 * MIB, true, None).await.map_err(|e| e.kind);
+        assert_eq!(refused, Err(ErrorKind::NoSpace), "nothing gives room for both");
+        other.flush().await.expect("flush");
+        other.discard(0, 32 * MIB).await.expect("discard");
+        assert!(v.pool.available_bytes() < 16 * MIB, "a commit has given it back already");
+        v.write_zeroes(0, 32 * MIB, true, None).await.expect("the same room again");
+    });
+}
+
 #[test]
 fn zeroes_up_to_an_old_end_spare_what_was_written_behind_it() {
     let bench = Bench::new(15);

@@ -104,9 +104,7 @@ impl<'a> Room<'a> {
     /// Groups that metadata lacks to its share, and that data leaves to it, where so many can still
     /// be formed.
     fn kept_of(&self, formable: u64) -> u64 {
-        let all = self.groups.sets().in_use() + formable;
-        let least = if all < TWO_FROM { 1 } else { 2 };
-        let share = all.div_ceil(GROUPS_PER_METADATA).max(least);
+        let share = share_of_metadata(self.groups.sets().in_use() + formable);
         share.saturating_sub(self.groups.sets().of_metadata())
     }
 
@@ -179,6 +177,15 @@ impl<'a> Room<'a> {
         };
         let room = self.data + groups * self.group_blocks;
         room.saturating_sub(self.claims.reserved())
+    }
+
+    /// Blocks that data can come to take beside what is reserved and `live` blocks, about: all else
+    /// but the share of metadata counts as free. Part of it may be free only after commits, reads
+    /// and moves that are under way.
+    pub fn attainable(&self, devices: &Devices, live: u64) -> u64 {
+        let all = self.groups.sets().in_use() + self.groups.formable(devices);
+        let of_data = all.saturating_sub(share_of_metadata(all)) * self.group_blocks;
+        of_data.saturating_sub(live + self.claims.reserved())
     }
 
     /// True if a direct write that found too few blocks may find `blocks` more when the changes
@@ -285,6 +292,12 @@ impl<'a> Room<'a> {
         self.claims.nodes() > 0
             && self.can_hold_beside(formable, reserved, demand, NODES_PER_CHANGE)
     }
+}
+
+/// Of so many groups, those that are kept for metadata.
+fn share_of_metadata(groups: u64) -> u64 {
+    let least = if groups < TWO_FROM { 1 } else { 2 };
+    groups.div_ceil(GROUPS_PER_METADATA).max(least)
 }
 
 #[cfg(test)]
