@@ -31,6 +31,6 @@ pub use shell::shell_word;
 pub use telling::{counted, worth_telling};
 pub use time::{Duration, Instant};
 pub use units::{
-    BLOCK, BLOCK_U64, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, GroupId, Lba,
-    OpenId, PoolAddr, RecordSeq, SECTOR, VolumeId,
+    BLOCK, BLOCK_U64, Birth, BucketGen, BucketId, CacheAddr, EntrySeq, Epoch, Generation, GroupId,
+    Lba, OpenId, PoolAddr, RecordSeq, SECTOR, VolumeId,
 };

@@ -49,6 +49,12 @@ number!(
     Generation(u64), "gen:"
 );
 
+number!(
+    /// The birth of blocks: the number of snapshots, of all volumes of the pool, that were taken
+    /// before they were written.
+    Birth(u32), "birth:"
+);
+
 /// The name of one open of a pool: a random number, so that no other open of this pool, or of a
 /// copy of it, has the same. 0: not known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

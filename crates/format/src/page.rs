@@ -30,8 +30,8 @@ use crate::superblock::{MAX_COPIES, MAX_GROUP_BLOCKS};
 mod volumes;
 
 pub use volumes::{
-    CacheMode, VOLUMES_PER_PAGE, VolumeLimit, VolumeRecord, VolumeState, decode_volumes,
-    encode_volumes,
+    CacheMode, SnapshotOrigin, VOLUMES_PER_PAGE, VolumeLimit, VolumeRecord, VolumeState,
+    decode_volumes, encode_volumes,
 };
 
 /// Bytes of payload in a page.

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::*;
-use base::{Bitmap, Epoch, VolumeId};
+use base::{Birth, Bitmap, Epoch, VolumeId};
 use proptest::prelude::*;
 
 /// Bytes of a volume record.
@@ -39,7 +39,36 @@ fn volume() -> VolumeRecord {
         staged: None,
         limit: None,
         read_only: false,
+        snapshot: None,
+        deadlist: root(17),
     }
+}
+
+#[test]
+fn the_record_of_a_snapshot_says_of_what_it_is() {
+    let origin = SnapshotOrigin {
+        volume: VolumeId(2),
+        birth: Birth(5),
+        generation: Generation(9),
+        taken_at: 7,
+    };
+    let snapshot = VolumeRecord { snapshot: Some(origin), ..volume() };
+    assert_eq!((snapshot.owner(), volume().owner()), (VolumeId(2), VolumeId(4)));
+    let mut records = vec![None; VOLUMES_PER_PAGE as usize];
+    records[1] = Some(snapshot.clone());
+    let mut payload = vec![0; PAYLOAD];
+    encode_volumes(&records, &mut payload);
+    assert_eq!(decode_volumes(&payload), Ok(records));
+    let refused = |change: &dyn Fn(&mut SnapshotOrigin)| {
+        let mut bad = origin;
+        change(&mut bad);
+        let record = VolumeRecord { snapshot: Some(bad), ..volume() };
+        let mut payload = vec![0; PAYLOAD];
+        encode_volumes(&[Some(record)], &mut payload);
+        decode_volumes(&payload).is_err()
+    };
+    assert!(refused(&|origin| origin.volume = VolumeId(4)), "of itself");
+    assert!(refused(&|origin| origin.volume = VolumeId(0)), "of no volume");
 }
 
 #[test]
@@ -95,7 +124,7 @@ fn staging_volume_round_trip() {
         assert!(decode_volumes(&payload).is_err(), "{volume} {epoch}");
     }
     payload[at..at + 8].fill(0);
-    for (place, value) in [(24, 2), (25, 1), (28, 1), (79, 1)] {
+    for (place, value) in [(24, 2), (25, 1), (52, 1), (55, 1)] {
         payload[at + place] = value;
         assert!(decode_volumes(&payload).is_err(), "flags or reserved: {place}");
         payload[at + place] = 0;

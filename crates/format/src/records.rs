@@ -1,15 +1,23 @@
 //! Keys and values of the pool's trees.
 //!
 //! A mapping tree belongs to a volume. Its key is the first block of an extent (u64, big-endian).
-//! Its value is the pool address (6 bytes, little-endian) and the length in blocks (u16). Extents
-//! do not overlap.
+//! Its value is the pool address (6 bytes, little-endian), the length in blocks (u16) and, unless
+//! that is 0, the birth of the blocks (u32). Extents do not overlap.
 //!
 //! A checksum tree belongs to a data block group. Its key is the first block inside the group (u32,
 //! big-endian). Its value is the volume that owns the blocks (u32), the first block in that volume
 //! (u64), and a crc32c (u32) for each block. Records do not overlap. A record counts only for
 //! blocks that are allocated in the group's bitmap. What it says of free blocks is obsolete.
+//!
+//! A deadlist belongs to a volume or a snapshot. It has the blocks that the volume has lost since
+//! its newest snapshot, and that an older one still has. Its key says whether the blocks hold data
+//! or a node (u8), their birth, or for a node its generation (u64), the commit in which the volume
+//! lost them (u64), and a number that tells records of one commit apart (u32), all big-endian. Its
+//! value is the pool address (6 bytes, little-endian) and the number of blocks (u32).
 
-use base::{Crc, Lba, PoolAddr, VolumeId};
+use std::ops::Deref;
+
+use base::{Birth, Crc, Generation, Lba, PoolAddr, VolumeId};
 
 /// The largest number of blocks in an extent of a mapping tree.
 pub const MAX_EXTENT: u32 = 32_768;
@@ -38,6 +46,30 @@ pub struct MappedExtent {
     pub addr: PoolAddr,
     /// Number of blocks.
     pub len: u32,
+    /// The birth of the blocks.
+    pub birth: Birth,
+}
+
+/// The value of an extent in a mapping tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExtentValue {
+    bytes: [u8; ExtentValue::BYTES],
+    len: usize,
+}
+
+impl ExtentValue {
+    /// Bytes of the value of blocks that were born with the pool.
+    const FIRST_BYTES: usize = 8;
+    /// Bytes of the value of all other blocks.
+    const BYTES: usize = 12;
+}
+
+impl Deref for ExtentValue {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 impl MappedExtent {
@@ -47,24 +79,119 @@ impl MappedExtent {
     }
 
     /// The extent's value in the mapping tree.
-    pub fn value(&self) -> [u8; 8] {
-        let a = self.addr.0.to_le_bytes();
-        let l = (self.len as u16).to_le_bytes();
-        [a[0], a[1], a[2], a[3], a[4], a[5], l[0], l[1]]
+    pub fn value(&self) -> ExtentValue {
+        let mut bytes = [0; ExtentValue::BYTES];
+        bytes[..6].copy_from_slice(&self.addr.0.to_le_bytes()[..6]);
+        bytes[6..8].copy_from_slice(&(self.len as u16).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.birth.0.to_le_bytes());
+        let len = match self.birth {
+            Birth(0) => ExtentValue::FIRST_BYTES,
+            _ => ExtentValue::BYTES,
+        };
+        ExtentValue { bytes, len }
     }
 
     /// Decodes a record of a mapping tree. Returns `None` if it is invalid.
     pub fn decode(key: &[u8], value: &[u8]) -> Option<MappedExtent> {
         let lba = u64::from_be_bytes(key.try_into().ok()?);
-        let v: [u8; 8] = value.try_into().ok()?;
+        let (v, birth) = value.split_first_chunk::<{ ExtentValue::FIRST_BYTES }>()?;
+        let birth = match birth {
+            [] => Birth(0),
+            birth => Birth(u32::from_le_bytes(birth.try_into().ok()?)),
+        };
+        let is_short = value.len() == ExtentValue::FIRST_BYTES;
         let addr = u64::from_le_bytes([v[0], v[1], v[2], v[3], v[4], v[5], 0, 0]);
         let len = u32::from(u16::from_le_bytes([v[6], v[7]]));
-        (len > 0 && len <= MAX_EXTENT && lba < 1 << 52).then_some(MappedExtent {
+        let fits = len > 0 && len <= MAX_EXTENT && lba < 1 << 52;
+        (fits && is_short == (birth == Birth(0))).then_some(MappedExtent {
             lba: Lba(lba),
+            addr: PoolAddr(addr),
+            len,
+            birth,
+        })
+    }
+}
+
+/// The age of blocks that a snapshot may have.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DeadAge {
+    /// Blocks of data, of this birth.
+    Data(Birth),
+    /// A node of this generation.
+    Node(Generation),
+}
+
+/// Blocks that a volume has lost, and that an older snapshot still has: a record of a deadlist.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeadRun {
+    /// The age of the blocks.
+    pub age: DeadAge,
+    /// The commit in which the volume lost them.
+    pub died: Generation,
+    /// A number that tells records of one commit and age apart.
+    pub number: u32,
+    /// The first of the blocks.
+    pub addr: PoolAddr,
+    /// Number of blocks.
+    pub len: u32,
+}
+
+/// Bytes of a key of a deadlist.
+const DEAD_KEY: usize = 21;
+
+impl DeadRun {
+    /// The key in the deadlist.
+    pub fn key(&self) -> [u8; DEAD_KEY] {
+        let mut key = dead_key(self.age);
+        key[9..17].copy_from_slice(&self.died.0.to_be_bytes());
+        key[17..].copy_from_slice(&self.number.to_be_bytes());
+        key
+    }
+
+    /// The value in the deadlist.
+    pub fn value(&self) -> [u8; 10] {
+        let mut value = [0; 10];
+        value[..6].copy_from_slice(&self.addr.0.to_le_bytes()[..6]);
+        value[6..].copy_from_slice(&self.len.to_le_bytes());
+        value
+    }
+
+    /// Decodes a record of a deadlist. Returns `None` if it is invalid.
+    pub fn decode(key: &[u8], value: &[u8]) -> Option<DeadRun> {
+        let key: &[u8; DEAD_KEY] = key.try_into().ok()?;
+        let value: &[u8; 10] = value.try_into().ok()?;
+        let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| key[at + i]));
+        let age = match key[0] {
+            0 => DeadAge::Data(Birth(u32::try_from(number(1)).ok()?)),
+            1 => DeadAge::Node(Generation(number(1))),
+            _ => return None,
+        };
+        let addr = u64::from_le_bytes(std::array::from_fn(|i| if i < 6 { value[i] } else { 0 }));
+        let len = u32::from_le_bytes(std::array::from_fn(|i| value[6 + i]));
+        let fits = match age {
+            DeadAge::Data(_) => len > 0 && len <= MAX_EXTENT,
+            DeadAge::Node(_) => len == 1,
+        };
+        fits.then_some(DeadRun {
+            age,
+            died: Generation(number(9)),
+            number: u32::from_be_bytes(std::array::from_fn(|i| key[17 + i])),
             addr: PoolAddr(addr),
             len,
         })
     }
+}
+
+/// The first key that a record of this age may have in a deadlist.
+pub fn dead_key(age: DeadAge) -> [u8; DEAD_KEY] {
+    let (kind, born) = match age {
+        DeadAge::Data(birth) => (0, u64::from(birth.0)),
+        DeadAge::Node(generation) => (1, generation.0),
+    };
+    let mut key = [0; DEAD_KEY];
+    key[0] = kind;
+    key[1..9].copy_from_slice(&born.to_be_bytes());
+    key
 }
 
 /// A record of a checksum tree, read in place.
@@ -139,8 +266,10 @@ mod tests {
             lba in 0u64..1 << 52,
             addr in 0u64..1 << 48,
             len in 1u32..=MAX_EXTENT,
+            birth in prop_oneof![Just(0), any::<u32>()],
         ) {
-            let e = MappedExtent { lba: Lba(lba), addr: PoolAddr(addr), len };
+            let e = MappedExtent { lba: Lba(lba), addr: PoolAddr(addr), len, birth: Birth(birth) };
+            prop_assert_eq!(e.value().len(), if birth == 0 { 8 } else { 12 });
             prop_assert_eq!(MappedExtent::decode(&mapping_key(e.lba), &e.value()), Some(e));
         }
 
@@ -162,12 +291,31 @@ mod tests {
         }
 
         #[test]
+        fn dead_run_round_trip(
+            born in any::<u32>(),
+            is_node in any::<bool>(),
+            died in any::<u64>(),
+            number in any::<u32>(),
+            addr in 0u64..1 << 48,
+            len in 1u32..=MAX_EXTENT,
+        ) {
+            let (age, len) = match is_node {
+                true => (DeadAge::Node(Generation(born.into())), 1),
+                false => (DeadAge::Data(Birth(born)), len),
+            };
+            let run = DeadRun { age, died: Generation(died), number, addr: PoolAddr(addr), len };
+            prop_assert_eq!(DeadRun::decode(&run.key(), &run.value()), Some(run));
+            prop_assert!(dead_key(age) <= run.key());
+        }
+
+        #[test]
         fn hostile_bytes_never_panic(
             key in prop::collection::vec(any::<u8>(), 0..12),
             value in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             let _ = MappedExtent::decode(&key, &value);
             let _ = Checksums::decode(&key, &value);
+            let _ = DeadRun::decode(&key, &value);
         }
     }
 }

@@ -20,7 +20,7 @@
 //!  168  more of scrubs: see [`scrub`]
 //!  192  name (64 bytes)        256  device table: 64 records of 48 bytes
 //! 3328  scrubs: see [`scrub`]  3824  the lineage: see [`lineage`]
-//! 4088  reserved (zero)
+//! 4088  the birth of the blocks that are written now (u32)
 //! 4092  crc32c of all bytes before it
 //! ```
 //!
@@ -31,7 +31,7 @@
 pub mod lineage;
 pub mod scrub;
 
-use base::{BLOCK, EntrySeq, Epoch, Generation};
+use base::{BLOCK, Birth, EntrySeq, Epoch, Generation};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -63,7 +63,10 @@ const MAGIC: [u8; 8] = *b"FOREBAY1";
 /// Incompatible feature: the superblock says which history it belongs to. An older version would
 /// go on without that, and the history would be lost.
 pub const FEATURE_LINEAGE: u64 = 1;
-const KNOWN_INCOMPAT: u64 = FEATURE_LINEAGE;
+/// Incompatible feature: blocks have births, as there is a snapshot, or there was one. An older
+/// version would free what a snapshot has.
+pub const FEATURE_SNAPSHOTS: u64 = 2;
+const KNOWN_INCOMPAT: u64 = FEATURE_LINEAGE | FEATURE_SNAPSHOTS;
 const KNOWN_RO_COMPAT: u64 = 0;
 /// Flag of the cache: its clean keys do not count.
 const CLEAN_VOID: u32 = 1;
@@ -127,7 +130,7 @@ struct Raw {
     name: [u8; MAX_NAME],
     devices: [RawDevice; MAX_DEVICES],
     scrub: [u8; scrub::BYTES],
-    reserved_b: [u8; 4],
+    birth: U32,
     crc: U32,
 }
 
@@ -264,12 +267,21 @@ pub struct Superblock {
     pub scrub: ScrubRecord,
     /// The open that wrote it, and the history it belongs to.
     pub lineage: Lineage,
+    /// The birth of blocks that are written from now on.
+    pub birth: Birth,
 }
 
 impl Superblock {
     /// The offset in bytes, from the start of the device, of the slot for `sequence`.
     pub fn offset_of(sequence: u64) -> u64 {
         SLOT_STEP * (1 + sequence % SLOTS)
+    }
+
+    /// The incompatible features of the pool.
+    fn features(&self) -> u64 {
+        let lineage = if self.lineage.is_known() { FEATURE_LINEAGE } else { 0 };
+        let snapshots = if self.birth == Birth(0) { 0 } else { FEATURE_SNAPSHOTS };
+        lineage | snapshots
     }
 
     /// Writes all copies of the superblock into `out`, which is a whole slot.
@@ -288,7 +300,7 @@ impl Superblock {
             shards: self.shards.into(),
             compat: 0.into(),
             ro_compat: 0.into(),
-            incompat: if told { FEATURE_LINEAGE } else { 0 }.into(),
+            incompat: self.features().into(),
             pool_uuid: self.pool_uuid,
             device_uuid: self.devices[usize::from(self.device)].uuid,
             sequence: self.sequence.into(),
@@ -323,7 +335,7 @@ impl Superblock {
                 lacks_since: 0.into(),
             }; MAX_DEVICES],
             scrub: self.scrub.encode(most_lost),
-            reserved_b: [0; 4],
+            birth: self.birth.0.into(),
             crc: 0.into(),
         };
         if told {
@@ -401,11 +413,9 @@ impl Superblock {
         value("flags of the cache", flags.into(), flags & !CLEAN_VOID == 0)?;
         let pool_flags = raw.pool_flags.get();
         value("flags of the pool", pool_flags.into(), pool_flags & !BALANCING == 0)?;
-        value(
-            "reserved bytes",
-            1,
-            raw.reserved_a == [0; 2] && raw.reserved_b.iter().all(|&b| b == 0),
-        )?;
+        value("reserved bytes", 1, raw.reserved_a == [0; 2])?;
+        let has_births = raw.incompat.get() & FEATURE_SNAPSHOTS != 0;
+        value("birth", raw.birth.get().into(), has_births == (raw.birth.get() != 0))?;
         let (lineage, scrub) = split_lineage(&raw)?;
         let scrub = ScrubRecord::decode(&scrub, &raw.scrub_rest, most_lost(lineage.is_known()))?;
         let row = scrub.device.map_or(0, u64::from);
@@ -469,6 +479,7 @@ impl Superblock {
             devices,
             scrub,
             lineage,
+            birth: Birth(raw.birth.get()),
         })
     }
 }

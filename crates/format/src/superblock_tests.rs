@@ -43,6 +43,7 @@ fn sample() -> Superblock {
             DeviceRecord { spare: true, ..device(4) },
         ],
         scrub: ScrubRecord { state: scrub::ScrubState::Done, ended_at: 5, ..Default::default() },
+        birth: Birth(3),
         lineage: Lineage {
             opened: OpenId(0x0123_4567_89AB_CDEF),
             opened_before: OpenId(7),
@@ -138,14 +139,19 @@ fn a_superblock_without_a_lineage_is_as_it_always_was() {
         ..sample().scrub
     };
     let mut out = vec![0; BLOCK];
-    let old = Superblock { lineage: Lineage::default(), scrub: lost(MAX_LOST_ALONE), ..sample() };
+    let old = Superblock {
+        lineage: Lineage::default(),
+        birth: Birth(0),
+        scrub: lost(MAX_LOST_ALONE),
+        ..sample()
+    };
     old.encode(&mut out);
     assert_eq!(out[32..40], [0; 8]);
     assert_eq!(Superblock::decode(&out), Ok(old));
     // With one the list is shorter, and says so where it was cut.
     let new = Superblock { scrub: lost(MAX_LOST_ALONE), ..sample() };
     new.encode(&mut out);
-    assert_eq!(out[32..40], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(out[32..40], [3, 0, 0, 0, 0, 0, 0, 0]);
     let cut = ScrubRecord { more_lost: true, ..lost(MAX_LOST) };
     assert_eq!(Superblock::decode(&out), Ok(Superblock { scrub: cut, ..sample() }));
 }

@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use base::{Epoch, VolumeId};
+use base::{Birth, Epoch, Generation, VolumeId};
 pub use model::volume::{CacheMode, VolumeLimit};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -21,6 +21,9 @@ const _: () = {
     assert!(std::mem::offset_of!(RawVolume, limit_bytes) == 120);
     assert!(std::mem::offset_of!(RawVolume, limit_requests) == 128);
     assert!(std::mem::offset_of!(RawVolume, flags) == 136);
+    assert!(std::mem::offset_of!(RawVolume, snapshot_of) == 140);
+    assert!(std::mem::offset_of!(RawVolume, snapshot_generation) == 148);
+    assert!(std::mem::offset_of!(RawVolume, deadlist) == 168);
 };
 
 /// Whether a volume is in use.
@@ -51,7 +54,12 @@ struct RawVolume {
     limit_requests: U32,
     limit_burst_ms: U32,
     flags: U32,
-    reserved_b: [u8; 52],
+    snapshot_of: U32,
+    snapshot_birth: U32,
+    snapshot_generation: U64,
+    taken_at: U64,
+    reserved_b: [u8; 4],
+    deadlist: RawRoot,
 }
 
 /// Clients may change nothing.
@@ -71,7 +79,20 @@ fn mode_of(code: u8) -> Option<CacheMode> {
     CacheMode::ALL.into_iter().find(|mode| code_of(*mode) == code)
 }
 
-/// The record of a volume.
+/// The past state of a volume that the record of a snapshot is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotOrigin {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The snapshot may have blocks of this birth and older ones.
+    pub birth: Birth,
+    /// The commit that took the snapshot, which may have nodes of this generation and older ones.
+    pub generation: Generation,
+    /// When the snapshot was taken, in seconds of Unix time; 0: not known.
+    pub taken_at: u64,
+}
+
+/// The record of a volume or of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeRecord {
     /// The number of the volume.
@@ -97,13 +118,20 @@ pub struct VolumeRecord {
     pub limit: Option<VolumeLimit>,
     /// Clients may change nothing.
     pub read_only: bool,
+    /// Set for a snapshot: the state that it keeps.
+    pub snapshot: Option<SnapshotOrigin>,
+    /// The deadlist: blocks that the volume has lost since its newest snapshot. Of a snapshot:
+    /// those that the volume had lost by then, since the snapshot before.
+    pub deadlist: Option<RootPtr>,
 }
 
 impl VolumeRecord {
-    /// The volume that owns the blocks in their checksum records: this one, or for a staging volume
-    /// the one whose writes it holds.
+    /// The volume that owns the blocks in their checksum records, and whose number stands in nodes:
+    /// this one, or for a staging volume the one whose writes it holds, or for a snapshot the one
+    /// whose state it keeps.
     pub fn owner(&self) -> VolumeId {
-        self.staged.map_or(self.id, |(volume, _)| volume)
+        let staged_for = self.staged.map(|(volume, _)| volume);
+        self.snapshot.map(|origin| origin.volume).or(staged_for).unwrap_or(self.id)
     }
 }
 
@@ -131,7 +159,12 @@ pub fn encode_volumes(records: &[Option<VolumeRecord>], payload: &mut [u8]) {
             limit_requests: r.limit.and_then(|l| l.iops).map_or(0, NonZeroU32::get).into(),
             limit_burst_ms: r.limit.map_or(0, |l| l.burst_ms.get()).into(),
             flags: if r.read_only { FLAG_READ_ONLY } else { 0 }.into(),
-            reserved_b: [0; 52],
+            snapshot_of: r.snapshot.map_or(0, |s| s.volume.0).into(),
+            snapshot_birth: r.snapshot.map_or(0, |s| s.birth.0).into(),
+            snapshot_generation: r.snapshot.map_or(0, |s| s.generation.0).into(),
+            taken_at: r.snapshot.map_or(0, |s| s.taken_at).into(),
+            reserved_b: [0; 4],
+            deadlist: RawRoot::encode(r.deadlist),
         };
         out.copy_from_slice(raw.as_bytes());
     }
@@ -171,7 +204,7 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
         if raw.flags.get() & !FLAG_READ_ONLY != 0 {
             return Err(value("flags", raw.flags.get().into()));
         }
-        if raw.reserved_b != [0; 52] {
+        if raw.reserved_b != [0; 4] {
             return Err(value("reserved bytes", 1));
         }
         let staged = match (raw.staged_volume.get(), raw.staged_epoch.get()) {
@@ -193,6 +226,7 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
             }
             (Some(burst_ms), ..) => Some(VolumeLimit { iops, bytes_per_second, burst_ms }),
         };
+        let snapshot = snapshot_of(&raw).map_err(|(field, found)| value(field, found))?;
         out.push(Some(VolumeRecord {
             id: VolumeId(raw.id.get()),
             state,
@@ -205,7 +239,26 @@ pub fn decode_volumes(payload: &[u8]) -> Result<Vec<Option<VolumeRecord>>, Forma
             staged,
             limit,
             read_only: raw.flags.get() & FLAG_READ_ONLY != 0,
+            snapshot,
+            deadlist: raw.deadlist.decode(WHAT)?,
         }));
     }
     Ok(out)
+}
+
+/// What a record says of the snapshot that it is of. Error: the field that makes no sense.
+fn snapshot_of(raw: &RawVolume) -> Result<Option<SnapshotOrigin>, (&'static str, u64)> {
+    let origin = SnapshotOrigin {
+        volume: VolumeId(raw.snapshot_of.get()),
+        birth: Birth(raw.snapshot_birth.get()),
+        generation: Generation(raw.snapshot_generation.get()),
+        taken_at: raw.taken_at.get(),
+    };
+    match origin.volume.0 {
+        0 if (origin.birth.0, origin.generation.0, origin.taken_at) == (0, 0, 0) => Ok(None),
+        0 => Err(("snapshot of no volume", origin.generation.0)),
+        own if own == raw.id.get() => Err(("volume of a snapshot", own.into())),
+        _ if raw.staged_volume.get() != 0 => Err(("staged volume of a snapshot", 1)),
+        _ => Ok(Some(origin)),
+    }
 }

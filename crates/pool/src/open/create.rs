@@ -105,6 +105,7 @@ pub async fn create(
             devices: devices.clone(),
             scrub: Default::default(),
             lineage: Default::default(),
+            birth: Birth(0),
         };
         let outcome = format_device(rt, &queue, &geometry, &sb).await;
         queue.close();
